@@ -1,12 +1,16 @@
 # make demo   a file crosses a four-plane P4 fabric while links are cut under it
 # make test   every test, real packets included
-# Both do all their own set-up; run them as root or as a user who may sudo.
+# Both do all their own set-up; run them as root or as a user who may sudo. `make demo ROOT=no` needs neither.
 
 SHELL    := /bin/bash
 VENV     := .venv
 MRC      := $(VENV)/bin/mrc
 PYTEST   := $(VENV)/bin/python -m pytest
-AS_ROOT  := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=MRC_RUN_DIR,MRC_CACHE_DIR,CI)
+
+# Who is not root uses sudo; without sudo (or with ROOT=no) a fabric comes up in a user namespace.
+ROOT     := $(if $(filter 0,$(shell id -u)),yes,$(if $(shell command -v sudo),sudo,no))
+AS_ROOT  := $(if $(filter-out sudo,$(ROOT)),,sudo --preserve-env=MRC_RUN_DIR,MRC_CACHE_DIR,CI)
+ROOTLESS := $(if $(filter no,$(ROOT)),--rootless)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo up test unit coverage resilience lint types format bench clean distclean
@@ -31,10 +35,10 @@ ready-to-test:
 	@$(call extra,notebook,nbclient)
 
 demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
-	@$(AS_ROOT) $(MRC) demo $(ARGS)
+	@$(AS_ROOT) $(MRC) demo $(ROOTLESS) $(ARGS)
 
 up: ready ## bring the fabric up and open the Mininet CLI
-	@$(AS_ROOT) $(MRC) up $(ARGS)
+	@$(AS_ROOT) $(MRC) up $(ROOTLESS) $(ARGS)
 
 # What Python compiles is kept in our cache, also where the environment forbids it: two workers and some hundred child
 # processes would compile the same modules and tests again. A worker that is done takes tests from the other: by whole
@@ -53,7 +57,7 @@ test: ready-to-test ## every test (about twelve minutes); ARGS="-k name" selects
 		case $$first,$$second in 0,0 | 0,5 | 5,0) ;; *) exit 1 ;; esac
 
 .PHONY: matrix
-matrix: ready-to-test ## the tests of `unit` with each of Python 3.10 to 3.13 at hand; PYTHONS="3.10 3.13", ARGS="-k name"
+matrix: ready-to-test ## the tests of `unit` with each of Python 3.10 to 3.14 at hand; PYTHONS="3.10 3.14", ARGS="-k name"
 	@scripts/matrix $(ARGS)
 
 .PHONY: compile

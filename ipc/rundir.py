@@ -49,8 +49,20 @@ class RunDirError(FabricError):
 
 
 def default_run_dir() -> Path:
-    """`MRC_RUN_DIR`, or /run/mrc-testbed."""
-    return Path(os.environ.get("MRC_RUN_DIR") or DEFAULT_PATH).absolute()
+    """`MRC_RUN_DIR`, or /run/mrc-testbed, or where a rootless fabric of this user is."""
+    if given := os.environ.get("MRC_RUN_DIR"):
+        return Path(given).absolute()
+    if os.geteuid() != 0 and RunFiles(user_run_dir()).state_file.exists():
+        return user_run_dir()
+    return Path(DEFAULT_PATH)
+
+
+def user_run_dir() -> Path:
+    """Run folder of this user's rootless fabrics, which may not write below /run."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime, "mrc-testbed")
+    return Path(f"/tmp/mrc-testbed-{os.geteuid()}")
 
 
 @dataclass

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
+import platform
 import shutil
 import socket
+import struct
 import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from ipc import procfs
+from mrc.rootless import container_kind, obstacle
 
 
 @dataclass(frozen=True)
@@ -26,14 +32,87 @@ class Check:
 def checks() -> Iterator[Check]:
     """Every check in the order shown. Looks only; changes nothing."""
     everything = (
-        _root, _namespaces, _packet_socket, _tools, _packages, _headers, _engine, _processors, _leftovers, _bmv2,
+        _release, _machine, _root, _rootless, _namespaces, _packet_socket, _tools, _packages, _headers, _engine,
+        _processors, _apt, _leftovers, _bmv2,
     )  # fmt: skip
     for check in everything:
         yield from check()
 
 
+RELEASES = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
+"""Releases whose provisioning is tested (tests/test_releases.py) and which the Vagrantfile can boot."""
+
+
+def _release() -> Iterator[Check]:
+    try:
+        here = platform.freedesktop_os_release()
+    except OSError:
+        here = {}
+    name = f"{here.get('ID', 'unknown')}-{here.get('VERSION_ID', 'unknown')}"
+    yield Check(
+        "release", name in RELEASES, f"{name}, Python {platform.python_version()}",
+        f"tested are {', '.join(RELEASES)}: others may work where the lines below are ok; the Vagrantfile and the "
+        "Dockerfile have tested ones", needed=False,
+    )  # fmt: skip
+
+
+def _machine() -> Iterator[Check]:
+    container, machine = container_kind(), virtual_machine()
+    found = " in ".join(filter(None, [container and f"container ({container})", machine and f"VM ({machine})"]))
+    yield Check("machine", True, found or "neither VM nor container")
+
+
+def virtual_machine(root: Path = Path("/")) -> str | None:
+    """What the hardware calls itself when it is virtual, such as "VirtualBox"; None on a real machine."""
+    try:
+        if " hypervisor" not in (root / "proc/cpuinfo").read_text():
+            return None
+    except OSError:
+        return None
+    for name in ("product_name", "sys_vendor"):
+        try:
+            return (root / "sys/class/dmi/id" / name).read_text().strip()
+        except OSError:
+            continue
+    return "unknown hypervisor"
+
+
 def _root() -> Iterator[Check]:
-    yield Check("root", os.geteuid() == 0, f"uid {os.geteuid()}", "run with sudo: namespaces and raw sockets need root")
+    enough = os.geteuid() == 0 or obstacle() is None
+    yield Check(
+        "root", enough, f"uid {os.geteuid()}",
+        "run with sudo: namespaces and raw sockets need root, and --rootless does not work here (next line)",
+    )  # fmt: skip
+
+
+def _rootless() -> Iterator[Check]:
+    why = obstacle()
+    yield Check(
+        "user namespaces", why is None, "usable: `mrc demo --rootless` works" if why is None else "not usable",
+        why or "", needed=False,
+    )  # fmt: skip
+
+
+def _apt() -> Iterator[Check]:
+    """Whether set-up would have to wait. apt holds POSIX locks, which only who may write the file can ask about."""
+    for path in (Path("/var/lib/dpkg/lock-frontend"), Path("/var/lib/apt/lists/lock")):
+        holder = lock_holder(path)
+        if holder is not None:
+            cure = f"pid {holder} ({procfs.command(holder)}) installs something: set-up waits until it has ended"
+            yield Check("apt", False, f"{path} is locked", cure, needed=False)
+            return
+    yield Check("apt", True, "nobody holds its locks" if os.geteuid() == 0 else "its locks can be seen by root alone")
+
+
+def lock_holder(path: Path) -> int | None:
+    """Process with a POSIX lock on the file; None when there is none, no file, or it may not be looked at."""
+    try:
+        with path.open("r+b") as file:
+            flock = struct.pack("@hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = struct.unpack("@hhqqi", fcntl.fcntl(file, fcntl.F_GETLK, flock))
+    except OSError:
+        return None
+    return None if kind == fcntl.F_UNLCK else pid
 
 
 def _namespaces() -> Iterator[Check]:
@@ -45,7 +124,12 @@ def _packet_socket() -> Iterator[Check]:
     try:
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
     except (OSError, AttributeError) as error:
-        yield Check("AF_PACKET", False, str(error), "root (CAP_NET_RAW) and a kernel with CONFIG_PACKET")
+        refused = isinstance(error, PermissionError) and os.geteuid() != 0
+        yield Check(
+            "AF_PACKET", False, f"{error} on the machine's own network",
+            "root (CAP_NET_RAW) and a kernel with CONFIG_PACKET; rootless fabrics bring their own network",
+            needed=not refused,  # without root `root` and `user namespaces` tell whether there is a way
+        )  # fmt: skip
     else:
         yield Check("AF_PACKET", True, "raw packet sockets open")
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.test_imports import CODE, ROOT
 
-MINORS = (10, 11, 12, 13)
+MINORS = (10, 11, 12, 13, 14)
 PARSE = """
 import pathlib, sys
 for name in sys.stdin.read().split("\\n"):

@@ -81,6 +81,7 @@ FACES = {
         "pcap",
         "pytest_plugin",
         "replay",
+        "rootless",
         "shell",
         "timeline",
         "trace",

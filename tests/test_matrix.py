@@ -28,7 +28,7 @@ def test_matrix__an_interpreter_that_answers_for_another_version_is_not_found(tm
     assert done.returncode == 1 and done.stdout == "matrix: Python 3.99 not found\n"
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="not a supported version")
+@pytest.mark.skipif(sys.version_info >= (3, 15), reason="not a supported version")
 def test_matrix__an_environment_that_cannot_be_made_has_failed(tmp_path):
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     done = matrix(tmp_path, version)

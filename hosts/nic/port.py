@@ -58,7 +58,8 @@ def open_socket(interface: str, needed_mtu: int) -> socket.socket:
             )
         sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         for option in (SO_SNDBUFFORCE, SO_RCVBUFFORCE):
-            sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+            with contextlib.suppress(PermissionError):  # rootless: then what the machine gives everybody
+                sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
         return sock
     except OSError as error:
         sock.close()

@@ -41,6 +41,8 @@ add_asking_commands(app)
 NUMBER_MAX = 2**50
 COMPILE_S = 120.0
 """What `mrc compile` takes on two cores, a guess for the first time, seconds."""
+STAYS_OUTSIDE = ("demo", "up", "run", "compile", "doctor")
+"""Commands that do not ask a running fabric: an ordinary user's others join that user's rootless one."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
@@ -84,6 +86,9 @@ BenchWires = Annotated[
         help="Links between switches: `virtual` (default), `veth`, or `both`, one after the other.",
     ),
 ]
+Rootless = Annotated[
+    bool, typer.Option("--rootless", help="Without root, in a user namespace, where the kernel allows it.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
 
@@ -100,11 +105,16 @@ def _tell_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 # its callback does it
         bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options of `mrc` itself."""
+    if os.geteuid() != 0 and context.invoked_subcommand not in STAYS_OUTSIDE:
+        from mrc.rootless import join
+
+        join()
 
 
 def expected_errors() -> tuple[type[Exception], ...]:
@@ -124,15 +134,16 @@ def expected_errors() -> tuple[type[Exception], ...]:
     )  # fmt: skip
 
 
-def require_root(what: str) -> None:
+def require_root(what: str, *, or_rootless: bool = False) -> None:
     """Raises UsageError without root: namespaces, veth pairs and raw sockets need it."""
     if os.geteuid() != 0:
-        raise UsageError(f"{what} needs root (network namespaces, raw sockets): run it with sudo, or `make {what}`")
+        other = f"`mrc {what} --rootless`" if or_rootless else f"`make {what}`"
+        raise UsageError(f"{what} needs root (network namespaces, raw sockets): run it with sudo, or {other}")
 
 
 @app.command(
     epilog="Examples: `mrc demo` · `mrc demo --file model.bin --json` · "
-    "`mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1` · `mrc demo --wires veth`"
+    "`mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1` · `mrc demo --wires veth` · `mrc demo --rootless`"
 )
 def demo(
     planes: Planes = 4,
@@ -146,16 +157,20 @@ def demo(
     target: Target = "embedded",
     nic: Nic = "fast",
     wires: WiresOption = None,
+    rootless: Rootless = False,
     as_json: Json = False,
 ) -> None:
     """Send a file across the fabric, cut links under it, restore them, and report how the paths healed."""
     from mrc import demo as demonstration
+    from mrc.rootless import enter
     from topologies.plan import Plan
 
     plan = Plan(planes, racks, spines, hosts_per_rack)
     options = demonstration.Options(plan, file, parse_rate(rate), target=target, nic=nic, wires=wires)
     demonstration.check(options)
-    require_root("demo")
+    if rootless:
+        enter("demo")
+    require_root("demo", or_rootless=True)
     report = demonstration.run(options, console=console(stderr=as_json))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
@@ -222,6 +237,7 @@ def up(
     nic: Nic = "fast",
     wires: WiresOption = None,
     dash: Annotated[bool, typer.Option("--dash", help="Open the live view, as the word `dash` does.")] = False,
+    rootless: Rootless = False,
 ) -> None:
     """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
     from contextlib import closing
@@ -230,6 +246,8 @@ def up(
     from controller.reconvergence import seconds_of
     from mrc.cli.link_options import LinkOptions
     from mrc.dash.live_page import LivePage
+    from mrc.dash.server import PREFERRED_PORT
+    from mrc.rootless import enter
     from topologies.cli.shell import run_cli
     from topologies.lab.open_fabric import open_fabric
     from topologies.lab.targets import check_wires
@@ -243,7 +261,9 @@ def up(
     except ValueError as error:
         raise UsageError(f"--react-after {error}") from None
     check_wires(target, wires)
-    require_root("up")
+    if rootless:
+        enter("up", port=PREFERRED_PORT)
+    require_root("up", or_rootless=True)
     with open_fabric(
         plan, target=target, wires=wires, nic=nic, console=console(), denylist=denylist,
         react_after_s=react_after_s,

@@ -63,13 +63,22 @@ def run(
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Go on with results that were stopped or killed; virtual only.")
     ] = None,
+    rootless: Annotated[
+        bool, typer.Option("--rootless", help="Live without root, in a user namespace, where the kernel allows it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run scenarios, live in Mininet or in virtual time, and judge them; exit code 0 when every rule held, else 1."""
     from experiments import command
 
+    if rootless and not virtual:
+        from mrc.rootless import enter
+
+        enter("run")
     if not virtual and scale is None and resume is None and os.geteuid() != 0:
-        raise UsageError("a live run needs root (network namespaces, raw sockets): run it with sudo, or give --virtual")
+        raise UsageError(
+            "a live run needs root (network namespaces, raw sockets): run it with sudo, or give --virtual or --rootless"
+        )
     for option, value in (("--scale", scale), ("--resume", resume)):
         if value is not None and not virtual:
             raise UsageError(f"{option} is for runs in virtual time: give --virtual too")

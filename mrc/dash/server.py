@@ -41,6 +41,7 @@ from aiohttp import web
 from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import FabricError, RunFiles
 from ipc.units import UnitError
+from mrc import rootless
 from mrc.dash.drawing import drawing
 from mrc.dash.view import FabricView, State, difference
 from topologies.cli.commands import WORDS, Answer, CliSession, CommandError
@@ -154,8 +155,12 @@ class DashServer:
             app.router.add_get(path, self._get_page)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
-        ports = (PREFERRED_PORT, 0) if self._wanted is None else (self._wanted,)
+        ports: tuple[int, ...] = (PREFERRED_PORT, 0) if self._wanted is None else (self._wanted,)
         try:
+            outside = rootless.listener()
+            if outside is not None:
+                ports = ()
+                await web.SockSite(runner, outside).start()
             for number in ports:
                 try:
                     await web.TCPSite(runner, LOOPBACK, number).start()

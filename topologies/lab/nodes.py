@@ -142,6 +142,8 @@ class FabricMininet(Mininet):
 
     def __init__(self, set_link: Callable[[str, str, bool], Any]) -> None:
         self._set_link = set_link
+        self.init()
+        Mininet.inited = True  # or it would call its own `init`, by name, which sets a dozen sysctls
         super().__init__(link=FabricLink, intf=FabricIntf, controller=None, build=False)
 
     @classmethod

@@ -18,7 +18,7 @@ TOOLS = {"mnexec": "mininet", "ip": "iproute2", "setpriv": "util-linux", "bash":
 def check_root() -> None:
     """Raise FabricError unless this process is root."""
     if os.geteuid() != 0:
-        raise FabricError("a fabric needs root (network namespaces, raw sockets): run it with sudo")
+        raise FabricError("a fabric needs root (network namespaces, raw sockets): run it with sudo, or with --rootless")
 
 
 def check_tools() -> None:
@@ -31,14 +31,19 @@ def check_tools() -> None:
         )
 
 
+NAMESPACE_TRIAL = ("mnexec", "-cn", "sh", "-c", "ip link set lo up && exec mnexec -a $$ true")
+"""What Mininet and we do: make a namespace, set an interface up, and enter it from outside (which leaves a chroot)."""
+
+
 def check_namespaces() -> None:
-    """Raises FabricError when mnexec cannot make a namespace: Mininet would wait for its shell for ever."""
-    tried = subprocess.run(["mnexec", "-cn", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    """Raises FabricError when hosts cannot have namespaces: Mininet would wait for their shells for ever."""
+    tried = subprocess.run(NAMESPACE_TRIAL, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if tried.returncode != 0:
         why = tried.stderr.decode(errors="replace").strip() or f"exit code {tried.returncode}"
         raise FabricError(
-            f"`mnexec -cn true` cannot make a network namespace ({why}): in a container run it with --privileged, "
-            "in a chroot make its root a mount point (`mount --bind DIR DIR`)"
+            f"a host cannot have a network namespace here ({why}): start a container with `--cap-add NET_ADMIN "
+            "--cap-add SYS_ADMIN --security-opt apparmor=unconfined`, enter a chroot's folder by pivot_root or "
+            "systemd-nspawn instead (docs/install.md)"
         )
 
 

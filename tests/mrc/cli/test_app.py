@@ -134,6 +134,35 @@ def test_doctor__lacking_what_is_needed_is_not_healthy():
     assert not doctor.healthy([fine, doctor.Check("c", False, "", "cure")])
 
 
+def test_doctor__knows_releases_and_machines(tmp_path):
+    (release,) = doctor._release()
+    assert release.ok == (release.found.split(",")[0] in doctor.RELEASES) and "debian-13" in release.cure
+    assert doctor.virtual_machine(tmp_path) is None
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "cpuinfo").write_text("flags : fpu hypervisor\n")
+    assert doctor.virtual_machine(tmp_path) == "unknown hypervisor"
+    dmi = tmp_path / "sys" / "class" / "dmi" / "id"
+    dmi.mkdir(parents=True)
+    (dmi / "sys_vendor").write_text("QEMU\n")
+    assert doctor.virtual_machine(tmp_path) == "QEMU"
+
+
+def test_doctor__lock_holder_is_another_process(tmp_path):
+    path = tmp_path / "lock"
+    assert doctor.lock_holder(path) is None
+    path.touch()
+    assert doctor.lock_holder(path) is None
+    script = (
+        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print('held'); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        assert doctor.lock_holder(path) == holder.pid
+        holder.communicate("\n")
+
+
 def test_shell__without_a_fabric_says_how_to_start_one(tmp_path):
     with pytest.raises(UsageError, match="no fabric is running"):
         shell.command("p0-t0-0", tmp_path)

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 
 import pytest
 
@@ -59,5 +60,37 @@ def test_namespaces__refused_by_the_kernel_says_why(tmp_path, monkeypatch):
     fake.write_text("#!/bin/sh\necho 'mount: Invalid argument' >&2\nexit 1\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    with pytest.raises(FabricError, match=r"cannot make a network namespace \(mount: Invalid argument\)"):
+    with pytest.raises(FabricError, match=r"a host cannot have a network namespace here \(mount: Invalid argument\)"):
         preflight.check_namespaces()
+
+
+@pytest.mark.root
+def test_namespaces__a_chroot_that_hosts_would_leave_is_refused(tmp_path):
+    """Found in a chroot: agents entered their hosts' namespaces and with them the machine's root."""
+    for folder in ("bin", "lib", "lib64", "usr", "proc", "sys", "sbin", "inside"):
+        (tmp_path / folder).mkdir()
+    script = """
+        cd "$1"; mount --bind . .; cd "$1"
+        for folder in bin lib lib64 usr proc sys sbin; do [ ! -e /$folder ] || mount --rbind /$folder $folder; done
+        exec chroot . sh -c 'cd /inside && exec "$@"' sh {}
+    """
+    trial = " ".join(f"'{word}'" for word in preflight.NAMESPACE_TRIAL)
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-ec", script.format(trial), "bash", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0 and "/inside: No such file or directory" in done.stderr
+
+
+def test_mininet__changes_no_sysctl_of_the_machine(monkeypatch):
+    """Mininet calls its own `init` by name, which an override does not replace."""
+    from mininet import net
+
+    from topologies.lab.nodes import FabricMininet
+
+    called = []
+    monkeypatch.setattr(net, "fixLimits", lambda: called.append("sysctl"))
+    monkeypatch.setattr(net.Mininet, "inited", False)
+    FabricMininet(lambda *_: None)
+    assert called == []

@@ -1,0 +1,179 @@
+"""Every release's provisioning in a fresh root of that release, and then something real in it: a fabric with packets.
+
+A root takes a minute to make (kept in the cache folder) and two to provision, so these tests run when asked:
+
+    MRC_RELEASES=all .venv/bin/python -m pytest tests/test_releases.py              # as root
+    MRC_RELEASES=debian-13,ubuntu-24.04 .venv/bin/python -m pytest tests/test_releases.py
+
+Needs debootstrap, and the keyring of the release's archive. The mirror is this machine's own where it is of the same
+distribution, else debootstrap's default.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mrc.doctor import RELEASES
+from switch.build import cache_dir
+from tests.test_imports import ROOT
+
+SUITES = {
+    "debian-12": "bookworm",
+    "debian-13": "trixie",
+    "ubuntu-22.04": "jammy",
+    "ubuntu-24.04": "noble",
+    "ubuntu-26.04": "resolute",
+}
+DISTRIBUTIONS = {
+    "debian": ("Debian", "sid", "main", "debian-archive-keyring"),
+    "ubuntu": ("Ubuntu", "gutsy", "main,universe", "ubuntu-keyring (Debian 12: ubuntu-archive-keyring)"),
+}
+"""Origin of its packages, debootstrap's script for suites it does not know, components, package of its keyring."""
+
+ASKED = os.environ.get("MRC_RELEASES", "")
+NETWORK = ("http_proxy", "https_proxy", "no_proxy", "PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+"""How this machine reaches the world holds for the root as well; those that name a file have it copied."""
+TESTED = "/root/mrc-testbed"
+
+ENTER = """
+set -e
+mount --make-rprivate /
+mount --bind "$1" "$1"
+cd "$1"
+mkdir -p .outside
+pivot_root . .outside
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount --rbind /.outside/dev /dev
+mount -t tmpfs tmpfs /run
+umount --lazy /.outside
+rmdir /.outside
+shift
+exec "$@"
+"""
+"""Makes a folder the root of a mount namespace: all mounts are gone when its last process is. A chroot would not do:
+who enters a host's namespaces leaves a chroot."""
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(not ASKED, reason="takes minutes a release: MRC_RELEASES=all or names, " + ", ".join(SUITES)),
+]
+
+
+def test_suites__are_those_of_the_releases_we_know():
+    assert list(SUITES) == list(RELEASES)
+
+
+def mirror_of(origin: str) -> str:
+    """Where this machine has that distribution's packages from; empty when it is of another one."""
+    wanted = ["apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"]
+    lines = subprocess.run(wanted, capture_output=True, text=True, check=True).stdout.splitlines()
+    return next((line.split()[2] for line in lines if line.split()[:2] == [origin, origin]), "")
+
+
+def base_of(name: str) -> Path:
+    """A tar archive of the release's minimal root, from the cache or made now. Skips where it cannot be made here."""
+    archive = cache_dir() / "releases" / f"{name}.tar"
+    if archive.exists():
+        return archive
+    if shutil.which("debootstrap") is None:
+        pytest.skip("no debootstrap here: apt-get install debootstrap")
+    origin, script, components, package = DISTRIBUTIONS[name.split("-")[0]]
+    keyring = Path(f"/usr/share/keyrings/{origin.lower()}-archive-keyring.gpg")
+    if not keyring.exists():
+        pytest.skip(f"no {keyring}, so {origin}'s packages could not be verified: apt-get install {package}")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=archive.parent) as folder:
+        root = Path(folder) / "root"
+        known = Path(f"/usr/share/debootstrap/scripts/{SUITES[name]}")
+        done = subprocess.run(
+            [
+                "debootstrap", "--variant=minbase", f"--components={components}", f"--keyring={keyring}", SUITES[name],
+                root, mirror_of(origin), known if known.exists() else known.with_name(script),
+            ],
+            capture_output=True, text=True, env=os.environ | {"LC_ALL": "C.UTF-8"},
+        )  # fmt: skip
+        if "Failed getting release file" in done.stdout + done.stderr:
+            pytest.skip(f"no mirror of {name} can be reached from here: {done.stderr.splitlines()[-1]}")
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        new = archive.with_suffix(".new")
+        subprocess.run(["tar", "--create", "--numeric-owner", "-C", root, "-f", new, "."], check=True)
+        new.replace(archive)
+    return archive
+
+
+class Release:
+    """A root of a release with a checkout in /src; `run` is a command in it, as if it were the machine's root."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
+        shutil.copyfile("/etc/resolv.conf", root / "etc" / "resolv.conf")
+        for variable in NETWORK:
+            value = os.environ.get(variable)
+            if value and value.startswith("/"):
+                shutil.copyfile(value, root / "etc" / f"machine-{variable}")
+                value = f"/etc/machine-{variable}"
+            if value:
+                self.environment[variable] = value
+        left_out = shutil.ignore_patterns(
+            ".git", ".venv*", "__pycache__", "build", "results", ".*_cache", ".hypothesis"
+        )
+        shutil.copytree(ROOT, root / "src", ignore=left_out)
+
+    def run(self, script: str, *, own_network: bool = False) -> subprocess.CompletedProcess[str]:
+        """A bash script in the root, on the machine's network or on one of its own. Fails unless it ends well."""
+        namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--ipc", *(["--net"] if own_network else [])]
+        up = "ip link set lo up; " if own_network else ""
+        done = subprocess.run(
+            ["unshare", *namespaces, "bash", "-c", ENTER, "enter", self.root, "bash", "-ec", up + script],
+            env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{script}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        return done
+
+
+@pytest.fixture(scope="module", params=SUITES)
+def release(request) -> Iterator[Release]:
+    if ASKED != "all" and request.param not in ASKED.split(","):
+        pytest.skip(f"MRC_RELEASES={ASKED}")
+    archive = base_of(request.param)
+    with tempfile.TemporaryDirectory(prefix=f"{request.param}-", dir=archive.parent) as folder:
+        subprocess.run(["tar", "--extract", "--numeric-owner", "-p", "-C", folder, "-f", archive], check=True)
+        yield Release(Path(folder))
+        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        assert not [mount for mount in mounts if mount.startswith(folder)], "mounts left behind"
+
+
+def test_provision__then_a_fabric_with_packets(release):
+    """One test a release, in the order of its life: what fails first is what to look at."""
+    told = release.run(f"/src/scripts/provision --into {TESTED}").stderr
+    assert told.endswith(f"provision: ready: cd {TESTED} && make demo\n"), told
+    assert release.run(f"{TESTED}/scripts/setup --quiet").stderr == ""  # nothing is left to do
+
+    mrc = f"cd {TESTED} && .venv/bin/mrc"
+    assert release.run(f"{mrc} --version").stdout.startswith("mrc-testbed ")
+    checks = {check["name"]: check for check in json.loads(release.run(f"{mrc} doctor --json").stdout)}
+    assert checks["release"]["ok"], checks["release"]
+    assert "  ok    " in release.run(f"{mrc} run e7 --virtual").stdout
+
+    small = "--planes 2 --hosts-per-rack 1 --json"
+    demo = release.run(f"cd {TESTED} && make -s demo ARGS='{small}'", own_network=True)
+    assert json.loads(demo.stdout)["passed"]
+
+
+def test_rootless__an_ordinary_user_of_the_release(release):
+    """Without sudo: `make demo` makes the Python environments, and the fabric in a user namespace."""
+    release.run(
+        "useradd --create-home somebody && cp -r /src /home/somebody/mrc && chown -R somebody: /home/somebody/mrc"
+    )
+    script = "cd ~/mrc && make -s demo ROOT=no ARGS='--planes 2 --hosts-per-rack 1 --json'"
+    demo = release.run(f'su somebody -c "{script}"')
+    assert json.loads(demo.stdout)["passed"]

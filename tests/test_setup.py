@@ -1,0 +1,161 @@
+"""scripts/setup and what its neighbours share: steps with a time left, packages in spite of another apt."""
+
+import fcntl
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_imports import ROOT
+
+SCRIPTS = ("install-bmv2", "lib.sh", "matrix", "provision", "setup")
+
+
+def lib(script: str, **options) -> subprocess.Popen[str]:
+    """A script that has sourced scripts/lib.sh."""
+    return subprocess.Popen(
+        ["bash", "-c", f"set -euo pipefail; program=test; . scripts/lib.sh; {script}"], cwd=ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options,
+    )  # fmt: skip
+
+
+def on_a_terminal(script: str) -> str:
+    """What a script that has sourced scripts/lib.sh writes to a terminal of 80 columns."""
+    front, back = pty.openpty()
+    script = f"stty cols 80; program=test; . scripts/lib.sh; {script}"
+    with subprocess.Popen(["bash", "-c", script], cwd=ROOT, stdin=back, stderr=back):
+        os.close(back)
+        told = b""
+        try:
+            while some := os.read(front, 4096):
+                told += some
+        except OSError:  # Linux ends a pty so
+            pass
+    os.close(front)
+    return told.decode()
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck here (Debian's package `shellcheck`)")
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts__shellcheck_finds_nothing(name):
+    done = subprocess.run(["shellcheck", "-x", f"scripts/{name}"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_scripts__all_are_looked_at():
+    assert {path.name for path in (ROOT / "scripts").iterdir()} == set(SCRIPTS)
+
+
+@pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="these tests run in another environment than .venv")
+def test_setup__with_nothing_to_do_is_silent():
+    done = subprocess.run([ROOT / "scripts" / "setup", "--quiet"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_setup__an_option_it_does_not_have():
+    done = subprocess.run([ROOT / "scripts" / "setup", "--fast"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stderr == "setup: error: no option --fast (has: --quiet, --tests)\n"
+
+
+def test_setup__knows_about_how_many_packages_an_environment_has():
+    """The time left is told from these numbers."""
+    text = (ROOT / "scripts" / "setup").read_text()
+    for folder, told in re.findall(r"^environment (\S+) (\d+) ", text, re.M):
+        installed = len(list((ROOT / folder).glob("lib/python*/site-packages/*.dist-info")))
+        assert not installed or abs(installed - int(told)) <= 0.2 * installed, f"{folder} has {installed}, not {told}"
+
+
+def test_steps__a_line_each_where_there_is_no_terminal():
+    with lib("steps=2; begin_step one; begun=-5; tell_progress 1 2; end_step; begin_step two; end_step") as process:
+        told, _ = process.communicate(timeout=20)
+    assert re.sub(r"in \d+ s", "in N s", told).splitlines() == [
+        "test: 1 of 2: one", "test: 1 of 2: one: done in N s", "test: 2 of 2: two", "test: 2 of 2: two: done in N s",
+    ]  # fmt: skip
+
+
+def test_steps__a_terminal_has_one_line_that_tells_the_time_left():
+    told = on_a_terminal("begin_step one; begun=-30; tell_progress 3 4; tell_progress 3 4; end_step")
+    assert re.search(r"\rtest: 1 of 1: one, 3\d s, about 1\d s left\x1b\[K", told)
+    assert told.count("left") == 1  # the same again is not written again
+    assert told.count("\n") == 1
+
+
+def test_steps__a_line_is_never_wider_than_the_terminal():
+    told = on_a_terminal(f"begin_step {'long' * 50}")
+    assert len(told.strip("\r").removesuffix("\x1b[K")) == 79
+
+
+def test_follow__output_is_kept_and_a_failure_is_one():
+    with lib("count() { :; }; follow count bash -c 'echo one; echo two; exit 3' || { echo $?; cat $log; }") as process:
+        assert process.communicate(timeout=20)[0] == "3\none\ntwo\n"
+
+
+def test_follow__ctrl_c_ends_it_with_a_word():
+    with lib("begin_step waiting; echo begun; follow count_nothing sleep 60; echo went on") as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "begun\n":
+            pass
+        os.killpg(process.pid, signal.SIGINT)
+        told, _ = process.communicate(timeout=20)
+    assert process.returncode == 130 and told == "test: interrupted; the next run begins where this one stopped\n"
+
+
+@pytest.fixture
+def apt(tmp_path):
+    """Environment in which apt-get has folders of its own, no package source, and `sudo` asks nobody."""
+    if shutil.which("apt-get") is None:
+        pytest.skip("no apt-get here")
+    for folder in ("state/lists/partial", "cache/archives/partial", "etc", "bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "state" / "status").touch()
+    (tmp_path / "bin" / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
+    (tmp_path / "bin" / "sudo").chmod(0o755)
+    config = tmp_path / "apt.conf"
+    config.write_text(
+        f'Dir::State "{tmp_path}/state";\nDir::State::status "{tmp_path}/state/status";\n'
+        f'Dir::Cache "{tmp_path}/cache";\nDir::Etc "{tmp_path}/etc";\nAPT::Sandbox::User "";\n'
+    )
+    return os.environ | {"APT_CONFIG": str(config), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+
+
+def held(path: Path) -> int:
+    """The descriptor of a lock as apt takes it; closing it lets it go."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
+    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
+
+
+@pytest.mark.parametrize("command, file", [("update", "state/lists/lock"), ("install -y", "state/lock-frontend")])
+def test_apt__waits_for_whoever_holds_a_lock(tmp_path, apt, command, file):
+    lock = held(tmp_path / file)
+    with lib(f"begin_step packages; apt_get count_apt {command} && echo updated", env=apt) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "test: 1 of 1: packages\n"
+        waits = process.stdout.readline()
+        os.close(lock)
+        told, _ = process.communicate(timeout=60)
+    name = Path(f"/proc/{os.getpid()}/comm").read_text().strip()
+    assert waits == f"test: waiting for process {os.getpid()} ({name}), which holds {tmp_path}/{file}\n"
+    assert (process.returncode, told) == (0, "updated\n")
+
+
+def test_apt__does_not_wait_for_ever(tmp_path, apt):
+    lock = held(tmp_path / "state/lists/lock")
+    with lib("install_packages nothing", env=apt | {"APT_PATIENCE_S": "0"}) as process:
+        told, _ = process.communicate(timeout=60)
+    os.close(lock)
+    assert process.returncode == 1 and f"process {os.getpid()}" in told and "still has not ended" in told
+    assert told.endswith("test: error: apt-get could not install nothing (its last lines are above); "
+                         "is a package source reachable?\n")  # fmt: skip
+
+
+def test_apt__a_package_that_does_not_exist_is_an_error_with_what_apt_said(apt):
+    with lib("install_packages no-such-package", env=apt) as process:
+        told, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 and "E: Unable to locate package no-such-package" in told

@@ -1,0 +1,56 @@
+"""A command as an ordinary user of this machine, also where interpreter or checkout lie below a closed home (/root)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.test_imports import ROOT
+
+NOBODY = 65534
+CACHE = Path(f"/var/tmp/mrc-testbed-tests-{NOBODY}")
+"""Compiled programs of that user, who cannot read ours; kept, so that only the first run compiles them."""
+
+ENTER = """
+set -e
+kept=$1 user=$2 closed=$3 folders=$4
+shift 4
+if [ -n "$closed" ]; then
+    number=0
+    for folder in $folders; do
+        number=$((number + 1)); mkdir -p "$kept/$number"; mount --bind "$folder" "$kept/$number"
+    done
+    mount -t tmpfs -o mode=755 tmpfs "$closed"
+    number=0
+    for folder in $folders; do
+        number=$((number + 1)); mkdir -p "$folder"; mount --move "$kept/$number" "$folder"
+    done
+fi
+exec setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
+"""
+"""In a mount namespace of its own: a closed folder is replaced by one that has only what is needed of it."""
+
+
+def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str]:
+    """Start a command as user `nobody`, whose home and run folder lie in `home`, a folder below /tmp. Needs root."""
+    needed = {Path(sys.base_prefix), Path(sys.prefix), ROOT}
+    closed = {above for path in needed for above in path.parents if not above.stat().st_mode & 0o001}
+    top = min(closed, key=lambda path: len(path.parts), default=None)
+    within = sorted(str(path) for path in needed if top in path.parents)
+    outer = [path for path in within if not any(path.startswith(f"{other}/") for other in within)]
+    for folder in (home, home / "kept", home / "run", CACHE):
+        folder.mkdir(exist_ok=True)
+        os.chown(folder, NOBODY, NOBODY)
+    env = {
+        "PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "MRC_CACHE_DIR": str(CACHE),
+        "XDG_RUNTIME_DIR": str(home / "run"), "MRC_COMPILED": "0",
+    }  # fmt: skip
+    return subprocess.Popen(
+        [
+            "unshare", "--mount", "bash", "-c", ENTER, "enter",
+            str(home / "kept"), str(NOBODY), str(top or ""), " ".join(outer), *command,
+        ],
+        env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, **options,
+    )  # fmt: skip
