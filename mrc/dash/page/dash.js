@@ -229,7 +229,8 @@ function rows(what) {
     const {link} = links.get(what.name);
     out.push(["state", now.up ? "up" : "DOWN"], ["rate", now.rate ? rate(now.rate) : "no limit"],
       ["use", use_of(now)]);
-    for (const port of link.interfaces) if (state.queues[port]) out.push([port, `${state.queues[port]} bytes wait`]);
+    const known = (port) => !run || run.queues[port];
+    for (const port of link.interfaces) if (known(port)) out.push([`port ${port}`, `${state.queues[port] || 0} bytes wait`]);
   }
   if (what.kind === "switch" && state.switches[what.name]) {
     const now = state.switches[what.name];
