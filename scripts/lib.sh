@@ -9,7 +9,7 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-trap 'clear_line; say "interrupted; the next run begins where this one stopped"; exit 130' INT
+trap 'say "interrupted; the next run begins where this one stopped"; exit 130' INT
 
 # ---- steps ----------------------------------------------------------------------------------------------
 # A terminal has one line that moves; elsewhere a step has a line when it begins and ends, and one each 15 s.
@@ -17,11 +17,13 @@ trap 'clear_line; say "interrupted; the next run begins where this one stopped";
 steps=1 step=0
 TELL_EVERY_S=15
 
-clear_line() { [ ! -t 2 ] || printf '\r\033[K' >&2; }
+terminal=no clear=''
+if [ -t 2 ]; then terminal=yes clear=$'\r\033[K'; fi
+clear_line() { printf '%s' "$clear" >&2; }
 
 begin_step() { # title
     step=$((step + 1)) title=$1 begun=$SECONDS told=$SECONDS shown=''
-    if [ -t 2 ]; then tell_progress 0 0; else say "$step of $steps: $title"; fi
+    if [ $terminal = yes ]; then tell_progress 0 0; else say "$step of $steps: $title"; fi
 }
 
 tell_progress() { # done, total: whole numbers of anything, from whose ratio the time left is told
@@ -29,7 +31,7 @@ tell_progress() { # done, total: whole numbers of anything, from whose ratio the
     text="$step of $steps: $title, $spent s"
     [ "$spent" -lt 3 ] || [ $(($1 * 20)) -lt "$2" ] || [ "$1" -eq 0 ] ||
         text+=", about $((spent * ($2 - $1) / $1)) s left"
-    if [ -t 2 ]; then
+    if [ $terminal = yes ]; then
         [ "$text" != "$shown" ] || return 0
         shown=$text
         shopt -s checkwinsize
