@@ -125,9 +125,12 @@ def _listen(port: int) -> int:
 
 
 def listener() -> socket.socket | None:
-    """The socket that `enter` left for the live view; None when this runs on the machine's own network."""
-    number = os.environ.pop(LISTENER, None)
-    return None if number is None else socket.socket(fileno=int(number))
+    """The socket that `enter` left for the live view; None when this runs on the machine's own network.
+
+    One of its own for each view: those of a command's runs come one after another.
+    """
+    number = os.environ.get(LISTENER)
+    return None if number is None else socket.socket(fileno=os.dup(int(number)))
 
 
 def join() -> None:

@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import Any
 
 from controller.faults import observations
@@ -48,14 +48,17 @@ ROUTE_WRITES = ("prune", "restore")
 """Why a controller writes routes that follow what is alive (controller/p4runtime/pruning.py)."""
 
 Progress = Callable[[float, float], None]
+Watched = Callable[[Fabric, Callable[[], list[dict[str, Any]]]], AbstractContextManager[object]]
+"""Whoever looks on while a run lasts, told its fabric and a function that says how far the work is."""
 
 
 def run_live(
-    run: Run, progress: Progress, *, target: str = "embedded", wires: str | None = None, nic: str = "fast"
-) -> Outcome:
+    run: Run, progress: Progress, *, target: str = "embedded", wires: str | None = None, nic: str = "fast",
+    watched: Watched | None = None,
+) -> Outcome:  # fmt: skip
     """Carry out a run. Raises FabricError, JsonlError or PlanError when the machine or the fabric refuses it."""
     live = LiveRun(run, target, wires, nic)
-    with live.fabric:
+    with live.fabric, watched(live.fabric, live.work_done) if watched is not None else nullcontext():
         return live.carry_out(progress)
 
 
@@ -136,6 +139,19 @@ class LiveRun:
         self._stop = threading.Event()
 
     # ---- running ----------------------------------------------------------------------------------------
+
+    def work_done(self) -> list[dict[str, Any]]:
+        """How far each flow and collective is, at the last look: label, bytes (0: no end), bytes_done, state."""
+        received = self.sampler.received
+        found = [(flow_name(flow), flow.total_bytes or 0, received.get(flow_name(flow), 0)) for flow in self.work.flows]
+        for group in self.work.groups:
+            done = sum(amount for name, amount in received.items() if name.startswith(f"{group.work}:"))
+            found.append((f"{group.kind} {group.work}", self.work.collective_bytes(group), done))
+        return [
+            {"label": label, "bytes": total, "bytes_done": min(done, total) if total else done,
+             "state": "done" if total and done >= total else "running"}
+            for label, total, done in found
+        ]  # fmt: skip
 
     def carry_out(self, progress: Progress) -> Outcome:
         """Everything: early faults, connections, work, faults on time, samples, the end."""

@@ -76,10 +76,12 @@ class LiveWork:
     def total_bytes(self) -> int:
         """Of all that has an end."""
         total = sum(flow.total_bytes or 0 for flow in self.flows)
-        for group in self.groups:
-            size, factor = self.sizes[group.work]
-            total += int(size * factor * len(group.ranks) * (group.warm_up + group.iterations))
-        return total
+        return total + sum(map(self.collective_bytes, self.groups))
+
+    def collective_bytes(self, group: CollectivePlan) -> int:
+        """Bytes that all ranks of a collective receive; 0 before it is open."""
+        size, factor = self.sizes.get(group.work, (0, 0.0))
+        return int(size * factor * len(group.ranks) * (group.warm_up + group.iterations))
 
     def all_done(self, last: Answers) -> bool:
         """By the last answers to `flow_read`."""

@@ -102,6 +102,12 @@ class LiveSampler:
             return self._looks
 
     @property
+    def received(self) -> dict[str, int]:
+        """Payload bytes of each flow at the last look."""
+        found: dict[str, int] = self._before.get("received", {})
+        return found
+
+    @property
     def share_done(self) -> float:
         """Of the bytes there are to send."""
         total = self.work.total_bytes

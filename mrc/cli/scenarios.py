@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -66,15 +66,19 @@ def run(
     rootless: Annotated[
         bool, typer.Option("--rootless", help="Live without root, in a user namespace, where the kernel allows it.")
     ] = False,
+    dash: Annotated[
+        bool, typer.Option("--dash", help="With the live view: a page that draws the fabric while it runs; live only.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run scenarios, live in Mininet or in virtual time, and judge them; exit code 0 when every rule held, else 1."""
     from experiments import command
 
     if rootless and not virtual:
+        from mrc.dash.server import PREFERRED_PORT
         from mrc.rootless import enter
 
-        enter("run")
+        enter("run", port=PREFERRED_PORT if dash else None)
     if not virtual and scale is None and resume is None and os.geteuid() != 0:
         raise UsageError(
             "a live run needs root (network namespaces, raw sockets): run it with sudo, or give --virtual or --rootless"
@@ -85,7 +89,13 @@ def run(
     if virtual and wires is not None:
         raise UsageError("--wires is of live switches, which a virtual run has not: leave it or --virtual out")
     where = "virtual" if virtual else "live"
-    options = {} if virtual else {"target": target, "wires": wires}
+    if virtual and dash:
+        raise UsageError("--dash is of live runs; of one in virtual time `mrc dash DIR` makes the page when it is over")
+    options: dict[str, Any] = {} if virtual else {"target": target, "wires": wires}
+    if dash:
+        from mrc.dash.live_page import RunPages
+
+        options["watched"] = RunPages(console(stderr=True).print)
     raise typer.Exit(
         command.run(
             files,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
 
 from ipc.errors import UsageError
 from ipc.rundir import RunFiles
 from mrc.dash.server import DashServer
-from topologies.cli.commands import CliSession
+from topologies.cli.commands import CliSession, CommandError
+from topologies.lab.fabric import Fabric
 
 
 class LivePage:
@@ -26,6 +32,40 @@ class LivePage:
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
+
+
+class RunPages:
+    """Live views of the runs of a command, one after another: each has a fabric of its own, all have one address.
+
+    `say` is told the address, once. The page looks on; the scenario alone breaks things.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._key, self._said = say, secrets.token_urlsafe(24), ""
+
+    @contextmanager
+    def __call__(self, fabric: Fabric, work_done: Callable[[], list[dict[str, Any]]]) -> Iterator[None]:
+        """The view of one run's fabric. Raises FabricError."""
+        session = CliSession(fabric, io.StringIO(), transfers=_ScenarioWork(work_done))
+        with closing(DashServer(session, key=self._key, acts=False)) as server:
+            url = server.start()
+            if url != self._said:
+                self._said = url
+                self._say(f"live view: {url}")
+            yield
+
+
+class _ScenarioWork:
+    """The flows and collectives of a run, in the place of the prompt's transfers."""
+
+    def __init__(self, work_done: Callable[[], list[dict[str, Any]]]) -> None:
+        self.progress = work_done
+
+    def begin(self, given: Sequence[str]) -> None:
+        raise CommandError(f"send {' '.join(given)}: a scenario runs here, with flows of its own")
+
+    def wait(self) -> int:
+        return 0
 
 
 def address() -> str:

@@ -87,11 +87,13 @@ log = logging.getLogger(__name__)
 class DashServer:
     """Live view of one session of a CLI. Runs in a thread of its own."""
 
-    def __init__(self, session: CliSession, *, port: int | None = None) -> None:
-        """`port`: None = PREFERRED_PORT or any."""
-        self._session, self._wanted = session, port
-        self._key = secrets.token_urlsafe(24)
-        self._plan = json.dumps(drawing(session.plan)).encode()
+    def __init__(
+        self, session: CliSession, *, port: int | None = None, key: str | None = None, acts: bool = True
+    ) -> None:
+        """`port`: None = PREFERRED_PORT or any; `key`: None = a new one; `acts`: the page may break and heal."""
+        self._session, self._wanted, self._acts = session, port, acts
+        self._key = key or secrets.token_urlsafe(24)
+        self._plan = json.dumps({**drawing(session.plan), "acts": acts}).encode()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._port = 0
@@ -268,6 +270,8 @@ class DashServer:
     def _act(self, line: str) -> str:
         """Carry out a word of the prompt; what it says. Raises EXPECTED."""
         name, *given = line.split() or [""]
+        if not self._acts and name in COMMANDS and name != "trace":
+            raise CommandError(f"{name}: a scenario runs here, with faults and flows of its own; the page looks on")
         if name not in COMMANDS:
             raise CommandError(f"no command {name!r} of the page (has: {', '.join(COMMANDS)})")
         out = io.StringIO()

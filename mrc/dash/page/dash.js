@@ -43,6 +43,7 @@ function rate(bps) {
 // ---- drawing ------------------------------------------------------------------------------------------------
 
 function draw() {
+  document.body.classList.toggle("looks-on", Boolean(run) || !plan.acts);
   byId("said").textContent = plan.said;
   byId("fabric").style.setProperty("--panel-width", `${Math.round(plan.planes[0].width * 0.95)}px`);
   for (const panel of plan.planes) {
@@ -200,7 +201,7 @@ function choose(what) {
 }
 
 function actions(what) {
-  if (run) return [];
+  if (run || !plan.acts) return [];
   if (what.kind === "link") {
     const [a, b] = links.get(what.name).link.nodes;
     const up = (state.links[what.name] || {up: true}).up;
@@ -266,7 +267,7 @@ function showCard() {
     if (String(nth) === focus) button.focus();
   });
   if (what.kind === "host") {
-    const [from, to] = run ? ["paths from here", "paths to here"] : ["send from here", "send to here"];
+    const [from, to] = run || !plan.acts ? ["paths from here", "paths to here"] : ["send from here", "send to here"];
     for (const [label, id] of [[from, "from"], [to, "to"]]) {
       make("button", {text: label}, bar).addEventListener("click", () => {
         byId(id).value = what.name;
@@ -382,6 +383,11 @@ function listen() {
     showLists();
   });
   stream.addEventListener("change", (event) => take(JSON.parse(event.data)));
+  stream.addEventListener("open", async () => {
+    const now = await (await fetch("/plan")).text(); // the next run of a scenario may have another fabric
+    if (listen.plan && listen.plan !== now) location.reload();
+    listen.plan = now;
+  });
   stream.onerror = () => {
     byId("summary").textContent = stream.readyState === EventSource.CLOSED
       ? "the fabric is down, or this address is an old one: `mrc dash` tells the new one"
@@ -562,7 +568,6 @@ function seek(time) {
 }
 
 function player() {
-  document.body.classList.add("replay");
   byId("player").hidden = false;
   byId("said").textContent = run.said;
   document.title = run.title;
