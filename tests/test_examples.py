@@ -5,6 +5,7 @@ examples/live_write.py needs hosts: tests/hosts/verbs/test_verbs_live.py.
 
 import doctest
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,3 +66,25 @@ def test_example__repeats_bit_for_bit():
 def test_documentation__examples_do_what_they_say(page, examples):
     result = doctest.testfile(str(ROOT / "docs" / page), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert result.attempted >= examples and result.failed == 0
+
+
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+RUN = ("virtual.md",)
+"""Pages whose Python runs as it stands; doctests are above, docs/p4-development.md has a test of its own, and what
+stands in docs/scenarios.md is as tests/resilience/test_links.py, with a fabric and root."""
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_documentation__python_runs_as_it_stands(page, capsys):
+    for block in BLOCK.findall((ROOT / "docs" / page).read_text()):
+        exec(compile(block, page, "exec"), {})
+    assert "forwarded" in capsys.readouterr().out
+
+
+def test_documentation__all_python_is_python():
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    blocks = [(page.name, block) for page in pages for block in BLOCK.findall(page.read_text())]
+    assert len(blocks) > 10
+    for name, block in blocks:
+        if ">>> " not in block:
+            compile(block, name, "exec")
