@@ -16,7 +16,7 @@ from hosts.engine.config import Config, ConfigError
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
 from hosts.engine.wire.packets import EndpointOp, EndpointRequest, Write
-from hosts.tools.stat import _congestion_line
+from hosts.tools.stat import _congestion
 from simulator import Flow, QueueProfile, VirtualFabric, jain, scaled
 from tests.hosts.engine.engine_pair import Pair
 from topologies.plan import Plan
@@ -173,8 +173,8 @@ def test_stat__a_line_about_congestion():
     net = fabric()
     flow = Flow(net, "h0", "h1", message_bytes=1 << 18)
     net.run_for(0.1)
-    line = _congestion_line(flow.qp.cc_state())
-    assert line.startswith("    uet-1.0-nscc, 1 QPs: window 94 of 94 kB, ")
+    line = _congestion(flow.qp.cc_state())
+    assert line.startswith("uet-1.0-nscc, 1 QPs: window 94 of 94 kB, ")
     assert "base RTT 5.00 ms, queueing 0." in line
     assert line.endswith("target 3.75 ms")
 
