@@ -7,7 +7,8 @@ import math
 from difflib import get_close_matches
 from itertools import pairwise
 
-from controller.api.server import Message, Refusal, Route
+from controller.api.metrics import CONTENT_TYPE, exposition
+from controller.api.server import Message, Refusal, Route, Text
 from controller.app import FabricController
 from controller.denylist import POLICIES
 from controller.errors import SwitchError
@@ -30,6 +31,7 @@ class ApiHandlers:
 
     def routes(self) -> list[Route]:
         return [
+            Route("GET", "/metrics", self._metrics),
             Route("GET", "/v1/status", self._status),
             Route("GET", "/v1/faults", self._faults),
             Route("GET", "/v1/faults/{number}", self._fault),
@@ -48,6 +50,9 @@ class ApiHandlers:
     def _shutdown(self, _fields: Message) -> Message:
         asyncio.get_running_loop().call_soon(self._app.stop)
         return {}
+
+    async def _metrics(self, _fields: Message) -> Text:
+        return Text(await exposition(self._app), CONTENT_TYPE)
 
     # ---- faults and links -------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ MAX_BACKLOG = 20_000
 KEEPALIVE_S = 15.0
 
 Message = dict[str, Any]
-Handler = Callable[[Message], "Message | Awaitable[Message]"]
+Handler = Callable[[Message], "Message | Text | Awaitable[Message | Text]"]
 """Gets the path's and the query's or body's fields, returns the answer. Raises Refusal."""
 
 PATHS: web.AppKey[Iterable[str]] = web.AppKey("paths", list)
@@ -50,6 +50,14 @@ class Refusal(ControllerError):  # noqa: N818 - an answer with its status, not a
 
     def response(self) -> web.Response:
         return web.json_response({"error": str(self), "cure": self.cure}, status=self.status)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An answer that is no JSON."""
+
+    body: bytes
+    content_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +190,8 @@ def _served(handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamRes
         answer = handler(fields)
         if asyncio.iscoroutine(answer):
             answer = await answer
+        if isinstance(answer, Text):
+            return web.Response(body=answer.body, headers={"Content-Type": answer.content_type})
         return web.json_response(answer)
 
     return serve

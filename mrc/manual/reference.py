@@ -138,6 +138,19 @@ def metrics() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def prometheus() -> str:
+    """Every metric of the controller's `/metrics`."""
+    from controller.api.metrics import FAMILIES
+
+    rows = [(code(one.name), ", ".join(map(code, one.labels)), one.text) for one in FAMILIES]
+    parts = [
+        "# Metrics for Prometheus",
+        MADE_OF.format("controller/api/metrics.py") + " How to scrape them: [Monitoring](../monitoring.md).",
+        table(("metric", "labels", ""), rows),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 def engine() -> str:
     """Every key of an endpoint's configuration, and of the RoCEv2 baseline."""
     from hosts.engine.config import Config
@@ -226,6 +239,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "manual/prompt.md": prompt,
     "manual/scenarios.md": scenarios,
     "manual/metrics.md": metrics,
+    "manual/prometheus.md": prometheus,
     "manual/engine.md": engine,
 }
 """By their place in the site."""

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import urllib.request
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from mrc.checked_transfer import LIMIT_S
 from topologies.lab.targets import answers
 
 LINK = ("p1-t0-0", "p1-t1-0")
@@ -85,3 +88,33 @@ def test_check__names_a_link_that_loses_packets(fabric, faults, healed):
     fabric.inject.loss(*LINK, 0.2)
     told = fabric.controller.request("check", timeout_s=60.0)
     assert (told["ok"], told["bad"]) == (False, [f"{' '.join(LINK)}: lossy"])
+
+
+def scraped(fabric):
+    """Sums of the samples of each metric, by its name, and the EVs that are not good by T1."""
+    with urllib.request.urlopen(f"{fabric.controller.url}/metrics", timeout=LIMIT_S) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    sums = {one.name: sum(sample.value for sample in one.samples) for one in families}
+    (evs,) = (one.samples for one in families if one.name == "mrc_evs")
+    bad = {one.labels["t1"] for one in evs if one.labels["state"] == "assumed_bad" and one.value}
+    return sums, bad
+
+
+def test_metrics__tell_of_traffic_and_of_a_cut(transfer, fabric):
+    one = transfer(size=16 << 20)
+    one.reach(0.2)
+    before, none = scraped(fabric)
+    cut = one.cut(fabric.plan.link("p1-t0-0", "p1-t1-1"))
+    one.withdrawn(cut)
+    after, bad = scraped(fabric)
+    assert before["mrc_link_up"] == len(fabric.plan.links) and after["mrc_link_up"] == before["mrc_link_up"] - 1
+    assert (none, bad) == (set(), {"p1-t1-1"})
+    assert after["mrc_path_sent_packets"] > before["mrc_path_sent_packets"] > 1000
+    assert after["mrc_path_lost_packets"] > before["mrc_path_lost_packets"]
+    assert after["mrc_scrape_silent"] == before["mrc_scrape_silent"] == 0
+    if fabric.target.name == "embedded":  # BMv2 has no gNMI
+        assert after["mrc_port_transmit_bytes"] > before["mrc_port_transmit_bytes"] > 1 << 20
+        assert "mrc_queue_depth_bytes" in after
+    one.restore(cut)
+    one.healed()
+    one.finish()

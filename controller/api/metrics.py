@@ -1,0 +1,192 @@
+"""`GET /metrics`: the fabric in the exposition format of Prometheus, read when somebody scrapes.
+
+Names follow its conventions: base units, `_total` for counters, which begin anew when a switch or an agent does. EVs
+are added up by plane and T1, so that the number of series grows with switches and ports and not with pairs of hosts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from controller.app import FabricController
+from controller.errors import SwitchError
+from controller.faults.correlator import PORT_IS_BAD
+from controller.p4runtime.counters import NO_PORT, counters_by_name, read_ports, read_queues
+from controller.p4runtime.provisioner import SwitchProvisioner
+from ipc.rpc import JsonlError
+from topologies.plan import CPU_PORT
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+AT_ONCE = 16
+"""Switches and hosts that are asked side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric: `labels` in order; a name that ends in `_total` is a counter, any other a gauge."""
+
+    name: str
+    labels: tuple[str, ...]
+    text: str
+
+    def empty(self) -> GaugeMetricFamily | CounterMetricFamily:
+        """The family without samples."""
+        kind = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
+        return kind(self.name, self.text, labels=self.labels)
+
+
+_SWITCH = ("switch", "plane", "tier")
+_PATH = ("plane", "t1")
+FAMILIES = (
+    Family("mrc_fabric_info", ("mode", "program", "planes", "racks", "spines", "hosts_per_rack"), "Always 1."),
+    Family("mrc_link_up", ("link", "plane", "kind"), "1: both ends are up, as far as the controller knows."),
+    Family("mrc_switch_verified", _SWITCH, "1: connected, and its tables were found as planned."),
+    Family("mrc_switch_table_writes_total", _SWITCH, "Entries written since the first verification."),
+    Family("mrc_faults_active", ("kind",), "Faults that the controller names now."),
+    Family("mrc_evs", (*_PATH, "state"), "EVs of all pairs of hosts by state; t1 is empty inside a rack."),
+    Family("mrc_path_sent_packets_total", _PATH, "Packets that requestors sent over these paths."),
+    Family("mrc_path_lost_packets_total", _PATH, "Packets that requestors found lost on them."),
+    Family("mrc_path_marked_packets_total", _PATH, "SACKs that told of a CE mark on them."),
+    Family("mrc_path_trimmed_packets_total", _PATH, "Packets trimmed on them before the last hop."),
+    Family("mrc_switch_marked_packets_total", _SWITCH, "Packets given a CE mark."),
+    Family("mrc_switch_trimmed_packets_total", (*_SWITCH, "where"), "Packets trimmed, at a last hop or before."),
+    Family("mrc_switch_dropped_packets_total", (*_SWITCH, "reason"), "Packets that the P4 program dropped."),
+    Family("mrc_port_receive_bytes_total", ("switch", "port"), "Bytes that came to a port."),
+    Family("mrc_port_transmit_bytes_total", ("switch", "port"), "Bytes that left by a port."),
+    Family("mrc_queue_depth_bytes", ("switch", "port", "queue"), "Bytes that wait."),
+    Family("mrc_queue_dropped_packets_total", ("switch", "port", "queue"), "Packets for which a queue had no room."),
+    Family("mrc_scrape_silent", ("what",), "Switches and hosts that did not answer this scrape."),
+)
+"""Every metric; docs/monitoring.md and the dashboard are checked against this."""
+_COUNTED = {"sent": "sent", "lost": "lost", "marked": "marked", "trimmed": "trimmed"}
+"""Count of an agent's health -> part of the name of its metric."""
+
+
+@dataclass(slots=True, eq=False)  # the registry keeps it as a key
+class _Samples:
+    """(labels, value) by metric."""
+
+    of: dict[str, list[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
+
+    def add(self, name: str, labels: Iterable[object], value: float) -> None:
+        self.of.setdefault(name, []).append((tuple(map(str, labels)), float(value)))
+
+    def collect(self) -> Iterator[Metric]:
+        """All families that have samples, as Prometheus' library asks for them."""
+        for family in FAMILIES:
+            if family.name in self.of:
+                made = family.empty()
+                for labels, value in self.of[family.name]:
+                    made.add_metric(labels, value)
+                yield made
+
+
+async def exposition(app: FabricController) -> bytes:
+    """The state of the fabric now. Switches and hosts that do not answer are left out and counted."""
+    samples = _Samples()
+    _known(app, samples)
+    turn = asyncio.Semaphore(AT_ONCE)
+    silent: Counter[str] = Counter({"switches": 0, "hosts": 0})
+
+    async def ask(what: str, question: Callable[[], Awaitable[None]]) -> None:
+        async with turn:
+            try:
+                await question()
+            except (SwitchError, JsonlError):
+                silent[what] += 1
+
+    paths: Counter[tuple[str, tuple[object, ...]]] = Counter()
+    jobs = [ask("switches", partial(_switch, app, one, samples)) for one in app.provisioners.values()]
+    jobs += [ask("hosts", partial(_host, app, host.name, paths)) for host in app.inputs.plan.hosts]
+    await asyncio.gather(*jobs)
+    for (name, labels), value in sorted(paths.items(), key=str):
+        samples.add(name, labels, value)
+    for what, number in silent.items():
+        samples.add("mrc_scrape_silent", (what,), number)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(samples)
+    return generate_latest(registry)
+
+
+def _known(app: FabricController, samples: _Samples) -> None:
+    """What the controller knows without asking anybody."""
+    plan = app.inputs.plan
+    samples.add(
+        "mrc_fabric_info",
+        (plan.mode.value, app.inputs.program, plan.planes, plan.racks, plan.spines, plan.hosts_per_rack), 1,
+    )  # fmt: skip
+    hosts = {host.name for host in plan.hosts}
+    for link in plan.links:
+        ends = [app.status.get(end.interface) for end in (link.lower, link.upper)]
+        known = [status for status in ends if status is not None]
+        if known:
+            kind = "NIC-T0" if link.lower.node in hosts else "T0-T1"
+            up = not any(PORT_IS_BAD.get(status, True) for status in known)
+            samples.add("mrc_link_up", (link.name, link.plane, kind), up)
+    for one in app.provisioners.values():
+        status = one.status
+        samples.add("mrc_switch_verified", _labels(one), status.connected and status.verified)
+        samples.add("mrc_switch_table_writes_total", _labels(one), sum(status.writes_after_start.values()))
+    for kind, number in Counter(fault.kind for fault in app.faults.active()).items():
+        samples.add("mrc_faults_active", (kind,), number)
+
+
+def _labels(one: SwitchProvisioner) -> tuple[object, ...]:
+    switch = one.target.switch
+    return one.target.name, switch.plane, switch.tier
+
+
+async def _switch(app: FabricController, one: SwitchProvisioner, samples: _Samples) -> None:
+    """Counters, ports and queues of a switch. Raises SwitchError."""
+    ports = {port.number: port.interface for port in app.inputs.plan.ports(one.target.name)}
+    cells = await one.counters([*ports, NO_PORT, CPU_PORT])
+    counted = counters_by_name(app.inputs.catalog, cells, ports)
+    labels = _labels(one)
+    samples.add("mrc_switch_marked_packets_total", labels, _packets(counted.get("marked", ())))
+    for where, number in _by_reason(counted.get("trimmed", ()), ("trimmed", "trimmed last hop")).items():
+        place = "last hop" if where.endswith("last hop") else "before"
+        samples.add("mrc_switch_trimmed_packets_total", (*labels, place), number)
+    for reason, number in _by_reason(counted.get("drops", ())).items():
+        samples.add("mrc_switch_dropped_packets_total", (*labels, reason), number)
+    if one.target.gnmi is None:
+        return
+    for port, row in (await read_ports(one.target.gnmi, list(ports.values()))).items():
+        for way, leaf in (("receive", "in_octets"), ("transmit", "out_octets")):
+            if isinstance(row.get(leaf), int):
+                samples.add(f"mrc_port_{way}_bytes_total", (one.target.name, port), row[leaf])
+    for row in await read_queues(one.target.gnmi, list(ports.values())):
+        queue = (one.target.name, row["interface"], row["queue"])
+        for name, leaf in (("depth_bytes", "depth_bytes"), ("dropped_packets_total", "dropped_pkts")):
+            if isinstance(row.get(leaf), int):
+                samples.add(f"mrc_queue_{name}", queue, row[leaf])
+
+
+def _packets(rows: Iterable[dict[str, Any]]) -> int:
+    return sum(row["packets"] for row in rows)
+
+
+def _by_reason(rows: Iterable[dict[str, Any]], always: Iterable[str] = ()) -> Counter[str]:
+    found: Counter[str] = Counter(dict.fromkeys(always, 0))
+    for row in rows:
+        found[str(row.get("reason", ""))] += row["packets"]
+    return found
+
+
+async def _host(app: FabricController, host: str, paths: Counter[tuple[str, tuple[object, ...]]]) -> None:
+    """EVs of a host's QPs, added to those of the others. Raises JsonlError."""
+    for peer in await app.agents.health(host):
+        for row in peer["evs"]:
+            nodes = row.get("path") or []
+            t1 = nodes[2] if len(nodes) == 5 else ""
+            place = (row["plane"], t1)
+            paths["mrc_evs", (*place, row["state"])] += 1
+            for count, name in _COUNTED.items():
+                paths[f"mrc_path_{name}_packets_total", place] += row[count]

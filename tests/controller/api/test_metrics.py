@@ -1,0 +1,57 @@
+"""What Prometheus is told: names and labels of the table, and a dashboard that asks for nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.api.metrics import FAMILIES
+from tests.controller.controller_fixture import Rig
+from topologies.plan import Plan
+
+ROOT = Path(__file__).resolve().parents[3]
+LABELS = {family.name: set(family.labels) for family in FAMILIES}
+
+
+def test_names__follow_the_conventions():
+    for family in FAMILIES:
+        assert re.fullmatch(r"mrc_[a-z0-9_]+", family.name) and family.text.endswith(".")
+        assert not re.search(r"(bits|kb|ms|percent)", family.name), "base units"
+
+
+def test_dashboard__asks_for_what_there_is():
+    board = json.loads((ROOT / "examples/monitoring/grafana-dashboard.json").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(asked) > 10
+    for expression in asked:
+        (name,) = set(re.findall(r"mrc_\w+", expression))
+        assert name in LABELS, expression
+        by = re.search(r"by \(([^)]*)\)", expression)
+        assert set(re.split(r",\s*", by[1]) if by else ()) <= LABELS[name], expression
+        assert set(re.findall(r"(\w+)[!=]~?\"", expression)) <= LABELS[name], expression
+        assert name.endswith("_total") is ("rate(" in expression), expression
+    used = {name for expression in asked for name in re.findall(r"mrc_\w+", expression)}
+    assert len(used) >= 11
+
+
+def test_scrape__of_switches_without_hosts(tmp_path):
+    """A real controller over real switches. No agent runs and no port is there, which the scrape says."""
+    with Rig(tmp_path, Plan(2, 2, 2, 1)) as rig:
+        rig.start_daemon()
+        rig.start_controller()
+        with urllib.request.urlopen(f"{rig.controller.url}/metrics", timeout=30) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            found = {one.name: one for one in text_string_to_metric_families(answer.read().decode())}
+    names = {family.name.removesuffix("_total") for family in FAMILIES}
+    assert set(found) <= names
+    assert {sample.labels["switch"]: sample.value for sample in found["mrc_switch_verified"].samples} == {
+        switch.name: 1.0 for switch in Plan(2, 2, 2, 1).switches
+    }
+    silent = {sample.labels["what"]: sample.value for sample in found["mrc_scrape_silent"].samples}
+    assert silent == {"switches": 8.0, "hosts": 2.0}
+    assert [sample.value for sample in found["mrc_switch_marked_packets"].samples] == [0.0] * 8, "P4 counters are told"
+    assert found["mrc_switch_marked_packets"].type == "counter" and found["mrc_switch_verified"].type == "gauge"
