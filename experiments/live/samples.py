@@ -45,8 +45,7 @@ class LiveSampler:
         self._before: dict[str, Any] = {}
         self._longest_s = 0.0
         self._ports = self._recorded()
-        control = fabric.run_dir.switchd_socket
-        self._wires = WireClient(control) if control.exists() else None
+        self._wires: WireClient | None = None
         self._octets: dict[str, tuple[int, int]] = {}
         """(away from the hosts, towards them) by link, at `_links_at`."""
         self._links_at = 0.0
@@ -59,6 +58,8 @@ class LiveSampler:
 
     def begin(self) -> None:
         """Start of the work: earlier counts are left out."""
+        control = self.fabric.run_dir.switchd_socket
+        self._wires = WireClient(control) if control.exists() else None
         self._look_at_switches()
         self._note_links()
         self.outcome.series.link_bps.clear()
