@@ -164,6 +164,8 @@ def report(
 
     if summary and as_json:
         raise UsageError("--summary prints Markdown: give one of --summary and --json")
+    # `results/*` of a shell also has the index that this command wrote there.
+    folders = [one for one in folders if one.name != "index.html" or not one.is_file()] or folders
     if summary:
         from experiments.report.summary import summary as summed
 

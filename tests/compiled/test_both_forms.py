@@ -155,6 +155,12 @@ def test_simtest__finds_the_same_in_both_forms():
     assert found[0]["passed"]
 
 
+@pytest.mark.parametrize("target", ["wire", "frame"])
+def test_codecs__take_packets_of_the_baseline_in_every_dialect(target):
+    """Found by `mrc fuzz wire`: compiled, a dialect refused to write RoCEv2's packets."""
+    assert "nothing found" in run(["-m", "mrc", "fuzz", target, "--runs", "2000"])
+
+
 def test_scenario__has_the_same_results_to_the_digit(tmp_path):
     for form in ("", "0"):
         folder = tmp_path / f"form{form}"

@@ -32,7 +32,7 @@ from hosts.engine.wire.packets import (
     ECN_CE,
     EndpointRequest,
     EndpointResponse,
-    Packet,
+    PacketRecord,
     ReliabilityProbe,
     Write,
 )
@@ -95,7 +95,7 @@ class WireVariants:
 
     # ---- out --------------------------------------------------------------------------------------------
 
-    def encode(self, record: Packet, addressing: Addressing) -> DecodedFrame:
+    def encode(self, record: PacketRecord, addressing: Addressing) -> DecodedFrame:
         """As the codec's; all bytes in the frame's first piece."""
         config = self._config
         packet = bytearray(self.frame_codec.encode(record, addressing).join())

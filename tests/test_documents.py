@@ -1,0 +1,346 @@
+"""Commands of the documents: each is run, here or by a test that is named, or there is a reason why not.
+
+The tutorial's do what its page says, in its order. What takes long runs with MRC_EXAMPLES=all only: about a quarter of
+an hour, with root.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from hosts.dissector import tshark
+from mrc.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "p4src/README.md"]
+PAGE = (ROOT / "docs/tutorial.md").read_text()
+COMMANDS = re.findall(r"^    \$ (.+)$", PAGE, re.MULTILINE)
+WORDS = re.findall(r"^    mininet> (.+)$", PAGE, re.MULTILINE)
+SCENARIO = re.search(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
+MRC = [sys.executable, "-m", "mrc"]
+FABRIC = "/run/mrc-testbed"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and raw sockets")
+only_all = pytest.mark.skipif(os.environ.get("MRC_EXAMPLES") != "all", reason="takes long: MRC_EXAMPLES=all runs it")
+
+
+# ---- what the pages show ------------------------------------------------------------------------------------
+
+PROGRAMS = "sudo|mrc|mrc-[a-z-]+|make|git|docker|vagrant|curl|prometheus|python|source|tshark|scripts/\\S+|pip|apt-get"
+SHOWN = re.compile(
+    rf"^(?:    |\$ )((?:\$ |mininet> |\.venv/bin/|[A-Z_]+=|(?:{PROGRAMS}) ).*|make)$|^\$ (.*)$", re.MULTILINE
+)
+
+
+def shown(page: Path) -> list[str]:
+    """Commands that stand on lines of their own, without prompt, `sudo`, folder and the remark behind them."""
+    found = []
+    for one in SHOWN.finditer(re.sub(r"\\\n *", " ", page.read_text())):
+        line = re.split(r"\s{3,}(?!-)|\s+# ", (one[1] or one[2]).removeprefix("$ "))[0]
+        found.append(
+            " ".join(line.replace(".venv/bin/p", "p").replace(".venv/bin/m", "m").replace("sudo ", "").split())
+        )
+    return found
+
+
+QUICK = (
+    "mrc report results",
+    "mrc --version",
+    "mrc scenario list",
+    "mrc scenario show e10",
+    "mrc compare results/a results/b",
+    "mrc report results/* --summary",
+    "mrc simtest --seed 93",
+)
+"""Run after the tutorial's, in its folder."""
+BESIDE = (
+    'URL=$(python3 -c \'import json; print(json.load(open("/run/mrc-testbed/controller.json"))["url"])\')',
+    "curl -s $URL/v1/faults?state=active",
+    'curl -s "$URL/v1/evs?from=h0&to=h2"',
+    'curl -s "$URL/v1/counters?switch=p1-t0-0"',
+    'curl -sN "$URL/v1/events?events=fault,port"',
+    "curl -s http://127.0.0.1:9340/metrics | grep mrc_evs",
+    "curl -s -X POST -H 'Content-Type: application/json' -d '{\"policy\": \"lossy\"}' $URL/v1/denylist",
+    "mrc dash",
+    "mrc faults --replay /run/mrc-testbed/log/observations.jsonl",
+    "mrc pcap p1-t0-0-eth3 --seconds 6 --out t0.pcap",
+    "mrc pcap h0 --seconds 6 --out h0.pcapng",
+)
+"""Run beside a fabric that is up, in a shell, while a transfer crosses it."""
+READ = (
+    "tshark -X lua_script:hosts/dissector/mrc.lua -n -r t0.pcap",
+    "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y 'mrc.bth.rtx == 1 && mrc.reth' "
+    "-T fields -e frame.time_relative -e frame.interface_name -e mrc.psn -e mrc.ev -e usid.path",
+    "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y 'mrc.peth || mrc.seth.pr == 1'",
+    "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y mrc.reth -T fields -e mrc.ev.plane "
+    "| sort | uniq -c",
+)
+"""Read what was captured then."""
+LONG = (
+    "mrc run e7 --virtual",
+    "MRC_COMPILED=0 mrc run e7 --virtual",
+    "mrc run headline-link --virtual --out results/link",
+    "mrc run headline-link --virtual --seed 1 --out results/link",
+    "mrc report results/link",
+    "mrc dash results/link",
+    "mrc run mine.yaml --virtual --seed 7 --repeat 3 --out results/mine",
+    "mrc simtest",
+    "mrc bench virtual",
+    "mrc bench virtual --hosts 8,512 --packets 32768 --profile",
+)
+"""Without root, in this order, with the compiled engine where there is one."""
+LONG_LIVE = (
+    "mrc demo --file model.bin",
+    "mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1",
+    "mrc demo --nic scapy --rate 2M",
+    "mrc demo --rootless",
+    "mrc up --mode ecmp",
+    "mrc up --rate 100M --delay 250us",
+    "mrc up --fabric-rate 20M --spines 4",
+    "mrc up --rate none",
+    "mrc up --rootless",
+    "mrc up --dash",
+    "mrc run e7",
+    "mrc run e7 --dash",
+    "mrc run e7 --rootless",
+    "mrc run e10",
+    "mrc bench provision",
+    "mrc bench spray",
+)
+"""With root. `mrc up` gets the commands of docs/tools.md, where its links carry them, and an end."""
+TOOLS = (
+    "mrc-write-bw h2",
+    "mrc-write-bw h2 -D 10 -i 1",
+    "mrc-write-bw h2 -a",
+    "mrc-write-bw h2 -q 4 -b -D 5",
+    "mrc-write-bw h2 --rocev2",
+)
+"""In h0, at the prompt of the fabric without rates."""
+ELSEWHERE = {
+    "tests/bench/test_p4_fuzz.py": ("mrc fuzz p4 --runs 1000 --seconds 3600", "mrc fuzz p4 a.p4 b.p4"),
+    "tests/bench/test_virtual_faults.py": ("mrc bench faults --virtual --sets 10000 --keep DIR",),
+    "tests/compiled/test_both_forms.py": ("mrc compile",),
+    "tests/controller/faults/test_observations.py": (
+        "mrc faults --replay RESULTS/runs/without.observations.jsonl --json",
+    ),
+    "tests/fuzz/test_targets.py": (
+        "mrc fuzz wire --runs 2000000 --seconds 600",
+        "python tests/fuzz/harness.py endpoints -atheris_runs=100000",
+    ),
+    "tests/hosts/dissector/test_dissector.py": (
+        "mkdir -p ~/.local/lib/wireshark/plugins && ln -s "
+        '"$PWD/hosts/dissector/mrc.lua" ~/.local/lib/wireshark/plugins/',
+    ),
+    "tests/mrc/cli/test_completion.py": (
+        "source .venv/bin/activate",
+        "mrc --install-completion",
+        "mrc run head<Tab>",
+        "mrc links p7-t1<Tab>",
+    ),
+    "tests/test_matrix.py": ("make matrix", 'make matrix PYTHONS="3.10 3.14" ARGS="tests/hosts"'),
+    "tests/test_releases.py": ("MRC_RELEASES=debian-13 python -m pytest tests/test_releases.py",),
+}
+"""By the test that does the same, smaller."""
+NOT_RUN = {
+    "begins with the clone that this is": ("git clone <this repository> && cd mrc-testbed",),
+    "sets up and runs this very suite, or a part of it": (
+        "make demo",
+        "make test",
+        'make unit ARGS="-k nscc"',
+        'make resilience ARGS="-k t1"',
+        "python -m pytest -q tests/hosts/engine/paths/test_ev.py",
+        'python -m pytest -q tests/hosts -k "skip and not probe"',
+        "python -m pytest -q tests/topologies/cli/test_shell_live.py",
+    ),
+    "a drawing": ("mrc demo / mrc up",),
+    "needs a hypervisor or a container engine": (
+        "vagrant up && vagrant ssh -c 'cd mrc-testbed && make demo'",
+        "docker build -t mrc-testbed .",
+        "docker run --rm -it --cap-add NET_ADMIN --cap-add SYS_ADMIN --cap-add SYS_NICE "
+        "--security-opt apparmor=unconfined mrc-testbed",
+    ),
+    "needs a Prometheus": ("prometheus --config.file=examples/monitoring/prometheus.yml",),
+    "half an hour and more; docs/results.md is made of it": (
+        "mrc run scenarios/*.yaml --virtual --out results/all && mrc report results/all",
+        "mrc run scenarios/*.yaml --virtual",
+        "mrc report results/virtual-* results/resilience-* --summary",
+        "mrc run e15 --virtual --scale paper --out results/paper",
+        "mrc run e15 --virtual --scale paper --resume results/paper",
+        "mrc bench faults --loop 100",
+        "mrc bench faults --virtual --sets 10000 --seed 100",
+        "mrc bench faults --virtual --sets 3000 --seed 300",
+    ),
+    "the record of a campaign at an older commit, or one of hours": (
+        "mrc simtest --seeds 200000 --first 1000000 --keep-going --json > report.json",
+        "mrc simtest --seeds 200000 --first 80000000 --jobs 1 --keep-going --json",
+        "mrc simtest --seeds 200000 --first 1000000 --jobs 2 --keep-going --json",
+        "mrc fuzz ...",
+        "git grep -c '' REVISION -- '*.py' '*.c' '*.h' '*.p4' '*.lark' '*.lua' ':!tests' |",
+    ),
+    "replays a file that only a failure writes": ("mrc simtest --replay simtest-93.json",),
+}
+"""By the reason."""
+
+
+def test_commands__are_all_run_or_there_is_a_reason():
+    groups = [QUICK, BESIDE, READ, LONG, LONG_LIVE, TOOLS, *ELSEWHERE.values(), *NOT_RUN.values()]
+    known = [command for group in groups for command in group]
+    assert sorted(known) == sorted(set(known))
+    found = {command for page in PAGES for command in shown(page)}
+    of_tutorial = {command.removeprefix("sudo ").replace(".venv/bin/", "") for command in COMMANDS}
+    at_prompt = {command for command in found if command.startswith("mininet> ")}
+    assert found - at_prompt - of_tutorial - set(known) == set(), "run them, or say why not"
+    assert set(known) - found == set(), "no page has them any more"
+    assert [name for name in ELSEWHERE if not (ROOT / name).is_file()] == []
+
+
+def test_page__has_both_kinds_of_commands():
+    assert len(COMMANDS) >= 4 and COMMANDS[0].startswith("sudo ") and len(WORDS) >= 8
+    assert 10 <= len(SCENARIO.splitlines()) <= 14
+
+
+@pytest.mark.parametrize("page", [str(path.relative_to(ROOT)) for path in PAGES])
+def test_commands__of_every_page_exist_with_their_options(page):
+    """`mrc WORD --option` as README and its pages give them: the word is there, and so is each option."""
+    known = get_command(app).commands
+    lines = re.findall(r"^    .*?\bmrc (\w.*)$|`mrc (\w[^`]*)`", (ROOT / page).read_text(), re.MULTILINE)
+    for line in (indented or quoted for indented, quoted in lines):
+        words = line.split("   ")[0].split(" && ")[0].split()
+        found = re.sub(r"[^\w-].*", "", words[0])
+        assert found in known, line
+        command = known[found]
+        for word in words[1:]:
+            if word in getattr(command, "commands", {}):
+                command = command.commands[word]
+        options = {option for param in command.params for option in param.opts} | {"--help"}
+        assert {word for word in words if word.startswith("--")} <= options, line
+
+
+# ---- running them -------------------------------------------------------------------------------------------
+
+
+def bash(command: str, folder: Path, seconds: float = 120, **given) -> subprocess.CompletedProcess[str]:
+    """A command of a page for this checkout's interpreter, whatever environment it lives in. It must succeed."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
+    env = {name: value for name, value in env.items() if name != "MRC_COMPILED" or seconds <= 120}
+    bin_dir = Path(sys.executable).parent
+    env["PATH"] = f"{bin_dir}:{env['PATH']}"
+    command = re.sub(r"(^|= ?\d* |&& )mrc ", rf"\1{shlex.join(MRC)} ", command.replace(".venv/bin/", ""))
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], cwd=folder, env=env, capture_output=True, text=True,
+        timeout=seconds, **given,
+    )  # fmt: skip
+    assert done.returncode == 0, (command, done.stdout[-3000:], done.stderr[-3000:])
+    assert "Traceback" not in done.stdout + done.stderr, (command, done.stdout, done.stderr)
+    return done
+
+
+@pytest.fixture(scope="module")
+def tutorial(tmp_path_factory):
+    """(folder in which the tutorial's commands without root ran, what they said)."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    (folder / "mine.yaml").write_text(SCENARIO)
+    return folder, "".join(bash(one, folder).stdout for one in COMMANDS if not one.startswith("sudo "))
+
+
+def test_tutorial__without_root(tutorial):
+    folder, said = tutorial
+    assert (folder / "results/mine/report.html").stat().st_size > 10_000
+    expected = re.search(r"^    passed  mine.*\n.*$", PAGE, re.MULTILINE)[0]
+    assert " ".join(expected.split()) in " ".join(said.split())
+
+
+def test_quick_ones__after_the_tutorial(tutorial):
+    folder, _ = tutorial
+    said = {}
+    for command in QUICK:
+        if command.startswith("mrc compare"):
+            for name in "ab":
+                shutil.copytree(folder / "results/mine", folder / "results" / name)
+        said[command] = bash(command, folder).stdout
+    assert all(said[command] for command in QUICK)
+    assert "e10" in said["mrc scenario list"] and "no invariant was violated" in said["mrc simtest --seed 93"]
+
+
+OWN_PACE = ("wait", "heal", "exit", "iperf", "pingpairfull", "send h0 h2 64M")
+"""Words that others would wait for; `pingall` and tests/topologies/cli/test_shell_live.py do what Mininet's do."""
+
+
+def script_beside(run_dir: Path) -> str:
+    """BESIDE as a shell script, which says FAILED of what does not end well; captures go on beside the others."""
+    lines = ["set -o pipefail", f"cd {run_dir.parent}", f'mrc() {{ {shlex.join(MRC)} "$@"; }}']
+    for number, command in enumerate(BESIDE):
+        line = command.replace(FABRIC, str(run_dir))
+        if line.startswith("curl -sN"):  # a stream of events: it ends when we do
+            lines.append(f"timeout 1 {line}; [ $? = 124 ] || echo FAILED {number}")
+        elif line.startswith("mrc pcap"):
+            lines.append(f"{{ {line} || echo FAILED {number}; }} &")
+        else:
+            lines.append(f"{line} || echo FAILED {number}")
+    return "\n".join([*lines, "wait", "echo END"])
+
+
+@needs_root
+@pytest.mark.root
+def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):
+    """All words in one go through a pipe, with pauses where a reader would read; one fabric for all pages."""
+    run_dir, said = tmp_path / "run", tmp_path / "beside.log"
+    (tmp_path / "beside.sh").write_text(script_beside(run_dir))
+    words = [one.removeprefix("mininet> ") for page in PAGES for one in shown(page) if one.startswith("mininet> ")]
+    words = [one for one in dict.fromkeys(words) if one not in WORDS and one not in OWN_PACE]
+    script = []
+    for word in WORDS[: WORDS.index("exit")]:
+        script += [word, "sh sleep 2"] if word.startswith(("send ", "link ", "heal")) else [word]
+    script += ["dash", "send h0 h2 64M", "link p1-t0-0 p1-t1-1 down", f"sh bash {tmp_path}/beside.sh > {said} 2>&1"]
+    script += ["sh echo THE OTHERS", *words, "heal", "exit"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "MRC_RUN_DIR": str(run_dir), "NO_COLOR": "1"}
+    done = subprocess.run(
+        [*MRC, *shlex.split(COMMANDS[0])[2:]], cwd=tmp_path, env=env, input="\n".join(script) + "\n",
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    out = done.stdout + done.stderr
+    tutorials, _, others = done.stdout.partition("THE OTHERS")
+    assert "0x0101" in tutorials and "assumed_bad" in tutorials, out
+    assert re.search(r"active .*T0-T1 link p1-t0-0 p1-t1-1 down", tutorials), out
+    assert "arrived bit for bit" in tutorials and "1 undone" in tutorials, out
+    assert "no command or node" not in out and "Traceback" not in out, out
+    mistakes = [line for line in others.splitlines() if line.startswith("*** ") and "exit code 1" not in line]
+    assert [line for line in mistakes if not line.startswith(("*** Ping:", "*** Results:"))] == [], out
+    assert "DEAD_NEXT_HOP" in others and "blackhole on p2-t1-0" in others and "spine.pcap" in others, out
+    beside = said.read_text()
+    assert "FAILED" not in beside and beside.endswith("END\n") and 'mrc_evs{plane="' in beside, beside
+    for command in READ:
+        _, _, asked = command.partition(" -r ")
+        file, *options = shlex.split(asked.partition(" | ")[0])
+        read = tshark(tmp_path / file, *options)
+        assert read.returncode == 0 and read.stdout, (command, read.stderr)
+
+
+@only_all
+def test_long_ones(tmp_path):
+    (tmp_path / "mine.yaml").write_text(SCENARIO)
+    for command in LONG:
+        if "--out " in command:
+            shutil.rmtree(tmp_path / command.rpartition("--out ")[2], ignore_errors=True)
+        bash(command, tmp_path, seconds=1200)
+
+
+@only_all
+@needs_root
+@pytest.mark.root
+@pytest.mark.parametrize("command", LONG_LIVE)
+def test_long_ones__live(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path / "run"))
+    (tmp_path / "model.bin").write_bytes(os.urandom(1 << 20))
+    tools = [f"h0 {one}" for one in TOOLS] if command.endswith("--rate none") else ["send h0 h2 1M", "wait"]
+    said = bash(command, tmp_path, seconds=1200, input="\n".join([*tools, "exit"]) + "\n").stdout
+    if command.startswith("mrc up"):
+        assert "*** " not in said and ("arrived bit for bit" in said or said.count("BW average") == len(TOOLS)), said
