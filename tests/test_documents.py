@@ -270,8 +270,12 @@ def test_quick_ones__after_the_tutorial(tutorial):
     assert "e10" in said["mrc scenario list"] and "no invariant was violated" in said["mrc simtest --seed 93"]
 
 
-OWN_PACE = ("wait", "heal", "exit", "iperf", "pingpairfull", "send h0 h2 64M")
-"""Words that others would wait for; `pingall` and tests/topologies/cli/test_shell_live.py do what Mininet's do."""
+OWN_PACE = ("wait", "heal", "exit", "iperf", "pingpairfull", "send h0 h2 64M", "links p1-t1")
+"""Words that others would wait for (`pingall` and tests/topologies/cli/test_shell_live.py do what Mininet's do), and a
+line that is half typed.
+"""
+FOUND = re.compile(r"\*\*\* (Ping:|Results:|\d+ (down|lossy))")
+"""Words that find what is broken say so with stars."""
 
 
 def script_beside(run_dir: Path) -> str:
@@ -313,7 +317,7 @@ def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):
     assert "arrived bit for bit" in tutorials and "1 undone" in tutorials, out
     assert "no command or node" not in out and "Traceback" not in out, out
     mistakes = [line for line in others.splitlines() if line.startswith("*** ") and "exit code 1" not in line]
-    assert [line for line in mistakes if not line.startswith(("*** Ping:", "*** Results:"))] == [], out
+    assert [line for line in mistakes if not FOUND.match(line)] == [], out
     assert "DEAD_NEXT_HOP" in others and "blackhole on p2-t1-0" in others and "spine.pcap" in others, out
     beside = said.read_text()
     assert "FAILED" not in beside and beside.endswith("END\n") and 'mrc_evs{plane="' in beside, beside
@@ -321,7 +325,8 @@ def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):
         _, _, asked = command.partition(" -r ")
         file, *options = shlex.split(asked.partition(" | ")[0])
         read = tshark(tmp_path / file, *options)
-        assert read.returncode == 0 and read.stdout, (command, read.stderr)
+        # What a filter finds (packets sent again) is there only when the capture began before the cut was dealt with.
+        assert read.returncode == 0 and (read.stdout or "-Y" in options), (command, read.stderr)
 
 
 @only_all
