@@ -131,7 +131,7 @@ def test_ctrl_c__at_the_prompt_leaves_notices_working(prompt):
     prompt.happens(a_fault(5))
     prompt.expect(r"fault 5: .*\n")
     prompt.type("exit\n")
-    prompt.expect("failures 1")
+    prompt.expect(r"failures \d")  # those of the tests before, which may run elsewhere
 
 
 # ---- without a terminal ---------------------------------------------------------------------------------------
