@@ -1,0 +1,81 @@
+"""A training step as each rank's graph of tasks: computations, messages and collectives, with what waits for what.
+
+    program = Program("step", (RankTasks((Compute(0.02), Send(1, 1 << 20, after=(0,)))), RankTasks((Receive(0, 1 << 20),))))
+
+Traces are read into it, generators make it, live agents and the virtual fabric run it. Nothing here has a clock or a
+socket. Tasks of a rank are numbered by their place; `after` names those of the same rank that must have ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What every task has. Times are seconds, sizes bytes, peers are ranks."""
+
+    name: str = ""
+    after: tuple[int, ...] = ()
+    """Tasks of this rank that have to end before this one begins."""
+    once_begun: tuple[int, ...] = ()
+    """Tasks of this rank that have to begin before this one does (`irequires` of GOAL)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compute(Task):
+    """Time in which a rank computes. Computations of one lane run one at a time, in the order they become ready."""
+
+    seconds: float
+    lane: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Send(Task):
+    """A message to a peer; it ends when the peer has acknowledged all of it."""
+
+    peer: int
+    size: int
+    tag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Receive(Task):
+    """A message of a peer: the next one with this tag. It ends when all of it is in memory."""
+
+    peer: int
+    size: int
+    tag: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Task):
+    """A rank's part in a collective; it ends when this rank has its result.
+
+    The n-th Join of a group at one rank belongs to the n-th of that group at all others, by the order of their numbers.
+    """
+
+    kind: str
+    """One of hosts.traffic.collectives.KINDS."""
+    size: int
+    """Bytes as nccl-tests count them: what a rank's larger buffer holds."""
+    group: tuple[int, ...]
+    """Ranks that take part, ascending."""
+
+
+AnyTask = Compute | Send | Receive | Join
+
+
+@dataclass(frozen=True, slots=True)
+class RankTasks:
+    """One rank's tasks."""
+
+    tasks: tuple[AnyTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One step of all ranks; rank i is `ranks[i]`. Runs repeat it."""
+
+    name: str
+    ranks: tuple[RankTasks, ...]
