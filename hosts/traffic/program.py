@@ -1,6 +1,7 @@
 """A training step as each rank's graph of tasks: computations, messages and collectives, with what waits for what.
 
-    program = Program("step", (RankTasks((Compute(0.02), Send(1, 1 << 20, after=(0,)))), RankTasks((Receive(0, 1 << 20),))))
+    sender = RankTasks((Compute(0.02), Send(1, 1 << 20, after=(0,))))
+    program = Program("step", (sender, RankTasks((Receive(0, 1 << 20),))))
 
 Traces are read into it, generators make it, live agents and the virtual fabric run it. Nothing here has a clock or a
 socket. Tasks of a rank are numbered by their place; `after` names those of the same rank that must have ended.
