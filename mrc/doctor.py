@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ipc import procfs
+from mrc.dash import uplot
 from mrc.rootless import container_kind, obstacle
 
 
@@ -153,6 +154,10 @@ def _packages() -> Iterator[Check]:
     for module in ("mininet", "finsy", "jinja2", "lark", "msgspec", "psutil", "pyroute2", "rich", "scapy"):
         here = importlib.util.find_spec(module) is not None
         yield Check(f"python {module}", here, "importable" if here else "missing", "make setup")
+    yield Check(
+        "uPlot", uplot.installed(), "installed" if uplot.installed() else "missing",
+        f"{uplot.CURE}: without it the live view has no curves", needed=False,
+    )  # fmt: skip
 
 
 def _headers() -> Iterator[Check]:

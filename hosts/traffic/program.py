@@ -1,7 +1,7 @@
 """A training step as each rank's graph of tasks: computations, messages and collectives, with what waits for what.
 
-    sender = RankTasks((Compute(0.02), Send(1, 1 << 20, after=(0,))))
-    program = Program("step", (sender, RankTasks((Receive(0, 1 << 20),))))
+    sender = RankTasks((Compute(0.02), SendMessage(1, 1 << 20, after=(0,))))
+    program = Program("step", (sender, RankTasks((ReceiveMessage(0, 1 << 20),))))
 
 Traces are read into it, generators make it, live agents and the virtual fabric run it. Nothing here has a clock or a
 socket. Tasks of a rank are numbered by their place; `after` names those of the same rank that must have ended.
@@ -32,7 +32,7 @@ class Compute(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class Send(Task):
+class SendMessage(Task):
     """A message to a peer; it ends when the peer has acknowledged all of it."""
 
     peer: int
@@ -41,7 +41,7 @@ class Send(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class Receive(Task):
+class ReceiveMessage(Task):
     """A message of a peer: the next one with this tag. It ends when all of it is in memory."""
 
     peer: int
@@ -50,10 +50,10 @@ class Receive(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class Join(Task):
+class JoinCollective(Task):
     """A rank's part in a collective; it ends when this rank has its result.
 
-    The n-th Join of a group at one rank belongs to the n-th of that group at all others, by the order of their numbers.
+    The n-th JoinCollective of a group at one rank belongs to the n-th of that group at all others, by the order of their numbers.
     """
 
     kind: str
@@ -64,7 +64,7 @@ class Join(Task):
     """Ranks that take part, ascending."""
 
 
-AnyTask = Compute | Send | Receive | Join
+AnyTask = Compute | SendMessage | ReceiveMessage | JoinCollective
 
 
 @dataclass(frozen=True, slots=True)

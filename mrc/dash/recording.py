@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from experiments.report.faults import fault_times, spans_of
 from experiments.report.page import measured_runs
 from experiments.results import ResultsError, file_name
 from hosts.agent.path_health import address_of
+from mrc.dash import page_files
 from mrc.dash.drawing import drawing
 from topologies.plan import Link, Mode, Plan, PlanError
 
@@ -55,26 +55,33 @@ def write_pages(folder: Path) -> list[Path]:
 
 def page(data: dict[str, Any]) -> str:
     """The page with its script, its style and a recording inside. The browser runs and loads nothing else."""
-    parts = {name: (files("mrc.dash") / "page" / name).read_text() for name in ("index.html", "dash.css", "dash.js")}
-    script, style = parts["dash.js"], parts["dash.css"]
+    whole = page_files.text("/")
+    allowed: dict[str, list[str]] = {"text/javascript": [], "text/css": []}
+    for path, kind in page_files.CONTENT_TYPES.items():
+        if kind in allowed:
+            inside = page_files.text(path)
+            allowed[kind].append(f"'{_digest(inside)}'")
+            if kind == "text/css":
+                whole = _put(whole, f'<link rel="stylesheet" href="{path}">', f"<style>{inside}</style>")
+            else:
+                whole = _put(whole, f'<script src="{path}"></script>', f"<script>{inside}</script>")
     policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {' '.join(allowed['text/javascript'])}; "
+        f"style-src {' '.join(allowed['text/css'])}; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    allowed = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    meta = '<meta charset="utf-8">'
+    whole = _put(whole, meta, f'{meta}\n<meta http-equiv="Content-Security-Policy" content="{policy}">')
+    whole = _put(whole, "<title>MRC fabric</title>", f"<title>{html.escape(str(data['title']))}</title>")
     # "</" would end the element the data stands in.
     shown = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
-    whole = parts["index.html"]
-    for mark, inside in (
-        ("<title>MRC fabric</title>", f"<title>{html.escape(str(data['title']))}</title>"),
-        ('<meta charset="utf-8">', f'<meta charset="utf-8">\n{allowed}'),
-        ('<link rel="stylesheet" href="/dash.css">', f"<style>{style}</style>"),
-        ('<script src="/dash.js"></script>',
-         f'<script type="application/json" id="recording">{shown}</script>\n<script>{script}</script>'),
-    ):  # fmt: skip
-        assert whole.count(mark) == 1, mark
-        whole = whole.replace(mark, inside)
-    return whole
+    return _put(whole, "</footer>", f'</footer>\n<script type="application/json" id="recording">{shown}</script>')
+
+
+def _put(whole: str, mark: str, inside: str) -> str:
+    """The text with `inside` in the place of a mark that it has once."""
+    before, found, after = whole.partition(mark)
+    assert found and mark not in after, mark
+    return before + inside + after
 
 
 def _digest(text: str) -> str:

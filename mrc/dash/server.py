@@ -5,7 +5,7 @@
     server.close()
 
     GET  /?key=K         gives the browser a cookie and leads to /
-    GET  /               the page; /dash.js and /dash.css belong to it
+    GET  /               the page; its scripts and styles are those of page_files.py
     GET  /plan           the drawing (drawing.py)
     GET  /stream         server-sent events: `state` whole, then `change`; each has an id, and a browser that comes back
                          with Last-Event-ID gets what it missed while that is still kept
@@ -33,7 +33,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from importlib.resources import files
 from typing import Any
 
 from aiohttp import web
@@ -42,6 +41,7 @@ from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import FabricError, RunFiles
 from ipc.units import UnitError
 from mrc import rootless
+from mrc.dash import page_files
 from mrc.dash.drawing import drawing
 from mrc.dash.view import FabricView, State, difference
 from topologies.cli.commands import WORDS, Answer, CliSession, CommandError
@@ -65,11 +65,6 @@ COMMANDS = (
     "trace",
 )  # fmt: skip
 """Words that the page may use."""
-PAGE_FILES = {
-    "/": ("index.html", "text/html"),
-    "/dash.js": ("dash.js", "text/javascript"),
-    "/dash.css": ("dash.css", "text/css"),
-}
 SAFETY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -153,7 +148,7 @@ class DashServer:
         app.router.add_get("/stream", self._get_stream)
         app.router.add_get("/evs", self._get_evs)
         app.router.add_post("/command", self._post_command)
-        for path in PAGE_FILES:
+        for path in page_files.CONTENT_TYPES:
             app.router.add_get(path, self._get_page)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
@@ -226,9 +221,8 @@ class DashServer:
     # ---- what there is ----------------------------------------------------------------------------------
 
     async def _get_page(self, request: web.Request) -> web.Response:
-        name, kind = PAGE_FILES[request.path]
-        body = (files("mrc.dash") / "page" / name).read_bytes()
-        return web.Response(body=body, content_type=kind, charset="utf-8")
+        text, kind = page_files.text(request.path), page_files.CONTENT_TYPES[request.path]
+        return web.Response(text=text, content_type=kind, charset="utf-8")
 
     async def _get_plan(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._plan, content_type="application/json")

@@ -397,8 +397,8 @@ function listen() {
 
 // ---- curves -------------------------------------------------------------------------------------------------
 
-const WIDE = 500, HIGH = 100; // of a chart, in its units
 const SAMPLE_MS = 500, KEPT_SAMPLES = 600; // five minutes
+const curves = new Curves(byId("curves"), run ? {pick: (time) => { seek(time); remember(); }, marks: run.log} : {clock: true});
 const past = {times: [], planes: [], marks: [], trims: [], links: new Map()}; // of the live fabric
 
 function sample() {
@@ -406,7 +406,7 @@ function sample() {
   const sum = (plane) => plane.links.filter((link) => link.kind === "NIC-T0")
     .reduce((total, link) => total + (state.links[link.name] || {use: [0]}).use[0], 0);
   const of_switches = (key) => Object.values(state.switches).reduce((total, one) => total + one[key], 0);
-  past.times.push(performance.now() / 1000);
+  past.times.push(Date.now() / 1000);
   plan.planes.forEach((plane, number) => (past.planes[number] ??= []).push(sum(plane)));
   past.marks.push(of_switches("marks"));
   past.trims.push(of_switches("trims"));
@@ -453,34 +453,12 @@ function charts() {
 function drawCurves() {
   const times = run ? run.times_s : past.times.slice(-KEPT_SAMPLES);
   if (times.length < 2 || document.hidden) return;
-  const first = run ? 0 : times[0], last = run ? run.duration_s : times[times.length - 1];
-  const x = (at) => WIDE * (at - first) / (last - first);
-  const made = charts().filter(([, , lines]) => lines.length).map(([title, unit, lines]) => {
-    const figure = make("figure", {});
-    const shown = lines.map(([label, values]) => [label, run ? values : values.slice(-KEPT_SAMPLES)]);
-    const most = Math.max(1, ...shown.map(([, values]) => values.reduce((a, b) => Math.max(a, b ?? 0), 0)));
-    const said = unit === "b/s" ? rate(most) : `${Math.round(most)}${unit ? ` ${unit}` : ""}`;
-    make("figcaption", {text: `${title}, up to ${said}${run ? "" : `, the last ${Math.round(last - first)} s`}`}, figure);
-    const svg = make("svg", {class: "chart", viewBox: `0 -2 ${WIDE} ${HIGH + 4}`, preserveAspectRatio: "none", role: "img",
-      "aria-label": `${title}: ${shown.map(([label, values]) => `${label} now ${Math.round(values[values.length - 1] ?? 0)}`)}`,
-    }, figure, SVG);
-    make("line", {class: "grid", x1: 0, x2: WIDE, y1: HIGH, y2: HIGH}, svg, SVG);
-    shown.forEach(([, values], number) => {
-      const parts = [];
-      let open = false;
-      values.forEach((value, at) => {
-        if (value === null || value === undefined) { open = false; return; }
-        parts.push(`${open ? "L" : "M"}${x(times[at]).toFixed(1)} ${(HIGH * (1 - value / most)).toFixed(1)}`);
-        open = true;
-      });
-      make("path", {class: `curve c${number % 8}`, d: parts.join("")}, svg, SVG);
-    });
-    if (run) make("line", {class: "cursor", x1: x(shownAt), x2: x(shownAt), y1: 0, y2: HIGH}, svg, SVG);
-    const legend = make("div", {class: "legend"}, figure);
-    shown.forEach(([label], number) => make("span", {class: `c${number % 8}`, text: label}, legend));
-    return figure;
-  });
-  byId("curves").replaceChildren(...made);
+  const shown = charts().map(([title, unit, lines]) =>
+    [title, unit, lines.map(([label, values]) => [label, run ? values : values.slice(-KEPT_SAMPLES)])]);
+  const key = shown.map(([title]) => title).join("\n");
+  if (run && drawCurves.key === key) return; // of a finished run nothing changes but what is chosen
+  drawCurves.key = key;
+  curves.show(shown, times, run ? "" : `, the last ${Math.round(times[times.length - 1] - times[0])} s`);
 }
 
 // ---- a finished run -----------------------------------------------------------------------------------------
@@ -565,7 +543,10 @@ function seek(time) {
   showCard();
   readPaths();
   drawCurves();
+  curves.moveTo(shownAt);
 }
+
+const remember = () => history.replaceState(null, "", `#t=${shownAt.toFixed(2)}`);
 
 function player() {
   byId("player").hidden = false;
@@ -578,7 +559,6 @@ function player() {
     make("rect", {class: one.kind, x: 1000 * one.at / run.duration_s - 1, y: one.kind === "made" ? 0 : 4, width: 2, height: 6},
       byId("marks"), SVG);
   }
-  const remember = () => history.replaceState(null, "", `#t=${shownAt.toFixed(2)}`);
   slider.addEventListener("input", () => seek(Number(slider.value)));
   slider.addEventListener("change", remember);
   let playing = 0;

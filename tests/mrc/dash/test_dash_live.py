@@ -188,6 +188,9 @@ def test_browser__cutting_a_link_changes_fabric_and_page(served):
         assert not fabric.link_is_up(fabric.plan.link(*LINK))
         expect(page.locator("#faults")).to_contain_text(NAME, timeout=WAIT_MS)
         expect(page.locator("#curves")).to_contain_text(f"Bytes that wait: {NAME}", timeout=WAIT_MS)
+        expect(page.locator("#curves .uplot canvas")).to_have_count(4)
+        fed = "[...curves.charts.values()].every(({plot}) => plot.data[0].length > 1)"
+        assert page.evaluate(fed), "every chart has values"
         page.reload()
         expect(drawn(page)).to_have_class(has("down"), timeout=WAIT_MS)
         expect(drawn(page)).to_have_class(has("chosen"))  # a choice survives a reload

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,6 +13,7 @@ from experiments.language.yaml_loader import read
 from experiments.results import ResultsError
 from experiments.runner import carry_out, plan_runs
 from mrc.dash import recording as recordings
+from mrc.dash import uplot
 from mrc.dash.recording import places, thinned, write_pages
 from topologies.plan import Plan
 
@@ -28,6 +30,7 @@ measure: {queues: [p0-t0-1-eth1]}
 """
 CUT = "p1-t0-0 p1-t1-1"
 BROWSER = shutil.which("chromium")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH (`make test` installs it on Debian)")
 
 
 class Quiet:
@@ -119,18 +122,64 @@ def test_long_run__has_fewer_points(results, monkeypatch):
     write_pages(results)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH (`make test` installs it on Debian)")
-def test_browser__slides_through_the_run(page):
+@contextmanager
+def browser_tab(page, **options):
+    """The page in Chromium; it must load nothing but itself, and print nothing."""
     from playwright.sync_api import expect, sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        tab = browser.new_page()
+        tab = browser.new_page(**options)
         asked, wrong = [], []
         tab.on("request", lambda request: asked.append(request.url))
         tab.on("pageerror", lambda error: wrong.append(str(error)))
         tab.on("console", lambda message: wrong.append(message.text))
         tab.goto(page.as_uri())
+        yield tab, expect
+        browser.close()
+    assert wrong == [] and asked == [page.as_uri()]
+
+
+@needs_browser
+def test_browser__draws_curves_that_zoom_together_and_choose_a_time(page):
+    with browser_tab(page) as (tab, expect):
+        expect(tab.locator("#curves .uplot")).to_have_count(3)
+        ink = """(canvas) => { const {width, height} = canvas;
+            const dots = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+            return dots.reduce((sum, value, nth) => sum + (nth % 4 === 3 && value > 0), 0); }"""
+        assert tab.locator("#curves canvas").first.evaluate(ink) > 2000, "lines and axes, not an empty canvas"
+        plots = "[...curves.charts.values()].map(({plot}) => [plot.scales.x.min, plot.scales.x.max])"
+        whole = tab.evaluate(plots)
+        box = tab.locator("#curves .u-over").first.bounding_box()
+        middle = box["y"] + box["height"] / 2
+        tab.mouse.click(box["x"] + box["width"] / 2, middle)
+        expect(tab.locator("#now")).to_contain_text(re.compile(r"^(1\.9|2\.)"))
+        tab.mouse.move(box["x"] + box["width"] / 4, middle)
+        expect(tab.locator("#curves .u-value").nth(1)).to_contain_text("b/s")
+        tab.mouse.down()
+        tab.mouse.move(box["x"] + box["width"] / 2, middle, steps=4)
+        tab.mouse.up()
+        zoomed = tab.evaluate(plots)
+        assert all(0.8 < low < 1.3 and 1.8 < high < 2.3 for low, high in zoomed), "all charts, not one"
+        tab.mouse.dblclick(box["x"] + box["width"] / 4, middle)
+        assert tab.evaluate(plots) == whole
+
+
+@needs_browser
+def test_browser__without_uplot_says_what_brings_it(results, monkeypatch):
+    monkeypatch.setattr(uplot, "find_spec", lambda _name: None)
+    (path,) = write_pages(results)
+    with browser_tab(path) as (tab, expect):
+        expect(tab.locator("#curves")).to_contain_text("pip install --no-deps 'uplot-python")
+        tab.fill("#time", "1.5")
+        expect(tab.locator("#summary")).to_contain_text("11 of 12 links up")
+    monkeypatch.undo()
+    write_pages(results)
+
+
+@needs_browser
+def test_browser__slides_through_the_run(page):
+    with browser_tab(page) as (tab, expect):
         cut = tab.locator(f'[data-link="{CUT}"] + .link')
         expect(tab.locator("#summary")).to_contain_text("12 of 12 links up")
         expect(cut).not_to_have_class(re.compile("down"))
@@ -150,5 +199,3 @@ def test_browser__slides_through_the_run(page):
         tab.click("#play")
         expect(tab.locator('[data-node="p0-t1-0"]')).to_have_class(re.compile("off"), timeout=20_000)
         assert "#t=" in tab.url or tab.click("#play") is None
-        browser.close()
-    assert wrong == [] and asked == [page.as_uri()]
