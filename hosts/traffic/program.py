@@ -53,7 +53,7 @@ class ReceiveMessage(Task):
 class JoinCollective(Task):
     """A rank's part in a collective; it ends when this rank has its result.
 
-    The n-th JoinCollective of a group at one rank belongs to the n-th of that group at all others, by the order of their numbers.
+    The n-th one of a group at one rank belongs to the n-th of that group at all others, by the order of their numbers.
     """
 
     kind: str
