@@ -103,7 +103,7 @@ class Curves {
         {...axis, size: 66, space: 30, values: (plot, ticks) => ticks.map((value) => amount(value, unit).replace(/\.0+ /, " "))},
       ],
       series: [
-        {label: "time", ...(this.clock ? {} : {value: (plot, value) => seconds(value)})},
+        {label: "time", value: this.clock ? "{HH}:{mm}:{ss}" : (plot, value) => seconds(value)},
         ...labels.map((label, number) => ({label, width: 1.5, stroke: colour(COLOURS[number % COLOURS.length]),
           points: {show: false}, value: (plot, value) => value === null || value === undefined ? "–" : amount(value, unit)})),
       ],
