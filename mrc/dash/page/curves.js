@@ -63,7 +63,7 @@ class Curves {
   feed({plot}, data) {
     plot.setData(data, !this.zoomed);
     if (this.zoomed) plot.setScale("x", {min: plot.scales.x.min, max: plot.scales.x.max});
-    if (this.at === null) this.tell(plot, data[0].length - 1);
+    this.tell(plot, this.at === null ? data[0].length - 1 : plot.valToIdx(this.at));
   }
 
   // Values of one moment in the legend, unless the mouse is on a chart and asks for another.
