@@ -1,7 +1,7 @@
 """Workloads of a scenario as flows and collectives between named hosts: what both back ends have to make.
 
 plans = flow_plans(scenario, plan, seed)       # streams, permutations, incasts
-groups = collective_plans(scenario, plan)      # collectives
+groups = collective_plans(scenario, plan, seed)  # collectives and programs
 """
 
 from __future__ import annotations
@@ -9,8 +9,22 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from experiments.language.model import Collective, Incast, Permutation, Scenario, Stream, Transport
+from experiments.language.model import (
+    Collective,
+    Incast,
+    Permutation,
+    RankWork,
+    Scenario,
+    Stream,
+    Training,
+    Transport,
+)
 from experiments.language.validate import work_names
+from hosts.traffic.collectives import NO_OPTIONS, CollectiveOptions, Rank, make, peers_of
+from hosts.traffic.program import Program
+from hosts.traffic.program_rank import ProgramRank
+from hosts.traffic.program_script import RankScript, scripts_of
+from hosts.traffic.training_step import TrainingShape, training_step
 from topologies.plan import Plan
 
 
@@ -39,16 +53,35 @@ class FlowPlan:
 
 @dataclass(frozen=True, slots=True)
 class CollectivePlan:
-    """A collective among hosts; rank i is `ranks[i]`."""
+    """A collective, or a program of several, among hosts; rank i is `ranks[i]`."""
 
     work: str
     kind: str
+    """One of hosts.traffic.collectives.KINDS; of a program what it is (`training`, `trace`)."""
     ranks: tuple[str, ...]
     transport: Transport
     size_bytes: int
+    """Of a program: what a rank writes in a step, the mean."""
     iterations: int
     warm_up: int
     start_s: float
+    options: CollectiveOptions = NO_OPTIONS
+    scripts: tuple[RankScript, ...] = ()
+    """Of a program: what each rank runs."""
+
+    def peers(self, number: int) -> list[int]:
+        """Ranks that a rank writes to."""
+        if self.scripts:
+            return self.scripts[number].targets
+        return peers_of(self.kind, number, len(self.ranks), self.options)
+
+    def rank(self, number: int, seed: int) -> Rank:
+        """A rank's state machine, with its memory."""
+        if self.scripts:
+            return ProgramRank(self.scripts[number], seed)
+        return make(
+            self.kind, rank=number, ranks=len(self.ranks), size_bytes=self.size_bytes, seed=seed, options=self.options
+        )
 
 
 def flow_plans(scenario: Scenario, plan: Plan, seed: int) -> list[FlowPlan]:
@@ -96,16 +129,51 @@ def _permutation(work: Permutation, plan: Plan, dice: random.Random) -> list[tup
             return list(zip(senders, receivers, strict=True))
 
 
-def collective_plans(scenario: Scenario, plan: Plan) -> list[CollectivePlan]:
-    """All collectives, in file order."""
+def collective_plans(scenario: Scenario, plan: Plan, seed: int) -> list[CollectivePlan]:
+    """All collectives and programs, in file order; `spread` and `random` places are drawn by the seed.
+
+    Raises ProgramError for a program that cannot run.
+    """
     out = []
     for work, name in zip(scenario.workload, work_names(scenario), strict=True):
+        if not isinstance(work, RankWork):
+            continue
+        ranks = placed(work, plan, random.Random(f"{seed}/{name}"))
+        transport = work.transport or scenario.transport
+        common = (work.iterations, work.warm_up, work.start)
         if isinstance(work, Collective):
-            ranks = tuple(h.name for h in plan.hosts) if work.ranks == "all" else tuple(work.ranks)
-            transport = work.transport or scenario.transport
-            out.append(
-                CollectivePlan(
-                    name, work.collective, ranks, transport, work.size, work.iterations, work.warm_up, work.start
-                )
-            )
+            racks = tuple(plan.host(host).rack for host in ranks)
+            options = CollectiveOptions(racks, work.experts, work.skew)
+            out.append(CollectivePlan(name, work.collective, ranks, transport, work.size, *common, options))
+        elif isinstance(work, Training):
+            scripts = tuple(scripts_of(program_of(work, plan, ranks)))
+            mean = sum(one.sent_bytes for one in scripts) // len(scripts)
+            out.append(CollectivePlan(name, "training", ranks, transport, mean, *common, scripts=scripts))
     return out
+
+
+def program_of(work: Training, plan: Plan, ranks: tuple[str, ...]) -> Program:
+    """The step of a training job on these hosts. Raises ProgramError."""
+    shape = work.training
+    racks = tuple(plan.host(host).rack for host in ranks)
+    return training_step(
+        TrainingShape(
+            ranks=len(ranks), stages=shape.stages, micro_batches=shape.micro_batches, layers=shape.layers,
+            forward_s=shape.forward, backward_s=shape.backward, optimizer_s=shape.optimizer,
+            gradient_bytes=shape.gradients, gradient_kind=shape.all_reduce, activation_bytes=shape.activations,
+            token_bytes=shape.tokens, expert_every=shape.expert_every, experts=shape.experts, skew=shape.skew,
+        ),
+        racks,
+    )  # fmt: skip
+
+
+def placed(work: RankWork, plan: Plan, dice: random.Random) -> tuple[str, ...]:
+    """Hosts of a workload's ranks, in order."""
+    if isinstance(work.ranks, list):
+        return tuple(work.ranks)
+    hosts = [host.name for host in plan.hosts]
+    if work.placement == "random":
+        dice.shuffle(hosts)
+    elif work.placement == "spread":
+        hosts.sort(key=lambda name: (plan.host(name).number % plan.hosts_per_rack, plan.host(name).rack))
+    return tuple(hosts if work.ranks == "all" else hosts[: work.ranks])

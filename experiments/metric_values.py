@@ -50,8 +50,8 @@ class Measured:
             raise KeyError(name)
         if metric.series:
             return self._series_value(name, 0.0, self.outcome.duration_s)
-        parts = name.removeprefix(metric.pattern.split(".")[0]).strip(".")
-        return _WHOLE[metric.pattern](self, parts.removesuffix(".p50").removesuffix(".p99").removesuffix(".max"))
+        before, _, after = metric.pattern.partition("NAME" if "NAME" in metric.pattern else "PORT")
+        return _WHOLE[metric.pattern](self, name.removeprefix(before).removesuffix(after))
 
     def values(self, name: str, start: When | None, stop: When | None, each: float | None) -> list[float]:
         """A metric over a part of the run, as one mean or as one for each `each` seconds of it."""
@@ -256,12 +256,19 @@ class Measured:
     def latency(self, work: str, share: float) -> float | None:
         """A quantile of the message times of a workload."""
         times = sorted(t for flow in self._flows.get(work, []) for t in flow.latencies_s)
-        return times[min(len(times) - 1, int(share * len(times)))] if times else None
+        return _quantile(times, share) if times else None
 
     def collective(self, work: str, of: Callable[[Any], float]) -> float | None:
         """A number of a collective that has measured iterations."""
         found = [one for one in self.outcome.collectives if one.work == work and one.iterations and one.mean_s > 0]
         return of(found[0]) if found else None
+
+    def iteration(self, work: str, of: Callable[[list[float]], float]) -> float | None:
+        """A number of the times of the measured iterations of a collective or training."""
+        for one in self.outcome.collectives:
+            if one.work == work and one.iterations:
+                return of(sorted(each.finished_s - each.started_s for each in one.iterations))
+        return None
 
     def time_of(self, work: str) -> float | None:
         """From a workload's start to its last completion."""
@@ -287,6 +294,10 @@ class Measured:
         return None if value is None else float(value)
 
 
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
 def _slowest(one: Any) -> float:
     names = [iteration.slowest for iteration in one.iterations]
     return float(one.ranks.index(max(set(names), key=lambda name: (names.count(name), name))))
@@ -304,6 +315,12 @@ _WHOLE: dict[str, Callable[[Measured, str], float | None]] = {
     "busbw.NAME": lambda m, w: m.collective(w, lambda c: c.size_bytes * 8 / c.mean_s * c.bus_factor),
     "slowest.NAME": lambda m, w: m.collective(w, _slowest),
     "wrong.NAME": lambda m, w: m.collective(w, lambda c: float(sum(i.wrong for i in c.iterations))),
+    "iteration.NAME.mean": lambda m, w: m.iteration(w, fmean),
+    "iteration.NAME.p50": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.5)),
+    "iteration.NAME.p95": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.95)),
+    "iteration.NAME.p99": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.99)),
+    "iteration.NAME.max": lambda m, w: m.iteration(w, lambda times: times[-1]),
+    "exposed.NAME": lambda m, w: m.collective(w, lambda c: fmean(i.exposed for i in c.iterations)),
     "latency.NAME.p50": lambda m, w: m.latency(w, 0.5),
     "latency.NAME.p99": lambda m, w: m.latency(w, 0.99),
     "latency.NAME.max": lambda m, w: m.latency(w, 1.0),

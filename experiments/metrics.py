@@ -42,6 +42,14 @@ METRICS = (
     Metric("busbw.NAME", "bit/s", "of a collective: algbw times the factor of its kind"),
     Metric("slowest.NAME", "rank", "of a collective: the rank that ended last, most often"),
     Metric("wrong.NAME", "elements", "of a collective: elements that are not what they have to be", timed=False),
+    Metric("iteration.NAME.mean", "s", "of a collective or training: from the end of one iteration to the next end"),
+    Metric("iteration.NAME.p50", "s", "the same, median"),
+    Metric("iteration.NAME.p95", "s", "the same, 95th percentile"),
+    Metric("iteration.NAME.p99", "s", "the same, 99th percentile"),
+    Metric("iteration.NAME.max", "s", "the same, longest"),
+    Metric(
+        "exposed.NAME", "share", "of training: part of an iteration in which a rank computes nothing, mean of ranks"
+    ),
     Metric("latency.NAME.p50", "s", "posting to completion of its messages (measure.latency)"),
     Metric("latency.NAME.p99", "s", "the same, 99th percentile"),
     Metric("latency.NAME.max", "s", "the same, longest"),

@@ -62,11 +62,13 @@ class Iteration:
     """Host that ended last."""
     wrong: int
     """Elements with a wrong value."""
+    exposed: float = 0.0
+    """Of programs: share of the time in which a rank computed nothing, the mean over the ranks."""
 
 
 @dataclass(slots=True)
 class CollectiveOutcome:
-    """A collective's measured iterations. `size_bytes` and `bus_factor` as nccl-tests have them."""
+    """A collective's or program's measured iterations. `size_bytes` and `bus_factor` as nccl-tests have them."""
 
     work: str
     kind: str
@@ -84,18 +86,26 @@ class CollectiveOutcome:
 
 
 def iterations_of(
-    started_s: float, ranks: list[str], ended: list[list[tuple[float, int]]], warm_up: int
+    started_s: float, ranks: list[str], ended: list[list[tuple[float, int, float]]], warm_up: int
 ) -> list[Iteration]:
-    """Iterations after the warm-up that all ranks ended. `ended`: by rank, (when, wrong elements) of each."""
+    """Iterations after the warm-up that all ranks ended. `ended`: by rank, (when, wrong elements, busy seconds)."""
     out, began = [], started_s
     for number in range(min(map(len, ended), default=0)):
         ends = [mine[number][0] for mine in ended]
         last = max(ends)
         if number >= warm_up:
             wrong = sum(mine[number][1] for mine in ended)
-            out.append(Iteration(number - warm_up, began, last, ranks[ends.index(last)], wrong))
+            exposed = [_exposed(mine, number, started_s) for mine in ended]
+            mean = sum(exposed) / len(exposed)
+            out.append(Iteration(number - warm_up, began, last, ranks[ends.index(last)], wrong, mean))
         began = last
     return out
+
+
+def _exposed(mine: list[tuple[float, int, float]], number: int, started_s: float) -> float:
+    """Share of a rank's own time for an iteration in which it computed nothing."""
+    took = mine[number][0] - (mine[number - 1][0] if number else started_s)
+    return max(0.0, 1 - mine[number][2] / took) if took > 0 else 0.0
 
 
 @dataclass(slots=True)

@@ -17,6 +17,8 @@ from ipc import units
 
 OWN_SCALE = "own"
 """Name, in rules, of a file as it is without one of its scales."""
+PROGRAM_ITERATIONS_MAX = 100
+"""Steps of a program: one rank may be that far ahead of another (collective_rank.py)."""
 MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
 
 
@@ -194,17 +196,74 @@ class Incast(Work):
     every: Seconds = 0.0
 
 
-class Collective(Work):
-    """A collective of numpy float32/int32 buffers whose result is checked; `size` per rank as nccl-tests count it."""
+class RankWork(Work):
+    """Base of what runs as ranks, again and again."""
 
-    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
-    ranks: Literal["all"] | list[str] = "all"
-    size: Size = 1 << 20
+    ranks: Literal["all"] | Annotated[int, Field(ge=2)] | list[str] = "all"
+    """Hosts in the order of their ranks, or how many `placement` chooses."""
+    placement: Literal["packed", "spread", "random"] = "packed"
+    """Where `ranks` is a number or `all`: rack by rack, one of each rack in turn, or drawn by the seed."""
     iterations: int = Field(1, ge=1)
     warm_up: int = Field(0, ge=0)
 
 
-WORK_KINDS = {"stream": Stream, "permutation": Permutation, "incast": Incast, "collective": Collective}
+class Collective(RankWork):
+    """A collective of numpy int32 buffers whose result is checked; `size` per rank as nccl-tests count it."""
+
+    collective: Literal[
+        "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "all_to_allv", "all_reduce_tree",
+        "all_reduce_halving", "all_reduce_hierarchical",
+    ]  # fmt: skip
+    size: Size = 1 << 20
+    experts: int = Field(0, ge=0, le=4096)
+    """all_to_allv: experts, expert e at rank e modulo ranks; 0: one a rank."""
+    skew: float = Field(0.0, ge=0, le=4)
+    """all_to_allv: exponent of Zipf's law for the experts' shares, drawn anew for each iteration; 0: all alike."""
+
+
+class TrainingPart(Part):
+    """A training step. Computing takes time and nothing else; what is sent is real and checked.
+
+    Ranks are `stages` of a pipeline with as many replicas each. A replica's layers run forward, then backward, for each
+    micro-batch; a layer's gradients are reduced over the replicas of its stage while the layers below it still compute.
+    """
+
+    layers: int = Field(4, ge=1, le=128)
+    """Of the whole model, a multiple of `stages`."""
+    forward: Seconds = 0.01
+    """Of one layer and micro-batch."""
+    backward: Seconds = 0.02
+    """The same, backward."""
+    optimizer: Seconds = 0.0
+    """After all gradients are there."""
+    gradients: Size = 1 << 18
+    """Of one layer."""
+    all_reduce: Literal["all_reduce", "all_reduce_tree", "all_reduce_halving", "all_reduce_hierarchical"] = "all_reduce"
+    stages: int = Field(1, ge=1, le=64)
+    micro_batches: int = Field(1, ge=1, le=64)
+    activations: Size = 1 << 16
+    """That a replica sends to the next stage, and gradients of them back, for each micro-batch."""
+    expert_every: int = Field(0, ge=0)
+    """Every so many layers one of experts: dispatch and combine are all_to_allv; 0: none."""
+    experts: int = Field(0, ge=0, le=4096)
+    """Of such a layer; 0: one a replica."""
+    tokens: Size = 1 << 17
+    """That a replica dispatches at such a layer."""
+    skew: float = Field(1.0, ge=0, le=4)
+    """Exponent of Zipf's law for the experts' shares of the tokens."""
+
+
+class Training(RankWork):
+    """A training job: steps in which computing and sending overlap; its result is the time of each iteration."""
+
+    training: TrainingPart
+    iterations: int = Field(1, ge=1, le=PROGRAM_ITERATIONS_MAX)
+    warm_up: int = Field(0, ge=0, le=PROGRAM_ITERATIONS_MAX)
+
+
+WORK_KINDS = {
+    "stream": Stream, "permutation": Permutation, "incast": Incast, "collective": Collective, "training": Training,
+}  # fmt: skip
 
 
 def _work_kind(value: Any) -> str | None:
@@ -219,7 +278,8 @@ AnyWork = Annotated[
     Annotated[Stream, Tag("stream")]
     | Annotated[Permutation, Tag("permutation")]
     | Annotated[Incast, Tag("incast")]
-    | Annotated[Collective, Tag("collective")],
+    | Annotated[Collective, Tag("collective")]
+    | Annotated[Training, Tag("training")],
     Discriminator(_work_kind),
 ]
 

@@ -14,9 +14,11 @@ from experiments.language.model import (
     Expect,
     Incast,
     Permutation,
+    RankWork,
     Scenario,
     ScenarioFault,
     Stream,
+    Training,
     Transport,
     Work,
 )
@@ -61,6 +63,8 @@ def _default_name(work: Any) -> str:
             return "incast"
         case Collective():
             return work.collective
+        case Training():
+            return "training"
     raise TypeError(work)
 
 
@@ -89,7 +93,7 @@ def _problems(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
 
 
 def _endless(work: Any) -> bool:
-    return not isinstance(work, Collective) and work.bytes is None and work.stop is None
+    return not isinstance(work, RankWork) and work.bytes is None and work.stop is None
 
 
 def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
@@ -119,7 +123,7 @@ def _hosts_of(work: Work) -> list[tuple[str, str]]:
             return [("permutation", name) for name in (*senders, *receivers)]
         case Incast():
             return [("incast", work.incast), *(("sources", name) for name in work.sources)]
-        case Collective() if work.ranks != "all":
+        case RankWork() if isinstance(work.ranks, list):
             return [("ranks", name) for name in work.ranks]
     return []
 
@@ -143,10 +147,27 @@ def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str
         case Incast():
             if work.incast in work.sources:
                 yield "sources", f"{work.incast} cannot send to itself"
-        case Collective():
-            ranks = len(plan.hosts) if work.ranks == "all" else len(set(work.ranks))
-            if ranks < 2 or (work.ranks != "all" and ranks != len(work.ranks)):
-                yield "ranks", "a collective has two different ranks or more"
+        case RankWork():
+            yield from _ranks(work, plan)
+
+
+def _ranks(work: RankWork, plan: Plan) -> Iterator[tuple[str, str]]:
+    given = [host.name for host in plan.hosts] if work.ranks == "all" else work.ranks
+    if isinstance(given, int):
+        if given > len(plan.hosts):
+            yield "ranks", f"{given} ranks on {len(plan.hosts)} hosts: one rank a host"
+            return
+    elif len(given) < 2 or len(set(given)) != len(given):
+        yield "ranks", "two different ranks or more"
+        return
+    count = given if isinstance(given, int) else len(given)
+    if isinstance(work, Training):
+        shape = work.training
+        if count % shape.stages or shape.layers % shape.stages:
+            yield (
+                "training",
+                f"{count} ranks and {shape.layers} layers in {shape.stages} stages: both must be multiples of it",
+            )
 
 
 def _transport(loc: Loc, transport: Transport) -> Iterator[tuple[Loc, str]]:

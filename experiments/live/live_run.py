@@ -349,7 +349,9 @@ class LiveRun:
         ranks = [last[host]["ranks"][group.work] for host in group.ranks]
         size, factor = self.work.sizes[group.work]
         made = CollectiveOutcome(group.work, group.kind, list(group.ranks), size, factor)
-        ended = [[(at - self.work.begins, wrong) for at, wrong in rank["ended"]] for rank in ranks]
+        ended = [
+            [(at - self.work.begins, wrong, computing) for at, wrong, computing in rank["ended"]] for rank in ranks
+        ]
         made.iterations = iterations_of(group.start_s, list(group.ranks), ended, group.warm_up)
         self.outcome.collectives.append(made)
         for host, rank in zip(group.ranks, ranks, strict=True):

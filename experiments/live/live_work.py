@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
+import msgspec
+
 from experiments.flows import CollectivePlan, FlowPlan, collective_plans, flow_plans
 from experiments.language.expand import Run
 from experiments.language.model import Transport
 from experiments.virtual.virtual_work import pinned
-from hosts.traffic.collectives import peers_of
 from ipc.rpc import JsonlClient
 from topologies.lab.fabric import Fabric
 from topologies.plan import Plan
@@ -37,7 +38,7 @@ class LiveWork:
     def __init__(self, run: Run, plan: Plan) -> None:
         self.run, self.plan = run, plan
         self.flows = flow_plans(run.scenario, plan, run.seed)
-        self.groups = collective_plans(run.scenario, plan)
+        self.groups = collective_plans(run.scenario, plan, run.seed)
         self.begins = 0.0
         """Common start, CLOCK_MONOTONIC seconds."""
         self.sizes: dict[str, tuple[int, float]] = {}
@@ -137,18 +138,30 @@ class LiveWork:
 
         return start
 
+    @staticmethod
+    def _rank_of(group: CollectivePlan, number: int) -> dict[str, Any]:
+        """What `rank_open` needs to know of a rank."""
+        if group.scripts:
+            return {"script": msgspec.to_builtins(group.scripts[number])}
+        return {
+            "collective": {
+                "kind": group.kind, "rank": number, "ranks": len(group.ranks), "size_bytes": group.size_bytes,
+                "options": msgspec.to_builtins(group.options),
+            }
+        }  # fmt: skip
+
     def _connect_group(self, group: CollectivePlan) -> Callable[[], None]:
-        count, name = len(group.ranks), group.work
+        name = group.work
         regions = []
         for number, host in enumerate(group.ranks):
             made = self._clients[host].request(
-                "rank_open", flow=name, kind=group.kind, rank=number, ranks=count, size_bytes=group.size_bytes,
-                seed=self.run.seed, iterations=group.warm_up + group.iterations,
+                "rank_open", flow=name, seed=self.run.seed, iterations=group.warm_up + group.iterations,
+                **self._rank_of(group, number),
             )  # fmt: skip
             regions.append(made["regions"])
             self.sizes[name] = (made["size_bytes"], made["bus_factor"])
         for number, host in enumerate(group.ranks):
-            for peer in peers_of(group.kind, number, count):
+            for peer in group.peers(number):
                 other = group.ranks[peer]
                 here, there = self._qps(host, other, group.transport)
                 self._clients[host].request("rank_link", flow=name, peer=peer, qpns=here, regions=regions[peer])

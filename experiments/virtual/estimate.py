@@ -20,7 +20,6 @@ from experiments.flows import collective_plans, flow_plans
 from experiments.language.expand import Run
 from experiments.language.validate import plan_of
 from experiments.virtual.virtual_run import VirtualRun
-from hosts.traffic.collectives import make
 
 PIECE_S = 2.0
 """Wall time of a piece after its set-up."""
@@ -46,7 +45,7 @@ def payload_bytes(run: Run) -> float:
     plan = plan_of(scenario)
     flows = flow_plans(scenario, plan, run.seed)
     moved = 0.0
-    for group in collective_plans(scenario, plan):
+    for group in collective_plans(scenario, plan, run.seed):
         ranks = len(group.ranks)
         moved += 2.0 * group.size_bytes * ranks * (group.iterations + group.warm_up)  # the same factor for all its runs
     if scenario.duration is not None:
@@ -60,9 +59,9 @@ def memory_bytes(run: Run) -> int:
     scenario = run.scenario
     plan = plan_of(scenario)
     needed = 0
-    for group in collective_plans(scenario, plan):
+    for group in collective_plans(scenario, plan, run.seed):
         count = len(group.ranks)
-        one = make(group.kind, rank=0, ranks=count, size_bytes=group.size_bytes)  # its pages are made when written to
+        one = group.rank(0, run.seed)  # its pages are made when written to
         needed += count * one.memory_bytes(group.warm_up + group.iterations)
     return needed + sum(max(f.depth, f.transport.qps) * f.message_bytes for f in flow_plans(scenario, plan, run.seed))
 

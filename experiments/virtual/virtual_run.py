@@ -92,7 +92,7 @@ class VirtualRun:
         self.faults = StepRunner(VirtualFaultTarget(self.fabric, self.control))
         self.begins = min(SETTLE_S, SETTLE_RTTS * scenario.links.rtt)
         senders = {f.source for f in flow_plans(scenario, self.plan, run.seed)}
-        senders |= {host for c in collective_plans(scenario, self.plan) for host in c.ranks}
+        senders |= {host for c in collective_plans(scenario, self.plan, run.seed) for host in c.ranks}
         per_nic = self.plan.planes * self._nic_rate() * self.scale.payload_share
         self.outcome = Outcome(
             scenario=scenario.name, name=run.name, label=dict(run.label), where="virtual", seed=run.seed,
@@ -223,7 +223,7 @@ class VirtualRun:
             config = self.config_for(plan.transport)
             self.flows.append(VirtualFlow(self.fabric, plan, self.begins, config, self.control, scenario))
             self._total_bytes += plan.total_bytes or 0
-        for group in collective_plans(scenario, self.plan):
+        for group in collective_plans(scenario, self.plan, seed):
             config = self.config_for(group.transport)
             made = VirtualCollective(self.fabric, group, self.begins, config, self.control, seed)
             self.collectives.append(made)

@@ -14,7 +14,6 @@ from hosts.engine.errors import LocalError
 from hosts.engine.events import WriteImmReceived
 from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.traffic.collective_rank import RankDriver
-from hosts.traffic.collectives import make, peers_of
 from hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape
 from simulator.fabric import VirtualFabric
 from topologies.plan import Plan
@@ -145,10 +144,11 @@ class VirtualCollective:
         self, fabric: VirtualFabric, plan: CollectivePlan, begins: float, config: Config | None, control: Any, seed: int
     ) -> None:
         self.fabric, self.plan, self.begins = fabric, plan, begins
-        count = len(plan.ranks)
         iterations = plan.warm_up + plan.iterations
-        ranks = [make(plan.kind, rank=r, ranks=count, size_bytes=plan.size_bytes, seed=seed) for r in range(count)]
-        self.drivers = [RankDriver(rank, iterations, lambda: fabric.now) for rank in ranks]
+        self.drivers = [
+            RankDriver(plan.rank(r, seed), iterations, lambda: fabric.now, fabric.host(host).at)
+            for r, host in enumerate(plan.ranks)
+        ]
         regions = [
             {
                 name: fabric.host(host).endpoint.register(memoryview(array.data).cast("B"))
@@ -158,7 +158,7 @@ class VirtualCollective:
         ]
         self.flows: list[RankFlow] = []
         for r, host in enumerate(plan.ranks):
-            for peer in peers_of(plan.kind, r, count):
+            for peer in plan.peers(r):
                 other = plan.ranks[peer]
                 qps = plan.transport.qps
                 pairs = [connect(fabric, host, other, plan.transport, config, control) for _ in range(qps)]
@@ -196,7 +196,9 @@ class VirtualCollective:
         """The measured iterations (those after the warm-up)."""
         plan, rank = self.plan, self.drivers[0].rank
         made = CollectiveOutcome(plan.work, plan.kind, list(plan.ranks), rank.size_bytes, rank.bus_factor)
-        ended = [[(one.at - self.begins, one.wrong) for one in driver.ended] for driver in self.drivers]
+        ended = [
+            [(one.at - self.begins, one.wrong, one.computing_s) for one in driver.ended] for driver in self.drivers
+        ]
         made.iterations = iterations_of(plan.start_s, list(plan.ranks), ended, plan.warm_up)
         return made
 

@@ -1,6 +1,6 @@
-"""One rank of a collective on its host: posts the messages of hosts/traffic/collectives.py. No clock, no socket.
+"""One rank of a collective, or of a program, on its host: posts what it asks for. No clock of its own, no socket.
 
-    driver = RankDriver(rank, iterations, clock)
+    driver = RankDriver(rank, iterations, clock, call_at)
     driver.connect(peer, qps, regions);  driver.receives_from(qpn, peer, parts);  driver.start()
     driver.completed(completion);  driver.arrived(qpn, imm)
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from hosts.engine.errors import LocalError
@@ -19,8 +20,9 @@ from hosts.engine.events import Completion, Status
 from hosts.traffic.collectives import ELEMENT, CollectiveError, Rank, Send
 
 PARTS_MAX = 256
-STEPS_MAX = 1 << 12
-"""An immediate is iteration (12 bits), step (12 bits), part (8 bits)."""
+STEP_BITS = 16
+TURNS = 1 << 8
+"""An immediate is iteration (8 bits, so that one may be up to 127 ahead), step (16 bits), part (8 bits)."""
 
 
 @dataclass(slots=True)
@@ -29,6 +31,8 @@ class Ended:
 
     at: float
     wrong: int
+    computing_s: float = 0.0
+    """Time of it in which something was computed."""
 
 
 @dataclass(slots=True)
@@ -38,11 +42,22 @@ class RankLink:
     qps: list[Any]
     remote: dict[str, tuple[int, int]]
     queues: list[deque[tuple[Any, int, int, int]]] = field(default_factory=list)
+    under_way: list[deque[_Posted]] = field(default_factory=list)
+    """Writes not completed yet, by QP; of ranks that follow their sends."""
 
     def __post_init__(self) -> None:
         if len(self.qps) > PARTS_MAX:
             raise CollectiveError(f"{len(self.qps)} QPs: a write is split into at most {PARTS_MAX} parts")
         self.queues = [deque() for _ in self.qps]
+        self.under_way = [deque() for _ in self.qps]
+
+
+@dataclass(slots=True)
+class _Posted:
+    """A Send, and how many of its parts have not completed."""
+
+    send: Send
+    parts: int
 
 
 class RankDriver:
@@ -52,8 +67,15 @@ class RankDriver:
     retransmission may read the buffer.
     """
 
-    def __init__(self, rank: Rank, iterations: int, clock: Callable[[], float]) -> None:
-        self.rank, self.iterations, self._clock = rank, iterations, clock
+    def __init__(
+        self,
+        rank: Rank,
+        iterations: int,
+        clock: Callable[[], float],
+        call_at: Callable[[float, Callable[[], None]], Any],
+    ) -> None:
+        """`call_at`: calls a function at a time of the clock, seconds."""
+        self.rank, self.iterations, self._clock, self._call_at = rank, iterations, clock, call_at
         self._links: dict[int, RankLink] = {}
         self._source: dict[int, tuple[int, int]] = {}
         """QPN of a receiving QP of ours -> (rank that sends to it, parts of each of its writes)."""
@@ -63,6 +85,8 @@ class RankDriver:
         self.failed = 0
         self.started_at: float | None = None
         self.ended: list[Ended] = []
+        self._computing_since: float | None = None
+        self._computed_s = 0.0
 
     def connect(self, peer: int, qps: list[Any], remote: dict[str, tuple[int, int]]) -> None:
         """The QPs that carry our writes to `peer`. Raises CollectiveError."""
@@ -86,15 +110,36 @@ class RankDriver:
         return bool(self.failed) or (over and not self._pending)
 
     def _begin(self) -> None:
-        self._post(self.rank.start(self.rank.iteration + 1))
+        self._carry_out(self.rank.start(self.rank.iteration + 1))
+
+    def _carry_out(self, sends: list[Send]) -> None:
+        """Post what the rank asks for, start its timers, and begin the next iteration when this one is over."""
+        self._post(sends)
+        self._start_timers()
         self._maybe_next()
+
+    def _start_timers(self) -> None:
+        rank, now = self.rank, self._clock()
+        for seconds, task in rank.timers:
+            self._call_at(now + seconds, partial(self._elapsed, task))
+        rank.timers.clear()
+        if rank.computing and self._computing_since is None:
+            self._computing_since = now
+        elif self._computing_since is not None and not rank.computing:
+            self._computed_s += now - self._computing_since
+            self._computing_since = None
+
+    def _elapsed(self, task: int) -> None:
+        if not self.failed:
+            self._carry_out(self.rank.elapsed(task))
 
     def _maybe_next(self) -> None:
         rank = self.rank
         if not rank.done or rank.iteration < 0:
             return
         if len(self.ended) <= rank.iteration:
-            self.ended.append(Ended(self._clock(), rank.wrong()))
+            self.ended.append(Ended(self._clock(), rank.wrong(), self._computed_s))
+            self._computed_s = 0.0
         if not self._pending and rank.iteration + 1 < self.iterations:
             self._begin()
 
@@ -105,12 +150,15 @@ class RankDriver:
             va, rkey = link.remote[send.to_region]
             size, item = send.count * ELEMENT.itemsize, ELEMENT.itemsize
             each = -(-size // len(link.qps) // item) * item
+            posted = _Posted(send, len(link.qps)) if self.rank.follows_sends else None
             for part in range(len(link.qps)):
                 low, high = min(part * each, size), min((part + 1) * each, size)
-                imm = (self.rank.iteration % STEPS_MAX) << 20 | send.step << 8 | part
+                imm = (self.rank.iteration % TURNS) << 24 | send.step << 8 | part
                 data = whole[send.start * item + low : send.start * item + high]
                 self._pending += 1
                 link.queues[part].append((data, va + send.at * item + low, rkey, imm))
+                if posted is not None:
+                    link.under_way[part].append(posted)
                 self._flush(link, part)
 
     def _flush(self, link: RankLink, part: int) -> None:
@@ -129,7 +177,13 @@ class RankDriver:
         if completion.status is not Status.SUCCESS:
             self.failed += 1
             return
-        self._flush(*self._queued_on[completion.qpn])
+        link, part = self._queued_on[completion.qpn]
+        self._flush(link, part)
+        if link.under_way[part]:  # a QP completes its writes in the order they were posted
+            posted = link.under_way[part].popleft()
+            posted.parts -= 1
+            if not posted.parts:
+                self._carry_out(self.rank.sent(posted.send))
         self._maybe_next()
 
     def arrived(self, qpn: int, imm: int) -> None:
@@ -138,12 +192,11 @@ class RankDriver:
         if found is None:
             return
         source, parts = found
-        low, now = imm >> 20, self.rank.iteration
-        iteration = low + (now - low + STEPS_MAX // 2) // STEPS_MAX * STEPS_MAX
+        low, now = imm >> 24, self.rank.iteration
+        iteration = low + (now - low + TURNS // 2) // TURNS * TURNS
         key = (source, imm >> 8)
         here = self._parts[key] = self._parts.get(key, 0) + 1
         if here < parts:
             return
         del self._parts[key]
-        self._post(self.rank.arrived(source, imm >> 8 & 0xFFF, iteration))
-        self._maybe_next()
+        self._carry_out(self.rank.arrived(source, imm >> 8 & (1 << STEP_BITS) - 1, iteration))

@@ -1,15 +1,17 @@
 """A training step as each rank's graph of tasks: computations, messages and collectives, with what waits for what.
 
-    sender = RankTasks((Compute(0.02), SendMessage(1, 1 << 20, after=(0,))))
-    program = Program("step", (sender, RankTasks((ReceiveMessage(0, 1 << 20),))))
+    sender = RankTasks((Compute(seconds=0.02), SendMessage(peer=1, size=1 << 20, after=(0,))))
+    program = Program("step", (sender, RankTasks((ReceiveMessage(peer=0, size=1 << 20),))))
 
-Traces are read into it, generators make it, live agents and the virtual fabric run it. Nothing here has a clock or a
-socket. Tasks of a rank are numbered by their place; `after` names those of the same rank that must have ended.
+Traces are read into it, generators make it (training_step.py), and program_script.py makes of it what each rank runs.
+Nothing here has a clock or a socket. Tasks of a rank are numbered by their place.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from hosts.traffic.collective_options import CollectiveOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,7 @@ class Task:
     """Tasks of this rank that have to begin before this one does (`irequires` of GOAL)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compute(Task):
     """Time in which a rank computes. Computations of one lane run one at a time, in the order they become ready."""
 
@@ -31,7 +33,7 @@ class Compute(Task):
     lane: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessage(Task):
     """A message to a peer; it ends when the peer has acknowledged all of it."""
 
@@ -40,7 +42,7 @@ class SendMessage(Task):
     tag: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiveMessage(Task):
     """A message of a peer: the next one with this tag. It ends when all of it is in memory."""
 
@@ -49,7 +51,7 @@ class ReceiveMessage(Task):
     tag: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinCollective(Task):
     """A rank's part in a collective; it ends when this rank has its result.
 
@@ -62,6 +64,7 @@ class JoinCollective(Task):
     """Bytes as nccl-tests count them: what a rank's larger buffer holds."""
     group: tuple[int, ...]
     """Ranks that take part, ascending."""
+    options: CollectiveOptions = field(default_factory=CollectiveOptions)
 
 
 AnyTask = Compute | SendMessage | ReceiveMessage | JoinCollective
@@ -80,3 +83,10 @@ class Program:
 
     name: str
     ranks: tuple[RankTasks, ...]
+
+
+class ProgramError(ValueError):
+    """A program that cannot run: a cycle, a message without its other half, groups that disagree, a size out of range.
+
+    The message names rank and tasks, in one line.
+    """

@@ -7,8 +7,8 @@
                   start_s, stop_s, latencies      -> {}                begins at start_s
     flow_stop                                     -> {}                posts no more on any flow
     flow_read                                     -> t, sources, sinks, ranks: how far everything is
-    rank_open     flow, kind, rank, ranks,
-                  size_bytes, seed, iterations    -> regions, size_bytes, bus_factor
+    rank_open     flow, collective or script,
+                  seed, iterations                -> regions, size_bytes, bus_factor
     rank_link     flow, peer, qpns, regions,
                   sources                         -> {}   our QPs to `peer`; [qpn, rank, parts] of those who write to us
     rank_start    flow, start_s                   -> {}
@@ -30,12 +30,15 @@ from hosts.agent.regions import Regions
 from hosts.agent.session import ClientSession, ClientSessions
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.qp import QpAttributes
+from hosts.traffic.collective_options import NO_OPTIONS, CollectiveOptions
 from hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape
+from hosts.traffic.program_script import RankScript
 from ipc.requests import Number, Request, RequestError, RequestPart, Rkey, Seconds
 from ipc.rpc import Message, RpcCall, ServerConnection
 from ipc.rpc_table import rpc
 
 if TYPE_CHECKING:
+    from hosts.traffic.collective_base import Rank
     from hosts.traffic.collective_rank import RankDriver
 
 MAX_MESSAGE = 1 << 26
@@ -113,16 +116,24 @@ class FlowReadRequest(Request, tag="flow_read"):
     """Progress of all traffic of the client."""
 
 
-class RankOpenRequest(Request, tag="rank_open"):
+class CollectivePart(RequestPart, kw_only=True):
     """A rank of a collective."""
 
-    flow: str
     kind: str
     rank: Number
     ranks: Annotated[int, Meta(ge=0, le=4096)]
     size_bytes: Annotated[int, Meta(ge=1, le=MAX_COLLECTIVE)]
+    options: CollectiveOptions = NO_OPTIONS
+
+
+class RankOpenRequest(Request, tag="rank_open"):
+    """A rank of a collective, or of a program by its script (hosts/traffic/program_script.py)."""
+
+    flow: str
     iterations: Annotated[int, Meta(ge=1, le=1 << 12)]
     seed: Number = 1
+    collective: CollectivePart | None = None
+    script: RankScript | None = None
 
 
 class RankLinkRequest(Request, tag="rank_link"):
@@ -253,23 +264,36 @@ class TrafficService:
     def rank_open(self, request: RankOpenRequest, call: RpcCall) -> Message:
         """A rank with its memory."""
         session, traffic = self._traffic(call.client)
-        from hosts.traffic.collective_rank import RankDriver
-        from hosts.traffic.collectives import CollectiveError, make  # numpy: only agents that take part in one load it
+        from hosts.traffic.collective_rank import RankDriver  # numpy: only agents that take part in one load it
 
-        try:
-            rank = make(
-                request.kind, rank=request.rank, ranks=request.ranks, size_bytes=request.size_bytes, seed=request.seed
-            )
-        except CollectiveError as error:
-            raise RequestError(str(error)) from None
+        rank = self._rank_of(request)
         regions = {}
         for name, array in rank.regions.items():
             region = self._regions.add_buffer(array.data.cast("B"))
             session.own_region(region)
             regions[name] = [region.memory.va, region.memory.rkey]
-        driver = RankDriver(rank, request.iterations, self._loop.time)
+        driver = RankDriver(rank, request.iterations, self._loop.time, self._loop.call_at)
         traffic.ranks[request.flow] = (driver, [], [])
         return {"regions": regions, "size_bytes": rank.size_bytes, "bus_factor": rank.bus_factor}
+
+    @staticmethod
+    def _rank_of(request: RankOpenRequest) -> Rank:
+        from hosts.traffic.collectives import CollectiveError, make
+        from hosts.traffic.program_rank import ProgramRank
+
+        one = request.collective
+        if (one is None) == (request.script is None):
+            raise RequestError("rank_open needs 'collective' or 'script', not both")
+        try:
+            if one is None:
+                assert request.script is not None
+                return ProgramRank(request.script, request.seed)
+            return make(
+                one.kind, rank=one.rank, ranks=one.ranks, size_bytes=one.size_bytes, seed=request.seed,
+                options=one.options,
+            )  # fmt: skip
+        except CollectiveError as error:
+            raise RequestError(str(error)) from None
 
     @rpc(RankLinkRequest)
     def rank_link(self, request: RankLinkRequest, call: RpcCall) -> Message:
@@ -358,7 +382,8 @@ def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Con
         received[one.peer] = received.get(one.peer, 0) + one.qp.counters.bytes_received
     return {
         "done": driver.done, "failed": driver.failed, "started_at": driver.started_at,
-        "ended": [[one.at, one.wrong] for one in driver.ended], "received": received, "held": held_packets(receiving),
+        "ended": [[one.at, one.wrong, one.computing_s] for one in driver.ended], "received": received,
+        "held": held_packets(receiving),
         "qps": [{**qp_json(one), "peer": one.peer} for one in sending],
     }  # fmt: skip
 

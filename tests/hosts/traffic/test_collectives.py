@@ -9,17 +9,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.traffic.collectives import KINDS, CollectiveError, Rank, Send, make, peers_of
+from hosts.traffic.collectives import (
+    KINDS,
+    CollectiveError,
+    CollectiveOptions,
+    Rank,
+    Send,
+    bus_factor_of,
+    make,
+    peers_of,
+    steps_of,
+)
+from hosts.traffic.mailbox_collectives import CAPACITY, UNITS, expert_shares
+from hosts.traffic.tree_collectives import double_tree
 
 
-def run(ranks: list[Rank], iterations: int, dice: random.Random) -> list[int]:
-    """Deliver sends in random order (in order between two ranks, as a QP completes them); returns wrong elements."""
+def options_of(count: int, seed: int = 1) -> CollectiveOptions:
+    """Groups of equal size, and experts that are not alike."""
+    size = random.Random(seed).choice([one for one in range(1, count + 1) if count % one == 0])
+    return CollectiveOptions(tuple(r // size for r in range(count)), 2 * count, 1.2, bool(seed % 2))
+
+
+def run(
+    ranks: list[Rank], iterations: int, dice: random.Random, seen: list[tuple[int, Send]] | None = None
+) -> list[int]:
+    """Deliver sends in random order (in order between two ranks, as a QP completes them); returns wrong elements.
+
+    `seen`: gets the sender and each of its writes.
+    """
     wrong: list[int] = []
     wires: dict[tuple[int, int], list[tuple[int, Send, np.ndarray]]] = {}
 
     def post(rank: Rank, sends: list[Send]) -> None:
         for send in sends:
             data = rank.regions[send.region][send.start : send.start + send.count].copy()
+            if seen is not None:
+                seen.append((rank.rank, send))
             wires.setdefault((rank.rank, send.peer), []).append((rank.iteration, send, data))
 
     def settle(rank: Rank) -> None:
@@ -47,9 +72,10 @@ def run(ranks: list[Rank], iterations: int, dice: random.Random) -> list[int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25, deadline=None)
-@given(count=st.integers(2, 7), size=st.integers(1, 3000), seed=st.integers(0, 2**32), iterations=st.integers(1, 3))
+@given(count=st.integers(2, 9), size=st.integers(1, 3000), seed=st.integers(0, 2**32), iterations=st.integers(1, 3))
 def test_any_order_gives_exact_results(kind, count, size, seed, iterations):
-    ranks = [make(kind, rank=r, ranks=count, size_bytes=size, seed=seed) for r in range(count)]
+    options = options_of(count, seed)
+    ranks = [make(kind, rank=r, ranks=count, size_bytes=size, seed=seed, options=options) for r in range(count)]
     wrong = run(ranks, iterations, random.Random(seed))
     assert len(wrong) == count * iterations
     assert sum(wrong) == 0
@@ -57,7 +83,7 @@ def test_any_order_gives_exact_results(kind, count, size, seed, iterations):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lost_chunk_shows(kind):
-    ranks = [make(kind, rank=r, ranks=4, size_bytes=4096, seed=1) for r in range(4)]
+    ranks = [make(kind, rank=r, ranks=4, size_bytes=4096, seed=1, options=options_of(4)) for r in range(4)]
     run(ranks, 1, random.Random(1))
     for array in ranks[2].regions.values():
         array[:] = 0
@@ -82,8 +108,12 @@ def test_ring_sends_each_chunk_once_around():
 
 def test_peers_are_those_it_sends_to():
     for kind in KINDS:
-        ranks = [make(kind, rank=r, ranks=5, size_bytes=640) for r in range(5)]
-        assert {s.peer for s in ranks[3].start(0)} <= set(peers_of(kind, 3, 5))
+        for count in (2, 5, 8):
+            ranks = [make(kind, rank=r, ranks=count, size_bytes=640, options=options_of(count)) for r in range(count)]
+            seen: list[tuple[int, Send]] = []
+            run(ranks, 1, random.Random(3), seen)
+            assert all(send.peer in peers_of(kind, r, count, options_of(count)) for r, send in seen), kind
+            assert max(send.step for _, send in seen) < steps_of(kind, count)
 
 
 @pytest.mark.parametrize(
@@ -114,3 +144,62 @@ def test_memory__is_what_the_iterations_write_to(kind: str, once: float, twice: 
     assert (rank.memory_bytes(1), rank.memory_bytes(2), rank.memory_bytes(9)) == (
         once * (1 << 12), twice * (1 << 12), twice * (1 << 12),
     )  # fmt: skip
+
+
+def test_trees__have_one_root_and_two_children_at_most():
+    for ranks in range(2, 40):
+        for tree in double_tree(ranks):
+            assert tree.count(-1) == 1 and max(tree.count(parent) for parent in range(ranks)) <= 2
+            for rank in range(ranks):
+                way = [rank]
+                while tree[way[-1]] >= 0:
+                    way.append(tree[way[-1]])
+                assert len(way) <= ranks.bit_length()
+
+
+def test_halving__sends_what_is_optimal():
+    rank = make("all_reduce_halving", rank=5, ranks=8, size_bytes=4096)
+    sends = rank.start(0)
+    for step in range(1, 7):
+        sends += rank._arrived(0, step)
+    assert sum(send.count for send in sends) == rank.elements * rank.bus_factor
+
+
+def test_hierarchical__sends_less_between_groups():
+    options = CollectiveOptions(groups=(0, 0, 0, 0, 1, 1, 1, 1))
+    ranks = [make("all_reduce_hierarchical", rank=r, ranks=8, size_bytes=4096, options=options) for r in range(8)]
+    seen: list[tuple[int, Send]] = []
+    run(ranks, 1, random.Random(1), seen)
+    between = sum(send.count for r, send in seen if options.groups[send.peer] != options.groups[r])
+    assert between == 2 * ranks[0].elements, "each group's sum once to the other, whatever its size"
+
+
+def test_hierarchical__needs_groups_of_one_size():
+    for groups in ((), (0, 0, 1), (0, 1)):
+        with pytest.raises(CollectiveError, match="each rank needs a group, and all groups as many"):
+            make("all_reduce_hierarchical", rank=0, ranks=3, size_bytes=64, options=CollectiveOptions(groups=groups))
+
+
+def test_expert_shares__follow_zipf_up_to_the_capacity():
+    even = expert_shares(8, 64, 0.0, seed=1, iteration=0, draw=0)
+    skewed = expert_shares(8, 8, 1.2, seed=1, iteration=0, draw=0)
+    assert (even.sum(axis=1) == UNITS).all() and (skewed.sum(axis=1) == UNITS).all()
+    assert skewed.sum(axis=0).max() > 1.5 * even.sum(axis=0).max() and skewed.max() <= CAPACITY * UNITS // 8
+    other = expert_shares(8, 8, 1.2, seed=1, iteration=1, draw=0)
+    assert (other != skewed).any(), "another iteration, other experts"
+
+
+def test_combine__goes_back_the_way_of_dispatch():
+    there, back = (
+        [make("all_to_allv", rank=r, ranks=4, size_bytes=65536, options=CollectiveOptions(skew=1.0, reverse=way))
+         for r in range(4)]
+        for way in (False, True)
+    )  # fmt: skip
+    sent = {(r.rank, s.peer): s.count for r in there for s in r.start(0)}
+    returned = {(s.peer, r.rank): s.count for r in back for s in r.start(0)}
+    assert sent.keys() == returned.keys()
+    assert all(abs(sent[pair] - returned[pair]) <= 1 for pair in sent), "but for rounding"
+
+
+def test_bus_factor_of__is_that_of_its_ranks():
+    assert [bus_factor_of(kind, 8) for kind in ("all_reduce_tree", "all_to_allv")] == [1.75, 0.875]

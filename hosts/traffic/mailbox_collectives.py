@@ -1,0 +1,162 @@
+"""Collectives without order between peers: everything is sent at once, to one of two inboxes by turns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hosts.traffic.collective_base import ELEMENT, CollectiveError, Rank, Send
+from hosts.traffic.collective_options import CollectiveOptions
+
+
+class _Mailbox(Rank):
+    """Collectives without order between peers: everything is sent at once, to one of two inboxes by turns."""
+
+    by_turns = "inbox"
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
+        super().__init__(rank, ranks, elements, seed)
+        self.regions["data"] = np.zeros(elements, ELEMENT)
+        self.regions["inbox"] = np.zeros(2 * elements, ELEMENT)
+        self._missing: set[int] = set()
+
+    @property
+    def _turn(self) -> int:
+        """Start of the inbox of this iteration."""
+        return self.iteration % 2 * self.elements
+
+    def _arrived(self, peer: int, _step: int) -> list[Send]:
+        if peer not in self._missing:
+            raise CollectiveError(f"{self.kind}: rank {self.rank} waits for {sorted(self._missing)}, got {peer}")
+        self._missing.discard(peer)
+        self.done = not self._missing
+        return []
+
+
+class AllToAll(_Mailbox):
+    """Rank r ends with chunk r of every rank."""
+
+    kind = "all_to_all"
+
+    @property
+    def bus_factor(self) -> float:
+        return (self.ranks - 1) / self.ranks
+
+    def _begin(self) -> list[Send]:
+        self._fill(self.regions["data"])
+        self._missing = set(range(self.ranks)) - {self.rank}
+        own, chunk = self.rank * self.chunk, self.chunk
+        box = self._turn + own
+        self.regions["inbox"][box : box + chunk] = self.regions["data"][own : own + chunk]
+        order = [(self.rank + ahead) % self.ranks for ahead in range(1, self.ranks)]
+        return [Send(peer, 0, "data", peer * chunk, chunk, "inbox", self._turn + own) for peer in order]
+
+    def wrong(self) -> int:
+        box, chunk = self.regions["inbox"][self._turn : self._turn + self.elements], self.chunk
+        parts = [box[rank * chunk : (rank + 1) * chunk] for rank in range(self.ranks)]
+        return sum(self._wrong_inputs(part, rank, self.rank * chunk) for rank, part in enumerate(parts))
+
+
+class SendRecv(_Mailbox):
+    """Every rank sends all of its buffer to its right neighbour (pipeline neighbours, E14)."""
+
+    kind = "send_recv"
+
+    @property
+    def bus_factor(self) -> float:
+        return 1.0
+
+    def _begin(self) -> list[Send]:
+        self._fill(self.regions["data"])
+        self._missing = {(self.rank - 1) % self.ranks}
+        return [Send((self.rank + 1) % self.ranks, 0, "data", 0, self.elements, "inbox", self._turn)]
+
+    def wrong(self) -> int:
+        got = self.regions["inbox"][self._turn : self._turn + self.elements]
+        return self._wrong_inputs(got, (self.rank - 1) % self.ranks)
+
+
+UNITS = 1024
+"""Pieces that a rank's buffer has in all_to_allv: tokens, or groups of them."""
+CAPACITY = 4
+"""What one rank gets of another is at most so many times an even share, as experts have a capacity; the rest goes to
+the others.
+"""
+
+
+def expert_shares(ranks: int, experts: int, skew: float, seed: int, iteration: int, draw: int) -> np.ndarray:
+    """Units that each rank (row) sends to each rank (column): by the experts there, in shares of Zipf's law.
+
+    Every rank draws the same table. Which experts are popular changes with every iteration.
+    """
+    dice = np.random.default_rng([seed, iteration, draw])
+    count = experts or ranks
+    weights = 1.0 / np.arange(1, count + 1) ** skew
+    popularity = dice.permutation(weights / weights.sum())
+    chosen = dice.multinomial(UNITS, popularity, size=ranks)
+    table = np.zeros((ranks, ranks), np.int64)
+    for expert in range(count):
+        table[:, expert % ranks] += chosen[:, expert]
+    most = -(-CAPACITY * UNITS // ranks)
+    for row in table:
+        while (over := int(np.maximum(row - most, 0).sum())) > 0:
+            np.minimum(row, most, out=row)
+            room = np.flatnonzero(row < most)
+            row[room] += over // len(room)
+            row[room[: over % len(room)]] += 1
+    return table
+
+
+class AllToAllV(_Mailbox):
+    """Each rank sends each as much as its experts there ask for, by another table in each iteration (MoE)."""
+
+    kind = "all_to_allv"
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int, options: CollectiveOptions) -> None:
+        Rank.__init__(self, rank, ranks, elements, seed)
+        self.options = options
+        self._most = -(-CAPACITY * UNITS // ranks) * elements // UNITS + 1
+        """Elements that go from one rank to another at most."""
+        # Back from popular experts goes more than a buffer.
+        self.regions["data"] = np.zeros(ranks * self._most if options.reverse else elements, ELEMENT)
+        self.regions["inbox"] = np.zeros(2 * ranks * self._most, ELEMENT)
+        self._missing: set[int] = set()
+
+    @property
+    def bus_factor(self) -> float:
+        """That of all_to_all: as if the shares were even."""
+        return (self.ranks - 1) / self.ranks
+
+    def _bounds(self, sender: int) -> list[int]:
+        """Element at which the part for each rank begins in the sender's data, and the end."""
+        way = self.options
+        table = expert_shares(self.ranks, way.experts, way.skew, way.drawn_by or self.seed, self.iteration, way.draw)
+        row = table[:, sender] if way.reverse else table[sender]
+        return [0, *(np.cumsum(row) * self.elements // UNITS).tolist()]
+
+    def _place(self, sender: int) -> int:
+        return (self.iteration % 2 * self.ranks + sender) * self._most
+
+    def _begin(self) -> list[Send]:
+        self._fill(self.regions["data"])
+        bounds = self._bounds(self.rank)
+        self._missing = set()
+        for other in range(self.ranks):
+            theirs = self._bounds(other)
+            if other != self.rank and theirs[self.rank + 1] > theirs[self.rank]:
+                self._missing.add(other)
+        self.done = not self._missing
+        order = [(self.rank + ahead) % self.ranks for ahead in range(1, self.ranks)]
+        return [
+            Send(peer, 0, "data", bounds[peer], bounds[peer + 1] - bounds[peer], "inbox", self._place(self.rank))
+            for peer in order if bounds[peer + 1] > bounds[peer]
+        ]  # fmt: skip
+
+    def wrong(self) -> int:
+        found = 0
+        for sender in range(self.ranks):
+            if sender != self.rank:
+                bounds = self._bounds(sender)
+                low, high = bounds[self.rank], bounds[self.rank + 1]
+                place = self._place(sender)
+                found += self._wrong_inputs(self.regions["inbox"][place : place + high - low], sender, low)
+        return found

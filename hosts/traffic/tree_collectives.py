@@ -1,0 +1,339 @@
+"""All-reduces that are not rings: a double binary tree, recursive halving and doubling, and one by racks.
+
+Each has few steps where a ring has two a rank, so that small sizes take less time. When buffers may be written again:
+docs/design/collectives.md.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from hosts.traffic.collective_base import ELEMENT, CollectiveError, Rank, Send
+from hosts.traffic.collective_options import CollectiveOptions
+
+TREE_CHUNKS = 4
+"""Parts of a tree's half of the data: while one goes up, the one before comes down."""
+
+
+class _AllReduce(Rank):
+    """What these three share."""
+
+    @property
+    def bus_factor(self) -> float:
+        return 2 * (self.ranks - 1) / self.ranks
+
+    def wrong(self) -> int:
+        return self._wrong_sums(self.regions["data"])
+
+    def _add(self, start: int, count: int, at: int) -> None:
+        """Add what came to scratch to our data."""
+        mine = self.regions["data"][start : start + count]
+        mine += self.regions["scratch"][at : at + count]
+
+
+@lru_cache(maxsize=64)
+def binary_tree(ranks: int) -> tuple[int, ...]:
+    """Parent of each rank in a balanced tree in order of the ranks; -1 of the root."""
+    parents = [-1] * ranks
+    spans = [(0, ranks, -1)]
+    while spans:
+        low, high, parent = spans.pop()
+        if low < high:
+            middle = (low + high) // 2
+            parents[middle] = parent
+            spans += [(low, middle, middle), (middle + 1, high, middle)]
+    return tuple(parents)
+
+
+def double_tree(ranks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Parents in two trees; the second is the first moved on by a rank, so that most leaves of one are not of both."""
+    first = binary_tree(ranks)
+    second = [-1] * ranks
+    for rank, parent in enumerate(first):
+        second[(rank + 1) % ranks] = -1 if parent < 0 else (parent + 1) % ranks
+    return first, tuple(second)
+
+
+class AllReduceTree(_AllReduce):
+    """All-reduce by two binary trees, half of the data each: sums go up in parts, results come down."""
+
+    kind = "all_reduce_tree"
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
+        super().__init__(rank, ranks, elements, seed)
+        self.regions["data"] = np.zeros(elements, ELEMENT)
+        trees = double_tree(ranks)
+        self._parents = [tree[rank] for tree in trees]
+        self._children = [[r for r, parent in enumerate(tree) if parent == rank] for tree in trees]
+        self._nth_child = [[r for r, p in enumerate(tree) if p == tree[rank]].index(rank) for tree in trees]
+        parts = 2 * TREE_CHUNKS
+        self._bounds = [elements * part // parts for part in range(parts + 1)]
+        self.regions["scratch"] = np.zeros(2 * elements, ELEMENT)  # two children at most
+        self._missing: list[int] = []
+        self._left = 0
+
+    def _begin(self) -> list[Send]:
+        self._fill(self.regions["data"])
+        self._left = 2 * TREE_CHUNKS
+        self._missing = [len(self._children[part // TREE_CHUNKS]) for part in range(2 * TREE_CHUNKS)]
+        return [send for part, missing in enumerate(self._missing) if not missing for send in self._up(part)]
+
+    def _up(self, part: int) -> list[Send]:
+        """The part is summed up below us."""
+        parent = self._parents[part // TREE_CHUNKS]
+        if parent < 0:
+            return self._down(part)
+        start, count = self._bounds[part], self._bounds[part + 1] - self._bounds[part]
+        at = self._nth_child[part // TREE_CHUNKS] * self.elements + start
+        return [Send(parent, part, "data", start, count, "scratch", at)]
+
+    def _down(self, part: int) -> list[Send]:
+        """The part is whole."""
+        self._left -= 1
+        self.done = not self._left
+        start, count = self._bounds[part], self._bounds[part + 1] - self._bounds[part]
+        step = 2 * TREE_CHUNKS + part
+        return [Send(child, step, "data", start, count, "data", start) for child in self._children[part // TREE_CHUNKS]]
+
+    def _arrived(self, peer: int, step: int) -> list[Send]:
+        part = step % (2 * TREE_CHUNKS)
+        tree = part // TREE_CHUNKS
+        if step >= 2 * TREE_CHUNKS:
+            if peer != self._parents[tree]:
+                raise CollectiveError(f"{self.kind}: rank {self.rank} got a result of {peer}, not of its parent")
+            return self._down(part)
+        if peer not in self._children[tree]:
+            raise CollectiveError(f"{self.kind}: rank {self.rank} got a sum of {peer}, no child of its")
+        start, count = self._bounds[part], self._bounds[part + 1] - self._bounds[part]
+        self._add(start, count, self._children[tree].index(peer) * self.elements + start)
+        self._missing[part] -= 1
+        return [] if self._missing[part] else self._up(part)
+
+    @staticmethod
+    def peers(rank: int, ranks: int, _options: CollectiveOptions) -> set[int]:
+        """Parents and children in both trees."""
+        trees = double_tree(ranks)
+        return {tree[rank] for tree in trees if tree[rank] >= 0} | {
+            other for tree in trees for other, parent in enumerate(tree) if parent == rank
+        }
+
+    @staticmethod
+    def steps(_ranks: int) -> int:
+        """Up and down, for each part."""
+        return 4 * TREE_CHUNKS
+
+
+class AllReduceHalving(_AllReduce):
+    """All-reduce by recursive halving and doubling: log2(ranks) steps of half of what is left, and back.
+
+    Ranks beyond the greatest power of two give their data to one below, and get the result of it.
+    """
+
+    kind = "all_reduce_halving"
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
+        super().__init__(rank, ranks, elements, seed)
+        self._levels = ranks.bit_length() - 1
+        self._power = 1 << self._levels
+        self._folded = rank >= self._power
+        self._has_extra = rank + self._power < ranks
+        self._places = [elements]
+        """Start in scratch of what each halving brings, behind what is folded in; each is half, rounded up."""
+        for level in range(self._levels):
+            self._places.append(self._places[-1] - (-elements >> (level + 1)))
+        self.regions["data"] = np.zeros(elements, ELEMENT)
+        self.regions["scratch"] = np.zeros(self._places.pop(), ELEMENT)
+        self._here: set[int] = set()
+        self._next = 0
+
+    def _segment(self, level: int, rank: int) -> tuple[int, int]:
+        """(start, end) of what a rank keeps after so many halvings."""
+        low, high = 0, self.elements
+        for one in range(level):
+            middle = (low + high) // 2
+            low, high = (middle, high) if rank & (self._power >> (one + 1)) else (low, middle)
+        return low, high
+
+    def _begin(self) -> list[Send]:
+        self._fill(self.regions["data"])
+        self._here.clear()
+        if self._folded:
+            self._next = 2 * self._levels + 1
+            return [Send(self.rank - self._power, 0, "data", 0, self.elements, "scratch", 0)]
+        self._next = 0 if self._has_extra else 1
+        return [] if self._has_extra else self._send(1)
+
+    def _send(self, step: int) -> list[Send]:
+        """Our write of a step: 1 to levels halve, as many more double, one more unfolds."""
+        if step > 2 * self._levels:
+            self.done = True
+            whole = Send(self.rank + self._power, step, "data", 0, self.elements, "data", 0)
+            return [whole] if self._has_extra else []
+        if step <= self._levels:
+            partner = self.rank ^ (self._power >> step)
+            low, high = self._segment(step, partner)
+            return [Send(partner, step, "data", low, high - low, "scratch", self._places[step - 1])]
+        level = 2 * self._levels - step
+        partner = self.rank ^ (self._power >> (level + 1))
+        low, high = self._segment(level + 1, self.rank)
+        return [Send(partner, step, "data", low, high - low, "data", low)]
+
+    def _arrived(self, peer: int, step: int) -> list[Send]:
+        if step < self._next or step > 2 * self._levels + 1:
+            raise CollectiveError(f"{self.kind}: rank {self.rank} waits for step {self._next}, got {step} of {peer}")
+        self._here.add(step)  # another partner may be ahead
+        sends: list[Send] = []
+        while self._next in self._here:
+            now = self._next
+            self._next += 1
+            if now == 0:
+                self._add(0, self.elements, 0)
+            elif now <= self._levels:
+                low, high = self._segment(now, self.rank)
+                self._add(low, high - low, self._places[now - 1])
+            if self._folded:
+                self.done = True
+                return []
+            sends += self._send(now + 1)
+        return sends
+
+    @staticmethod
+    def peers(rank: int, ranks: int, _options: CollectiveOptions) -> set[int]:
+        """Partners of all levels, and whom it folds to or unfolds for."""
+        levels = ranks.bit_length() - 1
+        power = 1 << levels
+        if rank >= power:
+            return {rank - power}
+        extra = {rank + power} if rank + power < ranks else set()
+        return {rank ^ (power >> (level + 1)) for level in range(levels)} | extra
+
+    @staticmethod
+    def steps(ranks: int) -> int:
+        """Folding, halving, doubling, unfolding."""
+        return 2 * (ranks.bit_length() - 1) + 2
+
+
+class AllReduceHierarchical(_AllReduce):
+    """All-reduce in three parts: shares are summed up in each group, then by rings of equal places, then shared out.
+
+    What goes from group to group is a group's size less than in one ring: what crosses T1s when groups are racks.
+    """
+
+    kind = "all_reduce_hierarchical"
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int, groups: tuple[int, ...]) -> None:
+        super().__init__(rank, ranks, elements, seed)
+        members = members_of(groups, ranks)
+        self._group = groups[rank]
+        self._mine = members[self._group]
+        self._place = self._mine.index(rank)
+        names = list(members)
+        self._ring = [members[name][self._place] for name in names]
+        self._nth = names.index(self._group)
+        self._share = elements // len(self._mine)
+        self._part = self._share // len(self._ring)
+        self._start = self._place * self._share
+        """Of our share."""
+        self.regions["data"] = np.zeros(elements, ELEMENT)
+        # Shares of the others of our group, then one slot for each reducing step of the ring.
+        self.regions["scratch"] = np.zeros(elements + self._share, ELEMENT)
+        self._missing_shares: set[int] = set()
+        self._missing_results: set[int] = set()
+        self._next = 0
+        self._early_steps: set[int] = set()
+
+    def _begin(self) -> list[Send]:
+        self._fill(self.regions["data"])
+        others = set(self._mine) - {self.rank}
+        self._missing_shares, self._missing_results = set(others), set(others)
+        self._next = 1
+        self._early_steps.clear()
+        sends = [
+            Send(
+                other, 0, "data", place * self._share, self._share, "scratch",
+                self._place * self._share,
+            )
+            for place, other in enumerate(self._mine) if other != self.rank
+        ]  # fmt: skip
+        return sends + (self._around() if not others else [])
+
+    @property
+    def _last(self) -> int:
+        """Last step of the ring; the one after it shares out."""
+        return 2 * (len(self._ring) - 1)
+
+    def _sub(self, step: int, nth: int) -> int:
+        """Part of the share that the `nth` of the ring sends in a step (from 1)."""
+        reducing = len(self._ring) - 1
+        return (nth - (step - 1) if step <= reducing else nth + 1 - (step - 1 - reducing)) % len(self._ring)
+
+    def _around(self) -> list[Send]:
+        """Our write of the ring's next step, or, after the last, our share for the group."""
+        if self._next > self._last:
+            return self._share_out()
+        step, right = self._next, self._ring[(self._nth + 1) % len(self._ring)]
+        start = self._start + self._sub(step, self._nth) * self._part
+        if step < len(self._ring):
+            return [Send(right, step, "data", start, self._part, "scratch", self.elements + (step - 1) * self._part)]
+        return [Send(right, step, "data", start, self._part, "data", start)]
+
+    def _share_out(self) -> list[Send]:
+        self._next = self._last + 1
+        self.done = not self._missing_results
+        others = [other for other in self._mine if other != self.rank]
+        return [Send(one, self._last + 1, "data", self._start, self._share, "data", self._start) for one in others]
+
+    def _arrived(self, peer: int, step: int) -> list[Send]:
+        if step == 0 and peer in self._missing_shares:
+            self._missing_shares.discard(peer)
+            self._add(self._start, self._share, self._mine.index(peer) * self._share)
+            return [] if self._missing_shares else self._around() + self._catch_up()
+        if step == self._last + 1 and peer in self._missing_results:
+            self._missing_results.discard(peer)
+            self.done = not self._missing_results and self._next > self._last
+            return []
+        if not 0 < step <= self._last or peer != self._ring[self._nth - 1]:
+            raise CollectiveError(f"{self.kind}: rank {self.rank} did not wait for step {step} of {peer}")
+        self._early_steps.add(step)
+        return [] if self._missing_shares else self._catch_up()
+
+    def _catch_up(self) -> list[Send]:
+        """Steps of the ring that are here."""
+        sends: list[Send] = []
+        while self._next in self._early_steps:
+            step = self._next
+            if step < len(self._ring):
+                start = self._start + self._sub(step, self._nth - 1) * self._part
+                self._add(start, self._part, self.elements + (step - 1) * self._part)
+            self._next += 1
+            sends += self._around()
+        return sends
+
+    @staticmethod
+    def peers(rank: int, ranks: int, options: CollectiveOptions) -> set[int]:
+        """The others of its group, and its right neighbour of the ring of equal places."""
+        members = members_of(options.groups, ranks)
+        mine = members[options.groups[rank]]
+        ring = [one[mine.index(rank)] for one in members.values()]
+        return (set(mine) | {ring[(ring.index(rank) + 1) % len(ring)]}) - {rank}
+
+    @staticmethod
+    def steps(ranks: int) -> int:
+        """Shares, the ring's at most, results."""
+        return 2 * ranks
+
+
+def members_of(groups: tuple[int, ...], ranks: int) -> dict[int, list[int]]:
+    """Ranks of each group, equally many. Raises CollectiveError."""
+    members: dict[int, list[int]] = {}
+    for rank, group in enumerate(groups):
+        members.setdefault(group, []).append(rank)
+    if len(groups) != ranks or len({len(one) for one in members.values()}) != 1:
+        sizes = ", ".join(str(len(one)) for one in members.values()) or "none"
+        raise CollectiveError(
+            f"all_reduce_hierarchical: groups of {sizes} ranks, {ranks} in all: each rank needs a group, and all "
+            "groups as many"
+        )
+    return members
