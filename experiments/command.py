@@ -21,8 +21,10 @@ from experiments.console_summary import told
 from experiments.language.expand import Run
 from experiments.language.yaml_loader import ScenarioError, read
 from experiments.outcome import Outcome
-from experiments.results import default_folder, refuse_taken
+from experiments.results import RESULTS, default_folder, refuse_taken
 from experiments.runner import Planned, Resumed, RunReport, carry_out, plan_runs
+from experiments.traces.command import Replay, scenario_of
+from experiments.traces.errors import TraceError
 from experiments.virtual.estimate import Piece, chosen, described, estimate, measure, memory_described
 from experiments.worker_pool import WorkerPool
 from ipc import terminal
@@ -126,8 +128,11 @@ def _virtual_time(seconds: float) -> str:
 def run(
     names: list[str], *, where: str, seed: int | None, repeat: int | None, out: Path | None, jobs: int, as_json: bool,
     options: dict[str, Any], scale: str | None = None, resume: Path | None = None,
+    replay: tuple[Path, Replay] | None = None,
 ) -> int:  # fmt: skip
     """Run scenarios; returns the exit code. Every file is read before the first one runs.
+
+    `replay`: a trace, and how to replay it, in the place of scenarios.
 
     `scale`: a name of the files' `scale`, and then the time is estimated first; `resume`: results of a run that was
     stopped or killed, to go on with instead of beginning anew.
@@ -139,7 +144,12 @@ def run(
     check_wires(target, options.get("wires"))
     planned: list[Planned] = []
     bad = False
-    for path in find(names):
+    try:
+        paths = find(names) if replay is None else [_replayed(console, *replay, live=where == "live")]
+    except TraceError as error:
+        console.print(escape(f"mrc: error: {error}"), style="red", soft_wrap=True)
+        return BAD_FILE
+    for path in paths:
         try:
             planned.append(plan_runs(read(path), where, target=target, seed=seed, repeat=repeat, scale=scale))
         except ScenarioError as error:
@@ -186,6 +196,17 @@ def run(
     if as_json:
         print(json.dumps([report.to_json() for report in reports], indent=2))
     return PASSED if all(report.passed for report in reports) else FAILED
+
+
+def _replayed(console: Console, trace: Path, replay: Replay, *, live: bool) -> Path:
+    """A scenario around a trace, written to where results go, so that it can be changed. Raises TraceError."""
+    name, text = scenario_of(trace, replay, live=live)
+    path = RESULTS / f"{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    console.print(f"{path}: the scenario made of {trace}; change it and run it for faults, transports and rules",
+                  style="dim", soft_wrap=True)  # fmt: skip
+    return path
 
 
 def _resumed(folder: Path | None, out: Path | None, planned: list[Planned]) -> list[Resumed | None]:
@@ -344,6 +365,7 @@ def show(name: str, as_json: bool) -> int:
     from experiments.language.assertions import describe
     from experiments.language.fault_schedule import steps
     from experiments.language.validate import plan_of
+    from experiments.virtual.sizes import size_lines
 
     (path,) = find([name])[:1]
     runs = plan_runs(read(path), "virtual").runs
@@ -351,10 +373,12 @@ def show(name: str, as_json: bool) -> int:
     plan = plan_of(first)
     timeline = [f"{step.when}: {step}" for step in steps(first, plan, runs[0].seed)]
     rules = [describe(rule) for rule in first.expect]
+    sizes = list(size_lines(first, plan, runs[0].seed))
     if as_json:
         data = {
             "name": first.name, "title": first.title, "paper": first.paper and first.paper.model_dump(),
-            "fabric": str(plan), "runs": [run.name for run in runs], "faults": timeline, "expect": rules,
+            "fabric": str(plan), "sizes": sizes, "runs": [run.name for run in runs], "faults": timeline,
+            "expect": rules,
         }  # fmt: skip
         print(json.dumps(data, indent=2))
         return PASSED
@@ -366,6 +390,7 @@ def show(name: str, as_json: bool) -> int:
     more = f" and {len(runs) - 12} more (--json has them)" if len(runs) > 12 else ""
     lines += [
         f"fabric: {plan}, mode {first.mode}",
+        *(f"  {line}" for line in sizes),
         f"runs ({len(runs)}): {', '.join(run.name for run in runs[:12])}{more}",
         *(["faults of the first run:", *(f"  {line}" for line in timeline)] if timeline else ["no faults"]),
         *(["expected:", *(f"  {rule}" for rule in rules)] if rules else ["nothing is expected"]),

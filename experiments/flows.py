@@ -16,10 +16,13 @@ from experiments.language.model import (
     RankWork,
     Scenario,
     Stream,
+    TraceWork,
     Training,
     Transport,
 )
+from experiments.language.placement import placed
 from experiments.language.validate import work_names
+from experiments.traces.read import trace_of
 from hosts.traffic.collectives import NO_OPTIONS, CollectiveOptions, Rank, make, peers_of
 from hosts.traffic.program import Program
 from hosts.traffic.program_rank import ProgramRank
@@ -132,7 +135,7 @@ def _permutation(work: Permutation, plan: Plan, dice: random.Random) -> list[tup
 def collective_plans(scenario: Scenario, plan: Plan, seed: int) -> list[CollectivePlan]:
     """All collectives and programs, in file order; `spread` and `random` places are drawn by the seed.
 
-    Raises ProgramError for a program that cannot run.
+    Raises TrainingProgramError for a program that cannot run.
     """
     out = []
     for work, name in zip(scenario.workload, work_names(scenario), strict=True):
@@ -145,15 +148,19 @@ def collective_plans(scenario: Scenario, plan: Plan, seed: int) -> list[Collecti
             racks = tuple(plan.host(host).rack for host in ranks)
             options = CollectiveOptions(racks, work.experts, work.skew)
             out.append(CollectivePlan(name, work.collective, ranks, transport, work.size, *common, options))
-        elif isinstance(work, Training):
-            scripts = tuple(scripts_of(program_of(work, plan, ranks)))
+        elif isinstance(work, Training | TraceWork):
+            program = program_of(work, plan, ranks)
+            scripts = tuple(scripts_of(program))
             mean = sum(one.sent_bytes for one in scripts) // len(scripts)
-            out.append(CollectivePlan(name, "training", ranks, transport, mean, *common, scripts=scripts))
+            kind = "training" if isinstance(work, Training) else "trace"
+            out.append(CollectivePlan(name, kind, ranks[: len(scripts)], transport, mean, *common, scripts=scripts))
     return out
 
 
-def program_of(work: Training, plan: Plan, ranks: tuple[str, ...]) -> Program:
-    """The step of a training job on these hosts. Raises ProgramError."""
+def program_of(work: Training | TraceWork, plan: Plan, ranks: tuple[str, ...]) -> Program:
+    """The step of a training job on these hosts. Raises TrainingProgramError, TraceError."""
+    if isinstance(work, TraceWork):
+        return trace_of(work)
     shape = work.training
     racks = tuple(plan.host(host).rack for host in ranks)
     return training_step(
@@ -165,15 +172,3 @@ def program_of(work: Training, plan: Plan, ranks: tuple[str, ...]) -> Program:
         ),
         racks,
     )  # fmt: skip
-
-
-def placed(work: RankWork, plan: Plan, dice: random.Random) -> tuple[str, ...]:
-    """Hosts of a workload's ranks, in order."""
-    if isinstance(work.ranks, list):
-        return tuple(work.ranks)
-    hosts = [host.name for host in plan.hosts]
-    if work.placement == "random":
-        dice.shuffle(hosts)
-    elif work.placement == "spread":
-        hosts.sort(key=lambda name: (plan.host(name).number % plan.hosts_per_rack, plan.host(name).rack))
-    return tuple(hosts if work.ranks == "all" else hosts[: work.ranks])

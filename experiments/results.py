@@ -49,9 +49,13 @@ class ResultsError(Exception):
     """A folder is not one of results; the text names the missing part."""
 
 
+RESULTS = Path("results")
+"""Where results go unless told otherwise."""
+
+
 def default_folder(scenario: str, base: Path | None = None) -> Path:
     """results/NAME-20261121-141500; a number is added when that exists."""
-    base = base or Path("results")
+    base = base or RESULTS
     stem = f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder, number = base / stem, 2
     while folder.exists():

@@ -7,9 +7,19 @@ that are not here are refused. Nothing in this module touches a fabric.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
 
 from faults import KINDS
 from faults.terms import Part, Rate, Seconds, Share, Size
@@ -261,8 +271,34 @@ class Training(RankWork):
     warm_up: int = Field(0, ge=0, le=PROGRAM_ITERATIONS_MAX)
 
 
+def _beside(value: object, info: ValidationInfo) -> object:
+    """A path as it stands in a file, from the folder of the file."""
+    if not isinstance(value, str) or not isinstance(info.context, dict):
+        return value
+    return str(Path(info.context["folder"], value))
+
+
+PathInFile = Annotated[str, BeforeValidator(_beside)]
+
+
+class TraceWork(RankWork):
+    """A trace of a training job, replayed (docs/traces.md): computing takes its time, what is sent is checked."""
+
+    trace: PathInFile
+    """GOAL file, folder of Chakra's .et files, or one of them; from the folder of the scenario."""
+    groups: PathInFile | None = None
+    """JSON file with the ranks of each process group, {"0": [0, 1], ...}, where the trace does not say."""
+    compute_scale: float = Field(1.0, gt=0, le=1e9)
+    """Factor on the time that computing takes."""
+    size_scale: float = Field(1.0, gt=0, le=1e6)
+    """Factor on the sizes of messages and collectives."""
+    iterations: int = Field(1, ge=1, le=PROGRAM_ITERATIONS_MAX)
+    warm_up: int = Field(0, ge=0, le=PROGRAM_ITERATIONS_MAX)
+
+
 WORK_KINDS = {
     "stream": Stream, "permutation": Permutation, "incast": Incast, "collective": Collective, "training": Training,
+    "trace": TraceWork,
 }  # fmt: skip
 
 
@@ -279,7 +315,8 @@ AnyWork = Annotated[
     | Annotated[Permutation, Tag("permutation")]
     | Annotated[Incast, Tag("incast")]
     | Annotated[Collective, Tag("collective")]
-    | Annotated[Training, Tag("training")],
+    | Annotated[Training, Tag("training")]
+    | Annotated[TraceWork, Tag("trace")],
     Discriminator(_work_kind),
 ]
 
@@ -367,7 +404,9 @@ class Reference(Part):
 class Figure(Part):
     """Kind of figure."""
 
-    kind: Literal["rate_over_time", "size_curve", "bars", "latency_cdf", "queue_over_time"] = "rate_over_time"
+    kind: Literal["rate_over_time", "size_curve", "bars", "latency_cdf", "iteration_cdf", "queue_over_time"] = (
+        "rate_over_time"
+    )
     x: str | None = None
     """Name of the swept value on the x axis, for size_curve and bars."""
     metric: str = "rate.total"

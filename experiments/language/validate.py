@@ -5,6 +5,7 @@ problems = check(document, scenario)      # [] when all is well
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,18 +19,24 @@ from experiments.language.model import (
     Scenario,
     ScenarioFault,
     Stream,
+    TraceWork,
     Training,
     Transport,
     Work,
 )
+from experiments.language.placement import placed
 from experiments.language.yaml_loader import Document, Loc, Problem
 from experiments.metrics import all_names, find
+from experiments.traces.errors import TraceError
+from experiments.traces.read import trace_of
 from faults import KINDS
 from faults.places import host_mistakes
 from faults.terms import suggestion
 from hosts.engine.config import Config, ConfigError
 from hosts.engine.errors import LocalError
 from hosts.engine.rocev2.rc_config import RcConfig
+from hosts.traffic.collectives import CollectiveError
+from hosts.traffic.tree_collectives import AllReduceHierarchical, members_of
 from simulator.profiles import ProfileError, scaled
 from topologies.plan import Plan, PlanError
 
@@ -65,6 +72,8 @@ def _default_name(work: Any) -> str:
             return work.collective
         case Training():
             return "training"
+        case TraceWork():
+            return "trace"
     raise TypeError(work)
 
 
@@ -152,7 +161,8 @@ def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str
 
 
 def _ranks(work: RankWork, plan: Plan) -> Iterator[tuple[str, str]]:
-    given = [host.name for host in plan.hosts] if work.ranks == "all" else work.ranks
+    known = [host.name for host in plan.hosts]
+    given = known if work.ranks == "all" else work.ranks
     if isinstance(given, int):
         if given > len(plan.hosts):
             yield "ranks", f"{given} ranks on {len(plan.hosts)} hosts: one rank a host"
@@ -161,6 +171,25 @@ def _ranks(work: RankWork, plan: Plan) -> Iterator[tuple[str, str]]:
         yield "ranks", "two different ranks or more"
         return
     count = given if isinstance(given, int) else len(given)
+    if isinstance(work, Collective) and work.collective == AllReduceHierarchical.kind:
+        if work.placement == "random" and count < len(plan.hosts) and not isinstance(work.ranks, list):
+            yield "placement", "random places of some hosts are not as many in each rack, as the collective needs"
+            return
+        racks = [plan.host(name).rack for name in placed(work, plan, random.Random(0)) if name in known]
+        try:
+            members_of(tuple(racks), count)
+        except CollectiveError as error:
+            yield "ranks", str(error)
+    if isinstance(work, TraceWork):
+        try:
+            wanted = len(trace_of(work).ranks)
+        except TraceError as error:
+            yield "trace", str(error)
+            return
+        if wanted > len(plan.hosts):
+            yield "trace", f"it has {wanted} ranks, the fabric {len(plan.hosts)} hosts: one rank a host"
+        elif work.ranks != "all" and count != wanted:
+            yield "ranks", f"{count} ranks for a trace of {wanted}"
     if isinstance(work, Training):
         shape = work.training
         if count % shape.stages or shape.layers % shape.stages:

@@ -137,7 +137,8 @@ def typed(document: Document, raw: dict[str, Any], prefix: Loc = ()) -> Scenario
     Raises ScenarioError.
     """
     try:
-        scenario = Scenario.model_validate({"name": document.path.stem, **raw})
+        folder = {"folder": document.path.resolve().parent}
+        scenario = Scenario.model_validate({"name": document.path.stem, **raw}, context=folder)
     except ValidationError as error:
         raise ScenarioError(document.path, [_problem(document, one, prefix) for one in error.errors()]) from None
     return scenario

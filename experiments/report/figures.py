@@ -48,7 +48,7 @@ def asked_for(scenario: Scenario, runs: Runs) -> list[Drawn]:
         out.append(FIGURES[figure.kind](f"figure{number + 1}", figure, scenario, _chosen(runs, figure.where)))
     asked = any(figure.kind == "latency_cdf" for figure in scenario.figures)
     if not asked and any(flow.latencies_s for _, _, measured in runs for flow in measured.outcome.flows):
-        out.append(cdf("latency", Figure(kind="latency_cdf", title="Time of a message"), scenario, runs))
+        out.append(message_cdf("latency", Figure(kind="latency_cdf", title="Time of a message"), scenario, runs))
     return out
 
 
@@ -226,15 +226,32 @@ def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
     return Drawn(name, title, f"{title}, {label}. {said}.", canvas)
 
 
-def cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
+def message_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
     """Distribution of message completion times: the share of messages that took at most x. Repeats count together."""
-    title = figure.title or "Time of a message"
-    canvas, (axes,) = canvas_of(title)
     found: dict[tuple[str, str], list[float]] = {}
     for run, _, measured in runs:
         for flow in measured.outcome.flows:
             if flow.latencies_s:
                 found.setdefault((base_name(run), flow.work), []).extend(flow.latencies_s)
+    words = ("messages", "time from posting to completion, ms", "not measured (measure: {latency: true})")
+    return _cdf(name, figure.title or "Time of a message", found, words)
+
+
+def iteration_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
+    """The same of iterations of collectives and training."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for run, _, measured in runs:
+        for one in measured.outcome.collectives:
+            times = [each.finished_s - each.started_s for each in one.iterations]
+            if times:
+                found.setdefault((base_name(run), one.work), []).extend(times)
+    words = ("iterations", "time of an iteration, ms", "no iteration ended")
+    return _cdf(name, figure.title or "Time of an iteration", found, words)
+
+
+def _cdf(name: str, title: str, found: dict[tuple[str, str], list[float]], words: tuple[str, str, str]) -> Drawn:
+    """`found`: seconds by run and workload. `words`: of what, the axis, what is said without any."""
+    canvas, (axes,) = canvas_of(title)
     several_works, several_runs = (len({key[at] for key in found}) > 1 for at in (1, 0))
     said = []
     for number, ((run, work), times) in enumerate(list(found.items())[:RUNS_MAX]):
@@ -243,18 +260,18 @@ def cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
         label = " ".join(part for part, named in ((run, several_runs), (work, several_works)) if named) or work
         axes.step([t * 1e3 for t in times], shares, where="post", color=COLOURS[number], label=label, lw=1.6)
         p50, p99 = (times[min(len(times) - 1, int(q * len(times)))] * 1e3 for q in (0.5, 0.99))
-        said.append(f"{label}: {len(times)} messages, half within {p50:.3g} ms, 99 % within {p99:.3g} ms")
+        said.append(f"{label}: {len(times)} {words[0]}, half within {p50:.3g} ms, 99 % within {p99:.3g} ms")
     if not found:
-        axes.annotate("not measured (measure: {latency: true})", (0.5, 0.5), xycoords="axes fraction", ha="center")
+        axes.annotate(words[2], (0.5, 0.5), xycoords="axes fraction", ha="center")
     else:
         axes.set_xscale("log")
         for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
             ticks(lambda value, _: f"{value:g}")
-    axes.set_xlabel("time from posting to completion, ms")
-    axes.set_ylabel("share of messages")
+    axes.set_xlabel(words[1])
+    axes.set_ylabel(f"share of {words[0]}")
     axes.set_ylim(0, 1.02)
     legend(canvas, axes)
-    text = f"{title}, as the share of messages that took at most so long. {'; '.join(said) or 'Not measured'}."
+    text = f"{title}, as the share of {words[0]} that took at most so long. {'; '.join(said) or 'Not measured'}."
     return Drawn(name, title, text, canvas, [])
 
 
@@ -263,6 +280,7 @@ FIGURES: dict[str, Callable[[str, Figure, Scenario, Runs], Drawn]] = {
     "queue_over_time": over_time,
     "size_curve": curve,
     "bars": bars,
-    "latency_cdf": cdf,
+    "latency_cdf": message_cdf,
+    "iteration_cdf": iteration_cdf,
 }
 """How each kind of figure is drawn: (name, figure of the scenario, scenario, runs to show)."""

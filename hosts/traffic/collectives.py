@@ -18,6 +18,8 @@ Why rings wait for arrivals, and where two buffers take turns: docs/design/colle
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from hosts.traffic.collective_base import (
     ELEMENT,
     PIECE,
@@ -78,6 +80,7 @@ def steps_of(kind: str, ranks: int) -> int:
     return 1 if kind in {one.kind for one in MAILBOXES} else 2 * ranks
 
 
+@lru_cache(maxsize=256)
 def bus_factor_of(kind: str, ranks: int) -> float:
     """Bus bandwidth over algorithm bandwidth (Rank.bus_factor). Raises CollectiveError."""
     _check_kind(kind)

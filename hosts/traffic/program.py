@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hosts.traffic.collective_options import CollectiveOptions
+from ipc.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class Program:
     ranks: tuple[RankTasks, ...]
 
 
-class ProgramError(ValueError):
+class TrainingProgramError(UsageError):
     """A program that cannot run: a cycle, a message without its other half, groups that disagree, a size out of range.
 
     The message names rank and tasks, in one line.

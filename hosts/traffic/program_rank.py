@@ -237,7 +237,8 @@ class ProgramRank(Rank):
         place = bisect_right(self._bases, step) - 1
         at = self._by_base[place][1] if place >= 0 else -1
         one = self.script.collectives[at] if at >= 0 else None
-        if one is None or peer not in one.group or step - one.base >= steps_of(one.kind, len(one.group)):
+        known = one is not None and peer != self.rank and peer in one.group
+        if one is None or not known or step - one.base >= steps_of(one.kind, len(one.group)):
             raise CollectiveError(f"rank {self.rank}: write {step} of rank {peer} belongs to nothing that it runs")
         rank = self._collectives[at]
         running = not rank.done and iteration == rank.iteration

@@ -1,6 +1,6 @@
 """What each rank of a Program runs: numbers of messages, places in memory and partners worked out beforehand.
 
-    scripts = scripts_of(program)            # raises ProgramError
+    scripts = scripts_of(program)            # raises TrainingProgramError
     rank = ProgramRank(scripts[2], seed=7)   # hosts/traffic/program_rank.py
 
 A number names a write of one rank to another within a step: collectives come first, each with a block of numbers that
@@ -21,9 +21,9 @@ from hosts.traffic.program import (
     Compute,
     JoinCollective,
     Program,
-    ProgramError,
     ReceiveMessage,
     SendMessage,
+    TrainingProgramError,
 )
 
 ELEMENT_BYTES = 4
@@ -112,8 +112,17 @@ class RankScript(msgspec.Struct, frozen=True):
 
 
 def scripts_of(program: Program) -> list[RankScript]:
-    """The script of each rank. Raises ProgramError."""
-    from hosts.traffic.collectives import bus_factor_of, peers_of, steps_of  # numpy comes with it
+    """The script of each rank. Raises TrainingProgramError."""
+    from hosts.traffic.collectives import CollectiveError  # numpy comes with it
+
+    try:
+        return _scripts(program)
+    except CollectiveError as error:
+        raise TrainingProgramError(str(error)) from None
+
+
+def _scripts(program: Program) -> list[RankScript]:
+    from hosts.traffic.collectives import bus_factor_of, peers_of, steps_of
 
     ranks = len(program.ranks)
     blocks = _collectives(program)
@@ -127,7 +136,7 @@ def scripts_of(program: Program) -> list[RankScript]:
     scripts = []
     for rank, mine in enumerate(program.ranks):
         if len(mine.tasks) > TASKS_MAX:
-            raise ProgramError(f"rank {rank} has {len(mine.tasks)} tasks: at most {TASKS_MAX}")
+            raise TrainingProgramError(f"rank {rank} has {len(mine.tasks)} tasks: at most {TASKS_MAX}")
         tasks: list[AnyScriptTask] = []
         collectives: list[ScriptCollective] = []
         targets: set[int] = set()
@@ -157,7 +166,7 @@ def scripts_of(program: Program) -> list[RankScript]:
         inbox = sum(one.elements for one in arrivals[rank])
         for what, elements in (("sends", start), ("receives", inbox)):
             if elements * ELEMENT_BYTES > MEMORY_MAX:
-                raise ProgramError(
+                raise TrainingProgramError(
                     f"rank {rank} {what} {elements * ELEMENT_BYTES >> 20} MiB in messages a step: at most "
                     f"{MEMORY_MAX >> 20}; scale the sizes down"
                 )
@@ -184,7 +193,7 @@ def _collectives(program: Program) -> dict[_Nth, tuple[JoinCollective, list[tupl
         for number, task in enumerate(mine.tasks):
             if isinstance(task, JoinCollective):
                 if rank not in task.group or len(set(task.group)) != len(task.group) or len(task.group) < 2:
-                    raise ProgramError(
+                    raise TrainingProgramError(
                         f"rank {rank}, task {number}: a collective of ranks {list(task.group)}: its own rank, and two "
                         "or more different ones, have to be among them"
                     )
@@ -192,7 +201,7 @@ def _collectives(program: Program) -> dict[_Nth, tuple[JoinCollective, list[tupl
                 counts[task.group] += 1
                 first, places = found.setdefault((task.group, nth), (task, []))
                 if (first.kind, first.size, first.options) != (task.kind, task.size, task.options):
-                    raise ProgramError(
+                    raise TrainingProgramError(
                         f"collective {nth + 1} of ranks {list(task.group)} is {task.kind} of {task.size} bytes at rank "
                         f"{rank} and {first.kind} of {first.size} at rank {places[0][0]}"
                     )
@@ -200,7 +209,7 @@ def _collectives(program: Program) -> dict[_Nth, tuple[JoinCollective, list[tupl
     for (group, nth), (task, places) in found.items():
         missing = sorted(set(task.group) - {rank for rank, _ in places})
         if missing:
-            raise ProgramError(
+            raise TrainingProgramError(
                 f"collective {nth + 1} ({task.kind}) of ranks {list(group)}: rank {missing[0]} never joins it"
             )
     return found
@@ -213,33 +222,37 @@ def _messages(program: Program, first: int) -> dict[tuple[int, int], _Message]:
     numbers: dict[tuple[int, int], int] = defaultdict(lambda: first)
     for rank, number, task in _tasks(program, SendMessage):
         if not 0 <= task.peer < len(program.ranks) or task.peer == rank:
-            raise ProgramError(f"rank {rank}, task {number}: a message to rank {task.peer}: {_others(program, rank)}")
+            raise TrainingProgramError(
+                f"rank {rank}, task {number}: a message to rank {task.peer}: {_others(program, rank)}"
+            )
         if task.size < 0:
-            raise ProgramError(f"rank {rank}, task {number}: a message of {task.size} bytes")
+            raise TrainingProgramError(f"rank {rank}, task {number}: a message of {task.size} bytes")
         pair = (rank, task.peer)
         out[rank, number] = _Message(numbers[pair], max(1, -(-task.size // ELEMENT_BYTES)))
         numbers[pair] += 1
         waiting[rank, task.peer, task.tag].append((number, task.size))
     if numbers and max(numbers.values()) > NUMBERS_MAX:
         (a, b) = max(numbers, key=lambda pair: numbers[pair])
-        raise ProgramError(
+        raise TrainingProgramError(
             f"rank {a} writes {numbers[a, b]} times to rank {b} in a step, collectives included: at most {NUMBERS_MAX}"
         )
     taken: dict[tuple[int, int, int], int] = defaultdict(int)
     for rank, number, task in _tasks(program, ReceiveMessage):
         if not 0 <= task.peer < len(program.ranks) or task.peer == rank:
-            raise ProgramError(f"rank {rank}, task {number}: a message of rank {task.peer}: {_others(program, rank)}")
+            raise TrainingProgramError(
+                f"rank {rank}, task {number}: a message of rank {task.peer}: {_others(program, rank)}"
+            )
         way = (task.peer, rank, task.tag)
         sent = waiting[way]
         if taken[way] >= len(sent):
-            raise ProgramError(
+            raise TrainingProgramError(
                 f"rank {rank}, task {number} waits for message {taken[way] + 1} of rank {task.peer} with tag "
                 f"{task.tag}, which sends {len(sent)}"
             )
         at, size = sent[taken[way]]
         taken[way] += 1
         if size != task.size:
-            raise ProgramError(
+            raise TrainingProgramError(
                 f"rank {rank}, task {number} waits for {task.size} bytes of rank {task.peer}, whose task {at} sends "
                 f"{size}"
             )
@@ -247,7 +260,9 @@ def _messages(program: Program, first: int) -> dict[tuple[int, int], _Message]:
     for (source, target, tag), sent in waiting.items():
         if taken[source, target, tag] < len(sent):
             number = sent[taken[source, target, tag]][0]
-            raise ProgramError(f"rank {source}, task {number}: nobody receives its message to rank {target}, tag {tag}")
+            raise TrainingProgramError(
+                f"rank {source}, task {number}: nobody receives its message to rank {target}, tag {tag}"
+            )
     return out
 
 

@@ -17,10 +17,10 @@ from hosts.traffic.program import (
     Compute,
     JoinCollective,
     Program,
-    ProgramError,
     RankTasks,
     ReceiveMessage,
     SendMessage,
+    TrainingProgramError,
 )
 
 HIERARCHICAL = "all_reduce_hierarchical"
@@ -49,9 +49,9 @@ class TrainingShape:
 
 
 def training_step(shape: TrainingShape, racks: tuple[int, ...]) -> Program:
-    """The step. `racks`: of each rank, for all_reduce_hierarchical. Raises ProgramError."""
+    """The step. `racks`: of each rank, for all_reduce_hierarchical. Raises TrainingProgramError."""
     if shape.ranks % shape.stages or shape.layers % shape.stages:
-        raise ProgramError(
+        raise TrainingProgramError(
             f"{shape.ranks} ranks and {shape.layers} layers in {shape.stages} stages: both must be multiples of it"
         )
     return Program("training", tuple(_Replica(shape, rank, racks).tasks() for rank in range(shape.ranks)))

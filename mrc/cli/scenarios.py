@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from ipc.progress import Progress
 from ipc.terminal import console
 from mrc.cli import completion as offer
 
+if TYPE_CHECKING:
+    from experiments.traces.command import Replay
+
 scenario_app = typer.Typer(
     help="Scenario files: check, list, look into.",
     no_args_is_help=True,
@@ -21,6 +24,8 @@ scenario_app = typer.Typer(
 )
 
 CPUS = os.cpu_count() or 1
+PLACEMENTS = ("packed", "spread", "random")
+SCALE_MAX = 1e6
 
 Files = Annotated[
     list[str],
@@ -28,11 +33,42 @@ Files = Annotated[
         metavar="FILE...", autocompletion=offer.scenarios, help="Scenario files, folders of them, or names (`e10`)."
     ),
 ]
+Groups = Annotated[
+    Path | None,
+    typer.Option("--groups", help='JSON with the ranks of each process group of a trace: {"0": [0, 1], ...}.'),
+]
+ComputeScale = Annotated[
+    float, typer.Option("--compute-scale", min=0.0, help="Factor on the times that a trace computes.")
+]
+SizeScale = Annotated[float, typer.Option("--size-scale", min=0.0, help="Factor on the sizes that a trace sends.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
 
 def run(
-    files: Files,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE...]",
+            autocompletion=offer.scenarios,
+            help="Scenario files, folders of them, or names (`e10`); none with --trace.",
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", help="Replay a trace instead: a GOAL file, or a folder (or one file) of Chakra's .et."),
+    ] = None,
+    groups: Groups = None,
+    iterations: Annotated[int, typer.Option("--iterations", min=1, max=100, help="Times a trace is replayed.")] = 1,
+    compute_scale: ComputeScale = 1.0,
+    size_scale: SizeScale = 1.0,
+    placement: Annotated[
+        str,
+        typer.Option(
+            "--placement",
+            autocompletion=offer.one_of(*PLACEMENTS),
+            help="Ranks of a trace rack by rack (packed), one of each rack in turn (spread), or random.",
+        ),
+    ] = "packed",
     virtual: Annotated[bool, typer.Option("--virtual", help="In virtual time: no root, exact, repeatable.")] = False,
     target: Annotated[
         str,
@@ -96,9 +132,10 @@ def run(
         from mrc.dash.live_page import RunPages
 
         options["watched"] = RunPages(console(stderr=True).print)
+    replay = _replay(files, trace, groups, iterations, compute_scale, size_scale, placement)
     raise typer.Exit(
         command.run(
-            files,
+            files or [],
             where=where,
             seed=seed,
             repeat=repeat,
@@ -108,8 +145,53 @@ def run(
             options=options,
             scale=scale,
             resume=resume,
+            replay=replay,
         )
     )
+
+
+def _replay(
+    files: list[str] | None, trace: Path | None, groups: Path | None, iterations: int, compute_scale: float,
+    size_scale: float, placement: str,
+) -> tuple[Path, Replay] | None:  # fmt: skip
+    """What --trace asks for. Raises UsageError."""
+    if trace is None:
+        if not files:
+            raise UsageError("give scenarios (`mrc scenario list` shows them), or --trace FILE")
+        if (groups, iterations, compute_scale, size_scale, placement) != (None, 1, 1.0, 1.0, "packed"):
+            raise UsageError("--groups, --iterations, --compute-scale, --size-scale and --placement belong to --trace")
+        return None
+    if files:
+        raise UsageError(
+            "--trace makes its own scenario: give it without files (a file has {trace: ...} as a workload)"
+        )
+    if placement not in PLACEMENTS:
+        raise UsageError(f"--placement {placement}: give one of {', '.join(PLACEMENTS)}")
+    return trace, _options(iterations, compute_scale, size_scale, groups, placement)
+
+
+def _options(iterations: int, compute: float, size: float, groups: Path | None, placement: str) -> Replay:
+    """Raises UsageError."""
+    from experiments.traces.command import Replay
+
+    for option, value in (("--compute-scale", compute), ("--size-scale", size)):
+        if not 0 < value <= SCALE_MAX:
+            raise UsageError(f"{option} {value:g}: above 0, at most {SCALE_MAX:g}")
+    return Replay(iterations, compute, size, groups, placement)
+
+
+@scenario_app.command("trace", epilog="Examples: `mrc scenario trace step.goal` · `mrc scenario trace job.0.et --json`")
+def show_trace(
+    trace: Annotated[Path, typer.Argument(help="GOAL file, folder of Chakra's .et files, or one of them.")],
+    groups: Groups = None,
+    compute_scale: ComputeScale = 1.0,
+    size_scale: SizeScale = 1.0,
+    as_json: Json = False,
+) -> None:
+    """A trace for `mrc run --trace`, checked: ranks, tasks, collectives, bytes, its time without a network."""
+    from experiments.traces import command
+
+    raise typer.Exit(command.show(trace, _options(1, compute_scale, size_scale, groups, "packed"), as_json))
 
 
 @scenario_app.command(epilog="Example: `mrc scenario validate scenarios/*.yaml`")
@@ -206,7 +288,8 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(scenario_app, name="scenario")
     app.command(
         epilog="Examples: `mrc run e10` · `mrc run scenarios/*.yaml --virtual` · `mrc run my.yaml --virtual` · "
-        "`mrc run e15 --virtual --scale paper --out DIR` · `mrc run e15 --virtual --scale paper --resume DIR`"
+        "`mrc run e15 --virtual --scale paper --out DIR` · `mrc run e15 --virtual --scale paper --resume DIR` · "
+        "`mrc run --trace step.goal --virtual --iterations 10`"
     )(run)
     app.command(epilog="Example: `mrc compare results/e10-live results/e10-virtual`")(compare)
     app.command(epilog="Example: `mrc report results/` then open results/index.html")(report)

@@ -1,0 +1,1 @@
+"""Traces of training jobs, read into programs: MLCommons Chakra execution traces, GOAL schedules."""

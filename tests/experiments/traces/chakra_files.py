@@ -1,0 +1,43 @@
+"""Writes Chakra traces as mlc-chakra does: messages behind their lengths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from experiments.traces.chakra_schema import COLLECTIVES, MESSAGES, NODE_TYPES
+
+NUMBERS = {name: number for number, name in NODE_TYPES.items()}
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def framed(*messages: Any) -> bytes:
+    return b"".join(varint(len(data)) + data for data in (one.SerializeToString() for one in messages))
+
+
+def node(number: int, kind: str, *, after=(), control=(), micros=0, name="", inputs="", **attributes: Any) -> Any:
+    """A node; attributes that are texts, booleans or numbers. `comm_type` may be a name."""
+    made = MESSAGES["Node"](id=number, name=name or kind, type=NUMBERS[kind], duration_micros=micros)
+    made.data_deps.extend(after)
+    made.ctrl_deps.extend(control)
+    made.inputs.values = inputs
+    for key, value in attributes.items():
+        value = COLLECTIVES.index(value) if key == "comm_type" and isinstance(value, str) else value
+        which = {str: "string_val", bool: "bool_val", int: "int64_val"}[type(value)]
+        setattr(made.attr.add(name=key), which, value)
+    return made
+
+
+def write(folder: Path, ranks: list[list[Any]], name: str = "job") -> Path:
+    """One file a rank; the first of them."""
+    for rank, nodes in enumerate(ranks):
+        data = framed(MESSAGES["GlobalMetadata"](version="0.0.4"), *nodes)
+        (folder / f"{name}.{rank}.et").write_bytes(data)
+    return folder / f"{name}.0.et"

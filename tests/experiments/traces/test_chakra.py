@@ -1,0 +1,174 @@
+"""Chakra traces: what is read, and what is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from experiments.traces.errors import TraceError
+from experiments.traces.read import read_trace
+from hosts.traffic.program import Compute, JoinCollective, ReceiveMessage, SendMessage
+from hosts.traffic.program_check import check
+from tests.experiments.traces.chakra_files import NUMBERS, framed, node, write
+
+RANKS = 4
+GENERATOR = shutil.which("chakra_generator") or shutil.which("/opt/chakra/bin/chakra_generator")
+
+
+def test_training_trace__becomes_a_program(tmp_path):
+    def rank(number: int):
+        return [
+            node(1, "COMP_NODE", micros=500, is_cpu_op=False),
+            node(2, "COMM_COLL_NODE", after=[1], comm_type="ALL_REDUCE", comm_size=1 << 20, is_cpu_op=False),
+            node(3, "COMP_NODE", micros=20, control=[1], is_cpu_op=True),
+            node(4, "MEM_LOAD_NODE", after=[2]),
+        ]
+
+    program = read_trace(write(tmp_path, [rank(r) for r in range(RANKS)]))
+    assert [type(task) for task in program.ranks[2].tasks] == [Compute, JoinCollective, Compute, Compute]
+    first, joined, aside, last = program.ranks[2].tasks
+    assert (first.seconds, first.lane, aside.lane) == (0.0005, 0, 1)
+    assert (joined.kind, joined.size, joined.group, joined.after) == ("all_reduce", 1 << 20, (0, 1, 2, 3), (0,))
+    assert aside.after == (0,) and last.after == (1,)
+    assert check(program).seconds == pytest.approx(0.00052)
+
+
+def test_folder__and_scales(tmp_path):
+    write(
+        tmp_path, [[node(1, "COMP_NODE", micros=100), node(2, "COMM_COLL_NODE", comm_type="BARRIER", comm_size=0)]] * 2
+    )
+    program = read_trace(tmp_path, compute_scale=1000, size_scale=0.5)
+    compute, barrier = program.ranks[0].tasks
+    assert compute.seconds == pytest.approx(0.1) and barrier.kind == "all_reduce_tree"
+
+
+def test_messages__meet_their_halves(tmp_path):
+    there = [node(1, "COMM_SEND_NODE", comm_src=0, comm_dst=1, comm_size=5000, comm_tag=7)]
+    here = [node(9, "COMM_RECV_NODE", comm_src=0, comm_dst=1, comm_size=5000, comm_tag=7)]
+    program = read_trace(write(tmp_path, [there, here]))
+    assert program.ranks[0].tasks[0] == SendMessage(peer=1, size=5000, tag=7, name="COMM_SEND_NODE")
+    assert program.ranks[1].tasks[0] == ReceiveMessage(peer=0, size=5000, tag=7, name="COMM_RECV_NODE")
+
+
+@pytest.mark.parametrize("kind", ["BROADCAST", "REDUCE", "GATHER", "SCATTER"])
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8])
+@pytest.mark.parametrize("root", [0, 1])
+def test_collective__that_is_made_of_messages(tmp_path, kind, ranks, root):
+    one = [
+        node(1, "COMM_COLL_NODE", comm_type=kind, comm_size=4000, root_rank=root),
+        node(2, "COMP_NODE", after=[1], micros=5),
+    ]
+    program = read_trace(write(tmp_path, [one] * ranks))
+    ideal = check(program)
+    assert ideal.messages == ranks - 1 and ideal.seconds == pytest.approx(5e-6)
+    sends = [sum(isinstance(task, SendMessage) for task in mine.tasks) for mine in program.ranks]
+    outwards = kind in ("BROADCAST", "SCATTER")
+    assert (sends[root] > 0) == outwards
+    last = program.ranks[root].tasks[-1]
+    assert last.after == (len(program.ranks[root].tasks) - 2,), "waits for all messages of the collective"
+
+
+def group_node(number: int, group: str):
+    return node(number, "COMM_COLL_NODE", comm_type="ALL_GATHER", comm_size=64, pg_name=group)
+
+
+def test_groups__are_those_who_name_them_unless_somebody_says(tmp_path):
+    traces = [[group_node(1, "a" if rank < 2 else "b")] for rank in range(RANKS)]
+    assert [one.tasks[0].group for one in read_trace(write(tmp_path, traces)).ranks] == [(0, 1), (0, 1), (2, 3), (2, 3)]
+    told = json.dumps([{"pg_name": "a", "ranks": [0, 2]}, {"pg_name": "b", "ranks": [1, 3]}])
+    metadata = node(7, "METADATA_NODE", name="## process_group:init ##", inputs=told)
+    traces = [[metadata, group_node(1, "ab"[rank % 2])] for rank in range(RANKS)]
+    assert read_trace(write(tmp_path, traces)).ranks[3].tasks[1].group == (1, 3)
+    groups = tmp_path / "groups.json"
+    groups.write_text('{"a": [0, 3], "b": [1, 2]}')
+    traces = [[group_node(1, "abba"[rank])] for rank in range(RANKS)]
+    assert read_trace(write(tmp_path, traces), groups=groups).ranks[3].tasks[0].group == (0, 3)
+
+
+def reduce_node(number: int = 1, **attributes):
+    return node(number, "COMM_COLL_NODE", **{"comm_type": "ALL_REDUCE", "comm_size": 64, **attributes})
+
+
+BAD = {
+    "needs the number comm_size": [node(1, "COMM_COLL_NODE", comm_type=0)],
+    "has comm_type 12 ": [reduce_node(comm_type=12)],
+    "has comm_size -1: 0 to": [reduce_node(comm_size=-1)],
+    "has comm_size 4611686018427387904": [reduce_node(comm_size=1 << 62)],
+    "waits for node 9, which is not there": [node(1, "COMP_NODE", after=[9])],
+    "two nodes have the id 1": [node(1, "COMP_NODE"), node(1, "COMP_NODE")],
+    "needs the number comm_dst": [node(1, "COMM_SEND_NODE", comm_size=4)],
+    "nobody receives its message": [node(1, "COMM_SEND_NODE", comm_size=4, comm_dst=1)],
+    "a circle of 2 tasks": [node(1, "COMP_NODE", after=[2]), node(2, "COMP_NODE", after=[1])],
+    "has root_rank 7": [reduce_node(comm_type="BROADCAST", root_rank=7)],
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_trace__that_is_wrong_gets_one_line(tmp_path, text):
+    with pytest.raises(TraceError, match=text) as found:
+        read_trace(write(tmp_path, [BAD[text], [one for one in BAD[text] if one.type == NUMBERS["COMM_COLL_NODE"]]]))
+    assert "\n" not in str(found.value) and str(tmp_path) in str(found.value)
+
+
+def test_file__that_is_missing_or_strange_gets_one_line(tmp_path):
+    path = write(tmp_path, [[reduce_node()]] * 3)
+    (tmp_path / "job.1.et").unlink()
+    for wrong, text in ((path, "rank 1 has no file, rank 2 has"), (tmp_path / "no.et", "no such file or folder")):
+        with pytest.raises(TraceError, match=text):
+            read_trace(wrong)
+    (tmp_path / "job.1.et").write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(TraceError, match=r"job.1.et: cut off after 1 messages: the next lacks 3 bytes"):
+        read_trace(path)
+    (tmp_path / "job.1.et").write_bytes(b"")
+    with pytest.raises(TraceError, match="empty"):
+        read_trace(path)
+    (tmp_path / "job.1.et").write_bytes(framed() + b"\x02ab" + b"\xff" * 9)
+    with pytest.raises(TraceError, match="no message of a Chakra trace"):
+        read_trace(path)
+    write(tmp_path, [[reduce_node()]] * 2, name="other")
+    with pytest.raises(TraceError, match=r"traces of several jobs \(job, other"):
+        read_trace(tmp_path)
+
+
+def test_gigabyte_of_junk__is_refused_at_once(tmp_path):
+    for name, first in (("zeros", b""), ("long", b"\xff\xff\xff\x7f")):
+        for rank in range(2):
+            with (tmp_path / f"{name}.{rank}.et").open("wb") as file:
+                file.write(first)
+                file.truncate(1 << 30)
+        with pytest.raises(TraceError, match=r"of type 0|at most 16777216: not a Chakra trace"):
+            read_trace(tmp_path / f"{name}.0.et")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_bytes__are_a_program_or_a_trace_error(tmp_path, data):
+    path = write(tmp_path, [[reduce_node(), node(2, "COMP_NODE", after=[1], micros=3)]] * 2)
+    good = path.read_bytes()
+    at = data.draw(st.integers(0, len(good)))
+    path.write_bytes(good[:at] + data.draw(st.binary(max_size=6)) + good[data.draw(st.integers(at, len(good))) :])
+    said = ""
+    try:
+        check(read_trace(path))
+    except TraceError as error:
+        said = str(error)
+    assert "\n" not in said
+
+
+@pytest.mark.skipif(
+    GENERATOR is None, reason="no chakra_generator on PATH: pip install mlc-chakra (in its own environment)"
+)
+def test_traces_of_mlc_chakra__are_read(tmp_path):
+    subprocess.run([GENERATOR, "--num_npus", "8"], cwd=tmp_path, check=True, capture_output=True)
+    seen = {path.name.partition(".")[0] for path in tmp_path.glob("*.et")}
+    assert {"ALL_REDUCE", "BROADCAST", "one_comp_node"} <= seen
+    for name in seen - {"one_comm_send_node", "one_comm_recv_node"}:
+        assert len(read_trace(tmp_path / f"{name}.0.et").ranks) == 8
+    with pytest.raises(TraceError, match="needs the number comm_dst"):
+        read_trace(Path(tmp_path / "one_comm_send_node.0.et"))
