@@ -92,6 +92,7 @@ LONG = (
     "mrc report results/link",
     "mrc dash results/link",
     "mrc run mine.yaml --virtual --seed 7 --repeat 3 --out results/mine",
+    "mrc run moe-step --virtual",
     "mrc simtest",
     "mrc bench virtual",
     "mrc bench virtual --hosts 8,512 --packets 32768 --profile",
@@ -130,6 +131,11 @@ ELSEWHERE = {
     "tests/compiled/test_both_forms.py": ("mrc compile",),
     "tests/controller/faults/test_observations.py": (
         "mrc faults --replay RESULTS/runs/without.observations.jsonl --json",
+    ),
+    "tests/experiments/test_training_runs.py": (
+        "mrc run --trace examples/traces/ring-step.goal --virtual --iterations 10",
+        "mrc scenario trace examples/traces/ring-step.goal",
+        "mrc run --trace examples/traces/ring-step.goal --iterations 5",
     ),
     "tests/fuzz/test_targets.py": (
         "mrc fuzz wire --runs 2000000 --seconds 600",
