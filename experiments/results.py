@@ -36,7 +36,6 @@ from experiments.language.assertions import ExpectationVerdict
 from experiments.language.yaml_loader import Document
 from experiments.outcome import Outcome
 from experiments.repeats import Spread
-from experiments.series_columns import series_columns
 
 SCHEMA = "mrc-results/1"
 OVERLOAD = 0.9
@@ -382,7 +381,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _write_csv(path: Path, outcome: Outcome) -> None:
-    times_s, columns = outcome.series.times_s, series_columns(outcome.series)
+    times_s, columns = outcome.series.times_s, outcome.series.columns()
     part = _part(path)
     with part.open("w", newline="") as file:
         writer = csv.writer(file)

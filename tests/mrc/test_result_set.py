@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest
 
 from mrc import ApiError, ResultsError, ResultSet
 from mrc.cli import app
-from tests.experiments.test_tables import RINGS, make
+from tests.experiments.export.test_tables import RINGS, make
 
 pandas = pytest.importorskip("pandas", reason="`make test` installs the extra `data`")
 pytest.importorskip("pyarrow", reason="`make test` installs the extra `data`")
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/data.md"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,9 @@ def test_frames__metrics_and_series(made):
     table = numbers[numbers.metric == "busbw.ring"].pivot_table(index="sweep_kind", columns="variant", values="value")
     assert table.shape == (2, 2) and (table > 0).all().all()
     series = results.series_frame()
-    assert {"iteration_s ring", "rate_bps ring:h0-h1", "lost"} <= set(series.metric) and series.time_s.notna().all()
+    assert {"iteration_s ring", "rate_bps ring:h0-h1", "lost", "plane0_bps"} <= set(
+        series.metric
+    ) and series.time_s.notna().all()
     assert results.skipped == []
 
 
@@ -81,3 +86,18 @@ def test_report__mistakes_are_one_line(made, report, capsys, words, said):
     assert report(made, *words) != 0
     told = capsys.readouterr().err
     assert said in told and told.count("\n") == 1
+
+
+def test_page__its_examples_run(tmp_path, monkeypatch, capsys):
+    """The Python and the SQL of docs/data.md, in a folder with such results."""
+    duckdb = pytest.importorskip("duckdb", reason="`make test` installs the extra `data-tests`")
+    python, sql = re.search(r"```python\n(.*?)```\s*```sql\n(.*?)```", PAGE.read_text(), re.DOTALL).groups()
+    make(tmp_path / "results", RINGS.replace("$kind, name: ring, size: 16K", "all_reduce, name: ring, size: $size")
+         .replace("kind: [all_reduce, all_gather]", "size: [16K, 32K]"))  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    exec(compile(python, str(PAGE), "exec"), {})
+    said = capsys.readouterr().out
+    assert re.search(r"^16K +[0-9.]+ +[0-9.]+$", said, re.MULTILINE) and "roce-1 size=32K" in said
+    found = duckdb.sql(sql).fetchall()
+    assert [row[:2] for row in found] == [("mrc", "16K"), ("mrc", "32K"), ("roce-1", "16K"), ("roce-1", "32K")]
+    assert all(0.1 < mbps < 100 for *_, mbps in found)

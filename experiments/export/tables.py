@@ -3,7 +3,8 @@
     write_parquet([Path("results")], Path("results.parquet"))
     frame([Path("results")], Rows.METRICS)
 
-Rows come from what `mrc run` wrote (results.py). pyarrow and pandas are the extra `data`; who lacks it is told so.
+Rows come from what `mrc run` wrote (experiments/results.py). pyarrow and pandas are the extra `data`; who lacks it is
+told so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.metrics import find
 from experiments.outcome import Outcome
 from experiments.results import Results, ResultsError, folders_below
-from experiments.series_columns import series_columns
 from ipc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def long_rows(outcome: Outcome, which: Rows = Rows.ALL) -> Iterator[LongRow]:
         for one in outcome.collectives:
             for each in one.iterations:
                 yield LongRow(each.finished_s, f"iteration_s {one.work}", each.finished_s - each.started_s, "s")
-        for column in series_columns(outcome.series):
+        for column in outcome.series.columns():
             for at, value in zip(outcome.series.times_s, column.values, strict=False):
                 yield LongRow(at, column.name, value, column.unit)
 

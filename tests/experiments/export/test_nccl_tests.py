@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.export.nccl_tests import write_nccl_tests
 from experiments.language.yaml_loader import read
-from experiments.nccl_tests import write_nccl_tests
 from experiments.results import Results, ResultsError
 from experiments.runner import carry_out, plan_runs
 from tests.experiments.report.test_report import Quiet

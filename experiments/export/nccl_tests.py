@@ -1,4 +1,4 @@
-"""Collectives of results in the JSON shape of nccl-tests (`--output_file`, version 3 of the shape; docs/data.md).
+"""Collectives of results in the JSON shape of nccl-tests (version 3 of its output file; docs/data.md).
 
 What is not ours is absent, not made up: in-place buffers, NCCL's version, the environment, devices beside their host.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
+from experiments.export.tables import ResultFolder, result_folders
 from experiments.outcome import CollectiveOutcome, Outcome
 from experiments.results import ResultsError, file_name, trust
-from experiments.tables import ResultFolder, result_folders
 from hosts.traffic.collective_base import ELEMENT
 from hosts.traffic.collectives import KINDS
 

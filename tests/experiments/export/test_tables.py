@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments.export.tables import Rows, frame, write_parquet
 from experiments.language.yaml_loader import read
 from experiments.results import ResultsError
 from experiments.runner import carry_out, plan_runs
-from experiments.tables import Rows, frame, write_parquet
 from ipc.errors import UsageError
 from tests.experiments.report.test_report import Quiet
 
