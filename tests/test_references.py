@@ -54,7 +54,8 @@ OTHER_NAMES = re.compile(
     r"|P4C_16_INCLUDE_PATH|ignore_ipv6_zero_checksum|\w+NNN"
     r"|report_gbits|tps_average|analyze_perf_json"
 )
-"""Names in texts that are those of libibverbs, perftest, nccl-tests, `mrc.h`, the kernel, p4c and Wireshark, and a placeholder."""
+"""Names in texts that are those of libibverbs, perftest, nccl-tests, `mrc.h`, the kernel, p4c and Wireshark, and a
+placeholder."""
 
 
 @cache

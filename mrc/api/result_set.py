@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.tables import Rows, frame, write_parquet
+from experiments.export.tables import Rows, frame, write_parquet
 from mrc.api.records import ApiError
 
 if TYPE_CHECKING:

@@ -304,11 +304,11 @@ def _export(folders: list[Path], parquet: Path | None, nccl_tests: Path | None) 
     skipped: list[str] = []
     try:
         if parquet is not None:
-            from experiments.tables import write_parquet
+            from experiments.export.tables import write_parquet
 
             print(f"{write_parquet(folders, parquet, skipped):,} rows  {parquet}")
         if nccl_tests is not None:
-            from experiments.nccl_tests import write_nccl_tests
+            from experiments.export.nccl_tests import write_nccl_tests
 
             for file in write_nccl_tests(folders, nccl_tests, skipped):
                 print(file)

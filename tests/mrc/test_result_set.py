@@ -44,9 +44,8 @@ def test_frames__metrics_and_series(made):
     table = numbers[numbers.metric == "busbw.ring"].pivot_table(index="sweep_kind", columns="variant", values="value")
     assert table.shape == (2, 2) and (table > 0).all().all()
     series = results.series_frame()
-    assert {"iteration_s ring", "rate_bps ring:h0-h1", "lost", "plane0_bps"} <= set(
-        series.metric
-    ) and series.time_s.notna().all()
+    assert {"iteration_s ring", "rate_bps ring:h0-h1", "lost", "plane0_bps"} <= set(series.metric)
+    assert series.time_s.notna().all()
     assert results.skipped == []
 
 
@@ -95,8 +94,10 @@ def test_page__its_examples_run(tmp_path, monkeypatch, capsys):
     make(tmp_path / "results", RINGS.replace("$kind, name: ring, size: 16K", "all_reduce, name: ring, size: $size")
          .replace("kind: [all_reduce, all_gather]", "size: [16K, 32K]"))  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    exec(compile(python, str(PAGE), "exec"), {})
+    names: dict = {}
+    exec(compile(python, str(PAGE), "exec"), names)
     said = capsys.readouterr().out
+    assert set(names["numbers"].sweep_size) == {"16K", "32K"}
     assert re.search(r"^16K +[0-9.]+ +[0-9.]+$", said, re.MULTILINE) and "roce-1 size=32K" in said
     found = duckdb.sql(sql).fetchall()
     assert [row[:2] for row in found] == [("mrc", "16K"), ("mrc", "32K"), ("roce-1", "16K"), ("roce-1", "32K")]
