@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from experiments.export.nccl_tests import write_nccl_tests
-from experiments.language.yaml_loader import read
 from experiments.results import Results, ResultsError
-from experiments.runner import carry_out, plan_runs
-from tests.experiments.report.test_report import Quiet
+from tests.experiments.report.test_report import make
 
 SIZES = """\
 title: sizes
@@ -30,13 +28,6 @@ ROW = {
     "size", "count", "type", "redop", "root", "out_of_place", "out_of_place_per_iter", "actual_iterations",
     "experiment_name",
 }  # fmt: skip
-
-
-def make(folder: Path, text: str) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "small.yaml").write_text(text)
-    carry_out(plan_runs(read(folder / "small.yaml"), "virtual"), Quiet(), out=folder / "out")
-    return folder / "out"
 
 
 @pytest.fixture(scope="module")

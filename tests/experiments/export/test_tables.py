@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from experiments.export.tables import Rows, frame, write_parquet
-from experiments.language.yaml_loader import read
 from experiments.results import ResultsError
-from experiments.runner import carry_out, plan_runs
 from ipc.errors import UsageError
-from tests.experiments.report.test_report import Quiet
+from tests.experiments.report.test_report import make
 
 pandas = pytest.importorskip("pandas", reason="`make test` installs the extra `data`")
 pytest.importorskip("pyarrow", reason="`make test` installs the extra `data`")
@@ -38,13 +36,6 @@ duration: 300ms
 faults: [{at: 100ms, cut: p0-t0-0 p0-t1-0}]
 measure: {every: 50ms, latency: true, queues: [p0-t0-1-eth1]}
 """
-
-
-def make(folder: Path, text: str, **keys) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "small.yaml").write_text(text)
-    carry_out(plan_runs(read(folder / "small.yaml"), "virtual", **keys), Quiet(), out=folder / "out")
-    return folder / "out"
 
 
 @pytest.fixture(scope="module")
