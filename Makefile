@@ -33,6 +33,8 @@ ready-to-test:
 	@scripts/setup --quiet --tests
 	@$(call extra,docs,material)
 	@$(call extra,notebook,nbclient)
+	@$(call extra,data,pyarrow)
+	@$(call extra,data-tests,duckdb)
 
 demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
 	@$(AS_ROOT) $(MRC) demo $(ROOTLESS) $(ARGS)

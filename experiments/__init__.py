@@ -7,5 +7,6 @@ From a file to a page:
     virtual     runs in virtual time;  live: runs in Mininet
     results     the folder of results;  outcome, metrics, metric_values, repeats: what is in it
     report      HTML pages and figures;  console_summary: the same in a terminal;  compare: two folders
+    export      Parquet and pandas frames, nccl-tests' JSON
     command     `mrc run`, `mrc scenario`, `mrc compare`
 """

@@ -5,8 +5,9 @@ Times are seconds from the start of the workload; rates are payload bits/s; `to_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 SCHEMA = "mrc-run/1"
 PATHS_MAX = 128
@@ -108,6 +109,18 @@ def _exposed(mine: list[tuple[float, int, float]], number: int, started_s: float
     return max(0.0, 1 - mine[number][2] / took) if took > 0 else 0.0
 
 
+COUNTED = ("lost", "retransmitted", "marked", "trimmed", "dropped", "link_lost")
+"""Series of packets in each interval."""
+
+
+class SeriesColumn(NamedTuple):
+    """One series by the name that it has in CSV and Parquet files. `values`: one an interval, as in Series."""
+
+    name: str
+    unit: str
+    values: Sequence[float | None]
+
+
 @dataclass(slots=True)
 class Series:
     """Values at equal intervals; entry i is the interval that ends at `times_s[i]`."""
@@ -136,6 +149,16 @@ class Series:
     fabrics of up to LINKS_MAX links."""
     queues: dict[str, list[int | None]] = field(default_factory=dict)
     """Interface -> bytes waiting in its data queue at the end of the interval; None: could not be read."""
+
+    def columns(self) -> list[SeriesColumn]:
+        """Rates of flows, packets counted, rates of planes, depths of queues; one may end before `times_s` does."""
+        columns = [SeriesColumn(f"rate_bps {name}", "bit/s", values) for name, values in self.received_bps.items()]
+        columns += [SeriesColumn(key, "packets", getattr(self, key)) for key in COUNTED]
+        planes = len(self.plane_bps[0]) if self.plane_bps else 0
+        for plane in range(planes):
+            columns.append(SeriesColumn(f"plane{plane}_bps", "bit/s", [values[plane] for values in self.plane_bps]))
+        columns += [SeriesColumn(f"queue_bytes {name}", "bytes", values) for name, values in self.queues.items()]
+        return columns
 
 
 @dataclass(slots=True)

@@ -297,17 +297,36 @@ class Results:
 
     @classmethod
     def open(cls, folder: Path) -> tuple[Results, list[Outcome]]:
-        """Results that were written. Raises ResultsError."""
+        """Results that were written, and their runs in the order they were planned. Raises ResultsError."""
         try:
             manifest = json.loads((folder / "manifest.json").read_text())
             if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
                 raise ResultsError(f"{folder}/manifest.json is not of schema {SCHEMA}")
             outcomes = [Outcome.from_json(json.loads((folder / one["file"]).read_text())) for one in manifest["runs"]]
+            order = {name: number for number, name in enumerate(manifest["planned"])}
+            outcomes.sort(
+                key=lambda outcome: order.get(outcome.name, len(order))
+            )  # side by side, runs end in any order
         except FileNotFoundError as error:
             raise ResultsError(_missing(folder, Path(error.filename))) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ResultsError(f"{folder}: {error}") from None
         return cls(folder, manifest), outcomes
+
+
+DEPTHS = ("", "*/", "*/*/")
+"""Places of results in a folder of them: itself, results/e6, results/live/e6."""
+
+
+def folders_below(folder: Path) -> list[Path]:
+    """Folders of results: the one given, or those in it. Raises ResultsError when there are none."""
+    found = sorted({path.parent for depth in DEPTHS for path in folder.glob(f"{depth}manifest.json")})
+    if not found:
+        missing = "" if folder.is_dir() else " (there is no such folder)"
+        raise ResultsError(
+            f"no results in {folder}{missing}: give a folder that `mrc run --out` made, or one that holds such"
+        )
+    return found
 
 
 def _missing(folder: Path, file: Path) -> str:
@@ -361,24 +380,14 @@ def _write(path: Path, text: str) -> None:
     part.replace(path)
 
 
-COUNTED = ("lost", "retransmitted", "marked", "trimmed", "dropped", "link_lost")
-"""Series of packets in each interval."""
-
-
 def _write_csv(path: Path, outcome: Outcome) -> None:
-    series = outcome.series
-    columns: dict[str, list[Any]] = {"time_s": series.times_s}
-    columns |= {f"rate_bps {name}": values for name, values in series.received_bps.items()}
-    columns |= {key: getattr(series, key) for key in COUNTED}
-    planes = len(series.plane_bps[0]) if series.plane_bps else 0
-    columns |= {f"plane{p}_bps": [values[p] for values in series.plane_bps] for p in range(planes)}
-    columns |= {f"queue_bytes {name}": values for name, values in series.queues.items()}
+    times_s, columns = outcome.series.times_s, outcome.series.columns()
     part = _part(path)
     with part.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(columns)
-        for row in range(len(series.times_s)):
-            writer.writerow([values[row] if row < len(values) else "" for values in columns.values()])
+        writer.writerow(["time_s", *(column.name for column in columns)])
+        for row in range(len(times_s)):
+            writer.writerow([times_s[row], *(c.values[row] if row < len(c.values) else "" for c in columns)])
     part.replace(path)
 
 

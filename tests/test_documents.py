@@ -145,6 +145,11 @@ ELSEWHERE = {
         "mkdir -p ~/.local/lib/wireshark/plugins && ln -s "
         '"$PWD/hosts/dissector/mrc.lua" ~/.local/lib/wireshark/plugins/',
     ),
+    "tests/hosts/tools/test_tools_network.py": ("mrc-write-bw h2 -s 1M -n 100 --out_json",),
+    "tests/mrc/test_result_set.py": (
+        "mrc report results --parquet results.parquet",
+        "mrc report results/e15 --nccl-tests nccl",
+    ),
     "tests/mrc/cli/test_completion.py": (
         "source .venv/bin/activate",
         "mrc --install-completion",
@@ -165,6 +170,7 @@ NOT_RUN = {
         "python -m pytest -q tests/hosts/engine/paths/test_ev.py",
         'python -m pytest -q tests/hosts -k "skip and not probe"',
         "python -m pytest -q tests/topologies/cli/test_shell_live.py",
+        "pip install -e '.[data]'",
     ),
     "a drawing": ("mrc demo / mrc up",),
     "needs a hypervisor or a container engine": (

@@ -46,14 +46,16 @@ SPAN = re.compile(r"`([^`\n]+)`")
 WORD = re.compile(r"(?<![\w*])(?<!\.\.)[A-Za-z_]\w*(?![\w*])")
 OTHERS = {
     "Python.h", "a.p4", "b.p4", "config.p4", "fabric.p4", "file.p4", "hdr.h", "mrc.h", "mrc_ctl.h", "my_hooks.py",
-    "program.p4", "router.p4", "verbs.h", "x.p4",
+    "program.p4", "router.p4", "verbs.h", "x.p4", "analyze_perf_json.py",
 }  # fmt: skip
 """What examples call the user's own files, and files of other projects."""
 OTHER_NAMES = re.compile(
     r"ibv?_\w+|mrc_ctl\w*|mrc_\w+_(device|port|qp|cq|context|hint)|bad_wr|bonding_masters|__sk_buff"
     r"|P4C_16_INCLUDE_PATH|ignore_ipv6_zero_checksum|\w+NNN"
+    r"|report_gbits|tps_average|analyze_perf_json"
 )
-"""Names in texts that are those of libibverbs, perftest, `mrc.h`, the kernel, p4c and Wireshark, and a placeholder."""
+"""Names in texts that are those of libibverbs, perftest, nccl-tests, `mrc.h`, the kernel, p4c and Wireshark, and a
+placeholder."""
 
 
 @cache

@@ -27,10 +27,7 @@ from experiments.report.index import index
 from experiments.report.pictures import file_of, save
 from experiments.report.rendering import render
 from experiments.report.written_page import Page
-from experiments.results import Results, ResultsError, trust
-
-DEEP = ("*/manifest.json", "*/*/manifest.json")
-"""Places of results in a folder of them: results/e6, results/live/e6."""
+from experiments.results import Results, ResultsError, folders_below, trust
 
 
 def report(
@@ -43,12 +40,7 @@ def report(
     """
     if (folder / "manifest.json").exists():
         return [one(folder)]
-    inside = sorted({path.parent for pattern in DEEP for path in folder.glob(pattern)})
-    if not inside:
-        missing = "" if folder.is_dir() else " (there is no such folder)"
-        raise ResultsError(
-            f"no results in {folder}{missing}: give a folder that `mrc run --out` made, or one that holds such"
-        )
+    inside = folders_below(folder)
     pages, bad = [], []
     for number, path in enumerate(inside):
         told(number / len(inside), f"drawing {path}")
@@ -91,8 +83,6 @@ def _runs_of(folder: Path, manifest: dict[str, Any]) -> list[Run]:
 def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any], Measured]]]:
     """Results and their runs in the order they were planned. Raises ResultsError."""
     results, outcomes = Results.open(folder)
-    order = {name: number for number, name in enumerate(results.manifest["planned"])}
-    outcomes.sort(key=lambda outcome: order.get(outcome.name, len(order)))  # side by side, runs end in any order
     try:
         planned = {run.name: run for run in _runs_of(folder, results.manifest)}
     except ScenarioError as error:

@@ -18,7 +18,7 @@ from typing import Any
 from experiments.language.assertions import ALWAYS
 from experiments.repeats import base_name
 from experiments.report.paper_reference import ratio_distance
-from experiments.results import SCHEMA, ResultsError
+from experiments.results import SCHEMA, ResultsError, folders_below
 
 
 @dataclass(slots=True)
@@ -46,14 +46,8 @@ def summary(folders: list[Path]) -> str:
 def _read(folders: list[Path]) -> Kinds:
     kinds: Kinds = {}
     for folder in folders:
-        paths = sorted({path for depth in ("", "*/", "*/*/") for path in folder.glob(f"{depth}manifest.json")})
-        if not paths:
-            missing = "" if folder.is_dir() else " (there is no such folder)"
-            raise ResultsError(
-                f"no results in {folder}{missing}: give a folder that holds the folders `mrc run --out` made"
-            )
-        for path in paths:
-            manifest = _manifest(path)
+        for path in folders_below(folder):
+            manifest = _manifest(path / "manifest.json")
             kinds.setdefault(_kind(manifest), {}).setdefault(str(manifest["scenario"]), []).append(manifest)
     return dict(sorted(kinds.items(), key=lambda item: (item[0] != "virtual", item[0])))
 

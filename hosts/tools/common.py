@@ -187,6 +187,10 @@ Mtu = Annotated[
 Transport = Annotated[
     str, option("--transport", metavar="NAME", help="mrc (default), or rocev2: one path and Go-Back-N.")
 ]
+OutJson = Annotated[
+    bool, option("--out_json", help="Write the result to a file as well, in the JSON of perftest's option.")
+]
+OutJsonFile = Annotated[Path | None, option("--out_json_file", metavar="FILE", help="That file (perftest_out.json).")]
 RoCEv2 = Annotated[bool, option("--rocev2", help="The same as --transport rocev2.")]
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Annotated
 
-from hosts.tools import common
+from hosts.tools import common, perftest_json
 from hosts.tools.common import Event, ToolError, Work, megabits, planes_text
 from ipc.terminal import Style
 
@@ -19,6 +19,7 @@ EXAMPLES = (
     "`mrc-write-bw h2 -q 4 -b -D 5`: four QPs, both directions at once",
     "`mrc-write-bw h2 --rocev2`: the same over RoCEv2 RC: one path, Go-Back-N",
     "`mrc-write-bw h2 -s 1M -n 500 --json`: for programs",
+    "`mrc-write-bw h2 -D 10 --out_json`: for programs that read perftest's file",
 )
 RULE = "-" * 100
 STYLE = Style()
@@ -89,19 +90,19 @@ class Output:
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
-        self._begun: Event = {}
-        self._results: list[Event] = []
+        self.begun: Event = {}
+        self.results: list[Event] = []
         self._intervals: list[Event] = []
         self._headed = False
 
     def begin(self, begun: Event) -> None:
-        self._begun = begun
+        self.begun = begun
         if not self._as_json:
             print(header(begun), flush=True)
 
     def event(self, event: Event) -> None:
         kind = event.pop("event")
-        (self._results if kind == "result" else self._intervals).append(event)
+        (self.results if kind == "result" else self._intervals).append(event)
         if self._as_json:
             return
         if kind == "interval":
@@ -113,13 +114,13 @@ class Output:
         print(row(total(event)), flush=True)
         if reverse := event.get("reverse"):
             there, back = megabits(event["bw_average_bps"]), megabits(reverse["bw_average_bps"])
-            host, peer = self._begun["host"], self._begun["peer"]
+            host, peer = self.begun["host"], self.begun["peer"]
             print(f" {'':<9} {host} to {peer}: {there} Mb/s, {peer} to {host}: {back} Mb/s", flush=True)
 
     def end(self, end: Event) -> None:
         if self._as_json:
-            document = {"schema": SCHEMA, **self._begun, "state": end["state"], "error": end["error"]}
-            print(json.dumps({**document, "results": self._results, "intervals": self._intervals}, indent=2))
+            document = {"schema": SCHEMA, **self.begun, "state": end["state"], "error": end["error"]}
+            print(json.dumps({**document, "results": self.results, "intervals": self._intervals}, indent=2))
         else:
             print(RULE)
 
@@ -165,6 +166,8 @@ def command(
         ),
     ] = None,
     run_dir: common.RunDir = None,
+    out_json: common.OutJson = False,
+    out_json_file: common.OutJsonFile = None,
     as_json: common.Json = False,
 ) -> Work:
     """Bandwidth of RDMA writes to another host.
@@ -176,6 +179,7 @@ def command(
     options = common.TestOptions(peer, size, all_sizes, iters, duration, warm_up, mtu, transport)
 
     def work() -> int:
+        file = perftest_json.file_for(out_json, out_json_file, all_sizes)
         place = common.find_place(TOOL, run_dir, source)
         place.peer(peer)
         fields = {**options.fields(), "qps": qps, "bidirectional": bidirectional}
@@ -188,6 +192,8 @@ def command(
         output = Output(as_json)
         end = common.conduct(place, "write_bw", fields, output.begin, output.event)
         output.end(end)
+        if file is not None:
+            perftest_json.write_file(file, perftest_json.bandwidth(output.begun, output.results))
         return common.finish(end, TOOL)
 
     return work

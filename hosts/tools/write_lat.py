@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Annotated
 
-from hosts.tools import common
+from hosts.tools import common, perftest_json
 from hosts.tools.common import Event, Work
 
 TOOL = "mrc-write-lat"
@@ -67,6 +67,8 @@ def command(
     transport: common.Transport = "mrc",
     rocev2: common.RoCEv2 = False,
     run_dir: common.RunDir = None,
+    out_json: common.OutJson = False,
+    out_json_file: common.OutJsonFile = None,
     as_json: common.Json = False,
 ) -> Work:
     """Latency of RDMA writes to another host, from posting to completion.
@@ -78,6 +80,7 @@ def command(
     options = common.TestOptions(peer, size, all_sizes, iters, duration, warm_up, mtu, transport)
 
     def work() -> int:
+        file = perftest_json.file_for(out_json, out_json_file, all_sizes)
         place = common.find_place(TOOL, run_dir, source)
         place.peer(peer)
         begun: Event = {}
@@ -100,6 +103,8 @@ def command(
             print(json.dumps(document, indent=2))
         else:
             print(RULE)
+        if file is not None:
+            perftest_json.write_file(file, perftest_json.latency(begun, results))
         return common.finish(end, TOOL)
 
     return work

@@ -3,12 +3,15 @@
     fabric     Fabric: brings a fabric up, sends, breaks and heals, looks
     transfer   FabricTransfer: progress, result, series and EV states of one transfer
     records    what is answered, as frozen records, and the errors
+    result_set ResultSet: what `mrc run` wrote, as pandas frames and as Parquet
     backend    what the two forms do for it: virtual (simulator), live (Mininet, P4 switches, agents, controller)
 
 `from mrc import Fabric` is the same.
 """
 
+from experiments.results import ResultsError
 from faults import FaultError
+from ipc.errors import UsageError
 from ipc.rundir import FabricError
 from ipc.units import UnitError
 from mrc.api.fabric import AnyFabric as Fabric
@@ -27,6 +30,7 @@ from mrc.api.records import (
     TransferResult,
     VirtualTimeError,
 )
+from mrc.api.result_set import ResultSet
 from mrc.api.transfer import FabricTransfer
 from topologies.plan import PlanError
 
@@ -45,9 +49,12 @@ __all__ = [
     "PathState",
     "PlanError",
     "PortCount",
+    "ResultSet",
+    "ResultsError",
     "RootNeededError",
     "TransferFailedError",
     "TransferResult",
     "UnitError",
+    "UsageError",
     "VirtualTimeError",
 ]

@@ -239,19 +239,35 @@ def report(
     summary: Annotated[
         bool, typer.Option("--summary", help="Sets side by side as Markdown, instead of pages.")
     ] = False,
+    parquet: Annotated[
+        Path | None,
+        typer.Option("--parquet", metavar="FILE", help="All numbers and series as one Parquet file, instead of pages."),
+    ] = None,
+    nccl_tests: Annotated[
+        Path | None,
+        typer.Option(
+            "--nccl-tests", metavar="FOLDER", help="Collectives in nccl-tests' JSON, a file each, instead of pages."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a self-contained page with pictures for each scenario's results, and an index for a set of them."""
+    """Make a self-contained page with pictures for each scenario's results, and an index for a set of them.
+
+    Or give the results to other tools: a Parquet file, or nccl-tests' JSON.
+    """
     import json
 
-    if summary and as_json:
-        raise UsageError("--summary prints Markdown: give one of --summary and --json")
+    if sum((summary, as_json, parquet is not None, nccl_tests is not None)) > 1:
+        raise UsageError("--summary, --parquet, --nccl-tests and --json exclude each other: give one of them")
     # `results/*` of a shell also has the index that this command wrote there.
     folders = [one for one in folders if one.name != "index.html" or not one.is_file()] or folders
     if summary:
         from experiments.report.summary import summary as summed
 
         print(summed(folders), end="")
+        return
+    if parquet is not None or nccl_tests is not None:
+        _export(folders, parquet, nccl_tests)
         return
     from experiments.report.page import report as write
 
@@ -283,6 +299,25 @@ def report(
             print(f"{'index':10s} {folder / 'index.html'}")
 
 
+def _export(folders: list[Path], parquet: Path | None, nccl_tests: Path | None) -> None:
+    """Write the results for other tools, and say to which files."""
+    skipped: list[str] = []
+    try:
+        if parquet is not None:
+            from experiments.export.tables import write_parquet
+
+            print(f"{write_parquet(folders, parquet, skipped):,} rows  {parquet}")
+        if nccl_tests is not None:
+            from experiments.export.nccl_tests import write_nccl_tests
+
+            for file in write_nccl_tests(folders, nccl_tests, skipped):
+                print(file)
+    except OSError as error:
+        raise UsageError(f"{parquet or nccl_tests}: {error.strerror}: give a place that can be written to") from None
+    for text in skipped:
+        print(f"{'left out':10s} {text}", file=sys.stderr)
+
+
 def add_commands(app: typer.Typer) -> None:
     """Hang the commands into `mrc`."""
     app.add_typer(scenario_app, name="scenario")
@@ -292,4 +327,7 @@ def add_commands(app: typer.Typer) -> None:
         "`mrc run --trace step.goal --virtual --iterations 10`"
     )(run)
     app.command(epilog="Example: `mrc compare results/e10-live results/e10-virtual`")(compare)
-    app.command(epilog="Example: `mrc report results/` then open results/index.html")(report)
+    app.command(
+        epilog="Examples: `mrc report results/` then open results/index.html · "
+        "`mrc report results/ --parquet results.parquet` · `mrc report results/e15 --nccl-tests nccl/`"
+    )(report)

@@ -70,13 +70,19 @@ def wait_until_nothing_left(agent: AgentClient) -> None:
     raise AssertionError(f"{agent.host} keeps {status['qps']} and {status['regions']}")
 
 
-def test_write_bw__table_json_and_nothing_left(wire, capsys):
+def test_write_bw__table_json_and_nothing_left(wire, capsys, tmp_path):
     wire.switches()
     where = ["--run-dir", str(wire.run_dir), "--from", "h0", "h1"]
     with wire.agent("h0") as h0, wire.agent("h1") as h1:
-        assert write_bw.main([*where, "-s", "64K", "-n", "40", "-q", "2", "-b", "--json"]) == 0
+        file = tmp_path / "out.json"
+        options = ["-s", "64K", "-n", "40", "-q", "2", "-b", "--json", "--out_json", "--out_json_file", str(file)]
+        assert write_bw.main([*where, *options]) == 0
         told = json.loads(capsys.readouterr().out)
         (result,) = told["results"]
+        perftest = json.loads(file.read_text())
+        assert (perftest["test_info"]["Number_of_qps"], perftest["results"]["n_iterations"]) == (2, 80)
+        summed = result["bw_average_bps"] + result["reverse"]["bw_average_bps"]
+        assert perftest["results"]["BW_average"] == pytest.approx(summed / 8 / 2**20, rel=0.01)
         assert (result["writes"], result["reverse"]["writes"], len(told["qps"])) == (80, 80, 2)
         assert result["bw_peak_bps"] >= result["bw_average_bps"] > 0
         assert sum(result["plane_packets"]) == 80 * 16 + result["retransmitted"]

@@ -10,7 +10,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.tools import common, ping, stat, write_bw, write_lat
+from hosts.tools import common, perftest_json, ping, stat, write_bw, write_lat
 from hosts.traffic.statistics import LATENCY_KEYS, PeakMeter, latency_summary, percentile
 from ipc import rundir
 from ipc.terminal import Style
@@ -163,6 +163,7 @@ def test_errors__no_fabric_is_one_line_with_the_cure(tool, tmp_path, capsys):
         (["h0"], "h0", "h0 is this host: give another one as peer (has: h1, h2, h3)"),
         (["h2", "--from", "h2"], "h0", "h2 is this host"),
         (["h2"], "h0", "nobody listens on"),
+        (["h2", "-a", "--out_json"], "h0", "-a and --out_json exclude each other: its shape has one size; give -s"),
         (["h2", "-n", "5", "-D", "5"], "h0", "-n and -D exclude each other"),
         (["h2", "-i", "0.001"], "h0", "-i 0.001: at least 0.05 s"),
     ],
@@ -343,3 +344,53 @@ def test_stat__a_qp_that_is_new_and_a_restarted_agent_have_no_negative_rates():
     first = stat.add_rates(stat.sample({**status(10.0, 1000), "qps": []}), None)
     second = stat.add_rates(stat.sample(status(11.0, 10)), first)
     assert second["qps"][0]["tx_bps"] == 80_000 and second["ports"]["0"]["tx_bps"] == 0.0
+
+
+# ---- perftest's JSON ----------------------------------------------------------------------------------------
+
+TEST_INFO = {
+    "test": "RDMA_Write_BW_Test", "Device": "h0", "Number_of_qps": 1, "Transport_type": "MRC",
+    "Connection_type": "MRC", "TX_depth": 128, "Mtu": 4096, "Link_type": "Ethernet",
+}  # fmt: skip
+
+
+def test_perftest_json__bandwidth_in_mebibytes():
+    result = {**RESULT, "depth": 128, "bw_peak_bps": 16 * 2**20, "bw_average_bps": 8 * 2**20, "msg_rate_pps": 16.0}
+    assert perftest_json.bandwidth(BEGUN, [result]) == {
+        "test_info": TEST_INFO,
+        "results": {"MsgSize": 65536, "n_iterations": 1000, "BW_peak": 2.0, "BW_average": 1.0, "MsgRate": 0.000016},
+    }
+    both = {**result, "reverse": {**result, "bw_average_bps": 4 * 2**20, "bw_peak_bps": None}}
+    told = perftest_json.bandwidth({**BEGUN, "bidirectional": True, "transport": "rocev2"}, [both])
+    assert told["test_info"] == {
+        **TEST_INFO, "test": "RDMA_Write_Bidirectional_BW_Test", "Transport_type": "IB", "Connection_type": "RC",
+    }  # fmt: skip
+    assert (told["results"]["n_iterations"], told["results"]["BW_average"]) == (1000, 1.5)
+    assert (told["results"]["BW_peak"], told["results"]["MsgRate"]) == (2.0, 0.000032)
+
+
+def test_perftest_json__latency_in_microseconds():
+    times = latency_summary([300e-6, 400e-6, 500e-6])
+    told = perftest_json.latency(BEGUN, [{"bytes": 2, "writes": 3, "depth": 1, **times}])
+    assert told["test_info"] == {**TEST_INFO, "test": "RDMA_Write_Latency_Test", "TX_depth": 1}
+    assert told["results"] == {
+        "MsgSize": 2, "n_iterations": 3, "t_min": 300.0, "t_max": 500.0, "t_typical": 400.0, "t_avg": 400.0,
+        "t_stdev": 81.65, "percentile_99": 500.0, "percentile_99.9": 500.0,
+    }  # fmt: skip
+
+
+def test_perftest_json__nothing_measured_leaves_no_file(tmp_path):
+    file = tmp_path / "perftest_out.json"
+    file.write_text("of yesterday")
+    nothing = [{**RESULT, "bw_average_bps": None}]
+    assert perftest_json.latency(BEGUN, []) is None
+    perftest_json.write_file(file, perftest_json.bandwidth(BEGUN, nothing))
+    assert not file.exists()
+    with pytest.raises(common.ToolError, match="No such file or directory: give --out_json_file a file"):
+        perftest_json.write_file(tmp_path / "no" / "x", {})
+
+
+def test_perftest_json__its_options_name_the_file(tmp_path):
+    assert perftest_json.file_for(False, None, all_sizes=True) is None
+    assert str(perftest_json.file_for(True, None, all_sizes=False)) == "perftest_out.json"
+    assert perftest_json.file_for(False, tmp_path / "x", all_sizes=False) == tmp_path / "x"

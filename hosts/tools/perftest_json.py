@@ -1,0 +1,92 @@
+"""Results in the JSON shape of perftest's --out_json (docs/data.md): one object, of one size of write.
+
+What is not ours is absent, not made up: SRQ, PCIe, CQ moderation, inline data, GPU memory. Rates are in MiB/s and
+millions of writes a second, times in microseconds, as perftest has them unless it is told otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hosts.tools.common import Event, ToolError
+
+DEFAULT_FILE = "perftest_out.json"
+"""In the working directory."""
+MIB_BITS = 8 << 20
+TIMES = {
+    "t_min": "t_min_us", "t_max": "t_max_us", "t_typical": "t_typical_us", "t_avg": "t_avg_us",
+    "t_stdev": "t_stdev_us", "percentile_99": "p99_us", "percentile_99.9": "p99_9_us",
+}  # fmt: skip
+"""perftest's key of each of our times."""
+
+
+def file_for(out_json: bool, out_json_file: Path | None, all_sizes: bool) -> Path | None:
+    """The file that the options ask for. Raises ToolError with -a: the shape has room for one size."""
+    if not out_json and out_json_file is None:
+        return None
+    if all_sizes:
+        raise ToolError("-a and --out_json exclude each other: its shape has one size; give -s, or take --json")
+    return out_json_file or Path(DEFAULT_FILE)
+
+
+def write_file(file: Path, document: dict[str, Any] | None) -> None:
+    """Write a document; none when nothing was measured, and an older file goes then. Raises ToolError."""
+    try:
+        if document is None:
+            file.unlink(missing_ok=True)
+        else:
+            file.write_text(json.dumps(document, indent=1) + "\n")
+    except OSError as error:
+        raise ToolError(f"{file}: {error.strerror}: give --out_json_file a file that can be written") from None
+
+
+def bandwidth(begun: Event, results: list[Event]) -> dict[str, Any] | None:
+    """Document of a bandwidth test; rates with -b are of both directions. None: nothing measured."""
+    if not results or results[0]["bw_average_bps"] is None:
+        return None
+    ours = results[0]
+    sides = [ours, *([ours["reverse"]] if ours.get("reverse") else [])]
+
+    def both(key: str) -> float:
+        return sum(one[key] or 0.0 for one in sides)
+
+    name = "RDMA_Write_Bidirectional_BW_Test" if begun["bidirectional"] else "RDMA_Write_BW_Test"
+    return {
+        "test_info": _test_info(name, begun, ours),
+        "results": {
+            "MsgSize": ours["bytes"],
+            "n_iterations": ours["writes"],
+            "BW_peak": round(both("bw_peak_bps") / MIB_BITS, 6),
+            "BW_average": round(both("bw_average_bps") / MIB_BITS, 6),
+            "MsgRate": round(both("msg_rate_pps") / 1e6, 6),
+        },
+    }
+
+
+def latency(begun: Event, results: list[Event]) -> dict[str, Any] | None:
+    """Document of a latency test; None: nothing measured."""
+    if not results or results[0]["t_avg_us"] is None:
+        return None
+    ours = results[0]
+    times = {key: ours[own] for key, own in TIMES.items()}
+    return {
+        "test_info": _test_info("RDMA_Write_Latency_Test", begun, ours),
+        "results": {"MsgSize": ours["bytes"], "n_iterations": ours["writes"], **times},
+    }
+
+
+def _test_info(name: str, begun: Event, result: Event) -> dict[str, Any]:
+    """What was tested. perftest says `IB` and `RC` of RoCEv2; MRC has no name there."""
+    mrc = begun["transport"] == "mrc"
+    return {
+        "test": name,
+        "Device": begun["host"],
+        "Number_of_qps": len(begun["qps"]),
+        "Transport_type": "MRC" if mrc else "IB",
+        "Connection_type": "MRC" if mrc else "RC",
+        "TX_depth": result["depth"],
+        "Mtu": begun["pmtu_bytes"],
+        "Link_type": "Ethernet",
+    }

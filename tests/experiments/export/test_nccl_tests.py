@@ -1,0 +1,133 @@
+"""Collectives in nccl-tests' JSON: its keys and units, and the numbers that the runs' own metrics have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.export.nccl_tests import write_nccl_tests
+from experiments.results import Results, ResultsError
+from tests.experiments.report.test_report import make
+
+SIZES = """\
+title: sizes
+fabric: {planes: 2, racks: 2, spines: 1, hosts_per_rack: 2}
+workload: [{collective: $kind, name: ring, size: $size, iterations: 4}]
+sweep: {kind: [all_reduce_tree, reduce_scatter, all_to_allv, send_recv], size: [16K, 32K]}
+measure: {every: 1s, evs: false}
+"""
+NO_COLLECTIVE = """\
+title: stream
+fabric: {planes: 1, racks: 2, spines: 1, hosts_per_rack: 1}
+workload: [{stream: h0 h1, name: flow, message: 16K, depth: 2}]
+duration: 50ms
+"""
+ROW = {
+    "size", "count", "type", "redop", "root", "out_of_place", "out_of_place_per_iter", "actual_iterations",
+    "experiment_name",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    return make(tmp_path_factory.mktemp("made") / "sizes", SIZES)
+
+
+@pytest.fixture
+def documents(made, tmp_path):
+    """Documents by kind."""
+    files = write_nccl_tests([made], tmp_path / "nccl", [])
+    assert [file.name for file in files] == [
+        "out-all_reduce_tree.json", "out-reduce_scatter.json", "out-all_to_allv.json", "out-send_recv.json",
+    ]  # fmt: skip
+    return {file.stem.removeprefix("out-"): json.loads(file.read_text()) for file in files}
+
+
+def test_document__has_the_shape(documents):
+    for kind, told in documents.items():
+        assert told["version"] == 3 and told["args"][:2] == ["mrc", "run"]
+        assert told["config"]["devices"] == [{"rank": n, "group": 0, "hostname": f"h{n}"} for n in range(4)]
+        assert (told["config"]["minimum_bytes"], told["config"]["maximum_bytes"]) == (16384, 32768)
+        assert told["out_of_bounds"] == {"count": 0, "okay": "true"} and told["errors"] == []
+        assert told["average_bus_bandwidth"]["okay"] == "unchecked"
+        assert told["mrc_testbed"]["collective"] == kind
+        assert not {"nccl_version", "env", "end_time"} & set(told)
+        for row in told["results"]:
+            assert set(row) == ROW  # in-place is not there
+            assert set(row["out_of_place"]) == {"time", "alg_bw", "bus_bw", "nwrong"}
+            assert (row["type"], row["root"], row["actual_iterations"]) == ("int32", "    -1", 4)
+            assert row["out_of_place"]["nwrong"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "redop", "count", "factor"),
+    [  # nccl-tests' own: elements of the buffer, or of a rank's share; doc/PERFORMANCE.md has the factors
+        ("all_reduce_tree", "sum", 4096, 2 * 3 / 4),
+        ("reduce_scatter", "sum", 1024, 3 / 4),
+        ("all_to_allv", "none", 1024, 3 / 4),
+        ("send_recv", "none", 4096, 1),
+    ],
+)
+def test_rows__are_in_the_units_of_nccl_tests(made, documents, kind, redop, count, factor):
+    first, second = documents[kind]["results"]
+    assert (first["size"], first["count"], first["redop"]) == (16384, count, redop)
+    assert (second["size"], second["count"]) == (32768, 2 * count)
+    metrics = {one.name: one.metrics for one in Results.open(made)[1]}
+    for row in (first, second):
+        placed, mine = row["out_of_place"], metrics[row["experiment_name"]]
+        assert placed["alg_bw"] * 8e9 == pytest.approx(mine["algbw.ring"])
+        assert placed["bus_bw"] * 8e9 == pytest.approx(mine["busbw.ring"])
+        assert placed["bus_bw"] == pytest.approx(placed["alg_bw"] * factor)
+        assert placed["alg_bw"] == pytest.approx(row["size"] / placed["time"] / 1e3)  # bytes a us are MB/s
+    mean = documents[kind]["average_bus_bandwidth"]["bandwidth"]
+    assert mean == pytest.approx((first["out_of_place"]["bus_bw"] + second["out_of_place"]["bus_bw"]) / 2)
+
+
+def test_iterations__one_by_one(made, documents):
+    runs = {one.name: one for one in Results.open(made)[1]}
+    for row in documents["reduce_scatter"]["results"]:
+        told = row["out_of_place_per_iter"]
+        times = [
+            1e6 * (one.finished_s - one.started_s) for one in runs[row["experiment_name"]].collectives[0].iterations
+        ]
+        assert told["times_us"] == times and len(times) == 4
+        ordered = sorted(times)
+        assert [told[key] for key in ("min_us", "p50_us", "p95_us", "p99_us", "max_us")] == [
+            ordered[0], ordered[2], ordered[3], ordered[3], ordered[3],
+        ]  # fmt: skip
+        assert told["avg_us"] == pytest.approx(row["out_of_place"]["time"])
+        assert told["cv_pct"] == pytest.approx(100 * told["stdev_us"] / told["avg_us"])
+
+
+def test_wrong_elements__are_told(made, tmp_path):
+    (path,) = [path for path in (made / "runs").glob("*send_recv*32K.json")]
+    run = json.loads(path.read_text())
+    run["collectives"][0]["iterations"][1]["wrong"] = 5
+    other = tmp_path / "wrong"
+    (other / "runs").mkdir(parents=True)
+    manifest = json.loads((made / "manifest.json").read_text())
+    manifest["runs"] = [one for one in manifest["runs"] if one["file"] == f"runs/{path.name}"]
+    (other / "manifest.json").write_text(json.dumps(manifest))
+    (other / "runs" / path.name).write_text(json.dumps(run))
+    (file,) = write_nccl_tests([other], tmp_path, [])
+    told = json.loads(file.read_text())
+    assert told["results"][0]["out_of_place"]["nwrong"] == 5.0
+    assert told["out_of_bounds"] == {"count": 1, "okay": "false"}
+
+
+def test_two_folders_of_one_name__do_not_overwrite_each_other(made, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "out").mkdir()
+    for path in made.iterdir():
+        (tmp_path / "a" / "out" / path.name).symlink_to(path)
+    files = write_nccl_tests([made, tmp_path / "a"], tmp_path / "nccl", [])
+    assert len(set(files)) == 8 and "out-send_recv-2.json" in {file.name for file in files}
+
+
+def test_results_without_a_collective__say_so(tmp_path):
+    folder = make(tmp_path / "stream", NO_COLLECTIVE)
+    with pytest.raises(ResultsError, match=r"no collective with measured iterations in .*give results of scenarios"):
+        write_nccl_tests([folder], tmp_path / "nccl", [])
+    assert not (tmp_path / "nccl").exists()

@@ -1,0 +1,153 @@
+"""Results as Parquet and frames: read by pandas and DuckDB, they are what the JSON and CSV files of the runs say."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.export.tables import Rows, frame, write_parquet
+from experiments.results import ResultsError
+from ipc.errors import UsageError
+from tests.experiments.report.test_report import make
+
+pandas = pytest.importorskip("pandas", reason="`make test` installs the extra `data`")
+pytest.importorskip("pyarrow", reason="`make test` installs the extra `data`")
+
+RINGS = """\
+title: rings
+fabric: {planes: 2, racks: 2, spines: 1, hosts_per_rack: 1}
+workload: [{collective: $kind, name: ring, size: 16K, iterations: 3}]
+variants: {mrc: {}, roce-1: {transport: {kind: rocev2}}}
+sweep: {kind: [all_reduce, all_gather]}
+measure: {every: 20ms}
+"""
+STREAM = """\
+title: a stream over a cut
+fabric: {planes: 2, racks: 2, spines: 1, hosts_per_rack: 1}
+links: {rate: 5M}
+workload: [{stream: h0 h1, name: flow, message: 16K, depth: $depth}]
+sweep: {depth: [1, 2]}
+duration: 300ms
+faults: [{at: 100ms, cut: p0-t0-0 p0-t1-0}]
+measure: {every: 50ms, latency: true, queues: [p0-t0-1-eth1]}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder of two folders of results; that of the stream has two seeds."""
+    base = tmp_path_factory.mktemp("made")
+    make(base / "rings", RINGS)
+    make(base / "stream", STREAM, repeat=2)
+    return base
+
+
+def written(base: Path):
+    """(folder, outcome as JSON, rows of its CSV file) of every run."""
+    for manifest in sorted(base.glob("*/out/manifest.json")):
+        for run in json.loads(manifest.read_text())["runs"]:
+            path = manifest.parent / run["file"]
+            with path.with_suffix(".csv").open() as file:
+                yield str(manifest.parent), json.loads(path.read_text()), list(csv.DictReader(file))
+
+
+def same(value: float | None, said: float | str | None) -> bool:
+    missing = value is None or math.isnan(value)
+    return missing if said in (None, "") else not missing and value == float(said)
+
+
+def test_parquet__is_what_json_and_csv_say(made, tmp_path):
+    count = write_parquet([made], tmp_path / "all.parquet")
+    table = pandas.read_parquet(tmp_path / "all.parquet")
+    assert len(table) == count
+    checked = 0
+    for folder, run, rows in written(made):
+        mine = table[(table.folder == folder) & (table.run == run["name"])]
+        assert set(mine.seed) == {run["seed"]} and set(mine.repeat) == {run["repeat"]}
+        assert set(mine["where"]) == {"virtual"} and not mine.target.notna().any() and not mine.overloaded.any()
+        whole = mine[mine.time_s.isna()]
+        values = dict(zip(whole.metric, whole.value, strict=True))
+        assert list(values) == list(run["metrics"])
+        assert all(same(values[name], value) for name, value in run["metrics"].items())
+        assert (whole.unit != "").all()
+        series = mine[mine.time_s.notna()]
+        for name in rows[0]:
+            if name != "time_s":
+                column = series[series.metric == name]
+                assert [same(a, row["time_s"]) for a, row in zip(column.time_s, rows, strict=True)] == [True] * len(
+                    rows
+                )
+                assert all(same(value, row[name]) for value, row in zip(column.value, rows, strict=True)), name
+        ended = [
+            (i["finished_s"], i["finished_s"] - i["started_s"]) for c in run["collectives"] for i in c["iterations"]
+        ]
+        iterations = series[series.metric.str.startswith("iteration_s")]
+        assert list(zip(iterations.time_s, iterations.value, strict=True)) == ended
+        checked += len(whole) + len(rows) * (len(rows[0]) - 1) + len(ended)
+    assert checked == count > 500
+
+
+def test_parquet__labels_of_runs_are_columns_of_their_type(made, tmp_path):
+    write_parquet([made], tmp_path / "all.parquet")
+    table = pandas.read_parquet(tmp_path / "all.parquet")
+    runs = table.drop_duplicates(["folder", "run"])
+    rings, stream = runs[runs.folder.str.contains("rings")], runs[runs.folder.str.contains("stream")]
+    assert sorted(zip(rings.variant, rings.sweep_kind, strict=True)) == [
+        ("mrc", "all_gather"), ("mrc", "all_reduce"), ("roce-1", "all_gather"), ("roce-1", "all_reduce"),
+    ]  # fmt: skip
+    assert rings.sweep_depth.isna().all() and stream.variant.isna().all()
+    assert sorted(zip(stream.sweep_depth, stream.repeat, strict=True)) == [(1.0, 0), (1.0, 1), (2.0, 0), (2.0, 1)]
+    assert table.sweep_depth.dtype == "float64"
+
+
+def test_parquet__duckdb_reads_the_same(made, tmp_path):
+    duckdb = pytest.importorskip("duckdb", reason="`make test` installs the extra `data-tests`")
+    file = tmp_path / "all.parquet"
+    count = write_parquet([made], file)
+    assert duckdb.sql(f"select count(*) from '{file}'").fetchall() == [(count,)]
+    found = duckdb.sql(
+        f"select folder, run, value from '{file}' where metric = 'busbw.ring' and time_s is null and value is not null"
+    ).fetchall()
+    said = [(folder, run["name"], run["metrics"].get("busbw.ring")) for folder, run, _ in written(made)]
+    assert sorted(found) == sorted(one for one in said if one[2] is not None) and len(found) == 4
+
+
+def test_frame__one_kind_of_rows_or_the_other(made, tmp_path):
+    numbers, series = frame([made], Rows.METRICS), frame([made], Rows.SERIES)
+    assert numbers.time_s.isna().all() and series.time_s.notna().all()
+    assert len(numbers) + len(series) == write_parquet([made], tmp_path / "all.parquet")
+    assert len(frame([made / "rings", made], Rows.METRICS)) == len(numbers)  # each folder once
+
+
+def test_frame__of_results_without_a_run_that_ended_has_the_columns(made, tmp_path):
+    (tmp_path / "begun").mkdir()
+    manifest = json.loads((made / "stream" / "out" / "manifest.json").read_text())
+    (tmp_path / "begun" / "manifest.json").write_text(json.dumps({**manifest, "runs": [], "complete": False}))
+    begun = frame([tmp_path], Rows.ALL)
+    assert len(begun) == 0 and list(begun.columns[:2]) == ["folder", "scenario"]
+
+
+def test_folders_that_cannot_be_read__are_left_out_and_named(made, tmp_path):
+    (tmp_path / "set" / "old").mkdir(parents=True)
+    (tmp_path / "set" / "old" / "manifest.json").write_text('{"schema": "mrc-results/0", "runs": [{}]}')
+    with pytest.raises(ResultsError, match="is not of schema"):
+        frame([tmp_path / "set"], Rows.ALL)
+    (tmp_path / "set" / "new").symlink_to(made / "stream" / "out")
+    skipped: list[str] = []
+    assert len(frame([tmp_path / "set"], Rows.METRICS, skipped)) > 0
+    assert len(skipped) == 1 and "old" in skipped[0] and "mrc-results" in skipped[0]
+    with pytest.raises(ResultsError, match="there is no such folder"):
+        write_parquet([tmp_path / "nowhere"], tmp_path / "x.parquet")
+    assert not list(tmp_path.glob("x.parquet*"))
+
+
+@pytest.mark.parametrize("package", ["pandas", "pyarrow"])
+def test_without_a_package__the_error_names_the_extra(made, tmp_path, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)  # what Python has where a module is not to be found
+    with pytest.raises(UsageError, match=rf"tables need {package}.*pip install -e '\.\[data\]'"):
+        frame([made], Rows.ALL)
