@@ -46,6 +46,7 @@ from switch.server.gnmi.tree import (
     PathPattern,
     Selection,
     check_encoding,
+    is_wide,
     known_paths,
     leaf_path,
     parse_path,
@@ -139,7 +140,7 @@ class _Request:
 
     def fill(self, notification: gnmi.Notification, name: str, values: dict[Leaf, Value]) -> gnmi.Notification:
         for leaf, value in values.items():
-            notification.update.add(path=leaf_path(name, leaf), val=typed_value(value, self.encoding))
+            notification.update.add(path=leaf_path(name, leaf), val=typed_value(value, self.encoding, is_wide(leaf)))
         return notification
 
     def current(self, selection: Selection) -> dict[str, dict[Leaf, Value]]:

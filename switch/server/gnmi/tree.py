@@ -42,6 +42,11 @@ SAMPLED = frozenset((*COUNTER_LEAVES, *QOS_STATE_LEAVES, *IMPAIRMENT_STATE_LEAVE
 """Counts and depths: they change with every packet and are not sent on change."""
 TRAFFIC_SAMPLED = SAMPLED - frozenset(COUNTER_LEAVES)
 _QOS = frozenset(QOS_LEAVES)
+WIDE = frozenset(
+    ("last-change", "transmit-pkts", "transmit-octets", "dropped-pkts", "dropped-octets", "rate-bps", "lost-pkts",
+     "lost-octets", "corrupted-pkts", "seed")
+)  # fmt: skip
+"""Last parts of leaves of 64 bits, beside the counters of interfaces."""
 
 _ELEM = re.compile(r"([^\[]+)(?:\[([^=]+)=([^\]]*)\])?")
 
@@ -212,16 +217,20 @@ def leaf_path(name: str, leaf: Leaf, *, qos: bool | None = None) -> gnmi.Path:
     return gnmi.Path(elem=elem)
 
 
-def typed_value(value: Value, encoding: int) -> gnmi.TypedValue:
-    """A value in the requested encoding. JSON_IETF writes 64-bit numbers as strings (RFC 7951 §6.1).
+def is_wide(leaf: Leaf) -> bool:
+    """Whether OpenConfig gives the leaf 64 bits: counters, times, and what is counted by octets or in a second."""
+    return leaf in COUNTER_LEAVES or leaf[-1] in WIDE
+
+
+def typed_value(value: Value, encoding: int, wide: bool = False) -> gnmi.TypedValue:
+    """A value in the requested encoding. JSON_IETF writes numbers of 64-bit leaves as strings (RFC 7951 §6.1).
 
     JSON is the number 0, what a client sends that does not care: it gets plain scalars, as from Stratum. finsy's
     subscriptions are such a client and understand nothing else.
     """
     if encoding != gnmi.JSON_IETF:
         return gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
-    big = isinstance(value, int) and value >= 1 << 32
-    return gnmi.TypedValue(json_ietf_val=json.dumps(str(value) if big else value).encode())
+    return gnmi.TypedValue(json_ietf_val=json.dumps(str(value) if wide else value).encode())
 
 
 def check_encoding(encoding: gnmi.Encoding.ValueType) -> None:

@@ -7,7 +7,7 @@ import pytest
 from finsy import GNMIPath
 from finsy.proto import gnmi
 
-from switch.server.gnmi.tree import GnmiError, check_encoding, parse_path, typed_value
+from switch.server.gnmi.tree import GnmiError, check_encoding, is_wide, parse_path, typed_value
 from switch.server.interfaces import COUNTER_LEAVES, LEAVES
 
 NO_PREFIX = gnmi.Path()
@@ -71,6 +71,7 @@ def test_typed_value__encodings():
     assert typed_value("UP", gnmi.PROTO).string_val == "UP"
     assert typed_value(3, gnmi.PROTO).uint_val == 3
     assert typed_value("UP", gnmi.JSON).string_val == "UP"  # the default of clients that set no encoding
-    assert typed_value(1 << 40, gnmi.JSON_IETF).json_ietf_val == b'"1099511627776"'
+    assert typed_value(3, gnmi.JSON_IETF, is_wide(("state", "counters", "in-pkts"))).json_ietf_val == b'"3"'
+    assert typed_value(3, gnmi.JSON_IETF, is_wide(("state", "mtu"))).json_ietf_val == b"3"
     with pytest.raises(GnmiError, match="BYTES is not supported"):
         check_encoding(gnmi.BYTES)

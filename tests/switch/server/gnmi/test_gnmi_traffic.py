@@ -30,7 +30,12 @@ PORTS = {"s1": {1: "s1-eth1", 2: "s1-eth2"}, "s2": {1: "s2-eth1"}}
 class Bench:
     """Two switches in memory behind a real server."""
 
-    def __init__(self, stub: gnmi_grpc.gNMIStub, client: GNMIClient, chassis: dict[str, Chassis]) -> None:
+    def __init__(
+        self, stub: gnmi_grpc.gNMIStub, client: GNMIClient, chassis: dict[str, Chassis], interfaces: Interfaces,
+        address: str,
+    ) -> None:  # fmt: skip
+        self.interfaces = interfaces
+        self.address = address
         self.stub = stub
         self.client = client
         self.chassis = chassis
@@ -71,7 +76,7 @@ async def bench() -> AsyncIterator[Bench]:
             GNMIClient(f"127.0.0.1:{port}") as client,
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):
-            yield Bench(gnmi_grpc.gNMIStub(channel), client, all_chassis)
+            yield Bench(gnmi_grpc.gNMIStub(channel), client, all_chassis, interfaces, f"127.0.0.1:{port}")
     finally:
         await server.stop(0)
 
