@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import lru_cache
 
 from experiments.language.model import (
     Collective,
@@ -20,15 +21,18 @@ from experiments.language.model import (
     Training,
     Transport,
 )
-from experiments.language.placement import placed
+from experiments.language.placement import placements
 from experiments.language.validate import work_names
 from experiments.traces.read import trace_of
 from hosts.traffic.collectives import NO_OPTIONS, CollectiveOptions, Rank, make, peers_of
 from hosts.traffic.program import Program
 from hosts.traffic.program_rank import ProgramRank
-from hosts.traffic.program_script import RankScript, scripts_of
+from hosts.traffic.program_script import ELEMENT_BYTES, RankScript, SendTask, scripts_of
 from hosts.traffic.training_step import TrainingShape, training_step
 from topologies.plan import Plan
+
+PROBE_BYTES = 1 << 16
+"""Size of the collective in which shares are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,18 @@ class CollectivePlan:
             return self.scripts[number].targets
         return peers_of(self.kind, number, len(self.ranks), self.options)
 
+    def largest_write_bytes(self) -> int:
+        """Bytes of the largest write that a rank posts in a step."""
+        if not self.scripts:
+            return round(self.size_bytes * _largest_share(self.kind, len(self.ranks), self.options))
+        sizes = [0]
+        for script in self.scripts:
+            sizes += [task.elements * ELEMENT_BYTES for task in script.tasks if isinstance(task, SendTask)]
+            sizes += [
+                round(one.size * _largest_share(one.kind, len(one.group), one.options)) for one in script.collectives
+            ]
+        return max(sizes)
+
     def rank(self, number: int, seed: int) -> Rank:
         """A rank's state machine, with its memory."""
         if self.scripts:
@@ -85,6 +101,13 @@ class CollectivePlan:
         return make(
             self.kind, rank=number, ranks=len(self.ranks), size_bytes=self.size_bytes, seed=seed, options=self.options
         )
+
+
+@lru_cache(maxsize=256)
+def _largest_share(kind: str, ranks: int, options: CollectiveOptions) -> float:
+    """Largest write of a collective as a share of its size."""
+    made = [make(kind, rank=rank, ranks=ranks, size_bytes=PROBE_BYTES, options=options) for rank in range(ranks)]
+    return max(send.count for rank in made for send in rank.start(0)) / made[0].elements
 
 
 def flow_plans(scenario: Scenario, plan: Plan, seed: int) -> list[FlowPlan]:
@@ -138,10 +161,11 @@ def collective_plans(scenario: Scenario, plan: Plan, seed: int) -> list[Collecti
     Raises TrainingProgramError for a program that cannot run.
     """
     out = []
-    for work, name in zip(scenario.workload, work_names(scenario), strict=True):
+    places = placements(scenario, plan, seed)
+    for at, (work, name) in enumerate(zip(scenario.workload, work_names(scenario), strict=True)):
         if not isinstance(work, RankWork):
             continue
-        ranks = placed(work, plan, random.Random(f"{seed}/{name}"))
+        ranks = places[at]
         transport = work.transport or scenario.transport
         common = (work.iterations, work.warm_up, work.start)
         if isinstance(work, Collective):

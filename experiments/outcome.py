@@ -76,6 +76,8 @@ class CollectiveOutcome:
     ranks: list[str]
     size_bytes: int
     bus_factor: float
+    largest_write_bytes: int = 0
+    """0: not recorded."""
     iterations: list[Iteration] = field(default_factory=list)
 
     @property

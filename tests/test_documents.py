@@ -93,6 +93,7 @@ LONG = (
     "mrc dash results/link",
     "mrc run mine.yaml --virtual --seed 7 --repeat 3 --out results/mine",
     "mrc run moe-step --virtual",
+    "mrc run x-tenants --virtual",
     "mrc simtest",
     "mrc bench virtual",
     "mrc bench virtual --hosts 8,512 --packets 32768 --profile",

@@ -5,7 +5,6 @@ problems = check(document, scenario)      # [] when all is well
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +23,7 @@ from experiments.language.model import (
     Transport,
     Work,
 )
-from experiments.language.placement import placed
+from experiments.language.placement import placements
 from experiments.language.yaml_loader import Document, Loc, Problem
 from experiments.metrics import all_names, find
 from experiments.traces.errors import TraceError
@@ -107,6 +106,7 @@ def _endless(work: Any) -> bool:
 
 def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
     seen: dict[str, int] = {}
+    places = placements(scenario, plan, scenario.seed)
     for at, work in enumerate(scenario.workload):
         loc: Loc = ("workload", at)
         if work.name and work.name in seen:
@@ -114,7 +114,10 @@ def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
         seen.setdefault(work.name, at)
         if "." in work.name or work.name == "total":
             yield (*loc, "name"), f"{work.name!r}: a name has no dots and is not `total`"
-        for key, text in _work(work, scenario, plan):
+        mistakes = [*_work(work, scenario, plan)]
+        if isinstance(work, RankWork):
+            mistakes += _ranks(work, places[at], plan)
+        for key, text in mistakes:
             yield (*loc, key), text
         for key, name in _hosts_of(work):
             yield from (((*loc, key), text) for text in host_mistakes(name, plan))
@@ -156,28 +159,20 @@ def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str
         case Incast():
             if work.incast in work.sources:
                 yield "sources", f"{work.incast} cannot send to itself"
-        case RankWork():
-            yield from _ranks(work, plan)
 
 
-def _ranks(work: RankWork, plan: Plan) -> Iterator[tuple[str, str]]:
-    known = [host.name for host in plan.hosts]
-    given = known if work.ranks == "all" else work.ranks
-    if isinstance(given, int):
-        if given > len(plan.hosts):
-            yield "ranks", f"{given} ranks on {len(plan.hosts)} hosts: one rank a host"
-            return
-    elif len(given) < 2 or len(set(given)) != len(given):
+def _ranks(work: RankWork, ranks: tuple[str, ...], plan: Plan) -> Iterator[tuple[str, str]]:
+    """Mistakes of a workload with ranks on these hosts."""
+    known = {host.name for host in plan.hosts}
+    if isinstance(work.ranks, int) and len(ranks) < work.ranks:
+        yield "ranks", f"{work.ranks} ranks, and {len(ranks)} hosts are free: one rank a host"
+        return
+    if len(ranks) < 2 or len(set(ranks)) != len(ranks):
         yield "ranks", "two different ranks or more"
         return
-    count = given if isinstance(given, int) else len(given)
-    if isinstance(work, Collective) and work.collective == AllReduceHierarchical.kind:
-        if work.placement == "random" and count < len(plan.hosts) and not isinstance(work.ranks, list):
-            yield "placement", "random places of some hosts are not as many in each rack, as the collective needs"
-            return
-        racks = [plan.host(name).rack for name in placed(work, plan, random.Random(0)) if name in known]
+    if isinstance(work, Collective) and work.collective == AllReduceHierarchical.kind and set(ranks) <= known:
         try:
-            members_of(tuple(racks), count)
+            members_of(tuple(plan.host(name).rack for name in ranks), len(ranks))
         except CollectiveError as error:
             yield "ranks", str(error)
     if isinstance(work, TraceWork):
@@ -188,14 +183,14 @@ def _ranks(work: RankWork, plan: Plan) -> Iterator[tuple[str, str]]:
             return
         if wanted > len(plan.hosts):
             yield "trace", f"it has {wanted} ranks, the fabric {len(plan.hosts)} hosts: one rank a host"
-        elif work.ranks != "all" and count != wanted:
-            yield "ranks", f"{count} ranks for a trace of {wanted}"
+        elif work.ranks != "all" and len(ranks) != wanted:
+            yield "ranks", f"{len(ranks)} ranks for a trace of {wanted}"
     if isinstance(work, Training):
         shape = work.training
-        if count % shape.stages or shape.layers % shape.stages:
+        if len(ranks) % shape.stages or shape.layers % shape.stages:
             yield (
                 "training",
-                f"{count} ranks and {shape.layers} layers in {shape.stages} stages: both must be multiples of it",
+                f"{len(ranks)} ranks and {shape.layers} layers in {shape.stages} stages: both must be multiples of it",
             )
 
 

@@ -349,6 +349,7 @@ class LiveRun:
         ranks = [last[host]["ranks"][group.work] for host in group.ranks]
         size, factor = self.work.sizes[group.work]
         made = CollectiveOutcome(group.work, group.kind, list(group.ranks), size, factor)
+        made.largest_write_bytes = group.largest_write_bytes()
         ended = [
             [(at - self.work.begins, wrong, computing) for at, wrong, computing in rank["ended"]] for rank in ranks
         ]

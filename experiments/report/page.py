@@ -16,6 +16,7 @@ from typing import Any
 from experiments.language.assertions import ALWAYS, NO_RUN, judge
 from experiments.language.expand import Run, expand, places_of
 from experiments.language.model import Scenario
+from experiments.language.validate import plan_of
 from experiments.language.yaml_loader import ScenarioError, read
 from experiments.metric_values import Measured
 from experiments.repeats import base_name, grouped, spreads
@@ -28,6 +29,7 @@ from experiments.report.pictures import file_of, save
 from experiments.report.rendering import render
 from experiments.report.written_page import Page
 from experiments.results import Results, ResultsError, folders_below, trust
+from experiments.virtual.sizes import recorded_lines
 
 
 def report(
@@ -138,6 +140,7 @@ def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -
         "limits": sections.LIMITS,
         "states": list(STATES.values()),
         "fabric": sections.fabric_text(scenario),
+        "sizes": list(recorded_lines(scenario, plan_of(scenario), runs[0][2].outcome)),
         "logs": sections.event_logs(runs),
         "numbers": numbers,
         "unmeasured": unmeasured,

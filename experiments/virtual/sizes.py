@@ -6,17 +6,12 @@ for line in size_lines(scenario, plan, seed): ...   # "job: all_reduce of 256 Ki
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 from experiments.flows import CollectivePlan, collective_plans, flow_plans
 from experiments.language.model import Scenario
-from hosts.traffic.collectives import CollectiveOptions, make
-from hosts.traffic.program_script import ELEMENT_BYTES, SendTask
+from experiments.outcome import Outcome
 from simulator.profiles import frame_bytes
 from topologies.plan import Plan
-
-PROBE_BYTES = 1 << 16
-"""Size of the collective in which shares are looked at."""
 
 
 def pipe_packets(scenario: Scenario, plan: Plan, pmtu: int) -> float:
@@ -34,10 +29,8 @@ def size_lines(scenario: Scenario, plan: Plan, seed: int) -> Iterator[str]:
             yield _line(scenario, plan, flow.work, "messages", flow.message_bytes, flow.transport.pmtu)
     for group in collective_plans(scenario, plan, seed):
         what = f"{group.kind} of {sized(group.size_bytes)}" if not group.scripts else f"{group.kind}, {_sent(group)}"
-        yield _line(
-            scenario, plan, f"{group.work}: {len(group.ranks)} ranks, {what}", "largest write", largest_write(group),
-            group.transport.pmtu,
-        )  # fmt: skip
+        name = f"{group.work}: {len(group.ranks)} ranks, {what}"
+        yield _line(scenario, plan, name, "largest write", group.largest_write_bytes(), group.transport.pmtu)
 
 
 def _sent(group: CollectivePlan) -> str:
@@ -45,29 +38,25 @@ def _sent(group: CollectivePlan) -> str:
 
 
 def _line(scenario: Scenario, plan: Plan, name: str, what: str, size: int, pmtu: int) -> str:
+    return f"{name}; {what} {sized(size)} = {in_packets(scenario, plan, size, pmtu)}"
+
+
+def in_packets(scenario: Scenario, plan: Plan, size: int, pmtu: int) -> str:
+    """`14 packets of 1024 B, where 43 fill a host's pipe`."""
     packets = -(-size // pmtu)
-    return (
-        f"{name}; {what} {sized(size)} = {packets} packet{'s' if packets != 1 else ''} of {pmtu} B, where "
-        f"{pipe_packets(scenario, plan, pmtu):.0f} fill a host's pipe"
-    )
+    pipe = pipe_packets(scenario, plan, pmtu)
+    return f"{packets} packet{'s' if packets != 1 else ''} of {pmtu} B, where {pipe:.0f} fill a host's pipe"
 
 
-def largest_write(group: CollectivePlan) -> int:
-    """Bytes of the largest write that a rank posts in a step."""
-    if not group.scripts:
-        return round(group.size_bytes * _largest_share(group.kind, len(group.ranks), group.options))
-    sizes = [0]
-    for script in group.scripts:
-        sizes += [task.elements * ELEMENT_BYTES for task in script.tasks if isinstance(task, SendTask)]
-        sizes += [round(one.size * _largest_share(one.kind, len(one.group), one.options)) for one in script.collectives]
-    return max(sizes)
-
-
-@lru_cache(maxsize=256)
-def _largest_share(kind: str, ranks: int, options: CollectiveOptions) -> float:
-    """Largest write of a collective as a share of its size."""
-    made = [make(kind, rank=rank, ranks=ranks, size_bytes=PROBE_BYTES, options=options) for rank in range(ranks)]
-    return max(send.count for rank in made for send in rank.start(0)) / made[0].elements
+def recorded_lines(scenario: Scenario, plan: Plan, outcome: Outcome) -> Iterator[str]:
+    """The same for a run that is over, from what it recorded."""
+    for one in outcome.collectives:
+        if one.largest_write_bytes:
+            told = in_packets(scenario, plan, one.largest_write_bytes, scenario.transport.pmtu)
+            yield f"{one.work}: {one.kind}, largest write {sized(one.largest_write_bytes)} = {told}"
+    for work in dict.fromkeys(flow.work for flow in outcome.flows if flow.message_bytes):
+        size = next(flow.message_bytes for flow in outcome.flows if flow.work == work)
+        yield f"{work}: messages {sized(size)} = {in_packets(scenario, plan, size, scenario.transport.pmtu)}"
 
 
 def sized(size: int) -> str:

@@ -196,6 +196,7 @@ class VirtualCollective:
         """The measured iterations (those after the warm-up)."""
         plan, rank = self.plan, self.drivers[0].rank
         made = CollectiveOutcome(plan.work, plan.kind, list(plan.ranks), rank.size_bytes, rank.bus_factor)
+        made.largest_write_bytes = plan.largest_write_bytes()
         ended = [
             [(one.at - self.begins, one.wrong, one.computing_s) for one in driver.ended] for driver in self.drivers
         ]

@@ -109,7 +109,7 @@ def test_chakra__is_replayed(tmp_path):
         ("{trace: big.goal}", "it has 9 ranks, the fabric 4 hosts"),
         ("{trace: big.goal, ranks: [h0, h1]}", "it has 9 ranks, the fabric 4 hosts"),
         ("{training: {layers: 3, stages: 2}}", "4 ranks and 3 layers in 2 stages"),
-        ("{training: {}, ranks: 9}", "9 ranks on 4 hosts"),
+        ("{training: {}, ranks: 9}", "9 ranks, and 4 hosts are free"),
         ("{training: {}, iterations: 1000}", "less than or equal to 100"),
         ("{collective: all_reduce, ranks: [h0, h0]}", "two different ranks or more"),
         ("{collective: all_reduce_star}", "'all_reduce_tree'"),

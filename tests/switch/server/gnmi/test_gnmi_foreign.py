@@ -45,8 +45,8 @@ def of_gnmic() -> tuple[str, list[dict]]:
         assert one["mode"] == "stream"
         for path in one["paths"]:
             mine = {"path": path, "mode": one["stream-mode"]}
-            if "sample-interval" in one:
-                mine["sample_interval"] = seconds(one["sample-interval"])
+            for key in {"sample-interval", "heartbeat-interval"} & one.keys():
+                mine[key.replace("-", "_")] = seconds(one[key])
             found.append(mine)
     return file["encoding"], found
 
@@ -59,8 +59,7 @@ def of_telegraf() -> tuple[str, list[dict]]:
     found = []
     for one in given["subscription"]:
         mine = {"path": f"{one['origin']}:{one['path']}", "mode": one["subscription_mode"]}
-        if "sample_interval" in one:
-            mine["sample_interval"] = seconds(one["sample_interval"])
+        mine |= {key: seconds(one[key]) for key in {"sample_interval", "heartbeat_interval"} & one.keys()}
         found.append(mine)
     return given["encoding"], found
 
