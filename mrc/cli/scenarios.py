@@ -24,6 +24,8 @@ scenario_app = typer.Typer(
 )
 
 CPUS = os.cpu_count() or 1
+TRACES = "Traces"
+"""Heading of the options that belong to --trace."""
 PLACEMENTS = ("packed", "spread", "random")
 SCALE_MAX = 1e6
 
@@ -35,12 +37,19 @@ Files = Annotated[
 ]
 Groups = Annotated[
     Path | None,
-    typer.Option("--groups", help='JSON with the ranks of each process group of a trace: {"0": [0, 1], ...}.'),
+    typer.Option(
+        "--groups",
+        rich_help_panel=TRACES,
+        help='JSON with the ranks of each process group of a trace: {"0": [0, 1], ...}.',
+    ),
 ]
 ComputeScale = Annotated[
-    float, typer.Option("--compute-scale", min=0.0, help="Factor on the times that a trace computes.")
+    float,
+    typer.Option("--compute-scale", rich_help_panel=TRACES, min=0.0, help="Factor on the times that a trace computes."),
 ]
-SizeScale = Annotated[float, typer.Option("--size-scale", min=0.0, help="Factor on the sizes that a trace sends.")]
+SizeScale = Annotated[
+    float, typer.Option("--size-scale", rich_help_panel=TRACES, min=0.0, help="Factor on the sizes that a trace sends.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
 
@@ -48,23 +57,30 @@ def run(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE...]",
+            metavar="FILE...",
             autocompletion=offer.scenarios,
             help="Scenario files, folders of them, or names (`e10`); none with --trace.",
         ),
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option("--trace", help="Replay a trace instead: a GOAL file, or a folder (or one file) of Chakra's .et."),
+        typer.Option(
+            "--trace",
+            rich_help_panel=TRACES,
+            help="Replay a trace instead: a GOAL file, or a folder (or one file) of Chakra's .et.",
+        ),
     ] = None,
     groups: Groups = None,
-    iterations: Annotated[int, typer.Option("--iterations", min=1, max=100, help="Times a trace is replayed.")] = 1,
+    iterations: Annotated[
+        int, typer.Option("--iterations", rich_help_panel=TRACES, min=1, max=100, help="Times a trace is replayed.")
+    ] = 1,
     compute_scale: ComputeScale = 1.0,
     size_scale: SizeScale = 1.0,
     placement: Annotated[
         str,
         typer.Option(
             "--placement",
+            rich_help_panel=TRACES,
             autocompletion=offer.one_of(*PLACEMENTS),
             help="Ranks of a trace rack by rack (packed), one of each rack in turn (spread), or random.",
         ),
