@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from experiments.fluid.fluid_run import modelled, run_fluid, without_unmodelled
 from experiments.language.assertions import ExpectationVerdict, judge
 from experiments.language.expand import Run, expand, places_of
 from experiments.language.validate import check
@@ -82,7 +83,7 @@ class Planned:
 
     document: Document
     where: str
-    """"virtual" or "live"."""
+    """"virtual", "fluid" or "live"."""
     runs: list[Run]
     seed: int | None
     """As requested; None: the file's. So is `repeat`."""
@@ -106,6 +107,8 @@ def plan_runs(
                 problems.append(problem)
     if problems:
         raise ScenarioError(document.path, problems)
+    if where == "fluid":
+        runs = [without_unmodelled(run)[0] for run in runs]
     return Planned(document, where, runs, seed, repeat, target, scale)
 
 
@@ -171,6 +174,8 @@ def _judged(
         number = todo[place]
         wall_s += load["wall_s"]
         outcome.metrics = Measured(outcome, runs[number].scenario).all()
+        if where == "fluid":
+            outcome.metrics = {key: value for key, value in outcome.metrics.items() if modelled(key)}
         if load["overloaded"]:
             overloaded = True
             outcome.notes.append(f"the machine was overloaded: times are {load['times']}")
@@ -190,7 +195,7 @@ def _judged(
 def _one_by_one(
     runs: list[Run], where: str, tell: Tell, options: dict[str, Any]
 ) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    carry = run_virtual if where == "virtual" else _live(options)
+    carry = _back_end(where, options)
     for number, run in enumerate(runs):
         meter = LoadMeter()
 
@@ -201,6 +206,12 @@ def _one_by_one(
         outcome = carry(run, progress)
         tell.ends(run, outcome)
         yield number, outcome, meter.read(where)
+
+
+def _back_end(where: str, options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], None]], Outcome]:
+    if where == "fluid":
+        return run_fluid
+    return run_virtual if where == "virtual" else _live(options)
 
 
 def _live(options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], None]], Outcome]:
