@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from experiments.fluid.fluid_run import modelled, run_fluid, without_unmodelled
-from experiments.language.assertions import ExpectationVerdict, judge
+from experiments.language.assertions import ALWAYS, ExpectationVerdict, judge
 from experiments.language.expand import Run, expand, places_of
 from experiments.language.validate import check
 from experiments.language.yaml_loader import Document, ScenarioError
@@ -107,8 +107,6 @@ def plan_runs(
                 problems.append(problem)
     if problems:
         raise ScenarioError(document.path, problems)
-    if where == "fluid":
-        runs = [without_unmodelled(run)[0] for run in runs]
     return Planned(document, where, runs, seed, repeat, target, scale)
 
 
@@ -164,7 +162,11 @@ def _judged(
     done: dict[int, Outcome],
 ) -> RunReport:  # fmt: skip
     """`done`: runs that there are already, by number."""
-    runs, where, first = planned.runs, planned.where, planned.runs[0].scenario
+    runs, where = planned.runs, planned.where
+    left_out: list[str] = []
+    if where == "fluid":
+        runs, left_out = without_unmodelled(runs)
+    first = runs[0].scenario
     todo = [number for number in range(len(runs)) if number not in done]
     left = [runs[number] for number in todo]
     tell.begins(left)
@@ -176,6 +178,8 @@ def _judged(
         outcome.metrics = Measured(outcome, runs[number].scenario).all()
         if where == "fluid":
             outcome.metrics = {key: value for key, value in outcome.metrics.items() if modelled(key)}
+            if left_out:
+                outcome.notes.append(f"not judged, the fluid model has no value for it: {', '.join(left_out)}")
         if load["overloaded"]:
             overloaded = True
             outcome.notes.append(f"the machine was overloaded: times are {load['times']}")
@@ -185,6 +189,8 @@ def _judged(
     pairs = [(run, done[number]) for number, run in enumerate(runs)]
     measured = [(run.name, run.label, Measured(outcome, run.scenario)) for run, outcome in pairs]
     verdicts = judge(first, measured, places_of(where, planned.target), planned.scale)
+    if where == "fluid":  # no bytes travel in it
+        verdicts = [verdict for verdict in verdicts if verdict.rule != ALWAYS]
     repeats = spreads(first, measured, verdicts)
     if results is not None:
         results.finish(verdicts, repeats)

@@ -2,7 +2,7 @@
 
     outcome = run_fluid(run, progress=lambda share, now: ...)
 
-Only MODELLED metrics have values; rules on others are left out, which the outcome's notes say.
+Only MODELLED metrics have values; runner.py leaves rules on others out, and a note of the run names them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ def modelled(metric: str) -> bool:
     return any(metric == one or (one.endswith(".") and metric.startswith(one)) for one in MODELLED)
 
 
-def without_unmodelled(run: Run) -> tuple[Run, list[str]]:
-    """The run with rules on modelled metrics alone, and the metrics of the others."""
-    keep, out = [], []
-    for rule in run.scenario.expect:
-        (keep if modelled(rule.metric) else out).append(rule)
-    scenario = run.scenario.model_copy(update={"expect": keep})
-    return Run(scenario, run.label, run.repeat, run.seed), sorted({rule.metric for rule in out})
+def without_unmodelled(runs: list[Run]) -> tuple[list[Run], list[str]]:
+    """The runs with rules on modelled metrics alone, and the metrics of the other rules."""
+    out, left_out = [], set()
+    for run in runs:
+        rules = run.scenario.expect
+        left_out |= {rule.metric for rule in rules if not modelled(rule.metric)}
+        kept = {"expect": [rule for rule in rules if modelled(rule.metric)]}
+        out.append(Run(run.scenario.model_copy(update=kept), run.label, run.repeat, run.seed))
+    return out, sorted(left_out)
 
 
 def run_fluid(run: Run, progress: Callable[[float, float], None] | None = None) -> Outcome:
@@ -49,22 +51,26 @@ def run_fluid(run: Run, progress: Callable[[float, float], None] | None = None) 
     refused = [*_refused(scenario), *_refused_flows(planned), *_refused_faults(timeline, plan)]
     if refused:
         raise UsageError(f"{scenario.name} ({run.name}): --fluid cannot do {refused[0]}; give --virtual instead")
-    shape = shape_of(scenario)
     assert scenario.duration is not None  # _refused() took care
-    every = scenario.measure.every
-    edges = np.linspace(0.0, scenario.duration, max(1, round(scenario.duration / every)) + 1)
-    flows = Flows(
-        np.array([plan.host(flow.source).number for flow in planned]),
-        np.array([plan.host(flow.target).number for flow in planned]),
-        np.array([flow.start_s for flow in planned]),
-    )
+    edges = np.linspace(0.0, scenario.duration, max(1, round(scenario.duration / scenario.measure.every)) + 1)
+    shape, alive, flows = model_of(run)
     denied = scenario.control_plane.denylist == "all"
-    result = start_job(
-        shape, _alive(timeline, plan), flows, edges, seed=run.seed, denied=denied, calibration=CALIBRATION
-    )
+    result = start_job(shape, alive, flows, edges, seed=run.seed, denied=denied, calibration=CALIBRATION)
     if progress is not None:
         progress(1.0, scenario.duration)
     return _outcome(run, planned, flows, timeline, edges, result)
+
+
+def model_of(run: Run) -> tuple[FabricShape, Bools, Flows]:
+    """The run's fabric, the T0-T1 links that are alive in it ([plane, rack, spine]), and its flows."""
+    plan = plan_of(run.scenario)
+    planned = flow_plans(run.scenario, plan, run.seed)
+    flows = Flows(
+        np.array([plan.host(flow.source).number for flow in planned], np.int64),
+        np.array([plan.host(flow.target).number for flow in planned], np.int64),
+        np.array([flow.start_s for flow in planned]),
+    )
+    return shape_of(run.scenario), _alive(steps(run.scenario, plan, run.seed), plan), flows
 
 
 def shape_of(scenario: Scenario) -> FabricShape:

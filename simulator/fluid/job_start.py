@@ -4,9 +4,9 @@
     result = start_job(shape, alive, Flows(sources, targets, starts_s), edges_s, seed=1, denied=False)
 
 Each flow has one QP over at most EVS_MAX EVs. A plane's EVs stand in an order drawn by the seed: the first are in
-rotation, the others its backups, as EvProfile has them (hosts/engine/paths/ev.py). An EV over a dead link loses its share
-of the plane's packets until it is retired, DETECTION_RTTS after its first one; then a backup has its slot, which may be
-dead too. The rate of a flow on a plane follows from the T0's uplinks that are alive.
+rotation, the others its backups, as EvProfile has them (hosts/engine/paths/ev.py). An EV over a dead link loses
+packets until it is retired, CALIBRATION.detection_rtts after its first one; then a backup has its slot, which may be
+dead too. The rate of a flow on a plane is what the most loaded of its links leaves it.
 
 What was left out: probes and EVs that come back, SACKs lost on the way, slow start, queues. The calibrated numbers are
 those of `mrc bench fluid --calibrate`.
@@ -14,6 +14,7 @@ those of `mrc bench fluid --calibrate`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -38,17 +39,14 @@ class Calibration:
 
     detection_rtts: float
     """From an EV's first packet until it is retired, base round trips."""
-    light_share: float
-    """Payload rate as a share of the NIC's capacity, uplinks hardly used."""
-    full_share: float
-    """The same with as many hosts at a T0 as uplinks."""
-
-    def share(self, load: Floats) -> Floats:
-        """Share of its capacity that a host reaches when the uplinks of its T0 have that load (0..1)."""
-        return self.light_share + (self.full_share - self.light_share) * load
+    lost_rtts: float
+    """Packets an EV loses until then: what its share of the line rate is in so many base round trips. Fewer than
+    `detection_rtts`, for hosts are slower while they start."""
+    efficiency: float
+    """Payload rate as a share of what the links leave: room for SACKs, and for the congestion window's swings."""
 
 
-CALIBRATION: Final = Calibration(detection_rtts=4.0, light_share=0.95, full_share=0.9)
+CALIBRATION: Final = Calibration(detection_rtts=7.01, lost_rtts=3.90, efficiency=0.945)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +103,6 @@ class JobStart:
     """Packets found lost in each interval."""
     rate_bps: Floats
     """Payload of each flow once its dead EVs are retired, bits/s."""
-    missing_bits: Floats
-    """Payload that was lost on dead EVs in each interval, all flows."""
     payload_bits: float
     """Of a full packet."""
     retired_s: Floats
@@ -121,50 +117,41 @@ class JobStart:
         sent = np.diff(np.maximum(edges_s - flows.starts_s[flow], 0.0)) * self.rate_bps[flow]
         missing = self.lost[flow] * self.payload_bits
         gone = np.diff(np.minimum(np.concatenate(([0.0], np.cumsum(sent))), missing))
-        return (sent - gone) / np.diff(edges_s)
-
-    def rates(self, flows: Flows, edges_s: Floats) -> Floats:
-        """Payload of all flows together in each interval, bits/s."""
-        order = np.argsort(flows.starts_s)
-        starts, rates = flows.starts_s[order], np.cumsum(self.rate_bps[order])
-        weighted = np.cumsum(self.rate_bps[order] * starts)
-        here = np.searchsorted(starts, edges_s, side="right")
-        sums = np.concatenate(([0.0], rates))[here]
-        sent = sums * edges_s - np.concatenate(([0.0], weighted))[here]
-        return np.maximum(np.diff(sent) - self.missing_bits, 0.0) / np.diff(edges_s)
+        rates: Floats = (sent - gone) / np.diff(edges_s)
+        return rates
 
 
 def start_job(
     shape: FabricShape, alive: Bools, flows: Flows, edges_s: Floats, *, seed: int, denied: bool,
     calibration: Calibration,
 ) -> JobStart:  # fmt: skip
-    """Simulate the start. `alive`: [plane, rack, spine], whether that T0-T1 link carries packets. `denied`: the EVs over
-    dead links are denied before the start. Raises ValueError for an `alive` of another shape.
-    """  # noqa: D205
+    """Simulate the start of all flows.
+
+    `alive`: [plane, rack, spine], whether that T0-T1 link carries packets. `denied`: EVs over dead links are denied
+    before. `edges_s`: of the intervals of the series, seconds. Raises ValueError for an `alive` of another shape.
+    """
     if alive.shape != (shape.planes, shape.racks, shape.spines):
         raise ValueError(f"alive has shape {alive.shape}: planes, racks, spines are wanted")
     count, per_plane = len(flows.sources), shape.evs_per_plane
     rng = np.random.default_rng(seed)
     states = np.full((count, shape.planes * per_plane), ABSENT, np.int8)
-    lost, missing = np.zeros(count), np.zeros(len(edges_s) - 1)
-    lost_series, retired = np.zeros(len(edges_s) - 1), []
-    rates = np.zeros(count)
-    share = _shares(shape, alive, flows, calibration)
-    for first in range(0, count, CHUNK):
-        part = slice(first, min(first + CHUNK, count))
+    lost, lost_series = np.zeros(count), np.zeros(len(edges_s) - 1)
+    retired: list[Floats] = []
+    spines = np.zeros((count, shape.planes * per_plane), np.int16)
+    packets = _packets_per_s(shape) / shape.rotation * calibration.lost_rtts * shape.rtt_s
+    for part in _parts(count):
         rows = _Rows(shape, alive, flows, part, rng)
-        losing = rows.deny() if denied else rows.retire(calibration.detection_rtts * shape.rtt_s, rng)
-        states[part] = rows.states.reshape(rows.count, -1)
-        rates[part] = (share[part] * (rows.usable > 0)).sum(axis=1) * _payload_bps(shape)
-        if losing is None:
-            continue
-        packets = _packets_per_s(shape) / shape.rotation * (losing.to_s - losing.from_s)
-        lost[part] = np.bincount(losing.row // shape.planes, packets, rows.count)
-        lost_series += np.histogram(losing.to_s, edges_s, weights=packets)[0]
-        missing += _within(losing, edges_s) * _payload_bps(shape) / shape.rotation
-        retired.append(losing.to_s)
+        if denied:
+            rows.deny()
+        else:
+            losing = rows.retire(calibration.detection_rtts * shape.rtt_s, rng)
+            lost[part] = np.bincount(losing.row // shape.planes, minlength=rows.count) * packets
+            lost_series += np.histogram(losing.to_s, edges_s)[0] * packets
+            retired.append(losing.to_s)
+        states[part], spines[part] = rows.states.reshape(rows.count, -1), rows.spines.reshape(rows.count, -1)
+    rates = _shares(shape, flows, states, spines).mean(axis=1) * shape.planes * _payload_bps(shape)
     times = np.concatenate(retired) if retired else np.zeros(0)
-    return JobStart(states, lost, lost_series, rates, missing, 8.0 * shape.payload_bytes, times)
+    return JobStart(states, lost, lost_series, rates * calibration.efficiency, 8.0 * shape.payload_bytes, times)
 
 
 def _packets_per_s(shape: FabricShape) -> float:
@@ -177,36 +164,50 @@ def _payload_bps(shape: FabricShape) -> float:
     return shape.rate_bps * shape.payload_bytes / shape.frame_bytes
 
 
-def _shares(shape: FabricShape, alive: Bools, flows: Flows, calibration: Calibration) -> Floats:
-    """[flow, plane]: share of its NIC port that a flow gets, by the uplinks that are alive at both its T0s."""
-    source, target = flows.sources // shape.hosts_per_rack, flows.targets // shape.hosts_per_rack
-    crossing = source != target
-    links = alive.sum(axis=2).T.astype(float)  # [rack, plane]
-    out = np.ones((len(source), shape.planes))
-    load = np.zeros((len(source), shape.planes))
-    for rack in (source, target):
-        flows_there = np.bincount(rack[crossing], minlength=shape.racks)[:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            wanted = np.where(flows_there > 0, flows_there / links, 0.0)
-        fits = np.where(wanted > 1, 1 / np.maximum(wanted, 1), 1.0)
-        out = np.where(crossing[:, None], np.minimum(out, fits[rack]), out)
-        load = np.where(crossing[:, None], np.maximum(load, np.minimum(wanted[rack], 1.0)), load)
-    return out * calibration.share(load)
+def _shares(shape: FabricShape, flows: Flows, states: NDArray[np.int8], spines: NDArray[np.int16]) -> Floats:
+    """[flow, plane]: share of its NIC port that a flow gets: what its most loaded link leaves it.
+
+    A flow puts the same on each EV in rotation; NSCC's window follows the worst of the paths. 0 without any EV.
+    """
+    up, down = (np.zeros(shape.planes * shape.racks * shape.spines) for _ in range(2))
+    for part in _parts(len(states)):
+        uses, there, back, crosses = _links(shape, flows, states, spines, part)
+        weight = crosses / np.maximum(uses.sum(axis=2, keepdims=True), 1)
+        up += np.bincount(there.ravel(), weight.ravel(), len(up))
+        down += np.bincount(back.ravel(), weight.ravel(), len(down))
+    out = np.zeros((len(states), shape.planes))
+    for part in _parts(len(states)):
+        uses, there, back, crosses = _links(shape, flows, states, spines, part)
+        worst = (np.maximum(up[there], down[back]) * crosses).max(axis=2)
+        out[part] = uses.any(axis=2) / np.maximum(worst, 1.0)
+    return out
+
+
+def _parts(count: int) -> Iterator[slice]:
+    return (slice(first, min(first + CHUNK, count)) for first in range(0, count, CHUNK))
+
+
+def _links(
+    shape: FabricShape, flows: Flows, states: NDArray[np.int8], spines: NDArray[np.int16], part: slice
+) -> tuple[Bools, Ints, Ints, Bools]:
+    """[flow, plane, EV] four times: in rotation; number of its link up; of its link down; whether it takes links."""
+    split = (-1, shape.planes, shape.evs_per_plane)
+    uses = states[part].reshape(split) == ROTATION
+    source, target = flows.sources[part] // shape.hosts_per_rack, flows.targets[part] // shape.hosts_per_rack
+    first = np.arange(shape.planes)[None, :, None] * shape.racks
+    spine = spines[part].reshape(split).astype(np.int64)
+    up = (first + source[:, None, None]) * shape.spines + spine
+    down = (first + target[:, None, None]) * shape.spines + spine
+    return uses, up, down, uses & (source != target)[:, None, None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Losing:
-    """EVs that lose packets: row (flow x plane) and time."""
+    """EVs that lost packets, by row (flow x plane)."""
 
     row: Ints
-    from_s: Floats
     to_s: Floats
-
-
-def _within(losing: _Losing, edges_s: Floats) -> Floats:
-    """Seconds of losing in each interval, summed."""
-    until = [np.clip(edge - losing.from_s, 0.0, losing.to_s - losing.from_s).sum() for edge in edges_s]
-    return np.diff(np.array(until))
+    """When each is retired."""
 
 
 class _Rows:
@@ -219,6 +220,7 @@ class _Rows:
         racks = sources // shape.hosts_per_rack, targets // shape.hosts_per_rack
         planes, per_plane = shape.planes, shape.evs_per_plane
         order = rng.random((self.count * planes, shape.spines), dtype=np.float32).argsort(axis=1)[:, :per_plane]
+        self.spines = order.astype(np.int16)
         plane = np.tile(np.arange(planes), self.count)
         here, there = (np.repeat(rack, planes) for rack in racks)
         inside = here == there
@@ -229,12 +231,6 @@ class _Rows:
         self.states[inside, 1:] = ABSENT
         self.states[inside, 0] = ROTATION
         self.starts = np.repeat(flows.starts_s[part], planes)
-
-    @property
-    def usable(self) -> Ints:
-        """[flow, plane]: EVs in rotation."""
-        in_rotation: Ints = (self.states == ROTATION).sum(axis=1).reshape(self.count, self.shape.planes)
-        return in_rotation
 
     def deny(self) -> None:
         """Deny the EVs over dead links; backups fill the slots."""
@@ -253,7 +249,7 @@ class _Rows:
         while len(row):
             ends = begins + detection_s
             self.states[row, column] = BAD
-            waves.append(_Losing(row, begins, ends))
+            waves.append(_Losing(row, ends))
             by_time = np.lexsort((ends, row))
             row, ends = row[by_time], ends[by_time]
             firsts = np.flatnonzero(np.diff(row, prepend=-1))
@@ -266,9 +262,5 @@ class _Rows:
             dead = self.dead[row, column]
             row, column, begins = row[dead], column[dead], begins[dead]
         if not waves:
-            return _Losing(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
-        return _Losing(
-            np.concatenate([one.row for one in waves]),
-            np.concatenate([one.from_s for one in waves]),
-            np.concatenate([one.to_s for one in waves]),
-        )
+            return _Losing(np.zeros(0, np.int64), np.zeros(0))
+        return _Losing(np.concatenate([one.row for one in waves]), np.concatenate([one.to_s for one in waves]))
