@@ -626,7 +626,8 @@ def bench_faults(
 
 @bench_app.command(
     "fluid",
-    epilog="Examples: `mrc bench fluid --seeds 3` · `mrc bench fluid --fabric 4x16x16x16` · `mrc bench fluid --calibrate --json`",
+    epilog="Examples: `mrc bench fluid --seeds 3` · `mrc bench fluid --fabric 4x16x16x16` · "
+    "`mrc bench fluid --calibrate --json`",
 )
 def bench_fluid(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each fabric.")] = 3,
