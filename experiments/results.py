@@ -75,7 +75,7 @@ def again(
     root = Path(__file__).resolve().parents[1]
     shown = path.resolve().relative_to(root) if path.resolve().is_relative_to(root) else path
     words = ["mrc", "run", str(shown)]
-    words += ["--virtual"] if where == "virtual" else []
+    words += [f"--{where}"] if where in ("virtual", "fluid") else []
     if options.get("target") not in (None, "embedded"):
         words += ["--target", str(options["target"])]
     if options.get("wires") is not None:
@@ -350,6 +350,8 @@ def trust(manifest: dict[str, Any]) -> list[str]:
         out.append(f"Unfinished: {len(loads)} of {planned} runs ended; the rest were not run, or were cut short.")
     if manifest["where"] == "virtual":
         return [*out, "Virtual time: exact and the same on any machine, however busy it was."]
+    if manifest["where"] == "fluid":
+        return [*out, "Fluid model: rates instead of packets; its error against virtual time is in docs/fluid.md."]
     over = [f"“{name}” {_share(load)}" for name, load in loads if load["overloaded"]]
     if over:
         out.append(
@@ -431,7 +433,8 @@ class LoadMeter:
         ticks = [after - before for before, after in zip(first, last, strict=True)]
         busy, stolen = (ticks[0] / ticks[2], ticks[1] / ticks[2]) if ticks[2] else (0.0, 0.0)
         overloaded = where == "live" and (busy > OVERLOAD or stolen > STOLEN)
-        trust = "exact: virtual time" if where == "virtual" else "good to a few ms"
+        kinds = {"virtual": "exact: virtual time", "fluid": "approximate: fluid model"}
+        trust = kinds.get(where, "good to a few ms")
         if overloaded:
             theirs = f", {100 * stolen:.0f} % of it for other guests of the host" if stolen > STOLEN else ""
             trust = f"poor: the CPUs were busy {100 * busy:.0f} % of the time{theirs}; packets and timers had to wait"

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from experiments.language.assertions import ExpectationVerdict, judge
+from experiments.fluid.fluid_run import modelled, run_fluid, without_unmodelled
+from experiments.language.assertions import ALWAYS, ExpectationVerdict, judge
 from experiments.language.expand import Run, expand, places_of
 from experiments.language.validate import check
 from experiments.language.yaml_loader import Document, ScenarioError
@@ -82,7 +83,7 @@ class Planned:
 
     document: Document
     where: str
-    """"virtual" or "live"."""
+    """"virtual", "fluid" or "live"."""
     runs: list[Run]
     seed: int | None
     """As requested; None: the file's. So is `repeat`."""
@@ -161,7 +162,11 @@ def _judged(
     done: dict[int, Outcome],
 ) -> RunReport:  # fmt: skip
     """`done`: runs that there are already, by number."""
-    runs, where, first = planned.runs, planned.where, planned.runs[0].scenario
+    runs, where = planned.runs, planned.where
+    left_out: list[str] = []
+    if where == "fluid":
+        runs, left_out = without_unmodelled(runs)
+    first = runs[0].scenario
     todo = [number for number in range(len(runs)) if number not in done]
     left = [runs[number] for number in todo]
     tell.begins(left)
@@ -171,6 +176,10 @@ def _judged(
         number = todo[place]
         wall_s += load["wall_s"]
         outcome.metrics = Measured(outcome, runs[number].scenario).all()
+        if where == "fluid":
+            outcome.metrics = {key: value for key, value in outcome.metrics.items() if modelled(key)}
+            if left_out:
+                outcome.notes.append(f"not judged, the fluid model has no value for it: {', '.join(left_out)}")
         if load["overloaded"]:
             overloaded = True
             outcome.notes.append(f"the machine was overloaded: times are {load['times']}")
@@ -180,6 +189,8 @@ def _judged(
     pairs = [(run, done[number]) for number, run in enumerate(runs)]
     measured = [(run.name, run.label, Measured(outcome, run.scenario)) for run, outcome in pairs]
     verdicts = judge(first, measured, places_of(where, planned.target), planned.scale)
+    if where == "fluid":  # no bytes travel in it
+        verdicts = [verdict for verdict in verdicts if verdict.rule != ALWAYS]
     repeats = spreads(first, measured, verdicts)
     if results is not None:
         results.finish(verdicts, repeats)
@@ -190,7 +201,7 @@ def _judged(
 def _one_by_one(
     runs: list[Run], where: str, tell: Tell, options: dict[str, Any]
 ) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    carry = run_virtual if where == "virtual" else _live(options)
+    carry = _back_end(where, options)
     for number, run in enumerate(runs):
         meter = LoadMeter()
 
@@ -201,6 +212,12 @@ def _one_by_one(
         outcome = carry(run, progress)
         tell.ends(run, outcome)
         yield number, outcome, meter.read(where)
+
+
+def _back_end(where: str, options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], None]], Outcome]:
+    if where == "fluid":
+        return run_fluid
+    return run_virtual if where == "virtual" else _live(options)
 
 
 def _live(options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], None]], Outcome]:

@@ -59,6 +59,7 @@ QUICK = (
     "mrc compare results/a results/b",
     "mrc report results/* --summary",
     "mrc simtest --seed 93",
+    "mrc run e2 --fluid",
 )
 """Run after the tutorial's, in its folder."""
 BESIDE = (
@@ -97,6 +98,8 @@ LONG = (
     "mrc simtest",
     "mrc bench virtual",
     "mrc bench virtual --hosts 8,512 --packets 32768 --profile",
+    "mrc bench fluid --seeds 3",
+    "mrc bench fluid --calibrate",
 )
 """Without root, in this order, with the compiled engine where there is one."""
 LONG_LIVE = (

@@ -66,8 +66,11 @@ def told_apart(label: dict[str, Any]) -> list[str]:
 
 
 def places_of(where: str, target: str) -> tuple[str, ...]:
-    """Names of the place of a run, the general one first: ("virtual",), ("live", "embedded"), ("live", "bmv2")."""
-    return (where,) if where == "virtual" else (where, target)
+    """Names of the place of a run, the general one first: ("virtual",), ("live", "embedded"), ("live", "bmv2").
+
+    A fluid run has the place of virtual ones: it answers for them.
+    """
+    return ("virtual",) if where in ("virtual", "fluid") else (where, target)
 
 
 def expand(

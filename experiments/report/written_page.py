@@ -48,7 +48,7 @@ class Page:
 
     @property
     def is_live(self) -> bool:
-        return self.where != "virtual"
+        return self.where not in ("virtual", "fluid")
 
     @property
     def where(self) -> str:

@@ -624,6 +624,29 @@ def bench_faults(
     _end(result, as_json, met=result["passed"])
 
 
+@bench_app.command(
+    "fluid",
+    epilog="Examples: `mrc bench fluid --seeds 3` · `mrc bench fluid --fabric 4x16x16x16` · "
+    "`mrc bench fluid --calibrate --json`",
+)
+def bench_fluid(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each fabric.")] = 3,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure what the model takes from the packet simulator instead.")
+    ] = False,
+    fabric: Annotated[
+        list[str] | None,
+        typer.Option("--fabric", help="Planes, racks, spines, hosts a rack, such as 4x8x8x8; several times for more."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The fluid model beside the packet simulator, metric by metric, and a start of 131,072 NICs in it."""
+    from bench import fluid
+
+    fabrics = [fluid.fabric_of(one) for one in fabric or ()]
+    _end(fluid.run(seeds, calibrate, console(stderr=as_json), fabrics), as_json)
+
+
 @bench_app.command("transport")
 def bench_transport(as_json: Json = False) -> None:
     """What the transport does (loss, incast, dead paths) beside its targets, in virtual time; needs no root."""

@@ -86,6 +86,10 @@ def run(
         ),
     ] = "packed",
     virtual: Annotated[bool, typer.Option("--virtual", help="In virtual time: no root, exact, repeatable.")] = False,
+    fluid: Annotated[
+        bool,
+        typer.Option("--fluid", help="On the fluid model: rates instead of packets; starts with dead links (e2)."),
+    ] = False,
     target: Annotated[
         str,
         typer.Option(
@@ -126,24 +130,26 @@ def run(
     """Run scenarios, live in Mininet or in virtual time, and judge them; exit code 0 when every rule held, else 1."""
     from experiments import command
 
+    if fluid and (virtual or rootless or dash):
+        raise UsageError("--fluid needs no fabric and no root: leave --virtual, --rootless and --dash out")
     if rootless and not virtual:
         from mrc.dash.server import PREFERRED_PORT
         from mrc.rootless import enter
 
         enter("run", port=PREFERRED_PORT if dash else None)
-    if not virtual and scale is None and resume is None and os.geteuid() != 0:
+    if not (virtual or fluid) and scale is None and resume is None and os.geteuid() != 0:
         raise UsageError(
             "a live run needs root (network namespaces, raw sockets): run it with sudo, or give --virtual or --rootless"
         )
     for option, value in (("--scale", scale), ("--resume", resume)):
         if value is not None and not virtual:
             raise UsageError(f"{option} is for runs in virtual time: give --virtual too")
-    if virtual and wires is not None:
-        raise UsageError("--wires is of live switches, which a virtual run has not: leave it or --virtual out")
-    where = "virtual" if virtual else "live"
+    if (virtual or fluid) and wires is not None:
+        raise UsageError("--wires is of live switches, which a virtual or fluid run has not: leave it out")
+    where = "virtual" if virtual else "fluid" if fluid else "live"
     if virtual and dash:
         raise UsageError("--dash is of live runs; of one in virtual time `mrc dash DIR` makes the page when it is over")
-    options: dict[str, Any] = {} if virtual else {"target": target, "wires": wires}
+    options: dict[str, Any] = {} if virtual or fluid else {"target": target, "wires": wires}
     if dash:
         from mrc.dash.live_page import RunPages
 
@@ -340,7 +346,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command(
         epilog="Examples: `mrc run e10` · `mrc run scenarios/*.yaml --virtual` · `mrc run my.yaml --virtual` · "
         "`mrc run e15 --virtual --scale paper --out DIR` · `mrc run e15 --virtual --scale paper --resume DIR` · "
-        "`mrc run --trace step.goal --virtual --iterations 10`"
+        "`mrc run --trace step.goal --virtual --iterations 10` · `mrc run e2 --fluid`"
     )(run)
     app.command(epilog="Example: `mrc compare results/e10-live results/e10-virtual`")(compare)
     app.command(

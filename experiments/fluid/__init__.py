@@ -1,0 +1,1 @@
+"""Runs of scenarios on the fluid model: `mrc run --fluid`."""

@@ -1,0 +1,1 @@
+"""Fluid model: rates instead of packets, the state of every EV of every NIC in arrays (docs/fluid.md)."""
