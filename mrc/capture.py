@@ -92,9 +92,8 @@ class PcapngFile:
         head = _NG_ENHANCED.pack(interface, high, low, len(packet.frame), packet.length)
         options = b"".join(_option(1, one) for one in comments)
         options += _option(2, struct.pack("<I", direction)) if direction else b""
-        self._block(
-            6, head + packet.frame + bytes(-len(packet.frame) & 3) + options + (_option(0, b"") if options else b"")
-        )
+        options += _option(0, b"") if options else b""
+        self._block(6, head + packet.frame + bytes(-len(packet.frame) & 3) + options)
 
     def _block(self, kind: int, body: bytes) -> None:
         size = struct.pack("<I", len(body) + 12)

@@ -162,7 +162,7 @@ def _interruptible() -> Iterator[list[int]]:
 
 
 class _Writer:
-    """Writes packets: pcap for one port; pcapng for several (it names them), for comments, and where the name says so."""
+    """Writes pcap for one port; pcapng for several (it names them), for comments, and where the name says so."""
 
     def __init__(self, out: BinaryIO, ports: list[Port], path: str, comments: _Comments | None) -> None:
         suffix = Path(path).suffix

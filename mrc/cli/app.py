@@ -441,6 +441,7 @@ def _captured(where: str | None, given: dict[str, Any], explain: bool) -> Any:
     """The result of a capture, or of explaining a finished one."""
     from ipc.rundir import default_run_dir
     from mrc import pcap as capturing
+    from mrc.capture import SNAP_BYTES
     from mrc.explain.explained_file import explain_file, is_capture_file
     from topologies.plan import Port
 
@@ -462,7 +463,7 @@ def _captured(where: str | None, given: dict[str, Any], explain: bool) -> Any:
 
     return capturing.capture(
         where, default_run_dir(), out=out, count=given["--count"], seconds=given["--seconds"],
-        snap=given["--snap"] or capturing.SNAP_BYTES, explain=explain, ready=ready,
+        snap=given["--snap"] or SNAP_BYTES, explain=explain, ready=ready,
     )  # fmt: skip
 
 

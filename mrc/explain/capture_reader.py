@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from scapy.error import Scapy_Exception, log_runtime
 from scapy.utils import RawPcapNgReader, RawPcapReader
@@ -65,7 +65,7 @@ class CaptureReader:
         stream.seek(0)
         with self._heard:
             try:
-                return RawPcapReader(self._file)
+                return RawPcapReader(cast(Any, self._file))
             except (Scapy_Exception, EOFError, _OversizeError):
                 raise CaptureFileError(f"{self._path}: no capture file (pcap and pcapng are)") from None
 

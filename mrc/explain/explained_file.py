@@ -50,8 +50,8 @@ def is_capture_file(name: str) -> bool:
 def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: Path | None = None) -> ExplainedFile:
     """Write the capture with comments; `out`: file, `-` for standard output, by default NAME.explained.pcapng.
 
-    `plan`: plan.json of the fabric it is of; by default that of the running one, if there is one. Raises UsageError; for
-    a capture that is cut off when the packets before the cut have been written.
+    `plan`: plan.json of the fabric it is of; by default that of the running one, if there is one. Raises UsageError; of
+    a capture that is cut off only after the packets before the cut have been written.
     """
     path = out or str(capture.with_name(f"{capture.stem}.explained.pcapng"))
     if path != "-" and Path(path).resolve() == capture.resolve():

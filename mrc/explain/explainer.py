@@ -2,11 +2,12 @@
 
     explainer = Explainer(plan)
     explainer.comment(frame, at_ns=..., interface="p1-t0-0-eth3", direction=OUTBOUND)
-    -> "MRC: h0 > h2 by EV 0x0101: p1-t0-0, p1-t1-1, p1-t0-1; WRITE_ONLY, QP 0x3, PSN 7; retransmission of frame 12, ..."
+    -> "MRC: h0 > h2 by EV 0x0101: p1-t0-0, p1-t1-1, p1-t0-1; WRITE_ONLY, QP 0x3, PSN 7; retransmission of frame 12"
 
-Frames are numbered from 1 as Wireshark numbers them. A packet is known again by its hosts, QP and PSN, a transmission of
-it by its EV and BTH.rtx: the same one at another port of the node is on its way through, at the same port it was sent
-again. Inner addresses name the plane, so hosts are told by rack and downlink: what is sent again may take another plane.
+Frames are numbered from 1 as Wireshark numbers them. A packet is known again by its hosts, QP and PSN, a transmission
+of it by its EV and BTH.rtx: the same one at another port of the node is on its way through, at the same port it was
+sent again. Inner addresses name the plane, so hosts are told by rack and downlink: what is sent again may take another
+plane.
 """
 
 from __future__ import annotations
