@@ -152,12 +152,13 @@ class _Warnings(logging.Handler):
 
     def __enter__(self) -> _Warnings:
         self.first = ""
-        self._before = log_runtime.propagate, log_runtime.handlers[:]
-        log_runtime.handlers[:], log_runtime.propagate = [self], False
+        # Its filter lets a warning through once in five seconds: a second damaged file would pass for a good one.
+        self._before = log_runtime.propagate, log_runtime.handlers[:], log_runtime.filters[:]
+        log_runtime.propagate, log_runtime.handlers[:], log_runtime.filters[:] = False, [self], []
         return self
 
     def __exit__(self, *_: object) -> None:
-        log_runtime.propagate, log_runtime.handlers[:] = self._before
+        log_runtime.propagate, log_runtime.handlers[:], log_runtime.filters[:] = self._before
 
     def emit(self, record: logging.LogRecord) -> None:
         self.first = self.first or record.getMessage()

@@ -158,15 +158,15 @@ class Explainer:
     def _sack(self, facts: PacketFacts) -> str:
         seth = facts.headers
         source, destination = self._ends(facts)
-        beyond = seth["sack_bitmap"].bit_count()
+        # Bits may begin at or below cack_psn, which stands for those already.
+        beyond = (seth["sack_bitmap"] >> max(0, 1 - _signed(seth["sack_offset"]))).bit_count()
         text = f"all up to PSN {seth['cack_psn']} arrived" + (f", {beyond} beyond" if beyond else "")
         if seth["pr"]:
             probe = seth["ack_psn_offset"]
             frame = self._probes.get((destination, source, probe))
             text += f", answers probe {probe:#06x}" + (f" of frame {frame}" if frame else "")
         else:
-            offset = seth["ack_psn_offset"] - (seth["ack_psn_offset"] >> 15 << 16)
-            psn = (seth["cack_psn"] + offset) % _PSNS
+            psn = (seth["cack_psn"] + _signed(seth["ack_psn_offset"])) % _PSNS
             sent = self._sent(destination, source, psn, seth["entropy"])
             text += f", triggered by frame {sent.sights[-1].frame} (PSN {psn})" if sent else f", triggered by PSN {psn}"
         if seth["m"]:
@@ -267,6 +267,11 @@ def _between(before: _Sight, now: _Sight) -> str:
 
 def _ms(later: _Sight, earlier: _Sight) -> str:
     return f"{(later.at_ns - earlier.at_ns) / 1e6:.3f} ms"
+
+
+def _signed(value: int) -> int:
+    """An int16 of two's complement."""
+    return value - (value >> 15 << 16)
 
 
 def _ev(ev: int) -> str:
