@@ -18,6 +18,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import BinaryIO, NamedTuple
 
 from topologies.lab.wires import WireClient
@@ -25,6 +26,8 @@ from topologies.lab.wires import WireClient
 LINKTYPE_ETHERNET = 1
 PCAP_NANOSECONDS = 0xA1B23C4D
 SNAP_BYTES = 1 << 18
+SUFFIXES = (".pcap", ".pcapng", ".cap")
+"""Endings of names that are files and no ports."""
 _PCAP_HEADER = struct.Struct("<IHHiIII")
 _PCAP_RECORD = struct.Struct("<IIII")
 _NG_ENHANCED = struct.Struct("<IIIII")
@@ -44,6 +47,11 @@ ACCEPT_S = 5.0
 
 INBOUND, OUTBOUND = 1, 2
 """Direction as epb_flags of pcapng has it."""
+
+
+def is_capture_file(name: str) -> bool:
+    """Whether a name is that of a file: it ends like one, or has a folder before it."""
+    return PurePath(name).suffix in SUFFIXES or "/" in name
 
 
 class Captured(NamedTuple):

@@ -196,7 +196,7 @@ class _Comments:
         queue = self._queues.get((tap.index, tap.direction))
         return self._explainer.comment(
             packet.frame, at_ns=packet.at_ns, interface=self._ports[tap.index].interface, direction=tap.direction,
-            queue=self.depths.text(queue, packet.at_ns) if queue else "",
+            size=packet.length, queue=self.depths.text(queue, packet.at_ns) if queue else "",
         ).encode()  # fmt: skip
 
 

@@ -441,8 +441,7 @@ def _captured(where: str | None, given: dict[str, Any], explain: bool) -> Any:
     """The result of a capture, or of explaining a finished one."""
     from ipc.rundir import default_run_dir
     from mrc import pcap as capturing
-    from mrc.capture import SNAP_BYTES
-    from mrc.explain.explained_file import explain_file, is_capture_file
+    from mrc.capture import SNAP_BYTES, is_capture_file
     from topologies.plan import Port
 
     if where is None:
@@ -454,6 +453,8 @@ def _captured(where: str | None, given: dict[str, Any], explain: bool) -> Any:
         _refuse("a finished capture takes --out and --plan", {
             key: value for key, value in given.items() if key not in ("--out", "--plan")
         })  # fmt: skip
+        from mrc.explain.explained_file import explain_file  # scapy comes with it, and takes its time
+
         return explain_file(Path(where), default_run_dir(), out=out, plan=plan)
     _refuse("a running fabric has its own plan", {"--plan": plan})
     require_root("pcap")

@@ -18,9 +18,6 @@ from mrc.explain.capture_reader import CapturedFrame, CaptureFileError, CaptureR
 from mrc.explain.explainer import PREFIX, Explainer
 from topologies.plan import Plan
 
-SUFFIXES = (".pcap", ".pcapng", ".cap")
-"""Endings of names that are files and no ports."""
-
 
 @dataclass
 class ExplainedFile:
@@ -40,11 +37,6 @@ class ExplainedFile:
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
-
-
-def is_capture_file(name: str) -> bool:
-    """Whether a name is that of a file: it ends like one, or has a folder before it."""
-    return Path(name).suffix in SUFFIXES or "/" in name
 
 
 def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: Path | None = None) -> ExplainedFile:
@@ -92,8 +84,9 @@ def _copy(reader: CaptureReader, file: PcapngFile, explainer: Explainer) -> None
 def _comments(frame: CapturedFrame, explainer: Explainer) -> list[bytes]:
     """Ours, then those that others made; what we said before is replaced."""
     made = explainer.comment(
-        frame.packet.frame, at_ns=frame.packet.at_ns, interface=frame.interface, direction=frame.direction
-    )
+        frame.packet.frame, at_ns=frame.packet.at_ns, interface=frame.interface, direction=frame.direction,
+        size=frame.packet.length,
+    )  # fmt: skip
     return [made.encode(), *(one for one in frame.comments if not one.startswith(PREFIX.encode()))]
 
 

@@ -19,7 +19,7 @@ from hosts.clustermapper.packets import UDP_PORT as SELF_PROBE_PORT
 from hosts.engine.rocev2.rc_packets import RcOpcode, RcSyndrome
 from hosts.engine.wire.packets import ENDPOINT_QPN, EndpointOp, NackReason, Opcode, Syndrome, Verdict
 from mrc.explain.packet_facts import PacketFacts, facts_of
-from topologies.plan import ROLE_T0, ROLE_T1, Plan, ev_plane, ev_uplink
+from topologies.plan import ROLE_DOWNLINK, ROLE_T0, ROLE_T1, Plan, PlanError, ev_plane, ev_uplink
 
 PREFIX = "MRC: "
 """Begin of every comment of ours: to filter by, and to replace it when a file is explained again."""
@@ -41,6 +41,8 @@ class _Sight:
     place: _Place
     marked: bool
     trimmed: bool
+    size: int
+    """Bytes on the wire."""
 
 
 @dataclass(slots=True)
@@ -63,11 +65,18 @@ class Explainer:
         """By source, destination and PSN, then by QP: what was sent, the newest last."""
         self._probes: OrderedDict[tuple[_End, _End, int], int] = OrderedDict()
         """Frame of each reliability probe, by its number."""
+        self._quickest: dict[tuple[str, str, int], int] = {}
+        """Least nanoseconds through a switch so far, by ports and size."""
         self.explained = 0
         """Packets of MRC and of the RoCEv2 baseline so far."""
 
-    def comment(self, frame: bytes, *, at_ns: int, interface: str = "", direction: int = 0, queue: str = "") -> str:
-        """The comment of the next frame. `queue`: what is known of the one it waited in, in words."""
+    def comment(
+        self, frame: bytes, *, at_ns: int, interface: str = "", direction: int = 0, size: int = 0, queue: str = ""
+    ) -> str:
+        """The comment of the next frame. `size`: bytes it had on the wire, if it was cut short since.
+
+        `queue`: what is known of the one it waited in, in words.
+        """
         self._frames += 1
         facts = facts_of(frame)
         if facts.opcode is None:
@@ -76,7 +85,7 @@ class Explainer:
         parts = [self._way(facts), self._kind(facts)]
         if facts.writes:
             parts += self._transmission(facts, _Sight(
-                self._frames, at_ns, (interface, direction), facts.marked, facts.trimmed
+                self._frames, at_ns, (interface, direction), facts.marked, facts.trimmed, size or len(frame)
             ))  # fmt: skip
         elif facts.marked:
             parts.append("marked (CE)")
@@ -205,13 +214,35 @@ class Explainer:
             if passing and (one.ev, one.again) == (facts.ev, facts.retransmitted):
                 last = one.sights[-1]
                 one.sights.append(sight)
-                return [_passage(last, sight), *self._fate(facts, sight, last)]
+                return [self._passage(last, sight), *self._fate(facts, sight, last)]
         again = facts.retransmitted or (bool(sent) and isinstance(facts.opcode, RcOpcode))
         if not again:
             sent.clear()  # another packet: its QP was made anew, or PSNs have begun again
         text = self._retransmission(sent[-1] if sent else None, sight) if again else ""
         sent.append(_Transmission(facts.ev, facts.retransmitted, [sight]))
         return [text, *self._fate(facts, sight, None)]
+
+    def _passage(self, before: _Sight, now: _Sight) -> str:
+        """Where it came from, and how long it waited in a switch: what it took longer than the quickest of its size."""
+        took_ns = now.at_ns - before.at_ns
+        text = (
+            f"the same packet as frame {before.frame} on {before.place[0] or 'another port'}, {_ms(now, before)} before"
+        )
+        if not _node_of(now) or _node_of(before) != _node_of(now) or before.size != now.size:
+            return text
+        ports = (before.place[0], now.place[0], now.size)
+        least_ns = self._quickest[ports] = min(took_ns, self._quickest.get(ports, took_ns))
+        waited_ns = took_ns - least_ns
+        rate_bps = self._rate_bps(now.place[0])
+        about = f": about {round(waited_ns * rate_bps / 8e9)} bytes before it in the queue" if rate_bps else ""
+        return f"{text}, {waited_ns / 1e6:.3f} ms longer than the quickest{about}" if waited_ns else text
+
+    def _rate_bps(self, interface: str) -> float | None:
+        """Rate of a port by the plan."""
+        try:
+            return self._plan.speed(self._plan.link_of_interface(interface)).rate_bps if self._plan else None
+        except PlanError:
+            return None
 
     def _retransmission(self, before: _Transmission | None, sight: _Sight) -> str:
         if before is None:
@@ -255,14 +286,15 @@ def _keep(store: OrderedDict, key: tuple[_End, _End, int], value: object) -> boo
     return full
 
 
-def _passage(before: _Sight, now: _Sight) -> str:
-    return f"the same packet as frame {before.frame} on {before.place[0] or 'another port'}, {_ms(now, before)} before"
-
-
 def _between(before: _Sight, now: _Sight) -> str:
     """Where something happened between two sights: at a node, when both are ports of it."""
-    nodes = {sight.place[0].rpartition("-eth")[0] for sight in (before, now)}
-    return f"in {nodes.pop()}" if len(nodes) == 1 and "" not in nodes else f"after frame {before.frame}"
+    node = _node_of(now)
+    return f"in {node}" if node and node == _node_of(before) else f"after frame {before.frame}"
+
+
+def _node_of(sight: _Sight) -> str:
+    """Node of the port; empty where the file names none."""
+    return sight.place[0].rpartition("-eth")[0]
 
 
 def _ms(later: _Sight, earlier: _Sight) -> str:
@@ -282,7 +314,9 @@ def _node(usid: int) -> str:
     role, plane, number = usid >> 12, usid >> 8 & 0xF, usid & 0xFF
     if role == ROLE_T0:
         return Plan.t0_name(plane, number)
-    return Plan.t1_name(plane, number) if role == ROLE_T1 else f"uSID {usid:#06x}"
+    if role == ROLE_T1:
+        return Plan.t1_name(plane, number)
+    return f"NIC {number}" if role == ROLE_DOWNLINK else f"uSID {usid:#06x}"
 
 
 def _name(

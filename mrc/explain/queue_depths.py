@@ -16,6 +16,8 @@ from ipc.rpc import JsonlClient, JsonlError
 
 EVERY_S = 0.01
 """Seconds between two questions; a depth changes by 12.5 kB in that time at 10 Mb/s."""
+FRESH_S = 0.01
+"""Age from which an answer says nothing any more, seconds: beside a mark an old one would seem to deny it."""
 KEPT = 256
 """Answers that are kept: a packet is looked at some answers after it passed."""
 
@@ -49,13 +51,16 @@ class QueueDepths:
         self._answers.append((time.time_ns(), depths))
 
     def text(self, interface: str, at_ns: int) -> str:
-        """`queue of p1-t0-0-eth3: 5120 bytes, 3.1 ms before`: the last answer before that time; empty without one."""
+        """`queue of p1-t0-0-eth3: 5120 bytes, 3.1 ms before`: the last answer before that time.
+
+        Empty without one that is fresh.
+        """
         at = bisect_right(self._answers, at_ns, key=lambda answer: answer[0]) - 1
         if at < 0:
             return ""
         then_ns, depths = self._answers[at]
         depth = depths.get(interface)
-        if depth is None:
+        if depth is None or at_ns - then_ns > FRESH_S * 1e9:
             return ""
         return f"queue of {interface}: {depth} bytes, {(at_ns - then_ns) / 1e6:.1f} ms before"
 

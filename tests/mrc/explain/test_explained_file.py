@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from hosts.dissector import tshark
 from ipc.errors import UsageError
-from mrc.capture import INBOUND, OUTBOUND, Captured, PcapFile, PcapngFile
+from mrc.capture import INBOUND, OUTBOUND, Captured, PcapFile, PcapngFile, is_capture_file
 from mrc.cli.app import app
 from mrc.explain import capture_reader
-from mrc.explain.explained_file import explain_file, is_capture_file
+from mrc.explain.explained_file import explain_file
 from tests.mrc.explain.made_frames import PLAN, a_write, made_frame
 from topologies.plan import Plan
 

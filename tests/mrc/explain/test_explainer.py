@@ -140,6 +140,21 @@ def test_two_ports_of_a_switch__the_same_packet_marked_and_trimmed_in_between():
     assert passed.endswith("; the same packet as frame 3 on p1-t0-0-eth1, 1.000 ms before; trimmed in p1-t0-0")
 
 
+def test_two_ports_of_a_switch__how_long_it_waited():
+    """By the quickest one of its size and ports, at the port's rate: 10 Mb/s are 1250 bytes a millisecond."""
+    explainer = Explainer(Plan.scaled(2, 2, 2, 2, rate_bps=10e6))
+    said = []
+    for psn, took_ns in enumerate((2_400_000, 4_900_000, 2_400_000)):
+        for interface, direction, at_ns in (("p1-t0-0-eth1", INBOUND, 0), ("p1-t0-0-eth4", OUTBOUND, took_ns)):
+            frame = made_frame(a_write(psn))
+            told = explainer.comment(frame, at_ns=psn * 10**7 + at_ns, interface=interface, direction=direction)
+        said.append(told)
+    assert said[1].endswith(
+        ", 4.900 ms before, 2.500 ms longer than the quickest: about 3125 bytes before it in the queue"
+    )
+    assert "longer" not in said[0] + said[2]
+
+
 def test_trimmed_and_marked__where_it_is_not_seen():
     far, last = (made_frame(a_write(7, dscp=dscp, ecn=3))[: PLAN.trim_bytes] for dscp in (12, 16))
     assert told(far)[0].endswith("; marked (CE) by a queue on its way; trimmed by a full queue on its way")
@@ -194,7 +209,7 @@ def test_self_probe_and_foreign_packets():
     at = 14 + 40 + 40 + 2
     frame[at : at + 2] = UDP_PORT.to_bytes(2, "big")
     assert told(bytes(frame)) == [
-        "MRC: Clustermapper's self-probe of h0; still to go: p1-t0-0, p1-t1-1, p1-t0-1, uSID 0x3100"
+        "MRC: Clustermapper's self-probe of h0; still to go: p1-t0-0, p1-t1-1, p1-t0-1, NIC 0"
     ]
     assert told(b"", bytes(60), bytes(12) + b"\x08\x06" + bytes(46)) == ["MRC: no packet of MRC"] * 3
 
