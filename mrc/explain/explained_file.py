@@ -18,6 +18,9 @@ from mrc.explain.capture_reader import CapturedFrame, CaptureFileError, CaptureR
 from mrc.explain.explainer import PREFIX, Explainer
 from topologies.plan import Plan
 
+FOREIGN_MAX = 100_000
+"""Packets after which a capture without any of ours is somebody else's: a GB of junk may look like 60 million."""
+
 
 @dataclass
 class ExplainedFile:
@@ -60,8 +63,8 @@ def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: 
                     _copy(reader, file, explainer)
                 except CaptureFileError as error:
                     damage = str(error)
-                if not explainer.explained:
-                    raise UsageError(damage or f"{capture}: no packet of MRC among its {reader.frames}")
+                if not explainer.ours:
+                    raise UsageError(damage or f"{capture}: no packet of MRC among its first {reader.frames}")
         finally:
             reader.close()
     except CaptureFileError as error:
@@ -75,6 +78,8 @@ def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: 
 def _copy(reader: CaptureReader, file: PcapngFile, explainer: Explainer) -> None:
     numbers: dict[str, int] = {}
     for frame in reader:
+        if reader.frames > FOREIGN_MAX and not explainer.ours:
+            return
         name = frame.interface
         if name not in numbers:
             numbers[name] = file.add_interface(name)

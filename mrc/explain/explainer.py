@@ -24,7 +24,7 @@ from topologies.plan import ROLE_DOWNLINK, ROLE_T0, ROLE_T1, Plan, PlanError, ev
 PREFIX = "MRC: "
 """Begin of every comment of ours: to filter by, and to replace it when a file is explained again."""
 PACKETS_KEPT = 1 << 17
-"""Packets that are remembered, the last ones: about 100 MB."""
+"""Packets that are remembered, the last ones: about 150 MB."""
 _PSNS = 1 << 24
 _Place = tuple[str, int]
 """Interface and direction."""
@@ -69,6 +69,8 @@ class Explainer:
         """Least nanoseconds through a switch so far, by ports and size."""
         self.explained = 0
         """Packets of MRC and of the RoCEv2 baseline so far."""
+        self.ours = 0
+        """These, and Clustermapper's self-probes."""
 
     def comment(
         self, frame: bytes, *, at_ns: int, interface: str = "", direction: int = 0, size: int = 0, queue: str = ""
@@ -82,6 +84,7 @@ class Explainer:
         if facts.opcode is None:
             return PREFIX + self._other(facts)
         self.explained += 1
+        self.ours += 1
         parts = [self._way(facts), self._kind(facts)]
         if facts.writes:
             parts += self._transmission(facts, _Sight(
@@ -128,6 +131,7 @@ class Explainer:
     def _other(self, facts: PacketFacts) -> str:
         if facts.udp_port != SELF_PROBE_PORT or facts.usids is None:
             return "no packet of MRC"
+        self.ours += 1
         left = ", ".join(map(_node, facts.usids)) or "nothing"
         return f"Clustermapper's self-probe of {self._host(facts.source)}; still to go: {left}"
 

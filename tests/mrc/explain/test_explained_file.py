@@ -21,7 +21,7 @@ from hosts.dissector import tshark
 from ipc.errors import UsageError
 from mrc.capture import INBOUND, OUTBOUND, Captured, PcapFile, PcapngFile, is_capture_file
 from mrc.cli.app import app
-from mrc.explain import capture_reader
+from mrc.explain import capture_reader, explained_file
 from mrc.explain.explained_file import explain_file
 from tests.mrc.explain.made_frames import PLAN, a_write, made_frame
 from topologies.plan import Plan
@@ -155,7 +155,7 @@ def test_cut_off__keeps_the_packets_before(tmp_path):
         (b"\x0a", "no capture file"),
         (b"# a text, and long enough for a header of any kind\n", "no capture file"),
         (gzip.compress(b"x" * 100), "unpack it with gunzip first"),
-        (struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1), "no packet of MRC among its 0"),
+        (struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1), "no packet of MRC among its first 0"),
         (struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 113) + struct.pack("<IIII", 1, 1, 4, 4) + b"abcd",
          "link type 113, not of Ethernet"),
         (struct.pack("<IIIHHq", 0x0A0D0D0A, 0xFFFFFFF0, 0x1A2B3C4D, 1, 0, -1), "no capture file"),
@@ -170,7 +170,17 @@ def test_no_capture__one_line(tmp_path, content, words):
 
 
 def test_foreign_capture__says_so_and_leaves_nothing(tmp_path):
-    assert "no packet of MRC among its 2" in refused(pcap(tmp_path / "a.pcap", [bytes(60)] * 2), tmp_path)
+    assert "no packet of MRC among its first 2" in refused(pcap(tmp_path / "a.pcap", [bytes(60)] * 2), tmp_path)
+    assert not (tmp_path / "out.pcapng").exists()
+
+
+def test_junk__of_a_gigabyte_is_given_up_early(tmp_path, monkeypatch):
+    """Behind the header of a pcap zeros are packets without bytes; the file is sparse."""
+    monkeypatch.setattr(explained_file, "FOREIGN_MAX", 1000)
+    junk = tmp_path / "junk.pcap"
+    junk.write_bytes(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1))
+    os.truncate(junk, 1 << 30)
+    assert "no packet of MRC among its first 1001" in refused(junk, tmp_path)
     assert not (tmp_path / "out.pcapng").exists()
 
 
