@@ -1,7 +1,7 @@
 """Capture files and packets off a port, without libpcap: nanosecond pcap, pcapng, readers of interfaces and wires.
 
-`PcapFile` holds packets of one interface (magic a1b23c4d: nanoseconds), `PcapngFile` those of several, which it names.
-Both write a packet at a time, so what was captured is there whatever ends the capture. By hand because
+`PcapFile` holds packets of one interface (magic a1b23c4d: nanoseconds), `PcapngFile` those of several, which it names,
+with comments. Both write a packet at a time, so what was captured is there whatever ends the capture. By hand because
 RawPcapNgWriter of scapy 2.8 has microseconds only and leaves out interfaces without packets.
 
 A `PacketReader` sees what its interface *receives*, and only that: the embedded switch sends past the kernel's taps
@@ -17,7 +17,8 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import BinaryIO, NamedTuple
 
 from topologies.lab.wires import WireClient
@@ -25,6 +26,8 @@ from topologies.lab.wires import WireClient
 LINKTYPE_ETHERNET = 1
 PCAP_NANOSECONDS = 0xA1B23C4D
 SNAP_BYTES = 1 << 18
+SUFFIXES = (".pcap", ".pcapng", ".cap")
+"""Endings of names that are files and no ports."""
 _PCAP_HEADER = struct.Struct("<IHHiIII")
 _PCAP_RECORD = struct.Struct("<IIII")
 _NG_ENHANCED = struct.Struct("<IIIII")
@@ -44,6 +47,11 @@ ACCEPT_S = 5.0
 
 INBOUND, OUTBOUND = 1, 2
 """Direction as epb_flags of pcapng has it."""
+
+
+def is_capture_file(name: str) -> bool:
+    """Whether a name is that of a file: it ends like one, or has a folder before it."""
+    return PurePath(name).suffix in SUFFIXES or "/" in name
 
 
 class Captured(NamedTuple):
@@ -74,16 +82,25 @@ class PcapngFile:
 
     def __init__(self, out: BinaryIO, names: list[str]) -> None:
         self._out = out
+        self._interfaces = 0
         self._block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
         for name in names:
-            options = _option(2, name.encode()) + _option(9, b"\x09") + _option(0, b"")
-            self._block(1, struct.pack("<HHI", LINKTYPE_ETHERNET, 0, SNAP_BYTES) + options)
+            self.add_interface(name)
 
-    def write(self, packet: Captured, interface: int = 0, direction: int = 0) -> None:
-        """Append a packet of the interface with that index in `names`, INBOUND or OUTBOUND there."""
+    def add_interface(self, name: str) -> int:
+        """Describe one more interface, without a name when it is empty; returns its index."""
+        options = (_option(2, name.encode()) if name else b"") + _option(9, b"\x09") + _option(0, b"")
+        self._block(1, struct.pack("<HHI", LINKTYPE_ETHERNET, 0, SNAP_BYTES) + options)
+        self._interfaces += 1
+        return self._interfaces - 1
+
+    def write(self, packet: Captured, interface: int = 0, direction: int = 0, comments: Sequence[bytes] = ()) -> None:
+        """Append a packet of the interface with that index, INBOUND or OUTBOUND there; `comments` are UTF-8."""
         high, low = packet.at_ns >> 32, packet.at_ns & 0xFFFFFFFF
         head = _NG_ENHANCED.pack(interface, high, low, len(packet.frame), packet.length)
-        options = _option(2, struct.pack("<I", direction)) + _option(0, b"") if direction else b""
+        options = b"".join(_option(1, one) for one in comments)
+        options += _option(2, struct.pack("<I", direction)) if direction else b""
+        options += _option(0, b"") if options else b""
         self._block(6, head + packet.frame + bytes(-len(packet.frame) & 3) + options)
 
     def _block(self, kind: int, body: bytes) -> None:

@@ -4,6 +4,8 @@ PORT is an interface name (p1-t0-0-eth3, h0-eth2), NODE a switch or a host; both
 port receives is read there, what it sends at the other end of its cable (capture.py says why), so frames that a cut
 cable loses on the way out are not seen. Reads only: packet sockets on interfaces that exist, and what the daemon tells
 of its wires; nothing else is touched.
+
+With `explain` each packet gets a comment (mrc/explain/), also with how full the queue was that it left.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from ipc.agent_client import AgentClient, AgentError
 from ipc.errors import UsageError
 from ipc.rundir import FabricError, RunFiles
 from mrc.capture import INBOUND, OUTBOUND, SNAP_BYTES, Captured, PacketReader, PcapFile, PcapngFile, WireReader
+from mrc.explain.explainer import Explainer
+from mrc.explain.queue_depths import EVERY_S, QueueDepths
 from topologies.lab.netdev import in_namespace
 from topologies.lab.wires import WireClient, states_of
 from topologies.plan import Plan, Port
@@ -157,26 +161,60 @@ def _interruptible() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _file(out: BinaryIO, ports: list[Port], path: str) -> PcapFile | PcapngFile:
-    """pcap for one port, pcapng for several (it names them), unless the file's name has one of these endings."""
-    suffix = Path(path).suffix
-    if suffix == ".pcapng" or (suffix != ".pcap" and len(ports) > 1):
-        return PcapngFile(out, [port.interface for port in ports])
-    return PcapFile(out)
+class _Writer:
+    """Writes pcap for one port; pcapng for several (it names them), for comments, and where the name says so."""
+
+    def __init__(self, out: BinaryIO, ports: list[Port], path: str, comments: _Comments | None) -> None:
+        suffix = Path(path).suffix
+        self._comments = comments
+        self._file: PcapFile | PcapngFile
+        if comments or suffix == ".pcapng" or (suffix != ".pcap" and len(ports) > 1):
+            self._file = PcapngFile(out, [port.interface for port in ports])
+        else:
+            self._file = PcapFile(out)
+
+    def write(self, packet: Captured, tap: _Tap) -> None:
+        if self._comments is not None and isinstance(self._file, PcapngFile):
+            self._file.write(packet, tap.index, tap.direction, [self._comments.of(packet, tap)])
+        else:
+            self._file.write(packet, tap.index, tap.direction)
+
+
+class _Comments:
+    """What is said of each packet, with the depth of the queue that it came out of: a queue of a switch."""
+
+    def __init__(self, plan: Plan, ports: list[Port], control: Path) -> None:
+        self._ports = ports
+        self._explainer = Explainer(plan)
+        switches = {switch.name for switch in plan.switches}
+        ends = {(index, way): end for index, port in enumerate(ports)
+                for way, end in ((OUTBOUND, port), (INBOUND, far_end(plan, port)))}  # fmt: skip
+        self._queues = {tap: end.interface for tap, end in ends.items() if end.node in switches}
+        self.depths = QueueDepths(control, set(self._queues.values()))
+
+    def of(self, packet: Captured, tap: _Tap) -> bytes:
+        queue = self._queues.get((tap.index, tap.direction))
+        return self._explainer.comment(
+            packet.frame, at_ns=packet.at_ns, interface=self._ports[tap.index].interface, direction=tap.direction,
+            size=packet.length, queue=self.depths.text(queue, packet.at_ns) if queue else "",
+        ).encode()  # fmt: skip
 
 
 def capture(
     name: str, run_dir: Path, *, out: str | None = None, count: int | None = None, seconds: float | None = None,
-    snap: int = SNAP_BYTES, ready: Callable[[list[Port], str], None] | None = None,
+    snap: int = SNAP_BYTES, explain: bool = False, ready: Callable[[list[Port], str], None] | None = None,
 ) -> CaptureResult:  # fmt: skip
     """Capture until `count` packets or `seconds` have passed, the fabric ends, or the user interrupts.
 
-    `out`: file, `-` for standard output; by default NAME.pcap, NAME.pcapng for a node. `snap`: bytes kept of a frame.
+    `out`: file, `-` for standard output; by default NAME.pcap, NAME.pcapng for a node or with `explain`, which adds a
+    comment to each packet. `snap`: bytes kept of a frame.
     `ready(ports, path)` is called when nothing more is missed. Raises UsageError.
     """
     plan = running_plan(run_dir)
     ports = ports_of(plan, name)
-    path = out or f"{name}.{'pcap' if len(ports) == 1 else 'pcapng'}"
+    path = out or f"{name}.{'pcap' if len(ports) == 1 and not explain else 'pcapng'}"
+    if explain and Path(path).suffix == ".pcap":
+        raise UsageError(f"{path}: a pcap has no place for comments: name it .pcapng")
     result = CaptureResult([port.interface for port in ports], "standard output" if path == "-" else path)
     with ExitStack() as stack:
         pids = {node: _namespace(plan, run_dir, node) for node in _nodes(plan, ports)}
@@ -194,12 +232,16 @@ def capture(
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from error
         stop = stack.enter_context(_interruptible())
-        file = _file(stream, ports, path)
+        comments = _Comments(plan, ports, RunFiles(run_dir).switchd_socket) if explain else None
+        if comments is not None:
+            stack.callback(comments.depths.close)
+        file = _Writer(stream, ports, path, comments)
         stream.flush()
         if ready is not None:
             ready(ports, result.path)
         try:
-            result.ended = _run(_Capture(taps), file, stream, result, stop, count, seconds)
+            depths = comments.depths if comments is not None else None
+            result.ended = _run(_Capture(taps), file, stream, result, stop, count, seconds, depths)
         except BrokenPipeError:
             result.ended = "the reader of standard output went away"
         result.lost = sum(tap.reader.count_lost() for tap in taps)
@@ -211,8 +253,8 @@ def _nodes(plan: Plan, ports: list[Port]) -> set[str]:
 
 
 def _run(
-    taps: _Capture, file: PcapFile | PcapngFile, stream: BinaryIO, result: CaptureResult, stop: list[int],
-    count: int | None, seconds: float | None,
+    taps: _Capture, file: _Writer, stream: BinaryIO, result: CaptureResult, stop: list[int],
+    count: int | None, seconds: float | None, depths: QueueDepths | None,
 ) -> str:  # fmt: skip
     """Write packets until the capture ends; returns the cause."""
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -221,8 +263,10 @@ def _run(
             selector.register(tap.reader, selectors.EVENT_READ)
         while True:
             late = deadline is not None and time.monotonic() >= deadline
+            if depths is not None:
+                depths.ask()
             for packet, tap in taps.poll():
-                file.write(packet, tap.index, tap.direction)
+                file.write(packet, tap)
                 result.packets += 1
                 result.received += tap.direction == INBOUND
                 result.sent += tap.direction == OUTBOUND
@@ -235,5 +279,6 @@ def _run(
             if not taps.waiting:
                 if any(tap.reader.gone() for tap in taps.taps):
                     return "gone"
-                left = POLL_S if deadline is None else min(POLL_S, max(0.0, deadline - time.monotonic()))
+                often = EVERY_S if depths is not None and depths.open else POLL_S
+                left = often if deadline is None else min(often, max(0.0, deadline - time.monotonic()))
                 selector.select(left)

@@ -74,6 +74,7 @@ BESIDE = (
     "mrc faults --replay /run/mrc-testbed/log/observations.jsonl",
     "mrc pcap p1-t0-0-eth3 --seconds 6 --out t0.pcap",
     "mrc pcap h0 --seconds 6 --out h0.pcapng",
+    "mrc pcap h0 --explain --seconds 6 --out told.pcapng",
 )
 """Run beside a fabric that is up, in a shell, while a transfer crosses it."""
 READ = (
@@ -83,6 +84,8 @@ READ = (
     "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y 'mrc.peth || mrc.seth.pr == 1'",
     "tshark -X lua_script:hosts/dissector/mrc.lua -n -r h0.pcapng -Y mrc.reth -T fields -e mrc.ev.plane "
     "| sort | uniq -c",
+    "tshark -n -r told.pcapng -T fields -e frame.number -e frame.comment "
+    "-Y 'frame.comment contains \"retransmission of frame\"'",
 )
 """Read what was captured then."""
 LONG = (
@@ -145,10 +148,7 @@ ELSEWHERE = {
         "mrc fuzz wire --runs 2000000 --seconds 600",
         "python tests/fuzz/harness.py endpoints -atheris_runs=100000",
     ),
-    "tests/hosts/dissector/test_dissector.py": (
-        "mkdir -p ~/.local/lib/wireshark/plugins && ln -s "
-        '"$PWD/hosts/dissector/mrc.lua" ~/.local/lib/wireshark/plugins/',
-    ),
+    "tests/hosts/dissector/test_install.py": ("mrc pcap --install-dissector",),
     "tests/hosts/tools/test_tools_network.py": ("mrc-write-bw h2 -s 1M -n 100 --out_json",),
     "tests/mrc/test_result_set.py": (
         "mrc report results --parquet results.parquet",
@@ -160,6 +160,7 @@ ELSEWHERE = {
         "mrc run head<Tab>",
         "mrc links p7-t1<Tab>",
     ),
+    "tests/mrc/explain/test_explained_file.py": ("mrc pcap h0.pcapng --explain",),
     "tests/test_matrix.py": ("make matrix", 'make matrix PYTHONS="3.10 3.14" ARGS="tests/hosts"'),
     "tests/test_releases.py": ("MRC_RELEASES=debian-13 python -m pytest tests/test_releases.py",),
 }

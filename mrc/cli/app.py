@@ -373,41 +373,105 @@ def shell(
 
 
 @app.command(
-    epilog="Examples: `mrc pcap p1-t0-0-eth3` · `mrc pcap h0 --seconds 5` · `mrc pcap h0 --out - | tshark -r -`"
+    epilog="Examples: `mrc pcap p1-t0-0-eth3` · `mrc pcap h0 --seconds 5` · `mrc pcap h0 --out - | tshark -r -` · "
+    "`mrc pcap h0 --explain` · `mrc pcap h0.pcapng --explain --plan plan.json` · `mrc pcap --install-dissector`"
 )
 def pcap(
     where: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="PORT|NODE",
+            metavar="PORT|NODE|FILE",
             autocompletion=offer.nodes_and_ports,
-            help="Interface, switch or host of the running fabric.",
+            help="Interface, switch or host of the running fabric; a finished capture with --explain.",
         ),
-    ],
+    ] = None,
     count: Annotated[int | None, typer.Option("--count", min=1, help="End after this many packets.")] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", min=0.01, help="End after this long.")] = None,
     out: Annotated[
-        str | None, typer.Option("--out", help="File; `-` is standard output. Default: NAME.pcap, NODE.pcapng.")
+        str | None,
+        typer.Option(
+            "--out", help="File; `-` is standard output. Default: NAME.pcap, NODE.pcapng, FILE.explained.pcapng."
+        ),
     ] = None,
-    snap: Annotated[int, typer.Option("--snap", min=64, max=1 << 18, help="Bytes to keep of each packet.")] = 1 << 18,
+    snap: Annotated[
+        int | None, typer.Option("--snap", min=64, max=1 << 18, help="Bytes to keep of each packet (default: all).")
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Comment each packet (pcapng): EV, path, mark, trim, what it is sent again for, queue."
+        ),
+    ] = False,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", help="plan.json of the fabric that FILE is of. Default: that of the running one."),
+    ] = None,
+    install_dissector: Annotated[
+        bool, typer.Option("--install-dissector", help="Copy the dissector to your Wireshark's plugin folder.")
+    ] = False,
+    uninstall_dissector: Annotated[
+        bool, typer.Option("--uninstall-dissector", help="Remove it from there again.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write the packets of any port to a capture file, until Ctrl-C, while `mrc up` runs in another terminal."""
-    from ipc.rundir import default_run_dir
-    from mrc import pcap as capturing
-    from topologies.plan import Port
+    """Write the packets of any port to a capture file, until Ctrl-C, while `mrc up` runs in another terminal.
 
-    require_root("pcap")
+    With --explain each packet gets a comment, which Wireshark shows above its headers and tshark as `frame.comment`; a
+    file that was captured before is read, without root, and written once more with comments.
+    """
     if as_json and out == "-":
         raise UsageError("--json and --out - both want standard output: give --out a file")
+    given = {"--count": count, "--seconds": seconds, "--snap": snap, "--out": out, "--plan": plan}
+    if install_dissector or uninstall_dissector:
+        _refuse("--install-dissector and --uninstall-dissector stand alone", {
+            **given, "PORT|NODE|FILE": where, "--explain": explain, "--json": as_json,
+            "--uninstall-dissector": install_dissector and uninstall_dissector,
+        })  # fmt: skip
+        from hosts.dissector.install import install, uninstall
+
+        print(install() if install_dissector else uninstall())
+        return
+    result = _captured(where, given, explain)
+    print(result, file=sys.stderr)
+    if as_json:
+        print(json.dumps(result.to_json(), indent=2))
+
+
+def _captured(where: str | None, given: dict[str, Any], explain: bool) -> Any:
+    """The result of a capture, or of explaining a finished one."""
+    from ipc.rundir import default_run_dir
+    from mrc import pcap as capturing
+    from mrc.capture import SNAP_BYTES, is_capture_file
+    from topologies.plan import Port
+
+    if where is None:
+        raise UsageError("give a port, switch or host of the running fabric, or a capture and --explain")
+    out, plan = given["--out"], given["--plan"]
+    if is_capture_file(where):
+        if not explain:
+            raise UsageError(f"{where} is a finished capture: --explain comments its packets, tshark -r shows them")
+        _refuse("a finished capture takes --out and --plan", {
+            key: value for key, value in given.items() if key not in ("--out", "--plan")
+        })  # fmt: skip
+        from mrc.explain.explained_file import explain_file  # scapy comes with it, and takes its time
+
+        return explain_file(Path(where), default_run_dir(), out=out, plan=plan)
+    _refuse("a running fabric has its own plan", {"--plan": plan})
+    require_root("pcap")
 
     def ready(ports: list[Port], path: str) -> None:
         print(f"capturing {', '.join(port.interface for port in ports)} to {path}", file=sys.stderr, flush=True)
 
-    result = capturing.capture(where, default_run_dir(), out=out, count=count, seconds=seconds, snap=snap, ready=ready)
-    print(result, file=sys.stderr)
-    if as_json:
-        print(json.dumps(result.to_json(), indent=2))
+    return capturing.capture(
+        where, default_run_dir(), out=out, count=given["--count"], seconds=given["--seconds"],
+        snap=given["--snap"] or SNAP_BYTES, explain=explain, ready=ready,
+    )  # fmt: skip
+
+
+def _refuse(why: str, given: dict[str, Any]) -> None:
+    """Raises UsageError for options that were given."""
+    if wrong := [name for name, value in given.items() if value not in (None, False)]:
+        raise UsageError(f"{why}: leave out {', '.join(wrong)}")
 
 
 @app.command(

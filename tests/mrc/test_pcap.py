@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import select
 import shutil
 import socket
@@ -195,6 +196,7 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
         running = []
         for where, name in captures.items():
             argv = [sys.executable, "-m", "mrc", "pcap", where, "--out", str(tmp_path / name), "--snap", "256"]
+            argv += ["--explain"] if name.endswith(".pcapng") else []
             running.append(subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True))
             assert running[-1].stderr.readline().startswith("capturing "), running[-1].stderr.read()
         agent = fabric.agent("h0")
@@ -230,6 +232,14 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
     assert "SACK" in both, "packets of both directions"
     assert {line[3] for line in rows["h0-eth0"]} == {"0"} and {line[3] for line in rows["p1-t0-0-eth2"]} == {"1"}
     assert {line[4] for line in rows["h1"]} == {"h1-eth0", "h1-eth1"}
+    comments = [line[0] for line in read_fields(tmp_path / "h1.pcapng", "-e", "frame.comment")]
+    write = re.compile(r"MRC: h0 > h1 by EV 0x010[01]: p1-t0-0, p1-t1-[01], p1-t0-1; WRITE_")
+    assert len(comments) == len(rows["h1"]) and all(text.startswith("MRC: h") for text in comments)
+    assert any(map(write.match, comments))
+    queue = re.compile(r"; queue of p[01]-t0-1-eth1: \d+ bytes, \d+\.\d ms before")
+    waited = [text for text in comments if queue.search(text)]
+    assert waited and not any("SACK" in text for text in waited), "told of what waits in the data queue"
+    assert any(re.search(r"SACK, .* triggered by frame \d+ \(PSN", text) for text in comments)
     away = [line[2] for line in rows["h0-eth0"] if line[1].startswith("WRITE_")]
     assert {path.split(", ")[0] for path in away} == {"T0 0"}, "as the host sends it: the whole path is left"
     at_t0 = {line[2].split(", ")[0] for line in rows["p1-t0-0-eth2"] if line[1].startswith("WRITE_")}

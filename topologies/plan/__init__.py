@@ -9,6 +9,7 @@
 What others need stands here; the modules inside may change.
 """
 
+from topologies.plan.addressing import usids_of
 from topologies.plan.model import path_label, turning_point
 from topologies.plan.plan import (
     CPU_PORT,
@@ -64,4 +65,5 @@ __all__ = [
     "segment_list",
     "turning_point",
     "usid",
+    "usids_of",
 ]

@@ -401,6 +401,14 @@ class Plan:
         """Inner IPv6 address of a host's port: fd00:{plane}:{rack}:{downlink}::1."""
         return IPv6Address(0xFD00 << 112 | plane << 96 | host.rack << 80 | host.downlink << 64 | 1)
 
+    @staticmethod
+    def place_of_address(packed: bytes) -> tuple[int, int, int] | None:
+        """(plane, rack, downlink) of an inner address as any fabric's `address` makes them; None for others."""
+        value = int.from_bytes(packed, "big")
+        plane, rack, downlink = (value >> low & 0xFFFF for low in (96, 80, 64))
+        ours = len(packed) == 16 and value >> 112 == 0xFD00 and value & (1 << 64) - 1 == 1
+        return (plane, rack, downlink) if ours else None
+
     @cached_property
     def _hosts_by_address(self) -> dict[bytes, tuple[Host, int]]:
         return {self.address(h, p).packed: (h, p) for h in self.hosts for p in range(self.planes)}

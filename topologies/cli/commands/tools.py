@@ -130,7 +130,7 @@ def iperf(session: CliSession, given: Args) -> str:
 
 
 def _capture_complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
-    return ("--count", "--seconds", "--snap", "--out") if before else nodes_and_ports(fabric, before)
+    return ("--count", "--seconds", "--snap", "--out", "--explain") if before else nodes_and_ports(fabric, before)
 
 
 @command("capture", OPEN, complete=_capture_complete)
@@ -140,6 +140,7 @@ def capture(session: CliSession, given: Args) -> None:
     capture p1-t0-0-eth3          five seconds to p1-t0-0-eth3.pcap
     capture h0 --count 1000       the next 1000 packets of all its ports to h0.pcapng
     capture h0-eth2 --seconds 60 --snap 128 --out long.pcap
+    capture p1-t0-0 --explain     with a comment on each packet
     """
     if not {"-h", "--help", "--count", "--seconds"} & {text.partition("=")[0] for text in given}:
         usage = "capture PORT|NODE [OPTIONS], as in: capture p1-t0-0-eth3 --count 100 (`capture --help` shows all)"

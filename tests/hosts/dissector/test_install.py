@@ -1,0 +1,126 @@
+"""The dissector as a plugin: into a home of its own for the test, loaded from there by a real tshark."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hosts.dissector import PLUGINS, SCRIPT
+from hosts.dissector.install import PluginUser, install, uninstall
+from ipc.errors import UsageError
+
+needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """Whoever runs the test, at home in a folder of the test."""
+    for name in ("XDG_CONFIG_HOME", "WIRESHARK_PLUGIN_DIR", "SUDO_UID"):
+        monkeypatch.delenv(name, raising=False)
+    return PluginUser(tmp_path, os.geteuid(), os.getegid())
+
+
+@pytest.fixture
+def ordinary():
+    """Somebody who is not root, at home where anybody may look: tests' own folders are root's alone."""
+    known = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+    with tempfile.TemporaryDirectory(prefix="mrc-plugin-") as home:
+        os.chown(home, known.pw_uid, known.pw_gid)
+        yield PluginUser(Path(home), known.pw_uid, known.pw_gid)
+
+
+def plugin(user: PluginUser) -> Path:
+    return user.home / PLUGINS / SCRIPT.name
+
+
+@needs_tshark
+def test_folder__is_the_one_tshark_names(user):
+    assert user.folder() == user.home / PLUGINS
+
+
+def test_folder__without_tshark_is_the_usual_one(user, monkeypatch):
+    monkeypatch.setenv("PATH", str(user.home))
+    assert user.folder() == user.home / PLUGINS
+
+
+def test_install__twice_then_renewed_then_removed(user):
+    assert "installed; Wireshark" in install(user)
+    assert plugin(user).read_bytes() == SCRIPT.read_bytes()
+    assert "is installed already" in install(user)
+    plugin(user).write_bytes(SCRIPT.read_bytes() + b"-- of another version\n")
+    assert "renewed" in install(user)
+    assert plugin(user).read_bytes() == SCRIPT.read_bytes()
+    assert "removed" in uninstall(user)
+    assert not plugin(user).exists()
+    assert "is not installed" in uninstall(user)
+
+
+def test_install__leaves_what_is_not_ours(user):
+    plugin(user).parent.mkdir(parents=True)
+    plugin(user).write_text("-- somebody else's\n")
+    for change in (install, uninstall):
+        with pytest.raises(UsageError, match="not ours"):
+            change(user)
+    assert plugin(user).read_text() == "-- somebody else's\n"
+
+
+def test_install__in_place_of_a_link_and_what_it_led_to_stays(user):
+    """A link into a checkout, as the documents told before."""
+    checkout = user.home / "checkout.lua"
+    checkout.write_bytes(SCRIPT.read_bytes() + b"-- older\n")
+    plugin(user).parent.mkdir(parents=True)
+    plugin(user).symlink_to(checkout)
+    assert "renewed" in install(user)
+    assert not plugin(user).is_symlink()
+    assert checkout.read_bytes().endswith(b"-- older\n")
+    plugin(user).unlink()
+    plugin(user).symlink_to(user.home / "gone.lua")
+    assert "removed" in uninstall(user)
+    assert not plugin(user).is_symlink()
+
+
+def test_install__where_it_cannot(user):
+    (user.home / ".local").write_text("a file where a folder should be")
+    with pytest.raises(UsageError, match="tshark -X lua_script:"):
+        install(user)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root acts for somebody else")
+def test_under_sudo__with_the_rights_of_the_user_behind_it(ordinary, monkeypatch):
+    install(ordinary)
+    made = plugin(ordinary)
+    assert {one.stat().st_uid for one in (made, *made.parents[: len(Path(PLUGINS).parts)])} == {ordinary.uid}
+    shutil.rmtree(ordinary.home / ".local")
+    os.chown(ordinary.home, 0, 0)
+    os.chmod(ordinary.home, 0o755)
+    with pytest.raises(UsageError, match="Permission denied"):
+        install(ordinary)
+    assert (os.geteuid(), os.getegid()) == (0, 0)
+    monkeypatch.setenv("SUDO_UID", str(ordinary.uid))
+    assert PluginUser.current() == PluginUser(Path(pwd.getpwuid(ordinary.uid).pw_dir), ordinary.uid, ordinary.gid)
+    monkeypatch.setenv("SUDO_UID", "4294967000")
+    with pytest.raises(UsageError, match="no such user"):
+        PluginUser.current()
+
+
+@needs_tshark
+def test_tshark__loads_it_from_there(ordinary):
+    """Not as root, for whom newer ones load no script at all."""
+    other = ordinary.uid != os.geteuid()
+    who = {"user": ordinary.uid, "group": ordinary.gid, "extra_groups": ()} if other else {}
+
+    def protocols() -> str:
+        return subprocess.run(
+            ["tshark", "-G", "protocols"], env={**os.environ, "HOME": str(ordinary.home), "LC_ALL": "C.UTF-8"},
+            cwd=ordinary.home, capture_output=True, text=True, timeout=60, check=True, **who,
+        ).stdout  # fmt: skip
+
+    assert "Multipath Reliable Connection" not in protocols()
+    install(ordinary)
+    assert "Multipath Reliable Connection" in protocols()
