@@ -53,6 +53,8 @@ def shown(page: Path) -> list[str]:
 
 QUICK = (
     "mrc report results",
+    "mrc plan --nics 131072 --radix 512 --rate 800G",
+    "mrc plan --planes 4 --racks 2 --spines 2 --hosts-per-rack 2 --json",
     "mrc --version",
     "mrc scenario list",
     "mrc scenario show e10",

@@ -118,7 +118,7 @@ FACES = {
         "portstate",
         "wires",
     },
-    "topologies": set(),
+    "topologies": {"sizing"},
     "topologies.cli": {"shell"},
 }
 """Package that has packages -> modules at its top. One without packages is its modules, whatever they are."""

@@ -114,10 +114,10 @@ class AllToAllV(_Mailbox):
     def __init__(self, rank: int, ranks: int, elements: int, seed: int, options: CollectiveOptions) -> None:
         Rank.__init__(self, rank, ranks, elements, seed)
         self.options = options
-        self._most = -(-CAPACITY * UNITS // ranks) * elements // UNITS + 1
+        self._most = -(-CAPACITY * UNITS // ranks) * elements // UNITS + 2
         """Elements that go from one rank to another at most."""
         # Back from popular experts goes more than a buffer.
-        self.regions["data"] = np.zeros(ranks * self._most if options.reverse else elements, ELEMENT)
+        self.regions["data"] = np.zeros(ranks * self._most if options.reverse else elements + ranks, ELEMENT)
         self.regions["inbox"] = np.zeros(2 * ranks * self._most, ELEMENT)
         self._missing: set[int] = set()
 
@@ -127,11 +127,15 @@ class AllToAllV(_Mailbox):
         return (self.ranks - 1) / self.ranks
 
     def _bounds(self, sender: int) -> list[int]:
-        """Element at which the part for each rank begins in the sender's data, and the end."""
+        """Element at which the part for each rank begins in the sender's data, and the end.
+
+        Every part has an element or more: who got nothing of a peer could be two iterations ahead of it.
+        """
         way = self.options
         table = expert_shares(self.ranks, way.experts, way.skew, way.drawn_by or self.seed, self.iteration, way.draw)
         row = table[:, sender] if way.reverse else table[sender]
-        return [0, *(np.cumsum(row) * self.elements // UNITS).tolist()]
+        ends = np.cumsum(row) * self.elements // UNITS + np.arange(1, self.ranks + 1)
+        return [0, *ends.tolist()]
 
     def _place(self, sender: int) -> int:
         return (self.iteration % 2 * self.ranks + sender) * self._most
@@ -139,16 +143,11 @@ class AllToAllV(_Mailbox):
     def _begin(self) -> list[Send]:
         self._fill(self.regions["data"])
         bounds = self._bounds(self.rank)
-        self._missing = set()
-        for other in range(self.ranks):
-            theirs = self._bounds(other)
-            if other != self.rank and theirs[self.rank + 1] > theirs[self.rank]:
-                self._missing.add(other)
-        self.done = not self._missing
+        self._missing = set(range(self.ranks)) - {self.rank}
         order = [(self.rank + ahead) % self.ranks for ahead in range(1, self.ranks)]
         return [
             Send(peer, 0, "data", bounds[peer], bounds[peer + 1] - bounds[peer], "inbox", self._place(self.rank))
-            for peer in order if bounds[peer + 1] > bounds[peer]
+            for peer in order
         ]  # fmt: skip
 
     def wrong(self) -> int:

@@ -29,7 +29,7 @@ from hosts.traffic.collectives import (
     make,
     steps_of,
 )
-from hosts.traffic.program_script import ComputeTask, Incoming, JoinTask, RankScript, ReceiveTask, SendTask
+from hosts.traffic.program_script import MEMORY_MAX, ComputeTask, Incoming, JoinTask, RankScript, ReceiveTask, SendTask
 
 INBOX, OUTBOX = "inbox", "outbox"
 
@@ -41,6 +41,8 @@ class ProgramRank(Rank):
     follows_sends = True
 
     def __init__(self, script: RankScript, seed: int) -> None:
+        """Raises CollectiveError for a script that program_script.py cannot have made."""
+        _check(script)
         super().__init__(script.rank, script.ranks, -(-script.sent_bytes // ELEMENT.itemsize), seed)
         self.script = script
         sizes = {OUTBOX: script.outbox, INBOX: script.inbox}
@@ -263,6 +265,34 @@ class ProgramRank(Rank):
                     f"{send.to_region}.{one.key}", send.at,
                 )
             )  # fmt: skip
+
+
+def _check(script: RankScript) -> None:
+    """Places, numbers and partners of a script from elsewhere. Raises CollectiveError."""
+
+    def inside(what: str, value: int, end: int) -> None:
+        if not 0 <= value <= end:
+            raise CollectiveError(f"script: {what} {value}: 0 to {end}")
+
+    for what in ("outbox", "inbox"):
+        inside(what, getattr(script, what), MEMORY_MAX // ELEMENT.itemsize)
+    if not 0 <= script.rank < script.ranks:
+        raise CollectiveError(f"script: rank {script.rank} of {script.ranks}")
+    for at, task in enumerate(script.tasks):
+        for other in (*task.after, *task.once_begun):
+            if not 0 <= other < len(script.tasks):
+                raise CollectiveError(f"script: task {at} waits for task {other}, which is not there")
+        if isinstance(task, SendTask):
+            inside(f"start of task {at}", task.start, script.outbox - task.elements)
+        elif isinstance(task, JoinTask):
+            inside(f"collective of task {at}", task.collective, len(script.collectives) - 1)
+    for one in script.incoming:
+        inside("place of a message", one.at, script.inbox - one.elements)
+    if any(script.rank not in one.group for one in script.collectives):
+        raise CollectiveError("script: a collective without its own rank")
+    coming = {(one.peer, one.number) for one in script.incoming}
+    if coming != {(task.peer, task.number) for task in script.tasks if isinstance(task, ReceiveTask)}:
+        raise CollectiveError("script: messages that come, and tasks that receive them, are not the same")
 
 
 def _fill_message(array: np.ndarray, key: int) -> None:

@@ -17,6 +17,7 @@ from ipc.progress import Progress
 from ipc.terminal import console
 from mrc.cli import completion as offer
 from mrc.cli.p4 import app as p4_app
+from mrc.cli.plan import add_commands as add_plan_command
 from mrc.cli.scenarios import add_commands as add_scenario_commands
 from mrc.cli.show import add_to as add_asking_commands
 
@@ -36,6 +37,7 @@ bench_app = typer.Typer(
 app.add_typer(bench_app, name="bench")
 app.add_typer(p4_app, name="p4")
 add_scenario_commands(app)
+add_plan_command(app)
 add_asking_commands(app)
 
 NUMBER_MAX = 2**50

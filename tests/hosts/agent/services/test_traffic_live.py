@@ -9,6 +9,10 @@ import pytest
 from ipc.rpc import JsonlClient, JsonlPeerError
 from tests.hosts.agent.test_agent_network import pytestmark, wire  # noqa: F401 - fixture and marks
 
+SCRIPT = {
+    "rank": 0, "ranks": 2, "tasks": [], "collectives": [], "incoming": [], "targets": [], "outbox": 0, "inbox": 0,
+    "sent_bytes": 0,
+}  # fmt: skip
 SHAPE = {"message_bytes": 5000, "messages": 40, "depth": 4, "rate_bps": None, "seed": 3}
 
 
@@ -69,10 +73,9 @@ def test_collective__between_two_agents(wire):  # noqa: F811
     wire.switches()
     with wire.agent("h0"), wire.agent("h1"):
         both = clients(wire)
+        ring = {"kind": "all_reduce", "ranks": 2, "size_bytes": 30_000}
         opened = [
-            one.request(
-                "rank_open", flow="ring", kind="all_reduce", rank=r, ranks=2, size_bytes=30_000, seed=1, iterations=3
-            )
+            one.request("rank_open", flow="ring", seed=1, iterations=3, collective={**ring, "rank": r})
             for r, one in enumerate(both)
         ]
         for r, one in enumerate(both):
@@ -87,7 +90,7 @@ def test_collective__between_two_agents(wire):  # noqa: F811
             one.request("rank_start", flow="ring", start_s=time.monotonic() + 0.05)
         for one in both:
             read = until(one, lambda read: read["ranks"]["ring"]["done"])["ranks"]["ring"]
-            assert [wrong for _, wrong in read["ended"]] == [0, 0, 0]
+            assert [wrong for _, wrong, _ in read["ended"]] == [0, 0, 0]
             one.close()
 
 
@@ -106,8 +109,12 @@ def test_requests_that_make_no_sense_are_refused(wire):  # noqa: F811
             ("flow_sink", {"flow": "f", "qpns": [here], "shape": {**SHAPE, "message_bytes": 1 << 40}}, "message_bytes"),
             ("flow_sink", {"flow": "f", "qpns": ["x"], "shape": SHAPE}, "numbers of QPs"),
             ("flow_source", {"flow": "f", "qpns": [here], "shape": SHAPE, "va": 1}, "needs 'rkey'"),
-            ("rank_open", {"flow": "r", "kind": "gossip", "rank": 0, "ranks": 2, "size_bytes": 9,
+            ("rank_open", {"flow": "r", "collective": {"kind": "gossip", "rank": 0, "ranks": 2, "size_bytes": 9},
              "iterations": 1}, "no coll"),
+            ("rank_open", {"flow": "r", "iterations": 1}, "needs 'collective' or 'script'"),
+            ("rank_open", {"flow": "r", "iterations": 1, "script": {**SCRIPT, "tasks": [["compute", [7], [], 1.0, 0]]}},
+             "script: task 0 waits for task 7"),
+            ("rank_open", {"flow": "r", "iterations": 1, "script": {**SCRIPT, "outbox": 1 << 40}}, "script: outbox"),
             ("rank_start", {"flow": "r", "start_s": 1.0}, "no rank of 'r' here"),
             ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": 7}}, "address and R_Key"),
             ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": [7, 7]}}, "no rank of 'r'"),

@@ -1,0 +1,103 @@
+"""Sizes of fabrics by formula: the paper's own figures, and what the plan of a small one counts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.language.yaml_loader import read
+from experiments.runner import plan_runs
+from experiments.virtual.virtual_run import run_virtual
+from ipc.errors import UsageError
+from mrc.cli.plan import on_this_machine
+from topologies.plan import Plan
+from topologies.sizing import FabricSize
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_papers_fabric__has_the_papers_figures():
+    """mrc-protocol §11, capacity facts."""
+    size = FabricSize.for_nics(131072, radix=512, planes=8, nic_bps=800e9)
+    assert (size.t0s, size.uplinks, size.nics_per_t0, size.port_bps) == (512, 256, 256, 100e9)
+    blast = {one.what: one for one in size.blast()}
+    link = blast["T0-T1 link"]
+    assert (round(100 * link.of_uplinks, 1), round(100 * link.single_plane)) == (0.4, 3)
+    assert blast["NIC port or its link"].of_nic == 0.125
+    four = FabricSize.for_nics(131072, radix=512, planes=4, nic_bps=800e9)
+    assert four.blast()[0].of_nic == 0.25
+    single = size.single_plane()
+    assert single["nics_max"] == 65536
+    assert single["switch_share"] == pytest.approx(3 / 5) and single["optics_share"] == pytest.approx(2 / 3)
+
+
+def test_usids__of_the_papers_fabric_fit():
+    size = FabricSize.for_nics(131072, radix=512, planes=8, nic_bps=800e9)
+    assert size.usid_bits() == 2 + 3 + 9 <= 16
+    assert max(size.entries().values()) == 513 <= 1024, "of p4src/srv6.p4's tables"
+
+
+@pytest.mark.parametrize("parts", [(4, 2, 2, 2), (4, 8, 8, 1), (2, 3, 2, 5)])
+def test_parts__are_counted_as_the_plan_counts_them(parts):
+    planes, racks, spines, hosts = parts
+    plan = Plan(planes, racks, spines, hosts)
+    size = FabricSize.for_parts(planes=planes, t0s=racks, uplinks=spines, nics_per_t0=hosts, nic_bps=40e6)
+    assert (size.nics, size.switches, size.links) == (len(plan.hosts), len(plan.switches), len(plan.links))
+    assert size.paths == len(plan.evs(plan.hosts[0], plan.hosts[-1]))
+
+
+def test_t1s__have_as_many_links_to_every_t0():
+    size = FabricSize.for_nics(160, radix=64, planes=4, nic_bps=800e9)
+    assert (size.t0s, size.uplinks, size.t1s) == (5, 32, 4), "8 links to each of 5 T0s, where 3 T1s would have 10 or 11"
+    assert size.entries() == {"T0": 65, "T1": 41} and size.single_plane()["radix"] == 16
+    assert FabricSize.for_nics(8, radix=8, planes=4, nic_bps=40e6).single_plane() is None
+
+
+def test_one_rack__has_one_tier():
+    size = FabricSize.for_nics(30, radix=64, planes=4, nic_bps=800e9)
+    assert (size.t0s, size.t1s, size.uplinks, size.to_json()["tiers"]) == (1, 0, 0, 1)
+    assert [one.what for one in size.blast()] == ["NIC port or its link", "T0", "plane"]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"nics": 131073, "radix": 512}, "hold 131072 at most"),
+        ({"nics": 8, "radix": 7}, "give an even number"),
+        ({"nics": 0, "radix": 8}, "--nics 0: 1 or more"),
+    ],
+)
+def test_what_cannot_be__is_told(given, text):
+    with pytest.raises(UsageError, match=text):
+        FabricSize.for_nics(**given, planes=8, nic_bps=800e9)
+
+
+def test_estimate__of_packets_is_what_a_run_sends(tmp_path):
+    (tmp_path / "full.yaml").write_text(
+        "title: all send\nfabric: {planes: 4, racks: 2, spines: 4, hosts_per_rack: 4}\n"
+        "workload: [{permutation: [[h0, h1, h2, h3], [h0, h1, h2, h3]], name: a, message: 64K, depth: 8},"
+        " {permutation: [[h4, h5, h6, h7], [h4, h5, h6, h7]], name: b, message: 64K, depth: 8}]\nduration: 1s\n"
+    )
+    (run,) = plan_runs(read(tmp_path / "full.yaml"), "virtual").runs
+    sent = sum(flow.sent for flow in run_virtual(run).flows)
+    size = FabricSize.for_parts(planes=4, t0s=2, uplinks=4, nics_per_t0=4, nic_bps=40e6)
+    assert sent == pytest.approx(on_this_machine(size)["packets_per_virtual_second"], rel=0.15)
+
+
+def mrc(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mrc", "plan", *words], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_command__shows_tables_and_json():
+    shown = mrc("--nics", "131072", "--radix", "512", "--rate", "800G").stdout
+    assert "T0 513 of 1,024" in shown and "0.60 of its" in shown and max(map(len, shown.splitlines())) <= 100
+    told = json.loads(mrc("--planes", "4", "--racks", "2", "--spines", "2", "--hosts-per-rack", "2", "--json").stdout)
+    assert (told["switches"], told["here"]["live"]) == (16, True)
+    refused = mrc("--nics", "5", "--racks", "2")
+    assert refused.returncode == 1 and "give --nics and --radix, or --racks" in refused.stderr
