@@ -200,6 +200,7 @@ def test_degrade__takes_rate_and_delay_back(healed):
 
 
 def test_counters__of_all_switches_or_one(fabric):
+    fabric.transfer("h0", "h2", 1 << 20).wait()  # over all switches, whatever ran here before
     healthy = {one.switch for one in fabric.counters() if one.forwarded}
     assert healthy == {switch.name for switch in fabric.plan.switches}
     rows = fabric.counters("p1-t1-1")
