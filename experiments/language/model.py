@@ -27,8 +27,8 @@ from ipc import units
 
 OWN_SCALE = "own"
 """Name, in rules, of a file as it is without one of its scales."""
-PROGRAM_ITERATIONS_MAX = 100
-"""Steps of a program: one rank may be that far ahead of another (collective_rank.py)."""
+PROGRAM_ITERATIONS_MAX, PROGRAM_WARM_UP_MAX = 100, 20
+"""Steps of a program: one rank may be all of them ahead of another, and 127 are the limit (collective_rank.py)."""
 MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
 
 
@@ -268,7 +268,7 @@ class Training(RankWork):
 
     training: TrainingPart
     iterations: int = Field(1, ge=1, le=PROGRAM_ITERATIONS_MAX)
-    warm_up: int = Field(0, ge=0, le=PROGRAM_ITERATIONS_MAX)
+    warm_up: int = Field(0, ge=0, le=PROGRAM_WARM_UP_MAX)
 
 
 def _beside(value: object, info: ValidationInfo) -> object:
@@ -293,7 +293,7 @@ class TraceWork(RankWork):
     size_scale: float = Field(1.0, gt=0, le=1e6)
     """Factor on the sizes of messages and collectives."""
     iterations: int = Field(1, ge=1, le=PROGRAM_ITERATIONS_MAX)
-    warm_up: int = Field(0, ge=0, le=PROGRAM_ITERATIONS_MAX)
+    warm_up: int = Field(0, ge=0, le=PROGRAM_WARM_UP_MAX)
 
 
 WORK_KINDS = {
