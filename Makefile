@@ -47,12 +47,12 @@ up: ready ## bring the fabric up and open the Mininet CLI
 # files, the one with the longest file would be alone at the end.
 BYTECODE := $(or $(MRC_CACHE_DIR),$(HOME)/.cache/mrc-testbed)/pyc
 ON_ALL_CORES := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(BYTECODE) $(PYTEST) -m "not root and not build" -n auto --dist worksteal
-unit: ready-to-test ## the tests that need no root (about three minutes)
+unit: ready-to-test ## the tests that need no root (about four minutes)
 	@$(ON_ALL_CORES) $(ARGS)
 
 # First those that need no root, on all cores; then, one by one, those with a fabric and those that compile the engine.
 # Both are run whatever the first gave. 5 is pytest's word for a selection without a test: right in one of them.
-test: ready-to-test ## every test (about twelve minutes); ARGS="-k name" selects
+test: ready-to-test ## every test (about a quarter of an hour); ARGS="-k name" selects
 	@$(AS_ROOT) env $(ON_ALL_CORES) $(ARGS); first=$$?; \
 		$(AS_ROOT) $(PYTEST) -m "root or build" $(ARGS); second=$$?; \
 		[ $$first = 0 ] || [ $$first = 5 ] || echo "make test: tests without a fabric failed (see above)" >&2; \

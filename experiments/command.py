@@ -199,11 +199,19 @@ def run(
 
 
 def _replayed(console: Console, trace: Path, replay: Replay, *, live: bool) -> Path:
-    """A scenario around a trace, written to where results go, so that it can be changed. Raises TraceError."""
+    """A scenario around a trace, written to where results go, so that it can be changed; one that was stays.
+
+    Raises TraceError.
+    """
     name, text = scenario_of(trace, replay, live=live)
-    path = RESULTS / f"{name}.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path, number = RESULTS / f"{name}.yaml", 2
+    while path.exists() and path.read_text(encoding="utf-8") != text:
+        path, number = RESULTS / f"{name}-{number}.yaml", number + 1
+    try:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TraceError(path, f"cannot be written: {error.strerror}; run it where you may write") from None
     console.print(f"{path}: the scenario made of {trace}; change it and run it for faults, transports and rules",
                   style="dim", soft_wrap=True)  # fmt: skip
     return path

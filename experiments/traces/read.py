@@ -33,7 +33,8 @@ def read_trace(
 
     `compute_scale` and `size_scale` multiply times and sizes. Raises TraceError, with the mistake in one line.
     """
-    files = [path, *sorted(path.glob("*.et"))] if path.is_dir() else [path, *sorted(path.parent.glob(_siblings(path)))]
+    others = path if path.is_dir() else path.parent if path.suffix == ".et" else None
+    files = [path, *([groups] if groups else []), *(sorted(others.glob("*.et")) if others else [])]
     changed = tuple((str(one), one.stat().st_mtime_ns, one.stat().st_size) for one in files if one.exists())
     return _read(path, groups, compute_scale, size_scale, changed)
 
@@ -46,10 +47,6 @@ def trace_of(work: TraceWork) -> Program:
         compute_scale=work.compute_scale,
         size_scale=work.size_scale,
     )
-
-
-def _siblings(path: Path) -> str:
-    return "*.et" if path.suffix == ".et" else path.name
 
 
 @lru_cache(maxsize=8)

@@ -139,13 +139,13 @@ class Rank(ABC):
             return []
         return self._arrived(peer, step)
 
-    def sent(self, send: Send) -> list[Send]:
-        """A write has completed; what to send now."""
-        raise NotImplementedError(f"{self.kind} does not follow its sends")
+    def sent(self, _send: Send) -> list[Send]:
+        """A write has completed; what to send now. Told to ranks with `follows_sends` alone."""
+        return []
 
-    def elapsed(self, task: int) -> list[Send]:
-        """A computation has ended; what to send now."""
-        raise NotImplementedError(f"{self.kind} computes nothing that takes time")
+    def elapsed(self, _task: int) -> list[Send]:
+        """A computation that `timers` asked for has ended; what to send now."""
+        return []
 
     @abstractmethod
     def _begin(self) -> list[Send]: ...

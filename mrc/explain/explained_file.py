@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from ipc.errors import UsageError
 from ipc.rundir import RunFiles
+from ipc.signals import terminating
 from mrc.capture import PcapngFile
 from mrc.explain.capture_reader import CapturedFrame, CaptureFileError, CaptureReader
 from mrc.explain.explainer import PREFIX, Explainer
@@ -57,7 +58,7 @@ def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: 
     try:
         reader = CaptureReader(capture)
         try:
-            with _output(path) as stream:
+            with terminating(), _output(path) as stream:
                 file = PcapngFile(stream, [])
                 try:
                     _copy(reader, file, explainer)

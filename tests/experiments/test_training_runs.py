@@ -150,6 +150,10 @@ def test_run_trace__at_the_command_line(tmp_path):
     assert (tmp_path / "results/trace-ring-step.yaml").is_file()
     again = mrc(tmp_path, "scenario", "show", "results/trace-ring-step.yaml", "--json")
     assert "largest write 128 KiB = 128 packets" in json.loads(again.stdout)["sizes"][0]
+    changed = tmp_path / "results/trace-ring-step.yaml"
+    changed.write_text("# mine")
+    assert mrc(tmp_path, "run", "--trace", str(GOAL), "--virtual").returncode == 0
+    assert changed.read_text() == "# mine" and (tmp_path / "results/trace-ring-step-2.yaml").is_file()
     told = json.loads(mrc(tmp_path, "scenario", "trace", str(GOAL), "--json").stdout)
     assert (told["ranks"], told["messages"], told["ideal_s"]) == (4, 12, pytest.approx(0.065))
 
