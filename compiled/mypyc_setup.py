@@ -18,7 +18,7 @@ from typing import Any
 from mypyc.build import mypycify
 from setuptools import Extension
 
-CFLAGS = ("-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-semantic-interposition", "-w")
+CFLAGS = ("-O3", "-g0", "-fPIC", "-fno-plt", "-fvisibility=hidden", "-fno-semantic-interposition", "-w")
 
 
 def main(group: str, target: str, files: list[str]) -> None:

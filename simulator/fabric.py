@@ -349,6 +349,22 @@ class VirtualFabric:
 
         self.push(self.now, tick, None)
 
+    def close(self) -> None:
+        """Cut the fabric, which is of no use afterwards, into its objects: they refer to each other in circles, and who
+        makes many fabrics would wait for the garbage collector to find each.
+        """
+        self.queue.take(lambda _handler, _argument: True)
+        for port in self.ports.values():
+            port.close()
+        for switch in self.switches.values():
+            switch.downlinks.clear()
+            switch.uplinks.clear()
+            switch.racks.clear()
+        for host in self.hosts.values():
+            host.close()
+        for known in (self.ports, self._towards, self._add_at, self._arrive_at, self.switches, self.hosts):
+            known.clear()  # type: ignore[attr-defined]
+
     # ---- faults -------------------------------------------------------------------------------------------
 
     def port_towards(self, a: str, b: str) -> EgressPort:

@@ -165,6 +165,14 @@ class VirtualHost:
         what()
         self._request(now)
 
+    def close(self) -> None:
+        """Let go of engine, ports and application, see VirtualFabric.close."""
+        self.ports.clear()
+        self._listeners.clear()
+        self._on_completion.clear()
+        self.engine = self.endpoint
+        self.take = _nothing
+
     # ---- process ----------------------------------------------------------------------------------------
 
     def stall(self, seconds: float, order: Sequence[int] | None = None, gap_s: float = 0.0) -> None:
@@ -405,3 +413,7 @@ class VirtualHost:
         return self._wires.frame(
             self, packet, size, self.name, peer, target.rack, target.downlink, plane, control, trimmable
         )
+
+
+def _nothing(_frame: Frame, _now: float) -> None:
+    """Take a frame where nobody is any more."""

@@ -113,6 +113,10 @@ class EgressPort:
         self.arrive = arrive
         self._add_arrival = add
 
+    def close(self) -> None:
+        """Let go of the neighbour, see VirtualFabric.close."""
+        self.arrive = self._on_drain = _nowhere
+
     def _make_queues(self) -> None:
         """Make the queues of this port: its first packet has to wait."""
         self._data, self._control = deque(), deque()

@@ -9,6 +9,7 @@ Units are in the names: `_s` seconds, `_bytes`, `_packets`. `Config.from_json` r
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
 from typing import Any, Final
 
 from hosts.engine.config_limits import CHOICES, EXP_FOREVER, ONLY, PATH_MTUS, RANGES, TIMEOUT_UNIT_S, WIDTHS
@@ -267,28 +268,22 @@ class Config:
     leaves (§12 row 42). Of the virtual fabric; a live one has the control queue."""
 
     def __post_init__(self) -> None:
-        for key, (low, high) in RANGES.items():
-            value = getattr(self, key)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-                raise ConfigError(f"{key} = {value!r}: must be {low} to {high}")
-        for key, allowed in CHOICES.items():
-            value = getattr(self, key)
-            if value not in allowed or isinstance(value, bool) is not isinstance(allowed[0], bool):
-                raise ConfigError(f"{key} = {value!r}: must be one of {', '.join(map(str, allowed))}")
-        for key, (works, why) in ONLY.items():
-            if getattr(self, key) != works:
-                raise ConfigError(f"{key} = {getattr(self, key)!r}: only {works!r} can work: {why}")
-        for key in WIDTHS:
-            object.__setattr__(self, key, _widths(key, getattr(self, key)))
+        values = zip(_DEFAULTS, _VALUES(self), _DEFAULTS.values(), strict=True)
+        changed = {key: value for key, value, default in values if value is not default}
+        for key, value in changed.items():
+            _check(key, value)
+            if key in WIDTHS:
+                object.__setattr__(self, key, _widths(key, value))
         if self.trim_len and self.trim_len < TRIM_LEN_MIN:
             raise ConfigError(f"trim_len = {self.trim_len}: 0, or {TRIM_LEN_MIN} to keep METH and TSETH (§4.3)")
         if self.wimm_overflow in NACK_REASONS:
             raise ConfigError(f"wimm_overflow = {self.wimm_overflow:#x}: a NACK of that reason means something else")
         if self.mpr_packets % 128:
             raise ConfigError(f"mpr_packets = {self.mpr_packets}: must be a multiple of 128 (§2.15)")
-        points = [getattr(self, key) for key in _DSCPS]
-        if len(set(points)) != len(points) or not all(0 <= p < 64 for p in points):
-            raise ConfigError(f"the six DSCPs must be 0 to 63 and differ; got {points}")
+        if changed.keys() & _DSCPS:
+            points = [getattr(self, key) for key in sorted(_DSCPS)]
+            if len(set(points)) != len(points) or not all(0 <= p < 64 for p in points):
+                raise ConfigError(f"the six DSCPs must be 0 to 63 and differ; got {points}")
 
     # ---- derived ----------------------------------------------------------------------------------------
 
@@ -332,8 +327,26 @@ class Config:
         return cls(**data)
 
 
-_KEYS = frozenset(field.name for field in fields(Config))
-_DSCPS = tuple(sorted(key for key in _KEYS if key.startswith("dscp_")))
+_DEFAULTS = {field.name: field.default for field in fields(Config)}
+_VALUES = attrgetter(*_DEFAULTS)
+_KEYS = frozenset(_DEFAULTS)
+_DSCPS = frozenset(key for key in _KEYS if key.startswith("dscp_"))
+
+
+def _check(key: str, value: Any) -> None:
+    """Check one value that is not the default. Raises ConfigError naming what would do."""
+    if key in RANGES:
+        low, high = RANGES[key]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+            raise ConfigError(f"{key} = {value!r}: must be {low} to {high}")
+    if key in CHOICES:
+        allowed = CHOICES[key]
+        if value not in allowed or isinstance(value, bool) is not isinstance(allowed[0], bool):
+            raise ConfigError(f"{key} = {value!r}: must be one of {', '.join(map(str, allowed))}")
+    if key in ONLY:
+        works, why = ONLY[key]
+        if value != works:
+            raise ConfigError(f"{key} = {value!r}: only {works!r} can work: {why}")
 
 
 def _widths(key: str, value: Any) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from simulator.simtest.shrink import shrink
 
 CHUNK = 25
 """Seeds a process takes at a time."""
-COLLECT_AFTER = 8000
+COLLECT_AFTER = 4000
 """New objects after which Python looks for cycles. A schedule leaves some 800, nearly all of them in cycles: looked at
 while they are still in the CPU's caches they cost a fraction of what they cost by the hundred thousand.
 """

@@ -10,8 +10,9 @@ from __future__ import annotations
 import gc
 from collections import Counter, deque
 from enum import Enum
+from itertools import compress
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
@@ -28,7 +29,14 @@ _LEAVES = {Config, Memory, Random, type(None), str, bytes, bytearray, memoryview
 
 
 _OTHER, _CONTAINER, _OBJECT = range(3)
-_KINDS: dict[type, int] = {}
+
+
+class _Kinds(dict[type, int]):
+    """What a type is, of those met so far."""
+
+    def __missing__(self, kind: type) -> int:
+        found = self[kind] = _kind_of(kind)
+        return found
 
 
 def is_small(endpoint: Endpoint, limit: int) -> bool:
@@ -40,15 +48,12 @@ def is_small(endpoint: Endpoint, limit: int) -> bool:
     while todo:
         found: list[Any] = gc.get_referents(*todo)
         todo = []
-        for what in found:
-            kind = _KINDS.get(type(what), -1)
-            if kind < 0:
-                kind = _KINDS[type(what)] = _kind_of(type(what))
-            if kind == _OTHER or id(what) in seen:
+        for what in compress(found, map(_KIND_OF, map(type, found))):  # without the leaves, which are nearly all
+            if id(what) in seen:
                 continue
             seen.add(id(what))
             todo.append(what)
-            if kind == _CONTAINER:
+            if _KIND_OF(type(what)) == _CONTAINER:
                 entries += len(what)
                 if entries > limit:
                     return False
@@ -61,6 +66,9 @@ def _kind_of(kind: type) -> int:
     if issubclass(kind, _CONTAINERS):
         return _CONTAINER
     return _OBJECT if kind.__module__.startswith(_ENGINE) else _OTHER
+
+
+_KIND_OF: Final = _Kinds().__getitem__
 
 
 def census(endpoint: Endpoint) -> Counter[str]:

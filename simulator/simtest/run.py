@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from faults import (
     BlackholeFault,
@@ -52,6 +52,8 @@ CENSUS_S = 60.0
 """How often the state of a long run is counted."""
 AFTERMATH_S = 0.05
 """Watched after that, for what is still on its way."""
+_BYTES: Final = Random("mrc-simtest").randbytes(1 << 18)
+"""What writes are cut from: bytes drawn for each cost as much as the engine's work on a packet."""
 
 
 @dataclass
@@ -165,7 +167,7 @@ class Simulation:
             mine = [p for p in schedule.posts if (p.qp, p.side) == (number, side) and since <= p.at < until]
             times = sorted((p.at + n * p.every, place, p) for place, p in enumerate(mine) for n in range(p.times))
             posts = [post for _, _, post in times]
-            lane = Lane(pair[side], pair[1 - side], [rng.randbytes(p.size) for p in posts], [p.imm for p in posts])
+            lane = Lane(pair[side], pair[1 - side], [_bytes(rng, p.size) for p in posts], [p.imm for p in posts])
             lanes.append(lane)
             self.lanes[number, side] = lane
             self.due[lane] = 0
@@ -402,6 +404,13 @@ class Simulation:
         }
 
 
+    def close(self) -> None:
+        """Cut what refers to each other in circles, see VirtualFabric.close."""
+        self.fabric.close()
+        self.watch.sides.clear()
+        self.watch.lanes.clear()
+
+
 class _Poster:
     def __init__(self, simulation: Simulation, lane: Lane) -> None:
         self.simulation, self.lane = simulation, lane
@@ -440,7 +449,17 @@ def simulate(schedule: Schedule, *, keep: bool = False) -> SimResult:
     result.stats = simulation.stats()
     if keep:
         result.simulation = simulation
+    else:
+        simulation.close()
     return result
+
+
+def _bytes(rng: Random, size: int) -> bytes:
+    """Content of a write: from a place of its own, so that no two are alike."""
+    if 2 * size > len(_BYTES):
+        return rng.randbytes(size)
+    start = int(rng.random() * (len(_BYTES) - size))
+    return _BYTES[start : start + size]
 
 
 def _line(entry: Sequence[Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from enum import Enum
+from functools import lru_cache
 from random import Random
 
 from topologies.plan.addressing import PlanError, make_ev
@@ -77,7 +78,7 @@ def ev_planes(mode: Mode, planes: int, uplinks: int, seed: str) -> tuple[tuple[i
     plane. flow-ecmp: a single one. Equal seeds give equal EVs.
     """
     if mode.ev_is_path:
-        return tuple((make_ev(plane, uplink), plane) for plane in range(planes) for uplink in range(uplinks))
+        return _path_evs(planes, uplinks)
     if mode is Mode.SWITCH_SPRAY:
         return tuple((make_ev(plane, 0), plane) for plane in range(planes))
     rng = Random(f"{mode.value}/{seed}")
@@ -88,3 +89,8 @@ def ev_planes(mode: Mode, planes: int, uplinks: int, seed: str) -> tuple[tuple[i
     while len(drawn) < wanted:
         drawn.setdefault(rng.getrandbits(32), len(drawn) % planes)
     return tuple(drawn.items())
+
+
+@lru_cache(maxsize=256)
+def _path_evs(planes: int, uplinks: int) -> tuple[tuple[int, int], ...]:
+    return tuple((make_ev(plane, uplink), plane) for plane in range(planes) for uplink in range(uplinks))
