@@ -363,7 +363,7 @@ class VirtualFabric:
         for host in self.hosts.values():
             host.close()
         for known in (self.ports, self._towards, self._add_at, self._arrive_at, self.switches, self.hosts):
-            known.clear()  # type: ignore[attr-defined]
+            known.clear()
 
     # ---- faults -------------------------------------------------------------------------------------------
 

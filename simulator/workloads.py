@@ -11,17 +11,14 @@ its region was touched. Rates are of payload, measured at the receiver.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from random import Random
 from typing import Any
 
 from hosts.engine.events import Completion, Status
+from hosts.traffic.message_bytes import MessageBytes
 from simulator.fabric import VirtualFabric
 
 GUARD_BYTES = 64
 """On both sides of a flow's region; must stay as it was."""
-PATTERN_STEP = 257
-"""Message i is the pattern from byte i x this on (modulo): consecutive messages differ in nearly every byte."""
-PATTERN_EXTRA = 1 << 16
 
 
 class Flow:
@@ -49,13 +46,13 @@ class Flow:
         """Called once, after the last completion; not when a write failed."""
         self._verify, self._imm = verify, imm
         self._stopped = False
-        self._pattern = memoryview(Random(f"{fabric.seed}/{a}/{b}").randbytes(message_bytes + PATTERN_EXTRA))
+        self._bytes = MessageBytes(f"{fabric.seed}/{a}/{b}", message_bytes)
         self.memory = bytearray(depth * message_bytes + 2 * GUARD_BYTES)
         view = memoryview(self.memory)[GUARD_BYTES : GUARD_BYTES + depth * message_bytes]
         self.region = fabric.host(b).endpoint.register(view)
         self.qp, self.peer_qp = fabric.connect(a, b, **options)
         fabric.host(a).on_completion(self.qp.qpn, self._completed)
-        fabric.at(fabric.now if start_s is None else start_s, self._start)
+        fabric.host(a).at(fabric.now if start_s is None else start_s, self._start)
 
     # ---- running ----------------------------------------------------------------------------------------
 
@@ -73,14 +70,9 @@ class Flow:
             slot = self.posted % self.depth * self.message_bytes
             imm = self.posted & 0xFFFFFFFF if self._imm else None
             self.qp.post_write(
-                self.data(self.posted), self.region.va + slot, self.region.rkey, now=self.fabric.now, imm=imm
+                self._bytes.part(self.posted), self.region.va + slot, self.region.rkey, now=self.fabric.now, imm=imm
             )
             self.posted += 1
-
-    def data(self, number: int) -> memoryview:
-        """Bytes of a message."""
-        start = number * PATTERN_STEP % PATTERN_EXTRA
-        return self._pattern[start : start + self.message_bytes]
 
     def _completed(self, completion: Completion) -> None:
         if completion.status is not Status.SUCCESS:
@@ -89,7 +81,7 @@ class Flow:
         number, size = self.completed, self.message_bytes
         if self._verify:
             slot = GUARD_BYTES + number % self.depth * size
-            if self.memory[slot : slot + size] != self.data(number).tobytes():  # views compare item by item
+            if not self._bytes.matches(number, memoryview(self.memory)[slot : slot + size]):
                 self.corrupt.append(number)
         self.completed += 1
         self.completed_at.append(completion.at)

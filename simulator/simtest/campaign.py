@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -91,9 +92,7 @@ def run_chunk(seeds: range) -> tuple[list[SimResult], Counter[str], Counter[str]
     """(failures, stats, kinds, faults, CPU seconds) of some seeds."""
     failures, stats, kinds, faults = [], Counter[str](), Counter[str](), Counter[str]()
     began = time.process_time()
-    if not gc.get_freeze_count():
-        gc.freeze()  # modules stay
-    gc.set_threshold(max(COLLECT_AFTER, gc.get_threshold()[0]))
+    _keep_modules()
     for seed in seeds:
         schedule = draw(seed)
         result = simulate(schedule)
@@ -103,6 +102,13 @@ def run_chunk(seeds: range) -> tuple[list[SimResult], Counter[str], Counter[str]
         if result.violation is not None:
             failures.append(result)
     return failures, stats, kinds, faults, time.process_time() - began
+
+
+@cache
+def _keep_modules() -> None:
+    """Have Python look for cycles among the objects of schedules alone, in this process."""
+    gc.freeze()
+    gc.set_threshold(max(COLLECT_AFTER, gc.get_threshold()[0]))
 
 
 def _results(chunks: list[range], jobs: int) -> Iterator[Any]:

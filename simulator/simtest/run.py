@@ -145,9 +145,13 @@ class Simulation:
         return side
 
     def _stalled_planes(self) -> frozenset[int]:
-        """Planes with a switch that stalls."""
+        """Planes with a switch that stalls; where all do at once, a packet that left towards the end of the stall may
+        be answered before one that waited through it on another path.
+        """
         planes = {switch.name: switch.plane for switch in self.plan.switches}
         stalls = [fault.where for fault in self.schedule.faults if fault.kind == "stall"]
+        if "switches" in stalls:
+            return frozenset(range(self.plan.planes))
         return frozenset(planes[name] for name in stalls if name in planes)
 
     def _until(self, number: int) -> float:
@@ -402,7 +406,6 @@ class Simulation:
             "calm": int(watch.calm),
             "events": self.fabric.events_done,
         }
-
 
     def close(self) -> None:
         """Cut what refers to each other in circles, see VirtualFabric.close."""

@@ -20,6 +20,7 @@ from hosts.engine.wire.packets import (
     Sack,
     TransportAck,
 )
+from hosts.traffic.message_bytes import MessageBytes
 from simulator import (
     UNLIMITED,
     Flow,
@@ -248,7 +249,7 @@ def test_flow__sees_wrong_bytes_and_writes_outside():
     flow.memory[0] ^= 1
     assert not flow.intact
     flow.memory[0] ^= 1
-    flow._pattern = memoryview(bytes(len(flow._pattern)))  # what is expected is not what was sent
+    flow._bytes = MessageBytes("another", 3000)  # what is expected is not what was sent
     run_all(fabric, [flow])
     assert flow.corrupt == [1] and not flow.intact
 

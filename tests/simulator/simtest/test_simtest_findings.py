@@ -232,9 +232,11 @@ def test_account__what_arrived_beyond_the_bitmap_and_expired_is_not_counted_twic
     assert holds(found).lanes[0, 0].ended == 150
 
 
-@pytest.mark.parametrize("seed", [30010558, 70020728])
+@pytest.mark.parametrize("seed", [30010558, 70020728, 136606])
 def test_drawn__schedules_that_once_failed_and_need_all_their_parts(seed: int) -> None:
-    """A parked QP beside one that is heard; refusals of copies of what had arrived, under two black holes."""
+    """A parked QP beside one that is heard; refusals of copies of what had arrived, under two black
+    holes; a packet that left at the end of a stall of all switches and was answered before one that waited through it.
+    """
     holds(draw(seed))
 
 

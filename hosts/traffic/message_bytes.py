@@ -1,0 +1,44 @@
+"""Bytes of the messages of a flow: what a sender posts and a receiver looks for.
+
+A sender posts `MessageBytes(name, size).part(number)`; who gets it asks `matches(number, memory)`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from random import Random
+from zlib import crc32
+
+STEP = 257
+"""The next message begins so many bytes further on (modulo): consecutive messages differ in nearly every byte."""
+EXTRA_BYTES = 1 << 16
+"""Of the text beyond one message."""
+
+
+class MessageBytes:
+    """Messages of `size` bytes, parts of one random text that all flows of a process share and which therefore stays in
+    the CPU's caches; each flow (`name`) begins elsewhere in it.
+    """
+
+    def __init__(self, name: str, size: int) -> None:
+        self.size = size
+        self._text = _text(size + EXTRA_BYTES)
+        self._view = memoryview(self._text)
+        self._first = crc32(name.encode())
+
+    def part(self, number: int) -> memoryview:
+        """The bytes of message `number`."""
+        start = self._start(number)
+        return self._view[start : start + self.size]
+
+    def matches(self, number: int, found: memoryview) -> bool:
+        """Whether those are the bytes of message `number`, in place: two views would be compared item by item."""
+        return len(found) == self.size and self._text.startswith(found, self._start(number))
+
+    def _start(self, number: int) -> int:
+        return (self._first + number * STEP) % EXTRA_BYTES
+
+
+@lru_cache(maxsize=4)
+def _text(size: int) -> bytes:
+    return Random("mrc-testbed").randbytes(size)
