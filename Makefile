@@ -35,6 +35,7 @@ ready-to-test:
 	@$(call extra,notebook,nbclient)
 	@$(call extra,data,pyarrow)
 	@$(call extra,data-tests,duckdb)
+	@$(call extra,infragraph-tests,infragraph)
 
 demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
 	@$(AS_ROOT) $(MRC) demo $(ROOTLESS) $(ARGS)

@@ -56,6 +56,8 @@ QUICK = (
     "mrc report results",
     "mrc plan --nics 131072 --radix 512 --rate 800G",
     "mrc plan --planes 4 --racks 2 --spines 2 --hosts-per-rack 2 --json",
+    "mrc plan --nics 1024 --radix 64 --planes 4 --infragraph fabric.yaml",
+    "mrc plan --from fabric.yaml",
     "mrc --version",
     "mrc scenario list",
     "mrc scenario show e10",

@@ -118,7 +118,7 @@ FACES = {
         "portstate",
         "wires",
     },
-    "topologies": {"sizing"},
+    "topologies": {"sizing", "infragraph_file"},
     "topologies.cli": {"shell"},
 }
 """Package that has packages -> modules at its top. One without packages is its modules, whatever they are."""

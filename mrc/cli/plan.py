@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 LINK_BPS = 10e6
 """Links of the packet simulator's scale (§11.4)."""
-PACKET_US = ((8, 12.0), (64, 23.0), (512, 42.0))
+PACKET_US = ((8, 6.4), (64, 8.4), (512, 19.6))
 """CPU time of a data packet in virtual time by hosts, compiled (docs/design/virtual-fabric-costs.md)."""
 LIVE_HOSTS_MAX = 64
 LIVE_SWITCHES_MAX = 64
@@ -32,31 +34,53 @@ def plan(
     hosts_per_rack: Annotated[
         int | None, typer.Option("--hosts-per-rack", help="NICs of each T0, with --racks.")
     ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option("--from", help="An InfraGraph file (YAML, JSON) instead: planes of two tiers.")
+    ] = None,
+    infragraph: Annotated[
+        Path | None, typer.Option("--infragraph", help="Write the fabric as InfraGraph: YAML, or JSON for *.json.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """What a fabric takes: switches, links, EVs, uSIDs, table entries; and what a failure costs, beside one plane."""
-    from topologies.sizing import FabricSize
+    from topologies import infragraph_file
 
-    try:
-        nic_bps = units.rate(rate)
-    except units.UnitError as error:
-        raise UsageError(f"--rate {error}") from None
-    parts = (racks, spines, hosts_per_rack)
-    if nics is not None and any(one is not None for one in parts):
-        raise UsageError("give --nics and --radix, or --racks, --spines and --hosts-per-rack")
-    if nics is not None:
-        size = FabricSize.for_nics(nics, radix=radix, planes=planes, nic_bps=nic_bps)
-    elif racks is None or spines is None or hosts_per_rack is None:
-        raise UsageError("give --nics, or all of --racks, --spines and --hosts-per-rack")
-    else:
-        size = FabricSize.for_parts(
-            planes=planes, t0s=racks, uplinks=spines, nics_per_t0=hosts_per_rack, nic_bps=nic_bps
-        )
+    size = _asked(nics, radix, rate, planes, (racks, spines, hosts_per_rack), from_file)
+    if infragraph is not None:
+        infragraph_file.write(size, infragraph)
+        if not as_json:
+            print(f"plan: {infragraph}: {size.nics:,} NICs, {size.links:,} links", file=sys.stderr)
     here = on_this_machine(size)
     if as_json:
         print(json.dumps({**size.to_json(), "here": here}, indent=2))
         return
     _show(size, here)
+
+
+def _asked(
+    nics: int | None, radix: int, rate: str, planes: int, parts: tuple[int | None, int | None, int | None],
+    from_file: Path | None,
+) -> FabricSize:  # fmt: skip
+    """The fabric that the options name. Raises UsageError."""
+    from topologies import infragraph_file
+    from topologies.sizing import FabricSize
+
+    racks, spines, hosts_per_rack = parts
+    if from_file is not None:
+        if nics is not None or any(one is not None for one in parts):
+            raise UsageError("give --from, or the fabric by other options")
+        return infragraph_file.read(from_file)
+    try:
+        nic_bps = units.rate(rate)
+    except units.UnitError as error:
+        raise UsageError(f"--rate {error}") from None
+    if nics is not None and any(one is not None for one in parts):
+        raise UsageError("give --nics and --radix, or --racks, --spines and --hosts-per-rack")
+    if nics is not None:
+        return FabricSize.for_nics(nics, radix=radix, planes=planes, nic_bps=nic_bps)
+    if racks is None or spines is None or hosts_per_rack is None:
+        raise UsageError("give --nics, or all of --racks, --spines and --hosts-per-rack")
+    return FabricSize.for_parts(planes=planes, t0s=racks, uplinks=spines, nics_per_t0=hosts_per_rack, nic_bps=nic_bps)
 
 
 class Here(TypedDict):
@@ -160,5 +184,6 @@ def add_commands(app: typer.Typer) -> None:
     app.command(
         epilog="Examples: `mrc plan --nics 131072 --radix 512 --rate 800G` · "
         "`mrc plan --nics 1024 --radix 64 --planes 4` · "
-        "`mrc plan --planes 4 --racks 2 --spines 2 --hosts-per-rack 2 --json`"
+        "`mrc plan --planes 4 --racks 2 --spines 2 --hosts-per-rack 2 --json` · "
+        "`mrc plan --nics 1024 --radix 64 --infragraph fabric.yaml` · `mrc plan --from fabric.yaml`"
     )(plan)
