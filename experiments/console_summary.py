@@ -50,6 +50,7 @@ def told(report: RunReport, width: int) -> Iterator[Line]:
     text = f"{len(report.runs)} run{'s' if len(report.runs) > 1 else ''}, {lasted:.1f} s in {report.wall_s:.1f} s"
     if report.folder:
         text += f"; results in {report.folder}"
+        text += f", digest {report.digest[:12]}" if report.digest else ""
     yield from _wrapped("soft", "  ", text, width)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import csv
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -282,8 +283,25 @@ class Results:
         )  # fmt: skip
         self.write()
 
+    def digest(self) -> str:
+        """SHA-256 of what the runs gave, in the order they were planned: names, seeds, metrics, series, observations.
+
+        No times of the machine, loads or paths are in it: the same file and seed give the same in virtual time,
+        whatever machine, number of jobs, Ctrl-C and --resume it took. Raises OSError.
+        """
+        found = hashlib.sha256()
+        order = {name: number for number, name in enumerate(self.manifest["planned"])}
+        for one in sorted(self.manifest["runs"], key=lambda one: order.get(one["name"], len(order))):
+            found.update(json.dumps([one[key] for key in ("name", "label", "seed", "repeat")]).encode())
+            whole = self.folder / one["file"]
+            for path in (whole, whole.with_suffix(".csv"), whole.with_suffix(".observations.jsonl")):
+                if path.exists():
+                    found.update(hashlib.sha256(path.read_bytes()).digest())
+        return found.hexdigest()
+
     def finish(self, verdicts: list[ExpectationVerdict], repeats: list[Spread]) -> None:
         """All runs are over and judged."""
+        self.manifest["digest"] = self.digest() if self.manifest["where"] != "live" else None
         self.manifest["verdicts"] = [verdict.to_json() for verdict in verdicts]
         self.manifest["repeats"] = [spread.to_json() for spread in repeats]
         self.manifest["complete"] = True

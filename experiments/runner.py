@@ -51,6 +51,8 @@ class RunReport:
     """Of all its runs together, whether side by side or not."""
     overloaded: bool = False
     """The machine was, in one of the runs at least."""
+    digest: str | None = None
+    """Results.digest; None: not written down."""
 
     @property
     def passed(self) -> bool:
@@ -66,7 +68,7 @@ class RunReport:
         """Verdicts and metrics; series stay in the folder."""
         return {
             "scenario": self.scenario, "title": self.title, "passed": self.passed,
-            "folder": str(self.folder) if self.folder else None, "wall_s": round(self.wall_s, 2),
+            "folder": str(self.folder) if self.folder else None, "digest": self.digest, "wall_s": round(self.wall_s, 2),
             "runs": [
                 {"name": run.name, "label": run.label, "seed": run.seed, "duration_s": outcome.duration_s,
                  "metrics": outcome.metrics, "notes": outcome.notes}
@@ -194,8 +196,8 @@ def _judged(
     repeats = spreads(first, measured, verdicts)
     if results is not None:
         results.finish(verdicts, repeats)
-    folder = results.folder if results else None
-    return RunReport(first.name, first.title, pairs, verdicts, repeats, folder, wall_s, overloaded)
+    folder, digest = (results.folder, results.manifest["digest"]) if results else (None, None)
+    return RunReport(first.name, first.title, pairs, verdicts, repeats, folder, wall_s, overloaded, digest)
 
 
 def _one_by_one(

@@ -280,6 +280,20 @@ def test_resume__makes_only_what_is_missing_and_ends_the_same(tmp_path):
     assert content(out) == content(tmp_path / "whole")
 
 
+def test_digest__is_of_file_and_seed_whatever_happened_on_the_way(tmp_path):
+    one, out = killed(tmp_path)
+    resumed = carry_out(one, Quiet(), resumed=Resumed.from_folder(one, out)).digest
+    whole = carry_out(one, Quiet(), out=tmp_path / "whole").digest
+    file = str(one.document.path)
+    options = {"where": "virtual", "repeat": None, "as_json": False, "options": {}}
+    assert run([file], seed=None, out=tmp_path / "beside", jobs=3, **options) == 0
+    assert run([file], seed=8, out=tmp_path / "other", jobs=1, **options) == 0
+    beside, other = (Results.open(tmp_path / name)[0] for name in ("beside", "other"))
+    assert resumed == whole == beside.manifest["digest"] == beside.digest() != other.manifest["digest"]
+    (tmp_path / "beside/runs/2.csv").write_text("time_s\n")
+    assert beside.digest() != whole and whole is not None and len(whole) == 64
+
+
 def test_resume__stopped_again_keeps_all_that_ended(tmp_path):
     one, out = killed(tmp_path)
     with pytest.raises(KeyboardInterrupt):
