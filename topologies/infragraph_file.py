@@ -143,8 +143,10 @@ def read(path: Path) -> FabricSize:
     try:
         text = path.read_text(encoding="utf-8")
         tree = json.loads(text) if path.suffix == ".json" else _yaml().load(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--from {path}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--from {path}: {error.strerror}: give an InfraGraph file") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--from {path}: no text: give an InfraGraph file in YAML or JSON") from None
     except (YAMLError, ValueError, RecursionError) as error:
         kind = "JSON" if path.suffix == ".json" else "YAML"
         raise UsageError(f"--from {path}: no {kind}: {' '.join(str(error).split())[:300]}") from None

@@ -62,6 +62,8 @@ def _asked(
     from_file: Path | None,
 ) -> FabricSize:  # fmt: skip
     """The fabric that the options name. Raises UsageError."""
+    from ipc.progress import Progress
+    from ipc.terminal import console
     from topologies import infragraph_file
     from topologies.sizing import FabricSize
 
@@ -69,7 +71,8 @@ def _asked(
     if from_file is not None:
         if nics is not None or any(one is not None for one in parts):
             raise UsageError("give --from, or the fabric by other options")
-        return infragraph_file.read(from_file)
+        with Progress(console(stderr=True), "plan", text=f"reading {from_file.name}"):
+            return infragraph_file.read(from_file)
     try:
         nic_bps = units.rate(rate)
     except units.UnitError as error:

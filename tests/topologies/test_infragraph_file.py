@@ -121,6 +121,9 @@ def test_read__neither_yaml_nor_json(tmp_path: Path, name: str, text: str) -> No
     (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match=r"no YAML|no JSON"):
         read(tmp_path / name)
+    (tmp_path / name).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="no text"):
+        read(tmp_path / name)
     with pytest.raises(UsageError, match="No such file"):
         read(tmp_path / "missing.yaml")
     with pytest.raises(UsageError, match="give a file that can be written"):

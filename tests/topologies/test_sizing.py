@@ -101,3 +101,14 @@ def test_command__shows_tables_and_json():
     assert (told["switches"], told["here"]["live"]) == (16, True)
     refused = mrc("--nics", "5", "--racks", "2")
     assert refused.returncode == 1 and "give --nics and --radix, or --racks" in refused.stderr
+
+
+def test_command__writes_a_file_and_reads_it(tmp_path):
+    file = str(tmp_path / "fabric.json")
+    written = mrc("--nics", "64", "--radix", "16", "--planes", "2", "--infragraph", file, "--json")
+    read = mrc("--from", file, "--json")
+    assert written.returncode == read.returncode == 0
+    ours, theirs = json.loads(written.stdout), json.loads(read.stdout)
+    assert ours["switches"] == theirs["switches"] == 2 * (8 + 4) and ours["links"] == theirs["links"]
+    refused = mrc("--from", file, "--nics", "3")
+    assert refused.returncode == 1 and "give --from, or the fabric by other options" in refused.stderr
