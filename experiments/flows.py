@@ -170,7 +170,7 @@ def collective_plans(scenario: Scenario, plan: Plan, seed: int) -> list[Collecti
         common = (work.iterations, work.warm_up, work.start)
         if isinstance(work, Collective):
             racks = tuple(plan.host(host).rack for host in ranks)
-            options = CollectiveOptions(racks, work.experts, work.skew)
+            options = CollectiveOptions(racks, work.experts, work.skew, at_once=work.at_once)
             out.append(CollectivePlan(name, work.collective, ranks, transport, work.size, *common, options))
         elif isinstance(work, Training | TraceWork):
             program = program_of(work, plan, ranks)

@@ -229,6 +229,8 @@ class Collective(RankWork):
     """all_to_allv: experts, expert e at rank e modulo ranks; 0: one a rank."""
     skew: float = Field(0.0, ge=0, le=4)
     """all_to_allv: exponent of Zipf's law for the experts' shares, drawn anew for each iteration; 0: all alike."""
+    at_once: int = Field(0, ge=0, le=4096)
+    """all_to_all: peers that a rank writes to at a time, the next when one write is complete; 0: all."""
 
 
 class TrainingPart(Part):

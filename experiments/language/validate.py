@@ -35,6 +35,7 @@ from hosts.engine.config import Config, ConfigError
 from hosts.engine.errors import LocalError
 from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.traffic.collectives import CollectiveError
+from hosts.traffic.mailbox_collectives import AllToAll
 from hosts.traffic.tree_collectives import AllReduceHierarchical, members_of
 from simulator.profiles import ProfileError, scaled
 from topologies.plan import Plan, PlanError
@@ -175,6 +176,8 @@ def _ranks(work: RankWork, ranks: tuple[str, ...], plan: Plan) -> Iterator[tuple
             members_of(tuple(plan.host(name).rack for name in ranks), len(ranks))
         except CollectiveError as error:
             yield "ranks", str(error)
+    if isinstance(work, Collective) and work.at_once and work.collective != AllToAll.kind:
+        yield "at_once", f"a collective {work.collective!r} has an order of its own: only all_to_all takes it"
     if isinstance(work, TraceWork):
         try:
             wanted = len(trace_of(work).ranks)

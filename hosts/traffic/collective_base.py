@@ -85,7 +85,7 @@ class Rank(ABC):
     kind: str
     by_turns = ""
     """Region of which one iteration has one half, the next one the other."""
-    follows_sends = False
+    follows_sends: bool = False
     """Wants to be told by `sent` when a write of ours has completed."""
 
     def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:

@@ -20,6 +20,8 @@ class CollectiveOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """all_to_allv: which of the drawings of an iteration."""
     drawn_by: int = 0
     """all_to_allv: seed of the drawings; 0: that of the inputs."""
+    at_once: int = 0
+    """all_to_all: peers that a rank writes to at a time, the next when one write is complete; 0: all."""
 
 
 NO_OPTIONS = CollectiveOptions()

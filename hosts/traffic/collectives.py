@@ -57,6 +57,8 @@ def make(
         return AllReduceHierarchical(rank, ranks, elements, seed, options.groups)
     if kind == AllToAllV.kind:
         return AllToAllV(rank, ranks, elements, seed, options)
+    if kind == AllToAll.kind:
+        return AllToAll(rank, ranks, elements, seed, options.at_once)
     return KINDS[kind](rank, ranks, elements, seed)
 
 

@@ -1,6 +1,8 @@
-"""Collectives without order between peers: everything is sent at once, to one of two inboxes by turns."""
+"""Collectives without order between peers: all is sent at once, or a few at a time, to one of two inboxes by turns."""
 
 from __future__ import annotations
+
+from collections import deque
 
 import numpy as np
 
@@ -9,7 +11,7 @@ from hosts.traffic.collective_options import CollectiveOptions
 
 
 class _Mailbox(Rank):
-    """Collectives without order between peers: everything is sent at once, to one of two inboxes by turns."""
+    """Collectives without order between peers, to one of two inboxes by turns."""
 
     by_turns = "inbox"
 
@@ -33,9 +35,15 @@ class _Mailbox(Rank):
 
 
 class AllToAll(_Mailbox):
-    """Rank r ends with chunk r of every rank."""
+    """Rank r ends with chunk r of every rank. `at_once`: writes under way at a time; 0: all."""
 
     kind = "all_to_all"
+
+    def __init__(self, rank: int, ranks: int, elements: int, seed: int, at_once: int = 0) -> None:
+        super().__init__(rank, ranks, elements, seed)
+        self._at_once = at_once or ranks
+        self.follows_sends = self._at_once < ranks - 1
+        self._later: deque[Send] = deque()
 
     @property
     def bus_factor(self) -> float:
@@ -48,7 +56,12 @@ class AllToAll(_Mailbox):
         box = self._turn + own
         self.regions["inbox"][box : box + chunk] = self.regions["data"][own : own + chunk]
         order = [(self.rank + ahead) % self.ranks for ahead in range(1, self.ranks)]
-        return [Send(peer, 0, "data", peer * chunk, chunk, "inbox", self._turn + own) for peer in order]
+        sends = [Send(peer, 0, "data", peer * chunk, chunk, "inbox", self._turn + own) for peer in order]
+        self._later = deque(sends[self._at_once :])
+        return sends[: self._at_once]
+
+    def sent(self, _send: Send) -> list[Send]:
+        return [self._later.popleft()] if self._later else []
 
     def wrong(self) -> int:
         box, chunk = self.regions["inbox"][self._turn : self._turn + self.elements], self.chunk

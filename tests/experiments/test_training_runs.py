@@ -113,6 +113,7 @@ def test_chakra__is_replayed(tmp_path):
         ("{training: {}, iterations: 1000}", "less than or equal to 100"),
         ("{collective: all_reduce, ranks: [h0, h0]}", "two different ranks or more"),
         ("{collective: all_reduce_star}", "'all_reduce_tree'"),
+        ("{collective: all_gather, at_once: 2}", "only all_to_all takes it"),
     ],
 )
 def test_mistake__is_told_with_its_line(tmp_path, work, text):

@@ -27,7 +27,8 @@ from hosts.traffic.tree_collectives import double_tree
 def options_of(count: int, seed: int = 1) -> CollectiveOptions:
     """Groups of equal size, and experts that are not alike."""
     size = random.Random(seed).choice([one for one in range(1, count + 1) if count % one == 0])
-    return CollectiveOptions(tuple(r // size for r in range(count)), 2 * count, 1.2, bool(seed % 2))
+    groups = tuple(r // size for r in range(count))
+    return CollectiveOptions(groups, 2 * count, 1.2, bool(seed % 2), at_once=seed % 3)
 
 
 def run(
@@ -47,8 +48,11 @@ def run(
                 seen.append((rank.rank, send))
             wires.setdefault((rank.rank, send.peer), []).append((rank.iteration, send, data))
 
+    def under_way(rank: Rank) -> bool:
+        return any(queue for (source, _), queue in wires.items() if source == rank.rank)
+
     def settle(rank: Rank) -> None:
-        while rank.done and rank.iteration >= 0:
+        while rank.done and rank.iteration >= 0 and not (rank.follows_sends and under_way(rank)):
             wrong.append(rank.wrong())
             if rank.iteration + 1 == iterations:
                 return
@@ -66,6 +70,9 @@ def run(
         target.regions[send.to_region][send.at : send.at + send.count] = data
         if not target.done or iteration != target.iteration:
             post(target, target.arrived(key[0], send.step, iteration))
+        if ranks[key[0]].follows_sends:
+            post(ranks[key[0]], ranks[key[0]].sent(send))
+            settle(ranks[key[0]])
         settle(target)
     return wrong
 
@@ -105,6 +112,13 @@ def test_ring_sends_each_chunk_once_around():
         (0, 1, "scratch"), (1, 0, "scratch"), (2, 3, "scratch"), (3, 2, "data"), (4, 1, "data"), (5, 0, "data"),
     ]  # fmt: skip
     assert rank.done
+
+
+def test_all_to_all__some_peers_at_a_time():
+    rank = make("all_to_all", rank=1, ranks=6, size_bytes=240, options=CollectiveOptions(at_once=2))
+    first = rank.start(0)
+    assert [send.peer for send in first] == [2, 3]
+    assert [[send.peer for send in rank.sent(first[0])] for _ in range(4)] == [[4], [5], [0], []]
 
 
 def test_peers_are_those_it_sends_to():
