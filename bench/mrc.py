@@ -169,6 +169,7 @@ def _paced(
     size = min(most, max(PACED_LEAST, int(PACED_S / frame_s)) * plan.planes * pmtu)
     with open_fabric(plan, target=target, wires=wires, nic=nic, console=console) as fabric:
         result = _measure(_random_file(fabric, size), fabric, plan, pmtu, sha256=False)
+    result["file_us_per_packet"] = _file_alone(fabric, size, pmtu)
     del result["limit_bps"], result["sha256_equal"]
     result["with_sha256"] = None
     console.print("measuring AF_PACKET by itself, a frame at a time")
@@ -206,7 +207,9 @@ def _measure_all(fabric: Fabric, plan: Plan, size: int, pmtu: int) -> dict[str, 
     """One transfer with SHA-256, and the median of those without."""
     path = _random_file(fabric, size)
     hashed = _measure(path, fabric, plan, pmtu, sha256=True)
-    return middle(hashed, [_measure(path, fabric, plan, pmtu, sha256=False) for _ in range(TRANSFERS)])
+    result = middle(hashed, [_measure(path, fabric, plan, pmtu, sha256=False) for _ in range(TRANSFERS)])
+    result["file_us_per_packet"] = _file_alone(fabric, size, pmtu)
+    return result
 
 
 def middle(hashed: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
@@ -229,10 +232,26 @@ def equal(a: Path, b: Path) -> bool:
     return False
 
 
+def _received(fabric: Fabric) -> Path:
+    """Where the responder puts the file."""
+    return fabric.run_dir.data / "bench-received"
+
+
+def _file_alone(fabric: Fabric, size: int, pmtu: int) -> float:
+    """CPU microseconds a packet of the file by itself, written in the place of the one that was received last."""
+    _received(fabric).unlink()
+    return round(new_file_us(fabric.run_dir.data / "bench-alone", size, pmtu), 2)
+
+
 def _measure(path: Path, fabric: Fabric, plan: Plan, pmtu: int, *, sha256: bool) -> dict[str, Any]:
-    """One transfer of the file at `path`. What arrived is compared, and removed."""
+    """One transfer of the file at `path`; what arrives is compared.
+
+    The file of the transfer before goes only now, so that its memory, which this one gets, has not been given back to
+    the host of a virtual machine meanwhile (docs/design/agent-turns.md).
+    """
     source, destination = plan.hosts[0], plan.first_remote_host("h0")
-    size, received = path.stat().st_size, fabric.run_dir.data / "bench-received"
+    size, received = path.stat().st_size, _received(fabric)
+    received.unlink(missing_ok=True)
     pids = {child.name: child.pid for child in fabric.processes}
     with AgentClient(fabric.run_dir.agent_socket(source.name)) as agent:
         before = {name: cpu_seconds(pid) for name, pid in pids.items()}
@@ -243,12 +262,10 @@ def _measure(path: Path, fabric: Fabric, plan: Plan, pmtu: int, *, sha256: bool)
         cpu = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
         woken = {name: wakeups(pid) - woken[name] for name, pid in pids.items()}
     wall_s, arrived = time.monotonic() - started, equal(path, received)
-    received.unlink()
     late = {label: _late_frames(fabric, name) for name, label in _agents(plan).items()}
     counters, seconds = result["counters"], result["duration_s"]
     packets = counters["sent"]
     hops = 3 if source.rack != destination.rack else 1
-    file_us = new_file_us(fabric.run_dir.data / "bench-alone", size, pmtu)
     labels = {**_agents(plan), "switchd": "switches"}
     shares = {label: cpu.get(name, 0.0) / packets * 1e6 for name, label in labels.items()}
     total = sum(shares.values())
@@ -270,7 +287,6 @@ def _measure(path: Path, fabric: Fabric, plan: Plan, pmtu: int, *, sha256: bool)
         "late_frames": late,
         "sha256_us_per_packet": round(sha256_us(pmtu), 2),
         "data_in_memory": fabric.data_in_memory,
-        "file_us_per_packet": round(file_us, 2),
         "packets_per_s_and_core": {side: packets_per_s(shares[side]) for side in SIDES},
         "switch_cpu_us_per_packet_and_hop": round(shares["switches"] / hops, 2),
         "processors": cores,
