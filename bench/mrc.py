@@ -169,7 +169,7 @@ def _paced(
     size = min(most, max(PACED_LEAST, int(PACED_S / frame_s)) * plan.planes * pmtu)
     with open_fabric(plan, target=target, wires=wires, nic=nic, console=console) as fabric:
         result = _measure(_random_file(fabric, size), fabric, plan, pmtu, sha256=False)
-    result["file_us_per_packet"] = _file_alone(fabric, size, pmtu)
+        result["file_us_per_packet"] = _file_alone(fabric, size, pmtu)
     del result["limit_bps"], result["sha256_equal"]
     result["with_sha256"] = None
     console.print("measuring AF_PACKET by itself, a frame at a time")
@@ -393,9 +393,9 @@ def _print_fabric(result: dict[str, Any], console: Console) -> None:
     console.print(table)
     where = "in memory with huge pages" if result["data_in_memory"] else "in the run folder's file system"
     console.print(
-        f"without SHA-256 ({result['sha256_us_per_packet']:.1f} us by itself, at either host), which no NIC computes: "
-        f"files compared here, byte by byte: {'equal' if result['bytes_equal'] else 'NOT EQUAL'}. With "
-        f"{result['file_us_per_packet']:.1f} us at the responder for pages of a new file, {where}. "
+        f"without SHA-256 of the file, which no NIC computes ({result['sha256_us_per_packet']:.1f} us by itself, at "
+        f"either host); files compared here, byte by byte: {'equal' if result['bytes_equal'] else 'NOT EQUAL'}. At the "
+        f"responder {result['file_us_per_packet']:.1f} us are for pages of a new file, {where}. "
         f"Switches {result['switch_cpu_us_per_packet_and_hop']:.1f} us per data packet and hop, SACKs on the way back "
         f"included; limit of {result['processors']} processors at this cost: {bits(result['limit_bps'] or 0)}"
     )
