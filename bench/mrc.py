@@ -37,6 +37,7 @@ Schema `mrc-bench-mrc/4` (`--json`); us = microseconds of CPU by data packet:
                         one transfer without
     wakeups_per_packet  requestor, responder, switches: how often the process had gone to sleep
     packets_per_s_and_core {requestor, responder}
+    engine_compiled     whether the agents' engine is machine code (`mrc compile`)
     sha256_us_per_packet  for one side, by itself
     data_in_memory      whether files are in memory with huge pages
     file_us_per_packet  at the responder: writing packets into a new mapped file, and nothing else
@@ -70,6 +71,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import af_packet, endpoint
+from compiled import state
 from hosts.agent.regions import Regions
 from hosts.engine.endpoint import Endpoint
 from ipc.agent_client import AgentClient
@@ -286,6 +288,7 @@ def _measure(path: Path, fabric: Fabric, plan: Plan, pmtu: int, *, sha256: bool)
         "wakeups_per_packet": {label: round(woken.get(name, 0) / packets, 3) for name, label in labels.items()},
         "late_frames": late,
         "sha256_us_per_packet": round(sha256_us(pmtu), 2),
+        "engine_compiled": state().active,
         "data_in_memory": fabric.data_in_memory,
         "packets_per_s_and_core": {side: packets_per_s(shares[side]) for side in SIDES},
         "switch_cpu_us_per_packet_and_hop": round(shares["switches"] / hops, 2),
@@ -393,6 +396,7 @@ def _print_fabric(result: dict[str, Any], console: Console) -> None:
     console.print(table)
     where = "in memory with huge pages" if result["data_in_memory"] else "in the run folder's file system"
     console.print(
+        f"engine {'compiled' if result['engine_compiled'] else 'in Python: `mrc compile` makes it faster'}; "
         f"without SHA-256 of the file, which no NIC computes ({result['sha256_us_per_packet']:.1f} us by itself, at "
         f"either host); files compared here, byte by byte: {'equal' if result['bytes_equal'] else 'NOT EQUAL'}. At the "
         f"responder {result['file_us_per_packet']:.1f} us are for pages of a new file, {where}. "
