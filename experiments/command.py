@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -29,6 +28,7 @@ from experiments.virtual.estimate import Piece, chosen, described, estimate, mea
 from experiments.worker_pool import WorkerPool
 from ipc import terminal
 from ipc.errors import UsageError
+from ipc.memory import free_memory
 from ipc.progress import Progress as RestingProgress
 from ipc.signals import terminating
 from topologies.lab.targets import TARGETS, check_wires
@@ -249,14 +249,6 @@ def _estimated(
     if memory:
         console.print(escape(f"{name}: {memory}"), style="yellow" if "free" in memory else "")
     return costs
-
-
-def free_memory() -> int:
-    """Bytes that processes can have without swapping (MemAvailable)."""
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
 def _tell_limits(console: Console, planned: Planned) -> None:

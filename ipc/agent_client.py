@@ -57,7 +57,8 @@ class AgentClient:
         """Begin to send a file to `peer`; `{"transfer": number, "qpn": ..., "length": ...}`.
 
         Options: `dest_path`, `rate_bps`, `chunk_bytes`, `pmtu`, `fresh` (a QP of its own), `transport` ("mrc", or
-        "rocev2" for the single-path baseline), `timeout_s` (of this call).
+        "rocev2" for the single-path baseline), `sha256` (False: neither end hashes the file), `timeout_s` (of this
+        call).
         """
         return self.call("send_file", path=str(Path(path).absolute()), peer=peer, **options)
 

@@ -5,11 +5,12 @@
 
 Two marks make clean-up exact. Both are random, drawn for one run and in `state.json` before anything is made:
 
-* every process of the run carries `MRC_FABRIC=<token>` in its environment, children of children included;
+* every process of the run carries `MRC_FABRIC=<token>` in its environment, children of children included; the memory
+  that `data/` is in is mounted under the name `mrc-<token>`;
 * every interface of the run is created in the interface group `group` (`ip link show group N`).
 
-So whatever ended the front process (`kill -9` too), the next start ends those processes and deletes those
-interfaces, and nothing else. The files we put there are removed by name; `log/` stays to be read.
+So whatever ended the front process (`kill -9` too), the next start ends those processes, deletes those interfaces and
+frees that memory, and nothing else. The files we put there are removed by name; `log/` stays to be read.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from typing import Any
 
 import psutil
 
-from ipc import procfs
+from ipc import memory, procfs
 from ipc.framing import SOCKET_PATH_MAX
 
 DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
+IN_MEMORY_VARIABLE = "MRC_DATA_IN_MEMORY"
+"""`0`: files that hosts receive stay on the disk of the run folder."""
 _SOCKETS = ("switchd.sock", "mapper.sock")
 _CONTROLLER_FILES = ("controller.json", "controller.new", "faults.jsonl")
 """Address and fault journal of the controller (controller/)."""
@@ -82,6 +85,11 @@ class RunState:
     @property
     def variable(self) -> str:
         return f"{TOKEN_VARIABLE}={self.token}"
+
+    @property
+    def memory(self) -> str:
+        """Name of the memory that `data/` is in, if it is."""
+        return f"mrc-{self.token}"
 
 
 class RunFiles:
@@ -229,6 +237,19 @@ class RunDir(RunFiles):
         self.state = RunState()
         self.save()
 
+    def keep_data_in_memory(self) -> bool:
+        """Give `data/` memory with huge pages: half of what is free, at most. False where it stays on the disk.
+
+        Mounted by the run's token, which is in `state.json`: remove_run() frees it.
+        """
+        if os.environ.get(IN_MEMORY_VARIABLE) == "0":
+            return False
+        try:
+            memory.mount_folder(self.data, self.state.memory, memory.free_memory() // 2)
+        except OSError:  # `mrc doctor` says why
+            return False
+        return True
+
     def release(self) -> None:
         """Let the folder go. Idempotent; what was made must be gone before."""
         if self._lock is not None:
@@ -308,13 +329,22 @@ class RunDir(RunFiles):
         except (OSError, ValueError, TypeError) as error:
             raise RunDirError(
                 f"{self.state_file} cannot be read ({error}), so what an earlier run left is unknown: "
-                "look for it (`ip link`, `ps`), then remove that file"
+                "look for it (`ip link`, `ps`, `mount`), then remove that file"
             ) from error
 
 
 def remove_run(state: RunState) -> list[str]:
-    """End every process and delete every interface of a run; returns what they were. Raises RunDirError."""
-    return [*kill_run(state), *delete_group(state.group)]
+    """End every process, delete every interface and free the memory of a run; returns what they were.
+
+    Raises RunDirError.
+    """
+    ended = [*kill_run(state), *delete_group(state.group)]
+    try:
+        return [*ended, *(f"files in memory at {folder}" for folder in memory.unmount_folders(state.memory))]
+    except OSError as error:
+        raise RunDirError(
+            f"cannot free what hosts received, in memory at {error.filename}: {error.strerror}"
+        ) from error
 
 
 def kill_run(state: RunState, wait_s: float = 5.0) -> list[str]:

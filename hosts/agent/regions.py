@@ -210,9 +210,14 @@ def _make_file(path: Path, length: int, flag: int) -> int:
         raise RegionError(f"{path}: {error.strerror}{hint}") from error
     try:
         if length:
+            os.ftruncate(descriptor, length)  # before: a tmpfs gives huge pages to what is within the size of the file
             os.posix_fallocate(descriptor, 0, length)
     except OSError as error:
         os.close(descriptor)
         path.unlink(missing_ok=True)
-        raise RegionError(f"{path}: no room for {length} bytes: {error.strerror}") from error
+        has = os.statvfs(path.parent)
+        raise RegionError(
+            f"{path}: no room for {length} bytes ({has.f_bavail * has.f_frsize} free there): {error.strerror}; send "
+            "less, or give a dest_path elsewhere; MRC_DATA_IN_MEMORY=0 when the fabric starts keeps its data/ on disk"
+        ) from error
     return descriptor

@@ -578,7 +578,7 @@ def bench_mrc(
     wires: BenchWires = None,
     as_json: Json = False,
 ) -> None:
-    """What an MRC packet costs: one transfer across the fabric, the endpoint alone, and AF_PACKET beside it."""
+    """What an MRC packet costs: transfers across the fabric, the endpoint alone, and AF_PACKET beside it."""
     from bench import mrc
     from mrc.cli.link_options import LinkOptions
     from topologies.plan import Plan
@@ -595,7 +595,8 @@ def bench_mrc(
     lines = console(stderr=as_json)
     with Progress(lines, f"bench mrc {wires or ''} {'paced' if paced else ''}".strip(), guess_s=60.0):
         result = mrc.run(Plan(*shape), bytes_total, nic=nic, console=lines, wires=wires, pmtu=pmtu, paced=paced)
-    _end(result, as_json, met=result["compared"] is None or result["compared"]["met"])
+    met = result["compared"] is None or result["compared"]["met"]
+    _end(result, as_json, met=met and result["bytes_equal"])
 
 
 def _check_bench_wires(wires: str | None) -> None:

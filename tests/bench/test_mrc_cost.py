@@ -8,7 +8,7 @@ import time
 import pytest
 
 from bench import af_packet, endpoint
-from bench.mrc import _compare, floor_us, new_file_us, packets_per_s, sha256_us, wakeups
+from bench.mrc import _compare, equal, floor_us, middle, new_file_us, packets_per_s, sha256_us, wakeups
 
 root = [
     pytest.mark.root,
@@ -71,7 +71,30 @@ def test_new_file__leaves_nothing_behind(tmp_path):
 
 
 def test_floor__the_file_counts_at_the_responder_alone():
-    result = {
-        "raw": {"requestor_us": 7.0, "responder_us": 4.0}, "sha256_us_per_packet": 3.0, "file_us_per_packet": 2.5,
+    result = {"raw": {"requestor_us": 7.0, "responder_us": 4.0}, "file_us_per_packet": 2.5}
+    assert floor_us(result) == {"requestor": 7.0, "responder": 6.5}
+
+
+def test_middle__of_the_transfers_without_hashes_and_one_that_differs_is_told():
+    def one(us, equal=True, sha256_equal=None):
+        return {
+            "cpu_us_per_packet": {"requestor": us}, "cpu_us_per_packet_total": us, "bytes_equal": equal,
+            "goodput_bps": 1e9, "sha256_equal": sha256_equal,
+        }  # fmt: skip
+
+    found = middle(one(20.0, sha256_equal=True), [one(9.0), one(7.0), one(30.0, equal=False)])
+    assert found["cpu_us_per_packet"] == {"requestor": 9.0} and not found["bytes_equal"]
+    assert found["transfers"] == [{"requestor": us} for us in (9.0, 7.0, 30.0)]
+    assert found["with_sha256"] == {
+        "cpu_us_per_packet": {"requestor": 20.0}, "goodput_bps": 1e9, "sha256_equal": True,
     }  # fmt: skip
-    assert floor_us(result) == {"requestor": 10.0, "responder": 9.5}
+    assert "sha256_equal" not in found and middle(one(1.0), [one(2.0)])["bytes_equal"]
+
+
+def test_equal__every_byte_and_the_length(tmp_path):
+    data = os.urandom((1 << 20) + 5)
+    for name, content in {"a": data, "b": data, "short": data[:-1], "other": data[:-1] + bytes([data[-1] ^ 1])}.items():
+        (tmp_path / name).write_bytes(content)
+    assert equal(tmp_path / "a", tmp_path / "b")
+    assert not equal(tmp_path / "a", tmp_path / "short") and not equal(tmp_path / "short", tmp_path / "a")
+    assert not equal(tmp_path / "a", tmp_path / "other")

@@ -141,8 +141,8 @@ def test_tests_of_what_needs_no_stand_ins__pass_compiled_too(module):
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a fabric of network namespaces")
 def test_agents__carry_files_at_full_speed_and_at_a_rate():
     result = json.loads(run(["-m", "mrc", "bench", "mrc", "--size", "1M", "--rate", "10M", "--json"]))
-    assert result["sha256_equal"] and result["paced"]["sha256_equal"]
-    assert result["packets"]["sent"] >= 1024 and result["endpoint"]["compiled"]
+    assert result["bytes_equal"] and result["paced"]["bytes_equal"] and result["with_sha256"]["sha256_equal"]
+    assert result["packets"]["sent"] >= 1024 and result["endpoint"]["compiled"] and result["engine_compiled"]
 
 
 def test_simtest__finds_the_same_in_both_forms():

@@ -121,6 +121,8 @@ class Fabric:
         """Rates, queues, delays and losses of switch ports; start applies the plan's."""
         self.removed_leftovers: list[str] = []
         """Leftovers of a killed earlier run that `start` removed."""
+        self.data_in_memory = False
+        """Whether files that hosts receive are in memory with huge pages (ipc/memory.py)."""
         self.start_s: float | None = None
         """Seconds that `start` took."""
         self._compile_program = compile_program
@@ -191,10 +193,11 @@ class Fabric:
         self._held = True
         self.removed_leftovers = self.run_dir.clean_leftovers()
         if self.removed_leftovers:
-            self._progress(f"removed {len(self.removed_leftovers)} processes and interfaces of a killed run")
+            self._progress(f"removed {len(self.removed_leftovers)} leftovers of a killed run")
         preflight.check_tcp_ports(self.target.tcp_ports())
         preflight.check_interfaces(self._root_interfaces())
         self.run_dir.begin()
+        self.data_in_memory = self.run_dir.keep_data_in_memory()
         self.run_dir.write_json(self.run_dir.plan_file, self.plan.to_json())
         self.run_dir.write_json(self.run_dir.switches_file, self._switch_addresses())
         if self._discipline:

@@ -1,7 +1,7 @@
 """File transfers from this host (hosts/traffic/file_transfer.py).
 
-send_file    path, peer, dest_path, rate_bps, chunk_bytes, pmtu, fresh, transport  -> the transfer, begun
-wait         transfer                                                              -> the transfer, ended
+send_file    path, peer, dest_path, rate_bps, chunk_bytes, pmtu, fresh, transport, sha256  -> the transfer, begun
+wait         transfer                                                                      -> the transfer, ended
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEPT_TRANSFERS = 1000
 
 
 class SendFileRequest(Request, tag="send_file"):
-    """Begin to send the file at `path`; `fresh`: on a QP of its own."""
+    """Begin to send the file at `path`; `fresh`: on a QP of its own; `sha256`: compare hashes at the end."""
 
     path: str
     peer: str
@@ -36,6 +36,7 @@ class SendFileRequest(Request, tag="send_file"):
     pmtu: Number | None = None
     fresh: bool = False
     transport: str = MRC
+    sha256: bool = True
 
 
 class WaitRequest(Request, tag="wait"):
@@ -73,7 +74,9 @@ class TransferService:
         chunk = chunk_for(rate_bps, pmtu) if request.chunk_bytes is None else request.chunk_bytes
         length = _length_of(path)
         transport = self._connections.transport(request.transport)
-        asked = TransferRequest(path, length, peer, request.dest_path, rate_bps, chunk, pmtu, request.fresh, transport)
+        asked = TransferRequest(
+            path, length, peer, request.dest_path, rate_bps, chunk, pmtu, request.fresh, transport, request.sha256
+        )
         return self._start(asked).to_json()
 
     def _start(self, asked: TransferRequest) -> Transfer:

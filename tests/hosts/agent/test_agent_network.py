@@ -151,6 +151,17 @@ def test_send_file__arrives_bit_for_bit_and_uses_every_plane(wire, file):
         assert not any(port["rx_dropped"] for port in status["ports"].values())
 
 
+def test_send_file__without_hashes(wire, file):
+    wire.switches()
+    with wire.agent("h0") as h0, wire.agent("h1") as h1:
+        result = sent(h0, file, sha256=False)
+        assert (result["state"], result["sha256"], result["remote_sha256"]) == ("done", None, None)
+        assert Path(result["remote_path"]).read_bytes() == file.read_bytes()
+        again = sent(h0, file)
+        assert again["sha256"] == again["remote_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+        assert h1.status()["regions"] == []
+
+
 def test_send_file__both_ways_at_once(wire, file):
     wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1") as h1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import struct
 from random import Random
 
@@ -15,6 +16,7 @@ from hosts.agent.regions import RegionError, Regions
 from hosts.engine.memory import Memory
 from hosts.nic import netlink
 from hosts.traffic.file_transfer import CHUNK_BYTES, Pacer, chunk_for, growth
+from ipc import memory
 
 # ---- pacing -------------------------------------------------------------------------------------------------
 
@@ -100,6 +102,22 @@ def test_receive_file__twice_at_once_is_refused(regions, tmp_path):
     regions.receive_file(tmp_path / "file", 100)
     with pytest.raises(RegionError, match="being received already"):
         regions.receive_file(tmp_path / "file", 100)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or memory.obstacle() is not None, reason="needs root and huge pages: mounts")
+def test_receive_file__in_memory_that_is_too_small(regions, tmp_path):
+    memory.mount_folder(tmp_path, "mrc-test-too-small", 8 << 20)
+    try:
+        with pytest.raises(RegionError, match=r"no room for 8388609 bytes \(8388608 free there\).* give a dest_path"):
+            regions.receive_file(tmp_path / "file", (8 << 20) + 1)
+        assert list(tmp_path.iterdir()) == [] and list(regions) == []
+        region = regions.receive_file(tmp_path / "file", 8 << 20)
+        region.memory.view[-1] = 7
+        regions.commit(region)
+        assert (tmp_path / "file").read_bytes() == bytes((8 << 20) - 1) + b"\x07"
+    finally:
+        memory.unmount_folders("mrc-test-too-small")
 
 
 def test_sha256__of_a_region_removed_meanwhile(regions):

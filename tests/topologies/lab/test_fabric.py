@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ipc import procfs, rundir
+from ipc import memory, procfs, rundir
 from ipc.rundir import FabricError, RunDir, RunDirError
 from tests.topologies.lab.fabric_doubles import bare_fabric
 from topologies.lab.fabric import CONTROLLER, Fabric
@@ -42,6 +42,7 @@ def nothing_is_left(run_dir):
     assert ours.isdisjoint(os.listdir("/sys/class/net"))
     assert {path.name for path in Path(run_dir).iterdir()} <= {"lock", "log"}
     assert (Path(run_dir) / "lock").read_text() == ""
+    assert f" {run_dir}/" not in Path("/proc/self/mountinfo").read_text()
 
 
 @pytest.fixture
@@ -261,6 +262,8 @@ def test_kill_9__the_next_start_cleans(run_dir):
     assert rundir.interfaces_of_group(state["group"]), "T0-T1 links outlive a killed front process"
     marked = procfs.with_environment(f"MRC_FABRIC={state['token']}")
     assert "sleep 1000" in [procfs.command(pid) for pid in marked], "so do jobs in hosts"
+    left = [run_dir / "data"] if memory.obstacle() is None else []
+    assert memory.mounted(f"mrc-{state['token']}") == left, "and the memory for files"
     second = Front(run_dir).until("up")
     assert any("of a killed run" in step for step in second.steps)
     assert rundir.interfaces_of_group(state["group"]) == []
