@@ -75,6 +75,7 @@ from compiled import state
 from hosts.agent.regions import Regions
 from hosts.engine.endpoint import Endpoint
 from ipc.agent_client import AgentClient
+from ipc.procfs import cpu_seconds
 from ipc.units import bits
 from topologies.lab.fabric import Fabric
 from topologies.lab.open_fabric import open_fabric
@@ -87,7 +88,6 @@ TRANSFERS = 3
 ROUNDS = 5
 WIRES_SHARE = 0.5
 BOTH = "both"
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 ENDPOINT_PACKETS = 60_000
 RAW_FRAMES = 40_000
 PACED_S = 8.0
@@ -96,13 +96,6 @@ PACED_LEAST = 8
 ONE_BY_ONE_FRAMES, ONE_BY_ONE_MAX_S = 8192, 0.001
 """A wake-up costs no more after a longer sleep."""
 SIDES = ("requestor", "responder")
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its threads so far, seconds."""
-    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def wakeups(pid: int) -> int:

@@ -81,6 +81,8 @@ def again(
         words += ["--target", str(options["target"])]
     if options.get("wires") is not None:
         words += ["--wires", str(options["wires"])]
+    if options.get("servers") is not None:
+        words += ["--servers", str(options["servers"])]
     for key, value in (("--scale", scale), ("--seed", seed), ("--repeat", repeat)):
         words += [key, str(value)] if value is not None else []
     return " ".join(words)

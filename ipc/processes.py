@@ -155,12 +155,13 @@ class Processes:
         self,
         probes: dict[str, Probe],
         timeout_s: float = 30.0,
-        on_ready: Callable[[str], None] | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Wait until the probe of every named child has returned True.
 
         It is polled every 20 ms, less often when a poll takes long: polling must not slow down the start.
-        Raises ProcessError when one dies (how, and the tail of its log), or is not ready in `timeout_s`.
+        Raises ProcessError when one dies (how, and the tail of its log), or is not ready in `timeout_s`, and what
+        `check` raises when something else has gone that they need.
         """
         deadline = time.monotonic() + timeout_s
         waiting = dict(probes)
@@ -170,9 +171,8 @@ class Processes:
                 if waiting[name]():
                     self._children[name].ready = True
                     del waiting[name]
-                    if on_ready:
-                        on_ready(name)
             self.check()
+            check()
             if waiting and time.monotonic() > deadline:
                 child = self._children[next(iter(waiting))]
                 raise ProcessError(

@@ -16,6 +16,10 @@ from pathlib import Path
 
 import psutil
 
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+ThreadSeconds = dict[str, tuple[float, float]]
+"""By thread: CPU time so far, and time ready to run without a CPU, seconds."""
+
 
 def start_time(pid: int) -> int | None:
     """Start of a process in clock ticks since boot; None when it is gone.
@@ -28,6 +32,28 @@ def start_time(pid: int) -> int | None:
         return None
     fields = text.rpartition(")")[2].split()  # the command before it may hold spaces and parentheses
     return int(fields[19])
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and its threads so far, seconds. Raises OSError when it is gone."""
+    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_S
+
+
+def thread_seconds(pid: int) -> ThreadSeconds:
+    """Of every thread of a process; none when that has gone. Waits are 0 where the kernel does not count them."""
+    out = {}
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            try:
+                waited = int((task / "schedstat").read_text().split()[1]) / 1e9
+            except FileNotFoundError:
+                waited = 0.0
+            out[task.name] = ((int(fields[11]) + int(fields[12])) * TICK_S, waited)
+    except (OSError, ValueError, IndexError):
+        pass
+    return out
 
 
 def command(pid: int) -> str:

@@ -40,6 +40,7 @@ _CONTROLLER_FILES = ("controller.json", "controller.new", "faults.jsonl")
 _JSON_FILES = ("plan.json", "switches.json", "discipline.json", "devices.json", "state.json", "hosts.json")
 _DASH_FILE = "dash.json"
 _FOLDERS = ("agents", "program", "data")
+_MACHINES = "machines"
 _SYS_NET = Path("/sys/class/net")
 
 
@@ -182,6 +183,16 @@ class RunFiles:
         return self.path / "data"
 
     @property
+    def machines(self) -> list[str]:
+        """Machines that hold the fabric together; none when this one holds all."""
+        folder = self.path / _MACHINES
+        return sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+
+    def machine_folder(self, name: str) -> Path:
+        """Folder of the sockets of another machine of the fabric (topologies/lab/cluster/)."""
+        return self.path / _MACHINES / name
+
+    @property
     def logs(self) -> Path:
         return self.path / "log"
 
@@ -275,12 +286,17 @@ class RunDir(RunFiles):
         assert self._lock is not None, "acquire() first: another process may be using this folder"
         old = self._recorded()
         removed = remove_run(old) if old else []
+        for name in self.machines:
+            part = RunDir(self.machine_folder(name))
+            if part.state_file.exists():  # the part of a fabric on several machines that was on this one
+                with part:
+                    removed += part.clean_leftovers()
         self.remove_files()
         return removed
 
     def remove_files(self) -> None:
         """Remove what a run put here, by name; `log/` and the lock stay."""
-        for name in _FOLDERS:
+        for name in (*_FOLDERS, _MACHINES):
             _remove_tree(self.path / name)
         for name in (*_SOCKETS, *_CONTROLLER_FILES, *(f"{name}.new" for name in _JSON_FILES), *_JSON_FILES, _DASH_FILE):
             (self.path / name).unlink(missing_ok=True)

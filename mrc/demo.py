@@ -25,6 +25,7 @@ from topologies.lab.fabric import Fabric
 from topologies.lab.open_fabric import open_fabric
 from topologies.lab.targets import check_wires
 from topologies.plan import Link, Plan
+from topologies.servers import Servers
 
 DEFAULT_BYTES = {"fast": 64 << 20, "scapy": 6 << 20}
 """Random bytes sent when no file is given, by NIC: a scapy packet costs a hundred times as much."""
@@ -54,6 +55,7 @@ class Options:
     target: str = "embedded"
     nic: str = "fast"
     wires: str | None = None
+    servers: Servers | None = None
     source: str = "h0"
 
 
@@ -90,7 +92,12 @@ def run(options: Options, console: Console) -> DemoReport:
     """Bring the fabric up, give the show, take it down. Raises DemoError and the errors of the fabric and agents."""
     check(options)
     with open_fabric(
-        options.plan, target=options.target, wires=options.wires, nic=options.nic, console=console
+        options.plan,
+        target=options.target,
+        wires=options.wires,
+        servers=options.servers,
+        nic=options.nic,
+        console=console,
     ) as fabric:
         show = _Show(options, fabric, console)
         try:
@@ -124,7 +131,7 @@ class _Show:
         self.transfer = FollowedTransfer(fabric, here.name, there.name, self.display.note)
         self.recorder = self.transfer.recorder
         self.stalled = ""
-        self.cpu = CpuWatch({process.name: process.pid for process in fabric.processes})
+        self.cpu = CpuWatch(fabric.thread_seconds, fabric.processors)
         self.links = links_to_cut(self.plan, here.name, there.name)
 
     def close(self) -> None:
@@ -136,8 +143,9 @@ class _Show:
         size = path.stat().st_size
         tables_before = self.fabric.controller.request("verify", timeout_s=VERIFY_LIMIT_S)
         rate = self.options.rate_bps or min(MAX_RATE_BPS[self.options.nic], size * 8 / SHOW_S)
-        received = self.fabric.run_dir.data / f"{self.transfer.there.name}-received"
-        self._require_space(received, size)
+        received = self.fabric.path_for(self.transfer.there.name, f"{self.transfer.there.name}-received")
+        if self.options.servers is None:
+            self._require_space(received, size)
         self.cpu.begin()
         self.transfer.start(path, received, rate)
         self.display.start(size, rate)

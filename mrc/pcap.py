@@ -27,6 +27,7 @@ from ipc.rundir import FabricError, RunFiles
 from mrc.capture import INBOUND, OUTBOUND, SNAP_BYTES, Captured, PacketReader, PcapFile, PcapngFile, WireReader
 from mrc.explain.explainer import Explainer
 from mrc.explain.queue_depths import EVERY_S, QueueDepths
+from mrc.several_machines import refuse_several_machines
 from topologies.lab.netdev import in_namespace
 from topologies.lab.wires import WireClient, states_of
 from topologies.plan import Plan, Port
@@ -211,6 +212,7 @@ def capture(
     `ready(ports, path)` is called when nothing more is missed. Raises UsageError.
     """
     plan = running_plan(run_dir)
+    refuse_several_machines(RunFiles(run_dir))
     ports = ports_of(plan, name)
     path = out or f"{name}.{'pcap' if len(ports) == 1 and not explain else 'pcapng'}"
     if explain and Path(path).suffix == ".pcap":

@@ -26,6 +26,7 @@ from ipc.errors import UsageError
 from ipc.rundir import FabricError, RunFiles
 from ipc.terminal import Style
 from mrc.live_tables import device_like
+from mrc.several_machines import refuse_several_machines
 from switch.device.trace import PacketTrace
 from topologies.lab.p4_program import P4SRC
 from topologies.lab.traffic_control import Cable, TrafficControl, UnreachableTraffic
@@ -104,6 +105,7 @@ class LiveFabric:
             raise UsageError(f"no fabric is running ({error.filename} is not there): start one with `mrc up`") from None
         except (OSError, ValueError, PlanError) as error:
             raise UsageError(f"{run_dir}: {error}") from error
+        refuse_several_machines(files)
         gnmi = next((where.get("gnmi") for where in self.switches.values()), None)
         self.traffic: TrafficControl = GnmiTraffic(self.plan, gnmi) if gnmi else UnreachableTraffic(self.plan)
         self._control = files.switchd_socket

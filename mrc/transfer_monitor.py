@@ -60,11 +60,16 @@ class FollowedTransfer:
         self.agent.close()
 
     def start(self, path: Path, received: Path, rate_bps: float | None = None) -> None:
-        """Begin to send `path`; it arrives as `received`."""
+        """Begin to send `path`; it arrives as `received`, a path of the receiver's machine."""
         self.size = path.stat().st_size
         self.last_progress_at = time.monotonic()
         begun = self.agent.send_file(
-            path, self.there.name, dest_path=str(received), rate_bps=rate_bps, fresh=True, timeout_s=START_LIMIT_S
+            self.fabric.bring(self.here.name, path),
+            self.there.name,
+            dest_path=str(received),
+            rate_bps=rate_bps,
+            fresh=True,
+            timeout_s=START_LIMIT_S,
         )
         self._transfer = begun["transfer"]
 

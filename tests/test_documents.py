@@ -166,6 +166,14 @@ ELSEWHERE = {
         "mrc links p7-t1<Tab>",
     ),
     "tests/mrc/explain/test_explained_file.py": ("mrc pcap h0.pcapng --explain",),
+    "tests/topologies/lab/cluster/test_cluster_live.py": (
+        "mrc doctor --servers servers.yaml",
+        "mrc demo --servers servers.yaml",
+        "mrc up --servers servers.yaml",
+        "mrc run e7 --servers servers.yaml",
+        "mrc clean --servers servers.yaml",
+        "python -m tests.cluster_rig 3",
+    ),
     "tests/test_matrix.py": ("make matrix", 'make matrix PYTHONS="3.10 3.14" ARGS="tests/hosts"'),
     "tests/test_releases.py": ("MRC_RELEASES=debian-13 python -m pytest tests/test_releases.py",),
 }
@@ -181,6 +189,9 @@ NOT_RUN = {
         'python -m pytest -q tests/hosts -k "skip and not probe"',
         "python -m pytest -q tests/topologies/cli/test_shell_live.py",
         "pip install -e '.[data]'",
+    ),
+    "needs several machines for a minute; docs/cluster.md has what it gave": (
+        "mrc bench cluster --servers servers.yaml --size 64M --rounds 5",
     ),
     "a drawing": ("mrc demo / mrc up",),
     "needs a hypervisor or a container engine": (

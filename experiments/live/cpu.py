@@ -1,6 +1,6 @@
 """CPU time of a fabric's processes, and their waiting for a CPU.
 
-    watch = CpuWatch({"h0": pid, ...}); watch.begin(); ...; notes += watch.notes()
+    watch = CpuWatch(fabric.thread_seconds, fabric.processors); watch.begin(); ...; notes += watch.notes()
 
 Per thread, from /proc: an agent and the switches' forwarding have one each that does the work. A thread that has no
 time to spare (`stat`) makes a live run measure that process, not the network. One that was ready to run and had to wait
@@ -9,11 +9,11 @@ for a CPU (`schedstat`) makes it measure the machine: packets and timers were la
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from ipc.procfs import TICK_S, ThreadSeconds
 
 FULL = 0.85
 """Share of a CPU from which on a thread is taken to have no time to spare: it has to wait for its CPU, too."""
@@ -21,33 +21,31 @@ WAITED = 0.1
 """Share of the time from which on a thread's waiting for a CPU is worth a note: rules about rates allow a few percent.
 For scale: `mrc demo` on two cores with eight processes ready to run (load 8): h0 0.21, the receiver and the switches
 0.14 each."""
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-
-Seconds = dict[str, dict[str, tuple[float, float]]]
-"""By process and thread: CPU time so far, and time ready to run without a CPU."""
 
 
 class CpuWatch:
-    """`pids`: processes by the name that notes give them."""
+    """`read`: processes by the name that notes give them, with what their threads have had so far; `cpus`: how many
+    there are for them.
+    """
 
-    def __init__(self, pids: Mapping[str, int]) -> None:
-        self._pids = dict(pids)
+    def __init__(self, read: Callable[[], Mapping[str, ThreadSeconds]], cpus: int) -> None:
+        self._read, self._cpus = read, cpus
         self._began = time.monotonic()
-        self._before: Seconds = {}
+        self._before: Mapping[str, ThreadSeconds] = {}
 
     def begin(self) -> None:
         """The work begins."""
         self._began = time.monotonic()
-        self._before = {name: thread_seconds(pid) for name, pid in self._pids.items()}
+        self._before = self._read()
 
     def _since(self) -> dict[str, list[tuple[float, float]]]:
         """Of each thread of each process: (on a CPU, waiting for one) since `begin`, in CPUs."""
-        passed = max(time.monotonic() - self._began, _TICK_S)
+        passed = max(time.monotonic() - self._began, TICK_S)
         out: dict[str, list[tuple[float, float]]] = {}
-        for name, pid in self._pids.items():
+        for name, threads in self._read().items():
             before = self._before.get(name, {})
             shares = out[name] = []
-            for thread, (used, waited) in thread_seconds(pid).items():
+            for thread, (used, waited) in threads.items():
                 used_then, waited_then = before.get(thread, (0.0, 0.0))
                 shares.append(((used - used_then) / passed, (waited - waited_then) / passed))
         return out
@@ -82,35 +80,17 @@ class CpuWatch:
         """CPU demand and supply for a report: `cpus` of the machine, `used` of them, `waited` by
         process (`waits`), `notes`, and `needed` in words.
         """
-        cpus, used, waits = len(os.sched_getaffinity(0)), self.used(), self.waits()
+        used, waits = self.used(), self.waits()
         worst = max(waits, key=waits.__getitem__, default="")
-        told = f"the fabric took {used:.1f} of {cpus} CPUs"
+        told = f"the fabric took {used:.1f} of {self._cpus} CPUs"
         if worst:
             told += f"; {worst} waited for one {100 * waits[worst]:.0f} % of the time, the others less"
         return {
-            "cpus": cpus, "used": round(used, 3), "waited": {name: round(share, 3) for name, share in waits.items()},
-            "needed": told, "notes": self.notes(),
+            "cpus": self._cpus, "used": round(used, 3),
+            "waited": {name: round(share, 3) for name, share in waits.items()}, "needed": told, "notes": self.notes(),
         }  # fmt: skip
 
 
 def _told(shares: Mapping[str, float], least: float) -> str:
     """`h0 93 %, switches 86 %`: those of at least that share; nothing when there are none."""
     return ", ".join(f"{name} {100 * share:.0f} %" for name, share in sorted(shares.items()) if share >= least)
-
-
-def thread_seconds(pid: int) -> dict[str, tuple[float, float]]:
-    """Of every thread of a process: CPU seconds so far, and seconds for which it waited for a CPU (0 where the kernel
-    does not count them); none when the process has gone.
-    """
-    out = {}
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            fields = (task / "stat").read_text().rpartition(")")[2].split()
-            try:
-                waited = int((task / "schedstat").read_text().split()[1]) / 1e9
-            except FileNotFoundError:
-                waited = 0.0
-            out[task.name] = ((int(fields[11]) + int(fields[12])) * _TICK_S, waited)
-    except (OSError, ValueError, IndexError):
-        pass
-    return out

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 from controller.faults import observations
@@ -33,6 +34,8 @@ from topologies.lab.p4_program import compile_program
 from topologies.lab.targets import TARGETS
 from topologies.plan import Mode, Plan
 from topologies.plan.link_speeds import LinkSpeed, scaled_speed
+from topologies.servers import Servers
+from topologies.servers import read as read_servers
 
 SETTLE_S = 0.5
 """Between the fabric being up and the first request."""
@@ -54,12 +57,21 @@ Watched = Callable[[Fabric, Callable[[], list[dict[str, Any]]]], AbstractContext
 
 def run_live(
     run: Run, progress: Progress, *, target: str = "embedded", wires: str | None = None, nic: str = "fast",
-    watched: Watched | None = None,
+    watched: Watched | None = None, servers: Path | None = None,
 ) -> Outcome:  # fmt: skip
-    """Carry out a run. Raises FabricError, JsonlError or PlanError when the machine or the fabric refuses it."""
-    live = LiveRun(run, target, wires, nic)
-    with live.fabric, watched(live.fabric, live.work_done) if watched is not None else nullcontext():
-        return live.carry_out(progress)
+    """Carry out a run. `servers`: file of the machines that hold the fabric together (docs/cluster.md).
+
+    Raises FabricError, ServersError, JsonlError or PlanError when a machine or the fabric refuses it.
+    """
+    live = LiveRun(run, target, wires, nic, None if servers is None else read_servers(servers))
+    try:
+        with live.fabric, watched(live.fabric, live.work_done) if watched is not None else nullcontext():
+            return live.carry_out(progress)
+    except FabricError as error:
+        more = [text for text in live.told if text not in str(error)]
+        if not more:
+            raise
+        raise FabricError("\n".join([str(error), *more])) from error
 
 
 def plan_of(scenario: Scenario) -> Plan:
@@ -114,15 +126,18 @@ def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
 class LiveRun:
     """One run; use `fabric` as a context manager around `carry_out`."""
 
-    def __init__(self, run: Run, target: str, wires: str | None, nic: str) -> None:
+    def __init__(self, run: Run, target: str, wires: str | None, nic: str, servers: Servers | None = None) -> None:
         self.run, self.scenario = run, run.scenario
         self.plan = plan_of(run.scenario)
         control = run.scenario.control_plane
         self.fabric = Fabric(
-            self.plan, target=target, wires=wires, nic=nic, compile_program=compile_program,
+            self.plan, target=target, wires=wires, nic=nic, servers=servers, compile_program=compile_program,
             discipline=discipline_of(run.scenario),
             denylist=control.denylist, react_after_s=math.inf if control.react_after is None else control.react_after,
         )  # fmt: skip
+        self.told: list[str] = []
+        """What happened to the fabric by nobody's command."""
+        self.fabric.notice = self.told.append
         self._fault_target = LiveFaultTarget(self.fabric, delays=TARGETS[target].can_delay, note=self._note)
         self.faults = StepRunner(self._fault_target)
         self.work = LiveWork(run, self.plan)
@@ -160,7 +175,7 @@ class LiveRun:
         with ExitStack() as stack:
             time.sleep(SETTLE_S)
             self.work.open(self.fabric, stack)
-            stack.callback(self._heal)
+            stack.push(self._heal)
             watchers = [threading.Thread(target=self._watch, args=(host,), daemon=True) for host in self.work.hosts]
             watchers.append(threading.Thread(target=self._watch_controller, daemon=True))
             stack.callback(self._stop.set)
@@ -176,10 +191,10 @@ class LiveRun:
             self.work.start()
             self._wait(self.work.begins)
             self.sampler.begin()
-            cpu = CpuWatch({process.name: process.pid for process in self.fabric.processes})
+            cpu = CpuWatch(self.fabric.thread_seconds, self.fabric.processors)
             cpu.begin()
             self._loop(timeline, progress)
-            for note in cpu.notes():
+            for note in (*cpu.notes(), *self.fabric.network.notes()):
                 self._note(note)
             self._stop.set()
             self._gather()
@@ -244,9 +259,14 @@ class LiveRun:
         with self._events_lock:
             self.outcome.event(t, "fault", number=step.number, action=step.action, undo=step.undo, text=str(step))
 
-    def _heal(self) -> None:
+    def _heal(self, failed: type[BaseException] | None, *_: object) -> None:
+        """Undo what faults are left. What has ended the run already is what is told."""
         self._fault_target.close()
-        self.fabric.inject.heal()
+        try:
+            self.fabric.inject.heal()
+        except FabricError:
+            if failed is None:
+                raise
 
     def _note(self, text: str) -> None:
         with self._events_lock:

@@ -17,7 +17,6 @@ from experiments.live.live_work import Answers, LiveWork, flow_name
 from experiments.outcome import LINKS_MAX, Outcome
 from ipc.rundir import FabricError
 from topologies.lab.fabric import Fabric
-from topologies.lab.wires import WireClient, octets
 
 EV_FLOWS_MAX = 8
 """Packets by EV are recorded in runs of at most this many flows."""
@@ -45,7 +44,6 @@ class LiveSampler:
         self._before: dict[str, Any] = {}
         self._longest_s = 0.0
         self._ports = self._recorded()
-        self._wires: WireClient | None = None
         self._octets: dict[str, tuple[int, int]] = {}
         """(away from the hosts, towards them) by link, at `_links_at`."""
         self._links_at = 0.0
@@ -58,8 +56,6 @@ class LiveSampler:
 
     def begin(self) -> None:
         """Start of the work: earlier counts are left out."""
-        control = self.fabric.run_dir.switchd_socket
-        self._wires = WireClient(control) if control.exists() else None
         self._look_at_switches()
         self._note_links()
         self.outcome.series.link_bps.clear()
@@ -85,9 +81,6 @@ class LiveSampler:
     def stop(self) -> None:
         """Stop reading. Idempotent."""
         self._end_thread()
-        if self._wires is not None:
-            self._wires.close()
-            self._wires = None
 
     def _end_thread(self) -> None:
         self._stop.set()
@@ -197,16 +190,17 @@ class LiveSampler:
         if len(self.plan.links) > LINKS_MAX:
             return
         try:
-            wires = self._wires.states() if self._wires is not None else {}
+            ports = self.fabric.look()
         except FabricError as error:
             self._note(f"rates of links are missing: {error}")
-            wires = {}
+            ports = {}
         now = time.monotonic()
         passed, self._links_at = now - self._links_at, now
         for link in self.plan.links:
-            count, before = octets(link.upper.interface, wires), self._octets.get(link.name)
+            port, before = ports.get(link.upper.interface), self._octets.get(link.name)
             rates = None
-            if count is not None:
+            if port is not None:
+                count = (port.rx_bytes, port.tx_bytes)
                 if before is not None and passed > 0:
                     rates = [round(8 * max(a - b, 0) / passed) for a, b in zip(count, before, strict=True)]
                 self._octets[link.name] = count

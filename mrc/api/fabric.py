@@ -39,6 +39,7 @@ from faults.terms import chance
 from hosts.engine.endpoint import TRANSPORTS
 from hosts.traffic.file_transfer import chunk_for
 from ipc import units
+from ipc.errors import UsageError
 from mrc.api.backend import FabricBackend, TransferOrder
 from mrc.api.records import (
     ApiError,
@@ -55,6 +56,7 @@ from mrc.api.records import (
 from mrc.api.transfer import FabricTransfer
 from mrc.cli.link_options import LinkOptions
 from topologies.plan import Mode, Plan
+from topologies.servers import read as read_servers
 
 Quantity = str | float | None
 """A number, or a text with a unit as at the prompt (ipc/units.py)."""
@@ -108,9 +110,11 @@ class AnyFabric:
     seed        of a virtual fabric
     target      live: "embedded" or "bmv2";  nic: "fast" or "scapy";  denylist: "off", "lossy" or "all"
     run_dir     live: run folder (default: MRC_RUN_DIR or /run/mrc-testbed)
+    servers     live: file of machines that hold it together (docs/cluster.md)
     progress    live: is told each step of the start
 
-    Raises PlanError for a size that cannot be, UnitError for a figure, UsageError for other options.
+    Raises PlanError for a size that cannot be, UnitError for a figure, UsageError for other options, and ServersError
+    for a file of machines that cannot be used.
     """
 
     def __init__(
@@ -118,7 +122,8 @@ class AnyFabric:
         mode: str = "srv6", rate: Quantity = None, delay: Quantity = None, host_rate: Quantity = None,
         host_delay: Quantity = None, fabric_rate: Quantity = None, fabric_delay: Quantity = None,
         pmtu: int | None = None, seed: int = 0, target: str = "embedded", nic: str = "fast", denylist: str = "off",
-        run_dir: Path | str | None = None, progress: Callable[[str], None] | None = None,
+        run_dir: Path | str | None = None, servers: Path | str | None = None,
+        progress: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
         links = LinkOptions(
             mode, _text(rate), _text(delay), _text(host_rate), _text(host_delay), _text(fabric_rate),
@@ -132,6 +137,7 @@ class AnyFabric:
         self._seed = seed
         self._live_options: dict[str, Any] = {
             "target": target, "nic": nic, "denylist": denylist, "run_dir": run_dir, "progress": progress,
+            "servers": None if servers is None else read_servers(Path(servers)),
         }  # fmt: skip
         self._backend: FabricBackend | None = None
         self._began = self._ended = 0.0
@@ -180,6 +186,8 @@ class AnyFabric:
 
     def _make(self) -> FabricBackend:
         if self.virtual:
+            if self._live_options["servers"] is not None:
+                raise UsageError("servers= is of live fabrics: virtual time has one process: leave one of them out")
             if not self.plan.limited:
                 raise VirtualTimeError("links without a rate take no virtual time: give rate=, such as 10M")
             if self.plan.mode is Mode.STEV:
@@ -190,7 +198,7 @@ class AnyFabric:
             from mrc.api.virtual import VirtualBackend
 
             return VirtualBackend(self.plan, self._seed)
-        if os.geteuid() != 0:
+        if os.geteuid() != 0 and self._live_options["servers"] is None:
             raise RootNeededError(
                 "a live fabric needs root (network namespaces, raw sockets): run this with sudo, or give virtual=True: "
                 "virtual time needs none"

@@ -47,9 +47,10 @@ class LiveBackend:
         self._agents: dict[str, AgentClient] = {}
         self._watches: dict[str, AgentWatch | EventStream] = {}
         """By host; the controller's under the empty name."""
-        self._received: dict[tuple[str, int], Path] = {}
+        self._received: dict[tuple[str, int], tuple[str, Path]] = {}
+        """Receiver, and its file."""
         self._sent: dict[tuple[str, int], Path] = {}
-        """Files of ours that are still being sent."""
+        """Files of ours that are still being sent, on the sender's machine."""
         self._thread: threading.Thread | None = None
         self._ending: tuple[socket.socket, socket.socket] | None = None
         """Something to read on the first one ends the thread."""
@@ -111,7 +112,7 @@ class LiveBackend:
         while (event := watch.get(0.0)) is not None:
             with self.lock:
                 if event["event"] == "transfer" and event["state"] in ("done", "failed"):
-                    self._remove(self._sent.pop((host, event["transfer"]), None))
+                    self._remove(host, self._sent.pop((host, event["transfer"]), None))
                 tell(host, event)
                 self.lock.notify_all()
 
@@ -131,39 +132,44 @@ class LiveBackend:
     def send(self, order: TransferOrder) -> int:
         self._files += 1
         folder = self.lab.run_dir.data
-        received = folder / f"api-{self._files}-{order.destination}"
+        received = self.lab.path_for(order.destination, f"api-{self._files}-{order.destination}")
         path, ours = order.content, None
         if not isinstance(path, Path):
             path = ours = folder / f"api-{self._files}-{order.source}"
+        there: Path | None = None
         _require_room(folder, order.size_bytes * (1 if ours is None else 2))
         try:
             if ours is not None:
                 _write(ours, order.content)
+            there = self.lab.bring(order.source, path)
             begun = self._agents[order.source].send_file(
-                path, order.destination, dest_path=str(received), rate_bps=order.rate_bps, fresh=True,
+                there, order.destination, dest_path=str(received), rate_bps=order.rate_bps, fresh=True,
                 chunk_bytes=order.chunk_bytes, transport=order.transport, timeout_s=BEGIN_TIMEOUT_S,
             )  # fmt: skip
         except BaseException:
-            self._remove(ours)
+            if ours is not None or there != path:
+                self._remove(order.source, there)
             raise
+        finally:
+            if ours is not None and there != ours:  # never sent, or a copy of it is
+                ours.unlink(missing_ok=True)
         key = order.source, int(begun["transfer"])
-        self._received[key] = received
-        if ours is not None:
-            self._sent[key] = ours
+        self._received[key] = order.destination, received
+        if ours is not None or there != path:
+            self._sent[key] = there
         return key[1]
 
     def read(self, source: str, number: int) -> bytes:
-        return self._received[source, number].read_bytes()
+        return self.lab.read(*self._received[source, number])
 
     def forget(self, source: str, number: int, qpn: int | None) -> None:
-        self._remove(self._received.pop((source, number), None))
+        self._remove(*self._received.pop((source, number), (source, None)))
         if qpn is not None:
             self._agents[source].call("close_qp", qpn=qpn)
 
-    @staticmethod
-    def _remove(path: Path | None) -> None:
+    def _remove(self, host: str, path: Path | None) -> None:
         if path is not None:
-            path.unlink(missing_ok=True)
+            self.lab.discard(host, path)
 
     def change_denylist(self, op: Literal["deny", "allow", "clear"], entry: dict[str, str]) -> None:
         for agent in self._agents.values():

@@ -6,8 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -20,6 +21,9 @@ from mrc.cli.p4 import app as p4_app
 from mrc.cli.plan import add_commands as add_plan_command
 from mrc.cli.scenarios import add_commands as add_scenario_commands
 from mrc.cli.show import add_to as add_asking_commands
+
+if TYPE_CHECKING:
+    from topologies.servers import Servers
 
 app = typer.Typer(
     name="mrc",
@@ -88,6 +92,10 @@ BenchWires = Annotated[
         help="Links between switches: `virtual` (default), `veth`, or `both`, one after the other.",
     ),
 ]
+ServersFile = Annotated[
+    Path | None,
+    typer.Option("--servers", help="YAML file of machines that hold the fabric together (docs/cluster.md)."),
+]
 Rootless = Annotated[
     bool, typer.Option("--rootless", help="Without root, in a user namespace, where the kernel allows it.")
 ]
@@ -136,6 +144,23 @@ def expected_errors() -> tuple[type[Exception], ...]:
     )  # fmt: skip
 
 
+CLUSTER_PMTU = 1024
+"""Path MTU of what has no option for it: its frames pass the 1,500 bytes of ordinary networks within a tunnel."""
+
+
+def read_servers(file: Path | None, rootless: bool) -> Servers | None:
+    """The machines of --servers, or None. Raises UsageError."""
+    from topologies.servers import read
+
+    if file is None:
+        return None
+    if rootless:
+        raise UsageError(
+            "--servers with --rootless: machines are set up by root (or sudo) on each: leave --rootless out"
+        )
+    return read(file)
+
+
 def require_root(what: str, *, or_rootless: bool = False) -> None:
     """Raises UsageError without root: namespaces, veth pairs and raw sockets need it."""
     if os.geteuid() != 0:
@@ -145,7 +170,8 @@ def require_root(what: str, *, or_rootless: bool = False) -> None:
 
 @app.command(
     epilog="Examples: `mrc demo` · `mrc demo --file model.bin --json` · "
-    "`mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1` · `mrc demo --wires veth` · `mrc demo --rootless`"
+    "`mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1` · `mrc demo --wires veth` · `mrc demo --rootless` · "
+    "`mrc demo --servers servers.yaml`"
 )
 def demo(
     planes: Planes = 4,
@@ -159,6 +185,7 @@ def demo(
     target: Target = "embedded",
     nic: Nic = "fast",
     wires: WiresOption = None,
+    servers: ServersFile = None,
     rootless: Rootless = False,
     as_json: Json = False,
 ) -> None:
@@ -167,12 +194,16 @@ def demo(
     from mrc.rootless import enter
     from topologies.plan import Plan
 
+    machines = read_servers(servers, rootless)
     plan = Plan(planes, racks, spines, hosts_per_rack)
-    options = demonstration.Options(plan, file, parse_rate(rate), target=target, nic=nic, wires=wires)
+    if machines is not None:
+        plan = replace(plan, pmtu_bytes=CLUSTER_PMTU)
+    options = demonstration.Options(plan, file, parse_rate(rate), target=target, nic=nic, wires=wires, servers=machines)
     demonstration.check(options)
     if rootless:
         enter("demo")
-    require_root("demo", or_rootless=True)
+    if machines is None:
+        require_root("demo", or_rootless=True)
     report = demonstration.run(options, console=console(stderr=as_json))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
@@ -181,8 +212,8 @@ def demo(
 
 @app.command(
     epilog="Examples: `mrc up` · `mrc up --mode ecmp` · `mrc up --rate 100M --delay 250us` · `mrc up --rate none` · "
-    "`mrc up --fabric-rate 20M --planes 8 --spines 4` · `mrc up --wires veth` · `mrc up --dash` · then, at the prompt: "
-    "`link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`"
+    "`mrc up --fabric-rate 20M --planes 8 --spines 4` · `mrc up --wires veth` · `mrc up --dash` · "
+    "`mrc up --servers servers.yaml` · then, at the prompt: `link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`"
 )
 def up(
     planes: Planes = 4,
@@ -238,6 +269,7 @@ def up(
     target: Target = "embedded",
     nic: Nic = "fast",
     wires: WiresOption = None,
+    servers: ServersFile = None,
     dash: Annotated[bool, typer.Option("--dash", help="Open the live view, as the word `dash` does.")] = False,
     rootless: Rootless = False,
 ) -> None:
@@ -263,11 +295,13 @@ def up(
     except ValueError as error:
         raise UsageError(f"--react-after {error}") from None
     check_wires(target, wires)
+    machines = read_servers(servers, rootless)
     if rootless:
         enter("up", port=PREFERRED_PORT)
-    require_root("up", or_rootless=True)
+    if machines is None:
+        require_root("up", or_rootless=True)
     with open_fabric(
-        plan, target=target, wires=wires, nic=nic, console=console(), denylist=denylist,
+        plan, target=target, wires=wires, servers=machines, nic=nic, console=console(), denylist=denylist,
         react_after_s=react_after_s,
     ) as fabric:  # fmt: skip
         print(fabric.plan.describe_links())
@@ -299,19 +333,48 @@ def dash(
     print(json.dumps({"url": url}) if as_json else url)
 
 
-@app.command()
-def clean() -> None:
-    """Remove what a killed run left behind: only what its run folder recorded as made by us."""
+@app.command(epilog="Examples: `mrc clean` · `mrc clean --servers servers.yaml`")
+def clean(servers: ServersFile = None) -> None:
+    """Remove what a killed run left behind: only what its run folder recorded as made by us.
+
+    With --servers, on each of those machines too.
+    """
     from ipc.rundir import RunDir, default_run_dir
 
-    require_root("clean")
+    machines = read_servers(servers, rootless=False)
+    if machines is None:
+        require_root("clean")
     folder = default_run_dir()
-    if not folder.exists():
+    if folder.exists():
+        with RunDir(folder) as run_dir:
+            removed = run_dir.clean_leftovers()
+        print(f"clean: removed {', '.join(removed)}" if removed else "clean: nothing was left behind")
+    else:
         print(f"clean: nothing to do ({folder} does not exist)")
-        return
-    with RunDir(folder) as run_dir:
-        removed = run_dir.clean_leftovers()
-    print(f"clean: removed {', '.join(removed)}" if removed else "clean: nothing was left behind")
+    if machines is not None:
+        _clean_machines(machines)
+
+
+def _clean_machines(machines: Servers) -> None:
+    """On each of them; what was on this one is gone already. Exit code 1 when one could not be cleaned."""
+    import tempfile
+
+    from ipc.rundir import FabricError, RunDir
+    from topologies.lab.cluster.remote_machine import RemoteMachine
+
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="mrc-clean-") as sockets:
+        for one in machines.machines:
+            if one.is_local:
+                continue
+            try:
+                told = RemoteMachine(one, RunDir(sockets), lambda _one, _why: None).clean()
+                print(f"{one.name}: {told}", flush=True)
+            except FabricError as error:
+                failed = True
+                print(f"{one.name}: {error}", file=sys.stderr, flush=True)
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command(
@@ -347,18 +410,30 @@ def compile_(
         print(json.dumps({"folder": str(folder), "seconds": seconds}))
 
 
-@app.command()
-def doctor(as_json: Json = False) -> None:
-    """Check what this machine has for the testbed, and print the cure for what it lacks."""
+@app.command(epilog="Examples: `mrc doctor` · `mrc doctor --json` · `mrc doctor --servers servers.yaml`")
+def doctor(servers: ServersFile = None, as_json: Json = False) -> None:
+    """Check what this machine has for the testbed, and print the cure for what it lacks.
+
+    With --servers, what each of those machines has, and the network between them.
+    """
     from mrc import doctor as checks
 
-    results = list(checks.checks())
+    machines = read_servers(servers, rootless=False)
+    if machines is None:
+        found = checks.checks()
+    else:
+        from mrc import doctor_servers
+
+        found = doctor_servers.checks(machines)
+    results = []
+    for check in found:
+        results.append(check)
+        if not as_json:
+            mark = "ok  " if check.ok else ("FAIL" if check.needed else "note")
+            cure = "" if check.ok else f"\n      cure: {check.cure}"
+            print(f"{mark}  {check.name:<20} {check.found}{cure}", flush=True)
     if as_json:
         print(json.dumps([vars(check) for check in results], indent=2))
-    else:
-        for check in results:
-            mark = "ok  " if check.ok else ("FAIL" if check.needed else "note")
-            print(f"{mark}  {check.name:<20} {check.found}" + ("" if check.ok else f"\n      cure: {check.cure}"))
     raise typer.Exit(0 if checks.healthy(results) else 1)
 
 
@@ -597,6 +672,34 @@ def bench_mrc(
         result = mrc.run(Plan(*shape), bytes_total, nic=nic, console=lines, wires=wires, pmtu=pmtu, paced=paced)
     met = result["compared"] is None or result["compared"]["met"]
     _end(result, as_json, met=met and result["bytes_equal"])
+
+
+@bench_app.command("cluster", epilog="Example: `mrc bench cluster --servers servers.yaml --size 64M --rounds 3`")
+def bench_cluster(
+    servers: Annotated[Path, typer.Option("--servers", help="YAML file of the machines (docs/cluster.md).")],
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 2,
+    size: Annotated[str, typer.Option("--size", help="Bytes of a transfer.")] = "64M",
+    pmtu: Annotated[int, typer.Option("--pmtu", help="Path MTU: payload bytes of a packet.")] = CLUSTER_PMTU,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=20, help="Transfers on one machine, and on all.")] = 3,
+    as_json: Json = False,
+) -> None:
+    """Packets/s and CPU of a transfer on several machines beside the same on this one."""
+    from bench import cluster
+    from topologies.plan import Plan
+    from topologies.servers import read
+
+    machines = read(servers)
+    plan = Plan(planes, racks, spines, hosts_per_rack, pmtu_bytes=pmtu)
+    require_root("bench")
+    lines = console(stderr=as_json)
+    with Progress(lines, "bench cluster", guess_s=20.0 * rounds):
+        result = cluster.run(plan, machines, parse_size(size), rounds, lines)
+    if not as_json:
+        print(cluster.table(result))
+    _end(result, as_json)
 
 
 def _check_bench_wires(wires: str | None) -> None:

@@ -9,6 +9,7 @@ from ipc.rpc import JsonlClient
 from ipc.rundir import RunDir
 from mrc.trace import LiveFabric
 from topologies.lab.traffic_control import switch_ports
+from topologies.lab.wires import PortLook, look, states_of
 from topologies.plan import Link
 
 
@@ -27,6 +28,10 @@ class RunningFabric:
     def agent(self, host: str) -> JsonlClient:
         self.plan.host(host)
         return JsonlClient(self.run_dir.agent_socket(host), name=host)
+
+    def look(self) -> dict[str, PortLook]:
+        """All links at a glance, each by the interface of its upper end."""
+        return look(self.plan.links, states_of(self.run_dir.switchd_socket))
 
     def link_is_up(self, link: Link) -> bool:
         """Carrier at a switch's end, which needs both ends up."""

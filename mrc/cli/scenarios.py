@@ -104,6 +104,10 @@ def run(
             help="Live links between switches: `virtual` (default) or `veth` (all that bmv2 has).",
         ),
     ] = None,
+    servers: Annotated[
+        Path | None,
+        typer.Option("--servers", help="Live on the machines of this file together (docs/cluster.md)."),
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")] = None,
     repeat: Annotated[int | None, typer.Option("--repeat", min=1, help="Times each run; seeds count up.")] = None,
     out: Annotated[
@@ -137,7 +141,15 @@ def run(
         from mrc.rootless import enter
 
         enter("run", port=PREFERRED_PORT if dash else None)
-    if not (virtual or fluid) and scale is None and resume is None and os.geteuid() != 0:
+    if servers is not None:
+        from topologies.servers import read
+
+        if virtual or fluid or rootless:
+            raise UsageError(
+                "--servers is of live runs with root on each machine: leave --virtual, --fluid, --rootless out"
+            )
+        read(servers)
+    elif not (virtual or fluid) and scale is None and resume is None and os.geteuid() != 0:
         raise UsageError(
             "a live run needs root (network namespaces, raw sockets): run it with sudo, or give --virtual or --rootless"
         )
@@ -149,7 +161,7 @@ def run(
     where = "virtual" if virtual else "fluid" if fluid else "live"
     if virtual and dash:
         raise UsageError("--dash is of live runs; of one in virtual time `mrc dash DIR` makes the page when it is over")
-    options: dict[str, Any] = {} if virtual or fluid else {"target": target, "wires": wires}
+    options: dict[str, Any] = {} if virtual or fluid else {"target": target, "wires": wires, "servers": servers}
     if dash:
         from mrc.dash.live_page import RunPages
 

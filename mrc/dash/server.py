@@ -336,7 +336,6 @@ class _Stream:
     def close(self) -> None:
         for queue in self._watchers:
             queue.put_nowait(None)
-        self._view.close()
 
     def hurry(self) -> None:
         """Look again at once: something was done."""

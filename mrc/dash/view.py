@@ -10,15 +10,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from ipc.rpc import JsonlError
 from ipc.rundir import FabricError
 from topologies.cli.commands.base import BackgroundTransfers
 from topologies.lab.fabric import Fabric
-from topologies.lab.wires import WireClient, octets
-from topologies.plan import Link
 
 State = dict[str, dict[str, Any]]
 """Part (`links`, `switches`, `queues`, `faults`, `transfers`, `injected`, `log`, `silent`) -> key -> what is so."""
@@ -27,7 +24,6 @@ LOG_MAX = 300
 """Lines of the event log that are kept."""
 QUIET_BPS = 50.0
 """Less than this is told as nothing."""
-_OPERSTATE = "/sys/class/net/{}/operstate"
 _TRIMMED_LAST_HOP = 1 << 9
 """Cell of the counter `trimmed` for last hops (p4src/headers.p4)."""
 
@@ -37,8 +33,6 @@ class FabricView:
 
     def __init__(self, fabric: Fabric, transfers: BackgroundTransfers) -> None:
         self._fabric, self._transfers = fabric, transfers
-        control = fabric.run_dir.switchd_socket
-        self._wires = WireClient(control) if control.exists() else None
         self._ports = [end.interface for switch in fabric.plan.switches for end in fabric.plan.ports(switch.name)]
         self._octets: dict[str, tuple[int, int]] = {}
         self._counted: dict[str, tuple[int, int]] = {}
@@ -51,11 +45,6 @@ class FabricView:
         self._lines: deque[tuple[int, dict[str, Any]]] = deque(maxlen=LOG_MAX)
         self._count = 0
         self._state: State = {part: {} for part in PARTS}
-
-    def close(self) -> None:
-        """Hang up. Idempotent."""
-        if self._wires is not None:
-            self._wires.close()
 
     def look(self) -> State:
         """The state now."""
@@ -80,12 +69,12 @@ class FabricView:
     # ---- links ------------------------------------------------------------------------------------------
 
     def _links(self, now: float) -> State:
-        states = self._wires.states() if self._wires is not None else {}
+        ports = self._fabric.look()
         passed = now - self._at if self._at is not None else None
         found: dict[str, Any] = {}
         for link in self._fabric.plan.links:
-            count = octets(link.upper.interface, states)
-            before = self._octets.get(link.name)
+            port, before = ports.get(link.upper.interface), self._octets.get(link.name)
+            count = None if port is None else (port.rx_bytes, port.tx_bytes)
             use = [0.0, 0.0]
             if count is not None and before is not None and passed:
                 use = [8 * max(b - a, 0) / passed for a, b in zip(before, count, strict=True)]
@@ -93,7 +82,8 @@ class FabricView:
                 self._octets[link.name] = count
             rate = self._fabric.plan.speed(link).rate_bps
             found[link.name] = {
-                "up": _is_up(link, states), "use": [round(bps) if bps >= QUIET_BPS else 0 for bps in use], "rate": rate,
+                "up": port is not None and port.up, "rate": rate,
+                "use": [round(bps) if bps >= QUIET_BPS else 0 for bps in use],
             }  # fmt: skip
         return {"links": found}
 
@@ -165,12 +155,3 @@ def difference(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapp
         if news:
             out[part] = news
     return out
-
-
-def _is_up(link: Link, wires: Mapping[str, Mapping[str, Any]]) -> bool:
-    if link.upper.interface in wires:
-        return all(bool(wires[end.interface]["up"]) for end in (link.lower, link.upper))
-    try:
-        return Path(_OPERSTATE.format(link.upper.interface)).read_text().strip() == "up"
-    except OSError:
-        return False

@@ -62,6 +62,15 @@ def test_wait_ready__another_childs_death_ends_the_waiting(processes):
         processes.wait_ready({"h0": lambda: False})
 
 
+def test_wait_ready__what_it_needs_may_have_gone_elsewhere(processes):
+    def gone():
+        raise ProcessError("machine b is lost")
+
+    processes.spawn("h0", FOREVER)
+    with pytest.raises(ProcessError, match="machine b is lost"):
+        processes.wait_ready({"h0": lambda: False}, check=gone)
+
+
 def test_wait_ready__too_slow_is_named_with_its_log(processes):
     processes.spawn("h0", FOREVER)
     with pytest.raises(ProcessError, match=r"h0 \(pid \d+\) is not ready after 0.1 s"):

@@ -128,6 +128,22 @@ def test_clean__ends_what_carries_the_token_and_only_that(tmp_path, stranger):
         assert run_dir.clean_leftovers() == []
 
 
+def test_clean__takes_the_part_of_a_fabric_on_several_machines_that_was_here(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")  # short: a socket's name has to fit
+    part = RunDir(folder / "machines" / "here")
+    with RunDir(folder) as front:
+        front.begin()
+        with part:
+            part.begin()
+            part.save()
+            process = started(env={**os.environ, TOKEN_VARIABLE: part.state.token})
+    with RunDir(folder) as front:
+        removed = front.clean_leftovers()
+    process.communicate()
+    assert any(f"pid {process.pid} (" in text for text in removed)
+    assert not part.path.exists()
+
+
 def test_clean__never_hits_a_reused_pid(stranger):
     state = RunState()
     began = procfs.start_time(stranger.pid)

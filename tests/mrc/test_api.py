@@ -358,11 +358,18 @@ def test_virtual__any_kind_of_fault():
         ({"mode": "other"}, PlanError, "srv6"),
         ({"rate": "none", "virtual": True}, VirtualTimeError, "rate="),
         ({"mode": "stev", "virtual": True}, VirtualTimeError, "srv6"),
+        ({"servers": "/no/such.yaml"}, UsageError, "give a file of machines"),
     ],
 )
 def test_fabric__that_cannot_be(options, error, told):
     with pytest.raises(error, match=told):
         Fabric(**options).start()
+
+
+def test_fabric__on_several_machines_is_live(tmp_path):
+    (tmp_path / "servers.yaml").write_text("machines: [{name: a, address: 192.0.2.11}]\n")
+    with pytest.raises(UsageError, match="servers= is of live fabrics"):
+        Fabric(virtual=True, servers=tmp_path / "servers.yaml").start()
 
 
 def test_modes_of_random_evs__have_no_way_by_ev():

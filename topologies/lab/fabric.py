@@ -32,17 +32,19 @@ from typing import Any
 from ipc import processes
 from ipc.controller_client import Northbound
 from ipc.processes import Processes
+from ipc.procfs import ThreadSeconds, thread_seconds
 from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import FabricError, RunDir, remove_run
 from ipc.signals import ENDING, Terminated, terminate
-from topologies.lab import cables, netdev, preflight
+from topologies.lab import preflight
 from topologies.lab.fault_injection import Injector
-from topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd
+from topologies.lab.network import LocalNetwork, Network
 from topologies.lab.nodes import FabricHost, FabricMininet
 from topologies.lab.targets import TARGETS, FabricSwitch, Ports, Target, answers, check_wires
-from topologies.lab.traffic_control import TrafficControl, switch_ports
-from topologies.lab.wires import VIRTUAL, WireClient, WiredDevices, links_between_switches
-from topologies.plan import Link, Plan, PlanError, Port
+from topologies.lab.traffic_control import TrafficControl
+from topologies.lab.wires import PortLook
+from topologies.plan import Link, Plan, PlanError
+from topologies.servers import Servers, place
 
 __all__ = ["Fabric", "FabricError", "Ports", "Terminated"]
 
@@ -61,6 +63,8 @@ class Fabric:
     target           "embedded" or "bmv2"
     wires            links between switches: "virtual", inside the daemon, or "veth", pairs of interfaces (default:
                      "virtual"; "veth" with bmv2, which can have no other)
+    servers          machines that hold it together (docs/cluster.md; default: this one holds all); without
+                     Clustermapper, which needs a socket in every host's namespace
     program          P4 program of every switch, "srv6" or "spray" (default: that of the plan's mode)
     compile_program  (folder, target, program) writes p4info.txtpb and the device config into the folder
     nic              "fast" or "scapy"
@@ -85,6 +89,7 @@ class Fabric:
         *,
         target: str = "embedded",
         wires: str | None = None,
+        servers: Servers | None = None,
         program: str | None = None,
         nic: str = "fast",
         config: Mapping[str, Any] | None = None,
@@ -113,10 +118,8 @@ class Fabric:
         if plan.limited and not TARGETS[target].can_delay:
             self.config.setdefault("base_rtt_min_s", round(plan.base_rtt_s(), 9))
         self.processes = Processes(self.run_dir)
-        self.target: Target = TARGETS[target](self.run_dir, self.processes, ports or Ports(), self.plan)
-        self.mininet: FabricMininet | None = None
-        self.switches: dict[str, FabricSwitch] = {}
-        self.hosts: dict[str, FabricHost] = {}
+        self.servers = servers
+        self.target, self.network = self._place(target, ports or Ports())
         self.traffic: TrafficControl = self.target.traffic()
         """Rates, queues, delays and losses of switch ports; start applies the plan's."""
         self.removed_leftovers: list[str] = []
@@ -129,14 +132,10 @@ class Fabric:
         self._want_agents, self._want_controller = agents, controller
         self._denylist, self._react_after_s = denylist, react_after_s
         self._discipline = dict(discipline or {})
-        self._want_mapper = (agents and controller) if mapper is None else mapper
+        self._want_mapper = (agents and controller and servers is None) if mapper is None else mapper
         self._progress = progress or (lambda _text: None)
         self._handle_signals = handle_signals
         self._old_handlers: dict[int, Any] = {}
-        self._root: NetDevices | None = None
-        self._wires: WireClient | None = None
-        self._wired = frozenset(links_between_switches(plan) if self.wires == VIRTUAL else ())
-        self._watch: cables.CableWatch | None = None
         self.notice: Callable[[str], None] = self._progress
         """Is told what happened to the fabric by nobody's command, a line at a time, from any thread."""
         self.cut: set[str] = set()
@@ -146,6 +145,26 @@ class Fabric:
         self._clients: dict[str, JsonlClient] = {}
         self._state_lock = threading.Lock()
         self._held = False
+
+    def _place(self, target: str, ports: Ports) -> tuple[Target, Network]:
+        """Switches and network, on this machine or on several. Raises FabricError, ServersError."""
+        if self.servers is None:
+            chosen = TARGETS[target](self.run_dir, self.processes, ports, self.plan)
+            return chosen, LocalNetwork(
+                self.plan, self.run_dir, self.processes, chosen, self.wires, set_link=self.link,
+                pulled=lambda port: self.set_interfaces((port,), False), tell=lambda text: self.notice(text),
+            )  # fmt: skip
+        from topologies.lab.cluster.network import ClusterNetwork  # most fabrics are on one machine
+        from topologies.lab.cluster.switches import ClusterTarget
+
+        if target != ClusterTarget.name:
+            raise FabricError(f"--servers with --target {target}: only --target {ClusterTarget.name} runs on several")
+        placement = place(self.plan, self.servers)
+        spread = ClusterTarget(self.run_dir, self.processes, ports, self.plan, placement)
+        return spread, ClusterNetwork(
+            self.plan, placement, self.run_dir, spread, self.wires, set_link=self.link,
+            tell=lambda text: self.notice(text),
+        )  # fmt: skip
 
     # ---- life -------------------------------------------------------------------------------------------
 
@@ -158,9 +177,10 @@ class Fabric:
     def start(self) -> Fabric:
         """Bring everything up; returns when every switch, agent and the controller answers."""
         began = time.monotonic()
-        preflight.check_root()
-        preflight.check_tools()
-        preflight.check_namespaces()
+        if self.servers is None:  # else each machine looks for itself
+            preflight.check_root()
+            preflight.check_tools()
+            preflight.check_namespaces()
         self.target.check()
         try:
             self._catch_signals()
@@ -168,6 +188,8 @@ class Fabric:
             self._start()
             self.start_s = time.monotonic() - began
             self._progress(f"fabric is up after {self.start_s:.1f} s: {self.plan}")
+            for text in self.network.where():
+                self._progress(text)
         except BaseException:
             self.close()
             raise
@@ -194,8 +216,7 @@ class Fabric:
         self.removed_leftovers = self.run_dir.clean_leftovers()
         if self.removed_leftovers:
             self._progress(f"removed {len(self.removed_leftovers)} leftovers of a killed run")
-        preflight.check_tcp_ports(self.target.tcp_ports())
-        preflight.check_interfaces(self._root_interfaces())
+        self.network.check()
         self.run_dir.begin()
         self.data_in_memory = self.run_dir.keep_data_in_memory()
         self.run_dir.write_json(self.run_dir.plan_file, self.plan.to_json())
@@ -208,7 +229,7 @@ class Fabric:
             switch.name: {
                 "address": self.target.address(switch.device_id),
                 "device_id": switch.device_id,
-                "gnmi": self.target.gnmi,
+                "gnmi": self.target.gnmi_of(switch.device_id),
                 **({} if self.target.tells_watch_ports else {"tells_watch_ports": False}),
             }
             for switch in self.plan.switches
@@ -217,22 +238,19 @@ class Fabric:
     def _start(self) -> None:
         shared = self.target.launch()
         self._progress("making the network")
-        self._make_network()
+        self.network.make()
         if self._compile_program is not None:
             self._progress(f"compiling {self.program} for {self.target.name}")
             self._compile_program(self.run_dir.program, self.target.name, self.program)
         self._progress("starting switches")
         self.processes.wait_ready(shared)
-        if self._wires is not None:
-            self._wires.add(links_between_switches(self.plan))
-        for switch in self.switches.values():
-            switch.start()
+        self.network.attach()
         self.processes.wait_ready(self.target.probes())
         probes = self._start_endpoints()
         for lacking in self.traffic.apply_plan():  # while the others load their libraries
             self._progress(f"links are not quite what the plan says: {lacking}")
         if probes:
-            self.processes.wait_ready(probes, timeout_s=60.0)
+            self.processes.wait_ready(probes, timeout_s=60.0, check=self.network.check_alive)
         if self._want_mapper:
             self.mapper.request("start")  # not before switches have their routes: each probe would count as a drop
 
@@ -241,16 +259,14 @@ class Fabric:
         probes: dict[str, processes.Probe] = {}
         if self._want_controller or self._want_agents:
             self._progress("starting controller and host agents")
-        self.run_dir.write_json(self.run_dir.hosts_file, {name: host.pid for name, host in self.hosts.items()})
+        if self._want_mapper:
+            self.run_dir.write_json(self.run_dir.hosts_file, {name: host.pid for name, host in self.hosts.items()})
         if self._want_controller:
             self.spawn_controller()
             probes[CONTROLLER] = answers(self.controller, "status", ready="ready")
         if self._want_agents:
-            for name, host in self.hosts.items():
-                arguments = ["--host", name, "--run-dir", str(self.run_dir.path), "--nic", self.nic]
-                arguments += [f"--config={key}={json.dumps(value)}" for key, value in self.config.items()]
-                self.processes.spawn_module(name, "hosts.agent", *arguments, in_namespace_of=host.pid)
-                probes[name] = answers(self.agent(name), "status")
+            config = [f"--config={key}={json.dumps(value)}" for key, value in self.config.items()]
+            probes |= self.network.start_agents(["--nic", self.nic, *config])
         if self._want_mapper:
             self.processes.spawn_module(MAPPER, "hosts.clustermapper", "--wait", "--run-dir", str(self.run_dir.path))
             probes[MAPPER] = answers(self.mapper, "status")
@@ -268,115 +284,61 @@ class Fabric:
         """End the controller's process without a word; spawn_controller() begins another one."""
         self.processes.stop(CONTROLLER, grace_s=0.0)
 
-    # ---- the network ------------------------------------------------------------------------------------
-
-    def _make_network(self) -> None:
-        state = self.run_dir.state
-        if self._wired:
-            self._wires = WireClient(self.run_dir.switchd_socket)
-            self._root = WiredDevices(self._wires, self._wired)
-        else:
-            self._root = NetDevices()
-        net = self.mininet = FabricMininet(self.link)
-        for host in self.plan.hosts:
-            run_dir = str(self.run_dir.path)
-            self.hosts[host.name] = net.addHost(host.name, cls=FabricHost, token=state.token, run_dir=run_dir)
-        for device in self.plan.switches:
-            self.switches[device.name] = net.addSwitch(
-                device.name,
-                cls=self.target.switch_class,
-                token=state.token,
-                devices=self._root,
-                device=device,
-                target=self.target,
-                interfaces={port.number: port.interface for port in self.plan.ports(device.name)},
-            )
-        state.interfaces = self._root_interfaces()
-        self.run_dir.save()
-        self._make_links(state.group, {name: host.pid for name, host in self.hosts.items()})
-        for link in self.plan.links:
-            self._add_link(net, link)
-        if self.target.cables is not None:
-            self._watch = cables.CableWatch(
-                self.target.cables, lambda port: self.set_interfaces((port,), False), lambda text: self.notice(text)
-            )
-        net.build()
-
-    def _root_interfaces(self) -> list[str]:
-        """Every interface that the fabric makes in the root namespace."""
-        wired = {end.interface for link in self._wired for end in (link.lower, link.upper)}
-        ports = [name for name in switch_ports(self.plan) if name not in wired]
-        return ports if self.target.cables is None else [*ports, *self.target.cables.plugs]
-
-    def _veth_end(self, port: Port, pids: Mapping[str, int]) -> VethEnd:
-        return VethEnd(port.interface, self.plan.mac(port), pids.get(port.node))
-
-    def _make_links(self, group: int, pids: Mapping[str, int]) -> None:
-        """All veth pairs: one for each link that is no wire, or two where cables are wanted."""
-        if self.target.cables is not None:
-            self.target.cables.create(group, self.plan.mac, pids)
-            return
-        netdev.create_pairs(
-            [
-                (self._veth_end(link.upper, pids), self._veth_end(link.lower, pids))
-                for link in self.plan.links
-                if link not in self._wired
-            ],
-            group,
-        )
-
-    def _add_link(self, net: FabricMininet, link: Link) -> None:
-        """Tell Mininet of a link, and set both ends: quiet, as sent, up. Wires are made so, later."""
-        lower, upper = link.lower, link.upper
-        net.addLink(
-            net[lower.node],
-            net[upper.node],
-            port1=lower.number,
-            port2=upper.number,
-            intfName1=lower.interface,
-            intfName2=upper.interface,
-            addr1=self.plan.mac(lower),
-            addr2=self.plan.mac(upper),
-        )
-        if link in self._wired:
-            return
-        for port in (lower, upper):
-            devices = net[port.node].devices
-            if devices is self._root:
-                netdev.quiet(port.interface)  # a host's namespace was quiet before the interface came
-            devices.offloads_off(
-                port.interface, in_pieces=self.target.cables is None
-            )  # programs in cables look into them
-            devices.set_flags(port.interface, on=IFF_UP | IFF_NOARP)
-
     def _remove(self) -> None:
         """In order: processes while they can still say goodbye, shells, then all that carries the run's marks."""
         self.inject.stop()
-        if self._watch is not None:
-            self._watch.close()
         processes.drain()
         for client in self._clients.values():
             client.close()
         self.traffic.close()
-        if self._wires is not None:
-            self._wires.close()
         self.target.close()
         errors = []
-        for step in (self.processes.stop, self._stop_mininet, lambda: remove_run(self.run_dir.state)):
+        for step in (self.processes.stop, self.network.stop_mininet, lambda: remove_run(self.run_dir.state)):
             try:
                 step()
             except FabricError as error:  # the next step still has to be done
                 errors.append(str(error))
-        if self._root is not None:
-            self._root.close()
+        self.network.close()
         if errors:
             raise FabricError("; ".join(errors))
         self.run_dir.remove_files()
 
-    def _stop_mininet(self) -> None:
-        net, self.mininet = self.mininet, None
-        if net is not None:
-            net.stop()
+    # ---- nodes ------------------------------------------------------------------------------------------
+
+    @property
+    def mininet(self) -> FabricMininet | None:
+        """The same nodes and links for Mininet's CLI and API; None before the fabric is up."""
+        return self.network.mininet
+
+    @property
+    def hosts(self) -> dict[str, FabricHost]:
+        """Nodes of the hosts by name."""
+        return self.network.hosts
+
+    @property
+    def switches(self) -> dict[str, FabricSwitch]:
+        """Nodes of the switches by name."""
+        return self.network.switches
+
+    def path_for(self, host: str, name: str) -> Path:
+        """Where a file of that name for a host belongs, on the machine that has the host. Raises PlanError."""
+        self.plan.host(host)
+        return self.network.path_for(host, name)
+
+    def bring(self, host: str, path: Path) -> Path:
+        """Have a file of this machine where a host can read it; returns its path there. Raises FabricError."""
+        self.plan.host(host)
+        return self.network.bring(host, path)
+
+    def discard(self, host: str, path: Path) -> None:
+        """Remove a file from the machine that has a host; none is no error."""
+        self.plan.host(host)
+        self.network.discard(host, path)
+
+    def read(self, host: str, path: Path) -> bytes:
+        """Bytes of a file on the machine that has a host. Raises OSError, FabricError."""
+        self.plan.host(host)
+        return self.network.read(host, path)
 
     # ---- faults -----------------------------------------------------------------------------------------
 
@@ -406,17 +368,17 @@ class Fabric:
         Returns when, CLOCK_MONOTONIC seconds. Links that were cut stay cut. Raises PlanError for no such switch.
         """
         self.plan.switch(switch)
-        node = self._running(self.switches, switch)
+        node = self.network.switch(switch)
         with self._state_lock:
             at = time.monotonic()
             if not on:
                 for interface in node.interfaces.values():
-                    self._set_interface(interface, False)
+                    self.network.set_up(interface, False)
             node.power(on)
             if on:
                 self.traffic.restarted(switch)
                 for interface in node.interfaces.values():
-                    self._set_interface(interface, interface not in self.cut)
+                    self.network.set_up(interface, interface not in self.cut)
         return at
 
     def set_interfaces(self, interfaces: tuple[str, ...], up: bool) -> float:
@@ -425,7 +387,7 @@ class Fabric:
             at = time.monotonic()
             for interface in interfaces:
                 (self.cut.discard if up else self.cut.add)(interface)
-                self._set_interface(interface, up and self._has_power(interface))
+                self.network.set_up(interface, up and self._has_power(interface))
         return at
 
     def set_nic_rate(self, host: str, plane: int, rate_bps: float | None) -> None:
@@ -438,26 +400,8 @@ class Fabric:
             raise FabricError(f"{host}: its NIC's rate cannot be set: {error}") from error
 
     def _has_power(self, interface: str) -> bool:
-        node = self._node_of(interface)
+        node = self.network.node_of(interface)
         return not isinstance(node, FabricSwitch) or node.powered
-
-    def _set_interface(self, interface: str, up: bool) -> None:
-        if self.target.cables is not None:
-            self.target.cables.set_port(interface, up)
-            return
-        self._node_of(interface).devices.set_flags(interface, on=IFF_UP if up else 0, off=0 if up else IFF_UP)
-
-    def _node_of(self, interface: str) -> FabricHost | FabricSwitch:
-        link = self.plan.link_of_interface(interface)
-        port = link.lower if link.lower.interface == interface else link.upper
-        node: FabricHost | FabricSwitch = self._running({**self.hosts, **self.switches}, port.node)
-        return node
-
-    @staticmethod
-    def _running(nodes: dict[str, Any], name: str) -> Any:
-        if name not in nodes:
-            raise FabricError("the fabric is not up: start it first")
-        return nodes[name]
 
     # ---- looking at it ----------------------------------------------------------------------------------
 
@@ -473,7 +417,12 @@ class Fabric:
 
     @property
     def mapper(self) -> JsonlClient:
-        """Client of Clustermapper's socket (docs/telemetry.md)."""
+        """Client of Clustermapper's socket (docs/telemetry.md). Raises FabricError where there is none."""
+        if self.servers is not None:
+            raise FabricError(
+                "no Clustermapper on several machines: it needs a socket in every host's namespace; `links`, `evs` and "
+                "`faults` tell what agents and switches see"
+            )
         return self._client(MAPPER, self.run_dir.mapper_socket)
 
     def _client(self, name: str, path: Path) -> JsonlClient:
@@ -481,9 +430,22 @@ class Fabric:
             self._clients[name] = JsonlClient(path, name=name)
         return self._clients[name]
 
+    def look(self) -> dict[str, PortLook]:
+        """All links at a glance, each by the interface of its upper end; made to be asked often."""
+        return self.network.look()
+
+    def thread_seconds(self) -> dict[str, ThreadSeconds]:
+        """CPU time so far, and waiting for it, of all processes of the fabric: their threads by process."""
+        return {child.name: thread_seconds(child.pid) for child in self.processes} | self.network.threads_elsewhere()
+
+    @property
+    def processors(self) -> int:
+        """CPUs that the fabric may use, of all its machines."""
+        return self.network.processors()
+
     def link_is_up(self, link: Link) -> bool:
         """Both ends are up and see carrier."""
-        return all(self._node_of(p.interface).devices.is_up(p.interface) for p in (link.lower, link.upper))
+        return all(self.network.is_up(port.interface) for port in (link.lower, link.upper))
 
     def status(self) -> dict[str, Any]:
         """State of the fabric as data: plan, switches, links, processes."""
@@ -495,6 +457,7 @@ class Fabric:
             "nic": self.nic,
             "run_dir": str(self.run_dir.path),
             "start_s": self.start_s,
+            **self.network.describe(),
             "ports": asdict(self.target.ports),
             "switches": {
                 name: {**where, "powered": name in self.switches and self.switches[name].powered}
@@ -512,6 +475,7 @@ class Fabric:
     def check(self) -> None:
         """Raises ProcessError when a process of the fabric has died: how, and the end of its log."""
         self.processes.check()
+        self.network.check_alive()
 
     # ---- signals ----------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ipc.rundir import FabricError
 from topologies.plan import DEVICE_MTU
@@ -35,6 +35,7 @@ _OFFLOADS = {  # ETHTOOL_S* commands of <linux/ethtool.h>; each takes a u32, 0 =
     "GRO": 0x2C,
 }
 _IFREQ_BYTES = 40
+VXLAN_PORT = 4789
 T = TypeVar("T")
 
 
@@ -60,6 +61,19 @@ def in_namespace(pid: int, job: Callable[[], T]) -> T:
     if errors:
         raise FabricError(f"cannot work in the network namespace of pid {pid}: {errors[0]}") from errors[0]
     return result[0]
+
+
+class NodeInterfaces(Protocol):
+    """The interfaces of a node, wherever it is. Raises FabricError."""
+
+    def set_flags(self, name: str, on: int = 0, off: int = 0) -> None:
+        """Set and clear IFF_* of an interface."""
+
+    def is_up(self, name: str) -> bool:
+        """Administratively up and with carrier."""
+
+    def close(self) -> None:
+        """Idempotent."""
 
 
 class NetDevices:
@@ -154,12 +168,55 @@ class VethEnd:
         return f"name {self.name}{mac} mtu {DEVICE_MTU} group {group}{where}"
 
 
+@dataclass(frozen=True, slots=True)
+class VxlanEnd:
+    """One end of a VXLAN tunnel to be made (RFC 7348), with one peer."""
+
+    name: str
+    mac: str
+    vni: int
+    local: str
+    """Address of this machine, and of the peer."""
+    remote: str
+    pid: int | None = None
+    """A process in whose network namespace it goes; None: it stays in ours. Tunnelled packets leave from ours."""
+
+    def words(self, group: int) -> str:
+        """As `ip link add` takes it. No learning: there is one peer. No sums of what our own iCRC guards."""
+        where = f" netns {self.pid}" if self.pid is not None else ""
+        return (
+            f"name {self.name} address {self.mac} mtu {DEVICE_MTU} group {group}{where} type vxlan id {self.vni} "
+            f"local {self.local} remote {self.remote} dstport {VXLAN_PORT} ttl 64 nolearning noudpcsum"
+        )
+
+
 def create_pairs(pairs: Iterable[tuple[VethEnd, VethEnd]], group: int) -> None:
     """Create veth pairs in one `ip -batch`; the first end of each stays in our namespace.
 
     What identifies an interface as ours (group, MAC) is there from its first moment. Raises FabricError.
     """
-    lines = [f"link add {one.words(group)} type veth peer {other.words(group)}\n" for one, other in pairs]
-    run = subprocess.run(["ip", "-batch", "-"], input="".join(lines), capture_output=True, text=True)
+    _create(f"link add {one.words(group)} type veth peer {other.words(group)}" for one, other in pairs)
+
+
+def create_tunnels(ends: Iterable[VxlanEnd], group: int) -> None:
+    """Create the ends here of VXLAN tunnels in one `ip -batch`. Raises FabricError."""
+    _create(f"link add {one.words(group)}" for one in ends)
+
+
+def _create(commands: Iterable[str]) -> None:
+    lines = "".join(f"{one}\n" for one in commands)
+    run = subprocess.run(["ip", "-batch", "-"], input=lines, capture_output=True, text=True)
     if run.returncode:
         raise FabricError(f"cannot create the links: ip: {run.stderr.strip()}")
+
+
+def set_carrier(name: str, on: bool, pid: int | None) -> None:
+    """Give an interface carrier or take it away (`protodown`), in the namespace of a process or ours.
+
+    What a veth pair does by itself when its other end goes down. Raises FabricError.
+    """
+    enter = () if pid is None else ("mnexec", "-a", str(pid))
+    command = [*enter, "ip", "link", "set", "dev", name, "protodown", "off" if on else "on"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode:
+        raise FabricError(f"{name}: its carrier cannot be set: {run.stderr.strip()}")

@@ -24,7 +24,7 @@ from mininet.node import Host, Node
 
 from ipc import processes
 from ipc.rundir import FabricError
-from topologies.lab.netdev import IFF_UP, NetDevices, in_namespace, prepare_namespace
+from topologies.lab.netdev import IFF_UP, NodeInterfaces, in_namespace, prepare_namespace
 from topologies.lab.wires import WiredDevices
 
 OPEN_FILES = 16384
@@ -90,10 +90,10 @@ class FabricLink(Link):
 class FabricNode(Node):
     """A node whose shell and commands belong to the run with that token and whose interfaces are `devices`."""
 
-    def __init__(self, name: str, *, token: str, devices: NetDevices | None = None, **params: Any) -> None:
+    def __init__(self, name: str, *, token: str, devices: NodeInterfaces | None = None, **params: Any) -> None:
         self._token = token
         Node.__init__(self, name, **params)  # not Switch's, which runs `ifconfig lo up`
-        self.devices = devices if devices is not None else in_namespace(self.pid, prepare_namespace)
+        self.devices: NodeInterfaces = devices if devices is not None else in_namespace(self.pid, prepare_namespace)
 
     @classmethod
     def setup(cls) -> None:
@@ -111,6 +111,38 @@ class FabricNode(Node):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.shell.pid, signal.SIGKILL)
         self.cleanup()
+
+
+class LateShell(Node):
+    """A node whose shell starts with its first command: few nodes are ever typed at, and each shell takes a while."""
+
+    _ended = False
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Not yet."""
+
+    def _wake(self) -> None:
+        if self.shell is None and not self._ended:
+            self._start_shell()
+
+    def _start_shell(self) -> None:
+        Node.startShell(self)
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> None:
+        self._wake()
+        super().sendCmd(*args, **kwargs)
+
+    def cmd(self, *args: Any, **kwargs: Any) -> Any:
+        self._wake()
+        return super().cmd(*args, **kwargs)
+
+    def popen(self, *args: Any, **kwargs: Any) -> Any:
+        self._wake()
+        return super().popen(*args, **kwargs)
+
+    def terminate(self) -> None:
+        self._ended = True
+        super().terminate()
 
 
 class FabricHost(FabricNode, Host):
@@ -153,6 +185,9 @@ class FabricMininet(Mininet):
         wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
         if soft != resource.RLIM_INFINITY and soft < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+    def configHosts(self) -> None:
+        """Nothing: loopback is up, and a command would start the shell of every host."""
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
         """`link a b up|down` of Mininet. Raises PlanError for a link that does not exist."""

@@ -27,7 +27,7 @@ from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError
 from ipc.rundir import FabricError, RunDir
 from topologies import plan
 from topologies.lab.cables import Cables
-from topologies.lab.nodes import FabricNode
+from topologies.lab.nodes import FabricNode, LateShell
 from topologies.lab.traffic_control import TrafficControl
 from topologies.lab.wires import VETH, VIRTUAL, WIRES
 from topologies.plan import CPU_PORT, Plan
@@ -54,14 +54,13 @@ class Ports:
     thrift: int = 9090
 
 
-class FabricSwitch(FabricNode, Switch):
+class FabricSwitch(LateShell, FabricNode, Switch):
     """A P4 switch of the fabric: a Mininet switch in the root namespace."""
 
     def __init__(
         self, name: str, *, device: plan.Switch, target: Target, interfaces: dict[int, str], **params: Any
     ) -> None:
         params.pop("inNamespace", None)
-        self._ended = False
         FabricNode.__init__(self, name, inNamespace=False, **params)
         self.dpid = f"{device.device_id:016x}"
         self.opts, self.listenPort, self.controlIntf = "", None, None
@@ -80,29 +79,6 @@ class FabricSwitch(FabricNode, Switch):
         """Make the device; the target's probes tell when it is ready. Raises FabricError."""
         self.target.start(self)
         self.powered = True
-
-    def startShell(self, mnopts: str | None = None) -> None:
-        """Not before a command needs it: few switches are ever typed at, and 64 shells take a second to start."""
-
-    def _wake(self) -> None:
-        if self.shell is None and not self._ended:
-            Node.startShell(self)
-
-    def sendCmd(self, *args: Any, **kwargs: Any) -> None:
-        self._wake()
-        super().sendCmd(*args, **kwargs)
-
-    def cmd(self, *args: Any, **kwargs: Any) -> Any:
-        self._wake()
-        return super().cmd(*args, **kwargs)
-
-    def popen(self, *args: Any, **kwargs: Any) -> Any:
-        self._wake()
-        return super().popen(*args, **kwargs)
-
-    def terminate(self) -> None:
-        self._ended = True
-        super().terminate()
 
     def stop(self, deleteIntfs: bool = True) -> None:
         """Part of Mininet's stop, when the processes have been ended already: nothing is left to do."""
@@ -148,8 +124,12 @@ class Target(abc.ABC):
 
     @property
     def gnmi(self) -> str:
-        """host:port of the gNMI server of all switches."""
+        """host:port of the gNMI server of all switches of a machine."""
         return f"{LOOPBACK}:{self.ports.gnmi}"
+
+    def gnmi_of(self, device_id: int) -> str:  # noqa: ARG002 - one server has all
+        """host:port of the gNMI server of a device."""
+        return self.gnmi
 
     @abc.abstractmethod
     def check(self) -> None:

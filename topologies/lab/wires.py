@@ -8,8 +8,9 @@ need not know which it is.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import FabricError
@@ -19,7 +20,6 @@ from topologies.plan import DEVICE_MTU, Link, Plan
 VIRTUAL, VETH = "virtual", "veth"
 WIRES = (VIRTUAL, VETH)
 """Kinds of links between switches: wires inside the daemon, pairs of interfaces."""
-_STATISTICS = "/sys/class/net/{}/statistics/{}"
 
 
 def links_between_switches(plan: Plan) -> list[Link]:
@@ -28,15 +28,32 @@ def links_between_switches(plan: Plan) -> list[Link]:
     return [link for link in plan.links if link.lower.node not in hosts]
 
 
-def octets(interface: str, wires: Mapping[str, Mapping[str, Any]]) -> tuple[int, int] | None:
-    """(received, sent) bytes of an interface or the end of a wire, or None where there is no such thing."""
-    if interface in wires:
-        return wires[interface]["rx_bytes"], wires[interface]["tx_bytes"]
-    try:
-        rx, tx = (int(Path(_STATISTICS.format(interface, f"{way}_bytes")).read_text()) for way in ("rx", "tx"))
-    except (OSError, ValueError):
-        return None
-    return rx, tx
+class PortLook(NamedTuple):
+    """A switch's port at a glance: with carrier, and the bytes that came and went since the port began."""
+
+    up: bool
+    rx_bytes: int
+    tx_bytes: int
+
+
+def look(links: Iterable[Link], wires: Mapping[str, Mapping[str, Any]]) -> dict[str, PortLook]:
+    """Links by the interface of their upper end, which is a switch's: a wire's end, or an interface of our namespace.
+
+    `wires`: as WireClient.states() has them. What is neither is left out.
+    """
+    found = {}
+    for link in links:
+        name = link.upper.interface
+        if name in wires:
+            up = bool(wires[name]["up"] and wires[link.lower.interface]["up"])
+            found[name] = PortLook(up, wires[name]["rx_bytes"], wires[name]["tx_bytes"])
+            continue
+        with suppress(OSError, ValueError):
+            kernel = Path("/sys/class/net", name)
+            rx, tx = (int((kernel / "statistics" / f"{way}_bytes").read_text()) for way in ("rx", "tx"))
+            up = (kernel / "operstate").read_text().strip() in ("up", "unknown")  # a tunnel's end does not know
+            found[name] = PortLook(up, rx, tx)
+    return found
 
 
 class WireClient:

@@ -5,14 +5,19 @@ import subprocess
 import sys
 import time
 
-from experiments.live.cpu import WAITED, CpuWatch, thread_seconds
+from experiments.live.cpu import WAITED, CpuWatch
+from ipc.procfs import thread_seconds
+
+
+def watch_of(pids):
+    return CpuWatch(lambda: {name: thread_seconds(pid) for name, pid in pids.items()}, cpus=2)
 
 
 def test_a_process_without_time_to_spare_is_named():
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     idle = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        watch = CpuWatch({"h0": busy.pid, "h1": idle.pid, "gone": 2**22 + 1})
+        watch = watch_of({"h0": busy.pid, "h1": idle.pid, "gone": 2**22 + 1})
         time.sleep(0.3)  # what was before does not count
         watch.begin()
         before, _ = thread_seconds(busy.pid)[str(busy.pid)]
@@ -27,7 +32,7 @@ def test_a_process_without_time_to_spare_is_named():
 
 
 def test_notes_name_only_those(monkeypatch):
-    watch = CpuWatch({"h0": os.getpid()})
+    watch = watch_of({"h0": os.getpid()})
     monkeypatch.setattr(CpuWatch, "waits", lambda self: {"h0": 0.0})
     monkeypatch.setattr(CpuWatch, "shares", lambda self: {"h0": 0.93, "h1": 0.4, "switches": 0.86})
     (note,) = watch.notes()
@@ -44,7 +49,7 @@ def test_a_process_that_waits_for_a_cpu_is_named():
         subprocess.Popen(loop, preexec_fn=lambda: os.sched_setaffinity(0, one_cpu)) for _ in range(2)
     ]  # fmt: skip
     try:
-        watch = CpuWatch({"h0": rivals[0].pid})
+        watch = watch_of({"h0": rivals[0].pid})
         watch.begin()
         before = thread_seconds(rivals[0].pid)[str(rivals[0].pid)][1]
         while thread_seconds(rivals[0].pid)[str(rivals[0].pid)][1] < before + 0.5:
@@ -55,4 +60,4 @@ def test_a_process_that_waits_for_a_cpu_is_named():
             process.kill()
             process.wait()
     assert report["waited"]["h0"] > WAITED and any("without a CPU: h0" in note for note in report["notes"])
-    assert f"of {report['cpus']} CPUs; h0 waited for one" in report["needed"] and 0 < report["used"] < 1
+    assert "of 2 CPUs; h0 waited for one" in report["needed"] and 0 < report["used"] < 1

@@ -78,6 +78,12 @@ class StandInFabric:
         self.agents = {}
         self.traffic = Traffic(self.plan)
         self.inject = Injector(self)
+        self.look = dict
+        self.bring = lambda host, path: path
+        """Where a host can read a file; a test of several machines gives another place."""
+
+    def discard(self, host, path):
+        path.unlink(missing_ok=True)
 
     def set_interfaces(self, names, up):
         (self.cut.difference_update if up else self.cut.update)(names)

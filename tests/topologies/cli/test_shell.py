@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,6 @@ from topologies.cli.shell import FabricCLI
 @pytest.fixture
 def fabric(tmp_path):
     return StandInFabric(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def no_interfaces(monkeypatch):
-    """A fabric may be up on this machine while these tests run."""
-    monkeypatch.setattr("topologies.cli.commands.links.octets", lambda interface, wires: None)
 
 
 @pytest.fixture
@@ -460,6 +455,20 @@ def test_send__says_how_it_goes_and_removes_its_random_files(cli, fabric, tmp_pa
     )
     assert sorted(p.name for p in tmp_path.iterdir()) == []
     assert cli.failures == 0
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_send__the_users_file_is_brought_to_the_senders_machine_and_the_copy_removed(cli, fabric, tmp_path, refused):
+    (tmp_path / "model.bin").write_bytes(bytes(1000))
+    brought = tmp_path / "h0-copy"
+    fabric.bring = lambda host, path: Path(shutil.copy(path, brought))
+    agent = fabric.agents["h0"] = Agent(event("transfer", state="failed", error="retry budget spent"))
+    if refused:
+        agent.request = lambda op, **fields: agent.sent.update(fields) or fabric.agent("nobody")
+    said(cli, f"send h0 h2 {tmp_path / 'model.bin'}")
+    cli.onecmd("wait")
+    assert agent.sent["path"] == str(brought)
+    assert (tmp_path / "model.bin").exists() and not brought.exists()
 
 
 def test_send__failure_is_counted_at_wait_and_the_users_file_stays(cli, fabric, tmp_path):

@@ -12,6 +12,7 @@ from tests.hosts.tools.test_tools_numbers import RESULT, status
 from tests.topologies.cli.session_doubles import Client, StandInFabric
 from topologies.cli.commands import WORDS
 from topologies.cli.shell import FabricCLI
+from topologies.lab.wires import PortLook
 from topologies.plan import Plan
 
 PLAN = Plan.scaled(planes=16, racks=2, spines=2, hosts_per_rack=12)
@@ -67,10 +68,10 @@ def burst():
 @pytest.fixture
 def cli(tmp_path, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr("topologies.cli.commands.links.octets", lambda interface, wires: (MANY, MANY))
     monkeypatch.setattr("topologies.cli.commands.links.USE_S", 0.0)
     monkeypatch.setattr("topologies.cli.commands.paths.sweep", lambda *_: [a_probe(ev) for ev in EVS])
     fabric = StandInFabric(tmp_path, PLAN)
+    fabric.look = lambda: {link.upper.interface: PortLook(True, MANY, MANY) for link in PLAN.links}
     entries = [{"scope": "link", "name": LINK, "cause": "controller: " + a_fault(1)["text"]}]
     health = {"mode": "srv6", "peers": [{"peer": "h20", "qps": 128, "evs": [an_ev(ev) for ev in EVS]}]}
     agent = Client(health=health, denylist={"entries": entries, "denied": {"h20": EVS}, "changed": 3})

@@ -10,7 +10,7 @@ from mrc.capture import WireReader
 from tests.switch.server.running_server import SOON_S, running_daemon
 from topologies.cli.commands.links import _use
 from topologies.lab.netdev import IFF_NOARP, IFF_UP
-from topologies.lab.wires import WireClient, WiredDevices, links_between_switches, states_of
+from topologies.lab.wires import PortLook, WireClient, WiredDevices, links_between_switches, look, states_of
 from topologies.plan import Plan
 
 PLAN = Plan(1, 2, 1, 1)
@@ -69,7 +69,9 @@ def test_states_of__none_without_a_daemon_and_an_error_of_one_that_is_gone(tmp_p
 def test_use__of_a_wire_is_counted_by_the_daemon(tmp_path):
     def check(daemon, control, _wires):
         daemon.loop.send(daemon.registry.named("p0-t1-0").device, LINK.upper.number, bytes(100))
-        assert set(_use([LINK], control)) == {LINK}
+        assert _use(lambda: look([LINK], states_of(control)))[LINK.upper.interface] == (0.0, 0.0)
+        found = look([LINK], states_of(control))
+        assert found == {LINK.upper.interface: PortLook(True, 0, 100)}
 
     with_daemon(tmp_path, check)
 

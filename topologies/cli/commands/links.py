@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ipc.rundir import FabricError
@@ -26,13 +25,13 @@ from topologies.cli.commands.base import (
     switch_then,
 )
 from topologies.lab.traffic_control import Cable, Setting, directions_of
-from topologies.lab.wires import octets, states_of
 from topologies.plan import Link
 
 Figure = TypeVar("Figure")
 
 if TYPE_CHECKING:
     from topologies.lab.fabric import Fabric
+    from topologies.lab.wires import PortLook
 
 USE_S = 0.25
 """How long `links` watches the packets go by, seconds."""
@@ -53,8 +52,8 @@ def links(session: CliSession, given: Args) -> Answer:
     arguments(given, "links [NODE]", 0, 1)
     of_node = known(session.plan, given[0]) if given else None
     chosen = [one for one in session.plan.links if of_node is None or of_node in one.ends]
-    use = _use(chosen, session.fabric.run_dir.switchd_socket)
-    rows = [_row(session.fabric, one, use.get(one)) for one in chosen]
+    use = _use(session.fabric.look)
+    rows = [_row(session.fabric, one, use.get(one.upper.interface)) for one in chosen]
     lines = [
         [
             str(row["plane"]), row["link"], ("up", "good") if row["up"] else ("DOWN", "bad"),
@@ -130,24 +129,19 @@ def _use_text(row: dict[str, Any]) -> str:
     return f"{up} / {down}"
 
 
-def _use(chosen: list[Link], control: Path) -> dict[Link, tuple[float, float]]:
-    """(up, down) bits/s by the counters of the upper end, which is always a switch's: a wire's, or the kernel's in our
-    namespace. `control`: socket of the daemon that may have wires.
-    """
-    wires = states_of(control)
-    before = {link: octets(link.upper.interface, wires) for link in chosen}
-    if not any(before.values()):
+def _use(look: Callable[[], Mapping[str, PortLook]]) -> dict[str, tuple[float, float]]:
+    """(up, down) bits/s of links, by the interface of the upper end, which is always a switch's."""
+    before, began = look(), time.monotonic()
+    if not before:
         return {}
-    began = time.monotonic()
     time.sleep(USE_S)
-    wires = states_of(control)
+    now = look()
+    span = time.monotonic() - began
     out = {}
-    for link, first in before.items():
-        after = octets(link.upper.interface, wires)
-        span = time.monotonic() - began
-        if first and after:
-            up, down = (8 * max(b - a, 0) / span for a, b in zip(first, after, strict=True))
-            out[link] = up, down
+    for name, first in before.items():
+        if (last := now.get(name)) is not None:
+            up, down = (8 * max(b - a, 0) / span for a, b in zip(first[1:], last[1:], strict=True))
+            out[name] = up, down
     return out
 
 

@@ -149,7 +149,8 @@ class Transfers:
         self, source: str, destination: str, path: Path, is_ours: bool, rate: float | None, transport: str | None
     ) -> None:
         agent = self._fabric.agent(source)
-        fields: dict[str, Any] = {"path": str(path), "peer": destination}
+        there = self._fabric.bring(source, path)
+        fields: dict[str, Any] = {"path": str(there), "peer": destination}
         if rate is not None:
             fields["rate_bps"] = rate
         if transport is not None:
@@ -159,6 +160,8 @@ class Transfers:
             transfer = agent.request("send_file", timeout_s=30.0, **fields)["transfer"]
         except BaseException:
             watch.close()
+            if there != path:
+                self._fabric.discard(source, there)
             raise
         by = f", {transport}" if transport else ""
         label = f"send {self._count} ({source} to {destination}, {path.stat().st_size:,} bytes{by})"
@@ -169,10 +172,12 @@ class Transfers:
         def run() -> None:
             if not follow.run():
                 self._failed += 1
+            if there != path:
+                self._fabric.discard(source, there)
             if is_ours:  # random bytes, at either end of no further use
                 path.unlink(missing_ok=True)
                 if follow.remote_path is not None:
-                    follow.remote_path.unlink(missing_ok=True)
+                    self._fabric.discard(destination, follow.remote_path)
             self._running.pop(thread, None)
             watch.close()
 

@@ -1,0 +1,34 @@
+"""A live run whose fabric loses something: what is told."""
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+
+from experiments.live import live_run
+from ipc.rundir import FabricError
+
+LOST = "machine b is lost, with plane 2 (4 switches), host h2: its ssh connection has ended"
+LEFT = "machine b (plane 2 (4 switches), host h2) cannot be asked: it is off"
+
+
+def test_run_live__what_has_become_of_a_lost_machine_is_told_with_its_loss(monkeypatch):
+    @contextlib.contextmanager
+    def fabric(told):
+        try:
+            yield
+        finally:
+            told += [LOST, LEFT]
+
+    def begun(*_):
+        told = []
+
+        def carry_out(_progress):
+            raise FabricError(LOST)
+
+        return SimpleNamespace(fabric=fabric(told), told=told, carry_out=carry_out)
+
+    monkeypatch.setattr(live_run, "LiveRun", begun)
+    with pytest.raises(FabricError) as caught:
+        live_run.run_live(None, lambda *_: None)
+    assert str(caught.value).splitlines() == [LOST, LEFT]

@@ -1,0 +1,279 @@
+"""A fabric on three machines, which are network namespaces with an sshd each: what it does, and how it ends.
+
+Machine b's clock counts from another boot (tests/cluster_rig.py).
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ipc.errors import UsageError
+from ipc.processes import ROOT
+from ipc.rundir import FabricError
+from mrc.api.fabric import AnyFabric
+from tests.cluster_rig import ClusterRig, sshd
+from topologies.lab.fabric import Fabric
+from topologies.lab.p4_program import compile_program
+from topologies.plan import Plan
+from topologies.servers import read
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(
+        sshd() is None and "CI" not in os.environ,
+        reason="needs sshd (`scripts/setup --tests`, or apt-get install openssh-server)",
+    ),
+]
+
+SCENARIO = """
+title: A link cut under a stream
+links: {rate: 10M}
+workload:
+  - {stream: h0 h2, name: flow, message: 64K, depth: 4}
+duration: 3s
+faults:
+  - {at: 1s, cut: [[p1-t0-0, p1-t1-1]]}
+expect:
+  - {metric: qp_errors, at_most: 0}
+  - {metric: rate.flow, from: 2s, to: 3s, at_least: 15000000}
+"""
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory):
+    with ClusterRig(tmp_path_factory.mktemp("rig")) as made:
+        yield made
+
+
+def left_on(rig, name):
+    """What a machine has that it did not have before: interfaces, processes of ours, files beside lock and logs."""
+    links = [row["ifname"] for row in json.loads(rig.run(name, "ip", "-j", "link"))]
+    processes = [
+        line for line in rig.run(name, "ps", "-eo", "args").splitlines() if "python" in line or "mnexec" in line
+    ]
+    folder = rig.run(name, "sh", "-c", "ls /run/mrc-testbed 2>/dev/null || true").split()
+    return [link for link in links if link not in ("lo", "eth0")] + processes + [
+        file for file in folder if file not in ("lock", "log")
+    ]  # fmt: skip
+
+
+def interfaces_here():
+    done = subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True)
+    return {row["ifname"] for row in json.loads(done.stdout)}
+
+
+def clean(rig, name, limit_s=20.0):
+    """A machine has nothing of a fabric any more, at the latest after the limit."""
+    until = time.monotonic() + limit_s
+    while (left := left_on(rig, name)) and time.monotonic() < until:
+        time.sleep(0.1)
+    return left
+
+
+def environment(tmp_path):
+    return {**os.environ, "MRC_RUN_DIR": str(tmp_path / "run"), "PYTHONPATH": str(ROOT)}
+
+
+def mrc(rig, tmp_path, *given, **options):
+    command = [sys.executable, "-m", "mrc", *given, "--servers", str(rig.servers_file)]
+    return subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=120, **options)
+
+
+def fabric_of(servers_file, tmp_path, tell=lambda _text: None):
+    return Fabric(
+        Plan(), run_dir=tmp_path / "run", servers=read(servers_file), compile_program=compile_program, progress=tell
+    )
+
+
+def test_doctor__looks_at_every_machine_and_between_them(rig, tmp_path):
+    done = mrc(rig, tmp_path, "doctor", "--json")
+    found = {row["name"]: row for row in json.loads(done.stdout)}
+    assert done.returncode == 0 and all(row["ok"] for row in found.values() if row["needed"]), done.stdout
+    assert "-5000.0" in found["b: clock"]["found"] and "round trip" in found["a to c"]["found"]
+    assert [left_on(rig, name) for name in rig.names] == [[], [], []]
+
+
+def test_doctor__what_is_wrong_with_a_cure_for_each(rig, tmp_path):
+    good = rig.servers_file.read_text()
+    (tmp_path / "bad.yaml").write_text(
+        good.replace("address: 10.213.77.11", "address: 10.213.77.11, port: 23")
+        .replace("address: 10.213.77.12", "address: 10.213.77.12, user: tester")
+        .replace("address: 10.213.77.13", "address: 10.213.77.13, python: /usr/bin/false")
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mrc", "doctor", "--servers", str(tmp_path / "bad.yaml")],
+        capture_output=True, text=True, env=environment(tmp_path), timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    for said in (
+        "port 23: Connection refused: no sshd listens there: start it, or give its `port`",
+        "tester@10.213.77.12 cannot become root there",
+        "let the user run sudo without a password",
+        "c: mrc-testbed",
+        "mrc-testbed does not run there (what ran there has ended",
+    ):
+        assert said in done.stdout, done.stdout
+
+
+def test_start__a_path_too_narrow_and_other_files_are_refused_before_anything_is_made(rig, tmp_path):
+    rig.run("b", "ip", "link", "set", "eth0", "mtu", "1200")
+    try:
+        with pytest.raises(FabricError, match="4274"):
+            fabric_of(rig.servers_file, tmp_path).start()
+    finally:
+        rig.run("b", "ip", "link", "set", "eth0", "mtu", str(rig.mtu))
+    (tmp_path / "checkout").mkdir()
+    for name in ("compiled", "controller", "faults", "hosts", "p4src", "switch"):
+        (tmp_path / "checkout" / name).symlink_to(ROOT / name)
+    for name in ("ipc", "topologies"):
+        shutil.copytree(ROOT / name, tmp_path / "checkout" / name)
+    (tmp_path / "checkout" / "topologies" / "new.py").write_text("# of another commit\n")
+    other = tmp_path / "other.yaml"
+    text = rig.servers_file.read_text()
+    other.write_text(text.replace("{name: c,", f"{{name: c, checkout: {tmp_path / 'checkout'},"))
+    with pytest.raises(FabricError, match=rf"machine c \({tmp_path / 'checkout'}\): other files of mrc-testbed"):
+        fabric_of(other, tmp_path).start()
+    assert [left_on(rig, name) for name in rig.names] == [[], [], []]
+
+
+def test_demo__passes_and_leaves_nothing(rig, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(os.urandom(8 << 20))
+    done = mrc(rig, tmp_path, "demo", "--file", str(file), "--rate", "25M", "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 0 and report["passed"], done.stderr
+    assert [left_on(rig, name) for name in rig.names] == [[], [], []]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock", "log"]
+
+
+def test_scenario__passes_and_tells_of_the_underlay(rig, tmp_path):
+    (tmp_path / "cut.yaml").write_text(SCENARIO)
+    done = mrc(rig, tmp_path, "run", str(tmp_path / "cut.yaml"), "--out", str(tmp_path / "out"), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = [json.loads(path.read_text()) for path in (tmp_path / "out" / "runs").glob("*.json")]
+    notes = " ".join(run["notes"])
+    assert "3 machines: a has planes 0, 1 (8 switches), hosts h0 to h1; b has plane 2" in notes
+    assert "the underlay's round trip was" in notes and "no one-way delay is told" in notes
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert f"--servers {rig.servers_file}" in manifest["command"]
+
+
+def test_prompt__words_reach_every_machine_or_say_why_not(rig, tmp_path):
+    typed = """h2 hostname\np3-t1-0 hostname\nlinks h2\nlink h2 p0-t0-1 down\nlinks h2\npower p3-t1-0 off
+queues p3-t1-0\nloss h0 p2-t0-0 5%\nsend h0 h2 200K\nwait\ncheck\ntrace h0 h2 0x0000\n"""
+    done = mrc(rig, tmp_path, "up", input=typed)
+    said = done.stdout
+    assert done.returncode == 0, done.stderr
+    assert "\nb\n" in said and "\nc\n" in said and "4 of 4 links are up" in said and "3 of 4 links are up" in said
+    assert "arrived bit for bit" in said
+    assert "no Clustermapper on several machines" in said
+    assert "this fabric is on machines a, b, c" in said + done.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_end__of_the_front_process_leaves_nothing_on_any_machine(rig, tmp_path, how):
+    """One of the machines is the front's own."""
+    here = tmp_path / "here.yaml"
+    here.write_text(
+        rig.servers_file.read_text().replace(
+            f"{{name: c, address: {rig.machines['c'].address}}}", "{name: here, address: local}"
+        )
+    )
+    before = interfaces_here()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "mrc", "demo", "--servers", str(here)], stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(tmp_path),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    said = []
+    try:
+        for line in child.stdout:
+            said.append(line)
+            if line.startswith("sending"):
+                break
+        assert left_on(rig, "b") and interfaces_here() > before, "".join(said)
+        child.send_signal(how)
+        rest, _ = child.communicate(timeout=60)
+    finally:
+        child.kill()
+        child.communicate()
+    if how == signal.SIGKILL:
+        cleaned = mrc(rig, tmp_path, "clean")
+        assert cleaned.returncode == 0 and "a: clean: " in cleaned.stdout and "b: clean: " in cleaned.stdout, cleaned
+    else:
+        assert child.returncode == 130, rest
+    assert interfaces_here() == before
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock", "log"]
+    assert [clean(rig, name) for name in rig.names] == [[], [], []]
+
+
+def test_link__carriers_between_machines_and_ssh_that_dies_is_named_and_the_part_removed(rig, tmp_path):
+    """An end that goes down takes the carrier of the end on the other machine. Then a machine is lost, but lives.
+
+    From Python, whose transfers have files on the machines of their ends.
+    """
+    notices = []
+    with AnyFabric(
+        pmtu=1024, rate="10M", servers=rig.servers_file, run_dir=tmp_path / "run", progress=notices.append
+    ) as ours:
+        fabric = ours.backend.lab
+        sent = os.urandom(300_000)
+        transfer = ours.transfer("h0", "h2", sent)
+        assert transfer.wait(30).sha256 and transfer.read() == sent
+        assert rig.run("a", "ls", "/run/mrc-testbed/data") == ""
+        with pytest.raises(UsageError, match="this fabric is on machines a, b, c"):
+            ours.trace("h0", "h2", 0)
+        link = fabric.plan.link("h0", "p3-t0-0")
+        far = fabric.network
+        fabric.link_port("h0", link.lower.interface, up=False)
+        assert not far.is_up(link.upper.interface) and not fabric.look()[link.upper.interface].up
+        carrier = rig.run("c", "cat", f"/sys/class/net/{link.upper.interface}/carrier").strip()
+        assert carrier == "0"
+        fabric.link_port("h0", link.lower.interface, up=True)
+        assert fabric.link_is_up(link) and fabric.look()[link.upper.interface].up
+        status = fabric.status()
+        assert [one["name"] for one in status["machines"]] == ["a", "b", "c"] and len(status["underlay"]) == 6
+        rig.run("b", "pkill", "-9", "-f", "root@notty")
+        lost(fabric, "b")
+        with pytest.raises(FabricError, match=r"machine b is lost, with plane 2 \(4 switches\), host h2"):
+            fabric.check()
+    assert any("machine b (plane 2 (4 switches), host h2): clean: " in text for text in notices), notices
+    assert [clean(rig, name) for name in rig.names] == [[], [], []]
+
+
+def test_machine__killed_in_a_transfer_takes_its_plane_and_nothing_else(rig, tmp_path):
+    """The last one: a machine is gone for good."""
+    notices = []
+    (tmp_path / "file").write_bytes(os.urandom(12 << 20))
+    with fabric_of(rig.servers_file, tmp_path, notices.append) as fabric:
+        agent = fabric.agent("h0")
+        watch = agent.watch()
+        agent.request("send_file", path=str(fabric.bring("h0", tmp_path / "file")), peer="h2", rate_bps=20e6)
+        time.sleep(1.0)
+        rig.kill("c")
+        ended = next(event for event in watch if event["event"] == "transfer" and event["state"] in ("done", "failed"))
+        assert ended["state"] == "done" and ended["sha256"] == ended["remote_sha256"]
+        lost(fabric, "c")
+        with pytest.raises(FabricError, match=r"machine c is lost, with plane 3 \(4 switches\), host h3"):
+            fabric.check()
+        assert not fabric.link_is_up(fabric.plan.link("h0", "p3-t0-0"))
+        assert fabric.link_is_up(fabric.plan.link("h0", "p2-t0-0"))
+        with pytest.raises(FabricError, match="machine c is lost"):
+            fabric.mininet["h3"].cmd("hostname")
+        watch.close()
+    assert any(text.startswith("machine c (plane 3 (4 switches), host h3) cannot be asked") for text in notices)
+    assert [left_on(rig, name) for name in ("a", "b")] == [[], []]
+
+
+def lost(fabric, name, limit_s=20.0):
+    """Wait until the loss of a machine is known."""
+    until = time.monotonic() + limit_s
+    while name not in [one.name for one in fabric.network.lost]:
+        assert time.monotonic() < until, f"nobody noticed the loss of {name}"
+        time.sleep(0.05)

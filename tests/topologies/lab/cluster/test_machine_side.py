@@ -1,0 +1,100 @@
+"""What runs on a machine: its answers to what is no request, and its end."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from ipc.rundir import RunDir
+from topologies.lab.cluster.connection import ConnectionLostError
+from topologies.lab.cluster.machine_side import MachineSide, serve
+from topologies.lab.cluster.remote_machine import RemoteMachine
+from topologies.lab.cluster.sources import sources_digest
+from topologies.servers import Machine
+
+
+def ask(side, **request):
+    return side.answer(json.dumps({"id": 7, **request}).encode())
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"\xff{", "not "),
+        (b"[]", "object"),
+        (b'{"id": 1}', "op"),
+        (b'{"op": "fly", "id": 1}', "no op 'fly' (has: agents, attach, beat, begin,"),
+        (b'{"op": "attach", "id": 1}', "no fabric here yet"),
+        (b'{"op": "begin", "id": 1}', "begin needs"),
+        (b'{"op": "begin", "id": 1, "run_dir": 5}', "run_dir"),
+        (b'{"op": "tunnels", "id": 1, "tunnels": [{"vni": 99999999}]}', "tunnels"),
+        (b'{"op": "probe", "id": 1, "local": "nowhere", "remote": "x", "frame_bytes": 100}', "is no IP address"),
+        (b'{"op": "echo", "id": 1, "address": "nowhere"}', "is no IP address"),
+        (b'{"op": "echo", "id": 1, "address": "192.0.2.1"}', "UDP port 4789 of 192.0.2.1 cannot be used"),
+        (b'{"op": "look", "id": 1, "more": 2}', "no field 'more'"),
+    ],
+)
+def test_answer__refuses_what_is_no_request(line, why):
+    told = MachineSide().answer(line)
+    assert told["ok"] is False and why in told["error"]
+
+
+def test_answer__who_it_is():
+    side = MachineSide()
+    told = ask(side, op="hello")
+    assert told["ok"] and told["id"] == 7 and told["digest"] == sources_digest()
+    assert ask(side, op="clock")["t"] > 0 and ask(side, op="beat")["dead"] is None
+    assert ask(side, op="close")["ok"] and side.done
+
+
+def test_serve__answers_in_order_and_ends_with_its_input():
+    source, our_source = os.pipe()
+    our_sink, sink = os.pipe()
+    thread = threading.Thread(target=serve, args=(MachineSide(), source, sink))
+    thread.start()
+    os.write(our_source, b'{"op": "clock", "id": 1}\n{"op": "clo')
+    os.write(our_source, b'ck", "id": 2}\n')
+    lines = b""
+    while lines.count(b"\n") < 2:
+        lines += os.read(our_sink, 4096)
+    assert [json.loads(line)["id"] for line in lines.splitlines()] == [1, 2]
+    os.close(our_source)
+    thread.join(5)
+    assert not thread.is_alive()
+    for end in (source, our_sink, sink):
+        os.close(end)
+
+
+def test_module__says_why_it_ends():
+    done = subprocess.run(
+        [sys.executable, "-m", "topologies.lab.cluster.machine_side"], input=b"", capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, b"") and b"front process is gone" in done.stderr
+
+
+def test_machine__no_way_there_is_told_with_a_cure(tmp_path):
+    front = RunDir(tmp_path)
+    front.logs.mkdir()
+    machine = Machine(name="a", address="127.0.0.1", port=1)
+    one = RemoteMachine(machine, front, lambda _one, _why: None)
+    with pytest.raises(
+        ConnectionLostError, match=r"a: no connection to 127.0.0.1: .*Connection refused: no sshd listens there"
+    ):
+        one.open()
+    one.close()
+
+
+def test_machine__no_ssh_here_is_told_with_a_cure(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "setpriv").symlink_to(shutil.which("setpriv"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    front = RunDir(tmp_path)
+    front.logs.mkdir()
+    one = RemoteMachine(Machine(name="a", address="127.0.0.1"), front, lambda _one, _why: None)
+    with pytest.raises(ConnectionLostError, match=r"install ssh here \(`apt-get install openssh-client`\)"):
+        one.open()
+    one.close()

@@ -1,0 +1,262 @@
+"""A way to run things on a machine: by ssh, over one connection that all share, or directly on our own machine.
+
+    with connect(machine, folder, token) as connection:      # ConnectionLostError, with the cure where ssh says why
+        connection.run(["uname", "-r"]).stdout
+        connection.forward(Forwards(tcp={9560: 9559}))
+        connection.popen(["cat"], stdin=PIPE, stdout=PIPE)
+
+One connection for each machine, whatever runs over it (ControlMaster), so sshd's MaxStartups (ten at once) is never
+reached; a session takes one of its MaxSessions (ten), forwarded sockets none. When the other side is silent for
+SILENCE_S, the connection ends, and with it all that goes over it.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ipc import processes
+from ipc.rundir import FabricError
+from topologies.servers import Machine
+
+ALIVE_EVERY_S: Final = 2
+SILENCE_S: Final = 3 * ALIVE_EVERY_S
+"""After that long without a sign of the other side, ssh gives it up, seconds."""
+CONNECT_S: Final = 10
+RUN_S: Final = 30.0
+"""Limit of a command that is run, seconds."""
+_CURES: Final = (
+    ("Host key verification failed", "log in once by hand (`{login}`) and compare its key, or put it into known_hosts"),
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "it is another machine than before, or was set up anew: see `{login}`"),
+    ("Permission denied", "put your public key there (`ssh-copy-id`), or name `user` and `identity` in the file"),
+    ("Connection refused", "no sshd listens there: start it, or give its `port`"),
+    ("timed out", "is it on, and does a firewall let ssh pass?"),
+    ("Could not resolve", "give an IP address, or a name that `getent hosts` knows"),
+    ("No route to host", "no network leads there: look at `ip route`"),
+    ("Network is unreachable", "no network leads there: look at `ip route`"),
+    ("too long for Unix", "set MRC_RUN_DIR to a shorter folder, or give the machine a shorter name"),
+    ("failed to execute", "install ssh here (`apt-get install openssh-client`)"),
+    ("closed by", "its sshd hung up: MaxStartups or AllowUsers in its sshd_config, see its log"),
+    ("reset by", "its sshd hung up: MaxStartups or AllowUsers in its sshd_config, see its log"),
+)
+
+
+class ConnectionLostError(FabricError):
+    """A machine cannot be reached, or no longer."""
+
+
+@dataclass(frozen=True)
+class Forwards:
+    """What a connection carries: from our machine to the other one, and back."""
+
+    tcp: Mapping[int, int] = field(default_factory=dict)
+    """Port of our loopback -> port of its loopback."""
+    inward: Mapping[Path, str] = field(default_factory=dict)
+    """Socket to be made here -> socket there."""
+    outward: Mapping[str, Path] = field(default_factory=dict)
+    """Socket to be made there -> socket here."""
+
+
+class MachineConnection(abc.ABC):
+    """A machine that answers."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def __enter__(self) -> MachineConnection:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @abc.abstractmethod
+    def command(self, argv: Sequence[str], *, terminal: bool = False, root: bool = True) -> list[str]:
+        """Command line for this machine that runs `argv` on the other one, as root by default."""
+
+    @abc.abstractmethod
+    def forward(self, forwards: Forwards) -> None:
+        """Carry these from now on. Raises FabricError."""
+
+    @abc.abstractmethod
+    def alive(self) -> bool:
+        """The connection stands, as far as is known."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """End it, and what goes over it. Idempotent."""
+
+    def run(
+        self, argv: Sequence[str], *, input_: bytes | None = None, limit_s: float = RUN_S, root: bool = True
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a command to its end, whatever its exit code. Raises ConnectionLostError when it does not end in time."""
+        feed: dict[str, Any] = {"stdin": subprocess.DEVNULL} if input_ is None else {"input": input_}
+        try:
+            return subprocess.run(self.command(argv, root=root), capture_output=True, timeout=limit_s, **feed)
+        except subprocess.TimeoutExpired:
+            raise ConnectionLostError(
+                f"{self.machine.name}: no answer to `{shlex.join(argv)}` in {limit_s:g} s"
+            ) from None
+
+    def popen(self, argv: Sequence[str], token: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start a command; it belongs to the run with that token, and dies with this process."""
+        return processes.popen(self.command(argv), token, **options)
+
+
+class LocalConnection(MachineConnection):
+    """Our own machine."""
+
+    def command(self, argv: Sequence[str], *, terminal: bool = False, root: bool = True) -> list[str]:  # noqa: ARG002
+        return list(argv)
+
+    def forward(self, forwards: Forwards) -> None:
+        """Ports are the same ones here; sockets get a second name."""
+        for here, there in forwards.inward.items():
+            here.unlink(missing_ok=True)
+            here.symlink_to(there)
+        for there, here in forwards.outward.items():
+            Path(there).unlink(missing_ok=True)
+            Path(there).symlink_to(here)
+
+    def alive(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class SshConnection(MachineConnection):
+    """A machine behind ssh. `folder` gets the control socket."""
+
+    def __init__(self, machine: Machine, folder: Path, token: str, wait_s: int) -> None:
+        super().__init__(machine)
+        self._wait_s = wait_s
+        self._control = folder / "ssh"
+        self._errors = folder / "ssh.log"
+        self._prefix: tuple[str, ...] = ()
+        with self._errors.open("wb") as errors:
+            self._master = processes.popen(
+                [*self._ssh("-o", "ControlMaster=yes"), "-N", self._destination],
+                token,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+        try:
+            self._await_master()
+            self._become_root()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _destination(self) -> str:
+        user = self.machine.user
+        return f"{user}@{self.machine.address}" if user else self.machine.address
+
+    def _ssh(self, *more: str) -> list[str]:
+        machine = self.machine
+        given = [part for option in machine.ssh_options for part in ("-o", option)]
+        port = ["-p", str(machine.port)] if machine.port else []
+        identity = ["-i", machine.identity] if machine.identity else []
+        ours = (
+            "BatchMode=yes", f"ConnectTimeout={self._wait_s}", f"ServerAliveInterval={ALIVE_EVERY_S}",
+            f"ServerAliveCountMax={SILENCE_S // ALIVE_EVERY_S}", "StreamLocalBindUnlink=yes", "LogLevel=ERROR",
+            "ForwardX11=no", "ForwardAgent=no", f"ControlPath={self._control}",
+        )  # fmt: skip
+        return ["ssh", *given, *port, *identity, *(part for option in ours for part in ("-o", option)), *more]
+
+    def _await_master(self) -> None:
+        limit = time.monotonic() + self._wait_s + 5
+        while not self._control.exists():
+            if self._master.poll() is not None:
+                raise ConnectionLostError(self._why())
+            if time.monotonic() > limit:
+                raise ConnectionLostError(f"{self.machine.name}: ssh to {self._destination} does not answer")
+            time.sleep(0.02)
+
+    def _why(self) -> str:
+        """What ssh said, and what helps against it."""
+        said = " ".join(self._errors.read_text(errors="replace").split()) if self._errors.exists() else ""
+        login = shlex.join(["ssh", *(["-p", str(self.machine.port)] if self.machine.port else []), self._destination])
+        cure = next((cure for mark, cure in _CURES if mark in said), "try `{login}`")
+        what = said or f"ssh ended with code {self._master.poll()}"
+        return f"{self.machine.name}: no connection to {self._destination}: {what}: {cure.format(login=login)}"
+
+    def _become_root(self) -> None:
+        """Find out whether commands need sudo. Raises FabricError where it wants a password."""
+        who = self.run(["id", "-u"], root=False, limit_s=CONNECT_S)
+        if who.returncode != 0:
+            raise ConnectionLostError(f"{self.machine.name}: cannot run commands: {_last(who.stderr)}")
+        if who.stdout.strip() == b"0":
+            return
+        tried = self.run(["sudo", "-n", "true"], root=False, limit_s=CONNECT_S)
+        if tried.returncode != 0:
+            raise FabricError(
+                f"{self.machine.name}: {self._destination} cannot become root there ({_last(tried.stderr)}): log in "
+                "as root, or let the user run sudo without a password (NOPASSWD in sudoers)"
+            )
+        self._prefix = ("sudo", "-n")
+
+    def command(self, argv: Sequence[str], *, terminal: bool = False, root: bool = True) -> list[str]:
+        there = shlex.join([*(self._prefix if root else ()), *argv])
+        return [*self._ssh("-o", "ControlMaster=no"), "-tt" if terminal else "-T", self._destination, "--", there]
+
+    def forward(self, forwards: Forwards) -> None:
+        wanted: list[str] = []
+        for here, there in forwards.tcp.items():
+            wanted += ["-L", f"127.0.0.1:{here}:127.0.0.1:{there}"]
+        for path, socket in forwards.inward.items():
+            wanted += ["-L", f"{path}:{socket}"]
+        for socket, path in forwards.outward.items():
+            wanted += ["-R", f"{socket}:{path}"]
+        if not wanted:
+            return
+        asked = subprocess.run(
+            [*self._ssh(), "-O", "forward", *wanted, self._destination],
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=RUN_S,
+        )  # fmt: skip
+        if asked.returncode != 0:
+            raise FabricError(
+                f"{self.machine.name}: ssh does not forward our sockets ({_last(asked.stderr)}): its sshd_config needs "
+                "`AllowTcpForwarding yes` and `AllowStreamLocalForwarding yes`, which are the defaults"
+            )
+
+    def alive(self) -> bool:
+        return self._master.poll() is None
+
+    def close(self) -> None:
+        if self._master.poll() is None:
+            with contextlib.suppress(subprocess.SubprocessError, OSError):
+                subprocess.run(
+                    [*self._ssh(), "-O", "exit", self._destination],
+                    stdin=subprocess.DEVNULL, capture_output=True, timeout=5,
+                )  # fmt: skip
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._master.wait(2)
+        if self._master.poll() is None:
+            self._master.kill()
+            self._master.wait()
+        self._control.unlink(missing_ok=True)
+
+
+def connect(machine: Machine, folder: Path, token: str, wait_s: int = CONNECT_S) -> MachineConnection:
+    """A connection to a machine that answers within that many seconds. Raises ConnectionLostError, FabricError."""
+    if not machine.is_local:
+        return SshConnection(machine, folder, token, wait_s)
+    if os.geteuid() != 0:
+        raise FabricError(f"{machine.name}: a part of a fabric on this machine needs root: run it with sudo")
+    return LocalConnection(machine)
+
+
+def _last(output: bytes) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no reason given"

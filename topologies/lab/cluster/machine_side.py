@@ -1,0 +1,380 @@
+"""What runs on each machine of a cluster: `python -m topologies.lab.cluster.machine_side`, begun over ssh.
+
+It makes its part of the fabric as a fabric on one machine is made (network.py, targets.py), and answers JSON lines on
+its standard input and output, one after another. Everything it made goes with it, however it ends: on `close`; when its
+input ends, that is when ssh or the front process is gone; after SILENCE_S without a line, when their machine is; at
+SIGTERM; and after `kill -9` by the next start, as on one machine.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from ipc import processes
+from ipc.errors import UsageError
+from ipc.processes import Probe, Processes
+from ipc.procfs import thread_seconds
+from ipc.requests import Request, RequestError, RequestPart, parse
+from ipc.rpc import JsonlError, LineBuffer, Message, answer_of, decode_request, encode, refusal_of
+from ipc.rundir import FabricError, RunDir, remove_run
+from ipc.signals import Terminated, terminate
+from topologies.lab import preflight
+from topologies.lab.cluster import clock
+from topologies.lab.cluster.sources import sources_digest
+from topologies.lab.cluster.underlay import Echo, probe
+from topologies.lab.network import LocalNetwork, MachinePart, Tunnel
+from topologies.lab.targets import EmbeddedTarget, Ports
+from topologies.plan import Plan, PlanError
+
+SILENCE_S: Final = 15.0
+"""Without a line for that long, the front process is taken for gone, seconds."""
+_REFUSALS = (FabricError, JsonlError, PlanError, RequestError, UsageError, OSError)
+Name = Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class TunnelEnd(RequestPart):
+    """topologies.lab.network.Tunnel."""
+
+    interface: Name
+    vni: Annotated[int, Meta(ge=1, lt=1 << 24)]
+    local: Name
+    remote: Name
+
+
+class Hello(Request, tag="hello"):
+    """Who are you: {hostname, python, kernel, processors, digest} of the checkout."""
+
+
+class Clock(Request, tag="clock"):
+    """CLOCK_MONOTONIC here: {t}."""
+
+
+class EchoOn(Request, tag="echo"):
+    """Answer probes of other machines on an address of this one."""
+
+    address: Name
+
+
+class ProbeUnderlay(Request, tag="probe"):
+    """Round trips to the Echo of another machine (underlay.py)."""
+
+    local: Name
+    remote: Name
+    frame_bytes: Annotated[int, Meta(ge=64, le=60_000)]
+
+
+class EchoOff(Request, tag="echo_off"):
+    """Free the port for tunnels."""
+
+
+class BeginPart(Request, tag="begin"):
+    """Claim the run folder, start the switches' daemon, make namespaces and the links inside: {pids, removed}."""
+
+    run_dir: str
+    plan: dict[str, Any]
+    hosts: list[str]
+    switches: list[str]
+    wires: Name
+    p4runtime: Annotated[int, Meta(ge=1, le=65535)]
+    gnmi: Annotated[int, Meta(ge=1, le=65535)]
+    offset_s: float = 0.0
+
+
+class AddTunnels(Request, tag="tunnels"):
+    """Make the ends here of links to other machines."""
+
+    tunnels: list[TunnelEnd]
+
+
+class Attach(Request, tag="attach"):
+    """Wait for the daemon, and give switches their ports."""
+
+
+class StartAgents(Request, tag="agents"):
+    """Start an agent in every host here, and wait until all answer."""
+
+    arguments: list[str]
+
+
+class SetUp(Request, tag="set_up"):
+    """Set interfaces here up or down."""
+
+    interfaces: list[str]
+    up: bool
+
+
+class SetCarrier(Request, tag="set_carrier"):
+    """Give ends of tunnels carrier, or take it away."""
+
+    interfaces: list[str]
+    on: bool
+
+
+class IsUp(Request, tag="is_up"):
+    """Whether an interface here is up and has carrier: {up}."""
+
+    interface: str
+
+
+class Look(Request, tag="look"):
+    """All ports of links here at a glance: {ports: {interface: [up, received, sent]}}."""
+
+
+class Threads(Request, tag="threads"):
+    """CPU time of the processes here: {processes: {name: {thread: [on a CPU, waiting for one]}}} (ipc/procfs.py)."""
+
+
+class Beat(Request, tag="beat"):
+    """The front process lives; are all processes here alive: {dead}, a text or null."""
+
+
+class Close(Request, tag="close"):
+    """Remove everything, and end."""
+
+
+@dataclass
+class _Holding:
+    """What this machine holds of the fabric."""
+
+    run_dir: RunDir
+    processes: Processes
+    target: EmbeddedTarget
+    network: LocalNetwork
+    shared: dict[str, Probe]
+    """Of the daemon, until it answers."""
+
+
+class MachineSide:
+    """The part of a fabric on this machine, by requests. `go_on(offset_s)` enters the clock of the front process."""
+
+    def __init__(self, go_on: Callable[[float], None] = clock.enter) -> None:
+        self._go_on = go_on
+        self._held: _Holding | None = None
+        self._echo: Echo | None = None
+        self.done = False
+        self._ops: dict[str, tuple[type[Request], Callable[[Any], Message]]] = {
+            "hello": (Hello, self._hello), "clock": (Clock, self._clock), "echo": (EchoOn, self._echo_on),
+            "probe": (ProbeUnderlay, self._probe), "echo_off": (EchoOff, self._echo_off),
+            "begin": (BeginPart, self._begin), "tunnels": (AddTunnels, self._tunnels), "attach": (Attach, self._attach),
+            "agents": (StartAgents, self._agents), "set_up": (SetUp, self._set_up),
+            "set_carrier": (SetCarrier, self._set_carrier), "is_up": (IsUp, self._is_up), "look": (Look, self._look),
+            "threads": (Threads, self._threads), "beat": (Beat, self._beat), "close": (Close, self._close_op),
+        }  # fmt: skip
+
+    def answer(self, line: bytes) -> Message:
+        """The answer to a line; refusals are answers too."""
+        request: Message = {}
+        try:
+            request = decode_request(line)
+            found = self._ops.get(request["op"])
+            if found is None:
+                raise JsonlError(f"no op {request['op']!r} (has: {', '.join(sorted(self._ops))})")
+            kind, method = found
+            return answer_of(request, method(parse(kind, request)))
+        except _REFUSALS as error:
+            return refusal_of(request, str(error))
+
+    def close(self) -> list[str]:
+        """Remove everything that was made; returns what would not go."""
+        if self._echo is not None:
+            self._echo.close()
+            self._echo = None
+        held, self._held = self._held, None
+        if held is None:
+            return []
+        errors = []
+        processes.drain()
+        held.target.close()
+        for step in (held.processes.stop, held.network.stop_mininet, lambda: remove_run(held.run_dir.state)):
+            try:
+                step()
+            except FabricError as error:  # the next step still has to be done
+                errors.append(str(error))
+        held.network.close()
+        if not errors:
+            held.run_dir.remove_files()
+        held.run_dir.release()
+        return errors
+
+    # ---- before the fabric ------------------------------------------------------------------------------
+
+    def _hello(self, _request: Hello) -> Message:
+        return {
+            "hostname": platform.node(), "kernel": platform.release(), "python": platform.python_version(),
+            "processors": len(os.sched_getaffinity(0)), "digest": sources_digest(),
+        }  # fmt: skip
+
+    def _clock(self, _request: Clock) -> Message:
+        return {"t": time.monotonic()}
+
+    def _echo_on(self, request: EchoOn) -> Message:
+        self._echo_off()
+        self._echo = Echo(request.address)
+        return {}
+
+    def _echo_off(self, _request: object = None) -> Message:
+        if self._echo is not None:
+            self._echo.close()
+            self._echo = None
+        return {}
+
+    def _probe(self, request: ProbeUnderlay) -> Message:
+        return probe(request.local, request.remote, request.frame_bytes)
+
+    # ---- the fabric -------------------------------------------------------------------------------------
+
+    def _begin(self, request: BeginPart) -> Message:
+        if self._held is not None:
+            raise JsonlError("begun already")
+        preflight.check_root()
+        preflight.check_tools()
+        preflight.check_namespaces()
+        plan = Plan.from_json(request.plan)
+        self._go_on(request.offset_s)
+        run_dir = RunDir(request.run_dir)
+        run_dir.acquire()
+        held = None
+        try:
+            removed = run_dir.clean_leftovers()
+            children = Processes(run_dir)
+            ports = Ports(p4runtime=request.p4runtime, gnmi=request.gnmi)
+            target = EmbeddedTarget(run_dir, children, ports, plan)
+            part = MachinePart(tuple(request.hosts), tuple(request.switches))
+            network = LocalNetwork(plan, run_dir, children, target, request.wires, _no_link, part)
+            network.check()
+            run_dir.begin()
+            run_dir.keep_data_in_memory()
+            run_dir.write_json(run_dir.plan_file, plan.to_json())
+            held = self._held = _Holding(run_dir, children, target, network, target.launch())
+            network.make()
+        except BaseException:
+            if held is None:
+                run_dir.release()
+            self.close()
+            raise
+        self._share()
+        return {"pids": network.pids, "removed": removed}
+
+    def _share(self) -> None:
+        """Sockets belong to whoever logged in: sshd makes and opens them in that name."""
+        who = os.environ.get("SUDO_UID")
+        if who is not None and self._held is not None:
+            folder = self._held.run_dir
+            for path in (folder.agents, folder.data, folder.switchd_socket, *folder.agents.glob("*.sock")):
+                if path.exists():
+                    os.chown(path, int(who), -1)
+
+    def _tunnels(self, request: AddTunnels) -> Message:
+        tunnels = [Tunnel(one.interface, one.vni, one.local, one.remote) for one in request.tunnels]
+        self._now.network.add_tunnels(tunnels)
+        return {}
+
+    def _attach(self, _request: Attach) -> Message:
+        held = self._now
+        held.processes.wait_ready(held.shared)
+        held.network.attach()
+        held.processes.wait_ready(held.target.probes())
+        self._share()
+        return {}
+
+    def _agents(self, request: StartAgents) -> Message:
+        held = self._now
+        held.processes.wait_ready(held.network.start_agents(request.arguments), timeout_s=60.0)
+        self._share()
+        return {}
+
+    def _set_up(self, request: SetUp) -> Message:
+        for name in request.interfaces:
+            self._now.network.set_up(name, request.up)
+        return {}
+
+    def _set_carrier(self, request: SetCarrier) -> Message:
+        for name in request.interfaces:
+            self._now.network.set_carrier(name, request.on)
+        return {}
+
+    def _is_up(self, request: IsUp) -> Message:
+        return {"up": self._now.network.is_up(request.interface)}
+
+    def _look(self, _request: Look) -> Message:
+        return {"ports": self._now.network.look()}
+
+    def _threads(self, _request: Threads) -> Message:
+        return {"processes": {child.name: thread_seconds(child.pid) for child in self._now.processes}}
+
+    def _beat(self, _request: Beat) -> Message:
+        try:
+            if self._held is not None:
+                self._held.processes.check()
+        except FabricError as error:
+            return {"dead": str(error)}
+        return {"dead": None}
+
+    def _close_op(self, _request: Close) -> Message:
+        errors = self.close()
+        self.done = True
+        if errors:
+            raise JsonlError("; ".join(errors))
+        return {}
+
+    @property
+    def _now(self) -> _Holding:
+        if self._held is None:
+            raise JsonlError("no fabric here yet: `begin` first")
+        return self._held
+
+
+def _no_link(a: str, b: str, _up: bool) -> None:
+    raise FabricError(f"link {a} {b}: cut it where the fabric was begun")
+
+
+def serve(side: MachineSide, source: int, sink: int) -> None:
+    """Answer lines until `close`, the end of the input, or silence."""
+    lines = LineBuffer()
+    while not side.done:
+        ready, _, _ = select.select([source], [], [], SILENCE_S)
+        data = os.read(source, 1 << 16) if ready else b""
+        if not data:
+            print("the front process is gone" if ready else f"no word for {SILENCE_S:g} s", file=sys.stderr)
+            return
+        for line in lines.feed(data):
+            answer = memoryview(encode(side.answer(line)))
+            while answer:
+                answer = answer[os.write(sink, answer) :]
+
+
+def main() -> int:
+    """Serve standard input and output. Exit code 1 when something would not go."""
+    sink = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what anything prints is no answer
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, terminate)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.chdir(Path("/"))
+    side = MachineSide()
+    try:
+        serve(side, sys.stdin.fileno(), sink)
+    except (Terminated, BrokenPipeError):
+        pass
+    finally:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        errors = side.close()
+    for error in errors:
+        print(error, file=sys.stderr)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,407 @@
+"""The network of a fabric on several machines: each makes its part, VXLAN joins the parts, one front process rules.
+
+    front process            machine a                      machine b
+     controller  --------ssh-- switchd: planes 0, 1          switchd: planes 2, 3
+     RemoteMachine ------ssh-- machine_side, agents h0 h1    machine_side, agents h2 h3
+                               h0-eth2 ======VXLAN======= p2-t0-0-eth1
+
+P4Runtime, gNMI, the daemons' control sockets and the agents' sockets come over ssh, so that none of them listens on a
+network; an agent's socket has its usual name in every run folder. Clocks: clock.py.
+
+When a machine is lost, the ends of its links on other machines lose their carrier, as behind a NIC or a T0 without
+power; the rest goes on, and `check_alive` names what is gone.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ipc.processes import Probe
+from ipc.procfs import ThreadSeconds
+from ipc.rundir import FabricError, RunDir
+from topologies.lab.cluster.connection import ConnectionLostError, Forwards
+from topologies.lab.cluster.nodes import RemoteFabricHost, RemoteFabricSwitch, RemoteInterfaces, VxlanLink
+from topologies.lab.cluster.remote_machine import RemoteMachine
+from topologies.lab.cluster.sources import sources_digest
+from topologies.lab.cluster.switches import ClusterTarget
+from topologies.lab.network import Network, SetLink
+from topologies.lab.nodes import FabricMininet
+from topologies.lab.preflight import check_tcp_ports
+from topologies.lab.wires import PortLook
+from topologies.plan import Plan
+from topologies.servers import Machine, Placement
+
+START_S: Final = 120.0
+"""Limit of a step of the start on a machine, seconds: its P4 program may have to be compiled first."""
+ROUND_TRIP: Final = ("count", "lost", "min_s", "median_s")
+READ_S: Final = 300.0
+"""Limit of the bytes of a file to come here, seconds."""
+ENDING_S: Final = 5.0
+"""Limit of what is under way when somebody interrupts a start, seconds."""
+GONE_S: Final = 4
+"""A machine that was lost may answer within that, seconds."""
+Result = TypeVar("Result")
+
+
+class ClusterNetwork(Network):
+    """See the module. `tell` gets a line for the user when a machine is lost."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        placement: Placement,
+        run_dir: RunDir,
+        target: ClusterTarget,
+        wires: str,
+        set_link: SetLink,
+        tell: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        super().__init__(plan)
+        self.placement, self.run_dir, self.target = placement, run_dir, target
+        self._wires, self._set_link, self._tell = wires, set_link, tell
+        self.machines = {one.name: RemoteMachine(one, run_dir, self._lost) for one in placement.machines}
+        target.lost = lambda name: self.machines[name].lost
+        self.underlay: list[dict[str, Any]] = []
+        """Round trips between machines: from, to, count, lost, min_s, median_s."""
+        self._far: dict[str, str] = {}
+        """Interface of a crossing link -> interface of its other end."""
+        for crossing in placement.crossings:
+            lower, upper = crossing.link.lower.interface, crossing.link.upper.interface
+            self._far |= {lower: upper, upper: lower}
+        self._vni: dict[tuple[str, str], int] = {}
+        self._brought = 0
+        self._told = threading.Lock()
+
+    # ---- making -----------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        check_tcp_ports({port: what for port, what in self.target.tcp_ports().items() if self._is_forwarded(port)})
+
+    def _is_forwarded(self, port: int) -> bool:
+        """A part on our own machine checks its ports itself."""
+        return not self.target.machine_of_port(port).is_local
+
+    def make(self) -> None:
+        self._each(lambda one: one.open())
+        self._compare_sources()
+        self._measure_underlay()
+        begun = self._each(self._begin)
+        self._forward()
+        pids = {host: pid for told in begun.values() for host, pid in told["pids"].items()}
+        net = self.mininet = FabricMininet(self._set_link)
+        self._add_nodes(net, pids)
+        for link in self.plan.links:
+            lower, upper = link.lower, link.upper
+            net.addLink(
+                net[lower.node], net[upper.node], cls=VxlanLink, tunnel_between=self._plan_tunnel,
+                port1=lower.number, port2=upper.number, intfName1=lower.interface, intfName2=upper.interface,
+                addr1=self.plan.mac(lower), addr2=self.plan.mac(upper),
+            )  # fmt: skip
+        self._each(lambda one: one.request("tunnels", tunnels=self._tunnels_of(one.name), limit_s=START_S))
+        net.build()
+
+    def _each(
+        self, job: Callable[[RemoteMachine], Result], machines: Iterable[RemoteMachine] | None = None
+    ) -> dict[str, Result]:
+        """The job on all machines at once, or on some; all are done when this returns. Raises the first error."""
+        chosen = list(self.machines.values() if machines is None else machines)
+        pool = ThreadPoolExecutor(len(chosen) or 1)
+        jobs = {one.name: pool.submit(job, one) for one in chosen}
+        try:
+            wait(jobs.values())
+        except BaseException:  # Ctrl-C: what is under way ends first, so that close() meets nobody at work
+            wait(jobs.values(), timeout=ENDING_S)
+            raise
+        finally:
+            for one in chosen:
+                if not jobs[one.name].done():
+                    one.abort()
+            pool.shutdown()
+        return {name: one.result() for name, one in jobs.items()}
+
+    def _compare_sources(self) -> None:
+        """Raises FabricError when machines have another version of mrc-testbed than this one."""
+        ours = sources_digest()
+        other = [one for one in self.machines.values() if one.hello["digest"] != ours]
+        if other:
+            where = ", ".join(f"{one.name} ({one.machine.checkout})" for one in other)
+            raise FabricError(
+                f"machine {where}: other files of mrc-testbed than here: bring them to the same commit "
+                "(`git pull` there, or rsync the checkout)"
+            )
+
+    def _measure_underlay(self) -> None:
+        """Round trips between machines that share links, with frames of full size. Raises FabricError."""
+        frame = self.plan.frame_bytes()
+        pairs = {(one.host_machine.name, one.switch_machine.name) for one in self.placement.crossings}
+        crossing = [self.machines[name] for name in sorted({name for pair in pairs for name in pair})]
+        self._each(lambda one: one.request("echo", address=self.address(one.machine)), crossing)
+
+        def ask(one: RemoteMachine) -> list[dict[str, Any]]:
+            found = []
+            for other in sorted(b for a, b in pairs if a == one.name):
+                there = self.address(self.machines[other].machine)
+                told = one.request("probe", local=self.address(one.machine), remote=there, frame_bytes=frame)
+                found.append({"from": one.name, "to": other} | {key: told[key] for key in ROUND_TRIP})
+            return found
+
+        self.underlay = [row for rows in self._each(ask, crossing).values() for row in rows]
+        self._each(lambda one: one.request("echo_off"), crossing)
+
+    def address(self, machine: Machine) -> str:
+        """Address that carries a machine's tunnels. Raises FabricError."""
+        return self.target.underlay_address(machine)
+
+    def _begin(self, one: RemoteMachine) -> dict[str, Any]:
+        ports = self.target.ports_of(one.name)
+        return one.request(
+            "begin", run_dir=str(one.run_dir), plan=self.plan.to_json(), wires=self._wires,
+            hosts=list(self.placement.hosts[one.name]), switches=list(self.placement.switches[one.name]),
+            p4runtime=ports.p4runtime, gnmi=ports.gnmi, offset_s=one.clock_offset_s, limit_s=START_S,
+        )  # fmt: skip
+
+    def _forward(self) -> None:
+        """Bring all sockets here, and those of agents to where the others look for them."""
+        for one in self.machines.values():
+            there = RunDir(one.run_dir)
+            here = self.placement.hosts[one.name]
+            inward = {self.run_dir.agent_socket(host): str(there.agent_socket(host)) for host in here}
+            if not one.machine.is_local:
+                inward[RunDir(one.folder).switchd_socket] = str(there.switchd_socket)
+            ports = self.target.ports_of(one.name)
+            elsewhere = [host.name for host in self.plan.hosts if self.placement.of(host.name) is not one.machine]
+            outward = {str(there.agent_socket(host)): self.run_dir.agent_socket(host) for host in elsewhere}
+            tcp = {ports.p4runtime: ports.p4runtime, ports.gnmi: ports.gnmi}
+            one.connection.forward(Forwards(tcp, inward, outward))
+
+    def _add_nodes(self, net: FabricMininet, pids: dict[str, int]) -> None:
+        token = self.run_dir.state.token
+        interfaces = RemoteInterfaces(self.set_up, self.is_up)
+        for host in self.plan.hosts:
+            one = self.machines[self.placement.of(host.name).name]
+            tools = str(Path(one.machine.python).parent)
+            path = f"{tools}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+            environment = {"MRC_HOST": host.name, "MRC_RUN_DIR": str(one.run_dir), "PATH": path}
+            self.hosts[host.name] = net.addHost(
+                host.name, cls=RemoteFabricHost, token=token, devices=interfaces, machine=one,
+                inside=pids[host.name], environment=environment,
+            )  # fmt: skip
+        for device in self.plan.switches:
+            one = self.machines[self.placement.of(device.name).name]
+            self.switches[device.name] = net.addSwitch(
+                device.name, cls=RemoteFabricSwitch, token=token, devices=interfaces, machine=one,
+                inside=0, environment={"MRC_RUN_DIR": str(one.run_dir)}, device=device, target=self.target,
+                interfaces={port.number: port.interface for port in self.plan.ports(device.name)},
+            )  # fmt: skip
+
+    def _plan_tunnel(self, lower: str, upper: str) -> None:
+        """Note a tunnel between these interfaces; all are made together."""
+        base = self.run_dir.state.group & 0x7FF  # two fabrics over the same machines take other numbers
+        self._vni[lower, upper] = (base << 12 | len(self._vni)) + 1
+
+    def _tunnels_of(self, name: str) -> list[dict[str, Any]]:
+        ends = []
+        for crossing in self.placement.crossings:
+            lower, upper = crossing.link.lower.interface, crossing.link.upper.interface
+            below, above = crossing.host_machine, crossing.switch_machine
+            for interface, here, there in ((lower, below, above), (upper, above, below)):
+                if here.name == name:
+                    ends.append({
+                        "interface": interface, "vni": self._vni[lower, upper],
+                        "local": self.address(here), "remote": self.address(there),
+                    })  # fmt: skip
+        return ends
+
+    def attach(self) -> None:
+        self._each(lambda one: one.request("attach", limit_s=START_S))
+        for switch in self.switches.values():
+            switch.start()
+
+    def start_agents(self, arguments: Sequence[str]) -> dict[str, Probe]:
+        """They answer when this returns."""
+        self._each(lambda one: one.request("agents", arguments=list(arguments), limit_s=START_S))
+        return {}
+
+    # ---- links ------------------------------------------------------------------------------------------
+
+    def machine_of(self, interface: str) -> RemoteMachine:
+        """The machine that has an interface."""
+        return self.machines[self.placement.of(self.port(interface).node).name]
+
+    def set_up(self, interface: str, up: bool) -> None:
+        """Of a machine that is lost, nothing is left to be set."""
+        one = self.machine_of(interface)
+        if one.lost is None:
+            one.request("set_up", interfaces=[interface], up=up)
+        far = self._far.get(interface)
+        if far is not None and (other := self.machine_of(far)).lost is None:
+            other.request("set_carrier", interfaces=[far], on=up and one.lost is None)
+
+    def is_up(self, interface: str) -> bool:
+        one = self.machine_of(interface)
+        return one.lost is None and bool(one.request("is_up", interface=interface)["up"])
+
+    def look(self) -> dict[str, PortLook]:
+        found: dict[str, PortLook] = {}
+        for one in self.machines.values():
+            if one.lost is None:
+                found |= {name: PortLook(*port) for name, port in one.request("look")["ports"].items()}
+        return found
+
+    # ---- files ------------------------------------------------------------------------------------------
+
+    def path_for(self, host: str, name: str) -> Path:
+        return RunDir(self._of_host(host).run_dir).data / name
+
+    def bring(self, host: str, path: Path) -> Path:
+        one = self._of_host(host)
+        if one.machine.is_local:
+            return path
+        self._brought += 1
+        there = self.path_for(host, f"{self._brought}-{path.name}")
+        with path.open("rb") as content:
+            command = one.connection.command(["sh", "-c", 'cat > "$0" || { rm -f "$0"; exit 1; }', str(there)])
+            done = subprocess.run(command, stdin=content, capture_output=True)
+        if done.returncode != 0:
+            one.request("beat")  # or it is gone
+            why = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
+            raise FabricError(f"{path} cannot be brought to {host} on machine {one.name}: {why}")
+        return there
+
+    def discard(self, host: str, path: Path) -> None:
+        one = self._of_host(host)
+        if one.machine.is_local:
+            path.unlink(missing_ok=True)
+        elif one.lost is None:
+            with suppress(ConnectionLostError):  # the file goes with the machine's part
+                one.connection.run(["rm", "-f", "--", str(path)])
+
+    def read(self, host: str, path: Path) -> bytes:
+        one = self._of_host(host)
+        if one.machine.is_local:
+            return path.read_bytes()
+        done = one.connection.run(["cat", "--", str(path)], limit_s=READ_S)
+        if done.returncode != 0:
+            raise FabricError(f"{path} of {host} cannot be read on machine {one.name}: {done.stderr.decode().strip()}")
+        return done.stdout
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "machines": [
+                {
+                    "name": one.name, "address": one.machine.address, "lost": one.lost,
+                    "planes": list(self.placement.planes[one.name]), "hosts": list(self.placement.hosts[one.name]),
+                    "clock_exact_s": one.clock_exact_s,
+                    **{key: one.hello.get(key) for key in ("hostname", "kernel", "python")},
+                }
+                for one in self.machines.values()
+            ],
+            "underlay": self.underlay,
+        }  # fmt: skip
+
+    def threads_elsewhere(self) -> dict[str, ThreadSeconds]:
+        found: dict[str, ThreadSeconds] = {}
+        for one in self.machines.values():
+            if one.lost is None:
+                for name, threads in one.request("threads")["processes"].items():
+                    there = name if name in self.hosts else f"{name} of {one.name}"
+                    found[there] = {thread: (used, waited) for thread, (used, waited) in threads.items()}
+        return found
+
+    def processors(self) -> int:
+        return sum(one.hello["processors"] for one in self.machines.values())
+
+    def where(self) -> list[str]:
+        held = "; ".join(f"{name} has {self.placement.describe(name)}" for name in self.machines)
+        said = [f"{len(self.machines)} machines: {held}"]
+        if self.underlay:
+            trips = [row["median_s"] for row in self.underlay]
+            said.append(
+                f"the underlay's round trip was {min(trips) * 1e3:.3g} to {max(trips) * 1e3:.3g} ms at the start "
+                f"({self.underlay[0]['count']} datagrams of full size a pair, median), which round trips contain"
+            )
+        return said
+
+    def notes(self) -> list[str]:
+        apart = self._each(lambda one: one.clock_error_s(), [one for one in self.machines.values() if one.lost is None])
+        return [
+            *self.where(),
+            f"times of different machines agree within {max(apart.values(), default=0.0) * 1e3:.2g} ms at the end: no "
+            "one-way delay is told across them; no Clustermapper probes links",
+        ]
+
+    def _of_host(self, host: str) -> RemoteMachine:
+        self.plan.host(host)
+        return self.machines[self.placement.of(host).name]
+
+    # ---- loss and end -----------------------------------------------------------------------------------
+
+    def _lost(self, one: RemoteMachine, why: str) -> None:
+        """A machine is gone: what it held is named, and links to it go dark."""
+        with self._told:
+            self._tell(f"machine {one.name} is lost, with {self.placement.describe(one.name)}: {why}")
+        dark: dict[str, list[str]] = defaultdict(list)
+        for interface, far in self._far.items():
+            if self.machine_of(interface) is one:
+                dark[self.machine_of(far).name].append(far)
+        for name, interfaces in dark.items():
+            if self.machines[name].lost is None:
+                try:
+                    self.machines[name].request("set_carrier", interfaces=interfaces, on=False)
+                except FabricError as error:
+                    self._tell(str(error))
+
+    @property
+    def lost(self) -> list[RemoteMachine]:
+        """Machines that are gone."""
+        return [one for one in self.machines.values() if one.lost is not None]
+
+    def check_alive(self) -> None:
+        """Raises FabricError naming machines that are lost, and processes that died on others."""
+        gone = [
+            f"machine {one.name} is lost, with {self.placement.describe(one.name)}: {one.lost}" for one in self.lost
+        ]
+        dead = [f"machine {one.name}: {one.dead}" for one in self.machines.values() if one.dead is not None]
+        if gone or dead:
+            raise FabricError("\n".join([*gone, *dead]))
+
+    def stop_mininet(self) -> None:
+        """End shells, then have every machine remove its part; where one was lost, see whether it still can.
+
+        Raises FabricError naming what could not be removed.
+        """
+        net, self.mininet = self.mininet, None
+        if net is not None:
+            net.stop()
+
+        def close(one: RemoteMachine) -> str | None:
+            try:
+                one.close()
+            except FabricError as error:
+                return str(error)
+            return None
+
+        errors = [error for error in self._each(close).values() if error is not None]
+        for one in self.lost:
+            self._tell(self._clean(one))
+        if errors:
+            raise FabricError("; ".join(errors))
+
+    def _clean(self, one: RemoteMachine) -> str:
+        """What became of a lost machine's part, in words."""
+        what = f"machine {one.name} ({self.placement.describe(one.name)})"
+        try:
+            told = one.clean(GONE_S)
+        except FabricError as error:
+            return f"{what} cannot be asked ({error}): if it is on, it removes its part by itself within 15 s"
+        return f"{what}: {told}"
+
+    def close(self) -> None:
+        """All is closed with Mininet."""

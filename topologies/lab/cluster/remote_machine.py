@@ -1,0 +1,222 @@
+"""A machine of a cluster as the front process sees it: its connection, what runs there, and whether it still does."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from ipc.framing import LineBuffer, accepted, decode, encode
+from ipc.rpc import JsonlError, JsonlPeerError, Message
+from ipc.rundir import FabricError, RunDir
+from topologies.lab.cluster import clock
+from topologies.lab.cluster.connection import CONNECT_S, ConnectionLostError, MachineConnection, connect
+from topologies.servers import Machine
+
+BEAT_S: Final = 2.0
+LIMIT_S: Final = 30.0
+"""Limit of an answer, seconds."""
+CLEAN_S: Final = 20.0
+"""A part that nobody asks for any more removes itself within that, seconds (machine_side.SILENCE_S, and the work)."""
+_TAIL_LINES: Final = 5
+
+
+class RemoteMachine:
+    """One machine; `open`, `request` from any thread, `close`.
+
+    on_lost   is called once, from any thread, with the reason, when the machine does not answer any more
+    """
+
+    def __init__(self, machine: Machine, front: RunDir, on_lost: Callable[[RemoteMachine, str], None]) -> None:
+        self.machine = machine
+        self.name = machine.name
+        self.folder = front.machine_folder(machine.name)
+        """Its sockets, as we see them; of our own machine: the run folder of its part."""
+        self.run_dir = self.folder if machine.is_local else Path(machine.run_dir)
+        """Its run folder, on that machine."""
+        self.clock_offset_s = 0.0
+        """What its clock lacks to ours, which what runs there is given; and how exact that is."""
+        self.clock_exact_s = 0.0
+        self.hello: Message = {}
+        self.lost: str | None = None
+        """Why it is gone, when it is."""
+        self.dead: str | None = None
+        """What it said of a process that died there."""
+        self._front, self._on_lost = front, on_lost
+        self._connection: MachineConnection | None = None
+        self._side: subprocess.Popen[bytes] | None = None
+        self._answers = LineBuffer()
+        self._waiting: list[bytes] = []
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._beats = threading.Thread(target=self._beat, name=f"machine-{self.name}", daemon=True)
+
+    # ---- life -------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Connect, start what runs there, compare clocks. Raises FabricError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        token = self._front.state.token
+        self._connection = connect(self.machine, self.folder, token)
+        if self._closing.is_set():
+            raise ConnectionLostError(f"machine {self.name}: given up")
+        machine = self.machine
+        command = ["env", f"PYTHONPATH={machine.checkout}", "PYTHONUNBUFFERED=1", machine.python, "-m"]
+        with self.log.open("wb") as log:
+            self._side = self._connection.popen(
+                [*command, "topologies.lab.cluster.machine_side"],
+                token,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            self.hello = self.request("hello")
+        except ConnectionLostError:
+            raise ConnectionLostError(
+                f"machine {self.name}: mrc-testbed does not run there ({self.lost}): run `make setup` there, and give "
+                f"its `checkout` ({machine.checkout} now) and `python` ({machine.python} now) in the file of machines"
+            ) from None
+        self.clock_offset_s, self.clock_exact_s = clock.measure(lambda: float(self.request("clock")["t"]))
+        self._beats.start()
+
+    def clock_error_s(self) -> float:
+        """How far the clock of what runs there may be from ours now, seconds. Raises ConnectionLostError."""
+        offset, exact = clock.measure(lambda: float(self.request("clock")["t"]))
+        return abs(offset) + exact
+
+    @property
+    def connection(self) -> MachineConnection:
+        """Raises FabricError before `open`."""
+        if self._connection is None:
+            raise FabricError(f"machine {self.name}: not connected yet")
+        return self._connection
+
+    @property
+    def log(self) -> Path:
+        """What its side said on stderr."""
+        return self._front.log(f"machine-{self.name}")
+
+    def close(self) -> None:
+        """Have it remove its part, and let it go. Idempotent. Raises FabricError when something would not go."""
+        self._closing.set()
+        try:
+            if self._side is not None and self.lost is None:
+                self.request("close")
+        finally:
+            self._hang_up()
+
+    def abort(self) -> None:
+        """Wait for no answer any more: what runs there hears the end of its input, and removes its part by itself."""
+        self._closing.set()
+        side = self._side
+        if side is not None:
+            side.kill()
+
+    def clean(self, wait_s: int = CONNECT_S) -> str:
+        """Have it remove what a run left there that does not answer; returns what `mrc clean` says there.
+
+        `wait_s`: how long it may take to be reached. Raises FabricError.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with connect(self.machine, self.folder, self._front.state.token, wait_s) as connection:
+            given = (f"MRC_RUN_DIR={self.run_dir}", f"PYTHONPATH={self.machine.checkout}")
+            until = time.monotonic() + CLEAN_S
+            while True:
+                done = connection.run(["env", *given, self.machine.python, "-m", "mrc", "clean"])
+                if done.returncode == 0 or time.monotonic() > until:  # it may be removing its part itself just now
+                    break
+                time.sleep(0.5)
+        said = (done.stdout if done.returncode == 0 else done.stderr).decode(errors="replace").strip()
+        if done.returncode != 0:
+            raise FabricError(said or f"mrc clean ended with code {done.returncode}")
+        return said
+
+    def _hang_up(self) -> None:
+        side, self._side = self._side, None
+        if side is not None:
+            for stream in (side.stdin, side.stdout):
+                if stream is not None:
+                    with contextlib.suppress(OSError):  # the pipe broke before
+                        stream.close()
+            try:
+                side.wait(5)
+            except subprocess.TimeoutExpired:
+                side.kill()
+                side.wait()
+        if self._connection is not None:
+            self._connection.close()
+
+    # ---- asking -----------------------------------------------------------------------------------------
+
+    def request(self, op: str, *, limit_s: float = LIMIT_S, **fields: Any) -> Message:
+        """The fields of the answer. Raises JsonlPeerError for a refusal, ConnectionLostError when it is gone."""
+        with self._lock:
+            if self.lost is not None:
+                raise ConnectionLostError(f"machine {self.name} is lost: {self.lost}")
+            if self._closing.is_set() and op != "close":
+                raise ConnectionLostError(f"machine {self.name}: it is being closed")
+            try:
+                answer = self._ask({"op": op, "id": next(self._numbers), **fields}, time.monotonic() + limit_s)
+            except (OSError, JsonlError, ValueError) as error:
+                if isinstance(error, JsonlPeerError):
+                    raise FabricError(f"machine {self.name}: {error.reason}") from error
+                self.lost = self._why(error)
+        if self.lost is not None:
+            if self.hello and not self._closing.is_set():
+                self._on_lost(self, self.lost)
+            raise ConnectionLostError(f"machine {self.name} is lost: {self.lost}")
+        return answer
+
+    def _ask(self, request: Message, until: float) -> Message:
+        side = self._side
+        if side is None or side.stdin is None or side.stdout is None:
+            raise JsonlError("it is closed")
+        side.stdin.write(encode(request))
+        side.stdin.flush()
+        while True:
+            while not self._waiting:
+                self._waiting += self._answers.feed(self._read(side, until))
+            answer = decode(self._waiting.pop(0))
+            if answer.get("id") == request["id"]:  # else to a request that Ctrl-C ended
+                return accepted(answer, self.name)
+
+    @staticmethod
+    def _read(side: subprocess.Popen[bytes], until: float) -> bytes:
+        assert side.stdout is not None
+        ready, _, _ = select.select([side.stdout], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            raise JsonlError("it does not answer")
+        data = os.read(side.stdout.fileno(), 1 << 16)
+        if not data:
+            raise JsonlError("what ran there has ended")
+        return data
+
+    def _why(self, error: Exception) -> str:
+        """The reason with the last words of its side, where it had any."""
+        connection = self._connection
+        reason = str(error) or type(error).__name__
+        if connection is not None and not connection.alive():
+            reason = "its ssh connection has ended"
+        try:
+            said = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        except OSError:
+            said = []
+        return "; ".join([reason, *(line.strip() for line in said if line.strip())])
+
+    def _beat(self) -> None:
+        """Tell it that we live, and hear whether all its processes do."""
+        while not self._closing.wait(BEAT_S):
+            try:
+                self.dead = self.request("beat")["dead"]
+            except FabricError:
+                return

@@ -1,0 +1,21 @@
+"""Are all machines of the same version: a digest of the files that run on them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from ipc.processes import ROOT
+
+_FOLDERS: Final = ("compiled", "controller", "faults", "hosts", "ipc", "p4src", "switch", "topologies")
+_SUFFIXES: Final = (".py", ".p4", ".c", ".h", ".lark")
+
+
+def sources_digest() -> str:
+    """SHA-256 over the names and bytes of those files of this checkout."""
+    total = hashlib.sha256()
+    for folder in _FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in _SUFFIXES:
+                total.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return total.hexdigest()

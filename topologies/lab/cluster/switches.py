@@ -1,0 +1,200 @@
+"""The switches of a fabric on several machines: an embedded daemon on each, behind forwarded sockets and ports."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ipc.processes import Probe, Processes
+from ipc.rundir import FabricError, RunDir
+from topologies.lab.netdev import VXLAN_PORT
+from topologies.lab.targets import LOOPBACK, EmbeddedTarget, FabricSwitch, Ports, Target
+from topologies.lab.traffic_control import PortTraffic, Setting, TrafficControl, TrafficError
+from topologies.plan import Plan
+from topologies.servers import Machine, Placement
+
+if TYPE_CHECKING:
+    from topologies.lab.switch_counters import Counts
+
+
+class ClusterTarget(Target):
+    """One EmbeddedTarget for each machine; machine number n has ports n above the first one's."""
+
+    name = EmbeddedTarget.name
+    switch_class = FabricSwitch
+    wires = EmbeddedTarget.wires
+
+    def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan, placement: Placement) -> None:
+        super().__init__(run_dir, processes, ports, fabric)
+        self.placement = placement
+        self._number = {machine.name: number for number, machine in enumerate(placement.machines)}
+        self._targets = {
+            name: EmbeddedTarget(RunDir(run_dir.machine_folder(name)), processes, self.ports_of(name), fabric)
+            for name in self._number
+        }
+        self._name_of_device = {one.device_id: placement.of(one.name).name for one in fabric.switches}
+        self._addresses: dict[str, str] = {}
+        self.lost: Callable[[str], str | None] = lambda _name: None
+        """Why a machine is gone, or None (ClusterNetwork knows)."""
+
+    def ports_of(self, machine: str) -> Ports:
+        """TCP ports of a machine, the same there and here."""
+        at = self._number[machine]
+        return Ports(p4runtime=self.ports.p4runtime + at, gnmi=self.ports.gnmi + at)
+
+    def machine_of_port(self, port: int) -> Machine:
+        """The machine whose server a TCP port leads to. Raises KeyError."""
+        for machine in self.placement.machines:
+            ports = self.ports_of(machine.name)
+            if port in (ports.p4runtime, ports.gnmi):
+                return machine
+        raise KeyError(port)
+
+    def underlay_address(self, machine: Machine) -> str:
+        """Address that carries a machine's tunnels. Raises FabricError."""
+        if machine.name not in self._addresses:
+            self._addresses[machine.name] = underlay_address(machine, self.placement.machines)
+        return self._addresses[machine.name]
+
+    def check(self) -> None:
+        """Each machine checks itself."""
+
+    def tcp_ports(self) -> dict[int, str]:
+        out: dict[int, str] = {}
+        for machine in self.placement.machines:
+            ports = self.ports_of(machine.name)
+            out |= {ports.p4runtime: f"P4Runtime of {machine.name}", ports.gnmi: f"gNMI of {machine.name}"}
+        return out
+
+    def address(self, device_id: int) -> str:
+        return f"{LOOPBACK}:{self.ports_of(self._name_of_device[device_id]).p4runtime}"
+
+    def gnmi_of(self, device_id: int) -> str:
+        return f"{LOOPBACK}:{self.ports_of(self._name_of_device[device_id]).gnmi}"
+
+    def launch(self) -> dict[str, Probe]:
+        """Each machine launches its daemon."""
+        return {}
+
+    def start(self, switch: FabricSwitch) -> None:
+        """Its machine made the device."""
+
+    def probes(self) -> dict[str, Probe]:
+        return {}
+
+    def power(self, switch: FabricSwitch, on: bool) -> None:
+        name = self.placement.of(switch.name).name
+        self._require(name)
+        self._targets[name].power(switch, on)
+
+    def _require(self, name: str) -> None:
+        if (why := self.lost(name)) is not None:
+            raise TrafficError(f"machine {name} is lost: {why}")
+
+    def traffic(self) -> TrafficControl:
+        parts = {name: one.traffic() for name, one in self._targets.items()}
+        return ClusterTraffic(self.plan, self.placement, parts, self._require)
+
+    def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
+        """Of the machines that answer; switches of others are told as without power."""
+        from topologies.lab.switch_counters import Counts, SwitchCounts
+
+        by_machine: dict[str, list[str]] = {name: [] for name in self._targets}
+        for interface in depths:
+            by_machine[_machine_of(self.plan, self.placement, interface)].append(interface)
+        all_ = Counts({one.name: SwitchCounts(False) for one in self.plan.switches}, dict.fromkeys(depths))
+        for name, target in self._targets.items():
+            if not self.placement.switches[name] or self.lost(name) is not None:
+                continue
+            try:
+                one = target.counts(cells, by_machine[name])
+            except FabricError:
+                continue  # lost: check_alive() says so
+            all_.switches.update(one.switches)
+            all_.depths.update(one.depths)
+        return all_
+
+    def close(self) -> None:
+        for target in self._targets.values():
+            target.close()
+
+
+class ClusterTraffic(TrafficControl):
+    """Traffic control of all switches, each by its own machine's."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        placement: Placement,
+        by_machine: Mapping[str, TrafficControl],
+        require: Callable[[str], None],
+    ) -> None:
+        super().__init__(plan)
+        self._placement, self._by_machine, self._require = placement, by_machine, require
+
+    def _of(self, interface: str) -> TrafficControl:
+        """Raises TrafficError when its machine is lost."""
+        name = _machine_of(self.plan, self._placement, interface)
+        self._require(name)
+        return self._by_machine[name]
+
+    def _apply(self, settings: list[Setting]) -> None:
+        groups: dict[str, list[Setting]] = {}
+        for one in settings:
+            groups.setdefault(_machine_of(self.plan, self._placement, one.interface), []).append(one)
+        errors = []
+        for name, group in groups.items():
+            try:
+                self._require(name)
+                self._by_machine[name].apply(group)
+            except TrafficError as error:  # the other machines' ports still have to be set
+                errors.append(str(error))
+        if errors:
+            raise TrafficError("; ".join(errors))
+
+    def read(self, interface: str) -> PortTraffic:
+        self.port(interface)
+        return self._of(interface).read(interface)
+
+    def restarted(self, switch: str) -> None:
+        self._by_machine[self._placement.of(switch).name].restarted(switch)
+
+    def close(self) -> None:
+        for one in self._by_machine.values():
+            one.close()
+
+
+def _machine_of(plan: Plan, placement: Placement, interface: str) -> str:
+    link = plan.link_of_interface(interface)
+    port = link.lower if link.lower.interface == interface else link.upper
+    return placement.of(port.node).name
+
+
+def underlay_address(machine: Machine, machines: Sequence[Machine]) -> str:
+    """Address that carries a machine's tunnels: as the file says, or what its name resolves to; of our own machine, the
+    one that it has on the way to another. Raises FabricError.
+    """
+    if machine.underlay is not None:
+        return machine.underlay
+    if machine.is_local:
+        others = [one for one in machines if not one.is_local]
+        return _source_towards(underlay_address(others[0], machines)) if others else LOOPBACK
+    try:
+        found = socket.getaddrinfo(machine.address, VXLAN_PORT, type=socket.SOCK_DGRAM)
+    except OSError as error:
+        raise FabricError(
+            f"machine {machine.name}: {machine.address} is not known here ({error}): give its `underlay` address"
+        ) from None
+    return str(found[0][4][0])
+
+
+def _source_towards(address: str) -> str:
+    """Our own address on the way to another one. Raises FabricError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect((address, VXLAN_PORT))
+        except OSError as error:
+            raise FabricError(f"no way from here to {address}: {error.strerror}") from None
+        return str(asking.getsockname()[0])

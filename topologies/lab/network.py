@@ -1,0 +1,394 @@
+"""Nodes and links of a fabric: namespaces, interfaces, wires, host agents; what makes them, sets them up and removes
+them.
+
+`Fabric` (fabric.py) asks a `Network` and does not know where a node is. `LocalNetwork` has nodes on this machine: all
+of a plan, or the part of it that a machine holds (`part`), whose links to other machines are `Tunnel`s.
+topologies/lab/cluster/network.py has a network of several machines.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipc.processes import Probe, Processes
+from ipc.procfs import ThreadSeconds
+from ipc.rpc import JsonlClient
+from ipc.rundir import FabricError, RunDir
+from topologies.lab import cables, netdev, preflight
+from topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd, VxlanEnd
+from topologies.lab.nodes import FabricHost, FabricMininet
+from topologies.lab.targets import FabricSwitch, Target, answers
+from topologies.lab.wires import VIRTUAL, PortLook, WireClient, WiredDevices, links_between_switches, look
+from topologies.plan import Link, Plan, Port
+
+SetLink = Callable[[str, str, bool], object]
+"""Mininet's way to cut a link: two nodes, and whether it is to be up."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePart:
+    """The nodes of a plan that one machine holds."""
+
+    hosts: tuple[str, ...]
+    switches: tuple[str, ...]
+
+    @classmethod
+    def whole(cls, plan: Plan) -> MachinePart:
+        """All of them."""
+        return cls(tuple(host.name for host in plan.hosts), tuple(switch.name for switch in plan.switches))
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        return frozenset((*self.hosts, *self.switches))
+
+    def links(self, plan: Plan) -> list[Link]:
+        """Links with both ends here."""
+        return [link for link in plan.links if link.ends <= self.nodes]
+
+
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """The end here of a link to another machine: a VXLAN interface with one peer."""
+
+    interface: str
+    vni: int
+    local: str
+    """Address of this machine that carries it."""
+    remote: str
+
+
+class Network(abc.ABC):
+    """Nodes and links of a fabric. Raises FabricError for what cannot be done."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.mininet: FabricMininet | None = None
+        self.hosts: dict[str, FabricHost] = {}
+        self.switches: dict[str, FabricSwitch] = {}
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raises FabricError when something stands in the way; nothing has been made yet."""
+
+    @abc.abstractmethod
+    def make(self) -> None:
+        """Make nodes and links."""
+
+    @abc.abstractmethod
+    def attach(self) -> None:
+        """Give switches their ports, once what runs them answers."""
+
+    @abc.abstractmethod
+    def start_agents(self, arguments: Sequence[str]) -> dict[str, Probe]:
+        """Start an agent in every host, with these arguments beside its name and run folder; returns their probes."""
+
+    @abc.abstractmethod
+    def set_up(self, interface: str, up: bool) -> None:
+        """Set an end of a link up or down; the other end loses carrier, or gains it."""
+
+    @abc.abstractmethod
+    def is_up(self, interface: str) -> bool:
+        """Up, and with carrier."""
+
+    @abc.abstractmethod
+    def look(self) -> dict[str, PortLook]:
+        """All links at a glance, each by the interface of its upper end; those are left out of which nothing is known.
+
+        Made to be asked often, from any thread, while others cut links.
+        """
+
+    @abc.abstractmethod
+    def path_for(self, host: str, name: str) -> Path:
+        """Where a file of that name for `host` belongs on the machine that has the host."""
+
+    @abc.abstractmethod
+    def bring(self, host: str, path: Path) -> Path:
+        """Have a file of this machine where `host` can read it; returns its path there."""
+
+    @abc.abstractmethod
+    def discard(self, host: str, path: Path) -> None:
+        """Remove a file from the machine that has a host; none is no error."""
+
+    @abc.abstractmethod
+    def read(self, host: str, path: Path) -> bytes:
+        """Bytes of a file on the machine that has a host. Raises OSError, or FabricError for another machine's."""
+
+    @abc.abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Fields of the fabric's status about where its nodes are."""
+
+    @abc.abstractmethod
+    def threads_elsewhere(self) -> dict[str, ThreadSeconds]:
+        """CPU time so far, and waiting for it, of the processes on other machines: their threads by process."""
+
+    @abc.abstractmethod
+    def processors(self) -> int:
+        """CPUs that the fabric may use, of all its machines."""
+
+    @abc.abstractmethod
+    def where(self) -> list[str]:
+        """Which machine has what, in words; nothing when this one has all."""
+
+    @abc.abstractmethod
+    def notes(self) -> list[str]:
+        """What a reader of measurements has to know of the network that they were made on, now that they are made."""
+
+    @abc.abstractmethod
+    def check_alive(self) -> None:
+        """Raises FabricError when something has gone that should be there; processes of this machine aside."""
+
+    @abc.abstractmethod
+    def stop_mininet(self) -> None:
+        """End shells and forget nodes."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Let go of what is held open. Idempotent."""
+
+    def node_of(self, interface: str) -> FabricHost | FabricSwitch:
+        """The node that has an interface. Raises PlanError, FabricError before the fabric is up."""
+        return self.node(self.port(interface).node)
+
+    def switch(self, name: str) -> FabricSwitch:
+        """A switch by its name. Raises FabricError before the fabric is up."""
+        if name not in self.switches:
+            raise FabricError("the fabric is not up: start it first")
+        return self.switches[name]
+
+    def node(self, name: str) -> FabricHost | FabricSwitch:
+        """A node by its name. Raises FabricError before the fabric is up."""
+        found = self.hosts.get(name) or self.switches.get(name)
+        if found is None:
+            raise FabricError("the fabric is not up: start it first")
+        return found
+
+    def port(self, interface: str) -> Port:
+        """A port by its interface. Raises PlanError."""
+        link = self.plan.link_of_interface(interface)
+        return link.lower if link.lower.interface == interface else link.upper
+
+
+class LocalNetwork(Network):
+    """Nodes on this machine.
+
+    wires     links between switches: VIRTUAL or VETH (wires.py)
+    part      nodes that are here; None: all of the plan
+    set_link  what Mininet's `link a b up|down` does
+    pulled    is called for a port whose cable somebody pulled by hand (BMv2), `tell` with a line about it
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        run_dir: RunDir,
+        processes: Processes,
+        target: Target,
+        wires: str,
+        set_link: SetLink,
+        part: MachinePart | None = None,
+        pulled: Callable[[str], object] = str,
+        tell: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        super().__init__(plan)
+        self.run_dir, self.processes, self.target = run_dir, processes, target
+        self.part = part or MachinePart.whole(plan)
+        self._links = self.part.links(plan)
+        between = set(links_between_switches(plan)) if wires == VIRTUAL else set()
+        self._wired = dict.fromkeys(link for link in self._links if link in between)
+        """Links that are wires, in the plan's order."""
+        self._set_link, self._pulled, self._tell = set_link, pulled, tell
+        self._devices: NetDevices | None = None
+        self._wires: WireClient | None = None
+        self._looking: WireClient | None = None
+        """For looks, so that nobody who cuts a wire waits for them."""
+        self._watch: cables.CableWatch | None = None
+
+    # ---- making -----------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        preflight.check_tcp_ports(self.target.tcp_ports())
+        preflight.check_interfaces(self.interfaces())
+
+    def interfaces(self) -> list[str]:
+        """Every interface that is made in the root namespace."""
+        wired = {end.interface for link in self._wired for end in (link.lower, link.upper)}
+        ports = [port.interface for switch in self.part.switches for port in self.plan.ports(switch)]
+        ports = [name for name in ports if name not in wired]
+        return ports if self.target.cables is None else [*ports, *self.target.cables.plugs]
+
+    def make(self) -> None:
+        state = self.run_dir.state
+        if self._wired:
+            self._wires = WireClient(self.run_dir.switchd_socket)
+            self._looking = WireClient(self.run_dir.switchd_socket)
+            self._devices = WiredDevices(self._wires, self._wired)
+        else:
+            self._devices = NetDevices()
+        net = self.mininet = FabricMininet(self._set_link)
+        for name in self.part.hosts:
+            run_dir = str(self.run_dir.path)
+            self.hosts[name] = net.addHost(name, cls=FabricHost, token=state.token, run_dir=run_dir)
+        for name in self.part.switches:
+            self.switches[name] = net.addSwitch(
+                name,
+                cls=self.target.switch_class,
+                token=state.token,
+                devices=self._devices,
+                device=self.plan.switch(name),
+                target=self.target,
+                interfaces={port.number: port.interface for port in self.plan.ports(name)},
+            )
+        state.interfaces = self.interfaces()
+        self.run_dir.save()
+        self._make_links(state.group, self.pids)
+        for link in self._links:
+            self._add_link(net, link)
+        if self.target.cables is not None:
+            self._watch = cables.CableWatch(self.target.cables, self._pulled, self._tell)
+        net.build()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """A process in the namespace of each host."""
+        return {name: host.pid for name, host in self.hosts.items()}
+
+    def _veth_end(self, port: Port, pids: Mapping[str, int]) -> VethEnd:
+        return VethEnd(port.interface, self.plan.mac(port), pids.get(port.node))
+
+    def _make_links(self, group: int, pids: Mapping[str, int]) -> None:
+        """All veth pairs: one for each link that is no wire, or two where cables are wanted."""
+        if self.target.cables is not None:
+            self.target.cables.create(group, self.plan.mac, pids)
+            return
+        netdev.create_pairs(
+            [
+                (self._veth_end(link.upper, pids), self._veth_end(link.lower, pids))
+                for link in self._links
+                if link not in self._wired
+            ],
+            group,
+        )
+
+    def _add_link(self, net: FabricMininet, link: Link) -> None:
+        """Tell Mininet of a link, and prepare both ends. Wires are made so, later."""
+        lower, upper = link.lower, link.upper
+        net.addLink(
+            net[lower.node],
+            net[upper.node],
+            port1=lower.number,
+            port2=upper.number,
+            intfName1=lower.interface,
+            intfName2=upper.interface,
+            addr1=self.plan.mac(lower),
+            addr2=self.plan.mac(upper),
+        )
+        if link not in self._wired:
+            self._prepare(lower, upper)
+
+    def _prepare(self, *ports: Port) -> None:
+        """Interfaces that are quiet, send frames as they are, and up."""
+        for port in ports:
+            devices = self.node(port.node).devices
+            assert isinstance(devices, NetDevices)
+            if devices is self._devices:
+                netdev.quiet(port.interface)  # a host's namespace was quiet before the interface came
+            devices.offloads_off(
+                port.interface, in_pieces=self.target.cables is None
+            )  # programs in cables look into them
+            devices.set_flags(port.interface, on=IFF_UP | IFF_NOARP)
+
+    def add_tunnels(self, tunnels: Collection[Tunnel]) -> None:
+        """Make the ends here of links to other machines. Raises FabricError."""
+        ports = {one.interface: self.port(one.interface) for one in tunnels}
+        ends = [
+            VxlanEnd(
+                one.interface, self.plan.mac(ports[one.interface]), one.vni, one.local, one.remote,
+                self.pids.get(ports[one.interface].node),
+            )
+            for one in tunnels
+        ]  # fmt: skip
+        netdev.create_tunnels(ends, self.run_dir.state.group)
+        self._prepare(*ports.values())
+
+    def set_carrier(self, interface: str, on: bool) -> None:
+        """Give the end of a tunnel carrier or take it away, as its far end went up or down."""
+        netdev.set_carrier(interface, on, self.pids.get(self.port(interface).node))
+
+    def attach(self) -> None:
+        if self._wires is not None:
+            self._wires.add(self._wired)
+        for switch in self.switches.values():
+            switch.start()
+
+    def start_agents(self, arguments: Sequence[str]) -> dict[str, Probe]:
+        for name, pid in self.pids.items():
+            options = ("--host", name, "--run-dir", str(self.run_dir.path), *arguments)
+            self.processes.spawn_module(name, "hosts.agent", *options, in_namespace_of=pid)
+        return {name: answers(JsonlClient(self.run_dir.agent_socket(name), name=name), "status") for name in self.hosts}
+
+    # ---- links ------------------------------------------------------------------------------------------
+
+    def set_up(self, interface: str, up: bool) -> None:
+        if self.target.cables is not None:
+            self.target.cables.set_port(interface, up)
+            return
+        self.node_of(interface).devices.set_flags(interface, on=IFF_UP if up else 0, off=0 if up else IFF_UP)
+
+    def is_up(self, interface: str) -> bool:
+        return bool(self.node_of(interface).devices.is_up(interface))
+
+    def look(self) -> dict[str, PortLook]:
+        return look(
+            [link for link in self.plan.links if link.upper.node in self.switches],
+            self._looking.states() if self._looking is not None else {},
+        )
+
+    # ---- files, end -------------------------------------------------------------------------------------
+
+    def path_for(self, host: str, name: str) -> Path:  # noqa: ARG002 - all hosts are here
+        return self.run_dir.data / name
+
+    def bring(self, host: str, path: Path) -> Path:  # noqa: ARG002 - all hosts are here
+        return path
+
+    def discard(self, host: str, path: Path) -> None:  # noqa: ARG002 - all hosts are here
+        path.unlink(missing_ok=True)
+
+    def read(self, host: str, path: Path) -> bytes:  # noqa: ARG002 - all hosts are here
+        return path.read_bytes()
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def threads_elsewhere(self) -> dict[str, ThreadSeconds]:
+        return {}
+
+    def processors(self) -> int:
+        return len(os.sched_getaffinity(0))
+
+    def where(self) -> list[str]:
+        return []
+
+    def notes(self) -> list[str]:
+        return []
+
+    def check_alive(self) -> None:
+        """Processes are all there is to miss."""
+
+    def stop_mininet(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        net, self.mininet = self.mininet, None
+        if net is not None:
+            net.stop()
+
+    def close(self) -> None:
+        for one in (self._wires, self._looking, self._devices):
+            if one is not None:
+                one.close()

@@ -1,0 +1,92 @@
+"""Which machine holds what of a plan: planes whole, since they share no switch; hosts spread, neighbours together.
+
+placement = place(plan, servers)
+placement.of("p2-t0-1").name            # machine of a node
+placement.crossings                     # NIC links between machines: all links that cross
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from topologies.plan import Link, Plan
+from topologies.servers.file import Machine, Servers, ServersError
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A NIC link whose host and T0 are on different machines."""
+
+    link: Link
+    host_machine: Machine
+    switch_machine: Machine
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Nodes by machine; every node of the plan is on one."""
+
+    plan: Plan
+    machines: tuple[Machine, ...]
+    hosts: dict[str, tuple[str, ...]]
+    """Machine -> hosts, in the plan's order; so are switches."""
+    switches: dict[str, tuple[str, ...]]
+    planes: dict[str, tuple[int, ...]]
+
+    @cached_property
+    def _machine_of(self) -> dict[str, Machine]:
+        return {
+            node: machine
+            for machine in self.machines
+            for node in (*self.hosts[machine.name], *self.switches[machine.name])
+        }
+
+    def of(self, node: str) -> Machine:
+        """The machine that holds a node. Raises KeyError for none of the plan."""
+        return self._machine_of[node]
+
+    @cached_property
+    def crossings(self) -> list[Crossing]:
+        """All links between machines, in the plan's order."""
+        pairs = [(link, self.of(link.lower.node), self.of(link.upper.node)) for link in self.plan.links]
+        return [Crossing(link, below, above) for link, below, above in pairs if below is not above]
+
+    def describe(self, name: str) -> str:
+        """What a machine holds, as in `planes 2, 3 (8 switches), hosts h4 to h7`."""
+        planes, hosts = self.planes[name], self.hosts[name]
+        said = []
+        if planes:
+            numbers = ", ".join(map(str, planes))
+            said.append(f"plane{'s' * (len(planes) > 1)} {numbers} ({len(self.switches[name])} switches)")
+        if hosts:
+            said.append(f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {hosts[0]} to {hosts[-1]}")
+        return ", ".join(said) or "nothing"
+
+
+def place(plan: Plan, servers: Servers) -> Placement:
+    """Planes as the file says, the others spread evenly, fewest first; hosts in even runs of neighbours.
+
+    Raises ServersError for a plane that the plan does not have, or that no machine may hold.
+    """
+    machines = tuple(servers.machines)
+    planes: dict[str, list[int]] = {one.name: list(one.planes or ()) for one in machines}
+    named = {plane for held in planes.values() for plane in held}
+    if unknown := sorted(plane for plane in named if plane >= plan.planes):
+        raise ServersError(f"plane {unknown[0]} of the machines' file: this fabric has planes 0 to {plan.planes - 1}")
+    free = [one.name for one in machines if one.planes is None]
+    left = [plane for plane in range(plan.planes) if plane not in named]
+    if left and not free:
+        raise ServersError(f"plane {left[0]} is on no machine: add it to the `planes` of one, or leave those out")
+    for at, plane in enumerate(left):
+        planes[free[at * len(free) // len(left)]].append(plane)
+    hosts: dict[str, list[str]] = {one.name: [] for one in machines}
+    for at, host in enumerate(plan.hosts):
+        hosts[machines[at * len(machines) // len(plan.hosts)].name].append(host.name)
+    return Placement(
+        plan,
+        machines,
+        {name: tuple(held) for name, held in hosts.items()},
+        {name: tuple(one.name for one in plan.switches if one.plane in held) for name, held in planes.items()},
+        {name: tuple(sorted(held)) for name, held in planes.items()},
+    )
