@@ -319,14 +319,17 @@ def captures_begun(folder: Path) -> str:
 
 
 def script_beside(run_dir: Path) -> str:
-    """BESIDE as a shell script, which says FAILED of what does not end well; captures begin first and go on."""
+    """BESIDE as a shell script, which says FAILED of what does not end well; captures begin first, and go on until
+    somebody ends the processes in `captures`.
+    """
     lines = ["set -o pipefail", f"cd {run_dir.parent}", f'mrc() {{ {shlex.join(MRC)} "$@"; }}']
     for number, command in sorted(enumerate(BESIDE), key=lambda one: not one[1].startswith("mrc pcap")):
-        line = command.replace(FABRIC, str(run_dir)).replace("--seconds 6", "--seconds 3")  # half as much to read
+        line = command.replace(FABRIC, str(run_dir))
         if line.startswith("curl -sN"):  # a stream of events: it ends when we do
             lines.append(f"timeout 1 {line}; [ $? = 124 ] || echo FAILED {number}")
         elif line.startswith("mrc pcap"):
-            lines.append(f"{{ {line} || echo FAILED {number}; }} &")
+            capture = line.replace("mrc", shlex.join(MRC), 1).replace("--seconds 6", "--seconds 60")
+            lines.append(f"{{ (echo $BASHPID >> captures; exec {capture}) || echo FAILED {number}; }} &")
         else:
             lines.append(f"{line} || echo FAILED {number}")
     return "\n".join([*lines, "wait", "echo END"])
@@ -345,12 +348,13 @@ def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):
         script += [word, "sh sleep 2"] if word.startswith(("send ", "link ", "heal")) else [word]
     script += [
         "dash",
-        "send h0 h2 64M",
+        "send h0 h2 128M",
         f"sh bash {tmp_path}/beside.sh > {said} 2>&1 &",
         f"sh {captures_begun(tmp_path)}",
     ]
     # The cut falls into the captures: filters for packets sent again, and for probes, find some.
-    script += ["link p1-t0-0 p1-t1-1 down", f"sh until grep -q END {said}; do sleep 0.1; done"]
+    cut = ["link p1-t0-0 p1-t1-1 down", "sh sleep 1", f"sh kill $(cat {tmp_path}/captures)"]
+    script += [*cut, f"sh until grep -q END {said}; do sleep 0.1; done"]
     script += ["sh echo THE OTHERS", *words, "heal", "exit"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MRC_RUN_DIR": str(run_dir), "NO_COLOR": "1"}
     done = subprocess.run(
