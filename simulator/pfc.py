@@ -107,21 +107,21 @@ class PriorityPause:
                 port._launch(frame, now)
                 return
             depth = port.control_bytes + frame.size
-            if depth > port._limits[2] or len(port._control) >= port._limits[3]:
+            if depth > port._limits[2] or port._control.count >= port._limits[3]:
                 port._drop(frame, "control_queue_full", now)
                 return
-            port._control.append(frame)
+            port._control.put(frame)
             port.waiting += 1
             port.control_bytes = depth
         else:
-            if free and self._since is None and not port._data:
+            if free and self._since is None and not port._data.count:
                 port._launch(frame, now)
                 return
             origin = pause_of(frame.port)
             if origin is not None and not origin._hold(frame.size, now):
                 port._drop(frame, "headroom_full", now)
                 return
-            port._data.append(frame)
+            port._data.put(frame)
             port.waiting += 1
             port.data_bytes += frame.size
             port.peak_bytes = max(port.peak_bytes, port.data_bytes)
@@ -129,7 +129,8 @@ class PriorityPause:
 
     def _ready(self) -> bool:
         """Whether something may be sent."""
-        return bool(self._out or self.port._control or (self.port._data and self._since is None))
+        port = self.port
+        return bool(self._out or port._control.count or (port._data.count and self._since is None))
 
     def _go_on(self, now: float) -> None:
         """See to it that what may be sent is, once the port is free."""
@@ -146,13 +147,13 @@ class PriorityPause:
             return
         if self._out:
             self._launch_pause(self._out.popleft(), now)
-        elif port._control:
-            frame = port._control.popleft()
+        elif port._control.count:
+            frame = port._control.take()
             port.waiting -= 1
             port.control_bytes -= frame.size
             port._launch(frame, now)
-        elif port._data and self._since is None:
-            frame = port._data.popleft()
+        elif port._data.count and self._since is None:
+            frame = port._data.take()
             port.waiting -= 1
             depth = port.data_bytes = port.data_bytes - frame.size
             if depth > port._ecn_min and frame.ect:
@@ -266,7 +267,7 @@ class PriorityPause:
 
     def go_down(self, now: float) -> None:
         """Forget all pauses; what waits here is about to be dropped."""
-        for frame in self.port._data:
+        for frame in self.port._data.frames():
             origin = pause_of(frame.port)
             if origin is not None:
                 origin._let_go(frame.size, now)

@@ -132,8 +132,9 @@ class VirtualT0(VirtualSwitch):
         if self.idle:
             self.set_aside(frame, now)
             return
+        fresh, frame.fresh = frame.fresh, False
         if frame.rack == self.rack:
-            if self._from_host(frame) and not self._choose_own(frame):
+            if fresh and not self._choose_own(frame):
                 self.drop(frame, "no_route", now)
                 return
             self.downlinks[frame.downlink].send(frame, now)
@@ -149,10 +150,6 @@ class VirtualT0(VirtualSwitch):
         if not self.pruned:
             return self.live
         return [number for number in self.live if (number, rack) not in self.pruned]
-
-    @staticmethod
-    def _from_host(frame: Frame) -> bool:
-        return frame.port is not None and frame.port.node[0] == "h"
 
     def _choose_own(self, frame: Frame) -> bool:
         """Whether the EV fits a path inside the rack: in SRv6 its plane must be this one, else any will do."""

@@ -129,6 +129,11 @@ class Connected:
     window: Window
 
 
+def _if_known(rtt_s: float) -> float | None:
+    """Round trip of an EV for tools; None before the first one."""
+    return None if rtt_s < 0 else rtt_s
+
+
 class SendingHalf(Protocol):
     """Questions to a requestor, whatever its transport."""
 
@@ -422,7 +427,7 @@ class EngineQueuePair(Timed):
             {
                 "ev": ev.value, "plane": ev.plane, "state": ev.state.name.lower(), "active": ev.active,
                 "sent": ev.sent, "acked": ev.acked, "lost": ev.lost, "marked": ev.marked, "trimmed": ev.trimmed,
-                "rtt_s": ev.rtt_s, "srtt_s": ev.srtt_s, "probes_ok": ev.streak,
+                "rtt_s": _if_known(ev.rtt_s), "srtt_s": _if_known(ev.srtt_s), "probes_ok": ev.streak,
                 "probes_needed": ev.needed, "probes_answered": ev.probes_answered, "held_by_floor": ev.held,
             }
             for ev in self.connected.paths.profile
