@@ -28,7 +28,7 @@ from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
 from hosts.engine.qp import EngineQueuePair
 from simulator.events import EventQueue, Handler, event_queue
 from simulator.fault_target import VirtualFaultTarget
-from simulator.frames import Frame, PacketHook
+from simulator.frames import NO_PORT, Frame, PacketHook
 from simulator.host import VirtualHost
 from simulator.pfc import PfcNicPort, PfcPort, pair
 from simulator.ports import AddEvent, EgressPort, NicPort
@@ -101,6 +101,8 @@ class VirtualFabric:
         """When the stall of a switch ends."""
         self.ports: dict[str, EgressPort] = {}
         """Every egress port by interface name."""
+        self.port_list: list[EgressPort] = []
+        """The same, by number."""
         self._towards: dict[tuple[str, str], EgressPort] = {}
         self._add_at: dict[str, AddEvent] = {}
         """Adds an event at a node."""
@@ -201,6 +203,8 @@ class VirtualFabric:
         if neighbour in self.hosts and self.host_profile.receive_s:
             port.extra_delay_s = self.host_profile.receive_s
             port.set_line(line)
+        port.number = len(self.port_list)
+        self.port_list.append(port)
         self.ports[interface] = port
         self._towards[node, neighbour] = port
 
@@ -209,7 +213,7 @@ class VirtualFabric:
         for link in self.plan.links:
             a, b = link.lower.node, link.upper.node
             ends = {"switch_at_a": a in self.switches, "switch_at_b": b in self.switches}
-            pair(self._towards[a, b], self._towards[b, a], pfc, **ends)
+            pair(self._towards[a, b], self._towards[b, a], pfc, self.port_list, **ends)
 
     # ---- the application's side ---------------------------------------------------------------------------
 
@@ -364,6 +368,7 @@ class VirtualFabric:
             host.close()
         for known in (self.ports, self._towards, self._add_at, self._arrive_at, self.switches, self.hosts):
             known.clear()
+        self.port_list.clear()
 
     # ---- faults -------------------------------------------------------------------------------------------
 
@@ -473,11 +478,11 @@ class VirtualFabric:
         """Lose the packets on the wire of a dead link."""
 
         def is_on_it(handler: Handler, frame: Any) -> bool:
-            sender = frame.port if isinstance(frame, Frame) else None
-            return sender is not None and any(sender is port and handler == port.arrive for port in ports)
+            sender = frame.port if isinstance(frame, Frame) else NO_PORT
+            return any(sender == port.number and handler == port.arrive for port in ports)
 
         for frame in self.queue.take(is_on_it):
-            frame.port.lose(frame, "link_down", self.now)
+            self.port_list[frame.port].lose(frame, "link_down", self.now)
 
     def _port_event(self, port: EgressPort, now: float) -> None:
         """Tell a node of its port's state."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from hosts.engine.rocev2.rc_packets import RcWrite
 from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, PacketRecord, Write
-
-DATA: Final = (Write, RcWrite)
 
 
 def tally() -> Counter[str]:
@@ -22,14 +20,8 @@ def tally() -> Counter[str]:
     return Counter.__new__(Counter)
 
 
-class LastPort(Protocol):
-    """Egress port that a frame left by last."""
-
-    node: str
-    plane: int
-
-    def lose(self, frame: Frame, reason: str, now: float) -> None:
-        """Count a packet that was sent and will not arrive."""
+NO_PORT: Final = -1
+"""No egress: it is still where it was made."""
 
 
 class Frame:
@@ -56,15 +48,16 @@ class Frame:
         self.trimmable = trimmable
         self.ect = packet.ecn != ECN_NOT_ECT
         self.corrupt = False
-        self.port: LastPort | None = None
-        """The egress it left by last."""
+        self.port = NO_PORT
+        """Number (VirtualFabric.port_list) of the egress it left by last: a reference would be taken from one port and
+        given to the next at each hop, and the CPU would fetch the old one for that alone."""
         self.behind: Frame | None = None
         """The next one in the same queue."""
         self.packet = packet
         self.source, self.target = source, target
         """Hosts by name."""
         self.plane = plane
-        self.is_data = type(packet) in DATA
+        self.is_data = isinstance(packet, (Write, RcWrite))
         self.marked = self.trimmed = False
 
     def copy(self) -> Frame:

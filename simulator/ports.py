@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from hosts.engine.config import Config
 from simulator.events import Handler
-from simulator.frames import Frame, FrameQueue, PacketHook, tally
+from simulator.frames import NO_PORT, Frame, FrameQueue, PacketHook, tally
 from simulator.impairment import Lateness, Picker
 from simulator.profiles import Line, QueueProfile
 from topologies.plan.link_speeds import OUTER_BYTES, TRIM_BYTES
@@ -47,7 +47,7 @@ class EgressPort:
         "_note_delay", "_on_drain",
         "_repeat", "_rng", "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes",
         "data_bytes", "dropped", "extra_delay_s", "forwarded", "forwarded_bytes", "last_hop", "line", "lost", "marked",
-        "name", "neighbour", "node", "observer", "peak_bytes", "plane", "trimmed", "up", "waiting",
+        "name", "neighbour", "node", "number", "observer", "peak_bytes", "plane", "trimmed", "up", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +70,8 @@ class EgressPort:
         """Adds an event where the neighbour is."""
         self.arrive: Handler = _nowhere
         """What receives the packets at the other end; see lead_to()."""
+        self.number = NO_PORT
+        """Among all ports of a fabric."""
         self.waiting = 0
         """Packets queued, without the one being sent; `data_bytes` and `control_bytes` are theirs."""
         self.data_bytes = self.control_bytes = 0
@@ -270,7 +272,7 @@ class EgressPort:
             if at < self._last_at:
                 at = self._last_at
             self._last_at = at
-        frame.port = self
+        frame.port = self.number
         self._add_arrival(at, self.arrive, frame)
 
     def _survives(self, frame: Frame, end: float) -> bool:
@@ -286,11 +288,11 @@ class EgressPort:
             frame.spoil(self.rng.random())
         if self._repeat is not None and self._repeat.hits(frame.is_data):
             twin = frame.copy()
-            twin.port = self
+            twin.port = self.number
             self._add_arrival(end + self._delay + self._jitter, self.arrive, twin)
         if self._late is not None and self._late.hits(frame.is_data):
             stray = frame.copy() if self._late.twin else frame
-            stray.port = self
+            stray.port = self.number
             self._add_arrival(end + self._delay + self._late.seconds, self.arrive, stray)
             return self._late.twin
         return True

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from hosts.engine.cc.ccprofile import DEFAULT_PROFILE
-from hosts.engine.cc.window import Window
+from hosts.engine.cc.qpcc import Window
 from hosts.engine.config import PATH_MTUS, Config
 from hosts.engine.connection import Context, Counters, TxCredit
 from hosts.engine.deadlines import NEVER, Timed
@@ -262,7 +262,7 @@ class EngineQueuePair(Timed):
     ) -> None:  # fmt: skip
         """INIT -> RTS. `peer`: the NIC's key of the other host; `evs`: (EV, plane) pairs that name distinct paths.
 
-        `window`: a window.Window of the caller's; by default the CC profile decides (set_cc_profile). `denied`: the
+        `window`: a qpcc.Window of the caller's; by default the CC profile decides (set_cc_profile). `denied`: the
         denylist, EVs that are DENIED from the start and replaced within their plane; those the profile lacks are
         ignored (§5.13). `config`: of this QP alone, in place of the endpoint's. Raises LocalError when the QP is not in
         INIT or the EVs make no profile.

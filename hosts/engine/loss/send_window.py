@@ -18,8 +18,8 @@ Design notes.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from hosts.engine.deadlines import NEVER
@@ -246,7 +246,7 @@ class SendWindow:
         keep(ev, sent)
         timers = self._timers
         if timers and sent.deadline < timers[-1].deadline:
-            heapq.heappush(self._timers_apart, (sent.deadline, sent.serial, sent))
+            heappush(self._timers_apart, (sent.deadline, sent.serial, sent))
         else:
             timers.append(sent)
         if len(timers) + len(self._timers_apart) > self._timer_limit:
@@ -259,7 +259,7 @@ class SendWindow:
         self._timers.extend(left)
         apart = self._timers_apart
         apart[:] = [entry for entry in apart if entry[2].state == IN_FLIGHT]
-        heapq.heapify(apart)
+        heapify(apart)
         self._timer_limit = max(COMPACT_FROM, 2 * (len(left) + len(apart)))
 
     # ---- arrivals ---------------------------------------------------------------------------------------
@@ -403,11 +403,11 @@ class SendWindow:
             if timers and timers[0] is sent:
                 timers.popleft()
             else:
-                heapq.heappop(apart)
+                heappop(apart)
             deadline = sent.sent_at + trips.known_s(now, sent.ev)
             if deadline > now:
                 sent.deadline = deadline
-                heapq.heappush(apart, (deadline, sent.serial, sent))
+                heappush(apart, (deadline, sent.serial, sent))
             else:
                 due.append(sent)
         return sorted(due, key=lambda sent: sent.serial)
@@ -416,7 +416,7 @@ class SendWindow:
         """The packet in flight whose timer is due first."""
         timers, apart = self._timers, self._timers_apart
         while apart and apart[0][2].state != IN_FLIGHT:
-            heapq.heappop(apart)
+            heappop(apart)
         while timers:
             sent = timers[0]
             if sent.state == IN_FLIGHT:
