@@ -75,8 +75,7 @@ class VirtualFabric:
         self._configs: dict[str, Config] = {}
         """Those asked for so far, by node."""
         self._replaced: list[tuple[Config, Config]] = []
-        self.rng = Random(f"{seed}/fabric")
-        """Random source of whatever belongs to no port or host; workloads may use it too."""
+        self._rng: Random | None = None
         self.queue: EventQueue = event_queue(lookahead)
         """Virtual time and the events still to come."""
         self.links = links or LinkProfile()
@@ -113,6 +112,13 @@ class VirtualFabric:
         self.faults = VirtualFaultTarget(self)
         """What faults given to at() and apply() act on."""
         self._build()
+
+    @property
+    def rng(self) -> Random:
+        """Random source of whatever belongs to no port or host; workloads may use it too."""
+        if self._rng is None:
+            self._rng = Random(f"{self.seed}/fabric")
+        return self._rng
 
     # ---- making -----------------------------------------------------------------------------------------
 
@@ -161,52 +167,58 @@ class VirtualFabric:
             take: Handler = made.take
             self._arrive_at[host.name] = take if self.tracer is None else self.tracer.delivery(host.name, take)
         note_delay = self.queue.note_delay
-        for link in plan.links:
-            self._add_port(link.lower.interface, link.lower.node, link.upper.node, link.plane, note_delay)
-            self._add_port(link.upper.interface, link.upper.node, link.lower.node, link.plane, note_delay)
+        for link in plan.links:  # in order of downlinks and T1 numbers, racks
+            below, above, plane = link.lower, link.upper, link.plane
+            lower, upper = below.node, above.node
+            up = self._add_port(below.interface, lower, upper, plane, note_delay)
+            down = self._add_port(above.interface, upper, lower, plane, note_delay)
+            if lower in self.hosts:
+                self.switches[upper].downlinks.append(down)
+                assert isinstance(up, NicPort)
+                self.hosts[lower].ports.append(up)
+            else:
+                self.switches[lower].uplinks.append(up)
+                self.switches[upper].racks.append(down)
         if self.queues.pfc is not None:
             self._pair_pauses(self.queues.pfc)
-        for link in plan.links:  # in order of downlinks and T1 numbers, racks
-            down = self._towards[link.upper.node, link.lower.node]
-            up = self._towards[link.lower.node, link.upper.node]
-            if link.lower.node in self.hosts:
-                self.switches[link.upper.node].downlinks.append(down)
-                assert isinstance(up, NicPort)
-                self.hosts[link.lower.node].ports.append(up)
-            else:
-                self.switches[link.lower.node].uplinks.append(up)
-                self.switches[link.upper.node].racks.append(down)
         for switch in self.switches.values():
             switch.observer = self.tracer
             switch.wired(plan)
 
     def _add_port(
         self, interface: str, node: str, neighbour: str, plane: int, note_delay: Callable[[float], None]
-    ) -> None:
-        config = self.config_of(node if node in self.hosts else neighbour)
-        nic = node in self.hosts or neighbour in self.hosts
-        line = self.links.nic if nic else self.links.fabric
-        common = (
-            interface, node, neighbour, plane, line, note_delay, self._add_at[node],
-            f"{self.seed}/{interface}", (config.dscp_trimmed, config.dscp_trimmed_lasthop),
-        )  # fmt: skip
-        if node in self.hosts:
-            host = self.hosts[node]
-            ring = self.host_profile.ring_packets
-            nic_port = NicPort if self.queues.pfc is None else PfcNicPort
-            port: EgressPort = nic_port(*common, ring_packets=ring, on_room=host.on_room, observer=self.tracer)
+    ) -> EgressPort:
+        host, to_host, pfc = self.hosts.get(node), neighbour in self.hosts, self.queues.pfc is not None
+        config = self.config_of(neighbour if host is None else node)
+        line = self.links.nic if to_host or host is not None else self.links.fabric
+        add, tracer, seed = self._add_at[node], self.tracer, f"{self.seed}/{interface}"
+        dscp: tuple[int, int] = config.dscp_trimmed, config.dscp_trimmed_lasthop
+        port: EgressPort
+        if host is not None:
+            made = PfcNicPort if pfc else NicPort
+            port = made(
+                interface, node, neighbour, plane, line, note_delay, add, seed, dscp,
+                ring_packets=self.host_profile.ring_packets, on_room=host.on_room, observer=tracer,
+            )  # fmt: skip
         else:
-            switch_port = EgressPort if self.queues.pfc is None else PfcPort
-            port = switch_port(*common, last_hop=nic, observer=self.tracer)
+            common = (interface, node, neighbour, plane, line, note_delay, add, seed, dscp)
+            if pfc:
+                port = PfcPort(*common, last_hop=to_host, observer=tracer)
+            else:  # called by its name: most ports are made here
+                port = EgressPort(
+                    interface, node, neighbour, plane, line, note_delay, add, seed, dscp, last_hop=to_host,
+                    observer=tracer,
+                )  # fmt: skip
             port.set_queues(self.queues, self.srv6, config)
         port.lead_to(self._arrive_at[neighbour], self._add_at[neighbour])
-        if neighbour in self.hosts and self.host_profile.receive_s:
+        if to_host and self.host_profile.receive_s:
             port.extra_delay_s = self.host_profile.receive_s
             port.set_line(line)
         port.number = len(self.port_list)
         self.port_list.append(port)
         self.ports[interface] = port
         self._towards[node, neighbour] = port
+        return port
 
     def _pair_pauses(self, pfc: PfcProfile) -> None:
         """Let the two directions of each link hear each other's pause frames."""
