@@ -44,7 +44,7 @@ NOT_COMPILED = (
 """What users write into: these records say what is wrong with a value, where machine code knows a wrong type only."""
 
 ACYCLIC = {
-    "hosts/engine/reassembly.py": ("Part",),
+    "hosts/engine/reassembly.py": ("MessagePart",),
     "hosts/engine/rocev2/rc_packets.py": ("Cnp", "RcAck", "RcWrite"),
     "hosts/engine/wire/packets.py": (
         "EndpointRequest", "EndpointResponse", "Nack", "PacketRecord", "ReliabilityProbe", "Sack", "TransportAck",

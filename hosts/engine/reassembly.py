@@ -15,7 +15,7 @@ from collections import deque
 from hosts.engine.wire.packets import END_OPCODES, START_OPCODES, Opcode, Write
 
 
-class Part:
+class MessagePart:
     """What is remembered of a packet: a record and no tuple, whose numbers would be objects of their own."""
 
     __slots__ = ("announced", "msn", "opcode", "rqmsn", "size", "va")
@@ -35,7 +35,7 @@ class Reassembly:
 
     def __init__(self, remainder: bool) -> None:
         self._remainder = remainder
-        self._held: dict[int, Part] = {}
+        self._held: dict[int, MessagePart] = {}
         """By PSN (unwrapped): packets here above a hole."""
         self._begun = False
         """A message is; else the next packet must begin one."""
@@ -48,14 +48,14 @@ class Reassembly:
 
     def hold(self, psn: int, packet: Write) -> None:
         """A packet accepted above a hole."""
-        self._held[psn] = Part(packet)
+        self._held[psn] = MessagePart(packet)
 
     def read(self, packet: Write, psn: int, run: int) -> tuple[int, str | None]:
         """The hole at `psn` is filled by `packet`, and `run` packets are here from there on without another.
 
         Returns how many of them are right, and what is wrong with the next one; None when all are right.
         """
-        wrong = self._next(Part(packet))
+        wrong = self._next(MessagePart(packet))
         held, count = self._held, 0
         while wrong is None:
             count += 1
@@ -64,7 +64,7 @@ class Reassembly:
             wrong = self._next(held.pop(psn + count))
         return count, wrong
 
-    def _next(self, part: Part) -> str | None:
+    def _next(self, part: MessagePart) -> str | None:
         opcode, msn, rqmsn, va = part.opcode, part.msn, part.rqmsn, part.va
         size, announced = part.size, part.announced
         if opcode in START_OPCODES:
