@@ -11,17 +11,18 @@ import ctypes
 import fcntl
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from compiled.cache import GROUP, CompileError, build_dir, cache_dir, remove_builds
-from compiled.modules import C_MODULES, ROOT, compiled_files
+from compiled.modules import ACYCLIC, C_MODULES, ROOT, compiled_files
 
 KEPT_BUILDS = 3
 """Builds that stay in the cache: of this checkout, and of others in use beside it."""
@@ -99,11 +100,31 @@ def _give_way() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def with_acyclic(source: str, classes: Sequence[str]) -> str:
+    """A module with mypyc's mark of what has no cycles on some of its classes. The lines keep their numbers, which
+    tracebacks name: the mark takes an empty one in front of the class. In the files themselves it would have everybody
+    install mypy's extensions. Raises CompileError when a class is not there.
+    """
+    lines = source.split("\n")
+    for name in classes:
+        at = next((i for i, line in enumerate(lines) if re.match(rf"class {name}\b", line)), 0)
+        while at and lines[at - 1]:  # decorators
+            at -= 1
+        if not at:
+            raise CompileError(f"no class {name}, which is marked as one without cycles (compiled/modules.py)")
+        lines[at - 1] = "@mypyc_attr(acyclic=True)"
+    future = lines.index("from __future__ import annotations")
+    lines[future] += "; from mypy_extensions import mypyc_attr"
+    return "\n".join(lines)
+
+
 def _compile(work: Path, made: Path, progress: Progress) -> None:
     """Run mypyc and gcc in a process of its own, in a copy of the sources; only the shared objects go into `made`."""
     tree = work / "tree"
     for package in sorted({path.parts[0] for path in compiled_files()} | {"faults", "topologies", "ipc", "switch"}):
         shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for name, classes in ACYCLIC.items():
+        (tree / name).write_text(with_acyclic((tree / name).read_text(encoding="utf-8"), classes), encoding="utf-8")
     script = Path(__file__).with_name("mypyc_setup.py")
     files = [*(path.as_posix() for path in compiled_files()), *C_MODULES]
     command = [sys.executable, str(script), GROUP, str(made), *files]

@@ -234,6 +234,21 @@ static PyObject *queue_run(Queue *self, PyObject *until)
     Py_RETURN_FALSE;
 }
 
+/* Whether the next event is after `now`, which is then counted as one. Returns a new reference. */
+static PyObject *count_if_alone(double next, PyObject *now, long long *done)
+{
+    double at = PyFloat_AsDouble(now);
+    if (at == -1.0 && PyErr_Occurred())
+        return NULL;
+    *done += next > at;
+    return PyBool_FromLong(next > at);
+}
+
+static PyObject *queue_count_if_alone(Queue *self, PyObject *now)
+{
+    return count_if_alone(heap_next(&self->heap), now, &self->done);
+}
+
 static PyObject *queue_halt(Queue *self, PyObject *Py_UNUSED(none))
 {
     self->halted = 1;
@@ -272,6 +287,7 @@ static PyMethodDef queue_methods[] = {
     {"add", (PyCFunction)(void (*)(void))queue_add, METH_FASTCALL, "add(at, handler, argument)"},
     {"push", (PyCFunction)(void (*)(void))queue_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
     {"next_at", (PyCFunction)queue_next_at, METH_NOARGS, "Time of the next event; inf when there is none."},
+    {"count_if_alone", (PyCFunction)queue_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
     {"run", (PyCFunction)queue_run, METH_O, "run(end): True when it was halted"},
     {"halt", (PyCFunction)queue_halt, METH_NOARGS, "End run() after the event being handled."},
     {"take", (PyCFunction)queue_take, METH_O, "take(wanted): the arguments of events taken out, in order"},
@@ -363,6 +379,13 @@ static PyObject *place_push(Place *self, PyObject *const *args, Py_ssize_t count
 
 static PyObject *place_next_at(Place *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(heap_next(&self->heap)); }
 
+static PyObject *place_count_if_alone(Place *self, PyObject *now)
+{
+    if (self->queue == NULL)
+        return PyErr_SetString(PyExc_RuntimeError, "the queue of this place is gone"), NULL;
+    return count_if_alone(heap_next(&self->heap), now, &self->queue->done);
+}
+
 static int place_traverse(Place *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->queue);
@@ -388,6 +411,7 @@ static PyMethodDef place_methods[] = {
     {"add", (PyCFunction)(void (*)(void))place_add, METH_FASTCALL, "add(at, handler, argument)"},
     {"push", (PyCFunction)(void (*)(void))place_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
     {"next_at", (PyCFunction)place_next_at, METH_NOARGS, "Time of the next event here; inf when there is none."},
+    {"count_if_alone", (PyCFunction)place_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -483,6 +507,11 @@ static double first_turn(Lookahead *self)
 static PyObject *lookahead_next_at(Lookahead *self, PyObject *Py_UNUSED(none))
 {
     return PyFloat_FromDouble(fmin(heap_next(&self->heap), first_turn(self)));
+}
+
+static PyObject *lookahead_count_if_alone(Lookahead *self, PyObject *now)
+{
+    return count_if_alone(fmin(heap_next(&self->heap), first_turn(self)), now, &self->done);
 }
 
 /* Handles an event that was taken out. Returns 0, or -1 with an exception. */
@@ -596,6 +625,7 @@ static PyMethodDef lookahead_methods[] = {
     {"add", (PyCFunction)(void (*)(void))lookahead_add, METH_FASTCALL, "add(at, handler, argument): of no place"},
     {"push", (PyCFunction)(void (*)(void))lookahead_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
     {"next_at", (PyCFunction)lookahead_next_at, METH_NOARGS, "Time of the next event; inf when there is none."},
+    {"count_if_alone", (PyCFunction)lookahead_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
     {"run", (PyCFunction)lookahead_run, METH_O, "run(end): True when it was halted"},
     {"halt", (PyCFunction)lookahead_halt, METH_NOARGS, "End run() after the stretch being run."},
     {"take", (PyCFunction)lookahead_take, METH_O, "take(wanted): the arguments of events taken out, in order"},

@@ -42,6 +42,9 @@ class EventPlace(Protocol):
     def next_at(self) -> float:
         """Time of the next event here; inf when there is none."""
 
+    def count_if_alone(self, now: float, /) -> bool:
+        """Whether nothing else happens here at `now`: what would be an event then is done at once, and counted here."""
+
 
 class EventQueue(EventPlace, Protocol):
     """All events, and those that belong to no place."""
@@ -91,6 +94,11 @@ class PythonEventQueue:
 
     def next_at(self) -> float:
         return self._heap[0][0] if self._heap else inf
+
+    def count_if_alone(self, now: float) -> bool:
+        alone = not self._heap or self._heap[0][0] > now
+        self.done += alone
+        return alone
 
     def run(self, end: float) -> bool:
         heap, pop = self._heap, heapq.heappop
@@ -143,6 +151,11 @@ class PythonPlace:
     def next_at(self) -> float:
         return self.heap[0][0] if self.heap else inf
 
+    def count_if_alone(self, now: float) -> bool:
+        alone = not self.heap or self.heap[0][0] > now
+        self._queue.done += alone
+        return alone
+
 
 class PythonLookaheadQueue:
     """The order with lookahead."""
@@ -183,6 +196,11 @@ class PythonLookaheadQueue:
 
     def next_at(self) -> float:
         return min(self._heap[0][0] if self._heap else inf, self._first_turn())
+
+    def count_if_alone(self, now: float) -> bool:
+        alone = self.next_at() > now
+        self.done += alone
+        return alone
 
     def list_turn(self, place: PythonPlace) -> None:
         """Note when a place is due, if it has events."""

@@ -28,7 +28,7 @@ from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
 from hosts.engine.qp import EngineQueuePair
 from simulator.events import EventQueue, Handler, event_queue
 from simulator.fault_target import VirtualFaultTarget
-from simulator.frames import Frame, PacketHook
+from simulator.frames import NO_PORT, Frame, PacketHook
 from simulator.host import VirtualHost
 from simulator.pfc import PfcNicPort, PfcPort, pair
 from simulator.ports import AddEvent, EgressPort, NicPort
@@ -75,8 +75,7 @@ class VirtualFabric:
         self._configs: dict[str, Config] = {}
         """Those asked for so far, by node."""
         self._replaced: list[tuple[Config, Config]] = []
-        self.rng = Random(f"{seed}/fabric")
-        """Random source of whatever belongs to no port or host; workloads may use it too."""
+        self._rng: Random | None = None
         self.queue: EventQueue = event_queue(lookahead)
         """Virtual time and the events still to come."""
         self.links = links or LinkProfile()
@@ -101,6 +100,8 @@ class VirtualFabric:
         """When the stall of a switch ends."""
         self.ports: dict[str, EgressPort] = {}
         """Every egress port by interface name."""
+        self.port_list: list[EgressPort] = []
+        """The same, by number."""
         self._towards: dict[tuple[str, str], EgressPort] = {}
         self._add_at: dict[str, AddEvent] = {}
         """Adds an event at a node."""
@@ -111,6 +112,13 @@ class VirtualFabric:
         self.faults = VirtualFaultTarget(self)
         """What faults given to at() and apply() act on."""
         self._build()
+
+    @property
+    def rng(self) -> Random:
+        """Random source of whatever belongs to no port or host; workloads may use it too."""
+        if self._rng is None:
+            self._rng = Random(f"{self.seed}/fabric")
+        return self._rng
 
     # ---- making -----------------------------------------------------------------------------------------
 
@@ -159,57 +167,65 @@ class VirtualFabric:
             take: Handler = made.take
             self._arrive_at[host.name] = take if self.tracer is None else self.tracer.delivery(host.name, take)
         note_delay = self.queue.note_delay
-        for link in plan.links:
-            self._add_port(link.lower.interface, link.lower.node, link.upper.node, link.plane, note_delay)
-            self._add_port(link.upper.interface, link.upper.node, link.lower.node, link.plane, note_delay)
+        for link in plan.links:  # in order of downlinks and T1 numbers, racks
+            below, above, plane = link.lower, link.upper, link.plane
+            lower, upper = below.node, above.node
+            up = self._add_port(below.interface, lower, upper, plane, note_delay)
+            down = self._add_port(above.interface, upper, lower, plane, note_delay)
+            if lower in self.hosts:
+                self.switches[upper].downlinks.append(down)
+                assert isinstance(up, NicPort)
+                self.hosts[lower].ports.append(up)
+            else:
+                self.switches[lower].uplinks.append(up)
+                self.switches[upper].racks.append(down)
         if self.queues.pfc is not None:
             self._pair_pauses(self.queues.pfc)
-        for link in plan.links:  # in order of downlinks and T1 numbers, racks
-            down = self._towards[link.upper.node, link.lower.node]
-            up = self._towards[link.lower.node, link.upper.node]
-            if link.lower.node in self.hosts:
-                self.switches[link.upper.node].downlinks.append(down)
-                assert isinstance(up, NicPort)
-                self.hosts[link.lower.node].ports.append(up)
-            else:
-                self.switches[link.lower.node].uplinks.append(up)
-                self.switches[link.upper.node].racks.append(down)
         for switch in self.switches.values():
             switch.observer = self.tracer
             switch.wired(plan)
 
     def _add_port(
         self, interface: str, node: str, neighbour: str, plane: int, note_delay: Callable[[float], None]
-    ) -> None:
-        config = self.config_of(node if node in self.hosts else neighbour)
-        nic = node in self.hosts or neighbour in self.hosts
-        line = self.links.nic if nic else self.links.fabric
-        common = (
-            interface, node, neighbour, plane, line, note_delay, self._add_at[node],
-            f"{self.seed}/{interface}", (config.dscp_trimmed, config.dscp_trimmed_lasthop),
-        )  # fmt: skip
-        if node in self.hosts:
-            host = self.hosts[node]
-            ring = self.host_profile.ring_packets
-            nic_port = NicPort if self.queues.pfc is None else PfcNicPort
-            port: EgressPort = nic_port(*common, ring_packets=ring, on_room=host.on_room, observer=self.tracer)
+    ) -> EgressPort:
+        host, to_host, pfc = self.hosts.get(node), neighbour in self.hosts, self.queues.pfc is not None
+        config = self.config_of(neighbour if host is None else node)
+        line = self.links.nic if to_host or host is not None else self.links.fabric
+        add, tracer, seed = self._add_at[node], self.tracer, f"{self.seed}/{interface}"
+        dscp: tuple[int, int] = config.dscp_trimmed, config.dscp_trimmed_lasthop
+        port: EgressPort
+        if host is not None:
+            made = PfcNicPort if pfc else NicPort
+            port = made(
+                interface, node, neighbour, plane, line, note_delay, add, seed, dscp,
+                ring_packets=self.host_profile.ring_packets, on_room=host.on_room, observer=tracer,
+            )  # fmt: skip
         else:
-            switch_port = EgressPort if self.queues.pfc is None else PfcPort
-            port = switch_port(*common, last_hop=nic, observer=self.tracer)
+            common = (interface, node, neighbour, plane, line, note_delay, add, seed, dscp)
+            if pfc:
+                port = PfcPort(*common, last_hop=to_host, observer=tracer)
+            else:  # called by its name: most ports are made here
+                port = EgressPort(
+                    interface, node, neighbour, plane, line, note_delay, add, seed, dscp, last_hop=to_host,
+                    observer=tracer,
+                )  # fmt: skip
             port.set_queues(self.queues, self.srv6, config)
         port.lead_to(self._arrive_at[neighbour], self._add_at[neighbour])
-        if neighbour in self.hosts and self.host_profile.receive_s:
+        if to_host and self.host_profile.receive_s:
             port.extra_delay_s = self.host_profile.receive_s
             port.set_line(line)
+        port.number = len(self.port_list)
+        self.port_list.append(port)
         self.ports[interface] = port
         self._towards[node, neighbour] = port
+        return port
 
     def _pair_pauses(self, pfc: PfcProfile) -> None:
         """Let the two directions of each link hear each other's pause frames."""
         for link in self.plan.links:
             a, b = link.lower.node, link.upper.node
             ends = {"switch_at_a": a in self.switches, "switch_at_b": b in self.switches}
-            pair(self._towards[a, b], self._towards[b, a], pfc, **ends)
+            pair(self._towards[a, b], self._towards[b, a], pfc, self.port_list, **ends)
 
     # ---- the application's side ---------------------------------------------------------------------------
 
@@ -364,6 +380,7 @@ class VirtualFabric:
             host.close()
         for known in (self.ports, self._towards, self._add_at, self._arrive_at, self.switches, self.hosts):
             known.clear()
+        self.port_list.clear()
 
     # ---- faults -------------------------------------------------------------------------------------------
 
@@ -473,11 +490,11 @@ class VirtualFabric:
         """Lose the packets on the wire of a dead link."""
 
         def is_on_it(handler: Handler, frame: Any) -> bool:
-            sender = frame.port if isinstance(frame, Frame) else None
-            return sender is not None and any(sender is port and handler == port.arrive for port in ports)
+            sender = frame.port if isinstance(frame, Frame) else NO_PORT
+            return any(sender == port.number and handler == port.arrive for port in ports)
 
         for frame in self.queue.take(is_on_it):
-            frame.port.lose(frame, "link_down", self.now)
+            self.port_list[frame.port].lose(frame, "link_down", self.now)
 
     def _port_event(self, port: EgressPort, now: float) -> None:
         """Tell a node of its port's state."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from hosts.engine.rocev2.rc_packets import RcWrite
 from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, NackReason, PacketRecord, Write
-
-DATA: Final = (Write, RcWrite)
 
 
 def tally() -> Counter[str]:
@@ -22,45 +20,45 @@ def tally() -> Counter[str]:
     return Counter.__new__(Counter)
 
 
-class LastPort(Protocol):
-    """Egress port that a frame left by last."""
-
-    node: str
-    plane: int
-
-    def lose(self, frame: Frame, reason: str, now: float) -> None:
-        """Count a packet that was sent and will not arrive."""
+NO_PORT: Final = -1
+"""No egress: it is still where it was made."""
 
 
 class Frame:
     """One transmission. `size` counts the bytes on the wire, Ethernet header to iCRC."""
 
     __slots__ = (
-        "control", "corrupt", "downlink", "ect", "ev", "is_data", "marked", "packet", "plane", "port", "rack", "size",
-        "source", "target", "trimmable", "trimmed",
+        "behind", "control", "corrupt", "downlink", "ect", "ev", "fresh", "is_data", "marked", "packet", "plane",
+        "port", "rack", "size", "source", "target", "trimmable", "trimmed",
     )  # fmt: skip
 
     def __init__(
         self, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int, plane: int,
         control: bool, trimmable: bool,
     ) -> None:  # fmt: skip
-        self.packet = packet
+        # What each hop needs comes first, see EgressPort.
         self.size = size
-        self.source, self.target = source, target
-        """Hosts by name."""
         self.rack, self.downlink = rack, downlink
         """Where the target stands."""
-        self.plane = plane
         self.ev = packet.ev
         self.control = control
         """Served first, never marked, never trimmed."""
+        self.fresh = True
+        """No switch has sent it yet."""
         self.trimmable = trimmable
         self.ect = packet.ecn != ECN_NOT_ECT
-        self.is_data = type(packet) in DATA
-        self.marked = self.trimmed = False
         self.corrupt = False
-        self.port: LastPort | None = None
-        """The egress it left by last."""
+        self.port = NO_PORT
+        """Number (VirtualFabric.port_list) of the egress it left by last: a reference would be taken from one port and
+        given to the next at each hop, and the CPU would fetch the old one for that alone."""
+        self.behind: Frame | None = None
+        """The next one in the same queue."""
+        self.packet = packet
+        self.source, self.target = source, target
+        """Hosts by name."""
+        self.plane = plane
+        self.is_data = isinstance(packet, (Write, RcWrite))
+        self.marked = self.trimmed = False
 
     def copy(self) -> Frame:
         """The same packet once more: receivers may change what they get."""
@@ -73,7 +71,7 @@ class Frame:
 
     def _copy_state(self, twin: Frame) -> None:
         """Give a copy what happened to the frame on its way."""
-        twin.ev, twin.ect, twin.is_data, twin.port = self.ev, self.ect, self.is_data, self.port
+        twin.ev, twin.ect, twin.is_data, twin.port, twin.fresh = self.ev, self.ect, self.is_data, self.port, self.fresh
         twin.marked, twin.trimmed, twin.corrupt = self.marked, self.trimmed, self.corrupt
 
     def mark(self) -> None:
@@ -100,6 +98,52 @@ class Frame:
     def spoil(self, _where: float) -> None:
         """Flip the bit at a share (0 to 1) of the packet's length."""
         self.corrupt = True
+
+
+class FrameQueue:
+    """Frames that wait at a port, in order: a chain, for a deque is 760 bytes and a fabric has thousands of ports."""
+
+    __slots__ = ("_first", "_last", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: Frame | None = None
+        self._last: Frame | None = None
+
+    def put(self, frame: Frame) -> None:
+        """Put a frame behind all others."""
+        last = self._last
+        if last is None:
+            self._first = frame
+        else:
+            last.behind = frame
+        self._last = frame
+        self.count += 1
+
+    def take(self) -> Frame:
+        """Take the first one out; there is one."""
+        frame = self._first
+        assert frame is not None
+        following = self._first = frame.behind
+        if following is None:
+            self._last = None
+        else:
+            frame.behind = None
+        self.count -= 1
+        return frame
+
+    def take_all(self) -> list[Frame]:
+        """Take all out, in order."""
+        return [self.take() for _ in range(self.count)]
+
+    def frames(self) -> list[Frame]:
+        """All that wait, in order."""
+        found: list[Frame] = []
+        frame = self._first
+        while frame is not None:
+            found.append(frame)
+            frame = frame.behind
+        return found
 
 
 PacketHook = Callable[[str, float, str, Frame], None]

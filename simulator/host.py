@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Final, Protocol
 
+from hosts.engine.deadlines import NEVER
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
@@ -103,6 +104,8 @@ class VirtualHost:
         """Its events."""
         self._hosts = fabric.hosts
         """All of them by name."""
+        self._place_of: dict[str, tuple[int, int]] = {}
+        """Rack and downlink of those that packets went to."""
         self._ring, self._keep_events = fabric.host_profile.ring_packets, fabric.keep_events
         self._overhead, self._wires = fabric.overhead_bytes, fabric.wires
         self.plan_host = host
@@ -119,9 +122,9 @@ class VirtualHost:
         self._listeners: list[Callable[[Event], None]] = []
         self._on_completion: dict[int, Callable[[Completion], None]] = {}
         self._due = False
-        self._wake: float | None = None
-        """Last value of next_timer()."""
-        self._timer: float | None = None
+        self._wake = NEVER
+        """Last value of next_timer(), NEVER for None."""
+        self._timer = NEVER
         """When the earliest timer event in the queue comes."""
         self.lives = 0
         """Processes started anew on this host."""
@@ -257,7 +260,7 @@ class VirtualHost:
         self._waiting.clear()
         self._port_news.clear()
         self._on_completion.clear()
-        self._wake = None
+        self._wake = NEVER
         for plane, port in enumerate(self.ports):
             if not port.up:
                 endpoint.on_port(plane, False, now)
@@ -283,9 +286,9 @@ class VirtualHost:
         """Decode the bytes of a frame, then do as `receive` does."""
         if now < self._stalled_until and self._holds(frame):
             return
-        port, wires = frame.port, self._wires
-        assert port is not None and wires is not None
-        found = wires.decode(self, frame, plane := port.plane)
+        wires, plane = self._wires, frame.plane
+        assert wires is not None
+        found = wires.decode(self, frame, plane)
         if found is None:
             return
         self.received += 1
@@ -307,8 +310,7 @@ class VirtualHost:
 
     def _pump_soon(self, now: float) -> None:
         """Let the engine send after all that arrives at this instant: at once, when nothing else happens now."""
-        if not self._due and self.place.next_at() > now:
-            self._queue.done += 1
+        if not self._due and self.place.count_if_alone(now):
             self._pump(None, now)
         else:
             self._request(now)
@@ -320,8 +322,8 @@ class VirtualHost:
             self.place.push(now, self._pump, None)
 
     def _on_timer(self, _: object, now: float) -> None:
-        if self._timer is not None and self._timer <= now:
-            self._timer = None
+        if self._timer <= now:
+            self._timer = NEVER
         self._request(now)
 
     def _pump(self, _: object, now: float) -> None:
@@ -332,9 +334,9 @@ class VirtualHost:
             if self._unread is not None:  # between two ports; the clock has to wait for the packets in the others
                 while self._transmit(now) or self._tell(engine.events()):
                     pass
-                self._wake = engine.next_timer()
+                self._wake = _or_never(engine.next_timer())
             return
-        if self._wake is not None and self._wake <= now:
+        if self._wake <= now:
             engine.on_timer(now)
         endpoint = self.endpoint  # called as what it is where nobody stands in its place
         watched = engine is not endpoint
@@ -342,15 +344,15 @@ class VirtualHost:
             more = self._transmit(now)
             if self._tell(engine.events() if watched else endpoint.events()) or more:
                 continue
-            due = self._wake = engine.next_timer() if watched else endpoint.next_timer()
-            if due is None:
+            due = self._wake = _or_never(engine.next_timer()) if watched else endpoint.next_deadline()
+            if due == NEVER:
                 return
             if due > now:
                 break
             engine.on_timer(now)
         else:
             raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
-        if self._timer is None or due < self._timer:
+        if due < self._timer:
             self._timer = due
             self.place.add(due, self._on_timer, None)
 
@@ -397,8 +399,12 @@ class VirtualHost:
 
     def _frame(self, packet: PacketRecord, plane: int, peer: str) -> Frame:
         """Frame of a packet of ours."""
-        target, dscp = self._hosts[peer], packet.dscp
-        trimmable = False
+        place = self._place_of.get(peer)
+        if place is None:
+            found = self._hosts[peer]
+            place = self._place_of[peer] = found.rack, found.downlink
+        rack, downlink = place
+        dscp, trimmable = packet.dscp, False
         if isinstance(packet, Write):
             size = packet.size
             trimmable = dscp == self._trimmable[0] or dscp == self._trimmable[1]
@@ -409,10 +415,12 @@ class VirtualHost:
         size += self._overhead
         control = dscp == self._dscp_control
         if self._wires is None:
-            return Frame(packet, size, self.name, peer, target.rack, target.downlink, plane, control, trimmable)
-        return self._wires.frame(
-            self, packet, size, self.name, peer, target.rack, target.downlink, plane, control, trimmable
-        )
+            return Frame(packet, size, self.name, peer, rack, downlink, plane, control, trimmable)
+        return self._wires.frame(self, packet, size, self.name, peer, rack, downlink, plane, control, trimmable)
+
+
+def _or_never(due: float | None) -> float:
+    return NEVER if due is None else due
 
 
 def _nothing(_frame: Frame, _now: float) -> None:

@@ -18,13 +18,13 @@ Design notes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from hosts.engine.wire.packets import ECN_NOT_ECT, PacketRecord
-from simulator.frames import Frame, PacketHook
+from simulator.frames import NO_PORT, Frame, PacketHook
 from simulator.ports import AddEvent, EgressPort, NicPort
 from simulator.profiles import Line, PfcProfile
 
@@ -61,7 +61,7 @@ class PriorityPause:
     """One direction of a link with PFC: its sender's queues, and what its far end still holds of what it sent."""
 
     __slots__ = (
-        "_add", "_asked", "_asked_at", "_out", "_pfc", "_since", "_until", "frames", "held", "held_peak",
+        "_add", "_asked", "_asked_at", "_out", "_pfc", "_ports", "_since", "_until", "frames", "held", "held_peak",
         "longest_s", "paused_s", "pauses", "port", "reverse", "storms",
     )  # fmt: skip
 
@@ -72,6 +72,7 @@ class PriorityPause:
         """The other direction; its sender is our receiver. The fabric sets it."""
         self._pfc: PfcProfile | None = None
         """Of the switch at the far end; None: a host, which takes all there is."""
+        self._ports: Sequence[EgressPort] = ()
         self.held = self.held_peak = 0
         """Data bytes from here that wait at the far end, now and at most."""
         self._asked = False
@@ -89,9 +90,13 @@ class PriorityPause:
         self.paused_s = self.longest_s = 0.0
         """Time of all pauses that ended, and of the longest one."""
 
-    def set_far_end(self, pfc: PfcProfile | None) -> None:
-        """Set thresholds of the switch at the far end from now on; None: a host is there."""
-        self._pfc = pfc
+    def set_far_end(self, pfc: PfcProfile | None, ports: Sequence[EgressPort]) -> None:
+        """Set thresholds of the switch at the far end; None: a host is there. `ports`: all of the fabric."""
+        self._pfc, self._ports = pfc, ports
+
+    def _origin(self, frame: Frame) -> PriorityPause | None:
+        """PFC of the port by which a packet came here; None: it was made here."""
+        return None if frame.port == NO_PORT else pause_of(self._ports[frame.port])
 
     # ---- the sender's side ------------------------------------------------------------------------------
 
@@ -107,21 +112,21 @@ class PriorityPause:
                 port._launch(frame, now)
                 return
             depth = port.control_bytes + frame.size
-            if depth > port._limits[2] or len(port._control) >= port._limits[3]:
+            if depth > port._limits[2] or port._control.count >= port._limits[3]:
                 port._drop(frame, "control_queue_full", now)
                 return
-            port._control.append(frame)
+            port._control.put(frame)
             port.waiting += 1
             port.control_bytes = depth
         else:
-            if free and self._since is None and not port._data:
+            if free and self._since is None and not port._data.count:
                 port._launch(frame, now)
                 return
-            origin = pause_of(frame.port)
+            origin = self._origin(frame)
             if origin is not None and not origin._hold(frame.size, now):
                 port._drop(frame, "headroom_full", now)
                 return
-            port._data.append(frame)
+            port._data.put(frame)
             port.waiting += 1
             port.data_bytes += frame.size
             port.peak_bytes = max(port.peak_bytes, port.data_bytes)
@@ -129,7 +134,8 @@ class PriorityPause:
 
     def _ready(self) -> bool:
         """Whether something may be sent."""
-        return bool(self._out or self.port._control or (self.port._data and self._since is None))
+        port = self.port
+        return bool(self._out or port._control.count or (port._data.count and self._since is None))
 
     def _go_on(self, now: float) -> None:
         """See to it that what may be sent is, once the port is free."""
@@ -146,20 +152,20 @@ class PriorityPause:
             return
         if self._out:
             self._launch_pause(self._out.popleft(), now)
-        elif port._control:
-            frame = port._control.popleft()
+        elif port._control.count:
+            frame = port._control.take()
             port.waiting -= 1
             port.control_bytes -= frame.size
             port._launch(frame, now)
-        elif port._data and self._since is None:
-            frame = port._data.popleft()
+        elif port._data.count and self._since is None:
+            frame = port._data.take()
             port.waiting -= 1
             depth = port.data_bytes = port.data_bytes - frame.size
             if depth > port._ecn_min and frame.ect:
                 low, high = port._ecn_min, port._ecn_max
                 if depth >= high or port.rng.random() * (high - low) < depth - low:
                     port._mark(frame, now)
-            origin = pause_of(frame.port)
+            origin = self._origin(frame)
             port._launch(frame, now)
             if origin is not None:
                 origin._let_go(frame.size, now)
@@ -266,8 +272,8 @@ class PriorityPause:
 
     def go_down(self, now: float) -> None:
         """Forget all pauses; what waits here is about to be dropped."""
-        for frame in self.port._data:
-            origin = pause_of(frame.port)
+        for frame in self.port._data.frames():
+            origin = self._origin(frame)
             if origin is not None:
                 origin._let_go(frame.size, now)
         self._out.clear()
@@ -345,15 +351,17 @@ class PfcNicPort(NicPort):
         return {**super().counters(), **self.pause.counters()}
 
 
-def pause_of(port: object) -> PriorityPause | None:
-    """PFC of a port; None: it has none, or there is no port."""
+def pause_of(port: EgressPort) -> PriorityPause | None:
+    """PFC of a port; None: it has none."""
     return port.pause if isinstance(port, (PfcPort, PfcNicPort)) else None
 
 
-def pair(a: EgressPort, b: EgressPort, pfc: PfcProfile, *, switch_at_a: bool, switch_at_b: bool) -> None:
-    """Make the two directions of a link know each other: a host at an end pauses nobody."""
+def pair(
+    a: EgressPort, b: EgressPort, pfc: PfcProfile, ports: Sequence[EgressPort], *, switch_at_a: bool, switch_at_b: bool
+) -> None:
+    """Make the two directions of a link know each other: a host at an end pauses nobody. `ports`: all of the fabric."""
     one, other = pause_of(a), pause_of(b)
     assert one is not None and other is not None
     one.reverse, other.reverse = other, one
-    one.set_far_end(pfc if switch_at_b else None)
-    other.set_far_end(pfc if switch_at_a else None)
+    one.set_far_end(pfc if switch_at_b else None, ports)
+    other.set_far_end(pfc if switch_at_a else None, ports)

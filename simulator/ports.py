@@ -11,7 +11,7 @@ A port owns one direction of a link. Design notes.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from hosts.engine.config import Config
 from simulator.events import Handler
-from simulator.frames import Frame, PacketHook, tally
+from simulator.frames import NO_PORT, Frame, FrameQueue, PacketHook, tally
 from simulator.impairment import Lateness, Picker
 from simulator.profiles import Line, QueueProfile
 from topologies.plan.link_speeds import OUTER_BYTES, TRIM_BYTES
@@ -30,7 +30,7 @@ PLAIN_TRIM_BYTES: Final = TRIM_BYTES
 """Default lengths of a trimmed frame with and without an outer header (§4.3)."""
 MEDIUM_SHARE: Final = 1 / 3
 """Bytes of trimmed packets for each of data, while both wait: a quarter of what control leaves (§4.2)."""
-_NO_FRAMES: Final[deque[Frame]] = deque()
+_NO_FRAMES: Final = FrameQueue()
 _NO_COUNTS: Final[Counter[str]] = Counter()
 """Queues and counts of a port that never needed its own, as most ports of most runs. Nothing is put into these."""
 AddEvent = Callable[[float, Handler, Any], None]
@@ -47,7 +47,7 @@ class EgressPort:
         "_note_delay", "_on_drain",
         "_repeat", "_rng", "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes",
         "data_bytes", "dropped", "extra_delay_s", "forwarded", "forwarded_bytes", "last_hop", "line", "lost", "marked",
-        "name", "neighbour", "node", "observer", "peak_bytes", "plane", "trimmed", "up", "waiting",
+        "name", "neighbour", "node", "number", "observer", "peak_bytes", "plane", "trimmed", "up", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +70,8 @@ class EgressPort:
         """Adds an event where the neighbour is."""
         self.arrive: Handler = _nowhere
         """What receives the packets at the other end; see lead_to()."""
+        self.number = NO_PORT
+        """Among all ports of a fabric."""
         self.waiting = 0
         """Packets queued, without the one being sent; `data_bytes` and `control_bytes` are theirs."""
         self.data_bytes = self.control_bytes = 0
@@ -77,7 +79,7 @@ class EgressPort:
         """Deepest the data queue ever was."""
         self._data = self._control = _NO_FRAMES
         """See _make_queues()."""
-        self._medium: deque[Frame] | None = None
+        self._medium: FrameQueue | None = None
         """Trimmed packets, where they have a queue of their own (Config.trimmed_queue); its bytes count as control."""
         self._trim_at = inf
         self._limits = (inf, inf, inf, inf)
@@ -119,7 +121,7 @@ class EgressPort:
 
     def _make_queues(self) -> None:
         """Make the queues of this port: its first packet has to wait."""
-        self._data, self._control = deque(), deque()
+        self._data, self._control = FrameQueue(), FrameQueue()
         self._on_drain = self._drain
 
     # ---- settings ---------------------------------------------------------------------------------------
@@ -147,7 +149,7 @@ class EgressPort:
         its `trim_len` where the profile has none.
         """
         if config is not None and config.trimmed_queue == "medium":
-            self._medium = deque()
+            self._medium = FrameQueue()
         ecn = queues.ecn_min_bytes is not None and (not self.last_hop or queues.last_hop_ecn)
         self._ecn_min = queues.ecn_min_bytes if ecn and queues.ecn_min_bytes is not None else inf
         self._ecn_max = max(self._ecn_min, (queues.ecn_max_bytes or 0) if ecn else inf)
@@ -199,23 +201,23 @@ class EgressPort:
                     self._drop(frame, "not_trimmable", now)
                     return
             if not frame.control:
-                if depth > self._limits[0] or len(self._data) >= self._limits[1]:
+                if depth > self._limits[0] or self._data.count >= self._limits[1]:
                     self._drop(frame, "queue_full", now)
                     return
-                self._data.append(frame)
+                self._data.put(frame)
                 self.waiting += 1
                 self.data_bytes = depth
                 if depth > self.peak_bytes:
                     self.peak_bytes = depth
         if frame.control:
             depth = self.control_bytes + frame.size
-            if depth > self._limits[2] or len(self._control) >= self._limits[3]:
+            if depth > self._limits[2] or self._control.count >= self._limits[3]:
                 self._drop(frame, "control_queue_full", now)
                 return
             if frame.trimmed and self._medium is not None:
-                self._medium.append(frame)
+                self._medium.put(frame)
             else:
-                self._control.append(frame)
+                self._control.put(frame)
             self.waiting += 1
             self.control_bytes = depth
         if not self._draining:
@@ -225,16 +227,18 @@ class EgressPort:
     def _drain(self, _: object, now: float) -> None:
         """Send the next packet, control before data: the port is free again."""
         medium = self._medium
-        if self.control_bytes and (medium is None or self._control):
-            frame = self._control.popleft()
+        if self.control_bytes and (medium is None or self._control.count):
+            frame = self._control.take()
             self.control_bytes -= frame.size
-        elif self.control_bytes and medium and (self._medium_due > 0 or not self.data_bytes):
-            frame = medium.popleft()
+        elif (
+            self.control_bytes and medium is not None and medium.count and (self._medium_due > 0 or not self.data_bytes)
+        ):
+            frame = medium.take()
             self.control_bytes -= frame.size
             self._medium_due = max(0.0, self._medium_due - frame.size)
         elif self.data_bytes:
-            frame = self._data.popleft()
-            if medium:
+            frame = self._data.take()
+            if medium is not None and medium.count:
                 self._medium_due += frame.size * MEDIUM_SHARE
             depth = self.data_bytes = self.data_bytes - frame.size
             if depth > self._ecn_min and frame.ect:
@@ -268,7 +272,7 @@ class EgressPort:
             if at < self._last_at:
                 at = self._last_at
             self._last_at = at
-        frame.port = self
+        frame.port = self.number
         self._add_arrival(at, self.arrive, frame)
 
     def _survives(self, frame: Frame, end: float) -> bool:
@@ -284,11 +288,11 @@ class EgressPort:
             frame.spoil(self.rng.random())
         if self._repeat is not None and self._repeat.hits(frame.is_data):
             twin = frame.copy()
-            twin.port = self
+            twin.port = self.number
             self._add_arrival(end + self._delay + self._jitter, self.arrive, twin)
         if self._late is not None and self._late.hits(frame.is_data):
             stray = frame.copy() if self._late.twin else frame
-            stray.port = self
+            stray.port = self.number
             self._add_arrival(end + self._delay + self._late.seconds, self.arrive, stray)
             return self._late.twin
         return True
@@ -330,10 +334,9 @@ class EgressPort:
     def go_down(self, now: float) -> None:
         """Drop what waits here: the link is dead. The fabric removes what is on the wire."""
         self.up = False
-        for queue in (self._control, self._data, self._medium or deque()):
-            for frame in queue:
+        for queue in (self._control, self._data, self._medium):
+            for frame in queue.take_all() if queue is not None else ():
                 self._drop(frame, "port_down", now)
-            queue.clear()
         self.waiting = self.data_bytes = self.control_bytes = 0
         self.busy_until = min(self.busy_until, now)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
 
@@ -46,7 +46,7 @@ class Deadlines:
     def _push(self, item: Timed, due: float) -> None:
         heap = self._heap
         self._serial += 1
-        heapq.heappush(heap, (due, self._serial, item))
+        heappush(heap, (due, self._serial, item))
         item.queued_at = due
         if len(heap) > self._limit:
             self._compact()
@@ -63,17 +63,18 @@ class Deadlines:
             else:
                 kept.append(entry)
         self._heap[:] = kept
-        heapq.heapify(self._heap)
+        heapify(self._heap)
         self._limit = max(COMPACT_FROM, 2 * len(kept))
 
     def first(self) -> float:
         """The earliest deadline; NEVER when there is none."""
         heap = self._heap
         while heap:
-            at, _, item = heap[0]
+            entry = heap[0]
+            at, item = entry[0], entry[2]
             if at == item.due_at and at == item.queued_at:
                 return at
-            heapq.heappop(heap)
+            heappop(heap)
             if at == item.queued_at:
                 item.queued_at = NEVER
                 if item.due_at != NEVER:
@@ -84,7 +85,7 @@ class Deadlines:
         """Take out what is due, earliest first; each stays out until it is put again."""
         due: list[Timed] = []
         while self.first() <= now:
-            item = heapq.heappop(self._heap)[2]
+            item = heappop(self._heap)[2]
             item.queued_at = NEVER
             due.append(item)
         return due

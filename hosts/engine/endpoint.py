@@ -36,7 +36,6 @@ from hosts.engine.wire.psn import PSN_BITS, PSN_MASK
 
 TRANSPORTS: Final = ("mrc", "rocev2")
 """Transports of create_qp: MRC, or the baseline it is compared with."""
-_NEED_ANSWERS: Final = (Write, ReliabilityProbe)
 BURST: Final = 8
 """Packets a QP may send before the next one has its turn."""
 
@@ -209,7 +208,7 @@ class Endpoint:
         sender = qp.link
         assert sender is not None
         sender.reverse.heard(plane, packet.ev)
-        if sender.probe_at == NEVER and type(packet) in _NEED_ANSWERS:
+        if sender.probe_at == NEVER and isinstance(packet, (Write, ReliabilityProbe)):
             self._peers.heard_data(sender, now)
         qp.receive(packet, now)
 
@@ -233,11 +232,14 @@ class Endpoint:
 
     def next_timer(self) -> float | None:
         """Time of the next on_timer() call; None = nothing is pending."""
+        first = self.next_deadline()
+        return None if first == NEVER else first
+
+    def next_deadline(self) -> float:
+        """As next_timer(); NEVER when nothing is pending."""
         self._ask_touched()
         first, peers = self._deadlines.first(), self._peers.next_deadline()
-        if peers < first:
-            first = peers
-        return None if first == NEVER else first
+        return peers if peers < first else first
 
     def _ask_touched(self) -> None:
         """Ask the QPs that changed for their deadlines, and whether they have something to send."""

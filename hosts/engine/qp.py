@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from hosts.engine.cc.ccprofile import DEFAULT_PROFILE
-from hosts.engine.cc.window import Window
+from hosts.engine.cc.qpcc import Window
 from hosts.engine.config import PATH_MTUS, Config
 from hosts.engine.connection import Context, Counters, TxCredit
 from hosts.engine.deadlines import NEVER, Timed
@@ -127,6 +127,11 @@ class Connected:
     responder: Responder
     paths: QpPaths
     window: Window
+
+
+def _if_known(rtt_s: float) -> float | None:
+    """Round trip of an EV for tools; None before the first one."""
+    return None if rtt_s < 0 else rtt_s
 
 
 class SendingHalf(Protocol):
@@ -257,7 +262,7 @@ class EngineQueuePair(Timed):
     ) -> None:  # fmt: skip
         """INIT -> RTS. `peer`: the NIC's key of the other host; `evs`: (EV, plane) pairs that name distinct paths.
 
-        `window`: a window.Window of the caller's; by default the CC profile decides (set_cc_profile). `denied`: the
+        `window`: a qpcc.Window of the caller's; by default the CC profile decides (set_cc_profile). `denied`: the
         denylist, EVs that are DENIED from the start and replaced within their plane; those the profile lacks are
         ignored (§5.13). `config`: of this QP alone, in place of the endpoint's. Raises LocalError when the QP is not in
         INIT or the EVs make no profile.
@@ -422,7 +427,7 @@ class EngineQueuePair(Timed):
             {
                 "ev": ev.value, "plane": ev.plane, "state": ev.state.name.lower(), "active": ev.active,
                 "sent": ev.sent, "acked": ev.acked, "lost": ev.lost, "marked": ev.marked, "trimmed": ev.trimmed,
-                "rtt_s": ev.rtt_s, "srtt_s": ev.srtt_s, "probes_ok": ev.streak,
+                "rtt_s": _if_known(ev.rtt_s), "srtt_s": _if_known(ev.srtt_s), "probes_ok": ev.streak,
                 "probes_needed": ev.needed, "probes_answered": ev.probes_answered, "held_by_floor": ev.held,
             }
             for ev in self.connected.paths.profile

@@ -14,21 +14,33 @@ from collections import deque
 
 from hosts.engine.wire.packets import END_OPCODES, START_OPCODES, Opcode, Write
 
-_Part = tuple[Opcode, int, int, int, int, int]
-"""Opcode, MSN, RQMSN, virtual address, bytes of payload, DMALen."""
+
+class MessagePart:
+    """What is remembered of a packet: a record and no tuple, whose numbers would be objects of their own."""
+
+    __slots__ = ("announced", "msn", "opcode", "rqmsn", "size", "va")
+
+    def __init__(self, packet: Write) -> None:
+        self.opcode: Opcode = packet.opcode
+        self.msn, self.rqmsn, self.va = packet.msn, packet.rqmsn, packet.va
+        self.size = len(packet.payload)
+        """Bytes of payload."""
+        self.announced = packet.dma_length
 
 
 class Reassembly:
     """`remainder`: DMALen tells what is left of the message from its packet on, not its length (§12 row 12)."""
 
-    __slots__ = ("_held", "_ids", "_left", "_length", "_remainder", "_va", "ended")
+    __slots__ = ("_begun", "_held", "_left", "_length", "_msn", "_remainder", "_rqmsn", "_va", "ended")
 
     def __init__(self, remainder: bool) -> None:
         self._remainder = remainder
-        self._held: dict[int, _Part] = {}
+        self._held: dict[int, MessagePart] = {}
         """By PSN (unwrapped): packets here above a hole."""
-        self._ids: tuple[int, int] | None = None
-        """MSN and RQMSN of the message begun; None = the next packet must begin one."""
+        self._begun = False
+        """A message is; else the next packet must begin one."""
+        self._msn = self._rqmsn = 0
+        """Of that message."""
         self._length = self._left = self._va = 0
         """Of that message: bytes in all, bytes still to come, address of the next one."""
         self.ended: deque[int] = deque()
@@ -36,14 +48,14 @@ class Reassembly:
 
     def hold(self, psn: int, packet: Write) -> None:
         """A packet accepted above a hole."""
-        self._held[psn] = _part(packet)
+        self._held[psn] = MessagePart(packet)
 
     def read(self, packet: Write, psn: int, run: int) -> tuple[int, str | None]:
         """The hole at `psn` is filled by `packet`, and `run` packets are here from there on without another.
 
         Returns how many of them are right, and what is wrong with the next one; None when all are right.
         """
-        wrong = self._next(_part(packet))
+        wrong = self._next(MessagePart(packet))
         held, count = self._held, 0
         while wrong is None:
             count += 1
@@ -52,17 +64,18 @@ class Reassembly:
             wrong = self._next(held.pop(psn + count))
         return count, wrong
 
-    def _next(self, part: _Part) -> str | None:
-        opcode, msn, rqmsn, va, size, announced = part
+    def _next(self, part: MessagePart) -> str | None:
+        opcode, msn, rqmsn, va = part.opcode, part.msn, part.rqmsn, part.va
+        size, announced = part.size, part.announced
         if opcode in START_OPCODES:
-            if self._ids is not None:
-                return f"a message begins, and {self._left} bytes of the one before it (MSN {self._ids[0]}) never came"
-            self._ids = msn, rqmsn
+            if self._begun:
+                return f"a message begins, and {self._left} bytes of the one before it (MSN {self._msn}) never came"
+            self._begun, self._msn, self._rqmsn = True, msn, rqmsn
             self._length = self._left = announced
-        elif self._ids is None:
+        elif not self._begun:
             return f"{opcode.name} without a message begun"
-        elif self._ids != (msn, rqmsn):
-            return f"MSN {msn}, RQMSN {rqmsn} inside the message of MSN {self._ids[0]}, RQMSN {self._ids[1]}"
+        elif self._msn != msn or self._rqmsn != rqmsn:
+            return f"MSN {msn}, RQMSN {rqmsn} inside the message of MSN {self._msn}, RQMSN {self._rqmsn}"
         else:
             expected = self._left if self._remainder else self._length
             if announced != expected:
@@ -74,12 +87,8 @@ class Reassembly:
         if opcode in END_OPCODES:
             if self._left:
                 return f"the message ends with {self._length - self._left} of {self._length} bytes"
-            self._ids = None
+            self._begun = False
             self.ended.append(self._length)
         elif self._left <= 0:
             return f"{opcode.name} reaches the end of a message of {self._length} bytes"
         return None
-
-
-def _part(packet: Write) -> _Part:
-    return packet.opcode, packet.msn, packet.rqmsn, packet.va, len(packet.payload), packet.dma_length

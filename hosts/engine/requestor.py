@@ -8,13 +8,13 @@ docs/design/requestor.md.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import Final
 
-from hosts.engine.cc.window import Window
+from hosts.engine.cc.qpcc import Window
 from hosts.engine.config import Config
 from hosts.engine.connection import Context, Counters, TxCredit
 from hosts.engine.deadlines import NEVER
@@ -62,6 +62,7 @@ _NAK_STATUS: Final[dict[int, Status]] = {
     Syndrome.NAK_REMOTE_OPERATION: Status.REMOTE_OPERATION,
 }
 _KNOWN_REASONS: Final = frozenset(NackReason)
+_MIDDLE: Final = Opcode.WRITE_MIDDLE
 
 NACK_LOST_RTTS: Final = 4
 """How long after the last NACK for a trim others may have been lost."""
@@ -138,6 +139,8 @@ class Requestor:
         self._reorder = config.reorder_threshold
         self._stamp_s = config.ts_unit_s if config.timestamps else 0.0
         """Unit of the timestamps in our packets, seconds; 0 = there are none."""
+        self._full_size = self._size_of(Opcode.WRITE_MIDDLE, self._pmtu, self._stamp_s > 0)
+        """Nominal bytes of a full packet from the middle of a message."""
         trims = self._context.remote_trim_nack
         self._dscp_first = config.dscp_trimmable if trims else config.dscp_no_trim
         self._dscp_again = config.dscp_trimmable_retx if trims else config.dscp_no_trim
@@ -195,16 +198,16 @@ class Requestor:
         flight, window = self.flight, self._window
         if not flight.bytes:
             self._settle()
-        choose = self._paths.choose
-        if self._paths.profile.skips:
-            self._paths.profile.tick(now)
+        profile = self._paths.profile
+        if profile.skips:
+            profile.tick(now)
         last_psn = flight.cack + self._mpr
         while limit > 0 and room.free and window.may_send():
             lost = self._next_lost()
             if lost is None:
                 if not self._unsent or flight.next_psn > last_psn:
                     return
-                ev = choose(room.free)
+                ev = profile.choose(room.free)
                 if ev is None:
                     return
                 message = self._unsent[0]
@@ -215,10 +218,10 @@ class Requestor:
             else:
                 if lost.psn > last_psn:
                     return  # the window shrank (§5.3)
-                ev = choose(room.free, lost.ev)
+                ev = profile.choose(room.free, lost.ev)
                 if ev is None:
                     return
-                heapq.heappop(self._again)
+                heappop(self._again)
                 packet = self._send(lost.psn, lost.message, ev, lost, now, False)
             room.take(ev.plane)
             out.append((ev.plane, self._context.peer, packet))
@@ -231,7 +234,7 @@ class Requestor:
             sent = outstanding.get(again[0])
             if sent is not None and sent.state == GIVEN_UP:
                 return sent
-            heapq.heappop(again)  # it arrived after all
+            heappop(again)  # it arrived after all
         return None
 
     def _send(self, psn: int, message: Message, ev: Ev, before: Sent | None, now: float, window_ends: bool) -> Write:
@@ -243,14 +246,18 @@ class Requestor:
         timestamp = int(now / self._stamp_s) & 0xFFFF if self._stamp_s else None
         if before is not None:
             timestamp = before.fresh_timestamp(timestamp, ev)
-        size = self._size_of(opcode, len(payload), timestamp is not None)
+        carried = len(payload)
+        if opcode is _MIDDLE and carried == self._pmtu:
+            size = self._full_size
+        else:
+            size = self._size_of(opcode, carried, timestamp is not None)
         flight.serial += 1
         second_chance = ev.in_doubt and self._hearing.newest > ev.accused_at
         if before is None:
             deadline = now + self.trips.timer_s(0, now, ev)
             sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, deadline, timestamp, (), second_chance)
             counters.packets_sent += 1
-            counters.bytes_sent += len(payload)
+            counters.bytes_sent += carried
             dscp = self._dscp_first
         else:
             deadline = now + self.trips.timer_s(before.expiries, now, ev)
@@ -264,7 +271,7 @@ class Requestor:
         window.on_send(size)
         ev.sent += 1
         counters.plane_packets[ev.plane] += 1
-        counters.plane_bytes[ev.plane] += len(payload)
+        counters.plane_bytes[ev.plane] += carried
         ask = psn == message.last_psn
         imm = (message.imm or 0) if ask else 0
         if not ask and (window_ends or window.about_to_stall()):
@@ -345,9 +352,8 @@ class Requestor:
             if flight.outstanding:
                 if self._guess is not None:
                     trips = self.trips
-                    full = self._size_of(Opcode.WRITE_MIDDLE, self._pmtu, self._stamp_s > 0)
-                    patience = trips.one_s() + 4 * trips.deviation_s
-                    seen = self._guess.suspect(flight, sack, base, seen, self._window.cwnd / full, patience, now)
+                    patience, packets = trips.one_s() + 4 * trips.deviation_s, self._window.cwnd / self._full_size
+                    seen = self._guess.suspect(flight, sack, base, seen, packets, patience, now)
                 threshold = self._reorder_threshold() if self._distance else None
                 for sent, cause in flight.lost(threshold, base, seen, now):
                     self._lost(sent, cause, now)
@@ -498,7 +504,7 @@ class Requestor:
         ev.newest_lost = max(ev.newest_lost, sent.serial)
         self.flight.give_up(sent)
         self._window.on_loss(sent.size)
-        heapq.heappush(self._again, sent.psn)
+        heappush(self._again, sent.psn)
         context.events.append(
             PacketLost(context.qpn, sent.psn & 0xFFFFFF, ev.value, ev.plane, cause, sent.sent_at, now)
         )
@@ -567,13 +573,13 @@ class Requestor:
             if told or sent.attempt == 1:
                 self._sample(sent, now)
             self._window.on_trim(now, sent.size)
-            heapq.heappush(self._again, psn)
+            heappush(self._again, psn)
             return
         counters.refused += 1
         name = _REFUSAL_COUNTERS.get(nack.reason, "refused_resource")
         setattr(counters, name, getattr(counters, name) + 1)
         self._window.on_other_nack(sent.size)
-        heapq.heappush(self._deferred, (now + self.trips.one_s(), psn))
+        heappush(self._deferred, (now + self.trips.one_s(), psn))
         self._charge(now)
 
     def _unknown_nack(self, nack: Nack, psn: int, now: float) -> bool:
@@ -605,8 +611,8 @@ class Requestor:
     def on_timer(self, now: float) -> None:
         """Expired packets (§5.9 c), refused ones that waited, and a Transport ACK that does not come."""
         while self._deferred and self._deferred[0][0] <= now:
-            psn = heapq.heappop(self._deferred)[1]
-            heapq.heappush(self._again, psn)
+            psn = heappop(self._deferred)[1]
+            heappush(self._again, psn)
         while self._trials and self._trials[0].verdict_at <= now:
             self._paths.put_on_trial(self._trials.popleft().ev)
         due = self.flight.expired(now)

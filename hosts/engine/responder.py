@@ -15,16 +15,16 @@ the opcode of its last packet; the limit is looked at then.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Final
 
 from hosts.engine.connection import Context, Counters
 from hosts.engine.deadlines import NEVER
 from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
 from hosts.engine.loss.send_window import BITMAP_BITS
-from hosts.engine.memory import AccessError, WritableMemory
+from hosts.engine.memory import AccessError, Memory, WritableMemory
 from hosts.engine.reassembly import Reassembly
 from hosts.engine.resources import Resources
 from hosts.engine.wire.codec import NOMINAL_EXTRA
@@ -83,6 +83,8 @@ class Responder:
         send: Callable[[Packet], None], fail: Callable[[Status, str, int | None, float], None],
     ) -> None:  # fmt: skip
         self._context, self._counters, self._memory = context, counters, memory
+        self._own_memory = memory if isinstance(memory, Memory) else None
+        """The same where it is the endpoint's, called as what it is: by far the quickest when compiled."""
         self._receives, self._send, self._fail = receives, send, fail
         config = self._config = context.config
         self._resources = Resources.of(config)
@@ -216,12 +218,15 @@ class Responder:
             span = total
         elif packet.opcode in END_OPCODES and not self._remainder:
             start, span = va + length - total, total
+        own = self._own_memory
         try:
-            region = self._memory.check(packet.rkey, start, span)
+            if own is not None:
+                own.place(own.check(packet.rkey, start, span), va, data)
+            else:
+                self._memory.place(self._memory.check(packet.rkey, start, span), va, data)
         except AccessError as error:
             self._refuse(packet, psn, Syndrome.NAK_REMOTE_ACCESS, str(error), now)
             return False
-        self._memory.place(region, va, data)
         return True
 
     def _accept(self, packet: Write, psn: int, offset: int, rqmsn: int | None, now: float) -> None:
@@ -237,7 +242,7 @@ class Responder:
             self._max_psn = psn
         ends = packet.opcode in END_OPCODES
         if ends or packet.ack_request:
-            heapq.heappush(self._awaited, Awaited(psn, packet, ends, rqmsn if packet.opcode in IMM_OPCODES else None))
+            heappush(self._awaited, Awaited(psn, packet, ends, rqmsn if packet.opcode in IMM_OPCODES else None))
         asked = False
         if offset:
             self._above |= 1 << offset
@@ -278,7 +283,7 @@ class Responder:
         """cack moved: do the work that waited for it. True when a SACK was requested behind the hole (prev_ar)."""
         asked = False
         while self._awaited and self._awaited[0].psn <= self.cack:
-            work = heapq.heappop(self._awaited)
+            work = heappop(self._awaited)
             length = self._assembly.ended.popleft() if work.ends else 0
             if work.rqmsn is not None and not self._deliver(work, length, packet, now):
                 return False

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LINK_BPS = 10e6
 """Links of the packet simulator's scale (§11.4)."""
-PACKET_US = ((8, 6.4), (64, 8.4), (512, 19.6))
+PACKET_US = ((8, 3.5), (64, 4.9), (512, 9.3))
 """CPU time of a data packet in virtual time by hosts, compiled (docs/design/virtual-fabric-costs.md)."""
 LIVE_HOSTS_MAX = 64
 LIVE_SWITCHES_MAX = 64

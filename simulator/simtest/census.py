@@ -1,8 +1,9 @@
 """Number of entries in the containers of an engine, found by walking through all its objects.
 
 Counted is every list, deque, dict, set and tuple that is reached from an Endpoint through attributes of the engine's
-own classes, whatever their names. What the application gave and will take back is not the engine's state: events not
-read yet, work requests, posted receives, registered memory.
+own classes, whatever their names; and every object in a chain, which refers to another of its own class. What the
+application gave and will take back is not the engine's state: events not read yet, work requests, posted receives,
+registered memory.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class _Kinds(dict[type, int]):
 def is_small(endpoint: Endpoint, limit: int) -> bool:
     """Whether all containers together have no more entries than `limit`: then no census has more, of any kind.
 
-    It also counts what census() leaves out, and asks Python's garbage collector what an object refers to.
+    It also counts what census() leaves out, and every object for one that may be in a chain; and it asks Python's
+    garbage collector what an object refers to.
     """
     entries, seen, todo = 0, {id(endpoint)}, [endpoint]
     while todo:
@@ -55,8 +57,9 @@ def is_small(endpoint: Endpoint, limit: int) -> bool:
             todo.append(what)
             if _KIND_OF(type(what)) == _CONTAINER:
                 entries += len(what)
-                if entries > limit:
-                    return False
+        entries += len(todo)
+        if entries > limit:
+            return False
     return True
 
 
@@ -97,6 +100,8 @@ def census(endpoint: Endpoint) -> Counter[str]:
                     continue
                 if isinstance(value, _CONTAINERS) and id(value) not in seen:
                     found[label] += len(value)
+                elif type(value) is kind and id(value) not in seen:
+                    found[label] += 1
                 todo.append(value)
     return found
 

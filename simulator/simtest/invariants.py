@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from hosts.engine.cc.qpcc import Share
 from hosts.engine.deadlines import NEVER
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.events import Completion, Event, LossCause, PacketLost, QpError, Status, WriteImmReceived
@@ -390,7 +391,7 @@ class InvariantChecker:
                 self.on_write_sent(lane, packet, plane)
                 lanes.add(lane)
                 window = lane.sender_qp.requestor._window
-                last[id(getattr(window, "_cc", window))] = lane, packet
+                last[id(window._cc if isinstance(window, Share) else window)] = lane, packet
             else:
                 about = [one for one in self._from.get((peer, packet.dest_qp), ()) if one.receiver is side]
                 wrong = [one.claims(packet) for one in about]
@@ -455,8 +456,9 @@ class InvariantChecker:
         """
         requestor = lane.sender_qp.requestor
         window, flight = requestor._window, requestor.flight
-        is_parked = getattr(window, "parked", False)
-        inflight = (window if is_parked else getattr(window, "_cc", window)).inflight - last.size
+        is_parked = isinstance(window, Share) and window.parked
+        shared = window._cc if isinstance(window, Share) and not is_parked else window
+        inflight = shared.inflight - last.size
         cwnd = 1.0 if is_parked else window.cwnd
         if inflight >= cwnd and flight.bytes > last.size:
             what = f"{inflight:.0f} of {cwnd:.0f} in flight" + (", parked" if is_parked else "")
@@ -499,7 +501,7 @@ class InvariantChecker:
             if is_small(side.endpoint, limit):
                 continue
             for where, entries in census(side.endpoint).items():
-                plenty = limit * COPIES if where.startswith("Sent.") else limit
+                plenty = limit * COPIES if where == "Sent.copies" else limit
                 if entries > plenty:
                     raise self.violation("memory", f"{side.name}: {entries:,} entries in {where}, {plenty} are plenty")
 

@@ -11,6 +11,7 @@ import pytest
 
 from compiled import build as building
 from compiled import cache
+from compiled.modules import ACYCLIC
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -89,3 +90,21 @@ def test_remove_builds__keeps_ours_and_those_used_last(tmp_path, monkeypatch):
     cache.remove_builds(3)
     left = sorted(path.name for path in tmp_path.glob(f"{cache.PREFIX}*"))
     assert left == sorted([f"{cache.PREFIX}{3:020}", f"{cache.PREFIX}{4:020}", cache.build_dir().name])
+
+
+def test_acyclic__is_marked_in_front_of_decorators_and_no_line_moves():
+    source = "\n".join(
+        ["from __future__ import annotations", "", "", "@dataclass(", "    slots=True", ")", "class A:", "    pass", "",
+         "", "class AB:", "    pass", ""]
+    )  # fmt: skip
+    made = building.with_acyclic(source, ("A", "AB")).split("\n")
+    assert made[0].endswith("; from mypy_extensions import mypyc_attr") and len(made) == len(source.split("\n"))
+    assert [i for i, line in enumerate(made) if line == "@mypyc_attr(acyclic=True)"] == [2, 9]
+    assert [made[3], made[10]] == ["@dataclass(", "class AB:"]
+    with pytest.raises(cache.CompileError, match="no class Gone"):
+        building.with_acyclic(source, ("Gone",))
+
+
+@pytest.mark.parametrize("name", ACYCLIC)
+def test_acyclic__all_classes_are_there(name):
+    building.with_acyclic((ROOT / name).read_text(), ACYCLIC[name])

@@ -71,6 +71,21 @@ def test_halt__ends_the_run_after_the_event(queue):
     assert queue.run(inf) is False and told == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("form", [*FORMS.values(), *LOOKAHEAD_FORMS.values()])
+def test_what_happens_alone__is_counted_as_an_event_of_its_instant(form):
+    queue = form()
+    place = queue.place()
+    assert place.count_if_alone(1.0) and queue.count_if_alone(1.0) and queue.done == 2
+    place.add(2.0, print, None)
+    assert (
+        place.count_if_alone(1.0) is True and place.count_if_alone(2.0) is False and place.count_if_alone(3.0) is False
+    )
+    assert queue.count_if_alone(1.0) is True and queue.count_if_alone(2.0) is False
+    assert queue.done == 4 and len(queue) == 1
+    with pytest.raises(TypeError):
+        place.count_if_alone("soon")
+
+
 def test_error__in_a_handler_comes_out_and_the_rest_stays(queue):
     def fail(_argument, _now):
         raise ValueError("of the handler")

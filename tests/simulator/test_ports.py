@@ -6,7 +6,7 @@ import pytest
 
 from hosts.engine.wire.packets import ECN_CE, ECN_ECT0, Nack, NackReason, Opcode, Write
 from simulator.events import PythonEventQueue
-from simulator.frames import Frame
+from simulator.frames import Frame, FrameQueue
 from simulator.ports import EgressPort, NicPort
 from simulator.profiles import Line, ProfileError, QueueProfile
 
@@ -195,3 +195,25 @@ def test_queue_profile__refuses_nonsense_by_name(wrong):
 def test_line__refuses_nonsense_by_name(wrong):
     with pytest.raises(ProfileError, match=next(iter(wrong))):
         Line(**wrong)
+
+
+def test_frame_queue__gives_back_what_was_put_in_order():
+    queue, frames = FrameQueue(), [data(psn) for psn in range(4)]
+    for frame in frames:
+        queue.put(frame)
+    assert queue.count == 4 and queue.frames() == frames
+    assert queue.take() is frames[0] and frames[0].behind is None
+    queue.put(frames[0])
+    assert queue.take_all() == [*frames[1:], frames[0]] and queue.count == 0 and queue.frames() == []
+    assert all(frame.behind is None for frame in frames), "none keeps another"
+    queue.put(frames[2])
+    assert queue.take() is frames[2]
+
+
+def test_port__the_queue_that_ports_without_one_share_stays_empty():
+    bench = Bench(queues())
+    bench.send(data(1), data(2))
+    other = Bench(queues())
+    assert other.port._data.count == 0 and other.port._data is not bench.port._data
+    other.port.go_down(0.0)
+    assert bench.run() == [(2.0, 1), (3.0, 2)]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hosts.engine.cc.ccprofile import ALGORITHMS, DEFAULT_PROFILE, FIXED, NS, NSCC, CcProfile, CcProfiles
 from hosts.engine.cc.nscc import START_BDPS, Nscc, NsccParameters
-from hosts.engine.cc.window import FixedWindow, Window, plausible_inflight
+from hosts.engine.cc.window import FixedWindow, plausible_inflight
 from hosts.engine.config import Config
 
 PROVISIONAL_RTT_S: Final = 0.01
@@ -154,6 +154,10 @@ class Share:
 
     def report(self) -> dict[str, Any]:
         return self.qpcc.report()
+
+
+Window = FixedWindow | Share
+"""What a requestor sends by. Both by name, and no Protocol: machine code calls them directly."""
 
 
 class Qpcc:

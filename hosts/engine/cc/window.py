@@ -1,6 +1,7 @@
-"""Interface of congestion control to a requestor, and its simplest form: a window per QP that never changes.
+"""Interface of congestion control to a requestor, in its simplest form: a window per QP that never changes.
 
-The other answer is qpcc.Share: a share of the window that all QPs to one destination have together.
+The other one is qpcc.Share: a share of the window that all QPs to one destination have together. Which methods there
+are, and what they are told, is described here.
 
 All sizes are nominal bytes (UDP length + 40). `inflight` is signed: it is drained by the responder's byte counter,
 which rounds up to 256 bytes, and may dip below zero by that much.
@@ -8,36 +9,9 @@ which rounds up to 256 bytes, and may dip below zero by that much.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from hosts.engine.wire.packets import RCVD_UNIT
-
-
-class Window(Protocol):
-    """The methods are described where they are implemented, in FixedWindow."""
-
-    inflight: int
-
-    @property
-    def cwnd(self) -> float: ...
-    @property
-    def alone(self) -> bool: ...
-    def may_send(self) -> bool: ...
-    def about_to_stall(self) -> bool: ...
-    def on_send(self, size: int) -> None: ...
-    def on_ack(
-        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False,
-        sampled: int | None = None,
-    ) -> None: ...  # fmt: skip
-    def on_trim(self, now: float, size: int) -> None: ...
-    def on_other_nack(self, size: int) -> None: ...
-    def on_loss(self, size: int) -> None: ...
-    def on_unlost(self, size: int) -> None: ...
-    def on_silence(self) -> None: ...
-    def on_life(self) -> None: ...
-    def cap(self, outstanding: int) -> None: ...
-    def leave(self) -> None: ...
-    def report(self) -> dict[str, Any]: ...
 
 
 def plausible_inflight(inflight: int, outstanding: int) -> int:

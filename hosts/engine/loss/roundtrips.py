@@ -88,7 +88,7 @@ class RoundTrips:
         """Shortest timer that the round trips allow (note 1)."""
         if not self._rtts or self.srtt_s is None:
             return 0.0
-        if ev is not None and ev.srtt_s is not None:
+        if ev is not None and ev.srtt_s >= 0:
             floor = self._rtts * ev.srtt_s + 4 * ev.deviation_s
         else:
             floor = self._rtts * self.srtt_s + 4 * self.deviation_s
@@ -105,14 +105,13 @@ class RoundTrips:
         while len(intervals) <= expiries and len(intervals) <= self._config.linear_cnt + self._config.exp_cnt:
             intervals.append(self._config.retry_interval_s(len(intervals)))
         interval = max(intervals[min(expiries, len(intervals) - 1)], self._floor_s(ev, now))
-        path_rtt_s = None if ev is None else ev.rtt_s
-        if path_rtt_s is not None and path_rtt_s * PATIENCE > interval:
-            interval = min(path_rtt_s * PATIENCE, self._ceiling_s)
+        if ev is not None and ev.rtt_s * PATIENCE > interval:
+            interval = min(ev.rtt_s * PATIENCE, self._ceiling_s)
         return interval
 
     def known_s(self, now: float, ev: Ev) -> float:
         """Longest delay known of answers over that path, late ones of any path included; seconds."""
-        return min(max(LATE_MARGIN * self._late_left(now), PATIENCE * (ev.rtt_s or 0.0)), self._ceiling_s)
+        return min(max(LATE_MARGIN * self._late_left(now), PATIENCE * ev.rtt_s), self._ceiling_s)
 
     def ordinary(self, rtt_s: float, ev: Ev) -> bool:
         """Whether an answer over that path came no later than is usual, or than T allows while nothing is measured."""
@@ -122,18 +121,18 @@ class RoundTrips:
         """A round trip, or T as long as none is known."""
         return self.srtt_s or self._base_s
 
-    def patience_s(self, path_rtt_s: float | None) -> float:
-        """Age below which no packet of a path with that round trip (None: unknown) is suspect, whatever passed it."""
-        return PATIENCE * max(self.one_s(), path_rtt_s or 0.0) + 4 * self.deviation_s
+    def patience_s(self, path_rtt_s: float) -> float:
+        """Age below which no packet of a path with that round trip (or UNKNOWN) is suspect, whatever passed it."""
+        return PATIENCE * max(self.one_s(), path_rtt_s) + 4 * self.deviation_s
 
-    def skew_s(self, path_rtt_s: float | None) -> float:
+    def skew_s(self, path_rtt_s: float) -> float:
         """How long its plane has to be read on before a packet of a path with that round trip must have been read."""
-        return SKEW * max(self.one_s(), path_rtt_s or 0.0) + 4 * self.deviation_s
+        return SKEW * max(self.one_s(), path_rtt_s) + 4 * self.deviation_s
 
     def usual_s(self, ev: Ev) -> float:
         """Usual limit of the delay of an answer over that path, seconds; 0 while no round trip is known."""
-        known = self.srtt_s or ev.rtt_s
-        return 0.0 if known is None else PATIENCE * max(known, ev.rtt_s or 0.0) + 4 * self.deviation_s
+        known = max(self.srtt_s or 0.0, ev.rtt_s)
+        return 0.0 if self.srtt_s is None and ev.rtt_s < 0 else PATIENCE * known + 4 * self.deviation_s
 
     def rest_s(self) -> float:
         """Time that a delayed peer may need from one of its ports to the next, seconds (proof_of_loss.py)."""

@@ -6,7 +6,8 @@ Design notes.
    timer), never searched: a packet that arrived or was given up is only marked, and falls out when it reaches the head
    of a queue. Work per acknowledgment is thus proportional to what changed, not to the window. A head that stays keeps
    the others: a queue that has doubled since it was looked through last is freed of what is over, so each of them is
-   bounded by the window, at a cost per packet that is constant on average.
+   bounded by the window, at a cost per packet that is constant on average. The queues by age are chains through the
+   transmissions themselves: a QP has hundreds of EVs, and a deque for each is 800 bytes out of the CPU's caches.
 2. Loss is decided in two steps. Overtaking (§5.9 a) or distance (b) makes a packet *suspect*; it is *lost* once a fresh
    SACK whose bitmap covers its PSN shows it missing. With windows above 64 packets a bitmap shows a part of the
    window only, and a packet that it does not show may well have arrived.
@@ -17,14 +18,15 @@ Design notes.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
+from heapq import heapify, heappop, heappush
 from typing import Final
 
+from hosts.engine.deadlines import NEVER
 from hosts.engine.events import LossCause
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.messages import Message
-from hosts.engine.paths.ev import Ev
+from hosts.engine.paths.ev import UNKNOWN, Ev, Transmission
 from hosts.engine.wire.packets import Sack
 
 IN_FLIGHT: Final = 0
@@ -51,40 +53,40 @@ class Copy:
         """It timed out and nothing proves it lost: its EV is put on trial when a later copy arrives."""
 
 
-class Sent:
+class Sent(Transmission):
     """One transmission of one packet."""
 
     __slots__ = (
-        "accused", "attempt", "copies", "deadline", "ev", "expiries", "message", "psn", "second_chance", "sent_at",
-        "serial", "size", "state", "timestamp",
+        "accused", "attempt", "copies", "deadline", "ev", "expiries", "message", "next_on_plane", "psn",
+        "second_chance", "sent_at", "size", "timestamp",
     )  # fmt: skip
 
     def __init__(
         self, psn: int, message: Message, ev: Ev, size: int, serial: int, attempt: int, expiries: int, now: float,
         deadline: float, timestamp: int | None, copies: tuple[Copy, ...] = (), second_chance: bool = False,
     ) -> None:  # fmt: skip
+        super().__init__(serial)
+        self.ev = ev
+        self.sent_at = now
+        self.next_on_plane: Sent | None = None
+        """The next one over the same plane that is kept; see ByAge."""
         self.psn = psn
         """Unwrapped."""
-        self.message = message
-        self.ev = ev
         self.size = size
         """Nominal bytes."""
-        self.serial = serial
-        """Number of this transmission among all of the QP; grows by one each."""
         self.attempt = attempt
         """1 = first transmission of the PSN."""
+        self.timestamp = timestamp
+        self.message = message
+        self.deadline = deadline
         self.expiries = expiries
         """How often the timer of this PSN has expired so far; sets the next interval."""
-        self.sent_at = now
-        self.deadline = deadline
-        self.timestamp = timestamp
         self.copies = copies
         """The last COPIES transmissions before this one, oldest first."""
         self.second_chance = second_chance
         """Its EV was accused before, and the peer was heard since: if it is lost as well, that is proof enough."""
         self.accused = False
         """It timed out, and whether it is lost is not clear."""
-        self.state = IN_FLIGHT
 
     def triggered(self, sack: Sack) -> bool:
         """Whether it was this very transmission that triggered a SACK which names its PSN (§5.8)."""
@@ -119,31 +121,88 @@ class Sent:
 
 
 class ByAge:
-    """Transmissions, oldest first."""
+    """Transmissions over one plane, oldest first."""
 
-    __slots__ = ("_limit", "queue")
+    __slots__ = ("_count", "_limit", "_newest", "oldest", "since")
 
     def __init__(self) -> None:
-        self.queue: deque[Sent] = deque()
+        self.oldest: Sent | None = None
+        self._newest: Sent | None = None
+        self.since = NEVER
+        """When the oldest left; NEVER: there is none."""
+        self._count = 0
         self._limit = COMPACT_FROM
 
     def add(self, sent: Sent) -> None:
-        """The youngest; once in a while the queue is freed of what is over."""
-        queue = self.queue
-        queue.append(sent)
-        if len(queue) > self._limit:
-            left = [one for one in queue if one.state == IN_FLIGHT]
-            queue.clear()
-            queue.extend(left)
-            self._limit = max(COMPACT_FROM, 2 * len(left))
+        """The youngest; once in a while the chain is freed of what is over."""
+        newest = self._newest
+        if newest is None:
+            self.oldest, self.since = sent, sent.sent_at
+        else:
+            newest.next_on_plane = sent
+        self._newest = sent
+        self._count += 1
+        if self._count > self._limit:
+            self._free()
+
+    def drop_oldest(self, oldest: Sent) -> Sent | None:
+        """Take the oldest one out; returns the next one."""
+        following = self.oldest = oldest.next_on_plane
+        oldest.next_on_plane = None  # it may stay elsewhere, and must not keep all that follow
+        self._count -= 1
+        if following is None:
+            self._newest, self.since = None, NEVER
+        else:
+            self.since = following.sent_at
+        return following
+
+    def _free(self) -> None:
+        one, self.oldest, self._newest = self.oldest, None, None
+        self._count, self._limit = 0, 1 << 62
+        while one is not None:
+            following, one.next_on_plane = one.next_on_plane, None
+            if one.state == IN_FLIGHT:
+                self.add(one)
+            one = following
+        self._limit = max(COMPACT_FROM, 2 * self._count)
+
+
+def keep(ev: Ev, sent: Sent) -> None:
+    """Put a transmission, the youngest, behind the others of its EV; once in a while what is over is freed."""
+    newest = ev.newest
+    if newest is None:
+        ev.oldest = sent
+    else:
+        newest.after = sent
+    ev.newest = sent
+    ev.kept += 1
+    if ev.kept > max(ev.kept_limit, COMPACT_FROM):
+        _free_kept(ev)
+
+
+def _free_kept(ev: Ev) -> None:
+    one = ev.oldest
+    ev.oldest = ev.newest = None
+    ev.kept = 0
+    while one is not None:
+        following, one.after = one.after, None
+        if one.state == IN_FLIGHT:
+            if ev.newest is None:
+                ev.oldest = one
+            else:
+                ev.newest.after = one
+            ev.newest = one
+            ev.kept += 1
+        one = following
+    ev.kept_limit = 2 * ev.kept
 
 
 class SendWindow:
     """`cack`: nothing is missing at or below this PSN. `next_psn`: first PSN never sent. Both unwrapped."""
 
     __slots__ = (
-        "_above", "_by_age", "_by_ev", "_fifo", "_hearing", "_newest", "_suspects",
-        "_timer_limit", "_timers", "bytes", "cack", "next_psn", "outstanding", "serial",
+        "_above", "_by_age", "_fifo", "_hearing", "_newest", "_suspects", "_timer_limit", "_timers", "_timers_apart",
+        "bytes", "cack", "next_psn", "outstanding", "serial",
     )  # fmt: skip
 
     def __init__(self, first_psn: int, ev_fifo: bool, hearing: ProofOfLoss) -> None:
@@ -160,13 +219,13 @@ class SendWindow:
         """Bit i: PSN cack + 1 + i is known to have arrived."""
         self._by_age: list[ByAge] = []
         """By plane."""
-        self._by_ev: dict[Ev, ByAge] = {}
-        """Those no longer in flight go when one behind them arrives."""
         self._newest = 0
         """Highest serial known to have arrived, of those where the copy is beyond doubt."""
         self._suspects: list[tuple[Sent, LossCause]] = []
-        self._timers: list[tuple[float, int, Sent]] = []
-        """Heap of (deadline, serial, transmission)."""
+        self._timers: deque[Sent] = deque()
+        """In order of (deadline, serial), as most of them come."""
+        self._timers_apart: list[tuple[float, int, Sent]] = []
+        """Heap of (deadline, serial, transmission): those that would come before one that left earlier."""
         self._timer_limit = COMPACT_FROM
 
     def add(self, sent: Sent) -> None:
@@ -180,20 +239,28 @@ class SendWindow:
         while len(self._by_age) <= ev.plane:
             self._by_age.append(ByAge())
         mates = self._by_age[ev.plane]
-        queue = mates.queue
-        while queue and queue[0].state != IN_FLIGHT:
-            queue.popleft()
+        oldest = mates.oldest
+        while oldest is not None and oldest.state != IN_FLIGHT:
+            oldest = mates.drop_oldest(oldest)
         mates.add(sent)
-        found = self._by_ev.get(ev)
-        if found is None:
-            found = self._by_ev[ev] = ByAge()
-        found.add(sent)
+        keep(ev, sent)
         timers = self._timers
-        heapq.heappush(timers, (sent.deadline, sent.serial, sent))
-        if len(timers) > self._timer_limit:
-            timers[:] = [entry for entry in timers if entry[2].state == IN_FLIGHT]
-            heapq.heapify(timers)
-            self._timer_limit = max(COMPACT_FROM, 2 * len(timers))
+        if timers and sent.deadline < timers[-1].deadline:
+            heappush(self._timers_apart, (sent.deadline, sent.serial, sent))
+        else:
+            timers.append(sent)
+        if len(timers) + len(self._timers_apart) > self._timer_limit:
+            self._free_timers()
+
+    def _free_timers(self) -> None:
+        """Free the timers of what is over."""
+        left = [sent for sent in self._timers if sent.state == IN_FLIGHT]
+        self._timers.clear()
+        self._timers.extend(left)
+        apart = self._timers_apart
+        apart[:] = [entry for entry in apart if entry[2].state == IN_FLIGHT]
+        heapify(apart)
+        self._timer_limit = max(COMPACT_FROM, 2 * (len(left) + len(apart)))
 
     # ---- arrivals ---------------------------------------------------------------------------------------
 
@@ -261,14 +328,19 @@ class SendWindow:
 
     def overtake(self, sent: Sent) -> None:
         """`sent` arrived beyond doubt: older packets of its EV that did not become suspects (rule a)."""
-        ev = sent.ev
-        queue, serial = self._by_ev[ev].queue, sent.serial
+        ev, serial = sent.ev, sent.serial
         if serial > ev.newest_arrived:
             ev.newest_arrived = serial
-        while queue and queue[0].serial <= serial:
-            old = queue.popleft()
+        old = ev.oldest
+        while old is not None and old.serial <= serial:
+            following, old.after = old.after, None
+            ev.kept -= 1
             if old.state == IN_FLIGHT and self._fifo:
+                assert isinstance(old, Sent)
                 self._suspects.append((old, LossCause.OVERTAKEN))
+            old = ev.oldest = following
+        if old is None:
+            ev.newest = None
 
     def presume_lost(self, first: int, last: int, now: float, patience_s: float) -> None:
         """PSNs `first` to `last` in flight for so long become suspects, whatever their EV (Config: clear_bits, ooo)."""
@@ -287,21 +359,22 @@ class SendWindow:
         """
         if threshold is not None:
             limit, hearing, trips = self._newest - threshold, self._hearing, self._hearing.trips
-            rest = trips.rest_s()
+            rest, least = trips.rest_s(), trips.patience_s(UNKNOWN)
             for plane, mates in enumerate(self._by_age):
-                queue = mates.queue
-                while queue:
-                    old = queue[0]
+                if now - mates.since < least:
+                    continue
+                old = mates.oldest
+                while old is not None:
                     if old.state == IN_FLIGHT:
                         known, left = old.ev.rtt_s, old.sent_at
                         patience = trips.patience_s(known)
                         if now - left < patience:
                             break
-                        read = known is not None and hearing.span(plane, left) >= trips.skew_s(known)
+                        read = known >= 0 and hearing.span(plane, left) >= trips.skew_s(known)
                         if not read and (old.serial > limit or hearing.attention(left) < max(rest, patience)):
                             break
                         self._suspects.append((old, LossCause.DISTANCE))
-                    queue.popleft()
+                    old = mates.drop_oldest(old)
         if not self._suspects:
             return []
         proven: list[tuple[Sent, LossCause]] = []
@@ -325,22 +398,31 @@ class SendWindow:
         A timer that was set before answers turned out to take longer runs on for as long as they take.
         """
         due: list[Sent] = []
-        timers, trips = self._timers, self._hearing.trips
-        while timers and (timers[0][2].state != IN_FLIGHT or timers[0][0] <= now):
-            sent = heapq.heappop(timers)[2]
-            if sent.state != IN_FLIGHT:
-                continue
+        timers, apart, trips = self._timers, self._timers_apart, self._hearing.trips
+        while (sent := self.first_timer()) is not None and sent.deadline <= now:
+            if timers and timers[0] is sent:
+                timers.popleft()
+            else:
+                heappop(apart)
             deadline = sent.sent_at + trips.known_s(now, sent.ev)
             if deadline > now:
                 sent.deadline = deadline
-                heapq.heappush(timers, (deadline, sent.serial, sent))
+                heappush(apart, (deadline, sent.serial, sent))
             else:
                 due.append(sent)
         return sorted(due, key=lambda sent: sent.serial)
 
     def first_timer(self) -> Sent | None:
         """The packet in flight whose timer is due first."""
-        timers = self._timers
-        while timers and timers[0][2].state != IN_FLIGHT:
-            heapq.heappop(timers)
-        return timers[0][2] if timers else None
+        timers, apart = self._timers, self._timers_apart
+        while apart and apart[0][2].state != IN_FLIGHT:
+            heappop(apart)
+        while timers:
+            sent = timers[0]
+            if sent.state == IN_FLIGHT:
+                due = sent.deadline
+                if apart and (apart[0][0] < due or (apart[0][0] == due and apart[0][1] < sent.serial)):
+                    break
+                return sent
+            timers.popleft()
+        return apart[0][2] if apart else None

@@ -16,6 +16,8 @@ from hosts.engine.wire.packets import elsewhere
 
 PLANE_FAILURES: Final = 2
 """EV probes unanswered in a row on a plane, whichever EVs they tried, after which its proven EV is tried again."""
+NOTHING: Final = -1
+"""No EV: a plain number, since EVs are compared for every packet."""
 _WORKING: Final = (EvState.GOOD, EvState.SKIP)
 
 
@@ -27,12 +29,17 @@ class Slot:
     def __init__(self) -> None:
         self.ev: Ev | None = None
         """Proven to reach the peer."""
-        self.heard: int | None = None
+        self.heard = NOTHING
         """EV on which a packet of this plane came in last."""
-        self.heard_before: int | None = None
+        self.heard_before = NOTHING
         """The one before that was another one."""
         self.failed = 0
         """EV probes on this plane without answer since the last proof."""
+
+    @property
+    def last_heard(self) -> int | None:
+        """`heard`, or None."""
+        return None if self.heard == NOTHING else self.heard
 
     @property
     def failing(self) -> bool:
@@ -161,7 +168,7 @@ class AckPaths:
         if not self._usual_next:
             return self.route(usual, up, free)
         slot, count = self._slots[usual], len(self._slots)
-        avoid = slot.heard if slot.ev is None else slot.ev.value
+        avoid = slot.last_heard if slot.ev is None else slot.ev.value
         self._doubt(usual, avoid)
         best: tuple[int, bool, int] | None = None
         way = None
@@ -204,7 +211,7 @@ class AckPaths:
             return 0, slot.ev.value
         rank = 3 if slot.failing else 1
         for value in (slot.heard, slot.heard_before) if heard else ():
-            if value is not None and value != avoid:
+            if value != NOTHING and value != avoid:
                 return rank, value
         ev = self._any(plane, avoid)
         return max(rank, 2), None if ev is None else ev.value
@@ -217,7 +224,7 @@ class AckPaths:
             ev = slot.ev = None
         if ev is not None:
             return ev.value
-        if slot.heard is not None and not (slot.failing and self._profiles):
+        if slot.heard != NOTHING and not (slot.failing and self._profiles):
             return slot.heard
         ev = self._any(plane)
-        return slot.heard if ev is None else ev.value
+        return slot.last_heard if ev is None else ev.value

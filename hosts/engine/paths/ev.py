@@ -27,6 +27,8 @@ from hosts.engine.paths.ev_state import EV_MOVES, EvSignal, EvState, ev_moves
 
 LOSSY_ONE_IN: Final = 8
 """An EV that loses more than one packet in so many is not spared as the last of its plane."""
+UNKNOWN: Final = -1.0
+"""Round trip of a path over which no answer came yet: a plain float, since each packet's path is asked for its."""
 _GOOD: Final = EvState.GOOD
 _SKIP: Final = EvState.SKIP
 _BAD: Final = EvState.ASSUMED_BAD
@@ -41,26 +43,57 @@ class Obstacle(Enum):
     PATHS = "every EV of the planes that are up is assumed bad or denied"
 
 
+class Transmission:
+    """What keeps the packets sent over one EV in order: a chain, oldest first, in place of a queue for each EV."""
+
+    __slots__ = ("after", "serial", "state")
+
+    def __init__(self, serial: int) -> None:
+        self.serial = serial
+        """Number of this transmission among all of the QP; grows by one each."""
+        self.state = 0
+        """See send_window.py; 0 = in flight."""
+        self.after: Transmission | None = None
+        """The next one over the same EV that is kept."""
+
+
 class Ev:
     """One EV of one QP: its state, its place, and what is known of its path."""
 
     __slots__ = (
-        "accused_at", "acked", "active", "deviation_s", "doubted", "failures", "fault_at", "held", "lost", "marked",
-        "needed", "newest_arrived", "newest_lost", "plane", "probes_answered", "probing", "rtt_s", "sent", "srtt_s",
-        "stand_in", "state", "streak", "trimmed", "trimmed_at", "value",
+        "accused_at", "acked", "active", "deviation_s", "doubted", "failures", "fault_at", "held", "kept", "kept_limit",
+        "lost", "marked", "needed", "newest", "newest_arrived", "newest_lost", "oldest", "plane", "probes_answered",
+        "probing", "rtt_s", "sent", "srtt_s", "stand_in", "state", "streak", "trimmed", "trimmed_at", "value",
     )  # fmt: skip
 
     def __init__(self, value: int, plane: int, needed: int) -> None:
+        # What each packet needs comes first: machine code keeps attributes in this order, and with thousands of EVs
+        # none of them is in the CPU's caches when its turn comes.
         self.value = value
         self.plane = plane
         self.state = EvState.GOOD
-        self.active = False
-        """In the rotation; only EvProfile changes it. GOOD and not active = backup."""
-        self.newest_arrived = self.newest_lost = 0
-        """Highest serials (Sent.serial) known to have arrived over it, and lost on it."""
         self.sent = 0
         self.acked = 0
         """Packets known to have arrived over it."""
+        self.doubted = -1
+        """`acked` when it was suspected last and not withdrawn: while it is the same, nothing has got through since."""
+        self.oldest: Transmission | None = None
+        """Packets over it, up to `newest`, that the send window keeps in order: `kept` of them."""
+        self.newest: Transmission | None = None
+        self.kept = 0
+        self.rtt_s = self.srtt_s = UNKNOWN
+        """Last round-trip time sampled, seconds; smoothed round-trip time of this path alone (gain 1/8), probes
+        included. UNKNOWN before the first sample."""
+        self.deviation_s = 0.0
+        """Smoothed distance of the samples from it (gain 1/4)."""
+        self.failures = 0
+        """Probes failed in a row."""
+        self.newest_arrived = self.newest_lost = 0
+        """Highest serials (Sent.serial) known to have arrived over it, and lost on it."""
+        self.kept_limit = 0
+        """With more of them kept, those that are over are looked for."""
+        self.active = False
+        """In the rotation; only EvProfile changes it. GOOD and not active = backup."""
         self.lost = 0
         self.marked = 0
         """SACKs that named it with SKIP_ONCE."""
@@ -70,21 +103,11 @@ class Ev:
         """When a NACK said so last."""
         self.held = 0
         """Demotions refused by the floor, or because it was the last of its plane and still carried packets."""
-        self.doubted = -1
-        """`acked` when it was suspected last and not withdrawn: while it is the same, nothing has got through since."""
-        self.rtt_s: float | None = None
-        """Last round-trip time sampled, seconds."""
-        self.srtt_s: float | None = None
-        """Smoothed round-trip time of this path alone (gain 1/8), probes included."""
-        self.deviation_s = 0.0
-        """Smoothed distance of the samples from it (gain 1/4)."""
         self.accused_at = 0.0
         """When it was suspected last and not withdrawn for want of proof."""
         self.probes_answered = 0
         self.streak = 0
         """Probes answered in a row since the last failure."""
-        self.failures = 0
-        """Probes failed in a row."""
         self.needed = needed
         """Streak that ends ASSUMED_BAD; doubles for a repeat offender."""
         self.fault_at: float | None = None
@@ -97,7 +120,7 @@ class Ev:
     def sampled(self, rtt_s: float) -> None:
         """A round trip over it took that long."""
         self.rtt_s = rtt_s
-        if self.srtt_s is None:
+        if self.srtt_s < 0:
             self.srtt_s, self.deviation_s = rtt_s, rtt_s / 2
         else:
             self.deviation_s += (abs(rtt_s - self.srtt_s) - self.deviation_s) / 4

@@ -60,11 +60,11 @@ class _Probe:
 
 
 class QpPaths:
-    """See the module. `choose` and `find` are the profile's."""
+    """See the module."""
 
     __slots__ = (
-        "_context", "_counters", "_due", "_expect", "_hearing", "_next_id", "_order", "_pending", "_queue",
-        "_seek_again_at", "choose", "find", "profile", "proved",
+        "_context", "_counters", "_due", "_expect", "_hearing", "_next_id", "_order", "_pending", "_queue", "_reverse",
+        "_seek_again_at", "profile",
     )  # fmt: skip
 
     def __init__(
@@ -72,8 +72,7 @@ class QpPaths:
         hearing: ProofOfLoss,
     ) -> None:  # fmt: skip
         self.profile, self._hearing = profile, hearing
-        self.choose, self.find = profile.choose, profile.find
-        self.proved = reverse.proved
+        self._reverse = reverse
         self._context, self._counters = context, counters
         self._due: list[tuple[float, int, Ev]] = []
         """Heap: (when, tie-breaker, EV) of probes to come."""
@@ -86,6 +85,14 @@ class QpPaths:
         """Heap: (when patience with the newest asking ends, tie-breaker, probe)."""
         self._seek_again_at = float("-inf")
         self._next_id = rng.getrandbits(16)
+
+    def find(self, value: int) -> Ev | None:
+        """The EV of that value, or None."""
+        return self.profile.find(value)
+
+    def proved(self, ev: Ev, now: float) -> None:
+        """A SACK names a packet of ours that went over this EV."""
+        self._reverse.proved(ev, now)
 
     # ---- states -----------------------------------------------------------------------------------------
 

@@ -12,7 +12,9 @@ import pytest
 from hosts.engine.cc.qpcc import Share
 from hosts.engine.cc.window import FixedWindow
 from hosts.engine.deadlines import NEVER
+from hosts.engine.loss import send_window
 from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
+from hosts.engine.loss.send_window import SendWindow, Sent
 from hosts.engine.memory import Memory
 from hosts.engine.paths.ev import EvProfile
 from hosts.engine.paths.ev_state import EvSignal, EvState
@@ -211,6 +213,16 @@ def _hoard(on_sack: Any) -> Any:
     return broken
 
 
+def _chain_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent over an EV stays in its chain for ever."""
+
+    def broken(self: SendWindow, sent: Sent) -> None:
+        sent.ev.newest_arrived = max(sent.ev.newest_arrived, sent.serial)
+
+    monkeypatch.setattr(SendWindow, "overtake", broken)
+    monkeypatch.setattr(send_window, "_free_kept", lambda _ev: None)
+
+
 def _late(next_deadline: Any) -> Any:
     def broken(self: Requestor) -> float:
         return next_deadline(self) + 0.02
@@ -246,6 +258,7 @@ LATER: dict[str, tuple[Patch, set[str], str]] = {
     "a requestor that never gives up": (wrap(RetryBudget, "charge", _yes), {"ends"}, "for ever"),
     "a requestor that blames the path of whatever expires": (wrap(Requestor, "_lost", _convict), {"blame"}, "stalled"),
     "a requestor that forgets nothing": (wrap(Requestor, "on_sack", _hoard), {"memory"}, "long"),
+    "a send window that frees no chain": (_chain_all, {"memory"}, "long"),
     "a requestor whose timers are late": (wrap(Requestor, "next_deadline", _late), {"timers"}, "faults"),
     "a window that counts what did not arrive": (wrap(FixedWindow, "on_ack", _once_more), {"account"}, "faults"),
     "an end that believes one port update for ever": (

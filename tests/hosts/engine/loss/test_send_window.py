@@ -1,0 +1,139 @@
+"""The queues of packets in flight by themselves: chains by plane and EV, timers, and that what is over is freed."""
+
+from __future__ import annotations
+
+from math import inf
+
+from hosts.engine.config import Config
+from hosts.engine.loss.proof_of_loss import ProofOfLoss
+from hosts.engine.loss.roundtrips import RoundTrips
+from hosts.engine.loss.send_window import COMPACT_FROM, GIVEN_UP, ByAge, SendWindow, Sent, keep
+from hosts.engine.messages import Message
+from hosts.engine.paths.ev import Ev, Transmission
+
+MESSAGE = Message(1, memoryview(bytes(100_000)), 0, 0, 0, 1000, 0, 0, None, False)
+
+
+def sent(serial: int, ev: Ev, *, at: float | None = None, timer_s: float = 1.0) -> Sent:
+    """Transmission number `serial`, of the PSN of that number, which left at that second or `at`."""
+    left = float(serial) if at is None else at
+    return Sent(serial, MESSAGE, ev, 1000, serial, 1, 0, left, left + timer_s, None)
+
+
+def window() -> SendWindow:
+    return SendWindow(0, True, ProofOfLoss(RoundTrips(Config())))
+
+
+def on_plane(mates: ByAge) -> list[int]:
+    """Serials in the chain of a plane, oldest first."""
+    found, one = [], mates.oldest
+    while one is not None:
+        found.append(one.serial)
+        one = one.next_on_plane
+    return found
+
+
+def on_ev(ev: Ev) -> list[int]:
+    """Serials in the chain of an EV, oldest first."""
+    found: list[int] = []
+    one: Transmission | None = ev.oldest
+    while one is not None:
+        found.append(one.serial)
+        one = one.after
+    return found
+
+
+def test_by_age__tells_when_its_oldest_left() -> None:
+    mates, ev = ByAge(), Ev(1, 0, 3)
+    assert (on_plane(mates), mates.since) == ([], inf)
+    first, second = sent(1, ev), sent(2, ev)
+    mates.add(first)
+    mates.add(second)
+    assert (on_plane(mates), mates.since) == ([1, 2], 1.0)
+    assert mates.drop_oldest(first) is second and first.next_on_plane is None
+    assert (on_plane(mates), mates.since) == ([2], 2.0)
+    assert mates.drop_oldest(second) is None
+    assert (on_plane(mates), mates.since) == ([], inf)
+    mates.add(sent(3, ev))
+    assert on_plane(mates) == [3]
+
+
+def test_by_age__is_freed_of_what_is_over_behind_one_that_stays() -> None:
+    mates, ev = ByAge(), Ev(1, 0, 3)
+    packets = [sent(serial, ev) for serial in range(COMPACT_FROM)]
+    for packet in packets:
+        mates.add(packet)
+    for packet in packets[1:-1]:
+        packet.state = GIVEN_UP
+    mates.add(sent(1000, ev))
+    assert on_plane(mates) == [0, COMPACT_FROM - 1, 1000] and mates.since == 0.0
+    assert packets[1].next_on_plane is None, "what was freed keeps nothing"
+
+
+def test_ev__is_freed_of_what_is_over_behind_one_that_stays() -> None:
+    ev = Ev(1, 0, 3)
+    packets = [sent(serial, ev) for serial in range(COMPACT_FROM)]
+    for packet in packets:
+        keep(ev, packet)
+    assert ev.kept == COMPACT_FROM
+    for packet in packets[1:-1]:
+        packet.state = GIVEN_UP
+    keep(ev, sent(1000, ev))
+    assert on_ev(ev) == [0, COMPACT_FROM - 1, 1000] and (ev.kept, ev.kept_limit) == (3, 6)
+    assert packets[1].after is None, "what was freed keeps nothing"
+
+
+def test_ev__that_is_freed_of_all_but_the_newest_goes_on() -> None:
+    ev = Ev(1, 0, 3)
+    packets = [sent(serial, ev) for serial in range(COMPACT_FROM)]
+    for packet in packets:
+        keep(ev, packet)
+        packet.state = GIVEN_UP
+    keep(ev, sent(1000, ev))
+    keep(ev, sent(1001, ev))
+    assert on_ev(ev) == [1000, 1001]
+
+
+def test_timers__come_in_order_whatever_path_needs_longer() -> None:
+    flight, slow, fast = window(), Ev(1, 0, 3), Ev(2, 1, 3)
+    for serial, ev, timer_s in ((0, slow, 9.0), (1, fast, 2.0), (2, fast, 2.0), (3, slow, 9.0)):
+        flight.add(sent(serial, ev, timer_s=timer_s))
+    told = []
+    while (first := flight.first_timer()) is not None:
+        told.append((first.deadline, first.serial))
+        flight.give_up(first)
+    assert told == [(3.0, 1), (4.0, 2), (9.0, 0), (12.0, 3)]
+
+
+def test_timers__of_one_instant_come_in_the_order_of_sending() -> None:
+    flight, ev = window(), Ev(1, 0, 3)
+    flight.add(sent(0, ev, at=0.0, timer_s=6.0))
+    flight.add(sent(1, ev, at=1.0, timer_s=4.0))
+    flight.add(sent(2, ev, at=2.0, timer_s=3.0))
+    flight.add(sent(3, ev, at=3.0, timer_s=3.0))
+    due = flight.expired(6.0)
+    assert [packet.serial for packet in due] == [0, 1, 2, 3] and flight.first_timer() is None
+
+
+def test_timer__that_was_set_before_answers_took_longer_runs_on() -> None:
+    flight, ev = window(), Ev(1, 0, 3)
+    first = sent(0, ev, at=0.0, timer_s=1.0)
+    flight.add(first)
+    ev.sampled(2.0)
+    assert flight.expired(1.0) == [] and first.deadline == 3.0
+    flight.add(sent(1, ev, at=1.0, timer_s=2.0))
+    assert flight.first_timer() is first, "both are due then, and it left earlier"
+    assert [packet.serial for packet in flight.expired(3.0)] == [0], "1.5 x 2 s after it left; the other may run on"
+
+
+def test_timers__are_freed_of_what_is_over() -> None:
+    flight, ev = window(), Ev(1, 0, 3)
+    for serial in range(COMPACT_FROM + 2):
+        packet = sent(serial, ev, timer_s=1000.0 - 2 * (serial % 2) * serial)
+        flight.add(packet)
+        if serial not in (0, 5):
+            flight.give_up(packet)
+    assert len(flight._timers) + len(flight._timers_apart) < 10
+    assert flight.first_timer() is flight.outstanding[5]
+    flight.give_up(flight.outstanding[5])
+    assert flight.first_timer() is flight.outstanding[0]
