@@ -88,19 +88,21 @@ def expand(
         raise _error(document, ("scale",) if base.scale else (), f"no scale {scale!r} ({known})")
     places = places_of(where, target)
     values = _sweep_values(document, base, places, scale)
-    runs: list[Run] = []
-    for number in range(repeat or base.repeat):
-        for variant in _variants(document, base, places, scale):
-            for chosen in product(*values.values()):
-                label = ({"variant": variant} if variant else {}) | dict(zip(values, chosen, strict=True))
-                scenario = _applied(document, places, label, values, scale)
-                if where == "live" and _clocks(scenario) != {1.0}:
-                    text = "clock: the times of a live fabric are those of its links; give it under `virtual`"
-                    raise _error(document, ("transport", "clock"), text)
-                if repeat is not None:
-                    scenario = scenario.model_copy(update={"repeat": repeat})
-                runs.append(Run(scenario, label, number, (base.seed if seed is None else seed) + number))
-    return runs
+    made: list[tuple[Scenario, dict[str, Any]]] = []
+    for variant in _variants(document, base, places, scale):
+        for chosen in product(*values.values()):
+            label = ({"variant": variant} if variant else {}) | dict(zip(values, chosen, strict=True))
+            scenario = _applied(document, places, label, values, scale)
+            if where == "live" and _clocks(scenario) != {1.0}:
+                text = "clock: the times of a live fabric are those of its links; give it under `virtual`"
+                raise _error(document, ("transport", "clock"), text)
+            made.append((scenario if repeat is None else scenario.model_copy(update={"repeat": repeat}), label))
+    first = base.seed if seed is None else seed
+    return [
+        Run(scenario, label, number, first + number)
+        for number in range(repeat or base.repeat)
+        for scenario, label in made
+    ]
 
 
 def _clocks(scenario: Scenario) -> set[float]:

@@ -20,6 +20,7 @@ Offer = Callable[[str], list[str]]
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("embedded", "bmv2")
 WIRES = ("virtual", "veth")
+EXECUTORS = ("local", "slurm", "submitit-local", "ray")
 BENCH_WIRES = (*WIRES, "both")
 NICS = ("fast", "scapy")
 MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ipc import units
 from ipc.errors import UsageError
 from ipc.progress import Progress
 from ipc.terminal import console
 from mrc.cli import completion as offer
 
 if TYPE_CHECKING:
+    from experiments.executors.options import ExecutorOptions
     from experiments.traces.command import Replay
 
 scenario_app = typer.Typer(
@@ -28,6 +30,7 @@ TRACES = "Traces"
 """Heading of the options that belong to --trace."""
 PLACEMENTS = ("packed", "spread", "random")
 SCALE_MAX = 1e6
+TASK_TIME_MAX_S = 86400.0
 
 Files = Annotated[
     list[str],
@@ -49,6 +52,36 @@ ComputeScale = Annotated[
 ]
 SizeScale = Annotated[
     float, typer.Option("--size-scale", rich_help_panel=TRACES, min=0.0, help="Factor on the sizes that a trace sends.")
+]
+CLUSTER = "Clusters"
+"""Heading of the options that belong to --executor."""
+Executor = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        rich_help_panel=CLUSTER,
+        autocompletion=offer.one_of(*offer.EXECUTORS),
+        help="Who makes virtual runs: processes here (`local`), a `slurm` or `ray` cluster, or processes of submitit "
+        "(`submitit-local`).",
+    ),
+]
+SlurmParameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slurm",
+        rich_help_panel=CLUSTER,
+        metavar="KEY=VALUE",
+        help="Parameter of sbatch, as submitit calls it: partition, account, qos, time (minutes), mem, ...",
+    ),
+]
+TaskTime = Annotated[
+    str,
+    typer.Option(
+        "--task-time",
+        rich_help_panel=CLUSTER,
+        metavar="TIME",
+        help="Short runs are put together into tasks of at least so long, as estimated.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
@@ -117,8 +150,16 @@ def run(
         ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option("--resume", help="Go on with results that were stopped or killed; virtual only.")
+        Path | None,
+        typer.Option(
+            "--resume",
+            help="Go on with the results of the same files there (in the place of --out): what is whole is kept; "
+            "virtual only.",
+        ),
     ] = None,
+    executor: Executor = "local",
+    slurm: SlurmParameters = None,
+    task_time: TaskTime = "60s",
     rootless: Annotated[
         bool, typer.Option("--rootless", help="Live without root, in a user namespace, where the kernel allows it.")
     ] = False,
@@ -147,6 +188,10 @@ def run(
     if (virtual or fluid) and wires is not None:
         raise UsageError("--wires is of live switches, which a virtual or fluid run has not: leave it out")
     where = "virtual" if virtual else "fluid" if fluid else "live"
+    used = executor_options(executor, slurm, task_time)
+    if used.elsewhere and not virtual:
+        kind = "a run on the fluid model takes seconds" if fluid else "a live fabric lives on this machine"
+        raise UsageError(f"--executor {executor} is for runs in virtual time ({kind}): give --virtual, or leave it out")
     if virtual and dash:
         raise UsageError("--dash is of live runs; of one in virtual time `mrc dash DIR` makes the page when it is over")
     options: dict[str, Any] = {} if virtual or fluid else {"target": target, "wires": wires}
@@ -168,8 +213,28 @@ def run(
             scale=scale,
             resume=resume,
             replay=replay,
+            executor=used,
         )
     )
+
+
+def executor_options(name: str, slurm: list[str] | None, task_time: str) -> ExecutorOptions:
+    """What --executor, --slurm and --task-time say. Raises UsageError."""
+    from experiments.executors.options import ExecutorOptions
+
+    given: dict[str, str] = {}
+    for one in slurm or []:
+        key, is_there, value = one.partition("=")
+        if not (key and is_there and value):
+            raise UsageError(f"--slurm {one}: give KEY=VALUE, such as partition=short")
+        given[key.removeprefix("slurm_")] = value
+    try:
+        task_s = units.seconds(task_time)
+    except units.UnitError as error:
+        raise UsageError(f"--task-time: {error}") from None
+    if not 0 < task_s <= TASK_TIME_MAX_S:
+        raise UsageError(f"--task-time {task_time}: above 0, at most a day")
+    return ExecutorOptions(name, task_s, given)
 
 
 def _replay(
