@@ -147,20 +147,18 @@ def run(
     if target not in TARGETS:
         raise UsageError(f"--target {target}: give one of {', '.join(TARGETS)}")
     check_wires(target, options.get("wires"))
-    planned: list[Planned] = []
-    bad = False
     try:
         paths = find(names) if replay is None else [_replayed(console, *replay, live=where == "live")]
     except TraceError as error:
         console.print(escape(f"mrc: error: {error}"), style="red", soft_wrap=True)
         return BAD_FILE
+    planned: list[Planned] = []
     for path in paths:
         try:
             planned.append(plan_runs(read(path), where, target=target, seed=seed, repeat=repeat, scale=scale))
         except ScenarioError as error:
             console.print(escape(str(error)), style="red", soft_wrap=True)
-            bad = True
-    if bad:
+    if len(planned) < len(paths):
         return BAD_FILE
     if resume is not None and out is not None:
         raise UsageError("--resume says where the results are: leave --out away")
@@ -171,39 +169,9 @@ def run(
         console.print(f"engine in Python ({state().why}); compiled, virtual runs take a fifth of the time", style="dim")
     if where == "virtual":
         gc.freeze()  # modules stay: what is collected after a run is the run's alone
-    reports: list[RunReport] = []
     with ExitStack() as stack:
         stack.enter_context(terminating())
-        prepared: list[Prepared] = []
-        if resume is not None:
-            _take(stack, prepared, planned, folders, Prepared.resume)
-            for one, its in zip(planned, prepared, strict=True):
-                tell_kept(console, one.document.path.stem, its, len(one.runs))
-        todo = [one.runs for one in planned]
-        if prepared:
-            todo = [its.missing(one) for one, its in zip(planned, prepared, strict=True)]
-        total = sum(map(len, todo))
-        crew = crew_of(executor, min(jobs, total)) if where == "virtual" and total else None
-        if crew is not None:
-            stack.enter_context(crew)
-        if resume is None:
-            _take(stack, prepared, planned, folders, lambda one, folder: Prepared.create(one, folder, options))
-        measured = scale is not None or executor.elsewhere
-        costs = [
-            _estimated(console, one, runs, jobs, crew, executor) if measured else {}
-            for one, runs in zip(planned, todo, strict=True)
-        ]
-        ahead = [
-            crew.hand_in(runs, cost, store=its.results.store) if crew is not None else None
-            for runs, cost, its in zip(todo, costs, prepared, strict=True)
-        ]
-        display = stack.enter_context(Display(console, len(planned), total))
-        for one, its, begun, cost in zip(planned, prepared, ahead, costs, strict=True):
-            display.costs = cost
-            display.scenario(one.document.path.stem)
-            report = carry_out(one, display, options=options, begun=begun, prepared=its)
-            reports.append(report)
-            print_report(console, report)
+        reports = _carried_out(stack, console, planned, folders, options, executor, jobs, resuming=resume is not None)
     if len(reports) > 1:
         failed = [report.scenario for report in reports if not report.passed]
         said = f"{len(failed)} failed: {', '.join(failed)}" if failed else "all passed"
@@ -211,6 +179,46 @@ def run(
     if as_json:
         print(json.dumps([report.to_json() for report in reports], indent=2))
     return PASSED if all(report.passed for report in reports) else FAILED
+
+
+def _carried_out(
+    stack: ExitStack, console: Console, planned: list[Planned], folders: list[Path], options: dict[str, Any],
+    executor: ExecutorOptions, jobs: int, *, resuming: bool,
+) -> list[RunReport]:  # fmt: skip
+    """Every scenario's runs, all handed in before the first one ends; reports are printed as they come."""
+    where, scale = planned[0].where, planned[0].scale
+    prepared: list[Prepared] = []
+    if resuming:
+        _take(stack, prepared, planned, folders, Prepared.resume)
+        for one, its in zip(planned, prepared, strict=True):
+            tell_kept(console, one.document.path.stem, its.damaged, len(its.done), len(one.runs))
+    todo = [one.runs for one in planned]
+    if prepared:
+        todo = [its.missing(one) for one, its in zip(planned, prepared, strict=True)]
+    total = sum(map(len, todo))
+    crew = crew_of(executor, min(jobs, total)) if where == "virtual" and total else None
+    if crew is not None:
+        stack.enter_context(crew)
+    if not resuming:
+        _take(stack, prepared, planned, folders, lambda one, folder: Prepared.create(one, folder, options))
+    measured = scale is not None or executor.elsewhere
+    costs = [
+        _estimated(console, one, runs, jobs, crew, executor) if measured else {}
+        for one, runs in zip(planned, todo, strict=True)
+    ]
+    ahead = [
+        crew.hand_in(runs, cost, store=its.results.store) if crew is not None else None
+        for runs, cost, its in zip(todo, costs, prepared, strict=True)
+    ]
+    display = stack.enter_context(Display(console, len(planned), total))
+    reports: list[RunReport] = []
+    for one, its, begun, cost in zip(planned, prepared, ahead, costs, strict=True):
+        display.costs = cost
+        display.scenario(one.document.path.stem)
+        report = carry_out(one, display, options=options, begun=begun, prepared=its)
+        reports.append(report)
+        print_report(console, report)
+    return reports
 
 
 def _replayed(console: Console, trace: Path, replay: Replay, *, live: bool) -> Path:
@@ -242,12 +250,11 @@ def _take(
         stack.callback(prepared[-1].results.stop)
 
 
-def tell_kept(console: Console, name: str, prepared: Prepared, planned: int) -> None:
+def tell_kept(console: Console, name: str, damaged: list[str], kept: int, planned: int) -> None:
     """Say which runs are there already, and which are made again."""
-    for text in prepared.damaged:
+    for text in damaged:
         console.print(escape(f"{name}: {text}; the run is made again"), style="yellow", soft_wrap=True)
-    if prepared.done:
-        kept = len(prepared.done)
+    if kept:
         rest = f"{planned - kept} to make" if kept < planned else "nothing is left to make"
         console.print(escape(f"{name}: {kept} of {planned} runs are there; {rest}"), style="dim", soft_wrap=True)
 

@@ -28,6 +28,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -188,7 +189,7 @@ class Results:
         Raises ResultsError when it holds results already, or cannot be written.
         """
         manifest = {
-            "schema": SCHEMA, "scenario": document.path.stem, "title": title, "where": where, "seed": seed,
+            "schema": SCHEMA, "scenario": document.name, "title": title, "where": where, "seed": seed,
             "scale": scale, "command": command, "target": (options or {}).get("target"),
             "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "machine": machine(), "planned": runs, "runs": [],
@@ -228,22 +229,24 @@ class Results:
 
     @classmethod
     def reopen(
-        cls, folder: Path, document: Document, where: str, seed: int, runs: list[str], scale: str | None
-    ) -> tuple[Results, list[StoredRun], list[str]]:
-        """Results to go on with, the runs that are whole in the order of `runs`, and what is damaged, in words.
+        cls, folder: Path, files: Mapping[str, bytes], where: str, seed: int, runs: list[str], scale: str | None,
+        keep: Callable[[StoredRun], None],
+    ) -> tuple[Results, list[str]]:  # fmt: skip
+        """Results to go on with, and what is damaged, in words. `keep` gets each run that is whole, in order of `runs`.
 
-        A run that is damaged is removed. Raises ResultsError: refused are results of another file, seed, scale, list of
-        runs or commit, and those that somebody still writes.
+        `files`: name -> content of what they were made from. A run that is damaged is removed. Raises ResultsError:
+        refused are results of other files, another seed, scale, list of runs or commit, and those that somebody still
+        writes.
         """
         results = cls(folder, read_manifest(folder))
         manifest = results.manifest
         try:
-            same_file = (folder / "scenario.yaml").read_bytes() == document.path.read_bytes()
+            changed = [name for name, content in files.items() if (folder / name).read_bytes() != content]
         except OSError as error:
-            raise ResultsError(f"{folder}: {error.strerror}") from None
+            raise ResultsError(f"{folder}: {error.strerror}: {Path(error.filename).name}") from None
         ours = {"where": where, "seed": seed, "scale": scale, "planned": runs}
         other = [key for key, value in ours.items() if manifest.get(key) != value]
-        other += [] if same_file else ["scenario.yaml"]
+        other += changed
         other += [] if manifest["machine"]["commit"] == _commit() else ["commit"]
         if where != "virtual":
             raise ResultsError(f"{folder}: only runs in virtual time can be gone on with; give another --out")
@@ -253,18 +256,16 @@ class Results:
         try:
             (folder / "runs").mkdir(exist_ok=True)
             results._take_lock()
-            whole, damaged = results._look()
+            damaged = results._look(keep)
             results.store.sweep()
         except OSError as error:
             raise ResultsError(f"{folder}: {error.strerror}") from None
-        manifest["runs"] = [one.entry() for one in whole]
-        if len(whole) < len(runs):
-            manifest["complete"] = False
-        return results, whole, damaged
+        return results, damaged
 
-    def _look(self) -> tuple[list[StoredRun], list[str]]:
-        """Runs that are whole, and what was wrong with those that are not: they are removed. Raises OSError."""
-        store, whole, damaged = self.store, [], []
+    def _look(self, keep: Callable[[StoredRun], None]) -> list[str]:
+        """Enter the runs that are whole; remove those that are not, and return what was wrong. Raises OSError."""
+        store, damaged, wanted = self.store, [], len(self.manifest["runs"])
+        entries = []
         known = {one["name"]: one["sha256"] for one in self.manifest["runs"]}
         for name in store.stems:
             try:
@@ -272,11 +273,15 @@ class Results:
                     continue
                 if known.get(name, one.sha256) != one.sha256:
                     raise DamagedRun(f"{one.file}: {NOT_THE_ONE}")
-                whole.append(one)
+                keep(one)
+                entries.append(one.entry())
             except DamagedRun as error:
                 damaged.append(str(error))
                 store.remove(name)
-        return whole, damaged
+        self.manifest["runs"] = entries
+        if len(entries) < wanted:
+            self.manifest["complete"] = False
+        return damaged
 
     def _take_lock(self) -> None:
         """Hold the folder until the process ends, or stop() or finish(). Raises ResultsError, OSError."""
@@ -292,6 +297,18 @@ class Results:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def add_file(self, name: str, content: bytes) -> None:
+        """One more file that says what was run, removed with the folder. Raises OSError."""
+        self._made.append(self.folder / name)
+        write_whole(self.folder / name, content)
+
+    def keep_only(self, names: set[str]) -> None:
+        """Forget other runs."""
+        for one in self.manifest["runs"]:
+            if one["name"] not in names:
+                self.store.remove(one["name"])
+        self.manifest["runs"] = [one for one in self.manifest["runs"] if one["name"] in names]
 
     def stop(self) -> int:
         """The command ends before its time: how many runs are kept. Without any, all that was made is removed again.
@@ -363,7 +380,8 @@ class Results:
             raise ResultsError(
                 f"{self.folder}/manifest.json: {error.strerror}: make room; the runs are whole"
             ) from None
-        self.store.sweep()
+        with suppress(OSError):
+            self.store.sweep()
         self._release()
 
     def write(self) -> None:

@@ -21,6 +21,7 @@ from experiments.metric_values import Measured
 from experiments.outcome import Outcome
 from experiments.repeats import Spread, spreads
 from experiments.results import LoadMeter, Results, again
+from experiments.run_store import StoredRun
 from experiments.virtual.virtual_run import run_virtual
 from ipc.errors import UsageError
 
@@ -152,11 +153,17 @@ class Prepared:
             with suppress(OSError):  # killed before the manifest was there
                 (folder / "runs").rmdir()
             return cls.create(planned, folder)
-        names = [run.name for run in planned.runs]
-        results, whole, damaged = Results.reopen(
-            folder, planned.document, planned.where, planned.runs[0].seed, names, planned.scale
+        numbers = {run.name: number for number, run in enumerate(planned.runs)}
+        done: dict[int, Outcome] = {}
+
+        def keep(stored: StoredRun) -> None:
+            done[numbers[stored.outcome.name]] = stored.outcome
+
+        files = {"scenario.yaml": planned.document.path.read_bytes()}
+        results, damaged = Results.reopen(
+            folder, files, planned.where, planned.runs[0].seed, list(numbers), planned.scale, keep
         )
-        return cls(results, {names.index(one.outcome.name): one.outcome for one in whole}, damaged)
+        return cls(results, done, damaged)
 
     def missing(self, planned: Planned) -> list[Run]:
         """Runs that are to be made."""

@@ -63,6 +63,11 @@ def scenarios(incomplete: str) -> list[str]:
     return _starting(incomplete, (path.stem for path in (ROOT / "scenarios").glob("*.yaml")))
 
 
+def studies(incomplete: str) -> list[str]:
+    """The studies that come with the testbed; the shell has files where none fits."""
+    return _starting(incomplete, (path.stem for path in (ROOT / "scenarios" / "studies").glob("*.yaml")))
+
+
 def programs(incomplete: str) -> list[str]:
     """P4 programs that come with the testbed."""
     own = (path for path in (ROOT / "p4src").glob("*.p4") if "V1Switch(" in path.read_text(encoding="utf-8"))

@@ -308,6 +308,46 @@ def show(
     raise typer.Exit(command.show(name, as_json))
 
 
+def study(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", autocompletion=offer.studies, help="Study file, or name (`loss`).")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the results (default: results/NAME-TIME).")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", help="Go on with the results there, of the same file: what is whole is kept."),
+    ] = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only say how many runs it has, and how long.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs side by side on this machine.")] = CPUS,
+    executor: Executor = "local",
+    slurm: SlurmParameters = None,
+    task_time: TaskTime = "60s",
+    as_json: Json = False,
+) -> None:
+    """A scenario over seeds and parameters in virtual time: confidence intervals, as many seeds as they need."""
+    from experiments.study import command
+
+    used = executor_options(executor, slurm, task_time)
+    raise typer.Exit(
+        command.run(file, out=out, resume=resume, jobs=jobs, executor=used, as_json=as_json, estimate=estimate)
+    )
+
+
+def merge(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of results, or folders that hold several.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of all of them together; a new one.")],
+    as_json: Json = False,
+) -> None:
+    """Results of several folders as one: the same scenarios on other machines or with other seeds, parts of a study."""
+    from experiments import merge as merging
+
+    raise typer.Exit(merging.run(folders, out, as_json))
+
+
 def compare(
     a: Annotated[Path, typer.Argument(help="Folder of results.")],
     b: Annotated[Path, typer.Argument(help="Folder of results to compare with it.")],
@@ -411,8 +451,14 @@ def add_commands(app: typer.Typer) -> None:
     app.command(
         epilog="Examples: `mrc run e10` · `mrc run scenarios/*.yaml --virtual` · `mrc run my.yaml --virtual` · "
         "`mrc run e15 --virtual --scale paper --out DIR` · `mrc run e15 --virtual --scale paper --resume DIR` · "
+        "`mrc run scenarios/*.yaml --virtual --executor slurm --out DIR` · "
         "`mrc run --trace step.goal --virtual --iterations 10` · `mrc run e2 --fluid`"
     )(run)
+    app.command(
+        epilog="Examples: `mrc study loss --out results/loss` · `mrc study my.yaml --estimate` · "
+        "`mrc study loss --resume results/loss` · `mrc study loss --executor slurm --slurm partition=short`"
+    )(study)
+    app.command(epilog="Example: `mrc merge node1/e15 node2/e15 --out results/e15`")(merge)
     app.command(epilog="Example: `mrc compare results/e10-live results/e10-virtual`")(compare)
     app.command(
         epilog="Examples: `mrc report results/` then open results/index.html · "
