@@ -49,6 +49,9 @@ class ChildError(Exception):
 class Crew(Protocol):
     """What makes runs. Leaving the context ends whatever of ours still goes on."""
 
+    least_s: float
+    """Estimated seconds of work that are worth a task; who hands in little by little waits for so much."""
+
     def __enter__(self) -> Crew: ...
 
     def __exit__(

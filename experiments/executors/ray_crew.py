@@ -37,7 +37,7 @@ class RayCrew:
 
     def __init__(self, task_s: float) -> None:
         self._ray = _ray()
-        self._task_s = task_s
+        self.least_s = task_s
         self._tasks: list[Any] = []
         self._threads: list[Thread] = []
 
@@ -73,8 +73,8 @@ class RayCrew:
         """Ray takes them all, and begins as many as it has CPUs."""
         begun = SimpleQueue() if begun is None else begun
         called = list(numbers or range(len(runs)))
-        each = [(costs or {}).get(run.name, self._task_s) for run in runs]
-        for pack in packs(each, self._task_s):
+        each = [(costs or {}).get(run.name, self.least_s) for run in runs]
+        for pack in packs(each, self.least_s):
             task = self._remote.remote([runs[place] for place in pack])
             self._tasks.append(task)
             thread = Thread(target=self._follow, args=(task, [called[place] for place in pack], begun), daemon=True)

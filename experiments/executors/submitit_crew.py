@@ -25,6 +25,8 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Any
 
+import psutil
+
 from experiments.executors.crew import Begun, RunLost, news_of
 from experiments.executors.options import ExecutorOptions
 from experiments.executors.packs import packs, side_by_side
@@ -48,6 +50,16 @@ MEMORY_FACTOR, MEMORY_LEAST_GB = 1.5, 1.0
 """Memory of a task: so much of the buffers of its largest run, and never less."""
 OURS = ("job_name", "array_parallelism", "cpus_per_task", "use_srun")
 """Parameters of Slurm that are no options."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A task that is to be submitted."""
+
+    task: Task
+    seconds: float
+    runs: dict[str, int]
+    begun: Begun
 
 
 @dataclass(slots=True)
@@ -75,7 +87,10 @@ class SubmititCrew:
             _answers()
         self._owner = secrets.token_hex(8)
         self._name = f"mrc-{self._owner}"
+        self.least_s = options.task_s
         self._tasks: list[_Submitted] = []
+        self._waiting: list[_Waiting] = []
+        """Tasks of processes here, beyond those that may be side by side."""
         self._folders: dict[Path, bool] = {}
         """Folders of tasks; whether all in it went well."""
         self._lock = Lock()
@@ -94,8 +109,11 @@ class SubmititCrew:
         self._over.set()
         self._watch.join()
         for task in self._tasks:
-            with suppress(OSError, subprocess.SubprocessError):
-                task.job.cancel(check=False)
+            with suppress(OSError, subprocess.SubprocessError, psutil.Error):
+                if self._is_slurm:
+                    task.job.cancel(check=False)
+                else:
+                    _end(psutil.Process(int(task.job.job_id)))
         for folder, well in self._folders.items():
             with suppress(OSError):
                 (folder / OWNER).unlink()  # tasks that do not hear of it end after their run
@@ -116,32 +134,50 @@ class SubmititCrew:
             raise ValueError("tasks of a scheduler write to a folder: there must be one")
         called = list(numbers or range(len(runs)))
         each = [(costs or {}).get(run.name, self._options.task_s) for run in runs]
-        places = packs(each, self._options.task_s) if self._is_slurm else side_by_side(each, self._jobs)
+        places = packs(each, self.least_s) if self._is_slurm else side_by_side(each, self._jobs)
         folder = tasks_folder(store)
-        tasks = [Task([runs[place] for place in pack], store, self._owner) for pack in places]
-        self._folders.setdefault(folder, True)
-        try:
-            folder.mkdir(exist_ok=True)
-            write_whole(folder / OWNER, self._owner.encode())
-            executor = self._executor(folder, tasks, [sum(each[place] for place in pack) for pack in places])
-            with _quiet_children(folder / "controllers.log"), executor.batch():
-                jobs = [executor.submit(carry_out_task, task) for task in tasks]
-        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-            raise UsageError(
-                f"{self._options.name} took no task: {_words(error)}; --slurm KEY=VALUE changes what is asked for "
-                f"(now {self._asked})"
-            ) from None
-        except ValueError as error:
-            raise UsageError(f"--slurm: {_words(error)}") from None
+        tasks = [
+            _Waiting(
+                Task([runs[place] for place in pack], store, self._owner), sum(each[place] for place in pack),
+                {runs[place].name: called[place] for place in pack}, begun,
+            )
+            for pack in places
+        ]  # fmt: skip
         with self._lock:
-            for job, pack in zip(jobs, places, strict=True):
-                names = {runs[place].name: called[place] for place in pack}
-                self._tasks.append(_Submitted(job, names, store, begun))
+            self._folders.setdefault(folder, True)
+            self._waiting += tasks
+            self._submit()
         return begun
 
-    def _executor(self, folder: Path, tasks: list[Task], seconds: list[float]) -> Any:
-        """With the longest task's limits. Raises ValueError for parameters that do not exist."""
-        minutes = max(TIME_LEAST_MIN, math.ceil(max(seconds) * TIME_FACTOR / 60))
+    def _submit(self) -> None:
+        """Give the scheduler what waits: to Slurm all; of processes here as many as may be side by side.
+
+        Raises UsageError when it does not take them.
+        """
+        count = len(self._waiting) if self._is_slurm else max(0, self._jobs - len(self._tasks))
+        tasks, self._waiting = self._waiting[:count], self._waiting[count:]
+        for folder in dict.fromkeys(one.task.folder for one in tasks):
+            mine = [one for one in tasks if one.task.folder == folder]
+            try:
+                folder.mkdir(exist_ok=True)
+                write_whole(folder / OWNER, self._owner.encode())
+                executor = self._executor(folder, [one.task for one in mine], max(one.seconds for one in mine))
+                with _quiet_children(folder / "controllers.log"), executor.batch():
+                    jobs = [executor.submit(carry_out_task, one.task) for one in mine]
+            except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+                raise UsageError(
+                    f"{self._options.name} took no task: {_words(error)}; --slurm KEY=VALUE changes what is asked for "
+                    f"(now {self._asked})"
+                ) from None
+            except ValueError as error:
+                raise UsageError(f"--slurm: {_words(error)}") from None
+            self._tasks += [
+                _Submitted(job, one.runs, one.task.store, one.begun) for job, one in zip(jobs, mine, strict=True)
+            ]
+
+    def _executor(self, folder: Path, tasks: list[Task], seconds: float) -> Any:
+        """With the limits of a task that long. Raises ValueError for parameters that do not exist."""
+        minutes = max(TIME_LEAST_MIN, math.ceil(seconds * TIME_FACTOR / 60))
         if not self._is_slurm:
             executor = self._submitit.LocalExecutor(folder)
             executor.update_parameters(timeout_min=minutes)
@@ -169,12 +205,21 @@ class SubmititCrew:
                 written = {store.folder: store.written() for store in {t.store.folder: t.store for t in tasks}.values()}
                 over = [task for task in tasks if self._news_of(task, written[task.store.folder])]
             except Exception as error:
-                for task in tasks:
-                    for number in task.runs.values():
-                        task.begun.put((number, error))
+                self._refuse(error)
                 return
             with self._lock:
-                self._tasks = [task for task in self._tasks if task not in over]
+                self._tasks = [task for task in self._tasks if not any(task is one for one in over)]
+                try:
+                    self._submit()
+                except UsageError as error:
+                    self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        """Tell those who wait that nothing comes."""
+        lost = [(one.runs, one.begun) for one in self._tasks] + [(one.runs, one.begun) for one in self._waiting]
+        for runs, begun in lost:
+            for number in runs.values():
+                begun.put((number, error))
 
     def _news_of(self, task: _Submitted, written: set[str]) -> bool:
         """Tell what it has made; True when no more comes of it."""
@@ -230,6 +275,13 @@ class SubmititCrew:
                                         and not line.startswith(("You can check", "  - "))))  # fmt: skip
             return {}, f"{name} failed ({said})"
         return failed, f"{name} ended before them"
+
+
+def _end(controller: psutil.Process) -> None:
+    """End a local task at once. submitit sends a SIGINT, which children of a command in the background do not hear."""
+    for process in [*controller.children(recursive=True), controller]:
+        with suppress(psutil.Error):
+            process.kill()
 
 
 def _submitit(name: str) -> Any:

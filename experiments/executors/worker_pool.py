@@ -50,6 +50,8 @@ class _PieceOf:
 class WorkerPool:
     """All runs of a command are handed in at once, so that the last run of a scenario leaves no process idle."""
 
+    least_s = 0.0
+
     def __init__(self, jobs: int) -> None:
         context = get_context("spawn")
         self._todo: SimpleQueue[tuple[int, Run | _PieceOf, SimpleQueue[Any]] | None] = SimpleQueue()

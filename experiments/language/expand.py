@@ -174,8 +174,6 @@ def _applied(
     for name, value in study.settings.items():
         prefix = ("set", name)
         _put(document, raw, name, value, prefix)
-    if study.settings:
-        typed(document, _resolved(document, raw, label, ()), prefix)  # its mistakes are not those of a swept value
     for name, value in label.items():
         if name != "variant" and ("." in name or name in study.paths):
             prefix = ("sweep", name)

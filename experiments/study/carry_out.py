@@ -173,7 +173,10 @@ class _Work:
             run.name: costs[plan.runs[number % len(points)].name] for number, run in enumerate(plan.runs)
         } if costs else {}  # fmt: skip
         self._begun: Begun = SimpleQueue()
-        self._handed: set[int] = set()
+        self._asked: set[int] = set()
+        """Runs that were found to be needed."""
+        self._waiting: list[int] = []
+        """Those of them that wait for company: with a scheduler they are to be worth a task together."""
         self._out = 0
         """Runs in the hands of the crew."""
         self._lost = Lost()
@@ -194,6 +197,7 @@ class _Work:
             self._out -= 1
             if isinstance(news, RunLost):
                 self._lost.add(run, news)
+                self._hand_in()
                 continue
             outcome, load = news
             self._results.add(outcome, load)
@@ -210,16 +214,24 @@ class _Work:
             if point.decide():
                 self._tell.decided(point)
             todo += [self._plan.number(seed, point.point.number) for seed in point.missing()]
-        todo = sorted(number for number in todo if number not in self._handed)
-        if not todo:
-            self._renew()
+        fresh = [number for number in todo if number not in self._asked]
+        self._asked.update(fresh)
+        self._waiting = sorted(self._waiting + fresh)
+        self._hand_in()
+        self._renew()
+
+    def _hand_in(self) -> None:
+        """What waits, when it is worth a task or nothing else goes on."""
+        if not self._waiting:
             return
         if self._crew is None:
             raise ValueError("there are runs to make and nobody to make them")
-        self._handed.update(todo)
-        self._out += len(todo)
-        runs = [self._plan.runs[number] for number in todo]
-        self._crew.hand_in(runs, self._costs or None, store=self._results.store, begun=self._begun, numbers=todo)
+        runs = [self._plan.runs[number] for number in self._waiting]
+        if self._out and sum(self._costs.get(run.name, self._crew.least_s) for run in runs) < self._crew.least_s:
+            return
+        numbers, self._waiting = self._waiting, []
+        self._out += len(runs)
+        self._crew.hand_in(runs, self._costs or None, store=self._results.store, begun=self._begun, numbers=numbers)
 
     def _renew(self) -> None:
         if time.monotonic() - self._renewed_at >= RENEW_EVERY_S:

@@ -7,7 +7,9 @@ plan.run(seed_number, point)     # Run
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,19 +101,13 @@ def plan_study(path: Path, find_scenario: Callable[[str], Path]) -> StudyPlan:
             scenario, "virtual", seed=study.seeds.first, repeat=study.seeds.max, scale=study.scale, changes=changes
         )
     except ScenarioError as error:
-        raise _in_study(document, study, error) or error from None
+        raise _in_study(document, study, scenario, error) or error from None
     count = len(runs) // study.seeds.max
     if len(runs) > RUNS_MAX:
         text = f"{count} points with up to {study.seeds.max} seeds are {len(runs):,} runs: at most {RUNS_MAX:,}"
         raise ScenarioError(path, [document.problem(("seeds",), text)])
-    problems: list[Problem] = []
-    for run in runs[:count]:
-        for problem in check(scenario, run.scenario):
-            if problem not in problems:
-                problems.append(problem)
-    if problems:
-        raise ScenarioError(scenario.path, problems)
     points = [Point(number, run.label) for number, run in enumerate(runs[:count])]
+    _check_names(document, study, scenario, runs[:count], points)
     wanted = _wanted(document, study, [run.scenario for run in runs[:count]])
     _check_figures(document, study, points)
     return StudyPlan(path, study, scenario, points, runs, wanted)
@@ -148,7 +144,7 @@ def _changes(document: Document, study: Study, scenario: Document) -> Changes:
     return Changes(dict(study.settings), sweep, paths, study.variants)
 
 
-def _in_study(document: Document, study: Study, error: ScenarioError) -> ScenarioError | None:
+def _in_study(document: Document, study: Study, scenario: Document, error: ScenarioError) -> ScenarioError | None:
     """Mistakes that the study's own values make, at their lines in the study; None: the scenario has them by itself."""
     names = {"sweep": ("parameters", study.parameters), "set": ("set", study.settings), "scale": ("scale", {})}
     found = []
@@ -158,8 +154,47 @@ def _in_study(document: Document, study: Study, error: ScenarioError) -> Scenari
         if key == "scale" and study.scale is not None and "no scale" in problem.text:
             found.append(document.problem(("scale",), problem.text))
         elif len(problem.loc) > 1 and problem.loc[1] in given:
-            found.append(document.problem((where, str(problem.loc[1])), problem.text))
+            wrong = re.match(r"makes (\S+) wrong: ", problem.text)
+            place = _made_by(study, scenario, wrong[1].split(".")) if wrong else None
+            found.append(document.problem(place or (where, str(problem.loc[1])), problem.text))
     return ScenarioError(document.path, found) if found else None
+
+
+def _check_names(document: Document, study: Study, scenario: Document, runs: list[Run], points: list[Point]) -> None:
+    """Raises ScenarioError: at the study's line for what one of its values made, else at that of the scenario."""
+    own: dict[str, Problem] = {}
+    others: list[Problem] = []
+    for run, point in zip(runs, points, strict=True):
+        for problem in check(scenario, run.scenario):
+            place = _made_by(study, scenario, [str(part) for part in problem.loc])
+            if place is None:
+                others += [] if problem in others else [problem]
+                continue
+            where = ".".join(map(str, problem.loc))
+            text = f"makes {where} wrong: {problem.text} (at {point.name})"
+            own.setdefault(f"{place} {where} {problem.text}", document.problem(place, text))
+    if own:
+        raise ScenarioError(document.path, list(own.values()))
+    if others:
+        raise ScenarioError(scenario.path, others)
+
+
+def _made_by(study: Study, scenario: Document, loc: list[str]) -> tuple[str, str] | None:
+    """The value of the study that is at a place of the scenario: there, above it, below it, or as `$name` in it."""
+    node: Any = scenario.raw
+    for part in loc:
+        with suppress(ValueError, IndexError):
+            node = node.get(part) if isinstance(node, dict) else node[int(part)] if isinstance(node, list) else node
+    for name in study.parameters:
+        if isinstance(node, str) and f"${name}" in node:
+            return "parameters", name
+    for where, given in (("parameters", study.parameters), ("set", study.settings)):
+        for name in reversed(list(given)):
+            path = name.split(".")
+            shorter = min(len(path), len(loc))
+            if path[:shorter] == loc[:shorter]:
+                return where, name
+    return None
 
 
 def _wanted(document: Document, study: Study, scenarios: list[Scenario]) -> list[Wanted]:
