@@ -38,7 +38,7 @@ Key = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Part:
+class ResultsPart:
     """A folder that is merged."""
 
     folder: Path
@@ -134,9 +134,9 @@ def run(folders: list[Path], out: Path, as_json: bool) -> int:
     return FAILED if any(one.passed is False for one in merged) else PASSED
 
 
-def _groups(folders: list[Path]) -> dict[str, list[Part]]:
+def _groups(folders: list[Path]) -> dict[str, list[ResultsPart]]:
     """Folders by the name of their scenario, each once. Raises ResultsError."""
-    groups: dict[str, list[Part]] = {}
+    groups: dict[str, list[ResultsPart]] = {}
     seen = set()
     for given in folders:
         for folder in folders_below(given):
@@ -150,11 +150,11 @@ def _groups(folders: list[Path]) -> dict[str, list[Part]]:
                     "those of the fluid model are made in seconds"
                 )
             name = manifest["study"]["study"] if "study" in manifest else manifest["scenario"]
-            groups.setdefault(str(name), []).append(Part(folder, manifest))
+            groups.setdefault(str(name), []).append(ResultsPart(folder, manifest))
     return groups
 
 
-def _refuse_different(parts: list[Part]) -> None:
+def _refuse_different(parts: list[ResultsPart]) -> None:
     """Raises ResultsError for folders that are not of the same file, scale and commit."""
     first = parts[0]
     for part in parts[1:]:
@@ -182,7 +182,7 @@ def _key(outcome: Outcome) -> Key:
     return json.dumps(outcome.label, sort_keys=True), outcome.seed
 
 
-def _contents(parts: list[Part], damaged: list[str]) -> dict[Key, str]:
+def _contents(parts: list[ResultsPart], damaged: list[str]) -> dict[Key, str]:
     """Digest of each run without what depends on its place among the repeats. Raises ResultsError for conflicts."""
     found: dict[Key, tuple[str, Path]] = {}
     conflicts: list[str] = []
@@ -203,7 +203,7 @@ def _contents(parts: list[Part], damaged: list[str]) -> dict[Key, str]:
     return {key: content for key, (content, _) in found.items()}
 
 
-def _scenario(parts: list[Part], out: Path, keys: set[Key], damaged: list[str]) -> Merged:
+def _scenario(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str]) -> Merged:
     """Plan the runs of all seeds, put in those that are there, and judge when none is missing."""
     first = parts[0]
     seeds = [seed for _, seed in keys] or [first.manifest["seed"]]
@@ -240,7 +240,7 @@ def _scenario(parts: list[Part], out: Path, keys: set[Key], damaged: list[str]) 
         prepared.results.stop()
 
 
-def _planned(first: Part, seed: int, repeat: int) -> Planned:
+def _planned(first: ResultsPart, seed: int, repeat: int) -> Planned:
     """The runs of these seeds. Raises ResultsError for a file that is no scenario (any more)."""
     manifest = first.manifest
     try:
@@ -254,7 +254,7 @@ def _planned(first: Part, seed: int, repeat: int) -> Planned:
     return planned
 
 
-def _study(parts: list[Part], out: Path, keys: set[Key], damaged: list[str]) -> Merged:
+def _study(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str]) -> Merged:
     """The runs of a study; how many it needs is decided when it is gone on with."""
     first = parts[0]
     document = read(first.folder / "scenario.yaml")

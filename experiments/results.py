@@ -40,7 +40,7 @@ from experiments.language.assertions import ExpectationVerdict
 from experiments.language.yaml_loader import Document
 from experiments.outcome import Outcome
 from experiments.repeats import Spread
-from experiments.run_store import CSV, OBSERVATIONS, DamagedRun, RunStore, StoredRun, write_whole
+from experiments.run_store import CSV, OBSERVATIONS, PART, DamagedRun, RunStore, StoredRun, write_whole
 
 SCHEMA = "mrc-results/1"
 OVERLOAD = 0.9
@@ -51,6 +51,8 @@ WRITE_EACH, WRITE_EVERY_S = 50, 2.0
 """The manifest is written after each of the first runs, and then with so much wall time between."""
 PACKAGES = ("finsy", "pydantic", "numpy", "scapy", "mininet", "pyroute2")
 
+TASKS = "tasks"
+"""Folder beside `runs` for what tasks elsewhere need, there while they work and when one has failed."""
 NOT_THE_ONE = "it is not the one that the manifest has"
 
 
@@ -257,7 +259,7 @@ class Results:
             (folder / "runs").mkdir(exist_ok=True)
             results._take_lock()
             damaged = results._look(keep)
-            results.store.sweep()
+            results._sweep()
         except OSError as error:
             raise ResultsError(f"{folder}: {error.strerror}") from None
         return results, damaged
@@ -282,6 +284,12 @@ class Results:
         if len(entries) < wanted:
             self.manifest["complete"] = False
         return damaged
+
+    def _sweep(self) -> None:
+        """Remove what writers that were killed left behind. Raises OSError."""
+        self.store.sweep()
+        for path in self.folder.glob(f".*{PART}"):
+            path.unlink(missing_ok=True)
 
     def _take_lock(self) -> None:
         """Hold the folder until the process ends, or stop() or finish(). Raises ResultsError, OSError."""
@@ -313,22 +321,31 @@ class Results:
     def stop(self) -> int:
         """The command ends before its time: how many runs are kept. Without any, all that was made is removed again.
 
-        A folder in which somebody else has put something stays.
+        A folder in which somebody else has put something stays, and so does one for which tasks still work.
         """
-        kept = len(self.manifest["runs"])
         with suppress(OSError):  # a full disk has the runs that are whole, and that is what counts
-            if self._lock is not None:
-                self.store.sweep()
-                if kept and not self.manifest["complete"]:
+            if self._lock is not None and not self.manifest["complete"]:
+                self._sweep()
+                self._enter_unread()
+                if self.manifest["runs"]:
                     self.write()
         self._release()
-        for path in reversed([] if kept else self._made):
+        kept = len(self.manifest["runs"])
+        for path in reversed([] if kept or (self.folder / TASKS).exists() else self._made):
             with suppress(OSError):
                 if path.is_dir():
                     path.rmdir()
                 else:
                     path.unlink(missing_ok=True)
         return kept
+
+    def _enter_unread(self) -> None:
+        """Runs that tasks have written and nobody has heard of yet."""
+        known = {one["name"] for one in self.manifest["runs"]}
+        for name in self.store.written() - known:
+            with suppress(DamagedRun):
+                if (stored := self.store.read(name)) is not None:
+                    self._enter(stored)
 
     def add(self, outcome: Outcome, load: dict[str, Any]) -> None:
         """A run is over: its files, and a line in the manifest. Raises ResultsError when it cannot be written."""
@@ -381,7 +398,7 @@ class Results:
                 f"{self.folder}/manifest.json: {error.strerror}: make room; the runs are whole"
             ) from None
         with suppress(OSError):
-            self.store.sweep()
+            self._sweep()
         self._release()
 
     def write(self) -> None:

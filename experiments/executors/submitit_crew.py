@@ -30,7 +30,7 @@ import psutil
 from experiments.executors.crew import Begun, RunLost, news_of
 from experiments.executors.options import ExecutorOptions
 from experiments.executors.packs import packs, side_by_side
-from experiments.executors.task import OWNER, Task, carry_out_task, tasks_folder
+from experiments.executors.task import OWNER, RunTask, carry_out_task, tasks_folder
 from experiments.language.expand import Run
 from experiments.run_store import DamagedRun, RunStore, write_whole
 from experiments.virtual.estimate import memory_bytes
@@ -56,7 +56,7 @@ OURS = ("job_name", "array_parallelism", "cpus_per_task", "use_srun")
 class _Waiting:
     """A task that is to be submitted."""
 
-    task: Task
+    task: RunTask
     seconds: float
     runs: dict[str, int]
     begun: Begun
@@ -138,7 +138,7 @@ class SubmititCrew:
         folder = tasks_folder(store)
         tasks = [
             _Waiting(
-                Task([runs[place] for place in pack], store, self._owner), sum(each[place] for place in pack),
+                RunTask([runs[place] for place in pack], store, self._owner), sum(each[place] for place in pack),
                 {runs[place].name: called[place] for place in pack}, begun,
             )
             for pack in places
@@ -175,7 +175,7 @@ class SubmititCrew:
                 _Submitted(job, one.runs, one.task.store, one.begun) for job, one in zip(jobs, mine, strict=True)
             ]
 
-    def _executor(self, folder: Path, tasks: list[Task], seconds: float) -> Any:
+    def _executor(self, folder: Path, tasks: list[RunTask], seconds: float) -> Any:
         """With the limits of a task that long. Raises ValueError for parameters that do not exist."""
         minutes = max(TIME_LEAST_MIN, math.ceil(seconds * TIME_FACTOR / 60))
         if not self._is_slurm:

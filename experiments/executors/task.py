@@ -1,7 +1,7 @@
 """Runs as one process makes them, here or on another machine.
 
 outcome, load = timed_run(run)
-failed = carry_out_task(Task(runs, store, owner))      # where all share a folder: a scheduler's task
+failed = carry_out_task(RunTask(runs, store, owner))      # where all share a folder: a scheduler's task
 
 A task writes each run as it ends, so that one that is killed, runs out of time or loses its node loses the run in
 progress alone. Begun again (a scheduler may do that) it goes on where it was. It makes no further runs once the folder
@@ -21,7 +21,7 @@ from typing import Any
 from experiments.language.expand import Run
 from experiments.metric_values import Measured
 from experiments.outcome import Outcome
-from experiments.results import LoadMeter
+from experiments.results import TASKS, LoadMeter
 from experiments.run_store import DamagedRun, RunStore
 from experiments.virtual.virtual_run import run_virtual
 
@@ -48,7 +48,7 @@ def portable(error: Exception) -> Exception:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RunTask:
     """Runs that are made one after the other, and where they are written."""
 
     runs: list[Run]
@@ -64,10 +64,10 @@ class Task:
 
 def tasks_folder(store: RunStore) -> Path:
     """Beside the folder `runs`."""
-    return store.folder.parent / "tasks"
+    return store.folder.parent / TASKS
 
 
-def carry_out_task(task: Task) -> dict[str, tuple[Exception, str]]:
+def carry_out_task(task: RunTask) -> dict[str, tuple[Exception, str]]:
     """Make and write its runs. Returns, by name, the exceptions of runs that failed, with their tracebacks.
 
     Raises OSError when a run cannot be written.
@@ -89,7 +89,7 @@ def carry_out_task(task: Task) -> dict[str, tuple[Exception, str]]:
     return failed
 
 
-def _is_wanted(task: Task) -> bool:
+def _is_wanted(task: RunTask) -> bool:
     try:
         return (task.folder / OWNER).read_text() == task.owner
     except OSError:

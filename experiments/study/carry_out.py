@@ -23,7 +23,7 @@ from experiments.results import Results, ResultsError
 from experiments.run_store import StoredRun, write_whole
 from experiments.runner import Lost
 from experiments.study.plan import StudyPlan
-from experiments.study.stopping import Progress
+from experiments.study.stopping import PointProgress
 from experiments.study.tables import as_csv
 
 STUDY_FILE, SCENARIO_FILE, TABLE_FILE = "study.yaml", "scenario.yaml", "study.csv"
@@ -35,13 +35,13 @@ RENEW_EVERY_S = 2.0
 class StudyTell(Protocol):
     """Listener of a study's progress."""
 
-    def begins(self, points: list[Progress]) -> None: ...
+    def begins(self, points: list[PointProgress]) -> None: ...
 
     def progress(self, run: Run, share: float, now: float) -> None: ...
 
     def ends(self, run: Run) -> None: ...
 
-    def decided(self, point: Progress) -> None: ...
+    def decided(self, point: PointProgress) -> None: ...
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class PreparedStudy:
         results = Results.create(
             folder, plan.document, study.title, "virtual", study.seeds.first, names, command, None, study.scale
         )
-        results.manifest["study"] = described(plan, [Progress(plan, point) for point in plan.points])
+        results.manifest["study"] = described(plan, [PointProgress(plan, point) for point in plan.points])
         try:
             results.add_file(STUDY_FILE, plan.path.read_bytes())
             results.write()
@@ -89,7 +89,7 @@ class StudyReport:
     """What came of a study."""
 
     plan: StudyPlan
-    points: list[Progress]
+    points: list[PointProgress]
     folder: Path
     digest: str | None
     """Of its runs (Results.digest); None: it was stopped."""
@@ -98,7 +98,7 @@ class StudyReport:
         return {"folder": str(self.folder), "digest": self.digest} | described(self.plan, self.points)
 
 
-def described(plan: StudyPlan, points: list[Progress]) -> dict[str, Any]:
+def described(plan: StudyPlan, points: list[PointProgress]) -> dict[str, Any]:
     """A study's points and intervals as JSON, schema mrc-study-results/1."""
     return {
         "schema": SCHEMA, "study": plan.name, "title": plan.study.title, "scenario": plan.document.name,
@@ -107,7 +107,7 @@ def described(plan: StudyPlan, points: list[Progress]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _point(plan: StudyPlan, point: Progress) -> dict[str, Any]:
+def _point(plan: StudyPlan, point: PointProgress) -> dict[str, Any]:
     metrics = {}
     for wanted in plan.wanted:
         interval = point.interval(wanted)
@@ -134,7 +134,7 @@ def carry_out_study(
     `crew`: None when nothing is missing; `costs`: estimated seconds of the first seed's runs, by name.
     """
     results = prepared.results
-    points = [Progress(plan, point) for point in plan.points]
+    points = [PointProgress(plan, point) for point in plan.points]
     for number, run in enumerate(plan.runs):
         if (values := prepared.values.get(run.name)) is not None:
             points[number % len(points)].take(number // len(points), values)
@@ -152,7 +152,7 @@ def carry_out_study(
 
 def missing(plan: StudyPlan, prepared: PreparedStudy) -> list[Run]:
     """Runs that are to be made for certain."""
-    points = [Progress(plan, point) for point in plan.points]
+    points = [PointProgress(plan, point) for point in plan.points]
     for number, run in enumerate(plan.runs):
         if (values := prepared.values.get(run.name)) is not None:
             points[number % len(points)].take(number // len(points), values)
@@ -165,7 +165,7 @@ class _Work:
     """What goes on while a study is carried out."""
 
     def __init__(
-        self, plan: StudyPlan, points: list[Progress], results: Results, tell: StudyTell, crew: Crew | None,
+        self, plan: StudyPlan, points: list[PointProgress], results: Results, tell: StudyTell, crew: Crew | None,
         costs: Mapping[str, float],
     ) -> None:  # fmt: skip
         self._plan, self._points, self._results, self._tell, self._crew = plan, points, results, tell, crew
@@ -207,7 +207,7 @@ class _Work:
             self._advance([self._points[place]])
         self._lost.refuse()
 
-    def _advance(self, points: list[Progress]) -> None:
+    def _advance(self, points: list[PointProgress]) -> None:
         """Decide these points, and hand in what they need then."""
         todo: list[int] = []
         for point in points:
@@ -243,7 +243,7 @@ def _asked(plan: StudyPlan, metrics: Mapping[str, float | None]) -> dict[str, fl
     return {wanted.asked.metric: metrics.get(wanted.asked.metric) for wanted in plan.wanted}
 
 
-def _renew(plan: StudyPlan, points: list[Progress], results: Results) -> None:
+def _renew(plan: StudyPlan, points: list[PointProgress], results: Results) -> None:
     """What the folder says so far. Raises OSError."""
     said = described(plan, points)
     results.manifest["study"] = said
@@ -251,7 +251,7 @@ def _renew(plan: StudyPlan, points: list[Progress], results: Results) -> None:
     write_whole(results.folder / TABLE_FILE, as_csv(said).encode())
 
 
-def _finish(plan: StudyPlan, points: list[Progress], results: Results) -> None:
+def _finish(plan: StudyPlan, points: list[PointProgress], results: Results) -> None:
     """The folder as it is when all is done: runs that the study needs, and no others."""
     needed = {plan.runs[plan.number(seed, point.point.number)].name for point in points for seed in range(point.asked)}
     results.keep_only(needed)

@@ -23,7 +23,7 @@ from experiments.results import ResultsError, default_folder, refuse_taken
 from experiments.study.carry_out import PreparedStudy, StudyReport, carry_out_study, described, missing
 from experiments.study.picture import draw
 from experiments.study.plan import StudyPlan, plan_study
-from experiments.study.stopping import Progress as PointProgress
+from experiments.study.stopping import PointProgress
 from experiments.study.tables import as_table, in_words, shown_unit
 from experiments.virtual.estimate import duration
 from ipc import terminal
@@ -46,7 +46,7 @@ def find_study(name: str) -> Path:
     raise UsageError(f"no study {name!r}: give a file, or one of {known}")
 
 
-class Display:
+class StudyDisplay:
     """Progress of a study on a console: points that are decided and runs, with a line for each point's result."""
 
     def __init__(self, console: Console, plan: StudyPlan) -> None:
@@ -59,7 +59,7 @@ class Display:
         self._ended = self._decided = 0
         self._told: set[int] = set()
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> StudyDisplay:
         self._task = self.bar.add_task(escape(self._plan.name), total=float(len(self._plan.runs)))
         self.bar.start()
         return self
@@ -153,7 +153,7 @@ def _carried_out(
     if prepared is None:
         prepared = PreparedStudy.create(plan, folder)
         stack.callback(prepared.results.stop)
-    display = stack.enter_context(Display(console, plan))
+    display = stack.enter_context(StudyDisplay(console, plan))
     try:
         return carry_out_study(plan, display, prepared, crew, costs)
     except BaseException:

@@ -22,7 +22,7 @@ METHODS = ("t", "bootstrap")
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """An estimate and the ends of its interval."""
 
     estimate: float
@@ -36,16 +36,18 @@ class Interval:
         return (self.high - self.low) / 2
 
 
-def t_interval(values: Sequence[float], confidence: float) -> Interval:
+def t_interval(values: Sequence[float], confidence: float) -> ConfidenceInterval:
     """Of the mean: mean ± t s / sqrt(n), two values at least. Raises ValueError for fewer."""
     if len(values) < 2:
         raise ValueError("an interval needs two values")
     mean = fmean(values)
     half = t_quantile((1 + confidence) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
-    return Interval(mean, mean - half, mean + half, len(values))
+    return ConfidenceInterval(mean, mean - half, mean + half, len(values))
 
 
-def bootstrap_interval(values: Sequence[float], confidence: float, statistic: Statistic, key: str) -> Interval:
+def bootstrap_interval(
+    values: Sequence[float], confidence: float, statistic: Statistic, key: str
+) -> ConfidenceInterval:
     """Percentiles of the statistic over RESAMPLES samples drawn from the values. Raises ValueError for one value."""
     if len(values) < 2:
         raise ValueError("an interval needs two values")
@@ -53,7 +55,7 @@ def bootstrap_interval(values: Sequence[float], confidence: float, statistic: St
     drawn = random.Random(f"{key}|{len(values)}")
     found = sorted(of(drawn.choices(values, k=len(values))) for _ in range(RESAMPLES))
     out = math.floor((1 - confidence) / 2 * RESAMPLES)
-    return Interval(of(values), found[out], found[RESAMPLES - 1 - out], len(values))
+    return ConfidenceInterval(of(values), found[out], found[RESAMPLES - 1 - out], len(values))
 
 
 def t_quantile(probability: float, freedom: int) -> float:

@@ -1,6 +1,6 @@
 """How many seeds a point needs: decided in the order of the seeds, so that nothing else has a say.
 
-point = Progress(plan, 0)
+point = PointProgress(plan, 0)
 point.missing()                 # seeds to make now: all up to the next look, and none beyond it
 point.take(3, {...})            # a run came, in whatever order
 point.decide()                  # True once the seeds are enough; else missing() has those up to the look after
@@ -13,14 +13,14 @@ kill.
 
 from __future__ import annotations
 
-from experiments.study.intervals import Interval, bootstrap_interval, t_interval
+from experiments.study.intervals import ConfidenceInterval, bootstrap_interval, t_interval
 from experiments.study.plan import Point, StudyPlan, Wanted
 
 Values = dict[str, float | None]
 """Metric -> value of one run; None: the run had nothing to compute it from."""
 
 
-class Progress:
+class PointProgress:
     """One point of a study."""
 
     def __init__(self, plan: StudyPlan, point: Point) -> None:
@@ -56,7 +56,7 @@ class Progress:
         """Seeds from the first on that have come, without a gap, up to the next look."""
         return next((seed for seed in range(self.asked) if seed not in self._values), self.asked)
 
-    def interval(self, wanted: Wanted) -> Interval | None:
+    def interval(self, wanted: Wanted) -> ConfidenceInterval | None:
         """Of the seeds that are there; None for fewer than two values."""
         asked = wanted.asked
         found = [self._values[seed].get(asked.metric) for seed in range(self.there)]

@@ -42,7 +42,7 @@ expect: [{metric: qp_errors, at_most: 0}]
 STUDY = """\
 title: 24 runs
 scenario: flow.yaml
-parameters: {loss: [1%, 3%], links.rtt: [5ms, 10ms]}
+parameters: {loss: [1%, 3%], links.rtt: [10ms, 15ms]}
 seeds: {min: 2, max: 6, step: 2}
 metrics:
   - {metric: rate.flow, within: 0.0001%}
@@ -56,6 +56,13 @@ def files(folder: Path) -> Path:
     (folder / "flow.yaml").write_text(SCENARIO)
     (folder / "study.yaml").write_text(STUDY)
     return folder / "study.yaml"
+
+
+def in_one_go(folder: Path) -> Path:
+    """The same runs without a look before the last of them: all are handed in at once."""
+    path = files(folder)
+    path.write_text(STUDY.replace("min: 2", "min: 6"))
+    return path
 
 
 def mrc(*words: object) -> subprocess.Popen:
@@ -199,15 +206,15 @@ def test_submitit__ctrl_c_ends_its_tasks_and_keeps_what_is_whole(tmp_path):
 
 @needs_submitit
 def test_submitit__tasks_of_a_command_that_was_killed_stop_when_another_takes_over(tmp_path):
-    from experiments.executors.task import OWNER, Task, carry_out_task, tasks_folder
+    from experiments.executors.task import OWNER, RunTask, carry_out_task, tasks_folder
 
     one = planned(tmp_path)
     store = Prepared.create(one, tmp_path / "out").results.store
     tasks_folder(store).mkdir()
     (tasks_folder(store) / OWNER).write_text("the one that resumed")
-    assert carry_out_task(Task(one.runs, store, "the one that was killed")) == {}
+    assert carry_out_task(RunTask(one.runs, store, "the one that was killed")) == {}
     assert store.written() == set()
-    assert carry_out_task(Task(one.runs[:2], store, "the one that resumed")) == {}
+    assert carry_out_task(RunTask(one.runs[:2], store, "the one that resumed")) == {}
     assert store.written() == {run.name for run in one.runs[:2]}
 
 
@@ -219,9 +226,8 @@ def test_submitit__tasks_of_a_command_that_was_killed_stop_when_another_takes_ov
 def test_slurm__killed_twice_a_task_cancelled_and_resumed_is_the_same(tmp_path, expected):
     with slurm(tmp_path / "slurm"):
         assert killed_twice(tmp_path, "slurm") == expected
-        other = tmp_path / "other"
-        files(other)
-        out = other / "out"
+        other, out = tmp_path / "other", tmp_path / "other" / "out"
+        in_one_go(other)
         command = mrc("study", other / "study.yaml", "--executor", "slurm", "--out", out)
         while command.poll() is None and not whole(out):
             time.sleep(0.02)
@@ -245,8 +251,8 @@ def test_slurm__killed_twice_a_task_cancelled_and_resumed_is_the_same(tmp_path, 
 def test_ray__killed_twice_a_node_lost_and_resumed_is_the_same(tmp_path, expected):
     with ray_cluster(tmp_path) as nodes:
         assert killed_twice(tmp_path, "ray") == expected
-        other = tmp_path / "other"
-        study, out = files(other), other / "out"
+        other, out = tmp_path / "other", tmp_path / "other" / "out"
+        study = in_one_go(other)
         command = mrc("study", study, "--executor", "ray", "--task-time", "0.5s", "--out", out)
         while command.poll() is None and not whole(out):
             time.sleep(0.02)

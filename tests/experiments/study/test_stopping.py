@@ -10,18 +10,18 @@ import pytest
 from experiments.study.intervals import t_interval
 from experiments.study.model import Seeds, StudyMetric
 from experiments.study.plan import Bound, Point, Wanted
-from experiments.study.stopping import Progress
+from experiments.study.stopping import PointProgress
 
 NARROW = Wanted(StudyMetric(metric="time"), "s", Bound(0.05, is_share=True))
 VALUES = [1.0 + 0.3 * Random(9).gauss(0, 1) * (-1) ** n / (n + 1) for n in range(40)]
 
 
-def point(*wanted: Wanted, least: int = 4, most: int = 20, step: int | None = 3) -> Progress:
+def point(*wanted: Wanted, least: int = 4, most: int = 20, step: int | None = 3) -> PointProgress:
     seeds = Seeds(min=least, max=most, step=step)
-    return Progress(SimpleNamespace(study=SimpleNamespace(seeds=seeds), wanted=list(wanted)), Point(0, {}))
+    return PointProgress(SimpleNamespace(study=SimpleNamespace(seeds=seeds), wanted=list(wanted)), Point(0, {}))
 
 
-def carried_out(progress: Progress, order: Random | None, values: list[float | None]) -> tuple[int, list[int]]:
+def carried_out(progress: PointProgress, order: Random | None, values: list[float | None]) -> tuple[int, list[int]]:
     """Seeds it was decided with, and those that were made, in their order."""
     made: list[int] = []
     while not progress.decide():
