@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ from ipc.errors import UsageError
 
 RETRIES = 3
 """Times that a task is begun again after its worker or node died."""
+ANSWER_S = 10.0
+"""Longest wait for a cluster to answer."""
 ADDRESS = "RAY_ADDRESS"
 """Ray's own variable for the address of a cluster."""
 
@@ -43,13 +46,15 @@ class RayCrew:
 
     def __enter__(self) -> RayCrew:
         """Join the cluster. Raises UsageError when there is none."""
+        address = os.environ.get(ADDRESS) or "auto"
         try:
+            _answers(address)
             with _handlers_kept():
                 self._ray.init(
-                    address=os.environ.get(ADDRESS) or "auto", log_to_driver=False, logging_level="ERROR",
+                    address=address, log_to_driver=False, logging_level="ERROR",
                     configure_logging=True,
                 )  # fmt: skip
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UsageError(
                 f"--executor ray: no cluster ({said}): start one (`ray start --head`, and `ray start "
@@ -105,6 +110,17 @@ def make(runs: list[Run]) -> Iterator[tuple[Any, Any]]:
             yield timed_run(run)
         except Exception as error:
             yield portable(error), traceback.format_exc()
+
+
+def _answers(address: str) -> None:
+    """Raise OSError unless somebody listens at HOST:PORT: Ray waits for longer than ten minutes there."""
+    host, colon, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
+    if not colon or not port.isdigit():
+        return  # `auto` and `local`, which Ray looks up
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    except OSError as error:
+        raise ConnectionError(f"nobody listens at {host}:{port}: {error.strerror or error}") from None
 
 
 def _ray() -> Any:

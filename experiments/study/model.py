@@ -70,12 +70,12 @@ class Study(Part):
     """Of the scenario."""
     variants: list[str] | None = None
     """Of the scenario; None: all that it runs in virtual time."""
-    settings: Annotated[dict[str, Any], Field(alias="set")] = {}  # noqa: RUF012 - pydantic copies defaults
+    settings: dict[str, Any] = Field({}, alias="set")
     """Path of a key of the scenario -> value in all runs."""
-    parameters: dict[str, Any] = {}  # noqa: RUF012
+    parameters: dict[str, Any] = {}
     """Path of a key, or name of a sweep of the scenario -> list or {from, to, step|factor}. Every combination, with
     each variant, is a point. Sweeps of the scenario that are not named keep their values."""
     seeds: Seeds = Seeds()
     metrics: list[StudyMetric] = Field(min_length=1)
     figures: list[StudyFigure] | None = None
-    """None: each metric over the first parameter with several values."""
+    """None: each metric over the first parameter with several values, else over the variants."""

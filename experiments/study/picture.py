@@ -32,9 +32,10 @@ def draw(study: Study, said: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def _default(study: Study, said: dict[str, Any]) -> list[StudyFigure]:
-    """Each metric over the first parameter with several values; none without such."""
+    """Each metric over the first parameter with several values, else over the variants."""
     labels = [point["label"] for point in said["points"]]
-    x = next((name for name in labels[0] if len({str(label[name]) for label in labels}) > 1), None) if labels else None
+    several = [name for name in labels[0] if len({str(label[name]) for label in labels}) > 1] if labels else []
+    x = next((name for name in several if name != "variant"), several[0] if several else None)
     return [] if x is None else [StudyFigure(metric=one.metric, x=x) for one in study.metrics]
 
 

@@ -439,7 +439,7 @@ def test_resume__of_a_set_makes_what_is_missing_of_each(tmp_path, capsys):
     for name in "abc":
         (tmp_path / f"{name}.yaml").write_text(THREE.replace("one link", name))
     files = [str(tmp_path / f"{name}.yaml") for name in "abc"]
-    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 2, "as_json": False, "options": {}}
+    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False, "options": {}}
     assert run(files, out=tmp_path / "whole", **options) == 0
     assert run(files, out=tmp_path / "set", **options) == 0
     digests = {name: Results.open(tmp_path / "whole" / name)[0].manifest["digest"] for name in "abc"}

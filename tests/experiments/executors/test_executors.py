@@ -22,7 +22,15 @@ from experiments.language.yaml_loader import read
 from experiments.runner import Prepared, carry_out, plan_runs
 from ipc.errors import UsageError
 from mrc.cli.app import app
-from tests.experiments.executors.clusters import WITHOUT_RAY, has, ray_cluster, slurm, without_slurm
+from tests.experiments.executors.clusters import (
+    WITHOUT_RAY,
+    free_port,
+    has,
+    ray_cluster,
+    slurm,
+    wait_for,
+    without_slurm,
+)
 from tests.experiments.report.test_report import Quiet
 
 needs_submitit = pytest.mark.skipif(not has("submitit"), reason="`make test` installs the extra `slurm` (submitit)")
@@ -32,7 +40,7 @@ fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}
 links: {rate: 5M}
 workload:
   - {stream: h0 h1, name: flow, message: 16K, depth: 2}
-duration: 700ms
+duration: 400ms
 faults:
   - {at: 0s, loss: {into: hosts, rate: $loss}}
 measure: {every: 100ms, evs: false}
@@ -65,6 +73,14 @@ def in_one_go(folder: Path) -> Path:
     return path
 
 
+def long_ones(folder: Path) -> Path:
+    """Twelve runs of some time each, handed in at once."""
+    path = files(folder)
+    path.write_text(STUDY.replace("min: 2, max: 6", "min: 3, max: 3"))
+    (folder / "flow.yaml").write_text(SCENARIO.replace("400ms", "4s"))
+    return path
+
+
 def mrc(*words: object) -> subprocess.Popen:
     said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen([sys.executable, "-m", "mrc", *map(str, words)], start_new_session=True, **said)
@@ -74,10 +90,10 @@ def whole(out: Path) -> int:
     return len(list(out.glob("runs/*.json")))
 
 
-def digest(out: Path) -> str:
+def digest(out: Path, runs: int = RUNS) -> str:
     manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["complete"] and len(manifest["runs"]) == whole(out) == RUNS
-    assert len({one["name"] for one in manifest["runs"]}) == RUNS
+    assert manifest["complete"] and len(manifest["runs"]) == whole(out) == runs
+    assert len({one["name"] for one in manifest["runs"]}) == runs
     return manifest["digest"]
 
 
@@ -187,7 +203,7 @@ def test_submitit__a_run_that_fails_comes_back_with_its_traceback(tmp_path):
 @needs_submitit
 def test_submitit__ctrl_c_ends_its_tasks_and_keeps_what_is_whole(tmp_path):
     out, study = tmp_path / "out", files(tmp_path)
-    (tmp_path / "flow.yaml").write_text(SCENARIO.replace("700ms", "4s"))
+    (tmp_path / "flow.yaml").write_text(SCENARIO.replace("400ms", "4s"))
     command = mrc("study", study, "--executor", "submitit-local", "--jobs", "2", "--out", out)
     while command.poll() is None and whole(out) < 2:
         time.sleep(0.02)
@@ -227,24 +243,32 @@ def test_slurm__killed_twice_a_task_cancelled_and_resumed_is_the_same(tmp_path, 
     with slurm(tmp_path / "slurm"):
         assert killed_twice(tmp_path, "slurm") == expected
         other, out = tmp_path / "other", tmp_path / "other" / "out"
-        in_one_go(other)
+        long_ones(other)
         command = mrc("study", other / "study.yaml", "--executor", "slurm", "--out", out)
         while command.poll() is None and not whole(out):
             time.sleep(0.02)
         queue = ["squeue", "--noheader", "--array", "--format=%i %j"]
         (task,) = [line.split() for line in subprocess.check_output(queue, text=True).splitlines()]
         assert task[1].startswith("mrc-")
-        subprocess.run(["scancel", task[0]], check=True)
+        subprocess.run(["scancel", "--signal=KILL", "--full", task[0]], check=True)  # as a node that dies
         said = command.communicate()[0]
         assert command.returncode == 1 and "run(s) were lost (" in said and "--resume makes what is missing" in said, (
             said
         )
         command = mrc("study", other / "study.yaml", "--executor", "slurm", "--resume", out)
-        assert command.wait() == 0 and digest(out) == expected
+        assert command.wait() == 0
+        assert mrc("study", other / "study.yaml", "--out", other / "local").wait() == 0
+        assert digest(out, runs=12) == digest(other / "local", runs=12)
+        stopped = long_ones(tmp_path / "stopped")
+        command = mrc("study", stopped, "--executor", "slurm", "--out", stopped.parent / "out")
+        while command.poll() is None and not whole(stopped.parent / "out"):
+            time.sleep(0.02)
+        os.killpg(command.pid, signal.SIGINT)
+        said = command.communicate()[0]
+        assert command.returncode == 130 and "the same command with --resume" in said and "Traceback" not in said, said
+        wait_for(["sh", "-c", "squeue --noheader | wc -l"], "0", "an empty queue")
         refused = mrc("study", other / "study.yaml", "--executor", "slurm", "--slurm", "partition=nowhere")
         assert "slurm took no task: " in (said := refused.communicate()[0]) and "invalid partition" in said, said
-        left = subprocess.check_output(["squeue", "--noheader"], text=True)
-    assert left == ""
 
 
 @pytest.mark.skipif(not has("ray"), reason=WITHOUT_RAY)
@@ -316,11 +340,11 @@ def test_no_slurm__is_told_before_anything_is_made(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not has("ray"), reason=WITHOUT_RAY)
 def test_no_ray_cluster__is_told_with_how_to_start_one(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "auto")
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
     files(tmp_path)
     said = refused("study", str(tmp_path / "study.yaml"), "--executor", "ray", "--out", str(tmp_path / "out"))
-    assert "--executor ray: no cluster (" in said and "ray start --head" in said
+    assert "--executor ray: no cluster (nobody listens at 127.0.0.1:" in said and "ray start --head" in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_pool__numbers_are_those_that_were_given(tmp_path):
