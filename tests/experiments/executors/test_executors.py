@@ -77,7 +77,7 @@ def long_ones(folder: Path) -> Path:
     """Twelve runs of some time each, handed in at once."""
     path = files(folder)
     path.write_text(STUDY.replace("min: 2, max: 6", "min: 3, max: 3"))
-    (folder / "flow.yaml").write_text(SCENARIO.replace("400ms", "4s"))
+    (folder / "flow.yaml").write_text(SCENARIO.replace("400ms", "2s"))
     return path
 
 
