@@ -331,13 +331,18 @@ class Results:
                     self.write()
         self._release()
         kept = len(self.manifest["runs"])
-        for path in reversed([] if kept or (self.folder / TASKS).exists() else self._made):
+        if kept or not self._made or (self.folder / TASKS).exists():
+            return kept
+        for name in self.store.stems:
+            with suppress(OSError):
+                self.store.remove(name)  # files beside a JSON that was not written
+        for path in reversed(self._made):
             with suppress(OSError):
                 if path.is_dir():
                     path.rmdir()
                 else:
                     path.unlink(missing_ok=True)
-        return kept
+        return 0
 
     def _enter_unread(self) -> None:
         """Runs that tasks have written and nobody has heard of yet."""

@@ -142,14 +142,9 @@ class RunStore:
             there = self.read(outcome.name)
             if there is not None and there.sha256 == sha256:
                 return there
-        try:
-            for ending, data in files.items():
-                write_whole(path.with_suffix(f".{ending}"), data)
-            write_whole(path, text[:-1] + _SEAL + json.dumps({"sha256": sha256, "load": load}).encode() + b"}")
-        except OSError:
-            for ending in files:
-                path.with_suffix(f".{ending}").unlink(missing_ok=True)
-            raise
+        for ending, data in files.items():
+            write_whole(path.with_suffix(f".{ending}"), data)
+        write_whole(path, text[:-1] + _SEAL + json.dumps({"sha256": sha256, "load": load}).encode() + b"}")
         sync_folder(self.folder)
         return StoredRun(outcome, load, sha256, f"runs/{path.name}")
 

@@ -115,8 +115,8 @@ def killed_twice(tmp_path: Path, executor: str) -> str:
         while command.poll() is None and whole(out) < goal:
             time.sleep(0.01)
         command.send_signal(signal.SIGKILL)
-        command.communicate()
-        assert command.returncode == -signal.SIGKILL
+        said = command.communicate()[0]
+        assert command.returncode == -signal.SIGKILL, said
         assert json.loads((out / "manifest.json").read_text())["complete"] is False
     there = whole(out)
     command = mrc("study", study, "--executor", executor, "--task-time", "1s", "--resume", out)
