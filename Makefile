@@ -36,6 +36,8 @@ ready-to-test:
 	@$(call extra,data,pyarrow)
 	@$(call extra,data-tests,duckdb)
 	@$(call extra,infragraph-tests,infragraph)
+	@$(call extra,slurm,submitit)
+	@[ -z "$(MRC_RAY)" ] || $(call extra,ray,ray)
 
 demo: ready ## the demonstration; ARGS="--planes 2 --json" adds options
 	@$(AS_ROOT) $(MRC) demo $(ROOTLESS) $(ARGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,18 @@ from rich.table import Table
 
 from compiled import state
 from experiments.console_summary import told
+from experiments.executors.choice import crew_of
+from experiments.executors.crew import Crew
+from experiments.executors.options import ExecutorOptions
+from experiments.executors.worker_pool import WorkerPool
 from experiments.language.expand import Run
 from experiments.language.yaml_loader import ScenarioError, read
 from experiments.outcome import Outcome
-from experiments.results import RESULTS, default_folder, refuse_taken
-from experiments.runner import Planned, Resumed, RunReport, carry_out, plan_runs
+from experiments.results import RESULTS, ResultsError, default_folder, refuse_taken, refuse_twice
+from experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from experiments.traces.command import Replay, scenario_of
 from experiments.traces.errors import TraceError
 from experiments.virtual.estimate import Piece, chosen, described, estimate, measure, memory_described
-from experiments.worker_pool import WorkerPool
 from ipc import terminal
 from ipc.errors import UsageError
 from ipc.memory import free_memory
@@ -128,67 +131,47 @@ def _virtual_time(seconds: float) -> str:
 def run(
     names: list[str], *, where: str, seed: int | None, repeat: int | None, out: Path | None, jobs: int, as_json: bool,
     options: dict[str, Any], scale: str | None = None, resume: Path | None = None,
-    replay: tuple[Path, Replay] | None = None,
+    replay: tuple[Path, Replay] | None = None, executor: ExecutorOptions | None = None,
 ) -> int:  # fmt: skip
     """Run scenarios; returns the exit code. Every file is read before the first one runs.
 
     `replay`: a trace, and how to replay it, in the place of scenarios.
 
-    `scale`: a name of the files' `scale`, and then the time is estimated first; `resume`: results of a run that was
-    stopped or killed, to go on with instead of beginning anew.
+    `scale`: a name of the files' `scale`, and then the time is estimated first; `resume`: the folder, as `--out` names
+    it, of results that were stopped or killed, to go on with instead of beginning anew; `executor`: who makes virtual
+    runs, processes here by default.
     """
+    executor = executor or ExecutorOptions()
     console = terminal.console(stderr=as_json)
     target = options.get("target", "embedded")
     if target not in TARGETS:
         raise UsageError(f"--target {target}: give one of {', '.join(TARGETS)}")
     check_wires(target, options.get("wires"))
-    planned: list[Planned] = []
-    bad = False
     try:
         paths = find(names) if replay is None else [_replayed(console, *replay, live=where == "live")]
     except TraceError as error:
         console.print(escape(f"mrc: error: {error}"), style="red", soft_wrap=True)
         return BAD_FILE
+    planned: list[Planned] = []
     for path in paths:
         try:
             planned.append(plan_runs(read(path), where, target=target, seed=seed, repeat=repeat, scale=scale))
         except ScenarioError as error:
             console.print(escape(str(error)), style="red", soft_wrap=True)
-            bad = True
-    if bad:
+    if len(planned) < len(paths):
         return BAD_FILE
-    resumed = _resumed(resume, out, planned)
-    todo = [
-        [run for number, run in enumerate(one.runs) if its is None or number not in its.done]
-        for one, its in zip(planned, resumed, strict=True)
-    ]
-    folders = _folders(None if resume else out, planned)
+    if resume is not None and out is not None:
+        raise UsageError("--resume says where the results are: leave --out away")
+    folders = _folders(out if resume is None else resume, planned, taken=resume is not None)
     for one in planned if where == "live" else ():
         _tell_limits(console, one)
     if where == "virtual" and not state().active:
         console.print(f"engine in Python ({state().why}); compiled, virtual runs take a fifth of the time", style="dim")
     if where == "virtual":
         gc.freeze()  # modules stay: what is collected after a run is the run's alone
-    total = sum(map(len, todo))
-    reports: list[RunReport] = []
     with ExitStack() as stack:
         stack.enter_context(terminating())
-        crew = (
-            stack.enter_context(WorkerPool(min(jobs, total))) if where == "virtual" and min(jobs, total) > 1 else None
-        )
-        costs = [
-            _estimated(console, one, runs, jobs, crew) if scale else {} for one, runs in zip(planned, todo, strict=True)
-        ]
-        ahead = [crew.hand_in(runs, cost) if crew is not None else None for runs, cost in zip(todo, costs, strict=True)]
-        display = stack.enter_context(Display(console, len(planned), total))
-        for one, folder, begun, its, cost in zip(planned, folders, ahead, resumed, costs, strict=True):
-            name = one.document.path.stem
-            display.costs = cost
-            display.scenario(name)
-            made = None if its is not None else folder or default_folder(name)
-            report = carry_out(one, display, out=made, options=options, begun=begun, resumed=its)
-            reports.append(report)
-            print_report(console, report)
+        reports = _carried_out(stack, console, planned, folders, options, executor, jobs, resuming=resume is not None)
     if len(reports) > 1:
         failed = [report.scenario for report in reports if not report.passed]
         said = f"{len(failed)} failed: {', '.join(failed)}" if failed else "all passed"
@@ -196,6 +179,46 @@ def run(
     if as_json:
         print(json.dumps([report.to_json() for report in reports], indent=2))
     return PASSED if all(report.passed for report in reports) else FAILED
+
+
+def _carried_out(
+    stack: ExitStack, console: Console, planned: list[Planned], folders: list[Path], options: dict[str, Any],
+    executor: ExecutorOptions, jobs: int, *, resuming: bool,
+) -> list[RunReport]:  # fmt: skip
+    """Every scenario's runs, all handed in before the first one ends; reports are printed as they come."""
+    where, scale = planned[0].where, planned[0].scale
+    prepared: list[Prepared] = []
+    if resuming:
+        _take(stack, prepared, planned, folders, Prepared.resume)
+        for one, its in zip(planned, prepared, strict=True):
+            tell_kept(console, one.document.path.stem, its.damaged, len(its.done), len(one.runs))
+    todo = [one.runs for one in planned]
+    if prepared:
+        todo = [its.missing(one) for one, its in zip(planned, prepared, strict=True)]
+    total = sum(map(len, todo))
+    crew = crew_of(executor, min(jobs, total)) if where == "virtual" and total else None
+    if crew is not None:
+        stack.enter_context(crew)
+    if not resuming:
+        _take(stack, prepared, planned, folders, lambda one, folder: Prepared.create(one, folder, options))
+    measured = scale is not None or executor.elsewhere
+    costs = [
+        _estimated(console, one, runs, jobs, crew, executor) if measured else {}
+        for one, runs in zip(planned, todo, strict=True)
+    ]
+    ahead = [
+        crew.hand_in(runs, cost, store=its.results.store) if crew is not None else None
+        for runs, cost, its in zip(todo, costs, prepared, strict=True)
+    ]
+    display = stack.enter_context(Display(console, len(planned), total))
+    reports: list[RunReport] = []
+    for one, its, begun, cost in zip(planned, prepared, ahead, costs, strict=True):
+        display.costs = cost
+        display.scenario(one.document.path.stem)
+        report = carry_out(one, display, options=options, begun=begun, prepared=its)
+        reports.append(report)
+        print_report(console, report)
+    return reports
 
 
 def _replayed(console: Console, trace: Path, replay: Replay, *, live: bool) -> Path:
@@ -217,38 +240,54 @@ def _replayed(console: Console, trace: Path, replay: Replay, *, live: bool) -> P
     return path
 
 
-def _resumed(folder: Path | None, out: Path | None, planned: list[Planned]) -> list[Resumed | None]:
-    """Results to go on with, of each scenario; None: none. Raises UsageError, ResultsError."""
-    if folder is None:
-        return [None] * len(planned)
-    if out is not None:
-        raise UsageError("--resume says where the results are: leave --out away")
-    if len(planned) > 1:
-        raise UsageError("--resume goes on with the results of one scenario: give one file")
-    return [Resumed.from_folder(one, folder) for one in planned]
+def _take(
+    stack: ExitStack, prepared: list[Prepared], planned: list[Planned], folders: list[Path],
+    by: Callable[[Planned, Path], Prepared],
+) -> None:  # fmt: skip
+    """Take the folder of each. Those of scenarios that do not get their turn are left as they were."""
+    for one, folder in zip(planned, folders, strict=True):
+        prepared.append(by(one, folder))
+        stack.callback(prepared[-1].results.stop)
+
+
+def tell_kept(console: Console, name: str, damaged: list[str], kept: int, planned: int) -> None:
+    """Say which runs are there already, and which are made again."""
+    for text in damaged:
+        console.print(escape(f"{name}: {text}; the run is made again"), style="yellow", soft_wrap=True)
+    if kept:
+        rest = f"{planned - kept} to make" if kept < planned else "nothing is left to make"
+        console.print(escape(f"{name}: {kept} of {planned} runs are there; {rest}"), style="dim", soft_wrap=True)
 
 
 def _estimated(
-    console: Console, planned: Planned, runs: list[Run], jobs: int, crew: WorkerPool | None
+    console: Console, planned: Planned, runs: list[Run], jobs: int, crew: Crew | None, executor: ExecutorOptions
 ) -> dict[str, float]:
     """Estimated seconds by run; printed before the runs begin."""
     name = planned.document.path.stem
     if not runs:
         return {}
+    costs = measured_costs(console, name, runs, crew)
+    at = f" at scale {planned.scale}" if planned.scale else ""
+    text = executor.described(runs, costs) if executor.elsewhere else described(runs, costs, jobs)
+    console.print(escape(f"{name}{at}: {text}"))
+    memory = "" if executor.elsewhere else memory_described(runs, jobs, free_memory())
+    if memory:
+        console.print(escape(f"{name}: {memory}"), style="yellow" if "free" in memory else "")
+    return costs
+
+
+def measured_costs(console: Console, name: str, runs: list[Run], crew: Crew | None) -> dict[str, float]:
+    """Estimated CPU seconds by run, from pieces of some of them that are made here, with a line of progress."""
     wanted = chosen(runs)
-    measured = ((run, measure(run)) for run in wanted) if crew is None else crew.measure(wanted)
+    pool = crew if isinstance(crew, WorkerPool) else None
+    measured = ((run, measure(run)) for run in wanted) if pool is None else pool.measure(wanted)
     pieces: dict[str, Piece] = {}
     with console.status("") as status:
         status.update(escape(f"{name}: measuring pieces of {len(wanted)} runs"))
         for run, piece in measured:
             pieces[run.name] = piece
             status.update(escape(f"{name}: measuring pieces of runs, {len(pieces)} of {len(wanted)} done"))
-    costs = estimate(runs, pieces)
-    console.print(escape(f"{name} at scale {planned.scale}: {described(runs, costs, jobs)}"))
-    memory = memory_described(runs, jobs, free_memory())
-    if memory:
-        console.print(escape(f"{name}: {memory}"), style="yellow" if "free" in memory else "")
-    return costs
+    return estimate(runs, pieces)
 
 
 def _tell_limits(console: Console, planned: Planned) -> None:
@@ -265,13 +304,21 @@ def _tell_limits(console: Console, planned: Planned) -> None:
         console.print(escape(f"{name}{some}: {text}"), style=STYLES["note"])
 
 
-def _folders(out: Path | None, planned: list[Planned]) -> list[Path | None]:
-    """For the results of each; None: to be named after the time at which it begins. Raises ResultsError."""
+def _folders(out: Path | None, planned: list[Planned], taken: bool) -> list[Path]:
+    """For the results of each; without `out` they are named after the time. `taken`: they may hold results.
+
+    Raises ResultsError.
+    """
     if out is None:
-        return [None] * len(planned)
+        return [default_folder(one.document.path.stem) for one in planned]
     folders = [out / one.document.path.stem for one in planned] if len(planned) > 1 else [out]
-    refuse_taken(folders)
-    return [*folders]
+    if taken:
+        if not out.is_dir():
+            raise ResultsError(f"no folder {out}: give one that `mrc run --out` made")
+        refuse_twice(folders)
+    else:
+        refuse_taken(folders)
+    return folders
 
 
 STYLES = {"good": "green", "bad": "red", "note": "yellow", "soft": "dim", "": ""}

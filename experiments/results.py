@@ -3,21 +3,22 @@
 A folder with results is written to again only to complete it. One of a command that failed or was stopped before any
 run ended is as it was, so that the same command can be given again; only `kill -9` leaves one without runs.
 
-A run of virtual time is the same whenever it is made, so a folder that is not complete may be gone on with: `reopen`
-takes it again, with the runs that ended, from the same file, seed and commit. Who writes to a folder holds a lock on
-it, which dies with the process.
+A run of virtual time is the same whenever and wherever it is made, so a folder may be gone on with: `reopen` takes it
+again, with the runs that are whole (run_store.py), from the same file, seed and commit; those that are damaged are made
+again. What runs there are is said by their files: the manifest's list of them is written now and then, and when the
+command ends. Who writes to a folder holds a lock on it, which dies with the process.
 
 DIR/manifest.json        schema mrc-results/1: what was run, on what, how loaded; verdicts once all is done
 DIR/scenario.yaml        the file as it was
-DIR/runs/NAME.json       schema mrc-run/1: everything of one run (outcome.py)
+DIR/runs/NAME.json       schema mrc-run/1: everything of one run (outcome.py), and its seal (run_store.py)
 DIR/runs/NAME.csv        its time series: time_s, rate_bps of flows, lost, retransmitted, marked, trimmed, dropped,
                          planes, queues
 DIR/runs/NAME.observations.jsonl   live: observations of the controller, for `mrc faults --replay` (docs/controller.md)
+DIR/tasks/               while runs are made elsewhere: what a scheduler's tasks got and said (executors/)
 """
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import hashlib
 import json
@@ -27,8 +28,10 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,13 +40,20 @@ from experiments.language.assertions import ExpectationVerdict
 from experiments.language.yaml_loader import Document
 from experiments.outcome import Outcome
 from experiments.repeats import Spread
+from experiments.run_store import CSV, OBSERVATIONS, PART, DamagedRun, RunStore, StoredRun, write_whole
 
 SCHEMA = "mrc-results/1"
 OVERLOAD = 0.9
 """Share of all CPUs busy above which times of a live run cannot be trusted."""
 STOLEN = 0.01
 """Share of their time that a hypervisor gave to other guests, above which neither: it goes in slices of many ms."""
+WRITE_EACH, WRITE_EVERY_S = 50, 2.0
+"""The manifest is written after each of the first runs, and then with so much wall time between."""
 PACKAGES = ("finsy", "pydantic", "numpy", "scapy", "mininet", "pyroute2")
+
+TASKS = "tasks"
+"""Folder beside `runs` for what tasks elsewhere need, there while they work and when one has failed."""
+NOT_THE_ONE = "it is not the one that the manifest has"
 
 
 class ResultsError(Exception):
@@ -62,11 +72,6 @@ def default_folder(scenario: str, base: Path | None = None) -> Path:
     while folder.exists():
         folder, number = base / f"{stem}-{number}", number + 1
     return folder
-
-
-def file_name(run: str) -> str:
-    """A run's name as a file name."""
-    return re.sub(r"[^A-Za-z0-9_.=-]+", "_", run).strip("_.") or "run"
 
 
 def again(
@@ -111,6 +116,7 @@ def _cpu_model() -> str:
     return found[1] if found else platform.processor()
 
 
+@cache
 def _commit() -> str | None:
     """Commit of the checkout we run from, with `+` when files differ from it; None outside of one."""
     root = Path(__file__).resolve().parents[1]
@@ -128,7 +134,8 @@ def _taken(folder: Path) -> str:
     """Why a folder is refused, and how to go on."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
-        ended, planned, complete = len(manifest["runs"]), len(manifest["planned"]), manifest["complete"]
+        planned, complete = len(manifest["planned"]), manifest["complete"]
+        ended = len(RunStore.of(folder / "runs", manifest["planned"]).written())
     except (OSError, ValueError, KeyError, TypeError):
         ended, planned, complete = 0, 0, True
     state = "" if complete else f" ({ended} of {planned} runs ended: they still go on, or were killed)"
@@ -141,9 +148,15 @@ def refuse_taken(folders: list[Path]) -> None:
 
     `Results.create` has the last word: another command may be faster.
     """
-    for number, folder in enumerate(folders):
+    for folder in folders:
         if (folder / "manifest.json").exists() or (folder / "runs").exists():
             raise ResultsError(_taken(folder))
+    refuse_twice(folders)
+
+
+def refuse_twice(folders: list[Path]) -> None:
+    """Raises ResultsError when two scenarios would share a folder."""
+    for number, folder in enumerate(folders):
         if folder in folders[:number]:
             raise ResultsError(f"two scenarios would both write to {folder}: run them one by one, with an --out each")
 
@@ -158,6 +171,17 @@ class Results:
     """Folders and files of ours, in the order in which they were made; nothing that was there before."""
     _lock: int | None = None
     """Descriptor of `runs`, locked while runs are written there."""
+    _written_at: float = 0.0
+    """Monotonic time at which the manifest was written."""
+
+    _store: RunStore | None = None
+
+    @property
+    def store(self) -> RunStore:
+        """Its runs' files."""
+        if self._store is None:
+            self._store = RunStore.of(self.folder / "runs", self.manifest["planned"])
+        return self._store
 
     @classmethod
     def create(
@@ -169,7 +193,7 @@ class Results:
         Raises ResultsError when it holds results already, or cannot be written.
         """
         manifest = {
-            "schema": SCHEMA, "scenario": document.path.stem, "title": title, "where": where, "seed": seed,
+            "schema": SCHEMA, "scenario": document.name, "title": title, "where": where, "seed": seed,
             "scale": scale, "command": command, "target": (options or {}).get("target"),
             "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "machine": machine(), "planned": runs, "runs": [],
@@ -203,37 +227,71 @@ class Results:
                 raise ResultsError(f"{scenario} is another scenario: give another --out, or remove it")
         else:
             self._made.append(scenario)
-            scenario.write_bytes(text)
+            write_whole(scenario, text)
         self._made.append(self.folder / "manifest.json")
         self.write()
 
     @classmethod
     def reopen(
-        cls, folder: Path, document: Document, where: str, seed: int, runs: list[str], scale: str | None
-    ) -> tuple[Results, list[Outcome]]:
-        """Results that were not completed, to go on with, and the runs that ended. Raises ResultsError.
+        cls, folder: Path, files: Mapping[str, bytes], where: str, seed: int, runs: list[str], scale: str | None,
+        keep: Callable[[StoredRun], None],
+    ) -> tuple[Results, list[str]]:  # fmt: skip
+        """Results to go on with, and what is damaged, in words. `keep` gets each run that is whole, in order of `runs`.
 
-        Refused: results of another file, seed, scale, list of runs or commit, and those that somebody still writes.
+        `files`: name -> content of what they were made from. A run that is damaged is removed. Raises ResultsError:
+        refused are results of other files, another seed, scale, list of runs or commit, and those that somebody still
+        writes.
         """
-        results, outcomes = cls.open(folder)
+        results = cls(folder, read_manifest(folder))
         manifest = results.manifest
-        if manifest["complete"]:
-            raise ResultsError(f"{folder} is complete: there is nothing to go on with; `mrc report` makes a page of it")
         try:
-            same_file = (folder / "scenario.yaml").read_bytes() == document.path.read_bytes()
+            changed = [name for name, content in files.items() if (folder / name).read_bytes() != content]
         except OSError as error:
-            raise ResultsError(f"{folder}: {error.strerror}") from None
+            raise ResultsError(f"{folder}: {error.strerror}: {Path(error.filename).name}") from None
         ours = {"where": where, "seed": seed, "scale": scale, "planned": runs}
         other = [key for key, value in ours.items() if manifest.get(key) != value]
-        other += [] if same_file else ["scenario.yaml"]
+        other += changed
         other += [] if manifest["machine"]["commit"] == _commit() else ["commit"]
         if where != "virtual":
             raise ResultsError(f"{folder}: only runs in virtual time can be gone on with; give another --out")
         if other:
             text = f"{folder} was made with another {', '.join(other)}: give the same again, or another --out"
             raise ResultsError(text)
-        results._take_lock()
-        return results, outcomes
+        try:
+            (folder / "runs").mkdir(exist_ok=True)
+            results._take_lock()
+            damaged = results._look(keep)
+            results._sweep()
+        except OSError as error:
+            raise ResultsError(f"{folder}: {error.strerror}") from None
+        return results, damaged
+
+    def _look(self, keep: Callable[[StoredRun], None]) -> list[str]:
+        """Enter the runs that are whole; remove those that are not, and return what was wrong. Raises OSError."""
+        store, damaged, wanted = self.store, [], len(self.manifest["runs"])
+        entries = []
+        known = {one["name"]: one["sha256"] for one in self.manifest["runs"]}
+        for name in store.stems:
+            try:
+                if (one := store.read(name)) is None:
+                    continue
+                if known.get(name, one.sha256) != one.sha256:
+                    raise DamagedRun(f"{one.file}: {NOT_THE_ONE}")
+                keep(one)
+                entries.append(one.entry())
+            except DamagedRun as error:
+                damaged.append(str(error))
+                store.remove(name)
+        self.manifest["runs"] = entries
+        if len(entries) < wanted:
+            self.manifest["complete"] = False
+        return damaged
+
+    def _sweep(self) -> None:
+        """Remove what writers that were killed left behind. Raises OSError."""
+        self.store.sweep()
+        for path in self.folder.glob(f".*{PART}"):
+            path.unlink(missing_ok=True)
 
     def _take_lock(self) -> None:
         """Hold the folder until the process ends, or stop() or finish(). Raises ResultsError, OSError."""
@@ -250,88 +308,159 @@ class Results:
             os.close(self._lock)
             self._lock = None
 
+    def add_file(self, name: str, content: bytes) -> None:
+        """One more file that says what was run, removed with the folder. Raises OSError."""
+        self._made.append(self.folder / name)
+        write_whole(self.folder / name, content)
+
+    def keep_only(self, names: set[str]) -> None:
+        """Forget other runs."""
+        for one in self.manifest["runs"]:
+            if one["name"] not in names:
+                self.store.remove(one["name"])
+        self.manifest["runs"] = [one for one in self.manifest["runs"] if one["name"] in names]
+
     def stop(self) -> int:
         """The command ends before its time: how many runs are kept. Without any, all that was made is removed again.
 
-        A folder in which somebody else has put something stays.
+        A folder in which somebody else has put something stays, and so does one for which tasks still work.
         """
+        with suppress(OSError):  # a full disk has the runs that are whole, and that is what counts
+            if self._lock is not None and not self.manifest["complete"]:
+                self._sweep()
+                self._enter_unread()
+                if self.manifest["runs"]:
+                    self.write()
         self._release()
-        if not self.manifest["runs"]:
-            for path in reversed(self._made):
-                with suppress(OSError):
-                    if path.is_dir():
-                        path.rmdir()
-                    else:
-                        _part(path).unlink(missing_ok=True)
-                        path.unlink(missing_ok=True)
-        return len(self.manifest["runs"])
+        kept = len(self.manifest["runs"])
+        if kept or not self._made or (self.folder / TASKS).exists():
+            return kept
+        for name in self.store.stems:
+            with suppress(OSError):
+                self.store.remove(name)  # files beside a JSON that was not written
+        for path in reversed(self._made):
+            with suppress(OSError):
+                if path.is_dir():
+                    path.rmdir()
+                else:
+                    path.unlink(missing_ok=True)
+        return 0
+
+    def _enter_unread(self) -> None:
+        """Runs that tasks have written and nobody has heard of yet."""
+        known = {one["name"] for one in self.manifest["runs"]}
+        for name in self.store.written() - known:
+            with suppress(DamagedRun):
+                if (stored := self.store.read(name)) is not None:
+                    self._enter(stored)
 
     def add(self, outcome: Outcome, load: dict[str, Any]) -> None:
-        """A run is over: its files, and a line in the manifest."""
-        name = file_name(outcome.name)
-        while any(one["file"] == f"runs/{name}.json" for one in self.manifest["runs"]):
-            name += "_"  # `a+b` and `a b` would be one file
-        self._made += [self.folder / "runs" / f"{name}.json", self.folder / "runs" / f"{name}.csv"]
-        _write(self.folder / "runs" / f"{name}.json", json.dumps(outcome.to_json()))
-        _write_csv(self.folder / "runs" / f"{name}.csv", outcome)
-        if outcome.observations:
-            kept = self.folder / "runs" / f"{name}.observations.jsonl"
-            self._made.append(kept)
-            kept.write_bytes(outcome.observations)
-            outcome.observations = b""  # megabytes; a scenario may have a hundred runs
-        self.manifest["runs"].append(
-            {"name": outcome.name, "file": f"runs/{name}.json", "label": outcome.label, "seed": outcome.seed,
-             "repeat": outcome.repeat, "duration_s": outcome.duration_s, "load": load}
-        )  # fmt: skip
-        self.write()
+        """A run is over: its files, and a line in the manifest. Raises ResultsError when it cannot be written."""
+        try:
+            self._enter(self.store.write(outcome, load))
+            few = len(self.manifest["runs"]) <= WRITE_EACH
+            if few or time.monotonic() - self._written_at >= WRITE_EVERY_S:
+                self.write()
+        except OSError as error:
+            text = f"{self.folder}: run {outcome.name!r} cannot be written: {error.strerror}"
+            cure = ", and go on with --resume" if self.manifest["where"] == "virtual" else ""
+            raise ResultsError(f"{text}: make room{cure}; runs that are whole stay") from None
+
+    def _enter(self, stored: StoredRun) -> None:
+        """A line of the manifest, once for each run."""
+        self.manifest["runs"] = [one for one in self.manifest["runs"] if one["name"] != stored.outcome.name]
+        self.manifest["runs"].append(stored.entry())
 
     def digest(self) -> str:
         """SHA-256 of what the runs gave, in the order they were planned: names, seeds, metrics, series, observations.
 
         No times of the machine, loads or paths are in it: the same file and seed give the same in virtual time,
-        whatever machine, number of jobs, Ctrl-C and --resume it took. Raises OSError.
+        whatever machine, number of jobs, executor, Ctrl-C and --resume it took.
         """
         found = hashlib.sha256()
-        order = {name: number for number, name in enumerate(self.manifest["planned"])}
-        for one in sorted(self.manifest["runs"], key=lambda one: order.get(one["name"], len(order))):
+        for one in self._in_order():
             found.update(json.dumps([one[key] for key in ("name", "label", "seed", "repeat")]).encode())
-            whole = self.folder / one["file"]
-            for path in (whole, whole.with_suffix(".csv"), whole.with_suffix(".observations.jsonl")):
-                if path.exists():
-                    found.update(hashlib.sha256(path.read_bytes()).digest())
+            for file in ("json", CSV, OBSERVATIONS):
+                found.update(bytes.fromhex(one["sha256"].get(file, "")))
         return found.hexdigest()
 
+    def _in_order(self) -> list[dict[str, Any]]:
+        """Lines of the manifest as planned: side by side, runs end in any order."""
+        order = {name: number for number, name in enumerate(self.manifest["planned"])}
+        return sorted(self.manifest["runs"], key=lambda one: order[one["name"]])
+
     def finish(self, verdicts: list[ExpectationVerdict], repeats: list[Spread]) -> None:
-        """All runs are over and judged."""
+        """All runs are over and judged. Raises ResultsError when that cannot be written."""
+        self.manifest["runs"] = self._in_order()
         self.manifest["digest"] = self.digest() if self.manifest["where"] != "live" else None
         self.manifest["verdicts"] = [verdict.to_json() for verdict in verdicts]
         self.manifest["repeats"] = [spread.to_json() for spread in repeats]
         self.manifest["complete"] = True
         self.manifest["passed"] = all(verdict.passed for verdict in verdicts)
-        self.write()
+        try:
+            self.write()
+        except OSError as error:
+            self.manifest["complete"] = False
+            raise ResultsError(
+                f"{self.folder}/manifest.json: {error.strerror}: make room; the runs are whole"
+            ) from None
+        with suppress(OSError):
+            self._sweep()
         self._release()
 
     def write(self) -> None:
-        """The manifest, replaced at once."""
-        _write(self.folder / "manifest.json", json.dumps(self.manifest, indent=2))
+        """The manifest, replaced at once. Raises OSError."""
+        write_whole(self.folder / "manifest.json", json.dumps(self.manifest, indent=2).encode())
+        self._written_at = time.monotonic()
 
     @classmethod
     def open(cls, folder: Path) -> tuple[Results, list[Outcome]]:
         """Results that were written, and their runs in the order they were planned. Raises ResultsError."""
+        results = cls(folder, read_manifest(folder))
+        manifest, store, outcomes = results.manifest, results.store, []
+        known = {one["name"]: one for one in manifest["runs"]}
+        manifest["runs"] = []
         try:
-            manifest = json.loads((folder / "manifest.json").read_text())
-            if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-                raise ResultsError(f"{folder}/manifest.json is not of schema {SCHEMA}")
-            outcomes = [Outcome.from_json(json.loads((folder / one["file"]).read_text())) for one in manifest["runs"]]
-            order = {name: number for number, name in enumerate(manifest["planned"])}
-            outcomes.sort(
-                key=lambda outcome: order.get(outcome.name, len(order))
-            )  # side by side, runs end in any order
-        except FileNotFoundError as error:
-            raise ResultsError(_missing(folder, Path(error.filename))) from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            for name in store.stems:
+                if manifest["complete"] and name not in known:
+                    continue  # of a study that needed fewer
+                if (stored := store.read(name)) is None:
+                    if manifest["complete"]:
+                        raise ResultsError(_missing(folder, store.path(name)))
+                    continue
+                entry = known.get(name, stored.entry())
+                if entry["sha256"] != stored.sha256:
+                    raise DamagedRun(f"{stored.file}: {NOT_THE_ONE}")
+                outcomes.append(stored.outcome)
+                manifest["runs"].append(entry)
+        except DamagedRun as error:
+            raise ResultsError(f"{folder}: {error}: {_mended(manifest)}") from None
+        except OSError as error:
             raise ResultsError(f"{folder}: {error}") from None
-        return cls(folder, manifest), outcomes
+        return results, outcomes
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What stands in manifest.json. Raises ResultsError."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+            raise ResultsError(f"{folder}/manifest.json is not of schema {SCHEMA}")
+        planned = set(manifest["planned"])
+        if any(one["name"] not in planned for one in manifest["runs"]):
+            raise ResultsError(f"{folder}/manifest.json has runs that were not planned")
+    except FileNotFoundError as error:
+        raise ResultsError(_missing(folder, Path(error.filename))) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ResultsError(f"{folder}/manifest.json: {error}") from None
+    return manifest
+
+
+def _mended(manifest: dict[str, Any]) -> str:
+    """How to get a run again."""
+    if manifest["where"] == "virtual":
+        return f"`{manifest['command']} --resume DIR` makes it again"
+    return f"make the results again: `{manifest['command']}`"
 
 
 DEPTHS = ("", "*/", "*/*/")
@@ -388,29 +517,6 @@ def trust(manifest: dict[str, Any]) -> list[str]:
 def _share(load: dict[str, Any]) -> str:
     stolen = load.get("stolen", 0.0)
     return f"{100 * load['busy']:.0f} %" + (f" ({100 * stolen:.0f} % stolen)" if stolen > STOLEN else "")
-
-
-def _part(path: Path) -> Path:
-    """What becomes the file once it is whole."""
-    return path.with_name(path.name + ".part")
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: a killed run leaves no half file."""
-    part = _part(path)
-    part.write_text(text)
-    part.replace(path)
-
-
-def _write_csv(path: Path, outcome: Outcome) -> None:
-    times_s, columns = outcome.series.times_s, outcome.series.columns()
-    part = _part(path)
-    with part.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["time_s", *(column.name for column in columns)])
-        for row in range(len(times_s)):
-            writer.writerow([times_s[row], *(c.values[row] if row < len(c.values) else "" for c in columns)])
-    part.replace(path)
 
 
 def _grouped() -> bool:

@@ -6,10 +6,12 @@ report = carry_out(plan_runs(document, "virtual"), tell, out=folder)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from experiments.executors.crew import Begun, RunLost, RunProgress
 from experiments.fluid.fluid_run import modelled, run_fluid, without_unmodelled
 from experiments.language.assertions import ALWAYS, ExpectationVerdict, judge
 from experiments.language.expand import Run, expand, places_of
@@ -19,8 +21,9 @@ from experiments.metric_values import Measured
 from experiments.outcome import Outcome
 from experiments.repeats import Spread, spreads
 from experiments.results import LoadMeter, Results, again
+from experiments.run_store import StoredRun
 from experiments.virtual.virtual_run import run_virtual
-from experiments.worker_pool import Begun, RunProgress
+from ipc.errors import UsageError
 
 
 class Tell(Protocol):
@@ -103,7 +106,7 @@ def plan_runs(
     """Expand a file and check its names. Raises ScenarioError with every problem found."""
     runs = expand(document, where, target=target, seed=seed, repeat=repeat, scale=scale)
     problems = []
-    for run in runs:
+    for run in runs[: len(runs) // (runs[-1].repeat + 1)]:  # repeats differ in their seeds alone
         for problem in check(document, run.scenario):
             if problem not in problems:
                 problems.append(problem)
@@ -113,50 +116,78 @@ def plan_runs(
 
 
 @dataclass(slots=True)
-class Resumed:
-    """Results to go on with, and the numbers of the runs that they have."""
+class Prepared:
+    """The folder of a scenario's results before its runs begin, and what is in it already."""
 
     results: Results
-    done: dict[int, Outcome]
+    done: dict[int, Outcome] = field(default_factory=dict)
+    """Runs that need not be made, by number."""
+    damaged: list[str] = field(default_factory=list)
+    """What was found of runs that are made again, in words."""
 
     @classmethod
-    def from_folder(cls, planned: Planned, folder: Path) -> Resumed:
-        """Take over results that were not completed. Raises ResultsError."""
+    def create(cls, planned: Planned, folder: Path, options: dict[str, Any] | None = None) -> Prepared:
+        """A new folder. Raises ResultsError."""
+        document, first = planned.document, planned.runs[0]
+        options = options or {}
+        command = again(document.path, planned.where, planned.seed, planned.repeat, options, planned.scale)
         names = [run.name for run in planned.runs]
-        results, outcomes = Results.reopen(
-            folder, planned.document, planned.where, planned.runs[0].seed, names, planned.scale
+        return cls(
+            Results.create(
+                folder,
+                document,
+                first.scenario.title,
+                planned.where,
+                first.seed,
+                names,
+                command,
+                options,
+                planned.scale,
+            )
         )
-        return cls(results, {names.index(outcome.name): outcome for outcome in outcomes})
+
+    @classmethod
+    def resume(cls, planned: Planned, folder: Path) -> Prepared:
+        """Take over what is whole; a folder in which nothing was begun is made. Raises ResultsError."""
+        if not (folder / "manifest.json").exists() and not any((folder / "runs").glob("*.json")):
+            with suppress(OSError):  # killed before the manifest was there
+                (folder / "runs").rmdir()
+            return cls.create(planned, folder)
+        numbers = {run.name: number for number, run in enumerate(planned.runs)}
+        done: dict[int, Outcome] = {}
+
+        def keep(stored: StoredRun) -> None:
+            done[numbers[stored.outcome.name]] = stored.outcome
+
+        files = {"scenario.yaml": planned.document.path.read_bytes()}
+        results, damaged = Results.reopen(
+            folder, files, planned.where, planned.runs[0].seed, list(numbers), planned.scale, keep
+        )
+        return cls(results, done, damaged)
+
+    def missing(self, planned: Planned) -> list[Run]:
+        """Runs that are to be made."""
+        return [run for number, run in enumerate(planned.runs) if number not in self.done]
 
 
 def carry_out(
     planned: Planned, tell: Tell, *, out: Path | None = None, options: dict[str, Any] | None = None,
-    begun: Begun | None = None, resumed: Resumed | None = None,
+    begun: Begun | None = None, prepared: Prepared | None = None,
 ) -> RunReport:  # fmt: skip
-    """Run, write down and judge a scenario. Raises ResultsError.
+    """Run, write down and judge a scenario. Raises ResultsError, and UsageError for runs that were lost.
 
     `options`: of the live back end; `begun`: its virtual runs that are still to be made, already in the hands of a
-    Crew; `resumed`: instead of `out`. An exception before any run ended leaves `out` as it was.
+    Crew; `prepared`: instead of `out`. An exception before any run ended leaves `out` as it was.
     """
-    results = None if out is None else _folder(planned, out, options or {})
-    done: dict[int, Outcome] = {}
-    if resumed is not None:
-        results, done = resumed.results, dict(resumed.done)
+    if prepared is None and out is not None:
+        prepared = Prepared.create(planned, out, options)
+    results, done = (prepared.results, dict(prepared.done)) if prepared is not None else (None, {})
     try:
         return _judged(planned, tell, results, options or {}, begun, done)
     except BaseException:  # Ctrl-C and SIGTERM too
         if results is not None:
             tell.stops(results.stop(), results.folder)
         raise
-
-
-def _folder(planned: Planned, out: Path, options: dict[str, Any]) -> Results:
-    document, first = planned.document, planned.runs[0]
-    command = again(document.path, planned.where, planned.seed, planned.repeat, options, planned.scale)
-    names = [run.name for run in planned.runs]
-    return Results.create(
-        out, document, first.scenario.title, planned.where, first.seed, names, command, options, planned.scale
-    )
 
 
 def _judged(
@@ -177,7 +208,6 @@ def _judged(
     for place, outcome, load in outcomes:
         number = todo[place]
         wall_s += load["wall_s"]
-        outcome.metrics = Measured(outcome, runs[number].scenario).all()
         if where == "fluid":
             outcome.metrics = {key: value for key, value in outcome.metrics.items() if modelled(key)}
             if left_out:
@@ -212,6 +242,7 @@ def _one_by_one(
             tell.progress(run, share, now)
 
         outcome = carry(run, progress)
+        outcome.metrics = Measured(outcome, run.scenario).all()
         tell.ends(run, outcome)
         yield number, outcome, meter.read(where)
 
@@ -229,7 +260,8 @@ def _live(options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], No
 
 
 def _as_they_end(runs: list[Run], begun: Begun, tell: Tell) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    left = len(runs)
+    """Raises UsageError in the end for runs that were lost: the others are whole by then."""
+    left, lost = len(runs), Lost()
     while left:
         number, news = begun.get()
         if isinstance(news, Exception):
@@ -237,7 +269,38 @@ def _as_they_end(runs: list[Run], begun: Begun, tell: Tell) -> Iterator[tuple[in
         if isinstance(news, RunProgress):
             tell.progress(runs[number], news.share, news.now)
             continue
-        outcome, load = news
         left -= 1
+        if isinstance(news, RunLost):
+            lost.add(runs[number], news)
+            continue
+        outcome, load = news
         tell.ends(runs[number], outcome)
         yield number, outcome, load
+    lost.refuse()
+
+
+class Lost:
+    """Runs that did not come back."""
+
+    SHOWN = 8
+    """Names in the message."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._why: dict[str, None] = {}
+
+    def add(self, run: Run, news: RunLost) -> None:
+        """One more."""
+        self._names.append(run.name)
+        self._why[news.why] = None
+
+    def refuse(self) -> None:
+        """Raise UsageError if there are any, with their names and the cure."""
+        if not self._names:
+            return
+        names = ", ".join(self._names[: self.SHOWN]) + (" ..." if len(self._names) > self.SHOWN else "")
+        why = "; ".join(list(self._why)[:3])
+        raise UsageError(
+            f"{len(self._names)} run(s) were lost ({names}): {why}. The others are kept; the same command with "
+            "--resume makes what is missing"
+        )

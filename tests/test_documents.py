@@ -61,6 +61,7 @@ QUICK = (
     "mrc --version",
     "mrc scenario list",
     "mrc scenario show e10",
+    "mrc study loss --estimate",
     "mrc compare results/a results/b",
     "mrc report results/* --summary",
     "mrc simtest --seed 93",
@@ -100,6 +101,8 @@ LONG = (
     "mrc run headline-link --virtual --seed 1 --out results/link",
     "mrc report results/link",
     "mrc dash results/link",
+    "mrc study loss --out results/loss",
+    "mrc study loss --resume results/loss",
     "mrc run mine.yaml --virtual --seed 7 --repeat 3 --out results/mine",
     "mrc run moe-step --virtual",
     "mrc run x-tenants --virtual",
@@ -143,6 +146,13 @@ ELSEWHERE = {
     "tests/compiled/test_both_forms.py": ("mrc compile",),
     "tests/controller/faults/test_observations.py": (
         "mrc faults --replay RESULTS/runs/without.observations.jsonl --json",
+    ),
+    "tests/experiments/test_results.py": ("mrc run scenarios/*.yaml --virtual --resume results/all",),
+    "tests/experiments/test_merge.py": ("mrc merge node1/e15 node2/e15 --out results/e15",),
+    "tests/experiments/executors/test_executors.py": (
+        "mrc study loss --executor slurm --slurm partition=short --out results/loss",
+        "mrc study loss --executor ray --out results/loss",
+        "mrc run scenarios/*.yaml --virtual --executor slurm --out results/all",
     ),
     "tests/experiments/test_training_runs.py": (
         "mrc run --trace examples/traces/ring-step.goal --virtual --iterations 10",

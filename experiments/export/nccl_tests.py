@@ -15,7 +15,8 @@ from typing import Any
 
 from experiments.export.tables import ResultFolder, result_folders
 from experiments.outcome import CollectiveOutcome, Outcome
-from experiments.results import ResultsError, file_name, trust
+from experiments.results import ResultsError, trust
+from experiments.run_store import file_name
 from hosts.traffic.collective_base import ELEMENT
 from hosts.traffic.collectives import KINDS
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -42,6 +42,23 @@ CHOOSES = ("sweep", "variants")
 ENDS = {"first": 0, "last": -1}
 """Words that stand for a value of a sweep in rules."""
 _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a study makes different in a scenario, after everything that the file itself says."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Path of a key -> value, in all runs."""
+    sweep: dict[str, list[Any]] = field(default_factory=dict)
+    """Name of a sweep of the file, or path of a key -> values, in the place of the file's."""
+    paths: frozenset[str] = frozenset()
+    """Names in `sweep` that are paths of keys though they have no dot."""
+    variants: list[str] | None = None
+    """Those that are run; None: the file's choice."""
+
+
+NO_CHANGES = Changes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +92,34 @@ def places_of(where: str, target: str) -> tuple[str, ...]:
 
 def expand(
     document: Document, where: str, *, target: str = "embedded", seed: int | None = None, repeat: int | None = None,
-    scale: str | None = None,
+    scale: str | None = None, changes: Changes = NO_CHANGES,
 ) -> list[Run]:  # fmt: skip
     """All runs of a file, in its order: repeats outermost, then variants, then sweep values.
 
     `where`: "virtual" or "live", there with the switches of `target`; `seed`, `repeat`: instead of the file's; `scale`:
-    a name of its `scale`. Raises ScenarioError.
+    a name of its `scale`; `changes`: of a study. Raises ScenarioError.
     """
     base = typed(document, _without_sweep(document))  # the file by itself must make sense
     if scale is not None and scale not in base.scale:
         known = f"has: {', '.join(base.scale)}" if base.scale else "it has none"
         raise _error(document, ("scale",) if base.scale else (), f"no scale {scale!r} ({known})")
     places = places_of(where, target)
-    values = _sweep_values(document, base, places, scale)
-    runs: list[Run] = []
-    for number in range(repeat or base.repeat):
-        for variant in _variants(document, base, places, scale):
-            for chosen in product(*values.values()):
-                label = ({"variant": variant} if variant else {}) | dict(zip(values, chosen, strict=True))
-                scenario = _applied(document, places, label, values, scale)
-                if where == "live" and _clocks(scenario) != {1.0}:
-                    text = "clock: the times of a live fabric are those of its links; give it under `virtual`"
-                    raise _error(document, ("transport", "clock"), text)
-                if repeat is not None:
-                    scenario = scenario.model_copy(update={"repeat": repeat})
-                runs.append(Run(scenario, label, number, (base.seed if seed is None else seed) + number))
-    return runs
+    values = _sweep_values(document, base, places, scale) | changes.sweep
+    made: list[tuple[Scenario, dict[str, Any]]] = []
+    for variant in changes.variants or _variants(document, base, places, scale):
+        for chosen in product(*values.values()):
+            label = ({"variant": variant} if variant else {}) | dict(zip(values, chosen, strict=True))
+            scenario = _applied(document, places, label, values, scale, changes)
+            if where == "live" and _clocks(scenario) != {1.0}:
+                text = "clock: the times of a live fabric are those of its links; give it under `virtual`"
+                raise _error(document, ("transport", "clock"), text)
+            made.append((scenario if repeat is None else scenario.model_copy(update={"repeat": repeat}), label))
+    first = base.seed if seed is None else seed
+    return [
+        Run(scenario, label, number, first + number)
+        for number in range(repeat or base.repeat)
+        for scenario, label in made
+    ]
 
 
 def _clocks(scenario: Scenario) -> set[float]:
@@ -127,7 +146,7 @@ def _variants(document: Document, base: Scenario, places: tuple[str, ...], scale
 
 def _applied(
     document: Document, places: tuple[str, ...], label: dict[str, Any], sweeps: dict[str, list[Any]],
-    scale: str | None,
+    scale: str | None, study: Changes,
 ) -> Scenario:  # fmt: skip
     """The file with live or virtual parts, a scale, a variant and sweep values put in."""
     raw = deepcopy(document.raw)
@@ -152,10 +171,13 @@ def _applied(
                 _merge(document, raw, changes[place], (*prefix, place))
         if scale is not None and (at_scale := (changes.get("scale") or {}).get(scale)):
             _merge(document, raw, at_scale, (*prefix, "scale", scale))
+    for name, value in study.settings.items():
+        prefix = ("set", name)
+        _put(document, raw, name, value, prefix)
     for name, value in label.items():
-        if name != "variant" and "." in name:
+        if name != "variant" and ("." in name or name in study.paths):
             prefix = ("sweep", name)
-            _put(document, raw, name, value)
+            _put(document, raw, name, value, prefix)
     raw = _resolved(document, raw, {name: value for name, value in label.items() if name != "variant"}, ())
     _name_ends(raw, sweeps)
     return typed(document, raw, prefix)
@@ -179,7 +201,7 @@ def _without_sweep(document: Document) -> dict[str, Any]:
     firsts = {}
     if isinstance(sweep, dict):
         for name, values in sweep.items():
-            found = _values_of(document, ("sweep", name), values)
+            found = values_of(document, ("sweep", name), values)
             firsts[name] = found[0]
     resolved: dict[str, Any] = _resolved(document, document.raw, firsts, ())
     return resolved
@@ -188,7 +210,7 @@ def _without_sweep(document: Document) -> dict[str, Any]:
 def _sweep_values(
     document: Document, scenario: Scenario, places: tuple[str, ...], scale: str | None
 ) -> dict[str, list[Any]]:
-    values = {name: _values_of(document, ("sweep", name), given) for name, given in scenario.sweep.items()}
+    values = {name: values_of(document, ("sweep", name), given) for name, given in scenario.sweep.items()}
     changed: list[Loc] = [(place,) for place in places] + ([("scale", scale)] if scale is not None else [])
     for at in changed:
         part: Any = document.raw
@@ -201,7 +223,7 @@ def _sweep_values(
             if name not in values:
                 text = f"no sweep {name!r} in the file ({suggestion(name, values)})"
                 raise _error(document, (*at, "sweep", name), text)
-            values[name] = _values_of(document, (*at, "sweep", name), given)
+            values[name] = values_of(document, (*at, "sweep", name), given)
     total = scenario.repeat * max(len(scenario.variants), 1)
     for some in values.values():
         total *= len(some)
@@ -210,7 +232,7 @@ def _sweep_values(
     return values
 
 
-def _values_of(document: Document, at: Loc, given: Any) -> list[Any]:
+def values_of(document: Document, at: Loc, given: Any) -> list[Any]:
     """The values of one sweep. Raises ScenarioError."""
     if isinstance(given, list) and given and not any(isinstance(value, (dict, list)) for value in given):
         return given
@@ -282,7 +304,7 @@ def _deep(into: dict[str, Any], changes: dict[str, Any]) -> None:
             into[key] = deepcopy(value)
 
 
-def _put(document: Document, raw: dict[str, Any], path: str, value: Any) -> None:
+def _put(document: Document, raw: dict[str, Any], path: str, value: Any, at: Loc) -> None:
     """Replace the key at a dotted path. Raises ScenarioError when there is nothing on the way to it."""
     node: Any = raw
     *way, last = path.split(".")
@@ -290,14 +312,14 @@ def _put(document: Document, raw: dict[str, Any], path: str, value: Any) -> None
         try:
             node = node.setdefault(part, {}) if isinstance(node, dict) else node[int(part)]
         except (ValueError, IndexError, AttributeError, TypeError):
-            raise _error(document, ("sweep", path), f"the file has no {part!r} on the way to {path}") from None
+            raise _error(document, at, f"the file has no {part!r} on the way to {path}") from None
     try:
         if isinstance(node, list):
             node[int(last)] = value
         else:
             node[last] = value
     except (ValueError, IndexError, TypeError):
-        raise _error(document, ("sweep", path), f"the file has no place {path}") from None
+        raise _error(document, at, f"the file has no place {path}") from None
 
 
 def _error(document: Document, loc: Loc, text: str) -> ScenarioError:

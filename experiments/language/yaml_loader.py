@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
@@ -20,12 +20,14 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from experiments.language.model import WORK_KINDS, Scenario
+from faults.terms import Part
 
 FILE_MAX = 1 << 20
 """Bytes of a scenario file; more is a mistake."""
 DEPTH_MAX = 20
 """Levels of a scenario file; the deepest that means anything is 6."""
 
+AnyPart = TypeVar("AnyPart", bound=Part)
 Loc = tuple[str | int, ...]
 """A place in a file: keys and list positions from the top."""
 
@@ -59,6 +61,11 @@ class Document:
     path: Path
     raw: dict[str, Any]
     lines: dict[Loc, int] = field(default_factory=dict)
+    name: str = ""
+    """Of the scenario, unless the file says one: that of the file."""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.path.stem
 
     def line_of(self, loc: Loc) -> int:
         """Line of the nearest part of `loc` that the file has."""
@@ -136,12 +143,15 @@ def typed(document: Document, raw: dict[str, Any], prefix: Loc = ()) -> Scenario
 
     Raises ScenarioError.
     """
+    return validated(document, {"name": document.name, **raw}, Scenario, prefix)
+
+
+def validated(document: Document, raw: dict[str, Any], model: type[AnyPart], prefix: Loc = ()) -> AnyPart:
+    """`raw` as a model of a whole file. Raises ScenarioError, as typed() does."""
     try:
-        folder = {"folder": document.path.resolve().parent}
-        scenario = Scenario.model_validate({"name": document.path.stem, **raw}, context=folder)
+        return model.model_validate(raw, context={"folder": document.path.resolve().parent})
     except ValidationError as error:
         raise ScenarioError(document.path, [_problem(document, one, prefix) for one in error.errors()]) from None
-    return scenario
 
 
 def _problem(document: Document, error: Any, prefix: Loc) -> Problem:

@@ -28,7 +28,7 @@ from experiments.report.index import index
 from experiments.report.pictures import file_of, save
 from experiments.report.rendering import render
 from experiments.report.written_page import Page
-from experiments.results import Results, ResultsError, folders_below, trust
+from experiments.results import Results, ResultsError, folders_below, read_manifest, trust
 from experiments.virtual.sizes import recorded_lines
 
 
@@ -84,6 +84,11 @@ def _runs_of(folder: Path, manifest: dict[str, Any]) -> list[Run]:
 
 def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any], Measured]]]:
     """Results and their runs in the order they were planned. Raises ResultsError."""
+    if "study" in read_manifest(folder):
+        raise ResultsError(
+            f"{folder} is of a study, which has no page: its table is study.csv, its pictures are in figures/ "
+            f"(`mrc study FILE --resume {folder}` makes them again)"
+        )
     results, outcomes = Results.open(folder)
     try:
         planned = {run.name: run for run in _runs_of(folder, results.manifest)}

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from experiments.report.canvas import INK, Drawn
-from experiments.results import file_name
+from experiments.run_store import file_name
 
 PNG_DPI = 110
 """Pixels an inch."""

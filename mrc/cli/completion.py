@@ -20,6 +20,7 @@ Offer = Callable[[str], list[str]]
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("embedded", "bmv2")
 WIRES = ("virtual", "veth")
+EXECUTORS = ("local", "slurm", "submitit-local", "ray")
 BENCH_WIRES = (*WIRES, "both")
 NICS = ("fast", "scapy")
 MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
@@ -60,6 +61,11 @@ def several_of(*names: str) -> Offer:
 def scenarios(incomplete: str) -> list[str]:
     """The scenarios that come with the testbed; the shell has files where none fits."""
     return _starting(incomplete, (path.stem for path in (ROOT / "scenarios").glob("*.yaml")))
+
+
+def studies(incomplete: str) -> list[str]:
+    """The studies that come with the testbed; the shell has files where none fits."""
+    return _starting(incomplete, (path.stem for path in (ROOT / "scenarios" / "studies").glob("*.yaml")))
 
 
 def programs(incomplete: str) -> list[str]:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ipc import units
 from ipc.errors import UsageError
 from ipc.progress import Progress
 from ipc.terminal import console
 from mrc.cli import completion as offer
 
 if TYPE_CHECKING:
+    from experiments.executors.options import ExecutorOptions
     from experiments.traces.command import Replay
 
 scenario_app = typer.Typer(
@@ -28,6 +30,7 @@ TRACES = "Traces"
 """Heading of the options that belong to --trace."""
 PLACEMENTS = ("packed", "spread", "random")
 SCALE_MAX = 1e6
+TASK_TIME_MAX_S = 86400.0
 
 Files = Annotated[
     list[str],
@@ -49,6 +52,36 @@ ComputeScale = Annotated[
 ]
 SizeScale = Annotated[
     float, typer.Option("--size-scale", rich_help_panel=TRACES, min=0.0, help="Factor on the sizes that a trace sends.")
+]
+CLUSTER = "Clusters"
+"""Heading of the options that belong to --executor."""
+Executor = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        rich_help_panel=CLUSTER,
+        autocompletion=offer.one_of(*offer.EXECUTORS),
+        help="Who makes virtual runs: processes here (`local`), a `slurm` or `ray` cluster, or processes of submitit "
+        "(`submitit-local`).",
+    ),
+]
+SlurmParameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slurm",
+        rich_help_panel=CLUSTER,
+        metavar="KEY=VALUE",
+        help="Parameter of sbatch, as submitit calls it: partition, account, qos, time (minutes), mem, ...",
+    ),
+]
+TaskTime = Annotated[
+    str,
+    typer.Option(
+        "--task-time",
+        rich_help_panel=CLUSTER,
+        metavar="TIME",
+        help="Short runs are put together into tasks of at least so long, as estimated.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
@@ -121,8 +154,16 @@ def run(
         ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option("--resume", help="Go on with results that were stopped or killed; virtual only.")
+        Path | None,
+        typer.Option(
+            "--resume",
+            help="Go on with the results of the same files there (in the place of --out): what is whole is kept; "
+            "virtual only.",
+        ),
     ] = None,
+    executor: Executor = "local",
+    slurm: SlurmParameters = None,
+    task_time: TaskTime = "60s",
     rootless: Annotated[
         bool, typer.Option("--rootless", help="Live without root, in a user namespace, where the kernel allows it.")
     ] = False,
@@ -159,6 +200,10 @@ def run(
     if (virtual or fluid) and wires is not None:
         raise UsageError("--wires is of live switches, which a virtual or fluid run has not: leave it out")
     where = "virtual" if virtual else "fluid" if fluid else "live"
+    used = executor_options(executor, slurm, task_time)
+    if used.elsewhere and not virtual:
+        kind = "a run on the fluid model takes seconds" if fluid else "a live fabric lives on this machine"
+        raise UsageError(f"--executor {executor} is for runs in virtual time ({kind}): give --virtual, or leave it out")
     if virtual and dash:
         raise UsageError("--dash is of live runs; of one in virtual time `mrc dash DIR` makes the page when it is over")
     options: dict[str, Any] = {} if virtual or fluid else {"target": target, "wires": wires, "servers": servers}
@@ -180,8 +225,28 @@ def run(
             scale=scale,
             resume=resume,
             replay=replay,
+            executor=used,
         )
     )
+
+
+def executor_options(name: str, slurm: list[str] | None, task_time: str) -> ExecutorOptions:
+    """What --executor, --slurm and --task-time say. Raises UsageError."""
+    from experiments.executors.options import ExecutorOptions
+
+    given: dict[str, str] = {}
+    for one in slurm or []:
+        key, is_there, value = one.partition("=")
+        if not (key and is_there and value):
+            raise UsageError(f"--slurm {one}: give KEY=VALUE, such as partition=short")
+        given[key.removeprefix("slurm_")] = value
+    try:
+        task_s = units.seconds(task_time)
+    except units.UnitError as error:
+        raise UsageError(f"--task-time: {error}") from None
+    if not 0 < task_s <= TASK_TIME_MAX_S:
+        raise UsageError(f"--task-time {task_time}: above 0, at most a day")
+    return ExecutorOptions(name, task_s, given)
 
 
 def _replay(
@@ -253,6 +318,46 @@ def show(
     from experiments import command
 
     raise typer.Exit(command.show(name, as_json))
+
+
+def study(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", autocompletion=offer.studies, help="Study file, or name (`loss`).")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the results (default: results/NAME-TIME).")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", help="Go on with the results there, of the same file: what is whole is kept."),
+    ] = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only say how many runs it has, and how long.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs side by side on this machine.")] = CPUS,
+    executor: Executor = "local",
+    slurm: SlurmParameters = None,
+    task_time: TaskTime = "60s",
+    as_json: Json = False,
+) -> None:
+    """A scenario over seeds and parameters in virtual time: confidence intervals, as many seeds as they need."""
+    from experiments.study import command
+
+    used = executor_options(executor, slurm, task_time)
+    raise typer.Exit(
+        command.run(file, out=out, resume=resume, jobs=jobs, executor=used, as_json=as_json, estimate=estimate)
+    )
+
+
+def merge(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of results, or folders that hold several.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of all of them together; a new one.")],
+    as_json: Json = False,
+) -> None:
+    """Results of several folders as one: the same scenarios on other machines or with other seeds, parts of a study."""
+    from experiments import merge as merging
+
+    raise typer.Exit(merging.run(folders, out, as_json))
 
 
 def compare(
@@ -358,8 +463,14 @@ def add_commands(app: typer.Typer) -> None:
     app.command(
         epilog="Examples: `mrc run e10` · `mrc run scenarios/*.yaml --virtual` · `mrc run my.yaml --virtual` · "
         "`mrc run e15 --virtual --scale paper --out DIR` · `mrc run e15 --virtual --scale paper --resume DIR` · "
+        "`mrc run scenarios/*.yaml --virtual --executor slurm --out DIR` · "
         "`mrc run --trace step.goal --virtual --iterations 10` · `mrc run e2 --fluid`"
     )(run)
+    app.command(
+        epilog="Examples: `mrc study loss --out results/loss` · `mrc study my.yaml --estimate` · "
+        "`mrc study loss --resume results/loss` · `mrc study loss --executor slurm --slurm partition=short`"
+    )(study)
+    app.command(epilog="Example: `mrc merge node1/e15 node2/e15 --out results/e15`")(merge)
     app.command(epilog="Example: `mrc compare results/e10-live results/e10-virtual`")(compare)
     app.command(
         epilog="Examples: `mrc report results/` then open results/index.html · "

@@ -21,7 +21,8 @@ from experiments.metric_values import Measured
 from experiments.report.ev_strips import EvLane, lanes
 from experiments.report.faults import fault_times, spans_of
 from experiments.report.page import measured_runs
-from experiments.results import ResultsError, file_name
+from experiments.results import ResultsError
+from experiments.run_store import file_name
 from hosts.agent.path_health import address_of
 from mrc.dash import page_files
 from mrc.dash.drawing import drawing

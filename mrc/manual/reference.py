@@ -120,6 +120,20 @@ def scenarios() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def studies() -> str:
+    """Every key of a study file."""
+    from experiments.study import model
+
+    parts = [
+        "# Study files, key by key",
+        MADE_OF.format("experiments/study/model.py") + " How to write one: [Studies](../studies.md).",
+    ]
+    for name, kind in _classes(model):
+        if kind.__module__ == model.__name__:
+            parts += _record(name, kind)
+    return "\n\n".join(parts) + "\n"
+
+
 def metrics() -> str:
     """Every metric that rules and figures may name, and what a run's series have."""
     from experiments.metrics import METRICS
@@ -238,6 +252,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "manual/commands.md": commands,
     "manual/prompt.md": prompt,
     "manual/scenarios.md": scenarios,
+    "manual/studies.md": studies,
     "manual/metrics.md": metrics,
     "manual/prometheus.md": prometheus,
     "manual/engine.md": engine,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +18,8 @@ from experiments.command import run
 from experiments.language.assertions import ExpectationVerdict
 from experiments.language.yaml_loader import read
 from experiments.results import LoadMeter, Results, ResultsError, again
-from experiments.runner import Planned, Resumed, RunReport, carry_out, plan_runs
+from experiments.run_store import write_whole
+from experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from ipc.errors import UsageError
 from ipc.signals import Terminated
 from tests.experiments.report.test_report import Quiet
@@ -82,11 +85,15 @@ def test_interrupted_before_a_run_ended_leaves_nothing(tmp_path, how):
 
 
 def test_interrupted_while_the_first_run_is_written_leaves_nothing(tmp_path, monkeypatch):
-    def full(*_args):
-        raise OSError(28, "No space left on device")
+    def full(path, data):
+        if path.parent.name == "runs":
+            raise OSError(28, "No space left on device")
+        write_whole(path, data)
 
-    monkeypatch.setattr("experiments.results._write_csv", full)
-    with pytest.raises(OSError, match="No space"):
+    monkeypatch.setattr("experiments.run_store.write_whole", full)
+    with pytest.raises(
+        ResultsError, match=r"run 'run' cannot be written: No space left on device: make room, and go on"
+    ):
         carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out")
     assert inside(tmp_path) == {"short.yaml"}
 
@@ -114,9 +121,9 @@ def test_observations_of_a_run_are_put_beside_it(tmp_path):
     outcome.observations = b'{"kind":"observations"}\n'
     results.add(outcome, {})
     kept = {path for path in inside(out) if "observations" in path}
-    assert kept == {"runs/run_.observations.jsonl"}
+    assert kept == {"runs/run.observations.jsonl"}
     assert (out / kept.pop()).read_bytes() == b'{"kind":"observations"}\n'
-    assert "observations" not in json.loads((out / "runs/run_.json").read_text())
+    assert "observations" not in json.loads((out / "runs/run.json").read_text())
 
 
 def test_interrupted_after_one_run_keeps_it(tmp_path):
@@ -250,6 +257,11 @@ def test_judge__tells_what_an_overloaded_machine_may_decide(tmp_path):
 THREE = SHORT + "repeat: 3\n"
 
 
+class Begins(Quiet):
+    def begins(self, runs):
+        self.runs = runs
+
+
 def killed(tmp_path: Path, during: str = "#2", text: str = THREE) -> tuple[Planned, Path]:
     """A folder as `kill -9` leaves it while a run goes on."""
     one, out = planned(tmp_path, text), tmp_path / "out"
@@ -260,7 +272,7 @@ def killed(tmp_path: Path, during: str = "#2", text: str = THREE) -> tuple[Plann
 
 def content(folder: Path) -> dict[str, str]:
     """What of results does not tell when and how fast they were made."""
-    out = {str(path.name): path.read_text() for path in (folder / "runs").iterdir()}
+    out = {str(path.name): path.read_text().partition(', "load": ')[0] for path in (folder / "runs").iterdir()}
     manifest = json.loads((folder / "manifest.json").read_text())
     out["verdicts"] = json.dumps([manifest[key] for key in ("planned", "complete", "passed", "verdicts", "repeats")])
     return out
@@ -274,7 +286,7 @@ def test_resume__makes_only_what_is_missing_and_ends_the_same(tmp_path):
         def ends(self, run, _outcome):
             made.append(run.name)
 
-    report = carry_out(one, Told(), resumed=Resumed.from_folder(one, out))
+    report = carry_out(one, Told(), prepared=Prepared.resume(one, out))
     assert made == ["#2", "#3"] and [run.name for run, _ in report.runs] == ["#1", "#2", "#3"]
     carry_out(one, Quiet(), out=tmp_path / "whole")
     assert content(out) == content(tmp_path / "whole")
@@ -282,7 +294,7 @@ def test_resume__makes_only_what_is_missing_and_ends_the_same(tmp_path):
 
 def test_digest__is_of_file_and_seed_whatever_happened_on_the_way(tmp_path):
     one, out = killed(tmp_path)
-    resumed = carry_out(one, Quiet(), resumed=Resumed.from_folder(one, out)).digest
+    resumed = carry_out(one, Quiet(), prepared=Prepared.resume(one, out)).digest
     whole = carry_out(one, Quiet(), out=tmp_path / "whole").digest
     file = str(one.document.path)
     options = {"where": "virtual", "repeat": None, "as_json": False, "options": {}}
@@ -290,16 +302,15 @@ def test_digest__is_of_file_and_seed_whatever_happened_on_the_way(tmp_path):
     assert run([file], seed=8, out=tmp_path / "other", jobs=1, **options) == 0
     beside, other = (Results.open(tmp_path / name)[0] for name in ("beside", "other"))
     assert resumed == whole == beside.manifest["digest"] == beside.digest() != other.manifest["digest"]
-    (tmp_path / "beside/runs/2.csv").write_text("time_s\n")
-    assert beside.digest() != whole and whole is not None and len(whole) == 64
+    assert whole is not None and len(whole) == 64
 
 
 def test_resume__stopped_again_keeps_all_that_ended(tmp_path):
     one, out = killed(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(one, In("#3", interrupt()), resumed=Resumed.from_folder(one, out))
+        carry_out(one, In("#3", interrupt()), prepared=Prepared.resume(one, out))
     assert [run["name"] for run in Results.open(out)[0].manifest["runs"]] == ["#1", "#2"]
-    assert len(carry_out(one, Quiet(), resumed=Resumed.from_folder(one, out)).runs) == 3
+    assert len(carry_out(one, Quiet(), prepared=Prepared.resume(one, out)).runs) == 3
 
 
 @pytest.mark.parametrize(
@@ -319,16 +330,83 @@ def test_resume__of_something_else_is_refused(tmp_path, monkeypatch, change, say
         monkeypatch.setattr("experiments.results._commit", lambda: change["commit"])
     one = plan_runs(read(path), "virtual", seed=change.get("seed"), repeat=change.get("repeat"))
     with pytest.raises(ResultsError, match=f"out was made with {says}: give the same again, or another --out"):
-        Resumed.from_folder(one, out)
+        Prepared.resume(one, out)
 
 
-def test_resume__of_complete_results_or_none_is_refused(tmp_path):
+def test_resume__of_complete_results_makes_nothing_and_says_the_same(tmp_path):
     one, out = planned(tmp_path), tmp_path / "out"
-    with pytest.raises(ResultsError, match="no folder"):
-        Resumed.from_folder(one, out)
-    carry_out(one, Quiet(), out=out)
-    with pytest.raises(ResultsError, match="out is complete: there is nothing to go on with"):
-        Resumed.from_folder(one, out)
+    first = carry_out(one, Quiet(), out=out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    tell = Begins()
+    again = carry_out(one, tell, prepared=Prepared.resume(one, out))
+    assert tell.runs == [] and again.digest == first.digest
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def cut_short(path: Path):
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def one_bit(path: Path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES = [
+    ("2.json", cut_short, "its end is missing or damaged"),
+    ("2.json", one_bit, "its bytes are not those that were written"),
+    ("2.json", lambda path: path.write_bytes(b""), r"its end is missing or damaged \(0 bytes\)"),
+    ("2.csv", cut_short, "its bytes are not those that were written"),
+    ("2.csv", Path.unlink, "is missing"),
+    ("2.json", lambda path: path.write_bytes(path.with_name("1.json").read_bytes()), "is of run '#1', not of '#2'"),
+]
+
+
+@pytest.mark.parametrize(("file", "damage", "says"), DAMAGES)
+def test_resume__makes_again_what_is_damaged(tmp_path, file, damage, says):
+    one, out = planned(tmp_path, THREE), tmp_path / "out"
+    whole = carry_out(one, Quiet(), out=out).digest
+    damage(out / "runs" / file)
+    if "of run" in says:
+        (out / "runs/2.csv").write_bytes((out / "runs/1.csv").read_bytes())
+    with pytest.raises(ResultsError, match=rf"runs/{file}:? {says}.*--resume DIR` makes it again"):
+        Results.open(out)  # nobody draws a page of it, either
+    prepared = Prepared.resume(one, out)
+    assert len(prepared.damaged) == 1 and re.search(f"runs/{file}:? {says}", prepared.damaged[0])
+    tell = Begins()
+    assert carry_out(one, tell, prepared=prepared).digest == whole
+    assert [run.name for run in tell.runs] == ["#2"] and len(Results.open(out)[1]) == 3
+
+
+def test_open__does_not_take_a_whole_run_of_other_results(tmp_path):
+    carry_out(planned(tmp_path, THREE), Quiet(), out=tmp_path / "a")
+    carry_out(planned(tmp_path, THREE.replace("5M", "6M")), Quiet(), out=tmp_path / "b")
+    for ending in ("json", "csv"):
+        (tmp_path / f"a/runs/2.{ending}").write_bytes((tmp_path / f"b/runs/2.{ending}").read_bytes())
+    with pytest.raises(ResultsError, match=r"runs/2\.json: it is not the one that the manifest has"):
+        Results.open(tmp_path / "a")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: mounts a file system of 64 KiB")
+def test_a_full_disk_keeps_what_is_whole_and_is_gone_on_with(tmp_path):
+    """A real one. What was half written is not there; with room again --resume ends as if nothing had been."""
+    one, small = planned(tmp_path, THREE.replace("repeat: 3", "repeat: 12")), tmp_path / "small"
+    whole = carry_out(one, Quiet(), out=tmp_path / "whole").digest
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "mrc-test", str(small)], check=True)
+    try:
+        with pytest.raises(
+            ResultsError, match=r"cannot be written: No space left on device: make room, and go on with"
+        ):
+            carry_out(one, Quiet(), out=small / "out")
+        ended = Results.open(small / "out")[1]
+        assert 0 < len(ended) < 12 and not list((small / "out").rglob("*.part"))
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+        assert carry_out(one, Quiet(), prepared=Prepared.resume(one, small / "out")).digest == whole
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
 
 
 def test_resume__while_somebody_still_runs_there_is_refused(tmp_path):
@@ -336,7 +414,7 @@ def test_resume__while_somebody_still_runs_there_is_refused(tmp_path):
 
     def second():
         with pytest.raises(ResultsError, match="out: another command still runs there: wait for it"):
-            Resumed.from_folder(two, out)
+            Prepared.resume(two, out)
 
     tell = In("#2", second)
     assert len(carry_out(two, tell, out=out).runs) == 2 and tell.run == ""
@@ -348,10 +426,45 @@ def test_resume__by_the_command(tmp_path):
     file = str(tmp_path / "short.yaml")
     with pytest.raises(UsageError, match="leave --out away"):
         run([file], out=out, resume=out, **options)
-    with pytest.raises(UsageError, match="give one file"):
+    with pytest.raises(ResultsError, match="two scenarios would both write to"):
         run([file, file], out=None, resume=out, **options)
+    with pytest.raises(ResultsError, match=r"no folder .*nowhere: give one that `mrc run --out` made"):
+        run([file], out=None, resume=tmp_path / "nowhere", **options)
     assert run([file], out=None, resume=out, **options) == 0
     assert Results.open(out)[0].manifest["complete"]
+
+
+def test_resume__of_a_set_makes_what_is_missing_of_each(tmp_path, capsys):
+    """`a` is complete, of `b` a run is missing, `c` was not begun: as `kill -9` leaves them."""
+    for name in "abc":
+        (tmp_path / f"{name}.yaml").write_text(THREE.replace("one link", name))
+    files = [str(tmp_path / f"{name}.yaml") for name in "abc"]
+    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False, "options": {}}
+    assert run(files, out=tmp_path / "whole", **options) == 0
+    assert run(files, out=tmp_path / "set", **options) == 0
+    digests = {name: Results.open(tmp_path / "whole" / name)[0].manifest["digest"] for name in "abc"}
+    for path in (tmp_path / "set/b/runs").glob("2.*"):
+        path.unlink()
+    shutil.rmtree(tmp_path / "set/c")
+    capsys.readouterr()
+    assert run(files, out=None, resume=tmp_path / "set", **options) == 0
+    said = capsys.readouterr().out
+    assert "a: 3 of 3 runs are there; nothing is left to make" in said and "b: 2 of 3 runs are there; 1 to make" in said
+    assert {name: Results.open(tmp_path / "set" / name)[0].manifest["digest"] for name in "abc"} == digests
+
+
+def test_stopped__leaves_no_folder_of_scenarios_that_had_no_turn(tmp_path, monkeypatch):
+    for name in "ab":
+        (tmp_path / f"{name}.yaml").write_text(SHORT)
+
+    def stopped(*_args, **_keys):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("experiments.command.carry_out", stopped)
+    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False, "options": {}}
+    with pytest.raises(KeyboardInterrupt):
+        run([str(tmp_path / f"{name}.yaml") for name in "ab"], out=tmp_path / "out", **options)
+    assert inside(tmp_path) == {"a.yaml", "b.yaml"}
 
 
 def test_again__says_the_wires_that_were_asked_for():

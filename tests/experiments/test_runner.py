@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from experiments import command
 from experiments.command import SCENARIOS
+from experiments.executors.worker_pool import WorkerPool
 from experiments.language.assertions import judge
 from experiments.language.expand import expand, places_of
 from experiments.language.fault_schedule import steps
@@ -24,7 +25,6 @@ from experiments.metrics import METRICS
 from experiments.report.page import report
 from experiments.runner import carry_out, plan_runs
 from experiments.virtual.virtual_run import run_virtual
-from experiments.worker_pool import WorkerPool
 from ipc.errors import UsageError
 from mrc.cli.app import app
 

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.export.nccl_tests import write_nccl_tests
 from experiments.results import Results, ResultsError
+from experiments.run_store import RunStore, file_name
 from tests.experiments.report.test_report import make
 
 SIZES = """\
@@ -103,14 +104,15 @@ def test_iterations__one_by_one(made, documents):
 
 def test_wrong_elements__are_told(made, tmp_path):
     (path,) = [path for path in (made / "runs").glob("*send_recv*32K.json")]
-    run = json.loads(path.read_text())
-    run["collectives"][0]["iterations"][1]["wrong"] = 5
+    run = next(one for one in Results.open(made)[1] if path.stem == file_name(one.name))
+    run.collectives[0].iterations[1].wrong = 5
     other = tmp_path / "wrong"
     (other / "runs").mkdir(parents=True)
     manifest = json.loads((made / "manifest.json").read_text())
-    manifest["runs"] = [one for one in manifest["runs"] if one["file"] == f"runs/{path.name}"]
+    manifest["runs"] = [
+        RunStore.of(other / "runs", manifest["planned"]).write(run, manifest["runs"][0]["load"]).entry()
+    ]
     (other / "manifest.json").write_text(json.dumps(manifest))
-    (other / "runs" / path.name).write_text(json.dumps(run))
     (file,) = write_nccl_tests([other], tmp_path, [])
     told = json.loads(file.read_text())
     assert told["results"][0]["out_of_place"]["nwrong"] == 5.0

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from experiments.executors.worker_pool import WorkerPool
 from experiments.language.expand import expand
 from experiments.language.yaml_loader import read
 from experiments.virtual.engine_clock import config_times, rc_times
@@ -21,7 +22,6 @@ from experiments.virtual.estimate import (
     payload_bytes,
 )
 from experiments.virtual.virtual_run import VirtualRun
-from experiments.worker_pool import WorkerPool
 from hosts.engine.config import Config
 from hosts.engine.rocev2.rc_config import RcConfig
 

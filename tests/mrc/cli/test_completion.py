@@ -120,6 +120,7 @@ def test_lists__are_those_of_the_code():
     from bench import faults, incast
     from controller.denylist import POLICIES
     from controller.reconvergence import NEVER, NOW
+    from experiments.executors.options import EXECUTORS
     from simulator.simtest import fuzz
     from topologies.lab.fabric import NICS
     from topologies.lab.targets import TARGETS
@@ -131,6 +132,7 @@ def test_lists__are_those_of_the_code():
     assert sorted(completion.FUZZED) == sorted([*fuzz.TARGETS, "p4"])
     assert (completion.NICS, completion.WIRES, completion.POLICIES) == (NICS, WIRES, POLICIES)
     assert (tuple(TARGETS), (NOW, NEVER)) == (completion.TARGETS, completion.REACTIONS)
+    assert completion.EXECUTORS == EXECUTORS
     assert sorted(completion.MODES) == sorted(mode.value for mode in Mode)
 
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from experiments.language.yaml_loader import read
-from experiments.results import ResultsError
+from experiments.results import Results, ResultsError
+from experiments.run_store import RunStore
 from experiments.runner import carry_out, plan_runs
 from mrc.dash import recording as recordings
 from mrc.dash import uplot
@@ -85,10 +86,10 @@ def test_page__has_what_the_run_recorded(page):
 def test_page__of_an_older_run_says_what_it_lacks(results, tmp_path):
     old = tmp_path / "old"
     shutil.copytree(results, old)
-    (run,) = (old / "runs").glob("*.json")
-    kept = json.loads(run.read_text())
-    del kept["series"]["link_bps"]
-    run.write_text(json.dumps(kept))
+    (run,), manifest = Results.open(old)[1], json.loads((old / "manifest.json").read_text())
+    run.series.link_bps = {}
+    manifest["runs"] = [RunStore.of(old / "runs", [run.name]).write(run, manifest["runs"][0]["load"]).entry()]
+    (old / "manifest.json").write_text(json.dumps(manifest))
     (path,) = write_pages(old)
     assert data_of(path)["links"] == {}
 

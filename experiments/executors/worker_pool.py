@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
@@ -30,27 +29,15 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+from experiments.executors.crew import Begun, RunProgress, news_of
+from experiments.executors.task import portable, timed_run
 from experiments.language.expand import Run
-from experiments.outcome import Outcome
-from experiments.results import LoadMeter
+from experiments.run_store import RunStore
 from experiments.virtual.estimate import Piece, measure
-from experiments.virtual.virtual_run import run_virtual
 from ipc.errors import UsageError
 
 TELL_EVERY_S = 0.5
 """Wall time between two messages of a run's progress."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """How far a run has come: share of its work, virtual seconds."""
-
-    share: float
-    now: float
-
-
-Begun = SimpleQueue[tuple[int, RunProgress | tuple[Outcome, dict[str, Any]] | Exception]]
-"""News of runs in the hands of a Crew: number; progress, then outcome and load of the machine, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +47,10 @@ class _PieceOf:
     run: Run
 
 
-class ChildError(Exception):
-    """The traceback of an exception in another process, as its cause."""
-
-
 class WorkerPool:
     """All runs of a command are handed in at once, so that the last run of a scenario leaves no process idle."""
+
+    least_s = 0.0
 
     def __init__(self, jobs: int) -> None:
         context = get_context("spawn")
@@ -95,11 +80,14 @@ class WorkerPool:
         for process in self._processes:
             process.join()
 
-    def hand_in(self, runs: list[Run], costs: Mapping[str, float] | None = None) -> Begun:
+    def hand_in(
+        self, runs: Sequence[Run], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,  # noqa: ARG002
+        begun: Begun | None = None, numbers: Sequence[int] | None = None,
+    ) -> Begun:  # fmt: skip
         """They begin in this order; with costs by name the dearest first, so that no process ends long after others."""
-        begun: Begun = SimpleQueue()
-        order = sorted(enumerate(runs), key=lambda one: -costs[one[1].name]) if costs else enumerate(runs)
-        for number, run in order:
+        begun = SimpleQueue() if begun is None else begun
+        named = list(zip(numbers or range(len(runs)), runs, strict=True))
+        for number, run in sorted(named, key=lambda one: -costs[one[1].name]) if costs else named:
             self._todo.put((number, run, begun))
         return begun
 
@@ -124,8 +112,7 @@ class WorkerPool:
                     begun.put((number, news))
                 outcome, rest = news
                 if isinstance(outcome, Exception):
-                    outcome.__cause__ = ChildError(rest)
-                    begun.put((number, outcome))
+                    begun.put((number, news_of(outcome, rest)))
                 else:
                     begun.put((number, (outcome, rest)))
             except (EOFError, OSError):
@@ -148,11 +135,9 @@ def _work(pipe: Connection) -> None:
             if isinstance(what, _PieceOf):
                 pipe.send((measure(what.run), None))
                 continue
-            meter = LoadMeter()
-            outcome = run_virtual(what, _teller(pipe))
-            pipe.send((outcome, meter.read("virtual")))
+            pipe.send(timed_run(what, _teller(pipe)))
         except Exception as error:
-            pipe.send((_portable(error), traceback.format_exc()))
+            pipe.send((portable(error), traceback.format_exc()))
 
 
 def _teller(pipe: Connection) -> Callable[[float, float], None]:
@@ -173,12 +158,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
     os._exit(1)
-
-
-def _portable(error: Exception) -> Exception:
-    """Itself when it can be pickled, else its words."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error

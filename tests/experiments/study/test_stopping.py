@@ -1,0 +1,91 @@
+"""How many seeds a point gets: by the first seeds alone, whatever comes in which order."""
+
+from __future__ import annotations
+
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from experiments.study.intervals import t_interval
+from experiments.study.model import Seeds, StudyMetric
+from experiments.study.plan import Bound, Point, Wanted
+from experiments.study.stopping import PointProgress
+
+NARROW = Wanted(StudyMetric(metric="time"), "s", Bound(0.05, is_share=True))
+VALUES = [1.0 + 0.3 * Random(9).gauss(0, 1) * (-1) ** n / (n + 1) for n in range(40)]
+
+
+def point(*wanted: Wanted, least: int = 4, most: int = 20, step: int | None = 3) -> PointProgress:
+    seeds = Seeds(min=least, max=most, step=step)
+    return PointProgress(SimpleNamespace(study=SimpleNamespace(seeds=seeds), wanted=list(wanted)), Point(0, {}))
+
+
+def carried_out(progress: PointProgress, order: Random | None, values: list[float | None]) -> tuple[int, list[int]]:
+    """Seeds it was decided with, and those that were made, in their order."""
+    made: list[int] = []
+    while not progress.decide():
+        todo = progress.missing()
+        if order:
+            order.shuffle(todo)
+        for seed in todo:
+            made.append(seed)
+            progress.take(seed, {"time": values[seed]})
+            progress.decide()
+    return progress.asked, made
+
+
+def test_point__stops_at_the_first_look_that_is_narrow():
+    asked, made = carried_out(point(NARROW), None, VALUES)
+    by_hand = next(n for n in range(4, 20, 3) if t_interval(VALUES[:n], 0.95).half_width <= 0.05 * t_interval(VALUES[:n], 0.95).estimate)  # fmt: skip  # noqa: E501
+    assert asked == by_hand and made == list(range(asked)) and 4 < asked < 20
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_point__is_decided_alike_in_every_order_without_a_run_too_many(seed):
+    asked, made = carried_out(point(NARROW), Random(seed), VALUES)
+    assert asked == carried_out(point(NARROW), None, VALUES)[0]
+    assert sorted(made) == list(range(asked))
+
+
+@pytest.mark.parametrize("known", [[], [0, 1, 2], [5], [0, 1, 2, 3, 6, 9], list(range(30))])
+def test_point__goes_on_with_what_there_is_to_the_same_end(known):
+    progress = point(NARROW)
+    for seed in known:
+        progress.take(seed, {"time": VALUES[seed]})
+    asked, made = carried_out(progress, None, VALUES)
+    assert asked == carried_out(point(NARROW), None, VALUES)[0]
+    assert not set(made) & set(known)
+
+
+def test_point__that_is_never_narrow_ends_at_the_most():
+    wild = [(-1.0) ** n * 10 for n in range(40)]
+    progress = point(NARROW)
+    assert carried_out(progress, None, wild)[0] == 20 and not progress.is_narrow
+    assert carried_out(point(NARROW, most=21, step=6), None, wild)[0] == 21  # the last step is as long as it may be
+
+
+def test_point__without_a_bound_has_all_seeds():
+    assert carried_out(point(Wanted(StudyMetric(metric="time"), "s", None)), None, VALUES)[0] == 20
+
+
+def test_point__waits_for_all_of_its_bounds():
+    other = Wanted(StudyMetric(metric="lost"), "packets", Bound(0.5, is_share=False))
+    progress = point(NARROW, other)
+    while not progress.decide():
+        for seed in progress.missing():
+            progress.take(seed, {"time": 1.0, "lost": float(seed % 2)})
+    assert progress.asked > 4 and progress.is_narrow
+
+
+def test_point__with_nothing_measured_is_not_narrow():
+    progress = point(NARROW)
+    assert carried_out(progress, None, [None] * 40)[0] == 20
+    assert progress.interval(NARROW) is None and progress.within(NARROW) is False
+
+
+def test_interval__before_the_first_look_is_of_the_seeds_without_a_gap():
+    progress = point(NARROW)
+    for seed in (0, 1, 3):
+        progress.take(seed, {"time": VALUES[seed]})
+    assert progress.there == 2 and progress.interval(NARROW).count == 2

@@ -1,0 +1,242 @@
+"""Studies as files: what they make, what they say, and their mistakes by line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments.command import find
+from experiments.language.yaml_loader import ScenarioError
+from experiments.results import Results, ResultsError
+from experiments.study.command import STUDIES
+from experiments.study.plan import plan_study
+from experiments.study.tables import in_words
+from ipc.errors import UsageError
+from mrc.cli.app import app
+
+SCENARIO = """\
+title: one flow
+fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}
+links: {rate: 5M}
+workload:
+  - {stream: h0 h1, name: flow, message: 16K, depth: 2}
+duration: 200ms
+faults:
+  - {at: 0s, loss: {into: hosts, rate: $loss}}
+measure: {every: 50ms, evs: false}
+variants: {mrc: {}, rocev2: {transport: {kind: rocev2}}}
+sweep: {loss: [1%, 5%]}
+virtual: {sweep: {loss: [2%]}, links: {rate: 6M}}
+"""
+STUDY = """\
+title: a study
+scenario: flow.yaml
+variants: [mrc]
+set: {links.rate: 7M, transport.config.exp_cnt: 3}
+parameters:
+  loss: [0%, 10%]
+  fabric.planes: {from: 1, to: 2, step: 1}
+seeds: {first: 3, min: 2, max: 6, step: 2}
+metrics:
+  - {metric: rate.flow, within: 3%}
+  - {metric: lost, of: median, method: bootstrap, confidence: 0.9}
+"""
+
+
+def written(folder: Path, study: str = STUDY, scenario: str = SCENARIO) -> Path:
+    (folder / "flow.yaml").write_text(scenario)
+    (folder / "study.yaml").write_text(study)
+    return folder / "study.yaml"
+
+
+def planned(folder: Path, study: str = STUDY, scenario: str = SCENARIO):
+    return plan_study(written(folder, study, scenario), lambda name: find([name])[0])
+
+
+def mrc(*words: object) -> str:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output + str(done.exception)
+    return done.output
+
+
+def test_plan__has_the_studys_values_above_all_of_the_files(tmp_path):
+    plan = planned(tmp_path)
+    assert [point.name for point in plan.points] == [
+        "mrc loss=0% fabric.planes=1", "mrc loss=0% fabric.planes=2", "mrc loss=10% fabric.planes=1",
+        "mrc loss=10% fabric.planes=2",
+    ]  # fmt: skip
+    assert len(plan.runs) == 24 and [run.seed for run in plan.runs[::4]] == [3, 4, 5, 6, 7, 8]
+    run = plan.runs[plan.number(2, 3)]
+    assert (run.scenario.links.rate, run.scenario.fabric.planes, run.seed) == (7e6, 2, 5)
+    assert run.scenario.transport.config == {"exp_cnt": 3}
+
+
+def test_plan__without_parameters_is_the_scenarios_own_sweep(tmp_path):
+    text = "title: x\nscenario: flow.yaml\nmetrics: [{metric: time}]\n"
+    assert [point.name for point in planned(tmp_path, text).points] == ["mrc loss=2%", "rocev2 loss=2%"]
+
+
+def test_study__makes_the_runs_it_needs_and_tells_them(tmp_path):
+    out = tmp_path / "out"
+    said = mrc("study", written(tmp_path), "--out", out, "--jobs", "2")
+    assert "mrc loss=10% fabric.planes=2: rate.flow" in said and "mean over seeds, 95 % interval (Student's t)" in said
+    results, outcomes = Results.open(out)
+    study = results.manifest["study"]
+    seeds = {point["name"]: point["seeds"] for point in study["points"]}
+    assert sum(seeds.values()) == len(outcomes) == study["runs"] and study["complete"]
+    assert seeds["mrc loss=0% fabric.planes=1"] == 2  # nothing is random there
+    assert max(seeds.values()) > 2
+    for point in study["points"]:
+        rates = [o.metrics["rate.flow"] for o in outcomes if o.label == point["label"]]
+        found = point["metrics"]["rate.flow"]
+        assert found["estimate"] == pytest.approx(sum(rates) / len(rates)) and found["values"] == len(rates)
+        assert found["narrow"] or point["seeds"] == 6
+    rows = list(csv.DictReader((out / "study.csv").open()))
+    assert len(rows) == 8 and {row["loss"] for row in rows} == {"0%", "10%"}
+    assert {path.name for path in (out / "figures").iterdir()} == {
+        f"study-{metric}-over-loss.{ending}" for metric in ("rate.flow", "lost") for ending in ("svg", "png")
+    }
+
+
+def test_study__json_is_what_the_folder_says(tmp_path):
+    done = CliRunner().invoke(app, ["study", str(written(tmp_path)), "--out", str(tmp_path / "out"), "--json"])
+    said = json.loads(done.stdout)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert said == {"folder": str(tmp_path / "out"), "digest": manifest["digest"], **manifest["study"]}
+
+
+def test_study__resumed_when_complete_makes_nothing_and_with_damage_what_is_damaged(tmp_path):
+    study, out = written(tmp_path), tmp_path / "out"
+    mrc("study", study, "--out", out)
+    before = json.loads((out / "manifest.json").read_text())
+    assert "nothing is left to make" in mrc("study", study, "--resume", out)
+    path = out / before["runs"][1]["file"]
+    path.write_bytes(path.read_bytes()[:-1])
+    said = mrc("study", study, "--resume", out)
+    assert "its end is missing or damaged" in said and "1 to make" in said
+    assert json.loads((out / "manifest.json").read_text())["digest"] == before["digest"]
+
+
+def test_study__of_another_file_is_not_gone_on_with(tmp_path):
+    study, out = written(tmp_path), tmp_path / "out"
+    mrc("study", study, "--out", out)
+    written(tmp_path, STUDY.replace("3%", "4%"))
+    with pytest.raises(ResultsError, match=r"made with another study\.yaml: give the same again"):
+        CliRunner().invoke(app, ["study", str(study), "--resume", str(out)], catch_exceptions=False)
+    written(tmp_path, scenario=SCENARIO.replace("one flow", "a flow"))
+    with pytest.raises(ResultsError, match=r"made with another scenario\.yaml"):
+        CliRunner().invoke(app, ["study", str(study), "--resume", str(out)], catch_exceptions=False)
+
+
+def test_study__parts_are_merged_and_gone_on_with(tmp_path):
+    study, whole = written(tmp_path), tmp_path / "whole"
+    mrc("study", study, "--out", whole)
+    digest = json.loads((whole / "manifest.json").read_text())["digest"]
+    for name, left in (("a", 0), ("b", 1)):  # what two machines have of it, one run in both
+        shutil.copytree(whole, tmp_path / name)
+        manifest = json.loads((tmp_path / name / "manifest.json").read_text()) | {"complete": False}
+        (tmp_path / name / "manifest.json").write_text(json.dumps(manifest))
+        for path in sorted((tmp_path / name / "runs").glob("*.json"))[left + 1 :: 2]:
+            path.unlink()
+    said = mrc("merge", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "merged")
+    assert f"go on with: mrc study {study} --resume {tmp_path / 'merged'}" in said.replace("\n", "")
+    mrc("study", study, "--resume", tmp_path / "merged")
+    assert json.loads((tmp_path / "merged" / "manifest.json").read_text())["digest"] == digest
+
+
+def test_report__of_a_study_says_where_its_picture_is(tmp_path):
+    mrc("study", written(tmp_path), "--out", tmp_path / "out")
+    with pytest.raises(ResultsError, match=r"is of a study, which has no page: its table is study\.csv"):
+        CliRunner().invoke(app, ["report", str(tmp_path / "out")], catch_exceptions=False)
+
+
+def test_estimate__counts_runs_and_makes_none(tmp_path):
+    said = json.loads(CliRunner().invoke(app, ["study", str(written(tmp_path)), "--estimate", "--json"]).stdout)
+    assert (said["points"], said["runs_min"], said["runs_max"]) == (4, 8, 24)
+    assert 0 < said["cpu_s_min"] < said["cpu_s_max"] and not list(tmp_path.glob("results*"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("title: a study", "titel: a study", "line 1: titel: no key 'titel' here (did you mean title?)"),
+        ("scenario: flow.yaml", "scenario: flaw", "no scenario 'flaw': give a file, or one of"),
+        (
+            "variants: [mrc]",
+            "variants: [mrk]",
+            "line 3: variants.0: no variant 'mrk' in the scenario (did you mean mrc",
+        ),
+        (
+            "  loss: [0%",
+            "  los: [0%",
+            "line 6: parameters.los: no key or sweep 'los' in the scenario (did you mean",
+        ),
+        (
+            "loss: [0%, 10%]",
+            "loss: [0%, 1000%]",
+            "line 6: parameters.loss: makes faults.0.loss.rate wrong: share '10",
+        ),
+        ("loss: [0%, 10%]", "loss: {from: 1}", "line 6: parameters.loss: a list of values, or {from, to, step} or"),
+        (
+            "fabric.planes: {",
+            "fabrik.planes: {",
+            "line 7: parameters.fabrik.planes: makes fabrik wrong: no key 'fab",
+        ),
+        ("links.rate: 7M", "links.rate: fast", "line 4: set.links.rate: makes links.rate wrong: rate 'fast'"),
+        (
+            "set: {",
+            "set: {loss: 1%, ",
+            "line 4: set.loss: loss is a sweep of the scenario: give it as a parameter",
+        ),
+        ("min: 2", "min: 1", "line 8: seeds.min: input should be greater than or equal to 2; got 1"),
+        ("max: 6", "max: 1", "line 8: seeds"),
+        ("max: 6", "max: 9999, first: 3", "duplicate key"),
+        ("metric: rate.flow", "metric: rate.flaw", "line 10: metrics.0.metric: no metric 'rate.flaw' (did you mean"),
+        ("within: 3%", "within: 3s", "line 10: metrics.0.within: rate '3s': no unit 's'"),
+        ("within: 3%", "within: 0", "line 10: metrics.0.within: 0: must be above 0"),
+        ("method: bootstrap", "method: t", "line 11: metrics.1: Student's t is of a mean: give method: bootstrap with"),
+        ("metric: lost", "metric: rate.flow", "line 11: metrics.1.metric: rate.flow is there already"),
+    ],
+)
+def test_mistakes__have_their_line(tmp_path, old, new, says):
+    assert old in STUDY
+    with pytest.raises((ScenarioError, UsageError)) as error:
+        planned(tmp_path, STUDY.replace(old, new))
+    assert says in str(error.value), str(error.value)
+
+
+def test_mistakes__of_figures_have_their_line(tmp_path):
+    text = STUDY + "figures:\n  - {metric: rate.flow, x: los}\n  - {metric: tim, x: loss}\n"
+    with pytest.raises(ScenarioError) as error:
+        planned(tmp_path, text)
+    assert "line 13: figures.0.x: no parameter 'los' (did you mean loss?)" in str(error.value)
+    assert "line 14: figures.1.metric: no metric 'tim' among the study's" in str(error.value)
+
+
+def test_mistakes__of_the_scenario_are_told_with_its_name(tmp_path):
+    with pytest.raises(ScenarioError, match=r"flow\.yaml: line 5: .*no host"):
+        planned(tmp_path, scenario=SCENARIO.replace("h0 h1", "h0 h9"))
+
+
+def test_too_many_runs__are_refused(tmp_path):
+    text = STUDY.replace("0%, 10%", ", ".join(f"{n / 10}%" for n in range(52))).replace("max: 6", "max: 1000")
+    with pytest.raises(ScenarioError, match="line 8: seeds: 104 points with up to 1000 seeds are 104,000 runs: at"):
+        planned(tmp_path, text)
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_studies_that_come_with_the_testbed_are_good(path):
+    if "scenario:" in path.read_text():
+        assert plan_study(path, lambda name: find([name])[0]).points
+
+
+def test_in_words__tells_what_is_too_wide():
+    found = {"estimate": 2e6, "half_width": 1e5, "low": 1.9e6, "high": 2.1e6, "method": "t", "narrow": False}
+    assert in_words(found, 1e6) == "2 ± 0.1 !"
+    assert in_words(found | {"method": "bootstrap", "narrow": None}, 1e6) == "2 (1.9 to 2.1)"
+    assert in_words(found | {"estimate": None}, 1.0) == "-"
