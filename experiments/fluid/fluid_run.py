@@ -105,8 +105,8 @@ def settings_of(run: Run, shape: FabricShape) -> Settings:
     calibration = calibration_for(shape)
     config = config_of(run.scenario)
     timing = Timing(
-        retire_s=calibration.retire_rtts * shape.rtt_s, notice_s=shape.rtt_s, probe_interval_s=config.probe_interval_s,
-        probe_timeout_s=config.probe_timeout_s, probe_ok_count=config.probe_ok_count, probe_ok_max=config.probe_ok_max,
+        retire_s=calibration.retire_rtts * shape.rtt_s, notice_s=calibration.notice_rtts * shape.rtt_s,
+        probe_interval_s=config.probe_interval_s, probe_timeout_s=config.probe_timeout_s, probe_ok_count=config.probe_ok_count, probe_ok_max=config.probe_ok_max,
         probe_forgive_s=config.probe_forgive_s, rtt_s=shape.rtt_s,
     )  # fmt: skip
     limit = config.retry_limit

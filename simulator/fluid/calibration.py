@@ -42,7 +42,11 @@ class Calibration:
     own_delay_rtts: float
     """Round trip under load, beyond the base: what the window turns over in."""
     lost: float
-    """Packets lost, for each that the rate gives: what a window sends in its first round trip is more."""
+    """Packets lost, for each that the rate gives: retransmissions are lost too, and answers on their way back."""
+    lost_young: float
+    """The same in the first round trips of a QP."""
+    notice_rtts: float
+    """From a NIC port's end until its peers have withdrawn the plane."""
 
     @cached_property
     def _tables(self) -> tuple[Singles, Singles, Singles]:
@@ -68,27 +72,31 @@ CALIBRATIONS: Final = (
         packets=10.7,
         top=0.956,
         loads=(0.0, 0.6, 0.7, 0.76, 0.8, 0.84, 0.88, 0.92, 0.96, 1.0),
-        delay=(0.0, 0.0, 0.0244, 0.056, 0.1282, 0.1893, 0.279, 0.3096, 0.44, 1.5),
-        skips=(0.0, 0.0, 0.0537, 0.0537, 0.0537, 0.099, 0.1949, 0.1949, 0.1949, 0.3609),
+        delay=(0.0, 0.0, 0.0305, 0.056, 0.161, 0.1731, 0.3767, 0.4068, 0.44, 2.5312),
+        skips=(0.0, 0.0, 0.0583, 0.0729, 0.0847, 0.099, 0.1958, 0.1958, 0.2273, 0.4511),
         rates=(0.3, 0.6, 0.75, 0.82, 0.87, 0.92, 0.9546),
-        price=(0.32, 0.32, 0.285, 0.2651, 0.1728, 0.0306, 0.0306),
-        retire_rtts=3.6,
+        price=(0.32, 0.2976, 0.2462, 0.228, 0.1728, 0.0382, 0.0382),
+        retire_rtts=3.85,
         found_rtts=3.9,
         own_delay_rtts=0.66,
-        lost=1.1,
+        lost=1.26,
+        lost_young=1.06,
+        notice_rtts=0.6,
     ),
     Calibration(
         packets=29.5,
         top=0.989,
         loads=(0.0, 0.6, 0.7, 0.76, 0.8, 0.84, 0.88, 0.92, 0.96, 1.0),
-        delay=(0.0, 0.0, 0.005, 0.0313, 0.0313, 0.0315, 0.0404, 0.0586, 0.1957, 0.8928),
-        skips=(0.0, 0.0225, 0.0243, 0.088, 0.1179, 0.1842, 0.2303, 0.4493, 0.524, 0.524),
+        delay=(0.0, 0.0, 0.0063, 0.0422, 0.0422, 0.057, 0.057, 0.057, 0.182, 1.2053),
+        skips=(0.0, 0.0155, 0.018, 0.0524, 0.1096, 0.2486, 0.2486, 0.5245, 0.6579, 0.6579),
         rates=(0.3, 0.6, 0.75, 0.82, 0.87, 0.92, 0.9876),
-        price=(0.4464, 0.3348, 0.3114, 0.3114, 0.2896, 0.189, 0.054),
-        retire_rtts=3.6,
+        price=(0.4464, 0.3114, 0.2317, 0.2317, 0.2155, 0.2155, 0.0347),
+        retire_rtts=3.85,
         found_rtts=3.9,
         own_delay_rtts=0.5,
-        lost=1.1,
+        lost=1.26,
+        lost_young=1.06,
+        notice_rtts=0.6,
     ),
 )
 

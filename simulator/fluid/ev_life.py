@@ -1,6 +1,6 @@
 """The EVs of one queue pair over time: who is in rotation, who is a backup, who is bad, and what is lost meanwhile.
 
-    life = QpLife(timing, planes, rotation_of_the_others)
+    life = QpLife(timing, planes, usable, others, others_members, dice)
     life.run(start_s, end_s)
     life.changes, life.losses
 
@@ -19,12 +19,14 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from math import ceil
+from random import Random
 from typing import Final, NamedTuple
 
 EMPTY: Final = -1
 """A slot of the rotation without an EV."""
 RETIRED, RETURNED = 0, 1
 _RETIRE, _RETURN = 0, 1
+RETIRE_SPREAD: Final = 0.15
 Intervals = list[tuple[float, float]]
 """(from, to) seconds, in order, apart from one another."""
 
@@ -34,7 +36,7 @@ class Timing:
     """Times of the engine's rules, seconds."""
 
     retire_s: float
-    """From the first packet lost on an EV until it is retired."""
+    """From the first packet lost on an EV until it is retired, the mean; it takes RETIRE_SPREAD of it more or less."""
     notice_s: float
     """From a NIC port's end until its peers know."""
     probe_interval_s: float
@@ -85,10 +87,17 @@ class PlaneEvs:
 
 
 class QpLife:
-    """See the module. Planes where nothing breaks are not given: `others` EVs in rotation, of `others_members`."""
+    """See the module. Planes where nothing breaks are not given: `others` EVs in rotation, of `others_members`.
 
-    def __init__(self, timing: Timing, planes: list[PlaneEvs], usable: int, others: int, others_members: int) -> None:
+    `turn_s`: from one packet of an EV to its next.
+    """
+
+    def __init__(
+        self, timing: Timing, planes: list[PlaneEvs], usable: int, others: int, others_members: int, dice: Random,
+        turn_s: float = 0.0,
+    ) -> None:  # fmt: skip
         self.timing = timing
+        self._dice, self._turn_s = dice, turn_s
         self.planes = {one.plane: one for one in planes}
         self.usable = usable
         """Planes of the QP."""
@@ -106,11 +115,12 @@ class QpLife:
 
     # ---- running ----------------------------------------------------------------------------------------
 
-    def run(self, start_s: float, end_s: float, first_turn_s: float = 0.0) -> None:
-        """Live from the QP's first packet to the end. `first_turn_s`: until an EV has its first turn, at most."""
+    def run(self, start_s: float, end_s: float) -> None:
+        """Live from the QP's first packet to the end."""
         for plane in self.planes.values():
             for slot, ev in enumerate(plane.slots):
-                self._enter(plane, slot, ev, start_s + first_turn_s * (slot + 0.5) / len(plane.slots), end_s)
+                if ev in plane.dead:
+                    self._enter(plane, slot, ev, start_s, end_s)
         while self._events and self._events[0][0] < end_s:
             at, _, kind, number, ev, slot = heapq.heappop(self._events)
             plane = self.planes[number]
@@ -133,12 +143,15 @@ class QpLife:
             if stops <= at or begins >= end_s:
                 continue
             since = max(begins, at)
-            until = min(since + self.timing.retire_s, end_s)
+            first = since + self._turn_s * self._dice.random()
+            retired = first + self.timing.retire_s * (1 + RETIRE_SPREAD * (2 * self._dice.random() - 1))
+            if first >= stops and since > at:
+                continue  # between two of its turns
             used = sum(one != EMPTY for one in plane.slots)
-            for start, stop in without(plane.down, since, min(until, stops)):
+            for start, stop in without(plane.down, since, min(retired, stops, end_s)):
                 self.losses.append(Loss(start, stop, 1.0 / (self.usable * used)))
-            if not covered(plane.down, since, min(since + self.timing.retire_s, stops)):
-                self._push(since + self.timing.retire_s, _RETIRE, plane.plane, ev, slot)
+            if not covered(plane.down, since, min(retired, stops)):
+                self._push(retired, _RETIRE, plane.plane, ev, slot)
                 return
 
     # ---- states -----------------------------------------------------------------------------------------

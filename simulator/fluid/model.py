@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import exp, inf
+from random import Random
 from typing import Final
 
 import numpy as np
@@ -22,17 +23,21 @@ from simulator.fluid.calibration import Calibration
 from simulator.fluid.ev_life import EMPTY, RETIRED, Change, Intervals, Loss, PlaneEvs, QpLife, Timing, inside, union
 from simulator.fluid.outages import Outages
 from simulator.fluid.shape import Bools, FabricShape, Floats, Ints, QueuePairs, Singles
-from simulator.fluid.sharing import NO_SPINE, Sharing
+from simulator.fluid.sharing import NO_SPINE, SWEEPS_MAX, Sharing
 
 ABSENT, ROTATION, BACKUP, BAD, DENIED = range(5)
 """States of an EV; ABSENT: the QP has fewer EVs (inside a rack, one a plane)."""
 CHUNK: Final = 4096
 """QPs worked on at a time, which bounds the memory."""
-EVERYBODY: Final = 0.05
+EVERYBODY: Final = 0.1
 """Where more than this part of all QPs is touched in an interval, all rates are settled."""
+YOUNG_RTTS: Final = 10.0
+"""A QP is young for so many base round trips: its windows open, and it loses less."""
 FEW_SWEEPS: Final = 12
 """After a change; rates begin from where they were."""
 FIRST_SWEEPS: Final = 60
+SMALL: Final = 2048
+"""QPs that are always settled all at once, and to the end."""
 NEIGHBOURS_MAX: Final = 4000
 """Racks and planes with changed links: for more of them it is quicker to settle everybody."""
 
@@ -117,6 +122,8 @@ class _Model:
         self.failed: list[tuple[float, int]] = []
         self.losses: dict[int, list[Loss]] = {}
         self.probes = 0
+        self._mortal: dict[int, list[int]] = {}
+        """QP x plane -> EVs over links that are ever out."""
 
     # ---- before the first packet ------------------------------------------------------------------------
 
@@ -178,20 +185,28 @@ class _Model:
         self.ports.sort()
 
     def _touched(self) -> Ints:
-        """QPs with an EV over a link, or a host at a port, that is ever out."""
+        """QPs with an EV in rotation over a link, or a host at a port, that is ever out.
+
+        A backup over a dead link is nothing to them until it is needed.
+        """
         shape, sharing = self.shape, self.sharing
         if not self.outages.places:
             return np.zeros(0, np.int64)
         up, down = (one.ravel() for one in self.outages.ever_dead())
         at_fault = self.outages.hosts_at_fault()
-        self._rows: Bools = at_fault[:, self.pairs.sources].T | at_fault[:, self.pairs.targets].T
+        self._at_fault: Bools = at_fault[:, self.pairs.sources].T | at_fault[:, self.pairs.targets].T
+        self._rows: Bools = self._at_fault.copy()
         first = np.arange(shape.planes)[None, :, None] * shape.racks
         for part in _parts(len(self.pairs)):
             spine = self.spines[part].astype(np.int64)
             there = up[(first + sharing.source[part][:, None, None]) * shape.spines + spine]
             there |= down[(first + sharing.target[part][:, None, None]) * shape.spines + spine]
             there &= ~sharing.local[part][:, None, None] & (self.states[part] != DENIED)
-            self._rows[part] |= there.any(axis=2)
+            self._rows[part] |= (there & (self.states[part] == ROTATION)).any(axis=2)
+            there &= self._rows[part][:, :, None]
+            qp, plane, ev = np.nonzero(there)
+            for row, place in zip(((qp + part.start) * shape.planes + plane).tolist(), ev.tolist(), strict=True):
+                self._mortal.setdefault(row, []).append(place)
         found: Ints = np.flatnonzero(self._rows.any(axis=1))
         return found
 
@@ -210,9 +225,9 @@ class _Model:
                 members += int(np.count_nonzero(states != ABSENT))
                 continue
             given.append(self._plane_of(qp, plane, source, target, racks))
-        life = QpLife(timing, given, max(1, usable), others, members)
-        turn_s = shape.rotation / shape.packets_per_s
-        life.run(start, end, turn_s)
+        dice = Random(self.settings.seed * 1_000_003 + qp)
+        life = QpLife(timing, given, max(1, usable), others, members, dice, shape.rotation / shape.packets_per_s)
+        life.run(start, end)
         self.changes += [(qp, change) for change in life.changes]
         losses = life.losses
         for one in given:
@@ -235,19 +250,17 @@ class _Model:
         slots = [EMPTY] * self.shape.rotation
         in_use = np.flatnonzero(states == ROTATION).tolist()
         slots[: len(in_use)] = in_use
-        ends = outages.of_ends(plane, source, target)
+        at_fault = self._at_fault[qp, plane]
+        ends = outages.of_ends(plane, source, target) if at_fault else []
         dead: dict[int, Intervals] = {}
-        for ev, spine in enumerate(self.spines[qp, plane].tolist()):
-            if states[ev] in (ABSENT, DENIED):
-                continue
-            found = ends if racks[0] == racks[1] else outages.of_path(plane, racks[0], racks[1], spine)
-            if ends and found is not ends:
-                found = union(ends, found)
-            if found:
-                dead[ev] = found
+        for ev in self._mortal.get(qp * self.shape.planes + plane, ()):
+            dead[ev] = outages.of_path(plane, racks[0], racks[1], int(self.spines[qp, plane, ev]))
+        if ends:
+            for ev in np.flatnonzero((states != ABSENT) & (states != DENIED)).tolist():
+                dead[ev] = union(ends, dead[ev]) if ev in dead else ends
         return PlaneEvs(
             plane, slots, deque(np.flatnonzero(states == BACKUP).tolist()), dead,
-            int(np.count_nonzero(states != ABSENT)), outages.of_ports(plane, source, target),
+            int(np.count_nonzero(states != ABSENT)), outages.of_ports(plane, source, target) if at_fault else [],
         )  # fmt: skip
 
     def _look_for_darkness(self, qp: int, given: list[PlaneEvs], life: QpLife, start: float, end: float) -> None:
@@ -291,8 +304,9 @@ class _Model:
             weight = float(self.pairs.weights[qp])
             window = float(self.pairs.window_bytes[qp]) / (shape.rate_bps / 8 * shape.rtt_s * shape.planes)
             missing: dict[int, float] = {}
+            young = float(self.pairs.starts_s[qp]) + YOUNG_RTTS * shape.rtt_s
             for start, stop, gone, left in stalls(losses, calibration, shape, window):
-                packets = gone * per_s * weight * calibration.lost
+                packets = gone * per_s * weight * (calibration.lost if start >= young else calibration.lost_young)
                 if packets:
                     lost[qp] += packets
                     pieces = max(1, min(8, int((stop - start) / (found_s / 2)) + 1))
@@ -322,7 +336,7 @@ class _Model:
         failed = dict((qp, at) for at, qp in self.failed)
         sends: Bools = np.zeros(len(pairs), bool)
         to_bps = shape.payload_bps * shape.planes
-        first = True
+        first, stale = True, 0
         for number in range(len(edges) - 1):
             begins, ends = float(edges[number]), float(edges[number + 1])
             rows: dict[tuple[int, int], NDArray[np.uint16]] = {}
@@ -339,9 +353,12 @@ class _Model:
             starting, stopping = np.flatnonzero(due & ~sends), np.flatnonzero(sends & ~due)
             touched = self._apply(rows, flips, starting, stopping)
             sends = due
-            if touched is None:
-                sharing.settle(None, FIRST_SWEEPS if first else FEW_SWEEPS)
-                first = False
+            stale += len(starting) + len(stopping)
+            if touched is None or stale > EVERYBODY * len(pairs):
+                small = len(pairs) <= SMALL
+                last = number + 2 >= len(edges)
+                sharing.settle(None, SWEEPS_MAX if small else FIRST_SWEEPS if first or last else FEW_SWEEPS)
+                first, stale = False, 0
             elif len(touched):
                 sharing.settle(touched, FEW_SWEEPS)
             rates = sharing.rate * sharing.weight * (sharing.planes_used() / shape.planes * to_bps)
@@ -393,7 +410,7 @@ class _Model:
             sharing.send(stopping, False)
         if len(starting):
             sharing.send(starting, True)
-        if len(moved) + len(starting) + len(stopping) > EVERYBODY * len(self.pairs) or len(self.pairs) <= CHUNK // 4:
+        if len(moved) + len(starting) + len(stopping) > EVERYBODY * len(self.pairs) or len(self.pairs) <= SMALL:
             return None if len(moved) + len(starting) + len(stopping) else moved
         chosen = np.unique(np.concatenate([moved, starting, stopping]))
         if not len(chosen):

@@ -36,6 +36,7 @@ typedef struct {
     float *rate, *share;
     double *up, *down;
     float *price;
+    const float *crowd;
 } Sharing;
 
 /* Largest change of a rate. `active`: `count` queue pairs; `new_rate`, `new_share`: room for what they get. */
@@ -54,13 +55,15 @@ __attribute__((visibility("default"))) double sweep(
     const long long row = (long long)planes * slots;
     double largest = 0;
 
-    /* Prices of all links first: a link has many users. Four tables: cost and skips, up and down. */
+    /* Prices of all links first where a link has many users: cost and skips, up and down. Else they are made as needed. */
     const long long links = (long long)planes * racks * spines;
-    for (long long i = 0; i < links; i++) {
-        price[4 * i] = at(&cost, (float)up[i]);
-        price[4 * i + 1] = at(&skips, (float)up[i]);
-        price[4 * i + 2] = at(&cost, (float)down[i]);
-        price[4 * i + 3] = at(&skips, (float)down[i]);
+    const int few = count * row < links;
+    for (long long i = 0; !few && i < links; i++) {
+        const float senders = all->crowd[i / spines % racks], receivers = all->crowd[racks + i / spines % racks];
+        price[4 * i] = senders * at(&cost, (float)up[i]);
+        price[4 * i + 1] = senders * at(&skips, (float)up[i]);
+        price[4 * i + 2] = receivers * at(&cost, (float)down[i]);
+        price[4 * i + 3] = receivers * at(&skips, (float)down[i]);
     }
     for (long long i = 0; i < count; i++) {
         const long long qp = active[i];
@@ -83,8 +86,14 @@ __attribute__((visibility("default"))) double sweep(
             for (int slot = 0; slot < slots; slot++) {
                 if (lane[slot] == NO_SPINE)
                     continue;
-                const float *a = price + 4 * (from + lane[slot]), *z = price + 4 * (to + lane[slot]);
-                const float turn = 1 / (1 + a[1] + z[3]);
+                const long long a = from + lane[slot], z = to + lane[slot];
+                if (few) {
+                    price[4 * a] = all->crowd[source[qp]] * at(&cost, (float)up[a]);
+                    price[4 * a + 1] = all->crowd[source[qp]] * at(&skips, (float)up[a]);
+                    price[4 * z + 2] = all->crowd[racks + target[qp]] * at(&cost, (float)down[z]);
+                    price[4 * z + 3] = all->crowd[racks + target[qp]] * at(&skips, (float)down[z]);
+                }
+                const float turn = 1 / (1 + price[4 * a + 1] + price[4 * z + 3]);
                 mine[plane * slots + slot] = turn;
                 total += turn;
             }

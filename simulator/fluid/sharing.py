@@ -61,7 +61,7 @@ class _Sharing(ctypes.Structure):
         *((name, ctypes.c_float) for name in ("eta", "step", "top", "floor")),
         *((name, _Table) for name in ("cost", "skips", "wanted")),
         *((name, ctypes.c_void_p) for name in (
-            "source", "target", "weight", "spine", "usable", "rate", "share", "up", "down", "price",
+            "source", "target", "weight", "spine", "usable", "rate", "share", "up", "down", "price", "crowd",
         )),
     )  # fmt: skip
 
@@ -102,6 +102,11 @@ class Sharing:
         self.up: Floats = np.zeros(shape.links)
         self.down: Floats = np.zeros(shape.links)
         """Load of each link, a share of the line."""
+        self.crowd: Singles = np.concatenate([
+            _crowd(self.source, pairs.sources, shape.racks), _crowd(self.target, pairs.targets, shape.racks),
+        ])  # fmt: skip
+        """Of each rack's links up, then down: how much of the queue of a link that many share there is. What one NIC
+        sends comes at its pace and never queues; n of them queue as n - 1 do."""
         self._by_source = np.argsort(self.source, kind="stable")
         self._by_target = np.argsort(self.target, kind="stable")
         self._source_at = np.searchsorted(self.source[self._by_source], np.arange(shape.racks + 1))
@@ -231,7 +236,7 @@ class Sharing:
         ]
         arrays = (
             self.source, self.target, self.weight, self.spine, self.usable, self.rate, self.share, self.up, self.down,
-            self._price,
+            self._price, self.crowd,
         )  # fmt: skip
         job = _Sharing(
             shape.planes, shape.racks, shape.spines, shape.rotation, ETA, STEP, calibration.top, FLOOR, *tables,
@@ -247,8 +252,10 @@ class Sharing:
         calibration = self.calibration
         cost, skips, wanted = calibration.tables()
         load_steps, _, rate_steps = calibration.steps()
+        crowd = np.tile(np.repeat(self.crowd.reshape(2, -1), self.shape.spines, axis=1), self.shape.planes)
         prices = [
-            _looked_up(table, load, load_steps) for load in (self.up, self.down) for table in (cost, skips)
+            crowd[way] * _looked_up(table, load, load_steps)
+            for way, load in enumerate((self.up, self.down)) for table in (cost, skips)
         ]  # fmt: skip
         new = []
         for part in range(0, len(active), CHUNK):
@@ -273,6 +280,14 @@ class Sharing:
             self.rate[some], self.share[some] = rate, np.where(self.local[some][:, None, None], self.share[some], share)
             self._load(some, self.weight[some])
         return moved
+
+
+def _crowd(racks: NDArray[np.int32], hosts: Ints, count: int) -> Singles:
+    """1 - 1 / n for each rack, with n of its hosts among these."""
+    different = np.unique(np.stack([racks, hosts]), axis=1)[0]
+    hosts_of = np.bincount(different, minlength=count)
+    out: Singles = (1 - 1 / np.maximum(hosts_of, 1)).astype(np.float32)
+    return out
 
 
 def _looked_up(table: Singles, where: Floats, per_unit: float) -> Floats:
