@@ -176,8 +176,10 @@ def run(
         crew = (
             stack.enter_context(WorkerPool(min(jobs, total))) if where == "virtual" and min(jobs, total) > 1 else None
         )
+        guessed = scale is not None and where == "virtual"
         costs = [
-            _estimated(console, one, runs, jobs, crew) if scale else {} for one, runs in zip(planned, todo, strict=True)
+            _estimated(console, one, runs, jobs, crew) if guessed else {}
+            for one, runs in zip(planned, todo, strict=True)
         ]
         ahead = [crew.hand_in(runs, cost) if crew is not None else None for runs, cost in zip(todo, costs, strict=True)]
         display = stack.enter_context(Display(console, len(planned), total))

@@ -185,7 +185,7 @@ class QpLife:
 
     def _return(self, plane: PlaneEvs, ev: int, at: float, end_s: float) -> None:
         key = (plane.plane, ev)
-        self.probes += ceil((at - self.probed_until.pop(key)) / self.timing.probe_interval_s)
+        self.probes += int((at - self.probed_until.pop(key)) / self.timing.probe_interval_s)
         if EMPTY in plane.slots:
             slot = plane.slots.index(EMPTY)
             plane.slots[slot] = ev
