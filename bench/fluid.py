@@ -1,9 +1,9 @@
 """`mrc bench fluid`: the fluid model beside the packet simulator, metric by metric, and 131,072 NICs in it.
 
-Four cases run on both, over fabrics and seeds: a permutation that starts on a fabric with dead T0-T1 links (E2), with and
-without the denylist; links that flap under it (E3); a T1 that dies and comes back (E11); a T0 that dies (E10). `--fabric`
-names others, `--calibrate` measures what the model takes from the packet simulator (bench/fluid_calibration.py), on
-fabrics other than those of the comparison.
+Four cases run on both, over fabrics and seeds: a permutation that starts on a fabric with dead T0-T1 links (E2), with
+and without the denylist; links that flap under it (E3); a T1 that dies and comes back (E11); a T0 that dies (E10).
+`--fabric` names others, `--calibrate` measures what the model takes from the packet simulator
+(bench/fluid_calibration.py), on fabrics other than those of the comparison.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ipc.errors import UsageError
 from ipc.progress import Progress
 from simulator.fluid.calibration import CALIBRATIONS
 from simulator.fluid.model import BAD, simulate
-from simulator.fluid.outages import Outages
+from simulator.fluid.outages import DOWN, UP, Outages
 from simulator.fluid.shape import QueuePairs, Singles
 
 Fabric: TypeAlias = tuple[int, int, int, int]
@@ -181,7 +181,10 @@ def metrics_of(outcome: Outcome, run: Run) -> dict[str, float]:
         late = [at for at, end in enumerate(series.times_s) if measured.first_fault_s < end]
         total = [sum(values[at] for values in series.received_bps.values()) for at in late]
         found["rate after the fault"] = mean(total) / outcome.capacity_bps
-        for metric, name in (("evs.first_bad", "until the first EV is retired"), ("evs.restored", "until all EVs are back")):
+        for metric, name in (
+            ("evs.first_bad", "until the first EV is retired"),
+            ("evs.restored", "until all EVs are back"),
+        ):
             value = measured.value(metric)
             if value is not None:
                 found[name] = value
@@ -213,13 +216,13 @@ def big_start() -> dict[str, Any]:
         (run,) = plan_runs(read(path), "fluid").runs
     shape, rng, always = shape_of(run.scenario), np.random.default_rng(1), [(0.0, float("inf"))]
     dead = np.argwhere(rng.random((shape.planes, shape.racks, shape.spines)) < 0.01).tolist()
-    out = Outages(shape, {(way, *place): always for way in ("up", "down") for place in dead})
+    out = Outages(shape, {(way, plane, rack, spine): always for way in (UP, DOWN) for plane, rack, spine in dead})
     hosts, starts = np.arange(shape.hosts), rng.random(shape.hosts) * STAGGERED_S
     ones = np.ones(shape.hosts)
     pairs = QueuePairs(hosts, np.roll(hosts, shape.hosts // 2), starts, ones * np.inf, ones, ones * (4 << 20))
     edges, last = np.linspace(0.0, STAGGERED_S + 1, 62), np.zeros(0, np.float32)
 
-    def watch(number: int, rates: Singles) -> None:
+    def watch(_: int, rates: Singles) -> None:
         nonlocal last
         last = rates
 

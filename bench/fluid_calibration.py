@@ -70,9 +70,10 @@ def measured(pipe: str, seeds: int, told: Callable[[str], None]) -> Calibration:
             for seed in range(1, seeds + 1):
                 told(f"{pipe}: {'x'.join(map(str, fabric))}, {share} % dead, seed {seed}")
                 runs.append(settled(pipe, fabric, share, seed))
+    free = [run.rates for run in runs if run.shape.spines > 2 * run.shape.hosts_per_rack]
     best = replace(
         calibration_for(runs[0].shape), packets=runs[0].shape.packets_per_rtt,
-        top=float(np.median(np.concatenate([run.rates for run in runs if run.shape.spines > 2 * run.shape.hosts_per_rack]))),
+        top=float(np.median(np.concatenate(free))),
     )  # fmt: skip
     misfit = of(best, runs)
     for number in range(ROUNDS):
@@ -92,7 +93,10 @@ def changed_by(calibration: Calibration, kind: str, place: int, factor: float) -
     values = np.array(getattr(calibration, kind))
     values[place] = values[place] * factor if values[place] else 0.0
     keep = np.minimum if kind == "price" else np.maximum
-    return replace(calibration, **{kind: tuple(round(float(one), 4) for one in keep.accumulate(values))})
+    changed = tuple(round(float(one), 4) for one in keep.accumulate(values))
+    if kind == "delay":
+        return replace(calibration, delay=changed)
+    return replace(calibration, skips=changed) if kind == "skips" else replace(calibration, price=changed)
 
 
 def of(calibration: Calibration, runs: list[Settled]) -> float:
@@ -122,7 +126,7 @@ def settled(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int)
     """A permutation in packets until rates stand; the second half counts."""
     run = scenario_run(pipe, fabric, share, seed)
     virtual = VirtualRun(run)
-    outcome = virtual.carry_out(lambda share, now: None)
+    outcome = virtual.carry_out(lambda *_: None)
     shape = shape_of(run.scenario)
     spines = np.full((len(virtual.flows), shape.planes, shape.rotation), NO_SPINE, np.uint16)
     for number, flow in enumerate(virtual.flows):

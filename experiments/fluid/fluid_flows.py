@@ -107,9 +107,9 @@ def refused_work(scenario: Scenario) -> Iterator[str]:
             yield f"workload {name}: only streams, permutations and collectives that are rings"
         elif work.bytes is not None:
             yield f"workload {name}, which ends with its `bytes`: only work that lasts until a time"
-        if work.transport is not None and work.transport != scenario.transport:
-            if work.transport.model_copy(update={"qps": 1}) != scenario.transport.model_copy(update={"qps": 1}):
-                yield f"the transport of {name}: only the scenario's, with another number of QPs"
+        own = work.transport or scenario.transport
+        if own.model_copy(update={"qps": 1}) != scenario.transport.model_copy(update={"qps": 1}):
+            yield f"the transport of {name}: only the scenario's, with another number of QPs"
 
 
 def fluid_flows(scenario: Scenario, plan: Plan, seed: int) -> FluidFlows:

@@ -23,7 +23,7 @@ from experiments.virtual.engine_clock import config_times
 from faults.target import FaultError
 from hosts.engine.config import Config
 from ipc.errors import UsageError
-from simulator.fluid.calibration import Calibration, calibration_for
+from simulator.fluid.calibration import calibration_for
 from simulator.fluid.ev_life import RETIRED, Timing
 from simulator.fluid.model import BAD, DENIED, FluidResult, Settings, simulate
 from simulator.fluid.outages import FluidFaultTarget, Outages
@@ -77,9 +77,9 @@ def run_fluid(run: Run, progress: Callable[[float, float], None] | None = None) 
     book = _Book(run, flows, shape, edges)
     result = simulate(
         shape, flows.pairs(), outages, settings, edges, book.watch,
-        (lambda share: None) if progress is None else (lambda share: progress(share, share * end)),
+        (lambda _: None) if progress is None else (lambda share: progress(share, share * end)),
     )  # fmt: skip
-    return book.outcome(result, timeline, settings.calibration, outages)
+    return book.outcome(result, timeline)
 
 
 def shape_of(scenario: Scenario) -> FabricShape:
@@ -106,7 +106,8 @@ def settings_of(run: Run, shape: FabricShape) -> Settings:
     config = config_of(run.scenario)
     timing = Timing(
         retire_s=calibration.retire_rtts * shape.rtt_s, notice_s=calibration.notice_rtts * shape.rtt_s,
-        probe_interval_s=config.probe_interval_s, probe_timeout_s=config.probe_timeout_s, probe_ok_count=config.probe_ok_count, probe_ok_max=config.probe_ok_max,
+        probe_interval_s=config.probe_interval_s, probe_timeout_s=config.probe_timeout_s,
+        probe_ok_count=config.probe_ok_count, probe_ok_max=config.probe_ok_max,
         probe_forgive_s=config.probe_forgive_s, rtt_s=shape.rtt_s,
     )  # fmt: skip
     limit = config.retry_limit
@@ -120,7 +121,9 @@ def settings_of(run: Run, shape: FabricShape) -> Settings:
 
 def _refuse(run: Run, what: str | None) -> None:
     if what is not None:
-        instead = "there is nothing else for a fabric of this size" if _large(run.scenario) else "give --virtual instead"
+        instead = (
+            "there is nothing else for a fabric of this size" if _large(run.scenario) else "give --virtual instead"
+        )
         raise UsageError(f"{run.scenario.name} ({run.name}): --fluid cannot do {what}; {instead}")
 
 
@@ -197,9 +200,7 @@ class _Book:
             jain = total**2 / (len(mine) * squares) if squares else 1.0
             self.spreads[work][number] = total, mine.min(), mine.max(), jain
 
-    def outcome(
-        self, result: FluidResult, timeline: list[FaultStep], calibration: Calibration, outages: Outages
-    ) -> Outcome:
+    def outcome(self, result: FluidResult, timeline: list[FaultStep]) -> Outcome:
         run, shape, edges = self.run, self.shape, self.edges
         scenario = run.scenario
         per_nic = shape.planes * shape.payload_bps
@@ -262,7 +263,9 @@ class _Book:
             found.append((change.at, "ev", {**fields, "old": old, "new": new, "cause": cause}))
             if bad and change.slot >= 0:
                 by = None if change.by < 0 else change.plane << 8 | int(result.spines[qp, change.plane, change.by])
-                found.append((change.at, "replaced", {"host": host, "qpn": qp, "ev": ev, "by": by, "plane": change.plane}))
+                found.append(
+                    (change.at, "replaced", {"host": host, "qpn": qp, "ev": ev, "by": by, "plane": change.plane})
+                )
         for at, qp, plane, up in result.ports:
             host, peer = name(qp)
             found.append((at, "plane", {"host": host, "peer": peer, "plane": plane, "up": up}))

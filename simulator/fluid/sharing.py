@@ -202,17 +202,18 @@ class Sharing:
     def settle(self, active: Ints | None = None, sweeps: int = SWEEPS_MAX) -> int:
         """Sweep over some QPs (None: all) until their rates stand still; how many sweeps that took."""
         some = np.arange(len(self.rate)) if active is None else active
-        some = np.ascontiguousarray(some[self.weight[some] > 0], np.int32)
+        some = some[self.weight[some] > 0]
         if not len(some):
             return 0
+        numbers = some.astype(np.int32)
         averaged, total = min(AVERAGED, max(1, sweeps // 4)), np.zeros(len(some))
         for done in range(1, sweeps + 1):
-            moved = self.sweep(some)
+            moved = self.sweep(numbers)
             if done > sweeps - averaged:
                 total += self.rate[some]
             if moved < STILL:
                 return done
-        self._set_rates(some.astype(np.int64), (total / averaged).astype(np.float32))
+        self._set_rates(some, (total / averaged).astype(np.float32))
         return sweeps
 
     def _set_rates(self, qps: Ints, rates: Singles) -> None:

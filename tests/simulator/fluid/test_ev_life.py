@@ -60,7 +60,7 @@ def test_dead_backup__costs_nothing_until_it_is_needed():
 
 
 def test_return__takes_three_probes_in_a_row_and_joins_the_backups():
-    """Down for half a second from 1 s on: probes leave 0.2 s apart after 1.04; those of 1.64, 1.84, 2.04 are answered."""
+    """Down for half a second from 1 s on: probes leave 0.2 s apart; those of 1.64, 1.84 and 2.04 s are answered."""
     life = life_of(plane({1: [(1.0, 1.5)]}))
     assert told(life) == [(1.04, 1, RETIRED, 1, 3), (2.05, 1, RETURNED, EMPTY, EMPTY)]
     assert life.probes == 5
@@ -89,7 +89,7 @@ def test_flap__between_two_turns_is_not_seen():
 
 def test_floor__keeps_the_last_evs_though_they_lose():
     """Nothing else is in rotation: a quarter of the profile stays, whatever it loses."""
-    life = life_of(plane(dict.fromkeys(range(4), [(1.0, 2.0)])), others=0, members=0)
+    life = life_of(plane({ev: [(1.0, 2.0)] for ev in range(4)}), others=0, members=0)
     kept = 3 - sum(change.by == EMPTY for change in life.changes if change.kind == RETIRED and change.at < 2)
     assert kept == 1
     assert max(loss.stop for loss in life.losses) == 2.0

@@ -54,7 +54,7 @@ def test_no_such_link(both, names):
 
 @pytest.mark.parametrize("name", ["h8", "p0-t0-4", "p3-t1-0", "nonsense"])
 def test_no_such_node(both, name):
-    with pytest.raises(PlanError, match="no (host|switch)"):
+    with pytest.raises(PlanError, match=r"no (host|switch)"):
         both[1].switch(name) if not name.startswith("h") else both[1].host(name)
 
 
