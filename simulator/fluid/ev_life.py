@@ -26,7 +26,7 @@ EMPTY: Final = -1
 """A slot of the rotation without an EV."""
 RETIRED, RETURNED = 0, 1
 _RETIRE, _RETURN = 0, 1
-RETIRE_SPREAD: Final = 0.15
+RETIRE_SPREAD: Final = 0.25
 Intervals = list[tuple[float, float]]
 """(from, to) seconds, in order, apart from one another."""
 

@@ -33,6 +33,8 @@ EVERYBODY: Final = 0.1
 """Where more than this part of all QPs is touched in an interval, all rates are settled."""
 YOUNG_RTTS: Final = 10.0
 """A QP is young for so many base round trips: its windows open, and it loses less."""
+NEAR: Final = 0.6
+"""Of the time of a notice, inside a rack."""
 STUCK_MIN: Final = 1e-3
 """Part of a window that is stuck and no longer matters."""
 FEW_SWEEPS: Final = 12
@@ -218,14 +220,15 @@ class _Model:
         life.run(start, end)
         self.changes += [(qp, change) for change in life.changes]
         losses = life.losses
+        notice_s = timing.notice_s * (NEAR if racks[0] == racks[1] else 1.0)
         for one in given:
             for begins, stops in one.down:
                 if begins < end and stops > start:
-                    self.ports.append((max(begins, start) + timing.notice_s, qp, one.plane, False))
+                    self.ports.append((max(begins, start) + notice_s, qp, one.plane, False))
                     if begins >= start:
-                        losses.append(Loss(begins, begins + timing.notice_s, 1.0 / max(1, usable)))
+                        losses.append(Loss(begins, begins + notice_s, 1.0 / max(1, usable)))
                     if stops < end:
-                        self.ports.append((stops + timing.notice_s, qp, one.plane, True))
+                        self.ports.append((stops + notice_s, qp, one.plane, True))
         if losses:
             self.losses[qp] = losses
         self.probes += life.probes
