@@ -1,8 +1,8 @@
 """`mrc bench fluid --detect`: how soon a dead T0-T1 link is known, and how soon it is used again, by what probes cost.
 
-Three ways to know of a dead link: QPs lose packets on it, which takes no probes (fluid run); Clustermapper's probes miss
-`LOSSES` times in a row, which each NIC port pays for in probes a second (formula: a rack's hosts share its uplinks out);
-and QPs' own probes bring an EV back when the link is alive again, one each interval for each bad EV (fluid runs with
+Two ways to know of a dead link: QPs lose packets on it, which takes no probes (fluid run); Clustermapper's probes miss
+`LOSSES` times in a row, which each NIC port pays for in probes a second (formula: a rack's hosts share its uplinks
+out). And QPs' own probes bring an EV back when the link is alive again, one each interval for each bad EV (fluid runs
 other intervals).
 """
 
@@ -39,7 +39,7 @@ measure: {{every: 100ms}}
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
+class ReturnTimes:
     """Retirements and returns of EVs with one probe interval; seconds."""
 
     interval_s: float
@@ -61,7 +61,7 @@ def clustermapper_s(probes_per_s: float, hosts_per_rack: int, uplinks: int) -> f
     return interval * (LOSSES - 0.5)
 
 
-def returns(console: Console) -> list[Return]:
+def returns(console: Console) -> list[ReturnTimes]:
     """Fluid runs of 256 NICs, one an interval."""
     out = []
     with Progress(console, "bench fluid --detect", guess_s=30.0) as progress:
@@ -80,7 +80,7 @@ def returns(console: Console) -> list[Return]:
             good = {(one["qpn"], one["ev"]): one["t"] for one in evs if one["old"] == "assumed_bad"}
             asked = sum(good[key] - bad[key] for key in good)
             out.append(
-                Return(
+                ReturnTimes(
                     interval, mean(bad.values()) - CUT_S, mean(good.values()) - MENDED_S,
                     outcome.counters["probes"] / asked, len(bad),
                 )
@@ -105,7 +105,7 @@ def run(console: Console, figure: Path | None) -> dict[str, Any]:
     return {"returns": [asdict(one) for one in found], "clustermapper": mapped}
 
 
-def draw(found: list[Return], mapped: list[tuple[int, float]], path: Path) -> None:
+def draw(found: list[ReturnTimes], mapped: list[tuple[int, float]], path: Path) -> None:
     """Two panels: until a dead link is known, and until a mended one is used again."""
     import matplotlib
 
@@ -118,10 +118,12 @@ def draw(found: list[Return], mapped: list[tuple[int, float]], path: Path) -> No
     left.axhline(1e3 * found[0].retired_s, color="C2", label="a QP's own packets (10 ms round trip), no probes")
     left.axhline(found[0].retired_s, color="C2", linestyle="--", label="the same, 10 us round trip")
     left.set(xlabel="probes a second and NIC port", ylabel="ms", title="until a dead T0-T1 link is known")
-    left.legend(fontsize=8)
+    left.set_ylim(0.01, 5e3)
+    left.legend(fontsize=7, loc="upper right")
     right.loglog([one.probes_per_s for one in found], [one.back_s for one in found], "o-")
     for one in found:
-        right.annotate(f"{one.interval_s:g} s", (one.probes_per_s, one.back_s), textcoords="offset points", xytext=(6, 4))
+        point = one.probes_per_s, one.back_s
+        right.annotate(f"{one.interval_s:g} s", point, textcoords="offset points", xytext=(6, 4))
     right.set(
         xlabel="probes a second and bad EV (marks: interval)", ylabel="s", title="until a mended link is used again"
     )

@@ -10,6 +10,7 @@ index of each interval beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from experiments.language.expand import Run
 from experiments.language.fault_schedule import FaultStep, StepRunner, steps
 from experiments.language.model import Scenario
 from experiments.language.validate import plan_of
-from experiments.outcome import FlowOutcome, Outcome, Series, SeriesSpread
+from experiments.outcome import EVENTS_MAX, FlowOutcome, Outcome, Series, SeriesSpread
 from experiments.virtual.engine_clock import config_times
 from faults.target import FaultError
 from hosts.engine.config import Config
@@ -245,7 +246,7 @@ class _Book:
 
     def _events(self, outcome: Outcome, result: FluidResult, timeline: list[FaultStep]) -> None:
         """Faults, and what became of EVs, planes and QPs, in order of time."""
-        found = []
+        found: list[tuple[float, str, dict[str, Any]]] = []
         for step in timeline:
             assert step.when.seconds is not None
             found.append((
@@ -273,6 +274,20 @@ class _Book:
             host, peer = name(qp)
             text = "no path for longer than the retry budget"
             found.append((at, "qp_error", {"host": host, "qpn": qp, "peer": peer, "text": text}))
-        for at, what, fields in sorted(found, key=lambda one: one[0]):
+        found.sort(key=lambda one: one[0])
+        for at, what, fields in _thinned(found, outcome):
             if at <= outcome.duration_s:
                 outcome.event(at, what, **fields)
+
+
+def _thinned(
+    found: list[tuple[float, str, dict[str, Any]]], outcome: Outcome
+) -> list[tuple[float, str, dict[str, Any]]]:
+    """Events that an outcome has room for: faults and QPs that failed, then the first and the last of the others."""
+    kept = [one for one in found if one[1] in ("fault", "qp_error")][:EVENTS_MAX]
+    others = [one for one in found if one[1] not in ("fault", "qp_error")]
+    half = (EVENTS_MAX - len(kept)) // 2
+    if len(others) > 2 * half:
+        outcome.events_dropped += len(others) - 2 * half
+        others = others[:half] + others[len(others) - half :]
+    return sorted([*kept, *others], key=lambda one: one[0])

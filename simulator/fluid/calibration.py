@@ -79,8 +79,8 @@ CALIBRATIONS: Final = (
         retire_rtts=4.0,
         found_rtts=4.4,
         own_delay_rtts=0.66,
-        lost=1.28,
-        lost_young=1.35,
+        lost=1.10,
+        lost_young=1.18,
         notice_rtts=1.0,
     ),
     Calibration(
@@ -94,8 +94,8 @@ CALIBRATIONS: Final = (
         retire_rtts=4.0,
         found_rtts=4.4,
         own_delay_rtts=0.5,
-        lost=1.28,
-        lost_young=1.35,
+        lost=1.10,
+        lost_young=1.18,
         notice_rtts=1.0,
     ),
 )

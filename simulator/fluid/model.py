@@ -29,21 +29,16 @@ ABSENT, ROTATION, BACKUP, BAD, DENIED = range(5)
 """States of an EV; ABSENT: the QP has fewer EVs (inside a rack, one a plane)."""
 CHUNK: Final = 4096
 """QPs worked on at a time, which bounds the memory."""
-EVERYBODY: Final = 0.1
-"""Where more than this part of all QPs is touched in an interval, all rates are settled."""
 YOUNG_RTTS: Final = 10.0
 """A QP is young for so many base round trips: its windows open, and it loses less."""
 NEAR: Final = 0.6
 """Of the time of a notice, inside a rack."""
 STUCK_MIN: Final = 1e-3
 """Part of a window that is stuck and no longer matters."""
-FEW_SWEEPS: Final = 12
+FEW_SWEEPS: Final = 8
 """After a change; rates begin from where they were."""
-FIRST_SWEEPS: Final = 60
 SMALL: Final = 2048
 """QPs that are always settled all at once, and to the end."""
-NEIGHBOURS_MAX: Final = 4000
-"""Racks and planes with changed links: for more of them it is quicker to settle everybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +322,7 @@ class _Model:
         failed = dict((qp, at) for at, qp in self.failed)
         sends: Bools = np.zeros(len(pairs), bool)
         to_bps = shape.payload_bps * shape.planes
-        first, stale = True, 0
+        first = True
         for number in range(len(edges) - 1):
             begins, ends = float(edges[number]), float(edges[number + 1])
             rows: dict[tuple[int, int], NDArray[np.uint16]] = {}
@@ -342,16 +337,13 @@ class _Model:
             for qp, at in failed.items():
                 due[qp] &= at > begins
             starting, stopping = np.flatnonzero(due & ~sends), np.flatnonzero(sends & ~due)
-            touched = self._apply(rows, flips, starting, stopping)
+            moved = self._apply(rows, flips, starting, stopping)
             sends = due
-            stale += len(starting) + len(stopping)
-            if touched is None or stale > EVERYBODY * len(pairs):
-                small = len(pairs) <= SMALL
+            if moved or number == 0:
                 last = number + 2 >= len(edges)
-                sharing.settle(None, SWEEPS_MAX if small else FIRST_SWEEPS if first or last else FEW_SWEEPS)
-                first, stale = False, 0
-            elif len(touched):
-                sharing.settle(touched, FEW_SWEEPS)
+                to_the_end = first or last or len(pairs) <= SMALL
+                sharing.settle(SWEEPS_MAX if to_the_end else FEW_SWEEPS)
+                first = False
             rates = sharing.rate * sharing.weight * (sharing.planes_used() / shape.planes * to_bps)
             rates *= np.clip(
                 (np.minimum(ends, pairs.stops_s) - np.maximum(begins, pairs.starts_s)) / (ends - begins), 0, 1
@@ -382,51 +374,20 @@ class _Model:
     def _apply(
         self, rows: dict[tuple[int, int], NDArray[np.uint16]], flips: dict[tuple[int, int], bool], starting: Ints,
         stopping: Ints,
-    ) -> Ints | None:  # fmt: skip
-        """Do what changed; the QPs whose rates it may move, None: all."""
-        shape, sharing = self.shape, self.sharing
-        qps = np.fromiter((key[0] for key in rows), np.int64, len(rows))
-        planes = np.fromiter((key[1] for key in rows), np.int64, len(rows))
-        moved = np.zeros(0, np.int64)
-        if len(rows):
-            new = np.stack(list(rows.values()))
-            differ = (new != sharing.spine[qps, planes]).any(axis=1)
-            qps, planes, new = qps[differ], planes[differ], new[differ]
-            old = sharing.spine[qps, planes]
-            sharing.place(qps, planes, new)
-            moved = np.unique(qps)
+    ) -> bool:  # fmt: skip
+        """Do what changed; whether anything did."""
+        sharing = self.sharing
+        if rows:
+            at = np.array(list(rows), np.int64)
+            sharing.place(at[:, 0], at[:, 1], np.stack(list(rows.values())))
         if flips:
             at = np.array(list(flips), np.int64)
             sharing.set_usable(at[:, 0], at[:, 1], np.array(list(flips.values()), bool))
-            moved = np.unique(np.concatenate([moved, at[:, 0]]))
         if len(stopping):
             sharing.send(stopping, False)
         if len(starting):
             sharing.send(starting, True)
-        if len(moved) + len(starting) + len(stopping) > EVERYBODY * len(self.pairs) or len(self.pairs) <= SMALL:
-            return None if len(moved) + len(starting) + len(stopping) else moved
-        chosen = np.unique(np.concatenate([moved, starting, stopping]))
-        if not len(chosen):
-            return chosen
-        links_up, links_down = [], []
-        if len(rows) and len(qps):
-            for spines in (old, new):
-                there = spines != NO_SPINE
-                first = planes * shape.racks
-                up = (first + sharing.source[qps])[:, None] * shape.spines + spines
-                down = (first + sharing.target[qps])[:, None] * shape.spines + spines
-                apart = there & (old != new)
-                links_up.append(up[apart])
-                links_down.append(down[apart])
-        if not links_up:
-            return chosen
-        changed_up, changed_down = (
-            np.concatenate(links_up).astype(np.int64),
-            np.concatenate(links_down).astype(np.int64),
-        )
-        if len(np.unique(changed_up // shape.spines)) + len(np.unique(changed_down // shape.spines)) > NEIGHBOURS_MAX:
-            return None
-        return np.unique(np.concatenate([chosen, sharing.users(changed_up, changed_down)]))
+        return bool(rows or flips or len(starting) or len(stopping))
 
 
 def stalls(
@@ -437,7 +398,8 @@ def stalls(
 
     A lost packet stays in the window until it is found lost, so the rate falls as the window fills with them: with a
     part `share` of the packets going into dead paths, the stuck part s follows ds/dt = share (1 - s) / turn - s / found
-    where a window turns over in `turn`. What an application has outstanding bounds it too, once holes are always there.
+    where a window turns over in `turn`. What an application has outstanding bounds it too, once
+    holes are always there: messages complete in order, and a hole is half as old as it gets, on average.
     `window`: that, in bytes that all planes carry in a base round trip.
     """
     rtt_s = shape.rtt_s
@@ -462,7 +424,7 @@ def stalls(
         left = 1 - mean
         holes = share * shape.packets_per_rtt * shape.planes * calibration.found_rtts
         if holes > 1 or (share == 0 and mean > 0.05):
-            left = min(left, window / (calibration.found_rtts + 1 + calibration.own_delay_rtts))
+            left = min(left, window / (calibration.found_rtts / 2 + 1 + calibration.own_delay_rtts))
         yield start, stop, lasts * left * share, left * (1 - share)
 
 

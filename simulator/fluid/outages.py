@@ -32,7 +32,7 @@ Place = tuple[str, int, int, int]
 """(what, plane, number, other number)."""
 
 
-class Names(Protocol):
+class PlaceNames(Protocol):
     """What a plan knows of names."""
 
     def switch(self, name: str) -> Switch: ...
@@ -110,7 +110,7 @@ class Outages:
 class FluidFaultTarget:
     """A FaultTarget that notes when what is out. `now`: seconds, set by the caller before each verb."""
 
-    def __init__(self, names: Names, shape: FabricShape) -> None:
+    def __init__(self, names: PlaceNames, shape: FabricShape) -> None:
         self.now = 0.0
         self._names, self._shape = names, shape
         self._count: dict[Place, int] = {}

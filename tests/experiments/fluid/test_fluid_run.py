@@ -180,6 +180,17 @@ def test_large__is_summed_up_by_workload(tmp_path):
     assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))).series.spread["job"] == spread
 
 
+def test_events__faults_and_the_ends_stay_where_there_are_too_many(tmp_path, monkeypatch):
+    for module in ("experiments.outcome", "experiments.fluid.fluid_run"):
+        monkeypatch.setattr(f"{module}.EVENTS_MAX", 40)
+    run = only(tmp_path, LARGE)
+    outcome = run_fluid(run)
+    what = [one["what"] for one in outcome.events]
+    assert len(what) <= 40 and what.count("fault") == 2 and outcome.events_dropped > 0
+    assert [one["t"] for one in outcome.events] == sorted(one["t"] for one in outcome.events)
+    assert Measured(outcome, run.scenario).value("evs.restored") == pytest.approx(0.55, abs=0.15)
+
+
 def test_large__other_back_ends_refuse_it_and_say_why(tmp_path):
     path = tmp_path / "any.yaml"
     path.write_text(LARGE, encoding="utf-8")

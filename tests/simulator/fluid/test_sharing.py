@@ -97,13 +97,6 @@ def test_loads__follow_places_ports_and_ends():
     assert made.up == pytest.approx(exact(), abs=1e-4)
 
 
-def test_users__those_with_a_link_in_rotation():
-    made = crowded()
-    link = (1 * SHAPE.racks + 2) * SHAPE.spines + 5
-    wanted = [qp for qp in range(16) if made.source[qp] == 2 and 5 in made.spine[qp, 1]]
-    assert made.users(np.array([link]), np.zeros(0, np.int64)).tolist() == wanted
-
-
 def test_both_forms__do_the_same(monkeypatch):
     monkeypatch.delenv("MRC_COMPILED", raising=False)
     _in_c.cache_clear()
