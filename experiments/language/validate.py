@@ -87,9 +87,8 @@ def check(document: Document, scenario: Scenario, *, outlined: bool = False) -> 
     """Problems of one (expanded) scenario. `outlined`: its fabric may be larger than a plan can be."""
     part = scenario.fabric
     try:
-        plan = plan_of(scenario)
-        if not outlined:
-            plan = Plan(part.planes, part.racks, part.spines, part.hosts_per_rack)
+        sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
+        plan = plan_of(scenario) if outlined else Plan(*sizes)
     except PlanError as error:
         return [document.problem(("fabric",), str(error))]
     return [document.problem(loc, text) for loc, text in _problems(scenario, plan)]
