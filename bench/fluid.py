@@ -1,8 +1,9 @@
-"""`mrc bench fluid`: the fluid model beside the packet simulator, and a start of 131,072 NICs.
+"""`mrc bench fluid`: the fluid model beside the packet simulator, metric by metric, and 131,072 NICs in it.
 
-The same scenario, a permutation that starts on a fabric with dead T0-T1 links (E2), runs on both, with and without the
-denylist, over fabrics and seeds. `--calibrate` measures what the model takes from the packet simulator (Calibration),
-on fabrics other than those of the comparison.
+Four cases run on both, over fabrics and seeds: a permutation that starts on a fabric with dead T0-T1 links (E2), with
+and without the denylist; links that flap under it (E3); a T1 that dies and comes back (E11); a T0 that dies (E10).
+`--fabric` names others, `--calibrate` measures what the model takes from the packet simulator
+(bench/fluid_calibration.py), on fabrics other than those of the comparison.
 """
 
 from __future__ import annotations
@@ -20,44 +21,70 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments.fluid.fluid_run import run_fluid, shape_of
+from bench import fluid_calibration
+from experiments.fluid.fluid_run import run_fluid, settings_of, shape_of
 from experiments.language.expand import Run
 from experiments.language.yaml_loader import read
+from experiments.metric_values import Measured
 from experiments.outcome import Outcome
 from experiments.runner import plan_runs
 from experiments.virtual.virtual_run import run_virtual
 from ipc.errors import UsageError
 from ipc.progress import Progress
-from simulator.fluid.job_start import BAD, CALIBRATION, Calibration, FabricShape, Flows, start_job
+from simulator.fluid.calibration import CALIBRATIONS
+from simulator.fluid.model import BAD, simulate
+from simulator.fluid.outages import DOWN, UP, Outages
+from simulator.fluid.shape import QueuePairs, Singles
 
 Fabric: TypeAlias = tuple[int, int, int, int]
 """Planes, racks, spines, hosts a rack."""
-SCHEMA = "mrc-bench-fluid/1"
-DURATION_S = 1.0
-SETTLED_S = 0.5
-"""From here on rates count: dead EVs are retired."""
-DEAD_SHARE = "5%"
+SCHEMA = "mrc-bench-fluid/2"
 FABRICS = ((4, 8, 8, 8), (4, 16, 8, 4), (8, 8, 8, 8))
 """64 hosts each."""
-CALIBRATED_ON = ((4, 4, 8, 2), (4, 4, 4, 4), (8, 4, 4, 4))
-NICS = FabricShape(
-    planes=8, racks=512, spines=256, hosts_per_rack=256, rate_bps=100e9, rtt_s=10e-6, frame_bytes=4096 + 142,
-    payload_bytes=4096,
-)  # fmt: skip
-"""131,072 NICs, with the paper's rates and round trip."""
-STAGGERED_S = 60.0
-SCENARIO = """title: Start with dead links
-fabric: {{planes: {0}, racks: {1}, spines: {2}, hosts_per_rack: {3}}}
+HEAD = """title: {0}
+fabric: {{planes: {1}, racks: {2}, spines: {3}, hosts_per_rack: {4}}}
 workload:
   - {{permutation: all, name: job, message: 64K, depth: 4}}
-duration: {duration}s
-faults:
-  - {{at: 0s, silent: {{random: fabric-links, share: {share}}}}}
-variants:
-  without: {{}}
-  with denylist: {{control_plane: {{denylist: all}}}}
 measure: {{every: 10ms}}
 """
+CASES = {
+    "start": """duration: 1s
+faults:
+  - {at: 0s, silent: {random: fabric-links, share: 5%}}
+variants:
+  start: {}
+  "start, denylist": {control_plane: {denylist: all}}
+""",
+    "flaps": """duration: 4s
+faults:
+  - {poisson: {rate: 4, start: 500ms, stop: 3s}, cut: {random: fabric-links, count: 1}, for: 300ms}
+variants:
+  flaps: {}
+""",
+    "T1 off": """duration: 3s
+faults:
+  - {at: 1s, power_off: p1-t1-0, for: 500ms}
+variants:
+  "T1 off": {}
+""",
+    "T0 off": """duration: 2s
+faults:
+  - {at: 1s, power_off: p1-t0-0}
+variants:
+  "T0 off": {}
+""",
+}
+"""Scenarios by name, without their heads."""
+PAPER = """title: Start of 131,072 NICs
+fabric: {planes: 8, racks: 512, spines: 256, hosts_per_rack: 256}
+links: {rate: 100G, rtt: 10us}
+transport: {pmtu: 4096, clock: 0.001}
+workload: [{stream: h0 h300, name: any}]
+duration: 61s
+measure: {every: 1s}
+"""
+"""The paper's rates and round trip; hosts start within a minute."""
+STAGGERED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +93,7 @@ class Error:
 
     fabric: str
     seed: int
-    variant: str
+    case: str
     metric: str
     packets: float
     fluid: float
@@ -80,18 +107,24 @@ class Error:
 def run(seeds: int, calibrate: bool, console: Console, fabrics: Sequence[Fabric] = ()) -> dict[str, Any]:
     """All of it, as JSON. `fabrics`: instead of FABRICS."""
     if calibrate:
-        found = measured_calibration(seeds, console)
-        console.print(f"measured: {found}")
-        console.print(f"in use:   {CALIBRATION}")
-        return {"schema": SCHEMA, "calibration": asdict(found), "in_use": asdict(CALIBRATION)}
+        found = {}
+        with Progress(console, "bench fluid --calibrate", guess_s=150.0 * seeds) as progress:
+            for pipe in fluid_calibration.PIPES:
+                found[pipe] = fluid_calibration.measured(pipe, seeds, lambda text: progress.step(text, quiet=True))
+        for pipe, one in found.items():
+            console.print(f"{pipe}, measured: {one}")
+        return {
+            "schema": SCHEMA, "calibration": {pipe: asdict(one) for pipe, one in found.items()},
+            "in_use": [asdict(one) for one in CALIBRATIONS],
+        }  # fmt: skip
     errors = compared(seeds, console, fabrics or FABRICS)
     table = error_table(errors)
-    big = big_start()
     console.print(_drawn(table))
+    big = big_start()
     console.print(
-        f"{big['nics']:,} NICs x {big['evs']} EVs, 1 % of T0-T1 links dead: {big['wall_s']:.1f} s, "
-        f"{big['memory_bytes'] / 1e9:.2f} GB; {big['bad']:,} EVs retired, {big['lost']:,.0f} packets lost, at most "
-        f"{big['lost_worst']:.0f} of a QP"
+        f"{big['nics']:,} NICs x {big['evs']} EVs, 1 % of T0-T1 links dead: {big['wall_s']:.0f} s, "
+        f"{big['cpu_s']:.0f} s of CPU, {big['memory_bytes'] / 1e9:.2f} GB; {big['bad']:,} EVs retired, "
+        f"{big['lost']:,.0f} packets lost, at most {big['lost_worst']:.0f} of a QP"
     )
     return {"schema": SCHEMA, "errors": [asdict(one) for one in errors], "table": table, "start": big}
 
@@ -105,51 +138,70 @@ def fabric_of(text: str) -> Fabric:
     return planes, racks, spines, hosts
 
 
-def compared(seeds: int, console: Console, fabrics: Sequence[Fabric]) -> list[Error]:
-    """Both on every fabric and seed."""
+def compared(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Sequence[str] = ()) -> list[Error]:
+    """Both on every fabric, case and seed. `cases`: some of CASES."""
     out: list[Error] = []
-    with Progress(console, "bench fluid", guess_s=30.0 * seeds * len(fabrics)) as progress:
+    with Progress(console, "bench fluid", guess_s=60.0 * seeds * len(fabrics)) as progress:
         for fabric in fabrics:
-            for one in _runs(fabric, seeds):
+            for one in (run for case in cases or CASES for run in _runs(fabric, case, seeds)):
                 progress.step(f"{fabric}, seed {one.seed}, {one.name}", quiet=True)
-                packets, fluid = run_virtual(one), run_fluid(one)
-                values = zip(metrics_of(packets), metrics_of(fluid), strict=True)
+                packets, fluid = metrics_of(run_virtual(one), one), metrics_of(run_fluid(one), one)
                 label = str(one.label["variant"])
-                for (metric, true), (_, ours) in values:
-                    out.append(Error("x".join(map(str, fabric)), one.seed, label, metric, true, ours))
+                out += [
+                    Error("x".join(map(str, fabric)), one.seed, label, metric, packets[metric], fluid[metric])
+                    for metric in packets if metric in fluid
+                ]  # fmt: skip
     return out
 
 
-def metrics_of(outcome: Outcome) -> list[tuple[str, float]]:
-    """The compared metrics: rates (share of capacity), packets, EVs, and the mean time of loss, seconds."""
+def metrics_of(outcome: Outcome, run: Run) -> dict[str, float]:
+    """The compared metrics: rates (share of capacity), packets, EVs, and times, seconds."""
     series = outcome.series
-    settled = [at for at, end in enumerate(series.times_s) if end > SETTLED_S]
-    rates = [mean(values[at] for at in settled) for values in series.received_bps.values()]
+    calm = 0.5 * outcome.duration_s
+    settled = [at for at, end in enumerate(series.times_s) if end > calm]
+    rates = sorted(mean(values[at] for at in settled) for values in series.received_bps.values())
     per_host = outcome.capacity_bps / len(rates)
     lost = sum(series.lost)
-    when = sum(end * count for end, count in zip(series.times_s, series.lost, strict=True)) / lost if lost else 0.0
-    return [
-        ("rate, all flows", sum(rates) / outcome.capacity_bps),
-        ("rate, slowest flow", min(rates) / per_host),
-        ("packets lost", float(lost)),
-        ("packets lost, worst QP", float(max(flow.lost_worst_qp for flow in outcome.flows))),
-        ("EVs retired", float(outcome.evs_bad)),
-        ("EVs denied", float(outcome.evs_denied)),
-        ("time until loss is found", when),
-    ]
+    found = {
+        "rate, all flows": sum(rates) / outcome.capacity_bps,
+        "rate, slowest flow": rates[0] / per_host,
+        "rate, slowest tenth": mean(rates[: max(1, len(rates) // 10)]) / per_host,
+        "packets lost": float(lost),
+        "packets lost, worst QP": float(max(flow.lost_worst_qp for flow in outcome.flows)),
+        "EVs retired": float(sum(1 for e in outcome.events if e["what"] == "ev" and e["new"] == "assumed_bad")),
+        "EVs denied": float(outcome.evs_denied),
+    }
+    measured = Measured(outcome, run.scenario)
+    if lost:
+        when = zip(series.times_s, series.lost, strict=True)
+        since = measured.first_fault_s or 0.0
+        if run.label["variant"] != "flaps":
+            found["time until a loss is found, mean"] = sum(end * count for end, count in when) / lost - since
+    if measured.first_fault_s is not None:
+        late = [at for at, end in enumerate(series.times_s) if measured.first_fault_s < end]
+        total = [sum(values[at] for values in series.received_bps.values()) for at in late]
+        found["rate after the fault"] = mean(total) / outcome.capacity_bps
+        for metric, name in (
+            ("evs.first_bad", "until the first EV is retired"),
+            ("evs.restored", "until all EVs are back"),
+        ):
+            value = measured.value(metric)
+            if value is not None:
+                found[name] = value
+    return found
 
 
 def error_table(errors: list[Error]) -> list[dict[str, Any]]:
-    """By metric and variant: mean of both, error of the mean, and largest error of a run."""
+    """By case and metric: mean of both, error of the mean, and largest error of a run."""
     out = []
-    for metric, variant in dict.fromkeys((one.metric, one.variant) for one in errors):
-        mine = [one for one in errors if (one.metric, one.variant) == (metric, variant)]
+    for case, metric in dict.fromkeys((one.case, one.metric) for one in errors):
+        mine = [one for one in errors if (one.metric, one.case) == (metric, case)]
         packets, fluid = mean(one.packets for one in mine), mean(one.fluid for one in mine)
         if not packets and not fluid:
             continue
         each = [abs(one.relative) for one in mine if one.relative is not None]
         out.append({
-            "metric": metric, "variant": variant, "runs": len(mine), "packets": packets, "fluid": fluid,
+            "case": case, "metric": metric, "runs": len(mine), "packets": packets, "fluid": fluid,
             "error": (fluid - packets) / packets if packets else None, "largest": max(each, default=None),
         })  # fmt: skip
     return out
@@ -157,77 +209,50 @@ def error_table(errors: list[Error]) -> list[dict[str, Any]]:
 
 def big_start() -> dict[str, Any]:
     """131,072 NICs, 1 % of T0-T1 links dead, hosts that start within a minute."""
-    begun, rng = time.perf_counter(), np.random.default_rng(1)
-    alive = rng.random((NICS.planes, NICS.racks, NICS.spines)) >= 0.01
-    hosts = np.arange(NICS.hosts)
-    flows = Flows(hosts, np.roll(hosts, NICS.hosts // 2), rng.random(NICS.hosts) * STAGGERED_S)
-    edges = np.linspace(0.0, STAGGERED_S + 1, 123)
-    result = start_job(NICS, alive, flows, edges, seed=1, denied=False, calibration=CALIBRATION)
+    begun, cpu = time.perf_counter(), time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "paper.yaml"
+        path.write_text(PAPER, encoding="utf-8")
+        (run,) = plan_runs(read(path), "fluid").runs
+    shape, rng, always = shape_of(run.scenario), np.random.default_rng(1), [(0.0, float("inf"))]
+    dead = np.argwhere(rng.random((shape.planes, shape.racks, shape.spines)) < 0.01).tolist()
+    out = Outages(shape, {(way, plane, rack, spine): always for way in (UP, DOWN) for plane, rack, spine in dead})
+    hosts, starts = np.arange(shape.hosts), rng.random(shape.hosts) * STAGGERED_S
+    ones = np.ones(shape.hosts)
+    pairs = QueuePairs(hosts, np.roll(hosts, shape.hosts // 2), starts, ones * np.inf, ones, ones * (4 << 20))
+    edges, last = np.linspace(0.0, STAGGERED_S + 1, 62), np.zeros(0, np.float32)
+
+    def watch(_: int, rates: Singles) -> None:
+        nonlocal last
+        last = rates
+
+    result = simulate(shape, pairs, out, settings_of(run, shape), edges, watch)
     return {
-        "nics": NICS.hosts, "evs": result.states.shape[1], "wall_s": time.perf_counter() - begun,
-        "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "bad": result.count(BAD),
-        "lost": float(result.lost.sum()), "lost_worst": float(result.lost.max()),
+        "nics": shape.hosts, "evs": shape.planes * shape.evs_per_plane, "wall_s": time.perf_counter() - begun,
+        "cpu_s": time.process_time() - cpu, "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "bad": result.count(BAD), "lost": float(result.lost.sum()), "lost_worst": float(result.lost.max()),
         "peak_losses_per_s": float((result.lost_series / np.diff(edges)).max()),
+        "rate": float(last.mean()) / (shape.planes * shape.payload_bps),
+        "slowest": float(last.min()) / (shape.planes * shape.payload_bps),
     }  # fmt: skip
 
 
-# ---- calibration ----------------------------------------------------------------------------------------------
-
-
-def measured_calibration(seeds: int, console: Console) -> Calibration:
-    """Constants of the model as the packet simulator shows them, on CALIBRATED_ON.
-
-    Each is scaled until the model's mean is that of the packets: the losses of an EV, the mean time at which a loss is
-    found, and the rate of all flows with the denylist.
-    """
-    lost: list[float] = []
-    whens: list[tuple[float, float]] = []
-    rates: list[tuple[float, float]] = []
-    with Progress(console, "bench fluid --calibrate", guess_s=10.0 * seeds * len(CALIBRATED_ON)) as progress:
-        for fabric in CALIBRATED_ON:
-            for one in _runs(fabric, seeds):
-                progress.step(f"{fabric}, seed {one.seed}, {one.name}", quiet=True)
-                packets, fluid = dict(metrics_of(run_virtual(one))), dict(metrics_of(run_fluid(one)))
-                if one.label["variant"] != "without":
-                    rates.append((packets["rate, all flows"], fluid["rate, all flows"]))
-                elif packets["EVs retired"]:
-                    lost.append(
-                        packets["packets lost"] / packets["EVs retired"] / _packets_per_rtt(shape_of(one.scenario))
-                    )
-                    whens.append((packets["time until loss is found"], fluid["time until loss is found"]))
-    return Calibration(CALIBRATION.detection_rtts * _ratio(whens), mean(lost), CALIBRATION.efficiency * _ratio(rates))
-
-
-def _ratio(pairs: list[tuple[float, float]]) -> float:
-    return sum(packets for packets, _ in pairs) / sum(fluid for _, fluid in pairs)
-
-
-def _packets_per_rtt(shape: FabricShape) -> float:
-    """Packets of one EV in rotation in a base round trip."""
-    return shape.rate_bps / 8 / shape.frame_bytes / shape.rotation * shape.rtt_s
-
-
-def _runs(fabric: Fabric, seeds: int) -> list[Run]:
-    """The scenario on that fabric, both variants, with each seed."""
+def _runs(fabric: Fabric, case: str, seeds: int) -> list[Run]:
+    """The scenario of a case on that fabric, all variants, with each seed."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "start.yaml"
-        path.write_text(SCENARIO.format(*fabric, duration=DURATION_S, share=DEAD_SHARE), encoding="utf-8")
+        path = Path(folder) / "case.yaml"
+        path.write_text(HEAD.format(case, *fabric) + CASES[case], encoding="utf-8")
         return plan_runs(read(path), "virtual", repeat=seeds).runs
 
 
 def _drawn(table: list[dict[str, Any]]) -> Table:
     out = Table(box=None, pad_edge=False)
-    for column in ("metric", "variant", "runs", "packets", "fluid", "error", "largest"):
-        out.add_column(column, justify="left" if column in ("metric", "variant") else "right")
+    for column in ("case", "metric", "runs", "packets", "fluid", "error", "largest"):
+        out.add_column(column, justify="left" if column in ("case", "metric") else "right")
     for row in table:
-        error, largest = (("-" if row[key] is None else f"{100 * row[key]:.1f} %") for key in ("error", "largest"))
+        error, largest = (("-" if row[key] is None else f"{100 * row[key]:+.1f} %") for key in ("error", "largest"))
         out.add_row(
-            row["metric"],
-            row["variant"],
-            str(row["runs"]),
-            f"{row['packets']:.4g}",
-            f"{row['fluid']:.4g}",
-            error,
-            largest,
-        )
+            row["case"], row["metric"], str(row["runs"]), f"{row['packets']:.4g}", f"{row['fluid']:.4g}", error,
+            largest.lstrip("+"),
+        )  # fmt: skip
     return out

@@ -201,7 +201,7 @@ def _carried_out(
         stack.enter_context(crew)
     if not resuming:
         _take(stack, prepared, planned, folders, lambda one, folder: Prepared.create(one, folder, options))
-    measured = scale is not None or executor.elsewhere
+    measured = where == "virtual" and (scale is not None or executor.elsewhere)
     costs = [
         _estimated(console, one, runs, jobs, crew, executor) if measured else {}
         for one, runs in zip(planned, todo, strict=True)

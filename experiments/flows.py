@@ -121,7 +121,8 @@ def flow_plans(scenario: Scenario, plan: Plan, seed: int) -> list[FlowPlan]:
                 starts = [work.start] * len(ends)
             case Permutation():
                 ends = _permutation(work, plan, random.Random(f"{seed}/{name}"))
-                starts = [work.start] * len(ends)
+                dice = random.Random(f"{seed}/{name}/starts")
+                starts = [work.start + (dice.random() * work.spread if work.spread else 0.0) for _ in ends]
             case Incast():
                 ends = [(source, work.incast) for source in work.sources]
                 starts = [work.start + number * work.every for number in range(len(ends))]

@@ -114,6 +114,11 @@ class Measured:
             return self._mean(self.outcome.series.queues.get(rest, []), low, high)
         if kind == "off_pinned":
             return self._off_pinned(rest, low, high)
+        spread = self.outcome.series.spread.get(rest.removesuffix(".min").removesuffix(".max"))
+        if spread is not None and rest not in self._flows:
+            return self._mean(spread.least_bps if rest.endswith(".min") else spread.most_bps, low, high)
+        if spread is not None and kind == "jain":
+            return self._mean(spread.jain, low, high)
         rates = self._flow_rates(rest.removesuffix(".min").removesuffix(".max"), low, high)
         if not rates:
             return None

@@ -124,6 +124,17 @@ class SeriesColumn(NamedTuple):
 
 
 @dataclass(slots=True)
+class SeriesSpread:
+    """Rates of many flows that are not kept one by one, in each interval; bits/s."""
+
+    flows: int
+    least_bps: list[float]
+    most_bps: list[float]
+    jain: list[float]
+    """Jain's index over them."""
+
+
+@dataclass(slots=True)
 class Series:
     """Values at equal intervals; entry i is the interval that ends at `times_s[i]`."""
 
@@ -151,6 +162,8 @@ class Series:
     fabrics of up to LINKS_MAX links."""
     queues: dict[str, list[int | None]] = field(default_factory=dict)
     """Interface -> bytes waiting in its data queue at the end of the interval; None: could not be read."""
+    spread: dict[str, SeriesSpread] = field(default_factory=dict)
+    """Work -> its flows, where `received_bps` has one entry for all of them: fluid runs of thousands of flows."""
 
     def columns(self) -> list[SeriesColumn]:
         """Rates of flows, packets counted, rates of planes, depths of queues; one may end before `times_s` does."""
@@ -171,7 +184,7 @@ class Outcome:
     name: str
     label: dict[str, Any]
     where: str
-    """`virtual` or `live`."""
+    """`virtual`, `fluid` or `live`."""
     seed: int
     repeat: int
     mode: str
@@ -235,7 +248,9 @@ class Outcome:
                 CollectiveOutcome(**{**one, "iterations": [Iteration(**i) for i in one["iterations"]]})
                 for one in values["collectives"]
             ]
-            values["series"] = Series(**values["series"])
+            series = dict(values["series"])
+            spread = {work: SeriesSpread(**one) for work, one in series.pop("spread", {}).items()}
+            values["series"] = Series(**series, spread=spread)
             return cls(**values)
         except (TypeError, KeyError) as error:
             raise ValueError(f"not a run of this version: {error}") from None

@@ -107,7 +107,7 @@ def plan_runs(
     runs = expand(document, where, target=target, seed=seed, repeat=repeat, scale=scale)
     problems = []
     for run in runs[: len(runs) // (runs[-1].repeat + 1)]:  # repeats differ in their seeds alone
-        for problem in check(document, run.scenario):
+        for problem in check(document, run.scenario, outlined=where == "fluid"):
             if problem not in problems:
                 problems.append(problem)
     if problems:

@@ -5,16 +5,18 @@ A draw is made of the plan's own order with the dice given, so that a seed gives
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random as Dice
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from faults.terms import Part, Share, suggestion
-from topologies.plan import Link, Plan, PlanError
+from topologies.plan import Link, Plan, PlanError, Tier
 
 Drawn = TypeVar("Drawn", Link, str)
+
+_TIERS: dict[str, Tier] = {"nic-links": "nic", "fabric-links": "fabric"}
 
 Ends = tuple[str, str]
 """A link as its nodes (lower, upper), one direction of it as (from, to)."""
@@ -39,7 +41,7 @@ class Random(Part):
             raise ValueError("give one of count and share (of all there are)")
         return self
 
-    def draw(self, known: list[Drawn], dice: Dice) -> list[Drawn]:
+    def draw(self, known: Sequence[Drawn], dice: Dice) -> list[Drawn]:
         """So many of those there are."""
         if self.share is None:
             assert self.count is not None  # the model allows nothing else
@@ -48,16 +50,9 @@ class Random(Part):
             count = max(int(self.share > 0), round(self.share * len(known)))
         return dice.sample(known, min(count, len(known)))
 
-    def links(self, plan: Plan) -> list[Link]:
+    def links(self, plan: Plan) -> Sequence[Link]:
         """The links it may be."""
-        hosts = {host.name for host in plan.hosts}
-
-        def fits(link: Link) -> bool:
-            is_nic = link.lower.node in hosts
-            kind = self.random in ("links", "nic-links" if is_nic else "fabric-links")
-            return kind and self.plane in (None, link.plane) and self.host in (None, link.lower.node)
-
-        return [link for link in plan.links if fits(link)]
+        return plan.links_of(_TIERS.get(self.random), self.plane, self.host)
 
     def switches(self, plan: Plan) -> list[str]:
         """The switches it may be."""

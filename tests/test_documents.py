@@ -65,7 +65,7 @@ QUICK = (
     "mrc compare results/a results/b",
     "mrc report results/* --summary",
     "mrc simtest --seed 93",
-    "mrc run e2 --fluid",
+    "mrc run e2 e3 e10 e11 --fluid",
 )
 """Run after the tutorial's, in its folder."""
 BESIDE = (
@@ -109,7 +109,9 @@ LONG = (
     "mrc simtest",
     "mrc bench virtual",
     "mrc bench virtual --hosts 8,512 --packets 32768 --profile",
-    "mrc bench fluid --seeds 3",
+    "mrc run e3 --fluid --scale paper",
+    "mrc bench fluid --seeds 2",
+    "mrc bench fluid --detect --figure detect.png",
     "mrc bench fluid --calibrate",
 )
 """Without root, in this order, with the compiled engine where there is one."""

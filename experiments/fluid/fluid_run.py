@@ -1,30 +1,49 @@
-"""A run on the fluid model (simulator/fluid), into an Outcome: starts with dead links so far; the rest is refused.
+"""A run on the fluid model (simulator/fluid), into an Outcome; what the model cannot do is refused by name.
 
     outcome = run_fluid(run, progress=lambda share, now: ...)
 
-Only MODELLED metrics have values; runner.py leaves rules on others out, and a note of the run names them.
+Only MODELLED metrics have values; runner.py leaves rules on others out, and a note of the run names them. Of more than
+FLOWS_MAX flows of a workload an outcome has one record and one series for all, with the slowest, the fastest and Jain's
+index of each interval beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from experiments.flows import FlowPlan, flow_plans
+from experiments.fluid.fluid_flows import FluidFlows, fluid_flows, refused_work
 from experiments.language.expand import Run
-from experiments.language.fault_schedule import FaultStep, steps
-from experiments.language.model import Permutation, Scenario, Stream, Transport
+from experiments.language.fault_schedule import FaultStep, StepRunner, steps
+from experiments.language.model import Scenario
 from experiments.language.validate import plan_of
-from experiments.outcome import FlowOutcome, Outcome, Series
+from experiments.outcome import EVENTS_MAX, FlowOutcome, Outcome, Series, SeriesSpread
+from experiments.virtual.engine_clock import config_times
+from faults.target import FaultError
+from hosts.engine.config import Config
 from ipc.errors import UsageError
-from simulator.fluid.job_start import BAD, CALIBRATION, DENIED, Bools, FabricShape, Flows, JobStart, start_job
+from simulator.fluid.calibration import calibration_for
+from simulator.fluid.ev_life import RETIRED, Timing
+from simulator.fluid.model import BAD, DENIED, FluidResult, Settings, simulate
+from simulator.fluid.outages import FluidFaultTarget, Outages
+from simulator.fluid.shape import FabricShape, Floats, Singles
 from simulator.profiles import frame_bytes
 from topologies.plan import Plan
 
-MODELLED = ("rate.", "jain.", "loss.total", "lost", "lost.per_qp.max", "evs.bad", "evs.denied")
+MODELLED = (
+    "rate.", "jain.", "outage.", "dip.", "recover.total", "time", "loss.total", "lost", "lost.per_qp.max", "qp_errors",
+    "evs.",
+)  # fmt: skip
 """Metrics, or how their names begin, that the fluid model has a value for."""
-FAULTS = ("silent", "cut")
+FLOWS_MAX = 1024
+"""Flows of a workload that are kept one by one."""
+CONFIG_KEYS = frozenset((
+    "backup_per_plane", "max_active", "probe_interval_s", "probe_timeout_s", "probe_ok_count", "probe_ok_max",
+    "probe_forgive_s", "timeout",
+))  # fmt: skip
+"""Keys of a transport's `config` that the model follows; others are refused."""
 
 
 def modelled(metric: str) -> bool:
@@ -46,121 +65,229 @@ def without_unmodelled(runs: list[Run]) -> tuple[list[Run], list[str]]:
 def run_fluid(run: Run, progress: Callable[[float, float], None] | None = None) -> Outcome:
     """Carry out a run. Raises UsageError naming what the fluid model cannot do."""
     scenario, plan = run.scenario, plan_of(run.scenario)
-    planned = flow_plans(scenario, plan, run.seed)
+    _refuse(run, next(_refused(scenario), None))
+    flows = fluid_flows(scenario, plan, run.seed)
+    _refuse(run, next(flows.refused(), None))
     timeline = steps(scenario, plan, run.seed)
-    refused = [*_refused(scenario), *_refused_flows(planned), *_refused_faults(timeline, plan)]
-    if refused:
-        raise UsageError(f"{scenario.name} ({run.name}): --fluid cannot do {refused[0]}; give --virtual instead")
     assert scenario.duration is not None  # _refused() took care
-    edges = np.linspace(0.0, scenario.duration, max(1, round(scenario.duration / scenario.measure.every)) + 1)
-    shape, alive, flows = model_of(run)
-    denied = scenario.control_plane.denylist == "all"
-    result = start_job(shape, alive, flows, edges, seed=run.seed, denied=denied, calibration=CALIBRATION)
-    if progress is not None:
-        progress(1.0, scenario.duration)
-    return _outcome(run, planned, flows, timeline, edges, result)
-
-
-def model_of(run: Run) -> tuple[FabricShape, Bools, Flows]:
-    """The run's fabric, the T0-T1 links that are alive in it ([plane, rack, spine]), and its flows."""
-    plan = plan_of(run.scenario)
-    planned = flow_plans(run.scenario, plan, run.seed)
-    flows = Flows(
-        np.array([plan.host(flow.source).number for flow in planned], np.int64),
-        np.array([plan.host(flow.target).number for flow in planned], np.int64),
-        np.array([flow.start_s for flow in planned]),
-    )
-    return shape_of(run.scenario), _alive(steps(run.scenario, plan, run.seed), plan), flows
+    end, every = scenario.duration, scenario.measure.every
+    edges = np.linspace(0.0, end, max(1, round(end / every)) + 1)
+    shape = shape_of(scenario)
+    outages = _outages(run, timeline, plan, shape, end)
+    settings = settings_of(run, shape)
+    book = _Book(run, flows, shape, edges)
+    result = simulate(
+        shape, flows.pairs(), outages, settings, edges, book.watch,
+        (lambda _: None) if progress is None else (lambda share: progress(share, share * end)),
+    )  # fmt: skip
+    return book.outcome(result, timeline)
 
 
 def shape_of(scenario: Scenario) -> FabricShape:
     """The scenario's fabric as the model has it."""
-    fabric, links, pmtu = scenario.fabric, scenario.links, scenario.transport.pmtu
+    fabric, links, transport = scenario.fabric, scenario.links, scenario.transport
+    pmtu = transport.pmtu
+    config = config_of(scenario)
     return FabricShape(
         planes=fabric.planes, racks=fabric.racks, spines=fabric.spines, hosts_per_rack=fabric.hosts_per_rack,
         rate_bps=links.rate, rtt_s=links.rtt, frame_bytes=frame_bytes(pmtu), payload_bytes=pmtu,
+        max_active=config.max_active, backups=config.backup_per_plane,
     )  # fmt: skip
+
+
+def config_of(scenario: Scenario) -> Config:
+    """The engine's settings, as far as the model follows them."""
+    transport = scenario.transport
+    return Config.from_json({**config_times(transport.clock), **transport.config})
+
+
+def settings_of(run: Run, shape: FabricShape) -> Settings:
+    """Times of the engine and of its calibration for a run."""
+    calibration = calibration_for(shape)
+    config = config_of(run.scenario)
+    timing = Timing(
+        retire_s=calibration.retire_rtts * shape.rtt_s, notice_s=calibration.notice_rtts * shape.rtt_s,
+        probe_interval_s=config.probe_interval_s, probe_timeout_s=config.probe_timeout_s,
+        probe_ok_count=config.probe_ok_count, probe_ok_max=config.probe_ok_max,
+        probe_forgive_s=config.probe_forgive_s, rtt_s=shape.rtt_s,
+    )  # fmt: skip
+    limit = config.retry_limit
+    budget = float("inf") if limit is None else sum(config.retry_interval_s(number) for number in range(limit))
+    denylist = run.scenario.control_plane.denylist == "all"
+    return Settings(timing, calibration, run.seed, denylist, budget)
 
 
 # ---- what is refused ------------------------------------------------------------------------------------------
 
 
+def _refuse(run: Run, what: str | None) -> None:
+    if what is not None:
+        instead = (
+            "there is nothing else for a fabric of this size" if _large(run.scenario) else "give --virtual instead"
+        )
+        raise UsageError(f"{run.scenario.name} ({run.name}): --fluid cannot do {what}; {instead}")
+
+
+def _large(scenario: Scenario) -> bool:
+    return max(scenario.fabric.racks, scenario.fabric.hosts_per_rack, scenario.fabric.spines) > 256
+
+
 def _refused(scenario: Scenario) -> Iterator[str]:
     """Settings that the model knows nothing of."""
-    links, control = scenario.links, scenario.control_plane
+    links, control, queues = scenario.links, scenario.control_plane, scenario.queues
     if scenario.mode not in ("srv6", "stev"):
         yield f"mode {scenario.mode}: only srv6 and stev, where an EV names its path"
     if scenario.duration is None:
         yield "a run that lasts until its work is done: give a duration"
-    if links.host.rate or links.fabric.rate:
-        yield "tiers of links with rates of their own"
+    if links.host.rate or links.fabric.rate or links.host.delay or links.fabric.delay or links.jitter:
+        yield "tiers of links with rates or delays of their own, or jitter"
+    if queues != type(queues)():
+        yield "queues other than the default ones, which its constants were measured with"
     if control.react_after is not None or control.denylist == "lossy":
         yield "a control plane that reacts, or the denylist `lossy`: only `off` and `all`"
-    for work in scenario.workload:
-        if not isinstance(work, Stream | Permutation):
-            yield f"workload {work.name or type(work).__name__.lower()}: only permutations and streams"
-        elif work.stop is not None or work.bytes is not None:
-            yield "work that ends before the run does (`stop`, `bytes`)"
+    yield from refused_work(scenario)
+    transport = scenario.transport
+    if transport.kind != "mrc":
+        yield f"the transport {transport.kind}: only mrc"
+    if unknown := sorted(set(transport.config) - CONFIG_KEYS):
+        yield f"the transport's settings {', '.join(unknown)} (it follows: {', '.join(sorted(CONFIG_KEYS))})"
 
 
-def _refused_flows(planned: list[FlowPlan]) -> Iterator[str]:
-    """A host that sends or receives twice, transports of another kind."""
-    for ends in ([flow.source for flow in planned], [flow.target for flow in planned]):
-        if len(set(ends)) < len(ends):
-            yield "two flows of, or to, one host"
-    for flow in planned:
-        if flow.transport != Transport(pmtu=flow.transport.pmtu):
-            yield f"the transport of {flow.work}: only MRC with one QP and its default settings"
-        if flow.rate_bps is not None or flow.pin:
-            yield f"the rate or the pinned paths of {flow.work}"
+# ---- faults ---------------------------------------------------------------------------------------------------
 
 
-def _refused_faults(timeline: list[FaultStep], plan: Plan) -> Iterator[str]:
-    hosts = {host.name for host in plan.hosts}
+def _outages(run: Run, timeline: list[FaultStep], plan: Plan, shape: FabricShape, end_s: float) -> Outages:
+    """When what is out. Raises UsageError for a fault that a fluid has not."""
+    target = FluidFaultTarget(plan, shape)
+    runner = StepRunner(target)
     for step in timeline:
-        if step.action not in FAULTS:
-            yield f"the fault {step.action}: only {' and '.join(FAULTS)} of T0-T1 links"
-        elif step.when.seconds is None or step.when.seconds > 0 or step.undo is not None:
-            yield f"the fault {step.action} after the start, or one that ends: only those that are there from 0 s on"
-        elif any(end in hosts for pair in step.targets for end in pair):
-            yield f"the fault {step.action} of a host's link: only of T0-T1 links"
+        if step.when.seconds is None:
+            _refuse(run, f"the fault {step.action} at a share of the work")
+        assert step.when.seconds is not None
+        target.advance(max(0.0, step.when.seconds))
+        try:
+            runner.apply(step)
+        except FaultError as error:
+            _refuse(run, f"the fault {step.action}: {error}")
+    return target.finish(end_s)
 
 
-# ---- into the model and out of it -----------------------------------------------------------------------------
+# ---- out of it ------------------------------------------------------------------------------------------------
 
 
-def _alive(timeline: list[FaultStep], plan: Plan) -> Bools:
-    """[plane, rack, spine]: whether that T0-T1 link carries packets."""
-    out = np.ones((plan.planes, plan.racks, plan.spines), bool)
-    for step in timeline:
-        for pair in step.targets:
-            t0, t1 = sorted((plan.switch(name) for name in pair), key=lambda switch: switch.tier)
-            out[t0.plane, t0.number, t1.number] = False
-    return out
+class _Book:
+    """Takes down rates while the model runs, and makes the outcome of them."""
+
+    def __init__(self, run: Run, flows: FluidFlows, shape: FabricShape, edges: Floats) -> None:
+        self.run, self.flows, self.shape, self.edges = run, flows, shape, edges
+        self.rates = {
+            work: np.zeros((len(edges) - 1, stop - start)) if stop - start <= FLOWS_MAX else None
+            for work, (start, stop) in flows.works.items()
+        }  # fmt: skip
+        self.spreads = {
+            work: np.zeros((len(edges) - 1, 4)) for work, kept in self.rates.items() if kept is None
+        }  # fmt: skip
+
+    def watch(self, number: int, of_qps: Singles) -> None:
+        """Rates of all QPs in an interval."""
+        rates = self.flows.of_flows(of_qps)
+        for work, (start, stop) in self.flows.works.items():
+            mine = self.flows.paced(work, rates[start:stop])
+            kept = self.rates[work]
+            if kept is not None:
+                kept[number] = mine
+                continue
+            total, squares = float(mine.sum()), float((mine**2).sum())
+            jain = total**2 / (len(mine) * squares) if squares else 1.0
+            self.spreads[work][number] = total, mine.min(), mine.max(), jain
+
+    def outcome(self, result: FluidResult, timeline: list[FaultStep]) -> Outcome:
+        run, shape, edges = self.run, self.shape, self.edges
+        scenario = run.scenario
+        per_nic = shape.planes * shape.payload_bps
+        outcome = Outcome(
+            scenario=scenario.name, name=run.name, label=dict(run.label), where="fluid", seed=run.seed,
+            repeat=run.repeat, mode=scenario.mode, capacity_bps=per_nic * self.flows.senders,
+            duration_s=float(edges[-1]), series=Series(scenario.measure.every),
+        )  # fmt: skip
+        outcome.evs_bad, outcome.evs_denied = result.count(BAD), result.count(DENIED)
+        series = outcome.series
+        series.times_s = [round(float(edge), 9) for edge in edges[1:]]
+        series.lost = [round(float(count)) for count in result.lost_series]
+        self._events(outcome, result, timeline)
+        for work, (start, stop) in self.flows.works.items():
+            self._work(outcome, work, start, stop, result)
+        outcome.counters["probes"] = result.probes
+        outcome.notes += self.flows.notes()
+        return outcome
+
+    def _work(self, outcome: Outcome, work: str, start: int, stop: int, result: FluidResult) -> None:
+        flows, widths = self.flows, np.diff(self.edges)
+        lost, worst = flows.lost(result.lost)
+        kept = self.rates[work]
+        if kept is None:
+            made = FlowOutcome(work, f"{stop - start}", "flows", flows.qps, flows.message_bytes[work])
+            made.started_s = float(flows.starts_s[start:stop].min())
+            made.lost, made.lost_worst_qp = round(float(lost[start:stop].sum())), round(float(worst[start:stop].max()))
+            made.received_bytes = int((self.spreads[work][:, 0] * widths).sum() / 8)
+            outcome.flows.append(made)
+            total, least, most, jain = self.spreads[work].T.tolist()
+            outcome.series.received_bps[made.name] = total
+            outcome.series.spread[work] = SeriesSpread(stop - start, least, most, jain)
+            return
+        for at in range(start, stop):
+            source, target = flows.ends(at)
+            made = FlowOutcome(work, source, target, flows.qps, flows.message_bytes[work])
+            made.started_s = float(flows.starts_s[at])
+            made.lost, made.lost_worst_qp = round(float(lost[at])), round(float(worst[at]))
+            made.received_bytes = int((kept[:, at - start] * widths).sum() / 8)
+            outcome.flows.append(made)
+            outcome.series.received_bps[made.name] = kept[:, at - start].tolist()
+
+    def _events(self, outcome: Outcome, result: FluidResult, timeline: list[FaultStep]) -> None:
+        """Faults, and what became of EVs, planes and QPs, in order of time."""
+        found: list[tuple[float, str, dict[str, Any]]] = []
+        for step in timeline:
+            assert step.when.seconds is not None
+            found.append((
+                step.when.seconds, "fault",
+                {"number": step.number, "action": step.action, "undo": step.undo, "text": str(step)},
+            ))  # fmt: skip
+        name = self.flows.name_of_qp
+        for qp, change in result.changes:
+            host, peer = name(qp)
+            ev = change.plane << 8 | int(result.spines[qp, change.plane, change.ev])
+            bad = change.kind == RETIRED
+            old, new = ("good", "assumed_bad") if bad else ("assumed_bad", "good")
+            fields = {"host": host, "qpn": qp, "peer": peer, "ev": ev, "plane": change.plane}
+            cause = "a packet was lost without trace" if bad else "enough probes were answered"
+            found.append((change.at, "ev", {**fields, "old": old, "new": new, "cause": cause}))
+            if bad and change.slot >= 0:
+                by = None if change.by < 0 else change.plane << 8 | int(result.spines[qp, change.plane, change.by])
+                found.append(
+                    (change.at, "replaced", {"host": host, "qpn": qp, "ev": ev, "by": by, "plane": change.plane})
+                )
+        for at, qp, plane, up in result.ports:
+            host, peer = name(qp)
+            found.append((at, "plane", {"host": host, "peer": peer, "plane": plane, "up": up}))
+        for at, qp in result.failed:
+            host, peer = name(qp)
+            text = "no path for longer than the retry budget"
+            found.append((at, "qp_error", {"host": host, "qpn": qp, "peer": peer, "text": text}))
+        found.sort(key=lambda one: one[0])
+        for at, what, fields in _thinned(found, outcome):
+            if at <= outcome.duration_s:
+                outcome.event(at, what, **fields)
 
 
-def _outcome(
-    run: Run, planned: list[FlowPlan], flows: Flows, timeline: list[FaultStep], edges: np.ndarray, result: JobStart
-) -> Outcome:
-    scenario, shape = run.scenario, shape_of(run.scenario)
-    capacity = len(planned) * shape.planes * shape.rate_bps * shape.payload_bytes / shape.frame_bytes
-    outcome = Outcome(
-        scenario=scenario.name, name=run.name, label=dict(run.label), where="fluid", seed=run.seed, repeat=run.repeat,
-        mode=scenario.mode, capacity_bps=capacity, duration_s=float(edges[-1]), series=Series(scenario.measure.every),
-    )  # fmt: skip
-    outcome.evs_bad, outcome.evs_denied = result.count(BAD), result.count(DENIED)
-    for step in timeline:
-        outcome.event(0.0, "fault", number=step.number, action=step.action, undo=None, text=str(step))
-    series = outcome.series
-    series.times_s = [round(float(edge), 9) for edge in edges[1:]]
-    series.lost = [round(float(count)) for count in result.lost_series]
-    duration = float(edges[-1])
-    for at, flow in enumerate(planned):
-        rates = result.rates_of(at, flows, edges)
-        made = FlowOutcome(flow.work, flow.source, flow.target, 1, flow.message_bytes)
-        made.started_s, made.lost = flow.start_s, round(float(result.lost[at]))
-        made.lost_worst_qp = made.lost
-        made.received_bytes = int(rates.sum() / 8 * duration / len(rates))
-        outcome.flows.append(made)
-        series.received_bps[made.name] = [float(rate) for rate in rates]
-    return outcome
+def _thinned(
+    found: list[tuple[float, str, dict[str, Any]]], outcome: Outcome
+) -> list[tuple[float, str, dict[str, Any]]]:
+    """Events that an outcome has room for: faults and QPs that failed, then the first and the last of the others."""
+    kept = [one for one in found if one[1] in ("fault", "qp_error")][:EVENTS_MAX]
+    others = [one for one in found if one[1] not in ("fault", "qp_error")]
+    half = (EVENTS_MAX - len(kept)) // 2
+    if len(others) > 2 * half:
+        outcome.events_dropped += len(others) - 2 * half
+        others = others[:half] + others[len(others) - half :]
+    return sorted([*kept, *others], key=lambda one: one[0])

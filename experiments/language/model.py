@@ -193,6 +193,8 @@ class Permutation(Work):
     bytes: Size | None = None
     message: Size = 1 << 18
     depth: int = Field(2, ge=1, le=1024)
+    spread: Seconds = 0.0
+    """Flows begin at times drawn by the seed, up to this long after `start`; 0: together."""
 
 
 class Incast(Work):

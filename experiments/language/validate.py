@@ -38,16 +38,23 @@ from hosts.traffic.collectives import CollectiveError
 from hosts.traffic.mailbox_collectives import AllToAll
 from hosts.traffic.tree_collectives import AllReduceHierarchical, members_of
 from simulator.profiles import ProfileError, scaled
-from topologies.plan import Plan, PlanError
+from topologies.plan import Outline, Plan, PlanError
 
 MODES_WITH_PATHS = ("srv6", "stev")
 """Modes in which an EV names a path, so that it can be pinned or denied."""
 
 
 def plan_of(scenario: Scenario) -> Plan:
-    """The plan of a scenario's fabric, without rates. Raises PlanError."""
+    """The plan of a scenario's fabric, without rates; of one that nothing but the fluid model can take, an outline.
+
+    Raises PlanError.
+    """
     part = scenario.fabric
-    return Plan(part.planes, part.racks, part.spines, part.hosts_per_rack)
+    sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
+    try:
+        return Plan(*sizes)
+    except PlanError:
+        return Outline(*sizes)
 
 
 def work_names(scenario: Scenario) -> list[str]:
@@ -77,10 +84,12 @@ def _default_name(work: Any) -> str:
     raise TypeError(work)
 
 
-def check(document: Document, scenario: Scenario) -> list[Problem]:
-    """Problems of one (expanded) scenario."""
+def check(document: Document, scenario: Scenario, *, outlined: bool = False) -> list[Problem]:
+    """Problems of one (expanded) scenario. `outlined`: its fabric may be larger than a plan can be."""
+    part = scenario.fabric
     try:
-        plan = plan_of(scenario)
+        sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
+        plan = plan_of(scenario) if outlined else Plan(*sizes)
     except PlanError as error:
         return [document.problem(("fabric",), str(error))]
     return [document.problem(loc, text) for loc, text in _problems(scenario, plan)]
@@ -147,7 +156,7 @@ def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str
         case Stream():
             if work.stream[0] == work.stream[1]:
                 yield "stream", f"{work.stream[0]} cannot send to itself"
-            nodes = [*(host.name for host in plan.hosts), *(switch.name for switch in plan.switches)]
+            nodes = [*(one.name for part in (plan.hosts, plan.switches) for one in part)] if work.pin else []
             for node in work.pin or ():
                 if node not in nodes:
                     yield "pin", f"no node {node!r} ({suggestion(node, nodes)})"

@@ -797,7 +797,7 @@ def bench_faults(
 @bench_app.command(
     "fluid",
     epilog="Examples: `mrc bench fluid --seeds 3` · `mrc bench fluid --fabric 4x16x16x16` · "
-    "`mrc bench fluid --calibrate --json`",
+    "`mrc bench fluid --calibrate --json` · `mrc bench fluid --detect --figure detect.png`",
 )
 def bench_fluid(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each fabric.")] = 3,
@@ -808,11 +808,22 @@ def bench_fluid(
         list[str] | None,
         typer.Option("--fabric", help="Planes, racks, spines, hosts a rack, such as 4x8x8x8; several times for more."),
     ] = None,
+    detect: Annotated[
+        bool, typer.Option("--detect", help="How soon a dead link is known, and used again, by probes, instead.")
+    ] = False,
+    figure: Annotated[Path | None, typer.Option("--figure", help="With --detect: draw it into this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """The fluid model beside the packet simulator, metric by metric, and a start of 131,072 NICs in it."""
     from bench import fluid
 
+    if figure is not None and not detect:
+        raise UsageError("--figure draws what --detect finds: give --detect too")
+    if detect:
+        from bench import fluid_detection
+
+        _end(fluid_detection.run(console(stderr=as_json), figure), as_json)
+        return
     fabrics = [fluid.fabric_of(one) for one in fabric or ()]
     _end(fluid.run(seeds, calibrate, console(stderr=as_json), fabrics), as_json)
 

@@ -19,6 +19,8 @@ LINK_BPS = 10e6
 """Links of the packet simulator's scale (§11.4)."""
 PACKET_US = ((8, 3.5), (64, 4.9), (512, 9.3))
 """CPU time of a data packet in virtual time by hosts, compiled (docs/design/virtual-fabric-costs.md)."""
+FLUID_QP_BYTES = 4200
+"""Memory of a QP of 256 EVs in the fluid model: 0.55 GB for 131,072 (docs/fluid.md)."""
 LIVE_HOSTS_MAX = 64
 LIVE_SWITCHES_MAX = 64
 """Beyond these a live fabric on two cores comes up too slowly to be of use."""
@@ -87,7 +89,7 @@ def _asked(
 
 
 class Here(TypedDict):
-    """What of a fabric this machine can run."""
+    """What of a fabric this machine can run. Too large for packets is not too large for the fluid model."""
 
     live: bool
     virtual: bool
@@ -95,6 +97,9 @@ class Here(TypedDict):
     packets_per_virtual_second: int | None
     cpu_s_per_virtual_second: float | None
     """None: it does not fit."""
+    fluid: bool
+    fluid_bytes: int
+    """Memory of its EVs in the fluid model, one QP a NIC."""
 
 
 def on_this_machine(size: FabricSize) -> Here:
@@ -120,7 +125,20 @@ def on_this_machine(size: FabricSize) -> Here:
         "too_large": too_large,
         "packets_per_virtual_second": None if too_large else round(packets),
         "cpu_s_per_virtual_second": None if too_large else round(packets * cost * 1e-6, 1),
+        "fluid": _outlined(size),
+        "fluid_bytes": size.nics * FLUID_QP_BYTES,
     }
+
+
+def _outlined(size: FabricSize) -> bool:
+    """Whether the fluid model takes such a fabric."""
+    from topologies.plan import Outline, PlanError
+
+    try:
+        Outline(size.planes, size.t0s, max(1, size.uplinks), size.nics_per_t0)
+    except PlanError:
+        return False
+    return True
 
 
 def _show(size: FabricSize, here: Here) -> None:
@@ -168,14 +186,22 @@ def _show(size: FabricSize, here: Here) -> None:
             f"and {single['nics_max']:,} NICs at most; for each NIC this fabric takes {shares}"
         )
     if here["live"]:
-        out.print("here: fits a live fabric (`mrc up`), and virtual time")
+        out.print(
+            "here: fits a live fabric (`mrc up`), and virtual time: a second at 10 Mb/s a link is "
+            f"{here['packets_per_virtual_second']:,} packets, about {here['cpu_s_per_virtual_second']:g} s of CPU, "
+            "compiled"
+        )
     elif here["virtual"]:
         out.print(
             f"here: virtual time alone; a second at 10 Mb/s a link is {here['packets_per_virtual_second']:,} packets, "
             f"about {here['cpu_s_per_virtual_second']:g} s of CPU, compiled"
         )
     else:
-        out.print(f"here: too large for packets: {', '.join(here['too_large'])}; see `mrc bench fluid`")
+        out.print(f"here: too large for packets: {', '.join(here['too_large'])}")
+    if here["fluid"]:
+        out.print(
+            f"here: as a fluid (`mrc run --fluid`) it takes some {here['fluid_bytes'] / 1e9:.2g} GB with a QP a NIC"
+        )
 
 
 def _share(value: float) -> str:

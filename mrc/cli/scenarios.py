@@ -121,7 +121,7 @@ def run(
     virtual: Annotated[bool, typer.Option("--virtual", help="In virtual time: no root, exact, repeatable.")] = False,
     fluid: Annotated[
         bool,
-        typer.Option("--fluid", help="On the fluid model: rates instead of packets; starts with dead links (e2)."),
+        typer.Option("--fluid", help="On the fluid model: rates instead of packets, fabrics of any size."),
     ] = False,
     target: Annotated[
         str,
@@ -150,7 +150,7 @@ def run(
     scale: Annotated[
         str | None,
         typer.Option(
-            "--scale", autocompletion=offer.one_of("paper"), help="A scale of the file, such as `paper`; virtual only."
+            "--scale", autocompletion=offer.one_of("paper"), help="A scale of the file, such as `paper`; not live."
         ),
     ] = None,
     resume: Annotated[
@@ -194,9 +194,10 @@ def run(
         raise UsageError(
             "a live run needs root (network namespaces, raw sockets): run it with sudo, or give --virtual or --rootless"
         )
-    for option, value in (("--scale", scale), ("--resume", resume)):
-        if value is not None and not virtual:
-            raise UsageError(f"{option} is for runs in virtual time: give --virtual too")
+    if scale is not None and not (virtual or fluid):
+        raise UsageError("--scale is for runs in virtual time or on the fluid model: give --virtual or --fluid too")
+    if resume is not None and not virtual:
+        raise UsageError("--resume is for runs in virtual time: give --virtual too")
     if (virtual or fluid) and wires is not None:
         raise UsageError("--wires is of live switches, which a virtual or fluid run has not: leave it out")
     where = "virtual" if virtual else "fluid" if fluid else "live"

@@ -88,6 +88,22 @@ def test_estimate__of_packets_is_what_a_run_sends(tmp_path):
     assert sent == pytest.approx(on_this_machine(size)["packets_per_virtual_second"], rel=0.15)
 
 
+def test_fluid__takes_what_is_too_large_for_packets():
+    large = on_this_machine(FabricSize.for_nics(131072, radix=512, planes=8, nic_bps=800e9))
+    assert (large["live"], large["virtual"], large["fluid"]) == (False, False, True)
+    assert large["fluid_bytes"] < 8e9
+    assert large["cpu_s_per_virtual_second"] is None
+    small = on_this_machine(FabricSize.for_parts(planes=4, t0s=2, uplinks=2, nics_per_t0=2, nic_bps=40e6))
+    assert small["live"] and small["virtual"] and small["cpu_s_per_virtual_second"] > 0
+
+
+def test_other_way_round__parts_given_nics_out():
+    """The paper's fabric by its parts is the one by its NICs."""
+    by_nics = FabricSize.for_nics(131072, radix=512, planes=8, nic_bps=800e9)
+    by_parts = FabricSize.for_parts(planes=8, t0s=512, uplinks=256, nics_per_t0=256, nic_bps=800e9)
+    assert by_parts == by_nics
+
+
 def mrc(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mrc", "plan", *words], cwd=ROOT, capture_output=True, text=True, timeout=60

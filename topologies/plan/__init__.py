@@ -5,12 +5,14 @@
     addressing     uSIDs, EVs and the addresses made of them
     modes          forwarding modes
     link_speeds    rates, delays and the queue thresholds that follow
+    outline        the names of a fabric of any size, without addresses
 
 What others need stands here; the modules inside may change.
 """
 
 from topologies.plan.addressing import usids_of
 from topologies.plan.model import path_label, turning_point
+from topologies.plan.outline import Outline
 from topologies.plan.plan import (
     CPU_PORT,
     DEVICE_MTU,
@@ -30,6 +32,7 @@ from topologies.plan.plan import (
     Switch,
     SwitchRoutes,
     Thresholds,
+    Tier,
     carrier,
     ev_plane,
     ev_uplink,
@@ -51,12 +54,14 @@ __all__ = [
     "Link",
     "LinkSpeed",
     "Mode",
+    "Outline",
     "Plan",
     "PlanError",
     "Port",
     "Switch",
     "SwitchRoutes",
     "Thresholds",
+    "Tier",
     "carrier",
     "ev_plane",
     "ev_uplink",

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from ipaddress import IPv6Address
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from topologies.plan import addressing, link_speeds, modes
 from topologies.plan.addressing import (
@@ -77,6 +77,8 @@ __all__ = [
     "usid",
 ]  # fmt: skip
 
+Tier: TypeAlias = Literal["nic", "fabric"]
+"""Links between NICs and T0s, or between T0s and T1s."""
 INTERFACE_NAME_MAX = 15
 """IFNAMSIZ - 1: the longest interface name Linux takes, in characters."""
 CPU_PORT = 510
@@ -257,6 +259,14 @@ class Plan:
                     lower = self.switch_port(t0, self.uplink_port(number))
                     out.append(Link(lower, self.switch_port(t1, self.rack_port(rack)), plane))
         return tuple(out)
+
+    def links_of(self, tier: Tier | None = None, plane: int | None = None, host: str | None = None) -> Sequence[Link]:
+        """Links in the order of `links`: of a tier, of a plane, of a host; None: of all."""
+        return [
+            link for link in self.links
+            if tier in (None, "nic" if link.lower.node in self._host_names else "fabric")
+            and plane in (None, link.plane) and host in (None, link.lower.node)
+        ]  # fmt: skip
 
     @cached_property
     def _links_by_ends(self) -> dict[frozenset[str], tuple[Link, ...]]:

@@ -9,6 +9,7 @@ from experiments.language.assertions import judge
 from experiments.language.expand import expand
 from experiments.language.yaml_loader import ScenarioError, read
 from experiments.runner import plan_runs
+from topologies.plan.plan import LIMITS
 
 TEXT = """\
 title: two sizes of one thing
@@ -127,5 +128,6 @@ def test_pfc_and_trimming_exclude_each_other(tmp_path):
 def test_every_scale_of_our_scenarios_is_good(path):
     file = read(path)
     for scale in file.raw.get("scale") or {}:
-        runs = plan_runs(file, "virtual", scale=scale).runs
+        racks = file.raw["scale"][scale].get("fabric", {}).get("racks", 0)
+        runs = plan_runs(file, "fluid" if racks > LIMITS["racks"][1] else "virtual", scale=scale).runs
         assert any(rule.scale == scale for rule in runs[0].scenario.expect), "a scale that nothing is expected of"
