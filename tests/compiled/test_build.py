@@ -16,13 +16,13 @@ from compiled.modules import ACYCLIC
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 from compiled import modules
-modules.COMPILED, modules.C_MODULES = ("hosts/engine/wire/psn.py",), ()
+modules.COMPILED, modules.C_MODULES, modules.ACYCLIC = ("hosts/engine/wire/psn.py",), (), {}
 from compiled.build import build
 print(build(lambda said: print("progress:", said, flush=True)), flush=True)
 """
 USE = """
 from compiled import modules
-modules.COMPILED, modules.C_MODULES = ("hosts/engine/wire/psn.py",), ()
+modules.COMPILED, modules.C_MODULES, modules.ACYCLIC = ("hosts/engine/wire/psn.py",), (), {}
 import compiled
 from hosts.engine.wire import psn
 print(compiled.state().active, psn.__file__, psn.unwrap(5, 1 << 24))
