@@ -169,7 +169,16 @@ def test_scenario__has_the_same_results_to_the_digit(tmp_path):
     files = [path.relative_to(python) for path in python.rglob("*.json") if path.name != "manifest.json"]
     assert files
     for file in files:
-        assert (python / file).read_bytes() == (compiled / file).read_bytes(), file
+        assert without_load(python / file) == without_load(compiled / file), file
+
+
+def without_load(path):
+    """A run's file and the digests in its seal, but how busy the machine was."""
+    whole = json.loads(path.read_bytes())
+    if "seal" in whole:
+        assert whole["seal"].pop("load")
+        assert set(whole["seal"]["sha256"]) >= {"json", "csv"}
+    return whole
 
 
 def test_version_and_doctor__say_which_form_runs():
