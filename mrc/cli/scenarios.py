@@ -203,7 +203,7 @@ def run(
     where = "virtual" if virtual else "fluid" if fluid else "live"
     used = executor_options(executor, slurm, task_time)
     if used.elsewhere and not virtual:
-        kind = "a run on the fluid model takes seconds" if fluid else "a live fabric lives on this machine"
+        kind = "a run on the fluid model takes seconds" if fluid else "a live fabric on several machines is --servers"
         raise UsageError(f"--executor {executor} is for runs in virtual time ({kind}): give --virtual, or leave it out")
     if virtual and dash:
         raise UsageError("--dash is of live runs; of one in virtual time `mrc dash DIR` makes the page when it is over")

@@ -299,7 +299,7 @@ def refused(*words: str) -> str:
     [
         (
             ["run", "e7", "--executor", "slurm"],
-            "runs in virtual time (a live fabric lives on this machine): give --v",
+            "runs in virtual time (a live fabric on several machines is --servers): give --v",
         ),
         (["run", "e2", "--fluid", "--executor", "ray"], "is for runs in virtual time (a run on the fluid model takes"),
         (
