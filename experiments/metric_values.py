@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from experiments.job_times import before_faults, job_times
+from experiments.language.job_times import before_faults, job_times
 from experiments.language.model import RankWork, Scenario, Stream, When
 from experiments.language.validate import plan_of, work_names
 from experiments.metrics import METRICS, find

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from experiments.fluid.fluid_flows import FluidFlows, fluid_flows, refused_work
-from experiments.job_times import before_faults, job_times
 from experiments.language.expand import Run
 from experiments.language.fault_schedule import FaultStep, StepRunner, steps
+from experiments.language.job_times import before_faults, job_times
 from experiments.language.model import Scenario
 from experiments.language.validate import plan_of
 from experiments.outcome import EVENTS_MAX, FlowOutcome, JobsOutcome, Outcome, Series, SeriesSpread
