@@ -258,14 +258,16 @@ class _Book:
         if span is None:
             return
         for work, ring in self.flows.rings.items():
-            begins = float(self.flows.starts_s[self.flows.works[work][0]])
+            first = self.flows.works[work][0]
+            begins = float(self.flows.starts_s[first])
+            ends_s = min(outcome.duration_s, float(self.flows.stops_s[first]))
             sent = np.cumsum(self.paces[work].astype(np.float64) * np.diff(self.edges)[:, None] / 8, axis=0)
             times = []
             for mine in sent.T:
                 many = min(int(mine[-1] / ring.step_bytes), ring.warm_up + ring.iterations)
                 ends = np.interp(np.arange(1, many + 1) * ring.step_bytes, [0.0, *mine], self.edges).tolist()
                 spans = [*zip([begins, *ends], ends, strict=False)][ring.warm_up :]
-                found = job_times(spans, span, outcome.duration_s, ring.iterations)
+                found = job_times(spans, span, ends_s, ring.iterations)
                 times += [] if found is None else [found]
             if times:
                 outcome.jobs.append(
