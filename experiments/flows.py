@@ -21,7 +21,7 @@ from experiments.language.model import (
     Training,
     Transport,
 )
-from experiments.language.placement import placements
+from experiments.language.placement import jobs_of, placements
 from experiments.language.validate import work_names
 from experiments.traces.read import trace_of
 from hosts.traffic.collectives import NO_OPTIONS, CollectiveOptions, Rank, make, peers_of
@@ -157,7 +157,7 @@ def _permutation(work: Permutation, plan: Plan, dice: random.Random) -> list[tup
 
 
 def collective_plans(scenario: Scenario, plan: Plan, seed: int) -> list[CollectivePlan]:
-    """All collectives and programs, in file order; `spread` and `random` places are drawn by the seed.
+    """All collectives and programs, in file order, each of several `jobs`; some places are drawn by the seed.
 
     Raises TrainingProgramError for a program that cannot run.
     """
@@ -166,19 +166,20 @@ def collective_plans(scenario: Scenario, plan: Plan, seed: int) -> list[Collecti
     for at, (work, name) in enumerate(zip(scenario.workload, work_names(scenario), strict=True)):
         if not isinstance(work, RankWork):
             continue
-        ranks = places[at]
         transport = work.transport or scenario.transport
         common = (work.iterations, work.warm_up, work.start)
-        if isinstance(work, Collective):
-            racks = tuple(plan.host(host).rack for host in ranks)
-            options = CollectiveOptions(racks, work.experts, work.skew, at_once=work.at_once)
-            out.append(CollectivePlan(name, work.collective, ranks, transport, work.size, *common, options))
-        elif isinstance(work, Training | TraceWork):
-            program = program_of(work, plan, ranks)
-            scripts = tuple(scripts_of(program))
-            mean = sum(one.sent_bytes for one in scripts) // len(scripts)
-            kind = "training" if isinstance(work, Training) else "trace"
-            out.append(CollectivePlan(name, kind, ranks[: len(scripts)], transport, mean, *common, scripts=scripts))
+        for ranks in jobs_of(work, places[at]):
+            if isinstance(work, Collective):
+                racks = tuple(plan.host(host).rack for host in ranks)
+                options = CollectiveOptions(racks, work.experts, work.skew, at_once=work.at_once)
+                out.append(CollectivePlan(name, work.collective, ranks, transport, work.size, *common, options))
+            elif isinstance(work, Training | TraceWork):
+                program = program_of(work, plan, ranks)
+                scripts = tuple(scripts_of(program))
+                mean = sum(one.sent_bytes for one in scripts) // len(scripts)
+                kind = "training" if isinstance(work, Training) else "trace"
+                hosts = ranks[: len(scripts)]
+                out.append(CollectivePlan(name, kind, hosts, transport, mean, *common, scripts=scripts))
     return out
 
 

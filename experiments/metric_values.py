@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from experiments.language.model import Scenario, Stream, When
+from experiments.language.job_times import before_faults, job_times
+from experiments.language.model import RankWork, Scenario, Stream, When
 from experiments.language.validate import plan_of, work_names
 from experiments.metrics import METRICS, find
-from experiments.outcome import FlowOutcome, Outcome
+from experiments.outcome import CollectiveOutcome, FlowOutcome, Outcome
 
 OUTAGE_SHARE = 0.25
 """Below this share of the baseline is an outage."""
@@ -264,16 +265,49 @@ class Measured:
         return _quantile(times, share) if times else None
 
     def collective(self, work: str, of: Callable[[Any], float]) -> float | None:
-        """A number of a collective that has measured iterations."""
-        found = [one for one in self.outcome.collectives if one.work == work and one.iterations and one.mean_s > 0]
-        return of(found[0]) if found else None
+        """A number of a collective that has measured iterations; of several jobs the mean."""
+        return mean([of(one) for one in self._with_iterations(work) if one.mean_s > 0])
+
+    def wrong(self, work: str) -> float | None:
+        """Elements of a collective, all jobs, that are not what they have to be."""
+        found = self._with_iterations(work)
+        return float(sum(i.wrong for one in found for i in one.iterations)) if found else None
+
+    def slowest(self, work: str) -> float | None:
+        """The rank that ended last most often; None of several jobs, each of which has its own."""
+        found = self._with_iterations(work)
+        return _slowest(found[0]) if len(found) == 1 else None
+
+    def _with_iterations(self, work: str) -> list[CollectiveOutcome]:
+        return [one for one in self.outcome.collectives if one.work == work and one.iterations]
 
     def iteration(self, work: str, of: Callable[[list[float]], float]) -> float | None:
-        """A number of the times of the measured iterations of a collective or training."""
-        for one in self.outcome.collectives:
-            if one.work == work and one.iterations:
-                return of(sorted(each.finished_s - each.started_s for each in one.iterations))
-        return None
+        """A number of the times of the measured iterations of a collective or training, all jobs."""
+        times = [i.finished_s - i.started_s for one in self._with_iterations(work) for i in one.iterations]
+        return of(sorted(times)) if times else None
+
+    def slowed(self, work: str, *, once: bool) -> float | None:
+        """Share of a workload's jobs that are slower after the first fault, in the median or (`once`) in any iteration.
+
+        None without a fault or `baseline`, and when no job had an iteration before.
+        """
+        outcome = self.outcome
+        times = [(*each,) for one in outcome.jobs if one.work == work
+                 for each in zip(one.before_s, one.after_s, one.longest_s, strict=True)]  # fmt: skip
+        span = before_faults(self.scenario, self.first_fault_s)
+        if span is not None:
+            wanted = {
+                name: work.iterations
+                for work, name in zip(self.scenario.workload, work_names(self.scenario), strict=True)
+                if isinstance(work, RankWork)
+            }
+            for one in self._with_iterations(work):
+                found = job_times(
+                    [(i.started_s, i.finished_s) for i in one.iterations], span, outcome.duration_s, wanted[work]
+                )
+                times += [] if found is None else [found]
+        most = 1 + self.scenario.measure.slowed
+        return mean([float((longest if once else after) > most * before) for before, after, longest in times])
 
     def time_of(self, work: str) -> float | None:
         """From a workload's start to its last completion."""
@@ -318,13 +352,15 @@ _WHOLE: dict[str, Callable[[Measured, str], float | None]] = {
     "time.NAME": Measured.time_of,
     "algbw.NAME": lambda m, w: m.collective(w, lambda c: c.size_bytes * 8 / c.mean_s),
     "busbw.NAME": lambda m, w: m.collective(w, lambda c: c.size_bytes * 8 / c.mean_s * c.bus_factor),
-    "slowest.NAME": lambda m, w: m.collective(w, _slowest),
-    "wrong.NAME": lambda m, w: m.collective(w, lambda c: float(sum(i.wrong for i in c.iterations))),
+    "slowest.NAME": Measured.slowest,
+    "wrong.NAME": Measured.wrong,
     "iteration.NAME.mean": lambda m, w: m.iteration(w, fmean),
     "iteration.NAME.p50": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.5)),
     "iteration.NAME.p95": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.95)),
     "iteration.NAME.p99": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.99)),
     "iteration.NAME.max": lambda m, w: m.iteration(w, lambda times: times[-1]),
+    "slowed.NAME": lambda m, w: m.slowed(w, once=False),
+    "slowed.NAME.once": lambda m, w: m.slowed(w, once=True),
     "exposed.NAME": lambda m, w: m.collective(w, lambda c: fmean(i.exposed for i in c.iterations)),
     "latency.NAME.p50": lambda m, w: m.latency(w, 0.5),
     "latency.NAME.p99": lambda m, w: m.latency(w, 0.99),

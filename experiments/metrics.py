@@ -48,6 +48,12 @@ METRICS = (
     Metric("iteration.NAME.p99", "s", "the same, 99th percentile"),
     Metric("iteration.NAME.max", "s", "the same, longest"),
     Metric(
+        "slowed.NAME",
+        "share",
+        "jobs whose iterations after the first fault are slower than before, in the median (measure.slowed)",
+    ),
+    Metric("slowed.NAME.once", "share", "the same, in any one iteration"),
+    Metric(
         "exposed.NAME", "share", "of training: part of an iteration in which a rank computes nothing, mean of ranks"
     ),
     Metric("latency.NAME.p50", "s", "posting to completion of its messages (measure.latency)"),

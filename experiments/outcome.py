@@ -88,6 +88,19 @@ class CollectiveOutcome:
         return (self.iterations[-1].finished_s - self.iterations[0].started_s) / len(self.iterations)
 
 
+@dataclass(slots=True)
+class JobsOutcome:
+    """Times of an iteration of the jobs of a workload that are not kept one by one, seconds; entry i is a job."""
+
+    work: str
+    before_s: list[float]
+    """Median before the first fault."""
+    after_s: list[float]
+    """Median of those that ended after it."""
+    longest_s: list[float]
+    """The longest of these."""
+
+
 def iterations_of(
     started_s: float, ranks: list[str], ended: list[list[tuple[float, int, float]]], warm_up: int
 ) -> list[Iteration]:
@@ -195,6 +208,8 @@ class Outcome:
     """The work, or the scenario's duration, ended within the limit."""
     flows: list[FlowOutcome] = field(default_factory=list)
     collectives: list[CollectiveOutcome] = field(default_factory=list)
+    jobs: list[JobsOutcome] = field(default_factory=list)
+    """Of fluid runs, which have rates and no iterations; not in `to_json` where there are none."""
     series: Series = field(default_factory=lambda: Series(0.1))
     events: list[dict[str, Any]] = field(default_factory=list)
     """{t, what, ...} in order of time: `fault`, `ev`, `plane`, `qp_error`, `control`, `detected`."""
@@ -232,6 +247,8 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
         del values["observations"]
+        if not self.jobs:
+            del values["jobs"]
         return {"schema": SCHEMA, **values}
 
     @classmethod
@@ -248,6 +265,7 @@ class Outcome:
                 CollectiveOutcome(**{**one, "iterations": [Iteration(**i) for i in one["iterations"]]})
                 for one in values["collectives"]
             ]
+            values["jobs"] = [JobsOutcome(**one) for one in values.get("jobs", ())]
             series = dict(values["series"])
             spread = {work: SeriesSpread(**one) for work, one in series.pop("spread", {}).items()}
             values["series"] = Series(**series, spread=spread)

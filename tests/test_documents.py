@@ -110,6 +110,7 @@ LONG = (
     "mrc bench virtual",
     "mrc bench virtual --hosts 8,512 --packets 32768 --profile",
     "mrc run e3 --fluid --scale paper",
+    "mrc run x-jobs --fluid --scale paper",
     "mrc bench fluid --seeds 2",
     "mrc bench fluid --detect --figure detect.png",
     "mrc bench fluid --calibrate",

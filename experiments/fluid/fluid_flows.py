@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.flows import FlowPlan, collective_plans, flow_plans
+from experiments.flows import CollectivePlan, FlowPlan, collective_plans, flow_plans
 from experiments.language.model import Collective, Permutation, Scenario, Stream
 from experiments.language.validate import work_names
 from simulator.fluid.shape import Floats, Ints, QueuePairs, Singles
@@ -23,6 +23,18 @@ from topologies.plan import Plan
 
 RINGS = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
 """Collectives in which each rank writes to the next alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A workload of one ring or, as `jobs`, several equal ones, whose flows stand one job after the other."""
+
+    jobs: int
+    ranks: int
+    step_bytes: float
+    """That each rank sends in an iteration."""
+    warm_up: int
+    iterations: int
 
 
 @dataclass(slots=True)
@@ -40,8 +52,8 @@ class FluidFlows:
     windows: Floats
     """Bytes that its application has outstanding at most."""
     message_bytes: dict[str, int]
-    rings: frozenset[str]
-    """Workloads that run at the pace of their slowest flow."""
+    rings: dict[str, Ring]
+    """Workloads whose jobs run at the pace of their slowest flow."""
     problems: list[str]
 
     def __len__(self) -> int:
@@ -73,7 +85,8 @@ class FluidFlows:
 
     def paced(self, work: str, rates: Floats) -> Floats:
         """Rates of a workload's flows; in a ring nobody is faster than the slowest."""
-        return np.full_like(rates, rates.min()) if work in self.rings else rates
+        ring = self.rings.get(work)
+        return rates if ring is None else np.repeat(rates.reshape(ring.jobs, ring.ranks).min(axis=1), ring.ranks)
 
     def lost(self, of_qps: Floats) -> tuple[Floats, Floats]:
         """Packets lost by each flow, and by its worst QP."""
@@ -92,8 +105,9 @@ class FluidFlows:
     def notes(self) -> list[str]:
         """Notes for the reader of results."""
         return [
-            f"{work}: a ring at the pace of its slowest flow; steps and their latency are not modelled"
-            for work in sorted(self.rings)
+            f"{work}: {'a ring' if ring.jobs == 1 else f'{ring.jobs} rings, each'} at the pace of its slowest flow; "
+            "steps and their latency are not modelled"
+            for work, ring in sorted(self.rings.items())
         ]  # fmt: skip
 
 
@@ -124,25 +138,30 @@ def fluid_flows(scenario: Scenario, plan: Plan, seed: int) -> FluidFlows:
             problems.append(f"the rate or the pinned paths of {flow.work}")
             break
     ends: list[tuple[str, str, str, float, float, float]] = []
-    rings = set()
+    rings: dict[str, Ring] = {}
     by_work: dict[str, list[FlowPlan]] = {}
     for flow in planned:
         by_work.setdefault(flow.work, []).append(flow)
-    groups = {group.work: group for group in collective_plans(scenario, plan, seed)} if _has_rings(scenario) else {}
+    groups: dict[str, list[CollectivePlan]] = {}
+    for group in collective_plans(scenario, plan, seed) if _has_rings(scenario) else ():
+        groups.setdefault(group.work, []).append(group)
     works: dict[str, tuple[int, int]] = {}
     messages: dict[str, int] = {}
     inf = float("inf")
     for work, name in zip(scenario.workload, work_names(scenario), strict=True):
         first = len(ends)
         if name in groups:
-            group = groups[name]
-            ranks = group.ranks
-            rings.add(name)
-            messages[name] = max(1, group.size_bytes // len(ranks))
+            jobs = groups[name]
+            one = jobs[0].rank(0, seed)
+            ring = rings[name] = Ring(
+                len(jobs), len(jobs[0].ranks), one.size_bytes * one.bus_factor, jobs[0].warm_up, jobs[0].iterations
+            )
+            messages[name] = max(1, jobs[0].size_bytes // ring.ranks)
             stop = inf if work.stop is None else work.stop
             ends += [
                 (name, here, there, work.start, stop, float(group.size_bytes))
-                for here, there in zip(ranks, (*ranks[1:], ranks[0]), strict=True)
+                for group in jobs
+                for here, there in zip(group.ranks, (*group.ranks[1:], group.ranks[0]), strict=True)
             ]  # fmt: skip
         for flow in by_work.get(name, ()):
             messages[name] = flow.message_bytes
@@ -158,7 +177,7 @@ def fluid_flows(scenario: Scenario, plan: Plan, seed: int) -> FluidFlows:
         plan, kinds.pop() if kinds else 1, works,
         np.array([find(one[1]) for one in ends], np.int64), np.array([find(one[2]) for one in ends], np.int64),
         np.array([one[3] for one in ends], np.float64), np.array([one[4] for one in ends], np.float64),
-        np.array([one[5] for one in ends], np.float64), messages, frozenset(rings), problems,
+        np.array([one[5] for one in ends], np.float64), messages, rings, problems,
     )  # fmt: skip
 
 

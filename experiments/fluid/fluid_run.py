@@ -17,9 +17,10 @@ import numpy as np
 from experiments.fluid.fluid_flows import FluidFlows, fluid_flows, refused_work
 from experiments.language.expand import Run
 from experiments.language.fault_schedule import FaultStep, StepRunner, steps
+from experiments.language.job_times import before_faults, job_times
 from experiments.language.model import Scenario
 from experiments.language.validate import plan_of
-from experiments.outcome import EVENTS_MAX, FlowOutcome, Outcome, Series, SeriesSpread
+from experiments.outcome import EVENTS_MAX, FlowOutcome, JobsOutcome, Outcome, Series, SeriesSpread
 from experiments.virtual.engine_clock import config_times
 from faults.target import FaultError
 from hosts.engine.config import Config
@@ -34,7 +35,7 @@ from topologies.plan import Plan
 
 MODELLED = (
     "rate.", "jain.", "outage.", "dip.", "recover.total", "time", "loss.total", "lost", "lost.per_qp.max", "qp_errors",
-    "evs.",
+    "evs.", "slowed.",
 )  # fmt: skip
 """Metrics, or how their names begin, that the fluid model has a value for."""
 FLOWS_MAX = 1024
@@ -184,6 +185,9 @@ class _Book:
             work: np.zeros((len(edges) - 1, stop - start)) if stop - start <= FLOWS_MAX else None
             for work, (start, stop) in flows.works.items()
         }  # fmt: skip
+        self.paces = {
+            work: np.zeros((len(edges) - 1, ring.jobs), np.float32) for work, ring in flows.rings.items()
+        }  # fmt: skip
         self.spreads = {
             work: np.zeros((len(edges) - 1, 4)) for work, kept in self.rates.items() if kept is None
         }  # fmt: skip
@@ -193,6 +197,8 @@ class _Book:
         rates = self.flows.of_flows(of_qps)
         for work, (start, stop) in self.flows.works.items():
             mine = self.flows.paced(work, rates[start:stop])
+            if work in self.paces:
+                self.paces[work][number] = mine[:: self.flows.rings[work].ranks]
             kept = self.rates[work]
             if kept is not None:
                 kept[number] = mine
@@ -217,6 +223,7 @@ class _Book:
         self._events(outcome, result, timeline)
         for work, (start, stop) in self.flows.works.items():
             self._work(outcome, work, start, stop, result)
+        self._jobs(outcome, timeline)
         outcome.counters["probes"] = result.probes
         outcome.notes += self.flows.notes()
         return outcome
@@ -243,6 +250,29 @@ class _Book:
             made.received_bytes = int((kept[:, at - start] * widths).sum() / 8)
             outcome.flows.append(made)
             outcome.series.received_bps[made.name] = kept[:, at - start].tolist()
+
+    def _jobs(self, outcome: Outcome, timeline: list[FaultStep]) -> None:
+        """Times of iterations: a rank is through with one when it has sent what an iteration has, at the job's pace."""
+        moments = [step.when.seconds for step in timeline if step.when.seconds]
+        span = before_faults(self.run.scenario, min(moments, default=None))
+        if span is None:
+            return
+        for work, ring in self.flows.rings.items():
+            first = self.flows.works[work][0]
+            begins = float(self.flows.starts_s[first])
+            ends_s = min(outcome.duration_s, float(self.flows.stops_s[first]))
+            sent = np.cumsum(self.paces[work].astype(np.float64) * np.diff(self.edges)[:, None] / 8, axis=0)
+            times = []
+            for mine in sent.T:
+                many = min(int(mine[-1] / ring.step_bytes), ring.warm_up + ring.iterations)
+                ends = np.interp(np.arange(1, many + 1) * ring.step_bytes, [0.0, *mine], self.edges).tolist()
+                spans = [*zip([begins, *ends], ends, strict=False)][ring.warm_up :]
+                found = job_times(spans, span, ends_s, ring.iterations)
+                times += [] if found is None else [found]
+            if times:
+                outcome.jobs.append(
+                    JobsOutcome(work, *([float(x) for x in column] for column in zip(*times, strict=True)))
+                )
 
     def _events(self, outcome: Outcome, result: FluidResult, timeline: list[FaultStep]) -> None:
         """Faults, and what became of EVs, planes and QPs, in order of time."""

@@ -215,6 +215,8 @@ class RankWork(Work):
     """Hosts in the order of their ranks, or how many `placement` chooses."""
     placement: Literal["packed", "spread", "random"] = "packed"
     """Where `ranks` is a number or `all`: rack by rack, one of each rack in turn, or drawn by the seed."""
+    jobs: int = Field(1, ge=1, le=65_536)
+    """So many equal ones of that many ranks, no two on one host; results and rules have them under one name."""
     iterations: int = Field(1, ge=1)
     warm_up: int = Field(0, ge=0)
 
@@ -387,6 +389,8 @@ class Measure(Part):
     evs: bool = True
     latency: bool = False
     """Completion time of each message."""
+    slowed: Annotated[Share, Field(gt=0)] = 0.05
+    """A job is slowed when its iterations take longer than before a fault by more than this share."""
 
 
 class Reference(Part):

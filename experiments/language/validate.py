@@ -23,7 +23,7 @@ from experiments.language.model import (
     Transport,
     Work,
 )
-from experiments.language.placement import placements
+from experiments.language.placement import jobs_of, placements
 from experiments.language.yaml_loader import Document, Loc, Problem
 from experiments.metrics import all_names, find
 from experiments.traces.errors import TraceError
@@ -126,7 +126,7 @@ def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
             yield (*loc, "name"), f"{work.name!r}: a name has no dots and is not `total`"
         mistakes = [*_work(work, scenario, plan)]
         if isinstance(work, RankWork):
-            mistakes += _ranks(work, places[at], plan)
+            mistakes += _jobs(work, places[at], plan)
         for key, text in mistakes:
             yield (*loc, key), text
         for key, name in _hosts_of(work):
@@ -171,12 +171,25 @@ def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str
                 yield "sources", f"{work.incast} cannot send to itself"
 
 
-def _ranks(work: RankWork, ranks: tuple[str, ...], plan: Plan) -> Iterator[tuple[str, str]]:
-    """Mistakes of a workload with ranks on these hosts."""
-    known = {host.name for host in plan.hosts}
-    if isinstance(work.ranks, int) and len(ranks) < work.ranks:
-        yield "ranks", f"{work.ranks} ranks, and {len(ranks)} hosts are free: one rank a host"
+def _jobs(work: RankWork, hosts: tuple[str, ...], plan: Plan) -> Iterator[tuple[str, str]]:
+    """Mistakes of a workload with ranks on these hosts; of several jobs those of the first that has any."""
+    if not isinstance(work.ranks, int):
+        if work.jobs > 1:
+            yield "jobs", f"{work.jobs} jobs choose their hosts by `placement`: give how many `ranks` each has"
+            return
+    elif len(hosts) < work.ranks * work.jobs:
+        wanted = f"{work.jobs} jobs of {work.ranks} ranks" if work.jobs > 1 else f"{work.ranks} ranks"
+        yield "jobs" if work.jobs > 1 else "ranks", f"{wanted}, and {len(hosts)} hosts are free: one rank a host"
         return
+    known = {host.name for host in plan.hosts}
+    for ranks in jobs_of(work, hosts):
+        if mistakes := [*_ranks(work, ranks, plan, known)]:
+            yield from mistakes
+            return
+
+
+def _ranks(work: RankWork, ranks: tuple[str, ...], plan: Plan, known: set[str]) -> Iterator[tuple[str, str]]:
+    """Mistakes of one job of a workload on these hosts."""
     if len(ranks) < 2 or len(set(ranks)) != len(ranks):
         yield "ranks", "two different ranks or more"
         return

@@ -160,7 +160,8 @@ class LiveRun:
         received = self.sampler.received
         found = [(flow_name(flow), flow.total_bytes or 0, received.get(flow_name(flow), 0)) for flow in self.work.flows]
         for group in self.work.groups:
-            done = sum(amount for name, amount in received.items() if name.startswith(f"{group.work}:"))
+            starts = tuple(f"{group.work}:{host}-" for host in group.ranks)
+            done = sum(amount for name, amount in received.items() if name.startswith(starts))
             found.append((f"{group.kind} {group.work}", self.work.collective_bytes(group), done))
         return [
             {"label": label, "bytes": total, "bytes_done": min(done, total) if total else done,

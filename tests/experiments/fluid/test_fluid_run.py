@@ -23,6 +23,7 @@ fabric: {planes: 4, racks: 4, spines: 4, hosts_per_rack: 1}
 workload: [{permutation: all, name: job, message: 64K, depth: 4}]
 measure: {every: 50ms}
 """
+JOBS = "{collective: all_reduce, name: job, size: 64K, ranks: 2, jobs: 2, iterations: 500}"
 START = HEAD + "duration: 400ms\nfaults: [{at: 0s, silent: {random: fabric-links, share: 10%}}]\n"
 FLAP = HEAD + "duration: 2s\nfaults: [{at: 500ms, cut: {random: fabric-links, count: 2}, for: 300ms}]\n"
 
@@ -244,3 +245,34 @@ def test_refuses_by_name(name, refused):
 def test_refuses_what_it_does_not_model(tmp_path, line, refused):
     with pytest.raises(UsageError, match=refused):
         run_fluid(only(tmp_path, HEAD + "duration: 400ms\n" + line))
+
+
+# ---- many jobs ------------------------------------------------------------------------------------------------
+
+
+def test_jobs__each_at_the_pace_of_its_own_slowest(tmp_path):
+    text = HEAD.replace("{permutation: all, name: job, message: 64K, depth: 4}", JOBS) + (
+        "duration: 2s\nfaults: [{at: 1s, cut: h0 p0-t0-0}]\n"
+    )
+    run = only(tmp_path, text)
+    outcome = run_fluid(run)
+    measured = Measured(outcome, run.scenario)
+    rates = outcome.series.received_bps
+    assert list(rates) == ["job:h0-h1", "job:h1-h0", "job:h2-h3", "job:h3-h2"]
+    assert rates["job:h0-h1"] == rates["job:h1-h0"] != rates["job:h2-h3"] == rates["job:h3-h2"]
+    assert measured.value("slowed.job") == measured.value("slowed.job.once") == 0.5
+    (jobs,) = outcome.jobs
+    sent_bits = 8 * 65536  # of two ranks each sends as much as the size
+    assert jobs.before_s[1] == pytest.approx(sent_bits / rates["job:h2-h3"][5], rel=0.01)
+    assert jobs.after_s[0] == pytest.approx(sent_bits / rates["job:h0-h1"][-1], rel=0.01)
+    assert outcome.notes == [
+        "job: 2 rings, each at the pace of its slowest flow; steps and their latency are not modelled"
+    ]
+
+
+def test_x_jobs__who_is_slowed():
+    shares = {}
+    for run in runs("x-jobs"):
+        shares[run.label["variant"]] = Measured(run_fluid(run), run.scenario).value("slowed.job")
+    assert shares["nothing"] == 0 < shares["link"] <= 0.5
+    assert (shares["t0"], shares["port"]) == (0.5, 0.125)

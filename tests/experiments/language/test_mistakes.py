@@ -41,6 +41,9 @@ MISTAKES = {
     "a size with a wrong unit": ("name: flow", "message: 4Q", 4, "no unit 'Q'"),
     "half a byte": ("name: flow", "message: 0.3K", 4, "not a whole number of bytes"),
     "a time that is no time": ("duration: 5s", "duration: soon", 5, "time 'soon': give seconds"),
+    "jobs on hosts that are named": ("stream: h0 h2", "collective: all_reduce, ranks: [h0, h2], jobs: 2", 4, "give how many `ranks` each has"),
+    "jobs on all hosts": ("stream: h0 h2", "collective: all_reduce, jobs: 2", 4, "give how many `ranks` each has"),
+    "more jobs than hosts": ("stream: h0 h2", "collective: all_reduce, ranks: 2, jobs: 3", 4, "3 jobs of 2 ranks, and 4 hosts are free"),
     "an endless workload": ("duration: 5s\n", "", 3, "never ends: give the scenario a duration"),
     "two workloads of one name": (
         "name: flow}", "name: flow}\n  - {stream: h1 h3, name: flow}", 5, "'flow' is the name of workload 1 already"
