@@ -343,10 +343,9 @@ def _check(key: str, value: Any) -> None:
         allowed = CHOICES[key]
         if value not in allowed or isinstance(value, bool) is not isinstance(allowed[0], bool):
             raise ConfigError(f"{key} = {value!r}: must be one of {', '.join(map(str, allowed))}")
-    if key in ONLY:
+    if key in ONLY:  # what works is the default, and this is another value
         works, why = ONLY[key]
-        if value != works:
-            raise ConfigError(f"{key} = {value!r}: only {works!r} can work: {why}")
+        raise ConfigError(f"{key} = {value!r}: only {works!r} can work: {why}")
 
 
 def _widths(key: str, value: Any) -> tuple[int, ...]:

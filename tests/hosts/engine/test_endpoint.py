@@ -96,3 +96,14 @@ def test_config__values_that_cannot_work_say_why(keys, why):
 def test_rc_config__values_that_cannot_work_say_why(keys, why):
     with pytest.raises(ConfigError, match=why):
         RcConfig(**keys)
+
+
+def test_config__other_dscps_that_differ_are_taken_and_what_alone_works_is_the_default():
+    from dataclasses import fields
+
+    from hosts.engine.config import Config
+    from hosts.engine.config_limits import ONLY
+
+    assert Config(dscp_control=47).dscp_control == 47
+    defaults = {field.name: field.default for field in fields(Config)}
+    assert all(defaults[key] == works for key, (works, _) in ONLY.items())
