@@ -263,7 +263,7 @@ class SwitchProvisioner:
             desired = (*self.target.entries, *live)
             differences = compare(desired, await self._read(session))
             if differences:
-                self._count_writes(differences)
+                self._count_writes(differences, live)
                 await session.write(updates_for(differences))
             actual = await self._read(session)
             self._live_written = live
@@ -326,11 +326,14 @@ class SwitchProvisioner:
         status.pipeline_loads += 1
         status.pipeline = True
 
-    def _count_writes(self, differences: list[Difference]) -> None:
-        follows = {e.what for e in (*self._live, *self._live_written)}
-        live = [d for d in differences if d.what in follows]
-        differences = [d for d in differences if d not in live]
-        for one in live:
+    def _count_writes(self, differences: list[Difference], live: tuple[NamedEntry, ...]) -> None:
+        """Count what is about to be written. `live`: entries that follow what is alive, as they are written now: others
+        may be wanted since.
+        """
+        follows = {e.what for e in (*live, *self._live_written)}
+        live_ones = [d for d in differences if d.what in follows]
+        differences = [d for d in differences if d not in live_ones]
+        for one in live_ones:
             self.status.live_writes[reason_of(one.what, one.wants is not None)] += 1
         self.status.writes += len(differences)
         if not differences:
