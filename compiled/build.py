@@ -18,11 +18,11 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from compiled.cache import GROUP, CompileError, build_dir, cache_dir, remove_builds
-from compiled.modules import ACYCLIC, C_MODULES, ROOT, compiled_files
+from compiled.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
 
 KEPT_BUILDS = 3
 """Builds that stay in the cache: of this checkout, and of others in use beside it."""
@@ -100,22 +100,38 @@ def _give_way() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def with_acyclic(source: str, classes: Sequence[str]) -> str:
-    """A module with mypyc's mark of what has no cycles on some of its classes. The lines keep their numbers, which
-    tracebacks name: the mark takes an empty one in front of the class. In the files themselves it would have everybody
-    install mypy's extensions. Raises CompileError when a class is not there.
+def for_mypyc(source: str, acyclic: Sequence[str] = (), narrow: Mapping[str, Mapping[str, str]] | None = None) -> str:
+    """A module with mypyc's mark of what has no cycles on some of its classes, and narrow types for attributes of some.
+
+    The lines keep their numbers, which tracebacks name: the mark takes an empty one in front of the class. In the files
+    themselves all this would have everybody install mypy's extensions. Raises CompileError when a class or an
+    attribute is not there.
     """
     lines = source.split("\n")
-    for name in classes:
-        at = next((i for i, line in enumerate(lines) if re.match(rf"class {name}\b", line)), 0)
-        while at and lines[at - 1]:  # decorators
+    for name in acyclic:
+        at = _class_at(lines, name)
+        while lines[at - 1]:  # decorators
             at -= 1
-        if not at:
-            raise CompileError(f"no class {name}, which is marked as one without cycles (compiled/modules.py)")
         lines[at - 1] = "@mypyc_attr(acyclic=True)"
+    for name, types in (narrow or {}).items():
+        begin = _class_at(lines, name)
+        for attribute, narrow_type in types.items():
+            wanted = f"    {attribute}: int"
+            found = next((i for i in range(begin + 1, len(lines)) if lines[i] == wanted or lines[i][:1].strip()), begin)
+            if lines[found] != wanted:
+                raise CompileError(f"no line {wanted.strip()!r} in class {name} (compiled/modules.py, NARROW)")
+            lines[found] = f"    {attribute}: {narrow_type}"
     future = lines.index("from __future__ import annotations")
-    lines[future] += "; from mypy_extensions import mypyc_attr"
+    lines[future] += "; from mypy_extensions import i16, i32, mypyc_attr"
     return "\n".join(lines)
+
+
+def _class_at(lines: Sequence[str], name: str) -> int:
+    """Number of the line of a class, from 0. Raises CompileError when it is not there."""
+    for number, line in enumerate(lines):
+        if re.match(rf"class {name}\b", line):
+            return number
+    raise CompileError(f"no class {name}, which is marked for machine code (compiled/modules.py)")
 
 
 def _compile(work: Path, made: Path, progress: Progress) -> None:
@@ -123,8 +139,9 @@ def _compile(work: Path, made: Path, progress: Progress) -> None:
     tree = work / "tree"
     for package in sorted({path.parts[0] for path in compiled_files()} | {"faults", "topologies", "ipc", "switch"}):
         shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    for name, classes in ACYCLIC.items():
-        (tree / name).write_text(with_acyclic((tree / name).read_text(encoding="utf-8"), classes), encoding="utf-8")
+    for name in {**ACYCLIC, **NARROW}:
+        made_for = for_mypyc((tree / name).read_text(encoding="utf-8"), ACYCLIC.get(name, ()), NARROW.get(name))
+        (tree / name).write_text(made_for, encoding="utf-8")
     script = Path(__file__).with_name("mypyc_setup.py")
     files = [*(path.as_posix() for path in compiled_files()), *C_MODULES]
     command = [sys.executable, str(script), GROUP, str(made), *files]

@@ -22,6 +22,7 @@ COMPILED = (
     "simulator/frames.py",
     "simulator/host.py",
     "simulator/impairment.py",
+    "simulator/message_slots.py",
     "simulator/pfc.py",
     "simulator/planned_fabric.py",
     "simulator/ports.py",
@@ -50,10 +51,18 @@ ACYCLIC = {
         "EndpointRequest", "EndpointResponse", "Nack", "PacketRecord", "ReliabilityProbe", "Sack", "TransportAck",
         "Write",
     ),
-    "simulator/frames.py": ("Frame",),
+    "simulator/frames.py": ("Frame", "FrameQueue"),
 }  # fmt: skip
 """Classes by file that are made for each packet and cannot refer to themselves, however far around: machine code keeps
 them from Python's garbage collector, whose lists cost more than the object (mypyc's `acyclic`)."""
+
+NARROW = {
+    "hosts/engine/paths/ev.py": {"Ev": {"plane": "i32", "kept": "i32", "kept_limit": "i32", "failures": "i32"}},
+    "simulator/frames.py": {"Frame": {"port": "i32", "rack": "i16", "downlink": "i16", "plane": "i16"}},
+    "simulator/ports.py": {"EgressPort": {"number": "i32", "plane": "i32", "waiting": "i32"}},
+}
+"""Attributes by file and class that are numbers of 32 or 16 bits in machine code: of objects by the thousand, and only
+such as are small and not calculated with, for these wrap without a word."""
 
 C_MODULES = ("simulator/event_queue.c",)
 """Modules written in C, which stand beside a Python class that does the same."""

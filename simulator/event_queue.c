@@ -26,6 +26,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
+    vectorcallfunc call; /* add() */
     Heap heap;
     long long done;
     double now;
@@ -70,8 +71,8 @@ static void sift_down(Event *events, Py_ssize_t count, Py_ssize_t at)
     events[at] = moved;
 }
 
-/* Returns 0, or -1 with an exception. */
-static int heap_add(Heap *heap, double at, long long serial, PyObject *handler, PyObject *argument)
+/* Puts an event behind all others, wherever it belongs in the heap. Returns 0, or -1 with an exception. */
+static int heap_append(Heap *heap, double at, long long serial, PyObject *handler, PyObject *argument)
 {
     if (heap->count == heap->room) {
         Py_ssize_t room = heap->room ? 2 * heap->room : 16;
@@ -80,8 +81,16 @@ static int heap_add(Heap *heap, double at, long long serial, PyObject *handler, 
             return PyErr_NoMemory(), -1;
         heap->events = events, heap->room = room;
     }
-    heap->events[heap->count] = (Event){at, serial, Py_XNewRef(handler), Py_XNewRef(argument)};
-    sift_up(heap->events, heap->count++);
+    heap->events[heap->count++] = (Event){at, serial, Py_XNewRef(handler), Py_XNewRef(argument)};
+    return 0;
+}
+
+/* Returns 0, or -1 with an exception. */
+static int heap_add(Heap *heap, double at, long long serial, PyObject *handler, PyObject *argument)
+{
+    if (heap_append(heap, at, serial, handler, argument))
+        return -1;
+    sift_up(heap->events, heap->count - 1);
     return 0;
 }
 
@@ -208,7 +217,12 @@ static PyObject *push_from(Queue *self, PyObject *const *args, Py_ssize_t count,
     Py_RETURN_NONE;
 }
 
-static PyObject *queue_add(Queue *self, PyObject *const *args, Py_ssize_t count) { return push_from(self, args, count, 0); }
+static PyObject *queue_add(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
+{
+    if (names != NULL && PyTuple_GET_SIZE(names))
+        return PyErr_SetString(PyExc_TypeError, "a queue takes no arguments by name"), NULL;
+    return push_from((Queue *)self, args, PyVectorcall_NARGS(count), 0);
+}
 
 static PyObject *queue_push(Queue *self, PyObject *const *args, Py_ssize_t count) { return push_from(self, args, count, 1); }
 
@@ -261,7 +275,9 @@ static PyObject *queue_take(Queue *self, PyObject *wanted)
     return arguments_of(&found, heap_take(&self->heap, wanted, &found));
 }
 
-static PyObject *queue_place(Queue *self, PyObject *Py_UNUSED(none)) { return Py_NewRef(self); }
+static PyObject *queue_place(Queue *self, PyObject *Py_UNUSED(side)) { return Py_NewRef(self); }
+
+static PyObject *queue_keep_near(Queue *Py_UNUSED(self), PyObject *Py_UNUSED(objects)) { Py_RETURN_NONE; }
 
 static PyObject *queue_note_delay(Queue *Py_UNUSED(self), PyObject *Py_UNUSED(seconds)) { Py_RETURN_NONE; }
 
@@ -284,14 +300,14 @@ static void queue_dealloc(Queue *self)
 }
 
 static PyMethodDef queue_methods[] = {
-    {"add", (PyCFunction)(void (*)(void))queue_add, METH_FASTCALL, "add(at, handler, argument)"},
     {"push", (PyCFunction)(void (*)(void))queue_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
     {"next_at", (PyCFunction)queue_next_at, METH_NOARGS, "Time of the next event; inf when there is none."},
     {"count_if_alone", (PyCFunction)queue_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
     {"run", (PyCFunction)queue_run, METH_O, "run(end): True when it was halted"},
     {"halt", (PyCFunction)queue_halt, METH_NOARGS, "End run() after the event being handled."},
     {"take", (PyCFunction)queue_take, METH_O, "take(wanted): the arguments of events taken out, in order"},
-    {"place", (PyCFunction)queue_place, METH_NOARGS, "The queue itself: it knows no places."},
+    {"place", (PyCFunction)queue_place, METH_O, "The queue itself: it knows no places."},
+    {"keep_near", (PyCFunction)queue_keep_near, METH_O, "Nothing: places do not have turns."},
     {"note_delay", (PyCFunction)queue_note_delay, METH_O, "Nothing: the order is exact."},
     {NULL, NULL, 0, NULL},
 };
@@ -304,13 +320,25 @@ static PyMemberDef queue_members[] = {
 
 static PySequenceMethods queue_as_sequence = {.sq_length = (lenfunc)queue_length};
 
+static PyObject *queue_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    if (!PyArg_ParseTuple(args, "") || (named != NULL && PyDict_GET_SIZE(named)))
+        return NULL;
+    Queue *self = (Queue *)type->tp_alloc(type, 0);
+    if (self != NULL)
+        self->call = queue_add;
+    return (PyObject *)self;
+}
+
 static PyTypeObject QueueType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "simulator.event_queue.EventQueue",
     .tp_doc = "Events in order of time; see simulator/events.py.",
     .tp_basicsize = sizeof(Queue),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_new = PyType_GenericNew,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Queue, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = queue_new,
     .tp_dealloc = (destructor)queue_dealloc,
     .tp_traverse = (traverseproc)queue_traverse,
     .tp_clear = (inquiry)queue_clear,
@@ -325,18 +353,25 @@ typedef struct Lookahead Lookahead;
 
 typedef struct {
     PyObject_HEAD
+    vectorcallfunc call; /* add(); a place is called, so that no object of its method is needed for that */
     Heap heap;
+    Py_ssize_t sorted; /* events of the heap; behind them are those that came since the place's turn, as they came: to
+                          sort them in is cheap when the whole heap is in the caches */
     Lookahead *queue;
+    PyObject *near; /* a tuple, or NULL: see keep_near() */
     Py_ssize_t number;
+    int side;
     double now;    /* time of its last event */
     double listed; /* its earliest time among the turns; infinite: not there */
 } Place;
 
 struct Lookahead {
     PyObject_HEAD
+    vectorcallfunc call; /* add() */
     Heap heap; /* events of no place */
     PyObject *places;
-    Heap turns; /* when places are due, by their numbers; no handlers, and entries that are out of date */
+    Heap turns[2]; /* by side: when places are due, by their numbers; no handlers, and entries that are out of date */
+    int sided; /* whether places of one side reach those of the other only */
     Place *running;
     long long done;
     double now, ahead;
@@ -346,10 +381,25 @@ struct Lookahead {
 
 static PyTypeObject PlaceType, LookaheadType;
 
-static int list_turn(Place *place)
+/* Sorts in what came since the place's last turn. */
+static void sort_in(Place *place)
 {
-    place->listed = heap_next(&place->heap);
-    return place->heap.count ? heap_add(&place->queue->turns, place->listed, place->number, NULL, NULL) : 0;
+    while (place->sorted < place->heap.count)
+        sift_up(place->heap.events, place->sorted++);
+}
+
+/* When the first event of a place is due. */
+static double place_next(Place *place)
+{
+    sort_in(place);
+    return heap_next(&place->heap);
+}
+
+/* Notes that a place is due at a time, infinite: not at all. Returns 0, or -1 with an exception. */
+static int list_turn(Place *place, double at)
+{
+    place->listed = at;
+    return at < INFINITY ? heap_add(&place->queue->turns[place->side], at, place->number, NULL, NULL) : 0;
 }
 
 static PyObject *place_from(Place *self, PyObject *const *args, Py_ssize_t count, int clamp)
@@ -366,36 +416,73 @@ static PyObject *place_from(Place *self, PyObject *const *args, Py_ssize_t count
         PyErr_SetString(PyExc_RuntimeError, "an event in the past of its place: the queue looks further ahead than it may");
         return NULL;
     }
-    if (heap_add(&self->heap, at, ++self->heap.serial, args[1], args[2]))
+    if (heap_append(&self->heap, at, ++self->heap.serial, args[1], args[2]))
         return NULL;
-    if (at < self->listed && self != queue->running && list_turn(self))
+    if (self == queue->running)
+        sort_in(self);
+    else if (at < self->listed && list_turn(self, at))
         return NULL;
     Py_RETURN_NONE;
 }
 
-static PyObject *place_add(Place *self, PyObject *const *args, Py_ssize_t count) { return place_from(self, args, count, 0); }
+static PyObject *place_add(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
+{
+    if (names != NULL && PyTuple_GET_SIZE(names))
+        return PyErr_SetString(PyExc_TypeError, "a place takes no arguments by name"), NULL;
+    return place_from((Place *)self, args, PyVectorcall_NARGS(count), 0);
+}
 
 static PyObject *place_push(Place *self, PyObject *const *args, Py_ssize_t count) { return place_from(self, args, count, 1); }
 
-static PyObject *place_next_at(Place *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(heap_next(&self->heap)); }
+static PyObject *place_keep_near(Place *self, PyObject *objects)
+{
+    PyObject *near = PySequence_Tuple(objects);
+    if (near == NULL)
+        return NULL;
+    Py_XSETREF(self->near, near);
+    Py_RETURN_NONE;
+}
+
+enum { LINE = 64 }; /* bytes that the CPU fetches at a time */
+
+static inline void fetch(const void *object, int lines)
+{
+    for (int i = 0; i < lines; i++)
+        __builtin_prefetch((const char *)object + i * LINE);
+}
+
+/* Has the CPU fetch what the events of a place up to a time will look at: one by one it would wait for each. */
+static void fetch_near(Place *place, double end)
+{
+    for (Py_ssize_t i = 0; i < place->heap.count; i++)
+        if (place->heap.events[i].at < end)
+            fetch(place->heap.events[i].argument, 2);
+    for (Py_ssize_t i = 0; place->near != NULL && i < PyTuple_GET_SIZE(place->near); i++)
+        fetch(PyTuple_GET_ITEM(place->near, i), 3);
+}
+
+static PyObject *place_next_at(Place *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(place_next(self)); }
 
 static PyObject *place_count_if_alone(Place *self, PyObject *now)
 {
     if (self->queue == NULL)
         return PyErr_SetString(PyExc_RuntimeError, "the queue of this place is gone"), NULL;
-    return count_if_alone(heap_next(&self->heap), now, &self->queue->done);
+    return count_if_alone(place_next(self), now, &self->queue->done);
 }
 
 static int place_traverse(Place *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->queue);
+    Py_VISIT(self->near);
     return heap_traverse(&self->heap, visit, arg);
 }
 
 static int place_clear(Place *self)
 {
     Py_CLEAR(self->queue);
+    Py_CLEAR(self->near);
     heap_clear(&self->heap);
+    self->sorted = 0;
     return 0;
 }
 
@@ -408,8 +495,8 @@ static void place_dealloc(Place *self)
 }
 
 static PyMethodDef place_methods[] = {
-    {"add", (PyCFunction)(void (*)(void))place_add, METH_FASTCALL, "add(at, handler, argument)"},
     {"push", (PyCFunction)(void (*)(void))place_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
+    {"keep_near", (PyCFunction)place_keep_near, METH_O, "keep_near(objects): what its handlers look at"},
     {"next_at", (PyCFunction)place_next_at, METH_NOARGS, "Time of the next event here; inf when there is none."},
     {"count_if_alone", (PyCFunction)place_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
     {NULL, NULL, 0, NULL},
@@ -418,43 +505,38 @@ static PyMethodDef place_methods[] = {
 static PyTypeObject PlaceType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "simulator.event_queue.Place",
-    .tp_doc = "Events of one place of a LookaheadQueue, whose place() makes it.",
+    .tp_doc = "Events of one place of a LookaheadQueue, whose place() makes it; called as (at, handler, argument).",
     .tp_basicsize = sizeof(Place),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Place, call),
+    .tp_call = PyVectorcall_Call,
     .tp_dealloc = (destructor)place_dealloc,
     .tp_traverse = (traverseproc)place_traverse,
     .tp_clear = (inquiry)place_clear,
     .tp_methods = place_methods,
 };
 
-static PyObject *lookahead_new(PyTypeObject *type, PyObject *args, PyObject *named)
+static PyObject *lookahead_place(Lookahead *self, PyObject *side)
 {
-    if (!PyArg_ParseTuple(args, "") || (named != NULL && PyDict_GET_SIZE(named)))
+    int upper = PyObject_IsTrue(side);
+    if (upper < 0)
         return NULL;
-    Lookahead *self = (Lookahead *)type->tp_alloc(type, 0);
-    if (self == NULL)
-        return NULL;
-    self->ahead = INFINITY, self->stretch = -INFINITY;
-    self->places = PyList_New(0);
-    if (self->places == NULL)
-        Py_CLEAR(self);
-    return (PyObject *)self;
-}
-
-static PyObject *lookahead_place(Lookahead *self, PyObject *Py_UNUSED(none))
-{
     Place *place = PyObject_GC_New(Place, &PlaceType);
     if (place == NULL)
         return NULL;
-    place->heap = (Heap){0};
+    place->near = NULL;
+    place->call = place_add;
+    place->heap = (Heap){0}, place->sorted = 0;
     place->queue = (Lookahead *)Py_NewRef(self);
-    place->number = PyList_GET_SIZE(self->places);
+    place->number = PyList_GET_SIZE(self->places), place->side = self->sided && upper;
     place->now = 0, place->listed = INFINITY;
     PyObject_GC_Track(place);
     if (PyList_Append(self->places, (PyObject *)place))
         Py_CLEAR(place);
     return (PyObject *)place;
 }
+
+static PyObject *lookahead_keep_near(Lookahead *Py_UNUSED(self), PyObject *Py_UNUSED(objects)) { Py_RETURN_NONE; }
 
 static PyObject *lookahead_note_delay(Lookahead *self, PyObject *seconds)
 {
@@ -480,9 +562,11 @@ static PyObject *lookahead_from(Lookahead *self, PyObject *const *args, Py_ssize
     Py_RETURN_NONE;
 }
 
-static PyObject *lookahead_add(Lookahead *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *lookahead_add(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
 {
-    return lookahead_from(self, args, count, 0);
+    if (names != NULL && PyTuple_GET_SIZE(names))
+        return PyErr_SetString(PyExc_TypeError, "a queue takes no arguments by name"), NULL;
+    return lookahead_from((Lookahead *)self, args, PyVectorcall_NARGS(count), 0);
 }
 
 static PyObject *lookahead_push(Lookahead *self, PyObject *const *args, Py_ssize_t count)
@@ -490,19 +574,38 @@ static PyObject *lookahead_push(Lookahead *self, PyObject *const *args, Py_ssize
     return lookahead_from(self, args, count, 1);
 }
 
+static PyObject *lookahead_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    int sided = 0;
+    if (!PyArg_ParseTuple(args, "|p", &sided) || (named != NULL && PyDict_GET_SIZE(named)))
+        return NULL;
+    Lookahead *self = (Lookahead *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->call = lookahead_add;
+    self->ahead = INFINITY, self->stretch = -INFINITY, self->sided = sided;
+    self->places = PyList_New(0);
+    if (self->places == NULL)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
 static inline Place *place_of(Lookahead *self, Py_ssize_t number) { return (Place *)PyList_GET_ITEM(self->places, number); }
 
-/* Time of the first turn of a place; infinite when there is none. */
-static double first_turn(Lookahead *self)
+/* Time of the first turn of a place of that side; infinite when there is none. */
+static double first_turn_of(Lookahead *self, int side)
 {
-    while (self->turns.count) {
-        Event *turn = &self->turns.events[0];
+    Heap *turns = &self->turns[side];
+    while (turns->count) {
+        Event *turn = &turns->events[0];
         if (turn->at == place_of(self, turn->serial)->listed)
             return turn->at;
-        heap_pop(&self->turns);
+        heap_pop(turns);
     }
     return INFINITY;
 }
+
+static double first_turn(Lookahead *self) { return fmin(first_turn_of(self, 0), first_turn_of(self, 1)); }
 
 static PyObject *lookahead_next_at(Lookahead *self, PyObject *Py_UNUSED(none))
 {
@@ -524,20 +627,22 @@ static int lookahead_handle(Lookahead *self, Event event)
     return (self->done & 0xFFF) == 0 ? PyErr_CheckSignals() : 0;
 }
 
-/* Runs all places up to the end of the stretch, one after the other. Returns 0, or -1 with an exception. */
-static int run_stretch(Lookahead *self)
+/* Runs all places of a side up to the end of the stretch, one after the other. Returns 0, or -1 with an exception. */
+static int run_stretch(Lookahead *self, int side)
 {
     int failed = 0;
     double latest = self->now;
-    while (!failed && first_turn(self) < self->stretch) {
-        Place *place = self->running = place_of(self, heap_pop(&self->turns).serial);
-        while (!failed && place->heap.count && place->heap.events[0].at < self->stretch) {
+    while (!failed && first_turn_of(self, side) < self->stretch) {
+        Place *place = self->running = place_of(self, heap_pop(&self->turns[side]).serial);
+        fetch_near(place, self->stretch);
+        while (!failed && place_next(place) < self->stretch) {
             place->now = place->heap.events[0].at;
+            place->sorted--;
             failed = lookahead_handle(self, heap_pop(&place->heap));
         }
         latest = fmax(latest, self->now);
         self->running = NULL;
-        if (list_turn(place))
+        if (list_turn(place, place_next(place)))
             failed = -1;
     }
     self->now = latest;
@@ -551,16 +656,18 @@ static PyObject *lookahead_run(Lookahead *self, PyObject *until)
         return NULL;
     self->halted = 0;
     for (;;) {
-        double common = heap_next(&self->heap), turn = first_turn(self), first = fmin(common, turn);
+        double lower = first_turn_of(self, 0), upper = first_turn_of(self, 1);
+        double common = heap_next(&self->heap), turn = fmin(lower, upper), first = fmin(common, turn);
         if (first > end || first == INFINITY)
             Py_RETURN_FALSE;
         int failed;
         if (common <= turn) {
             failed = lookahead_handle(self, heap_pop(&self->heap));
         } else {
-            double stretch = fmax(turn + self->ahead, nextafter(turn, INFINITY));
+            double reach = self->sided ? fmin(fmax(lower, upper) + self->ahead, turn + 2 * self->ahead) : turn + self->ahead;
+            double stretch = fmax(reach, nextafter(turn, INFINITY));
             self->stretch = fmin(fmin(stretch, common), nextafter(end, INFINITY));
-            failed = run_stretch(self);
+            failed = run_stretch(self, lower > upper);
             self->stretch = -INFINITY;
         }
         if (failed)
@@ -583,8 +690,9 @@ static PyObject *lookahead_take(Lookahead *self, PyObject *wanted)
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(self->places); i++) {
         Place *place = place_of(self, i);
         failed = heap_take(&place->heap, wanted, &found);
+        place->sorted = place->heap.count;
         if (!failed && place != self->running && place->listed != heap_next(&place->heap))
-            failed = list_turn(place);
+            failed = list_turn(place, heap_next(&place->heap));
     }
     return arguments_of(&found, failed);
 }
@@ -606,7 +714,7 @@ static int lookahead_traverse(Lookahead *self, visitproc visit, void *arg)
 static int lookahead_clear(Lookahead *self)
 {
     /* The list stays, empty: turns name places by their numbers in it. */
-    self->turns.count = 0;
+    self->turns[0].count = self->turns[1].count = 0;
     heap_clear(&self->heap);
     return self->places == NULL ? 0 : PyList_SetSlice(self->places, 0, PyList_GET_SIZE(self->places), NULL);
 }
@@ -617,19 +725,20 @@ static void lookahead_dealloc(Lookahead *self)
     heap_clear(&self->heap);
     Py_XDECREF(self->places);
     PyMem_Free(self->heap.events);
-    PyMem_Free(self->turns.events);
+    PyMem_Free(self->turns[0].events);
+    PyMem_Free(self->turns[1].events);
     Py_TYPE(self)->tp_free(self);
 }
 
 static PyMethodDef lookahead_methods[] = {
-    {"add", (PyCFunction)(void (*)(void))lookahead_add, METH_FASTCALL, "add(at, handler, argument): of no place"},
     {"push", (PyCFunction)(void (*)(void))lookahead_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
     {"next_at", (PyCFunction)lookahead_next_at, METH_NOARGS, "Time of the next event; inf when there is none."},
     {"count_if_alone", (PyCFunction)lookahead_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
     {"run", (PyCFunction)lookahead_run, METH_O, "run(end): True when it was halted"},
     {"halt", (PyCFunction)lookahead_halt, METH_NOARGS, "End run() after the stretch being run."},
     {"take", (PyCFunction)lookahead_take, METH_O, "take(wanted): the arguments of events taken out, in order"},
-    {"place", (PyCFunction)lookahead_place, METH_NOARGS, "A place of its own."},
+    {"keep_near", (PyCFunction)lookahead_keep_near, METH_O, "Nothing: events of no place come one by one."},
+    {"place", (PyCFunction)lookahead_place, METH_O, "place(upper): one of its own, of either side"},
     {"note_delay", (PyCFunction)lookahead_note_delay, METH_O, "note_delay(seconds): of the way between two places"},
     {NULL, NULL, 0, NULL},
 };
@@ -647,7 +756,9 @@ static PyTypeObject LookaheadType = {
     .tp_name = "simulator.event_queue.LookaheadQueue",
     .tp_doc = "Events in order of time at each place; see simulator/events.py.",
     .tp_basicsize = sizeof(Lookahead),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Lookahead, call),
+    .tp_call = PyVectorcall_Call,
     .tp_new = lookahead_new,
     .tp_dealloc = (destructor)lookahead_dealloc,
     .tp_traverse = (traverseproc)lookahead_traverse,

@@ -3,13 +3,15 @@
 Each has two forms that do the same: a class here, and one in event_queue.c, which `mrc compile` builds beside the
 machine code of the fabric. A heap of tuples costs a third of a compiled run, the more the deeper it is.
 
-Two orders of the same events:
+Orders of the same events, by how far a node may run ahead of others:
 
-    exact       in order of time, whatever they belong to: for traces, and for whoever looks between any two events
-    lookahead   in order of time at each place (a node). What one place does reaches another no sooner than the shortest
-                link's delay, so each runs alone up to that far ahead of the first event of all: a stretch. Its objects
-                are then in the CPU's caches, which is what a fabric of hundreds of hosts is slow for. The rule is that
-                of conservative parallel simulation (K. M. Chandy, J. Misra, 1979); here there is one thread.
+    0   the exact order of time, whatever they belong to: for traces, and for whoever looks between any two events
+    1   the order of time at each place (a node). What one place does reaches another no sooner than the shortest link's
+        delay, so each runs alone up to that far ahead of the first event of all: a stretch. Its objects are then in the
+        CPU's caches, which is what a fabric of hundreds of hosts is slow for. The rule is that of conservative parallel
+        simulation (K. M. Chandy, J. Misra, 1979); here there is one thread.
+    2   the same with stretches of up to two delays: places have two sides, and those of one reach only those of the
+        other (hosts and T1s; T0s). Each side in turn runs to one delay beyond the other's first event.
 
 Events of no place (faults, samples) come between stretches, at their exact time, with all places up to there and none
 beyond.
@@ -18,7 +20,7 @@ beyond.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from math import inf, nextafter
 from typing import Any, Protocol
@@ -33,14 +35,17 @@ Entry = tuple[float, int, Handler, Any]
 class EventPlace(Protocol):
     """Events of one place, in order of time; those of one instant in the order in which they were pushed."""
 
-    def add(self, at: float, handler: Handler, argument: Any, /) -> None:
+    def __call__(self, at: float, handler: Handler, argument: Any, /) -> None:
         """Call `handler(argument, at)` at a time that is not before now."""
 
     def push(self, at: float, handler: Handler, argument: Any, /) -> None:
-        """As add(), at now when the time has passed."""
+        """The same, at now when the time has passed."""
 
     def next_at(self) -> float:
         """Time of the next event here; inf when there is none."""
+
+    def keep_near(self, objects: Sequence[object], /) -> None:
+        """Have the CPU fetch these when the place has its turn: its handlers look at them."""
 
     def count_if_alone(self, now: float, /) -> bool:
         """Whether nothing else happens here at `now`: what would be an event then is done at once, and counted here."""
@@ -62,8 +67,8 @@ class EventQueue(EventPlace, Protocol):
     def halt(self) -> None:
         """End run() after the event being handled, or its stretch."""
 
-    def place(self) -> EventPlace:
-        """A place for events of its own, where the order knows places."""
+    def place(self, upper: bool, /) -> EventPlace:
+        """A place for events of its own, where the order knows places, on either side; else the queue itself."""
 
     def note_delay(self, delay_s: float, /) -> None:
         """Note that what happens at one place reaches another after that time, at the earliest."""
@@ -85,15 +90,18 @@ class PythonEventQueue:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, at: float, handler: Handler, argument: Any) -> None:
+    def __call__(self, at: float, handler: Handler, argument: Any) -> None:
         self._serial = serial = self._serial + 1
         heapq.heappush(self._heap, (at, serial, handler, argument))
 
     def push(self, at: float, handler: Handler, argument: Any) -> None:
-        self.add(max(at, self.now), handler, argument)
+        self(max(at, self.now), handler, argument)
 
     def next_at(self) -> float:
         return self._heap[0][0] if self._heap else inf
+
+    def keep_near(self, _objects: Sequence[object]) -> None:
+        pass
 
     def count_if_alone(self, now: float) -> bool:
         alone = not self._heap or self._heap[0][0] > now
@@ -115,7 +123,7 @@ class PythonEventQueue:
     def halt(self) -> None:
         self._halted = True
 
-    def place(self) -> PythonEventQueue:
+    def place(self, _upper: bool) -> PythonEventQueue:
         return self
 
     def note_delay(self, delay_s: float) -> None:
@@ -128,8 +136,8 @@ class PythonEventQueue:
 class PythonPlace:
     """Events of one place of a PythonLookaheadQueue."""
 
-    def __init__(self, queue: PythonLookaheadQueue, number: int) -> None:
-        self._queue, self.number = queue, number
+    def __init__(self, queue: PythonLookaheadQueue, number: int, side: int) -> None:
+        self._queue, self.number, self.side = queue, number, side
         self.heap: list[Entry] = []
         self._serial = 0
         self.now = 0.0
@@ -137,7 +145,7 @@ class PythonPlace:
         self.listed = inf
         """Its earliest time among the turns; inf: not there."""
 
-    def add(self, at: float, handler: Handler, argument: Any) -> None:
+    def __call__(self, at: float, handler: Handler, argument: Any) -> None:
         if at < self.now:
             raise RuntimeError("an event in the past of its place: the queue looks further ahead than it may")
         self._serial = serial = self._serial + 1
@@ -146,10 +154,13 @@ class PythonPlace:
             self._queue.list_turn(self)
 
     def push(self, at: float, handler: Handler, argument: Any) -> None:
-        self.add(max(at, self._queue.now), handler, argument)
+        self(max(at, self._queue.now), handler, argument)
 
     def next_at(self) -> float:
         return self.heap[0][0] if self.heap else inf
+
+    def keep_near(self, _objects: Sequence[object]) -> None:
+        pass
 
     def count_if_alone(self, now: float) -> bool:
         alone = not self.heap or self.heap[0][0] > now
@@ -158,16 +169,17 @@ class PythonPlace:
 
 
 class PythonLookaheadQueue:
-    """The order with lookahead."""
+    """The order with lookahead; `sided`: of two delays."""
 
-    def __init__(self) -> None:
+    def __init__(self, sided: bool = False) -> None:
+        self._sided = sided
         self.now = 0.0
         self.done = 0
         self.running: PythonPlace | None = None
         """The place whose turn it is."""
         self._places: list[PythonPlace] = []
-        self._turns: list[tuple[float, int]] = []
-        """When places are due, by their numbers; with entries that are out of date."""
+        self._turns: tuple[list[tuple[float, int]], list[tuple[float, int]]] = ([], [])
+        """By side: when places are due, by their numbers; with entries that are out of date."""
         self._heap: list[Entry] = []
         """Events of no place."""
         self._serial = 0
@@ -179,23 +191,26 @@ class PythonLookaheadQueue:
     def __len__(self) -> int:
         return len(self._heap) + sum(len(place.heap) for place in self._places)
 
-    def place(self) -> PythonPlace:
-        made = PythonPlace(self, len(self._places))
+    def place(self, upper: bool) -> PythonPlace:
+        made = PythonPlace(self, len(self._places), int(self._sided and upper))
         self._places.append(made)
         return made
 
     def note_delay(self, delay_s: float) -> None:
         self._ahead = min(self._ahead, delay_s)
 
-    def add(self, at: float, handler: Handler, argument: Any) -> None:
+    def __call__(self, at: float, handler: Handler, argument: Any) -> None:
         self._serial = serial = self._serial + 1
         heapq.heappush(self._heap, (max(at, self._stretch), serial, handler, argument))
 
     def push(self, at: float, handler: Handler, argument: Any) -> None:
-        self.add(max(at, self.now), handler, argument)
+        self(max(at, self.now), handler, argument)
 
     def next_at(self) -> float:
-        return min(self._heap[0][0] if self._heap else inf, self._first_turn())
+        return min(self._heap[0][0] if self._heap else inf, self._first_turn(0), self._first_turn(1))
+
+    def keep_near(self, _objects: Sequence[object]) -> None:
+        pass
 
     def count_if_alone(self, now: float) -> bool:
         alone = self.next_at() > now
@@ -206,10 +221,10 @@ class PythonLookaheadQueue:
         """Note when a place is due, if it has events."""
         place.listed = place.next_at()
         if place.heap:
-            heapq.heappush(self._turns, (place.listed, place.number))
+            heapq.heappush(self._turns[place.side], (place.listed, place.number))
 
-    def _first_turn(self) -> float:
-        turns, places = self._turns, self._places
+    def _first_turn(self, side: int) -> float:
+        turns, places = self._turns[side], self._places
         while turns and turns[0][0] != places[turns[0][1]].listed:
             heapq.heappop(turns)
         return turns[0][0] if turns else inf
@@ -219,27 +234,30 @@ class PythonLookaheadQueue:
         self._halted = False
         while True:
             common = heap[0][0] if heap else inf
-            turn = self._first_turn()
+            lower, upper = self._first_turn(0), self._first_turn(1)
+            turn = min(lower, upper)
             first = min(common, turn)
             if first > end or first == inf:
                 return False
             if common <= turn:
                 self._handle(heapq.heappop(heap))
             else:
-                stretch = max(turn + self._ahead, nextafter(turn, inf))
-                self._stretch = min(stretch, common, nextafter(end, inf))
+                reach = turn + self._ahead
+                if self._sided:
+                    reach = min(max(lower, upper) + self._ahead, turn + 2 * self._ahead)
+                self._stretch = min(max(reach, nextafter(turn, inf)), common, nextafter(end, inf))
                 try:
-                    self._run_stretch(self._stretch)
+                    self._run_stretch(self._stretch, int(lower > upper))
                 finally:
                     self._stretch = -inf
             if self._halted:
                 return True
 
-    def _run_stretch(self, end: float) -> None:
-        """Run all places up to a time, one after the other."""
+    def _run_stretch(self, end: float, side: int) -> None:
+        """Run all places of a side up to a time, one after the other."""
         latest = self.now
-        while self._first_turn() < end:
-            place = self.running = self._places[heapq.heappop(self._turns)[1]]
+        while self._first_turn(side) < end:
+            place = self.running = self._places[heapq.heappop(self._turns[side])[1]]
             heap = place.heap
             try:
                 while heap and heap[0][0] < end:
@@ -277,10 +295,10 @@ def _taken(heap: list[Entry], wanted: Callable[[Handler, Any], bool]) -> list[En
     return found
 
 
-def event_queue(lookahead: bool = False) -> EventQueue:
-    """An empty queue at time 0, of machine code where the fabric is."""
+def event_queue(lookahead: int = 0) -> EventQueue:
+    """An empty queue at time 0, of machine code where the fabric is; `lookahead`: see the module."""
     if state().active:
         module = import_module("simulator.event_queue")
-        made: EventQueue = module.LookaheadQueue() if lookahead else module.EventQueue()
+        made: EventQueue = module.LookaheadQueue(lookahead > 1) if lookahead else module.EventQueue()
         return made
-    return PythonLookaheadQueue() if lookahead else PythonEventQueue()
+    return PythonLookaheadQueue(lookahead > 1) if lookahead else PythonEventQueue()

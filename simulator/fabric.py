@@ -26,12 +26,12 @@ from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
 from hosts.engine.qp import EngineQueuePair
-from simulator.events import EventQueue, Handler, event_queue
+from simulator.events import EventPlace, EventQueue, Handler, event_queue
 from simulator.fault_target import VirtualFaultTarget
 from simulator.frames import NO_PORT, Frame, PacketHook
 from simulator.host import VirtualHost
 from simulator.pfc import PfcNicPort, PfcPort, pair
-from simulator.ports import AddEvent, EgressPort, NicPort
+from simulator.ports import EgressPort, NicPort
 from simulator.profiles import NEVER, HostProfile, LinkProfile, PfcProfile, ProfileError, QueueProfile
 from simulator.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
 from simulator.trace import Tracer
@@ -46,6 +46,13 @@ COLLECT_AFTER: Final = 1_000_000
 """New objects after which Python looks for cycles while a fabric runs: packets make none, and the default of 700 has it
 go through all of a large fabric again and again.
 """
+TWO_DELAYS_FROM: Final = 128
+"""Hosts from which on usual_lookahead() is 2. Smaller fabrics gain little, and published series have the order of 1."""
+
+
+def usual_lookahead(plan: Plan) -> int:
+    """The lookahead that is fastest, by the size of a fabric."""
+    return 2 if len(plan.hosts) >= TWO_DELAYS_FROM else 1
 
 
 class VirtualFabric:
@@ -56,16 +63,16 @@ class VirtualFabric:
     `trace`: a callable (what, time, where, frame) for every packet event, see trace.py; True records a digest only.
 
     `lookahead`: faster with many hosts. Each node has its events in order of time, but runs ahead of others by up to
-    the shortest link's delay (events.py). Functions given to `at` and `sample` still find all nodes at their time; a
-    predicate is looked at up to that delay too late; an application's handler may touch its own host only, and asks to
-    be called with `VirtualHost.at`.
+    one or two times the shortest link's delay (events.py; usual_lookahead()). Functions given to `at` and `sample`
+    still find all nodes at their time; a predicate is looked at up to that time too late; an application's handler may
+    touch its own host only, and asks to be called with `VirtualHost.at`.
     """
 
     def __init__(
         self, plan: Plan, *, seed: int = 0, links: LinkProfile | None = None, queues: QueueProfile | None = None,
         mode: str | Chooser = "srv6", config: Config | Mapping[str, Config] | None = None,
         host: HostProfile | None = None, wire: bool = False, keep_events: bool = True,
-        trace: bool | PacketHook = False, first_qpn: int | None = None, lookahead: bool = False,
+        trace: bool | PacketHook = False, first_qpn: int | None = None, lookahead: int = 0,
     ) -> None:  # fmt: skip
         self.plan = plan
         self.seed = seed
@@ -103,8 +110,8 @@ class VirtualFabric:
         self.port_list: list[EgressPort] = []
         """The same, by number."""
         self._towards: dict[tuple[str, str], EgressPort] = {}
-        self._add_at: dict[str, AddEvent] = {}
-        """Adds an event at a node."""
+        self._places: dict[str, EventPlace] = {}
+        """Where events of a node are added."""
         self._arrive_at: dict[str, Handler] = {}
         """Takes a packet that arrives at a node."""
         self.switches: dict[str, VirtualSwitch] = {}
@@ -159,11 +166,11 @@ class VirtualFabric:
                 )
             else:
                 self.switches[node.name] = VirtualT1(node.name, node.plane)
-            self._add_at[node.name] = self.queue.place().add
+            self._places[node.name] = self.queue.place(node.tier == 0)
             self._arrive_at[node.name] = self.switches[node.name].receive
         for host in plan.hosts:
             made = self.hosts[host.name] = VirtualHost(self, host, self._endpoint(host.name, 0))
-            self._add_at[host.name] = made.place.add
+            self._places[host.name] = made.place
             take: Handler = made.take
             self._arrive_at[host.name] = take if self.tracer is None else self.tracer.delivery(host.name, take)
         note_delay = self.queue.note_delay
@@ -184,6 +191,7 @@ class VirtualFabric:
         for switch in self.switches.values():
             switch.observer = self.tracer
             switch.wired(plan)
+            self._places[switch.name].keep_near([*switch.downlinks, *switch.uplinks, *switch.racks])
 
     def _add_port(
         self, interface: str, node: str, neighbour: str, plane: int, note_delay: Callable[[float], None]
@@ -191,26 +199,26 @@ class VirtualFabric:
         host, to_host, pfc = self.hosts.get(node), neighbour in self.hosts, self.queues.pfc is not None
         config = self.config_of(neighbour if host is None else node)
         line = self.links.nic if to_host or host is not None else self.links.fabric
-        add, tracer, seed = self._add_at[node], self.tracer, f"{self.seed}/{interface}"
+        place, tracer, seed = self._places[node], self.tracer, f"{self.seed}/{interface}"
         dscp: tuple[int, int] = config.dscp_trimmed, config.dscp_trimmed_lasthop
         port: EgressPort
         if host is not None:
             made = PfcNicPort if pfc else NicPort
             port = made(
-                interface, node, neighbour, plane, line, note_delay, add, seed, dscp,
+                interface, node, neighbour, plane, line, note_delay, place, seed, dscp,
                 ring_packets=self.host_profile.ring_packets, on_room=host.on_room, observer=tracer,
             )  # fmt: skip
         else:
-            common = (interface, node, neighbour, plane, line, note_delay, add, seed, dscp)
+            common = (interface, node, neighbour, plane, line, note_delay, place, seed, dscp)
             if pfc:
                 port = PfcPort(*common, last_hop=to_host, observer=tracer)
             else:  # called by its name: most ports are made here
                 port = EgressPort(
-                    interface, node, neighbour, plane, line, note_delay, add, seed, dscp, last_hop=to_host,
+                    interface, node, neighbour, plane, line, note_delay, place, seed, dscp, last_hop=to_host,
                     observer=tracer,
                 )  # fmt: skip
             port.set_queues(self.queues, self.srv6, config)
-        port.lead_to(self._arrive_at[neighbour], self._add_at[neighbour])
+        port.lead_to(self._arrive_at[neighbour], self._places[neighbour])
         if to_host and self.host_profile.receive_s:
             port.extra_delay_s = self.host_profile.receive_s
             port.set_line(line)
@@ -378,7 +386,9 @@ class VirtualFabric:
             switch.racks.clear()
         for host in self.hosts.values():
             host.close()
-        for known in (self.ports, self._towards, self._add_at, self._arrive_at, self.switches, self.hosts):
+        for place in self._places.values():
+            place.keep_near(())
+        for known in (self.ports, self._towards, self._places, self._arrive_at, self.switches, self.hosts):
             known.clear()
         self.port_list.clear()
 

@@ -27,6 +27,20 @@ NO_PORT: Final = -1
 class Frame:
     """One transmission. `size` counts the bytes on the wire, Ethernet header to iCRC."""
 
+    ev: int
+    behind: Frame | None
+    size: int
+    port: int
+    rack: int
+    downlink: int
+    plane: int
+    control: bool
+    fresh: bool
+    trimmable: bool
+    ect: bool
+    corrupt: bool
+    trimmed: bool
+
     __slots__ = (
         "behind", "control", "corrupt", "downlink", "ect", "ev", "fresh", "is_data", "marked", "packet", "plane",
         "port", "rack", "size", "source", "target", "trimmable", "trimmed",

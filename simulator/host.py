@@ -100,7 +100,7 @@ class VirtualHost:
 
     def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint) -> None:
         self._queue = fabric.queue
-        self.place: EventPlace = fabric.queue.place()
+        self.place: EventPlace = fabric.queue.place(False)
         """Its events."""
         self._hosts = fabric.hosts
         """All of them by name."""
@@ -354,7 +354,7 @@ class VirtualHost:
             raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
         if due < self._timer:
             self._timer = due
-            self.place.add(due, self._on_timer, None)
+            self.place(due, self._on_timer, None)
 
     def _transmit(self, now: float) -> bool:
         """Hand packets to the ports as far as they have room; True when there may be more."""

@@ -24,8 +24,9 @@ from math import inf
 from typing import Any
 
 from hosts.engine.wire.packets import ECN_NOT_ECT, PacketRecord
+from simulator.events import EventPlace
 from simulator.frames import NO_PORT, Frame, PacketHook
-from simulator.ports import AddEvent, EgressPort, NicPort
+from simulator.ports import EgressPort, NicPort, drain
 from simulator.profiles import Line, PfcProfile
 
 DATA_PRIORITY = 3
@@ -61,13 +62,13 @@ class PriorityPause:
     """One direction of a link with PFC: its sender's queues, and what its far end still holds of what it sent."""
 
     __slots__ = (
-        "_add", "_asked", "_asked_at", "_out", "_pfc", "_ports", "_since", "_until", "frames", "held", "held_peak",
+        "_asked", "_asked_at", "_out", "_pfc", "_place", "_ports", "_since", "_until", "frames", "held", "held_peak",
         "longest_s", "paused_s", "pauses", "port", "reverse", "storms",
     )  # fmt: skip
 
-    def __init__(self, port: EgressPort, add: AddEvent) -> None:
+    def __init__(self, port: EgressPort, place: EventPlace) -> None:
         self.port = port
-        self._add = add
+        self._place = place
         self.reverse: PriorityPause | None = None
         """The other direction; its sender is our receiver. The fabric sets it."""
         self._pfc: PfcProfile | None = None
@@ -142,7 +143,7 @@ class PriorityPause:
         port = self.port
         if not port._draining and self._ready():
             port._draining = True
-            self._add(max(now, port.busy_until), port._drain, None)
+            self._place(max(now, port.busy_until), drain, port)
 
     def drain(self, now: float) -> None:
         """Send the next packet: pause frames, control, data that is not paused."""
@@ -181,12 +182,12 @@ class PriorityPause:
             self._resume(now)
             return
         self._until = now + quanta * QUANTUM_BITS / self.port.line.rate_bps
-        self._add(self._until, self._run_out, None)
+        self._place(self._until, self._run_out, None)
         if self._since is None:
             self._since = now
             self.pauses += 1
             if self._pfc is not None:
-                self._add(now + self._pfc.storm_after_s, self._watch, now)
+                self._place(now + self._pfc.storm_after_s, self._watch, now)
 
     def _run_out(self, _: object, now: float) -> None:
         if self._until <= now:
@@ -239,7 +240,7 @@ class PriorityPause:
         self._asked_at = now
         self._say(QUANTA_MAX, now)
         renew = now + QUANTA_MAX * QUANTUM_BITS / self.port.line.rate_bps / 2
-        back._add(renew, self._renew, now)  # at the far end, which asks
+        back._place(renew, self._renew, now)  # at the far end, which asks
 
     def _renew(self, asked_at: float, now: float) -> None:
         if self._asked and self._asked_at == asked_at:
@@ -294,19 +295,19 @@ class PfcPort(EgressPort):
 
     def __init__(
         self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
-        add: AddEvent, rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False,
+        place: EventPlace, rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False,
         observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name, node, neighbour, plane, line, note_delay, add, rng_seed, dscp, last_hop=last_hop, observer=observer
+            name, node, neighbour, plane, line, note_delay, place, rng_seed, dscp, last_hop=last_hop, observer=observer
         )
         self._make_queues()
-        self.pause = PriorityPause(self, add)
+        self.pause = PriorityPause(self, place)
 
     def send(self, frame: Frame, now: float) -> None:
         self.pause.send(frame, now)
 
-    def _drain(self, _: object, now: float) -> None:
+    def _drain(self, now: float) -> None:
         self.pause.drain(now)
 
     def go_down(self, now: float) -> None:
@@ -324,20 +325,20 @@ class PfcNicPort(NicPort):
 
     def __init__(
         self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
-        add: AddEvent, rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
+        place: EventPlace, rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
         observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            name, node, neighbour, plane, line, note_delay, add, rng_seed, dscp, ring_packets=ring_packets,
+            name, node, neighbour, plane, line, note_delay, place, rng_seed, dscp, ring_packets=ring_packets,
             on_room=on_room, observer=observer,
         )  # fmt: skip
         self._make_queues()
-        self.pause = PriorityPause(self, add)
+        self.pause = PriorityPause(self, place)
 
     def send(self, frame: Frame, now: float) -> None:
         self.pause.send(frame, now)
 
-    def _drain(self, _: object, now: float) -> None:
+    def _drain(self, now: float) -> None:
         self.pause.drain(now)
         if self.starved and self.waiting <= self._low_water:
             self.starved = False

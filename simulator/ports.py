@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Final
 
 from hosts.engine.config import Config
-from simulator.events import Handler
+from simulator.events import EventPlace, Handler
 from simulator.frames import NO_PORT, Frame, FrameQueue, PacketHook, tally
 from simulator.impairment import Lateness, Picker
 from simulator.profiles import Line, QueueProfile
@@ -33,30 +33,47 @@ MEDIUM_SHARE: Final = 1 / 3
 _NO_FRAMES: Final = FrameQueue()
 _NO_COUNTS: Final[Counter[str]] = Counter()
 """Queues and counts of a port that never needed its own, as most ports of most runs. Nothing is put into these."""
-AddEvent = Callable[[float, Handler, Any], None]
-"""EventPlace.add of a place. A fabric makes one of it for all ports there."""
 
 
 class EgressPort:
     """`node` -> `neighbour`, named after its interface. Counters count since the fabric was made."""
 
+    # What each packet needs comes first, in narrow types where they do: machine code keeps attributes in this order,
+    # and with thousands of ports none of them is in the CPU's caches when its packet comes.
+    observer: PacketHook | None
+    up: bool
+    _draining: bool
+    _impaired: bool
+    _fifo: bool
+    number: int
+    busy_until: float
+    _byte_s: float
+    _delay: float
+    _jitter: float
+    _last_at: float
+    forwarded: int
+    forwarded_bytes: int
+    _arrival_place: EventPlace
+    arrive: Handler
+    data_bytes: int
+    control_bytes: int
+    plane: int
+    waiting: int
+
     __slots__ = (
-        "_add", "_add_arrival", "_byte_s", "_control", "_corrupt", "_cut", "_data", "_delay", "_draining", "_dscp",
-        "_ecn_max", "_ecn_min",
-        "_fifo", "_impaired", "_jitter", "_last_at", "_late", "_limits", "_loss", "_medium", "_medium_due",
-        "_note_delay", "_on_drain",
-        "_repeat", "_rng", "_rng_seed", "_trim_at", "_trim_len", "arrive", "busy_until", "control_bytes",
-        "data_bytes", "dropped", "extra_delay_s", "forwarded", "forwarded_bytes", "last_hop", "line", "lost", "marked",
-        "name", "neighbour", "node", "number", "observer", "peak_bytes", "plane", "trimmed", "up", "waiting",
+        "_arrival_place", "_byte_s", "_control", "_corrupt", "_cut", "_data", "_delay", "_draining", "_dscp",
+        "_ecn_max", "_ecn_min", "_fifo", "_impaired", "_jitter", "_last_at", "_late", "_limits", "_loss",
+        "_low_water", "_medium", "_medium_due", "_note_delay", "_place", "_repeat", "_rng", "_rng_seed", "_trim_at",
+        "_trim_len", "arrive", "busy_until", "control_bytes", "data_bytes", "dropped", "extra_delay_s", "forwarded",
+        "forwarded_bytes", "last_hop", "line", "lost", "marked", "name", "neighbour", "node", "number", "observer",
+        "on_room", "peak_bytes", "plane", "starved", "trimmed", "up", "waiting",
     )  # fmt: skip
 
     def __init__(
         self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
-        add: AddEvent, rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False,
+        place: EventPlace, rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False,
         observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
-        # What each packet needs comes first: machine code keeps attributes in this order, and with thousands of ports
-        # none of them is in the CPU's caches when its packet comes.
         self.observer = observer
         """Is told of every packet that is sent, marked, trimmed, dropped or lost."""
         self.up = True
@@ -66,9 +83,9 @@ class EgressPort:
         self._byte_s = self._delay = self._jitter = 0.0
         self._last_at = -inf
         self.forwarded = self.forwarded_bytes = 0
-        self._add_arrival = add
+        self._arrival_place = place
         """Adds an event where the neighbour is."""
-        self.arrive: Handler = _nowhere
+        self.arrive = _nowhere
         """What receives the packets at the other end; see lead_to()."""
         self.number = NO_PORT
         """Among all ports of a fabric."""
@@ -83,8 +100,7 @@ class EgressPort:
         """Trimmed packets, where they have a queue of their own (Config.trimmed_queue); its bytes count as control."""
         self._trim_at = inf
         self._limits = (inf, inf, inf, inf)
-        self._add = add
-        self._on_drain: Handler = _nowhere
+        self._place = place
         self._ecn_min = self._ecn_max = inf
         self.name, self.node, self.neighbour, self.plane = name, node, neighbour, plane
         self.last_hop = last_hop
@@ -108,21 +124,25 @@ class EgressPort:
         self._repeat: Picker | None = None
         self._late: Lateness | None = None
         self._trim_len = SRV6_TRIM_BYTES
+        self.on_room: Callable[[float], None] = _unheard
+        """Is told that there is room again; of a NicPort."""
+        self.starved = False
+        """The ring was full when the host last sent: it wants to know."""
+        self._low_water = 0
         self.set_line(line)
 
-    def lead_to(self, arrive: Handler, add: AddEvent) -> None:
+    def lead_to(self, arrive: Handler, place: EventPlace) -> None:
         """Deliver packets to a handler, by events of the neighbour."""
         self.arrive = arrive
-        self._add_arrival = add
+        self._arrival_place = place
 
     def close(self) -> None:
         """Let go of the neighbour, see VirtualFabric.close."""
-        self.arrive = self._on_drain = _nowhere
+        self.arrive = _nowhere
 
     def _make_queues(self) -> None:
         """Make the queues of this port: its first packet has to wait."""
         self._data, self._control = FrameQueue(), FrameQueue()
-        self._on_drain = self._drain
 
     # ---- settings ---------------------------------------------------------------------------------------
 
@@ -222,9 +242,9 @@ class EgressPort:
             self.control_bytes = depth
         if not self._draining:
             self._draining = True
-            self._add(self.busy_until, self._on_drain, None)
+            self._place(self.busy_until, drain, self)
 
-    def _drain(self, _: object, now: float) -> None:
+    def _drain(self, now: float) -> None:
         """Send the next packet, control before data: the port is free again."""
         medium = self._medium
         if self.control_bytes and (medium is None or self._control.count):
@@ -251,7 +271,7 @@ class EgressPort:
         self.waiting -= 1
         self._launch(frame, now)
         if self.waiting:
-            self._add(self.busy_until, self._on_drain, None)
+            self._place(self.busy_until, drain, self)
         else:
             self._draining = False
 
@@ -273,7 +293,7 @@ class EgressPort:
                 at = self._last_at
             self._last_at = at
         frame.port = self.number
-        self._add_arrival(at, self.arrive, frame)
+        self._arrival_place(at, self.arrive, frame)
 
     def _survives(self, frame: Frame, end: float) -> bool:
         """Apply the faults of this direction to a packet; False when it is lost."""
@@ -289,11 +309,11 @@ class EgressPort:
         if self._repeat is not None and self._repeat.hits(frame.is_data):
             twin = frame.copy()
             twin.port = self.number
-            self._add_arrival(end + self._delay + self._jitter, self.arrive, twin)
+            self._arrival_place(end + self._delay + self._jitter, self.arrive, twin)
         if self._late is not None and self._late.hits(frame.is_data):
             stray = frame.copy() if self._late.twin else frame
             stray.port = self.number
-            self._add_arrival(end + self._delay + self._late.seconds, self.arrive, stray)
+            self._arrival_place(end + self._delay + self._late.seconds, self.arrive, stray)
             return self._late.twin
         return True
 
@@ -355,21 +375,19 @@ class EgressPort:
 class NicPort(EgressPort):
     """A host's port: no marks, no trims; tells its host when there is room again."""
 
-    __slots__ = ("_low_water", "on_room", "starved")
+    __slots__ = ()
 
     def __init__(
         self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
-        add: AddEvent, rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
+        place: EventPlace, rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
         observer: PacketHook | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(name, node, neighbour, plane, line, note_delay, add, rng_seed, dscp, observer=observer)
+        super().__init__(name, node, neighbour, plane, line, note_delay, place, rng_seed, dscp, observer=observer)
         self.on_room = on_room
-        self.starved = False
-        """The ring was full when the host last sent: it wants to know."""
         self._low_water = ring_packets // 2
 
-    def _drain(self, _: object, now: float) -> None:
-        super()._drain(None, now)
+    def _drain(self, now: float) -> None:
+        super()._drain(now)
         if self.starved and self.waiting <= self._low_water:
             self.starved = False
             self.on_room(now)
@@ -377,6 +395,15 @@ class NicPort(EgressPort):
     def go_up(self) -> None:
         super().go_up()
         self.starved = False
+
+
+def drain(port: EgressPort, now: float) -> None:
+    """Let a port that is free again send: the handler of an event, and no object of the port's as its methods are."""
+    port._drain(now)
+
+
+def _unheard(_now: float) -> None:
+    """Tell nobody that there is room."""
 
 
 def _nowhere(_frame: Frame, _now: float) -> None:

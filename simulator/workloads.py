@@ -4,8 +4,8 @@
     fabric.run_until(lambda: flow.done)
     assert flow.completed == 10 and flow.intact
 
-A flow checks each message in the receiver's memory at the moment it completes at the sender, and that nothing around
-its region was touched. Rates are of payload, measured at the receiver.
+A flow checks each message in the receiver's memory at the moment it completes at the sender, and that nothing else was
+placed there. Rates are of payload, measured at the receiver.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from typing import Any
 from hosts.engine.events import Completion, Status
 from hosts.traffic.message_bytes import MessageBytes
 from simulator.fabric import VirtualFabric
-
-GUARD_BYTES = 64
-"""On both sides of a flow's region; must stay as it was."""
+from simulator.message_slots import MessageSlots
 
 
 class Flow:
@@ -29,7 +27,7 @@ class Flow:
 
     def __init__(
         self, fabric: VirtualFabric, a: str, b: str, *, message_bytes: int = 1 << 16, messages: int | None = None,
-        depth: int = 2, start_s: float | None = None, verify: bool = True, imm: bool = False, **options: Any,
+        depth: int = 2, start_s: float | None = None, imm: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         self.fabric, self.a, self.b = fabric, a, b
         self.message_bytes, self.messages, self.depth = message_bytes, messages, depth
@@ -44,12 +42,12 @@ class Flow:
         self.completed_at: list[float] = []
         self.on_done: Callable[[Flow], None] | None = None
         """Called once, after the last completion; not when a write failed."""
-        self._verify, self._imm = verify, imm
+        self._imm = imm
         self._stopped = False
         self._bytes = MessageBytes(f"{fabric.seed}/{a}/{b}", message_bytes)
-        self.memory = bytearray(depth * message_bytes + 2 * GUARD_BYTES)
-        view = memoryview(self.memory)[GUARD_BYTES : GUARD_BYTES + depth * message_bytes]
-        self.region = fabric.host(b).endpoint.register(view)
+        configs = [options.get("config") or fabric.config_of(host) for host in (a, b)]
+        self.memory = MessageSlots(self._bytes, depth, min(config.pmtu_bytes for config in configs))
+        self.region = fabric.host(b).endpoint.register(self.memory)
         self.qp, self.peer_qp = fabric.connect(a, b, **options)
         fabric.host(a).on_completion(self.qp.qpn, self._completed)
         fabric.host(a).at(fabric.now if start_s is None else start_s, self._start)
@@ -78,11 +76,9 @@ class Flow:
         if completion.status is not Status.SUCCESS:
             self.failures.append(completion)
             return
-        number, size = self.completed, self.message_bytes
-        if self._verify:
-            slot = GUARD_BYTES + number % self.depth * size
-            if not self._bytes.matches(number, memoryview(self.memory)[slot : slot + size]):
-                self.corrupt.append(number)
+        number = self.completed
+        if not self.memory.finish(number):
+            self.corrupt.append(number)
         self.completed += 1
         self.completed_at.append(completion.at)
         self.finished_at = completion.at
@@ -100,9 +96,9 @@ class Flow:
 
     @property
     def intact(self) -> bool:
-        """Whether every completed message was whole and nothing beside the region was written."""
-        guards = self.memory[:GUARD_BYTES] + self.memory[-GUARD_BYTES:]
-        return not self.corrupt and not any(guards)
+        """Whether every completed message was whole, and nothing is in memory that belongs to none."""
+        waiting = (self.posted - self.completed) * self.message_bytes
+        return not self.corrupt and self.memory.placed_bytes <= waiting
 
     @property
     def received_bytes(self) -> int:

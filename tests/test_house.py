@@ -97,6 +97,7 @@ FACES = {
         "frames",
         "host",
         "impairment",
+        "message_slots",
         "pfc",
         "planned_fabric",
         "ports",

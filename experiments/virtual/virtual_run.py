@@ -27,7 +27,7 @@ from hosts.engine.config import Config
 from hosts.engine.events import EvChanged, EvReplaced, PacketLost, PlaneChanged, QpError
 from hosts.engine.wire.packets import FIRST_QPN
 from simulator import scaled
-from simulator.fabric import VirtualFabric
+from simulator.fabric import VirtualFabric, usual_lookahead
 from simulator.fault_target import VirtualFaultTarget
 from simulator.pfc import pause_of
 from simulator.profiles import Line, LinkProfile, PfcProfile, QueueProfile
@@ -85,7 +85,7 @@ class VirtualRun:
             self.fabric = VirtualFabric(
                 self.plan, seed=run.seed, links=self._links(), queues=self.scale.queues,
                 mode=scenario.mode, config=self.scale.config, keep_events=False, first_qpn=FIRST_QPN,
-                lookahead=True,
+                lookahead=usual_lookahead(self.plan),
             )  # fmt: skip
         self.control.attach(self.fabric)
         self._slower_tiers()

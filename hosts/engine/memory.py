@@ -18,15 +18,36 @@ class AccessError(ValueError):
     """A peer's R_Key, address or length is not covered by a registration."""
 
 
+class PayloadSink:
+    """What packets place in a region of `length` bytes is handed to place(), and nothing is copied.
+
+    For simulations: copies for hundreds of hosts go through all of the CPU's caches and leave nothing of the fabric
+    there.
+    """
+
+    __slots__ = ("length",)
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def place(self, start: int, data: bytes | memoryview) -> None:
+        """Take the payload for `len(data)` bytes from an offset on; its bytes are there until the call ends."""
+        raise NotImplementedError
+
+
 class EngineMemoryRegion:
     """`length` bytes at virtual address `va`, reachable with `rkey`. Made by Memory.register."""
 
-    __slots__ = ("length", "remote_write", "rkey", "va", "view")
+    __slots__ = ("length", "remote_write", "rkey", "sink", "va", "view")
 
-    def __init__(self, view: memoryview, va: int, rkey: int, remote_write: bool) -> None:
+    def __init__(
+        self, view: memoryview, va: int, rkey: int, remote_write: bool, sink: PayloadSink | None = None
+    ) -> None:
         self.view = view
-        """The registered buffer itself, as bytes."""
-        self.va, self.length, self.rkey = va, len(view), rkey
+        """The registered buffer itself, as bytes; empty with a sink."""
+        self.sink = sink
+        """Takes what is placed, where there is no buffer."""
+        self.va, self.length, self.rkey = va, len(view) if sink is None else sink.length, rkey
         self.remote_write = remote_write
         """False: registered, but peers may not write to it."""
 
@@ -53,22 +74,26 @@ class Memory:
         self._next_va = VA_BASE
 
     def register(self, buffer: Any, va: int | None = None, remote_write: bool = True) -> EngineMemoryRegion:
-        """Register a writable contiguous buffer, at `va` when given. Raises ValueError when it cannot be."""
+        """Register a writable contiguous buffer or a PayloadSink, at `va` when given. Raises ValueError when it cannot
+        be.
+        """
+        sink = buffer if isinstance(buffer, PayloadSink) else None
         try:
-            view = memoryview(buffer).cast("B")
+            view = memoryview(b"" if sink is not None else buffer).cast("B")
         except TypeError as error:
             raise ValueError(f"only contiguous buffers can be registered: {error}") from None
-        if remote_write and view.readonly:
+        if remote_write and view.readonly and sink is None:
             raise ValueError("a read-only buffer cannot be registered for remote writes (use a bytearray or mmap)")
+        length = len(view) if sink is None else sink.length
         if va is None:
             va = self._next_va
-            self._next_va += -(-(len(view) + 1) // VA_ALIGN) * VA_ALIGN + VA_ALIGN
-        elif not 0 <= va <= (1 << 64) - len(view):
-            raise ValueError(f"virtual address {va:#x} with {len(view)} bytes does not fit 64 bits")
+            self._next_va += -(-(length + 1) // VA_ALIGN) * VA_ALIGN + VA_ALIGN
+        elif not 0 <= va <= (1 << 64) - length:
+            raise ValueError(f"virtual address {va:#x} with {length} bytes does not fit 64 bits")
         rkey = self._rng.getrandbits(32)
         while rkey in self._regions:
             rkey = self._rng.getrandbits(32)
-        region = self._regions[rkey] = EngineMemoryRegion(view, va, rkey, remote_write)
+        region = self._regions[rkey] = EngineMemoryRegion(view, va, rkey, remote_write, sink)
         return region
 
     def deregister(self, region: EngineMemoryRegion) -> None:
@@ -92,6 +117,10 @@ class Memory:
 
     @staticmethod
     def place(region: EngineMemoryRegion, va: int, data: bytes | memoryview) -> None:
-        """Copy `data` to `va`; the caller has checked the range."""
+        """Copy `data` to `va`, or hand it to the sink; the caller has checked the range."""
         start = va - region.va
-        region.view[start : start + len(data)] = data
+        sink = region.sink
+        if sink is None:
+            region.view[start : start + len(data)] = data
+        else:
+            sink.place(start, data)

@@ -22,20 +22,21 @@ class MessageBytes:
 
     def __init__(self, name: str, size: int) -> None:
         self.size = size
-        self._text = _text(size + EXTRA_BYTES)
-        self._view = memoryview(self._text)
+        self.text = _text(size + EXTRA_BYTES)
+        self._view = memoryview(self.text)
         self._first = crc32(name.encode())
 
     def part(self, number: int) -> memoryview:
         """The bytes of message `number`."""
-        start = self._start(number)
+        start = self.start(number)
         return self._view[start : start + self.size]
 
     def matches(self, number: int, found: memoryview) -> bool:
         """Whether those are the bytes of message `number`, in place: two views would be compared item by item."""
-        return len(found) == self.size and self._text.startswith(found, self._start(number))
+        return len(found) == self.size and self.text.startswith(found, self.start(number))
 
-    def _start(self, number: int) -> int:
+    def start(self, number: int) -> int:
+        """Where message `number` begins in the text."""
         return (self._first + number * STEP) % EXTRA_BYTES
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -70,7 +71,7 @@ class TestRuns:
 
     def test_permutation_run__a_write_that_fails_is_an_error(self):
         load = virtual.PermutationRun(4, 64, False)
-        load.flows[0].memory[0] = 1  # beside the region
+        load.flows[0].memory.place(7, b"of nobody")
         with pytest.raises(RuntimeError, match="did not arrive"):
             load.run()
 
@@ -99,6 +100,20 @@ class TestVerdicts:
         result, text = bench(monkeypatch, run_of(cpu_s=0.5), run_of())
         assert result["met"] and [size["faster"] for size in result["sizes"]] == [4.0, 4.0]
         assert "same state in both forms, compiled 4.0 times as fast" in text
+
+    def test_run__the_cheapest_of_the_compiled_runs_counts(self, monkeypatch):
+        costs = iter([0.5, 0.8, 0.6, 0.4])
+        monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of(cpu_s=next(costs)))
+        sizes = [{"compiled": run_of(cpu_s=0.7), "python": run_of(), "hosts": 8, "rounds_cpu_s": []}]
+        virtual._repeat_compiled(sizes, 1000, (), Mock())
+        assert sizes[0]["rounds_cpu_s"] == [0.7, 0.5, 0.8, 0.6, 0.4]
+        assert virtual.compare(sizes[0])["faster"] == pytest.approx(5.0)
+
+    def test_run__compiled_runs_that_differ_are_an_error(self, monkeypatch):
+        monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of("b"))
+        sizes = [{"compiled": run_of("a"), "python": run_of("a"), "hosts": 8, "rounds_cpu_s": []}]
+        with pytest.raises(RuntimeError, match="two runs with 8 hosts"):
+            virtual._repeat_compiled(sizes, 1000, (), Mock())
 
     def test_run__without_the_compiled_form(self, monkeypatch):
         result, text = bench(monkeypatch, None, run_of())

@@ -11,18 +11,20 @@ import pytest
 
 from compiled import build as building
 from compiled import cache
-from compiled.modules import ACYCLIC
+from compiled.modules import ACYCLIC, NARROW
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 from compiled import modules
 modules.COMPILED, modules.C_MODULES, modules.ACYCLIC = ("hosts/engine/wire/psn.py",), (), {}
+modules.NARROW = {}
 from compiled.build import build
 print(build(lambda said: print("progress:", said, flush=True)), flush=True)
 """
 USE = """
 from compiled import modules
 modules.COMPILED, modules.C_MODULES, modules.ACYCLIC = ("hosts/engine/wire/psn.py",), (), {}
+modules.NARROW = {}
 import compiled
 from hosts.engine.wire import psn
 print(compiled.state().active, psn.__file__, psn.unwrap(5, 1 << 24))
@@ -97,14 +99,37 @@ def test_acyclic__is_marked_in_front_of_decorators_and_no_line_moves():
         ["from __future__ import annotations", "", "", "@dataclass(", "    slots=True", ")", "class A:", "    pass", "",
          "", "class AB:", "    pass", ""]
     )  # fmt: skip
-    made = building.with_acyclic(source, ("A", "AB")).split("\n")
-    assert made[0].endswith("; from mypy_extensions import mypyc_attr") and len(made) == len(source.split("\n"))
+    made = building.for_mypyc(source, ("A", "AB")).split("\n")
+    assert made[0].endswith("; from mypy_extensions import i16, i32, mypyc_attr") and len(made) == len(
+        source.split("\n")
+    )
     assert [i for i, line in enumerate(made) if line == "@mypyc_attr(acyclic=True)"] == [2, 9]
     assert [made[3], made[10]] == ["@dataclass(", "class AB:"]
     with pytest.raises(cache.CompileError, match="no class Gone"):
-        building.with_acyclic(source, ("Gone",))
+        building.for_mypyc(source, ("Gone",))
 
 
 @pytest.mark.parametrize("name", ACYCLIC)
 def test_acyclic__all_classes_are_there(name):
-    building.with_acyclic((ROOT / name).read_text(), ACYCLIC[name])
+    building.for_mypyc((ROOT / name).read_text(), ACYCLIC[name])
+
+
+def test_narrow__replaces_the_type_in_its_class_alone():
+    source = "\n".join(
+        ["from __future__ import annotations", "", "", "class A:", "    size: int", "    port: int", "", "class B:",
+         "    port: int", ""]
+    )  # fmt: skip
+    made = building.for_mypyc(source, narrow={"A": {"port": "i16"}}).split("\n")
+    assert made[4:9] == ["    size: int", "    port: i16", "", "class B:", "    port: int"]
+    for wrong, told in (
+        ({"A": {"plane": "i16"}}, "plane: int"),
+        ({"B": {"size": "i16"}}, "size: int"),
+        ({"C": {}}, "C"),
+    ):
+        with pytest.raises(cache.CompileError, match=told):
+            building.for_mypyc(source, narrow=wrong)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_narrow__all_attributes_are_there(name):
+    building.for_mypyc((ROOT / name).read_text(), narrow=NARROW[name])

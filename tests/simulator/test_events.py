@@ -30,8 +30,8 @@ def queue_in_c():
     return module_in_c().EventQueue()
 
 
-def lookahead_in_c():
-    return module_in_c().LookaheadQueue()
+def lookahead_in_c(sided=False):
+    return module_in_c().LookaheadQueue(sided)
 
 
 FORMS = {"python": PythonEventQueue, "c": queue_in_c}
@@ -46,7 +46,7 @@ def queue(request):
 def test_events__come_in_order_of_time_then_of_pushing(queue):
     told = []
     for at, name in ((2.0, "c"), (1.0, "a"), (1.0, "b"), (0.5, "first")):
-        queue.add(at, lambda argument, now: told.append((argument, now)), name)
+        queue(at, lambda argument, now: told.append((argument, now)), name)
     assert len(queue) == 4 and queue.next_at() == 0.5
     assert queue.run(1.0) is False
     assert told == [("first", 0.5), ("a", 1.0), ("b", 1.0)]
@@ -66,7 +66,7 @@ def test_halt__ends_the_run_after_the_event(queue):
             queue.halt()
 
     for number in range(4):
-        queue.add(float(number), handler, number)
+        queue(float(number), handler, number)
     assert queue.run(inf) is True and told == [0, 1]
     assert queue.run(inf) is False and told == [0, 1, 2, 3]
 
@@ -74,9 +74,9 @@ def test_halt__ends_the_run_after_the_event(queue):
 @pytest.mark.parametrize("form", [*FORMS.values(), *LOOKAHEAD_FORMS.values()])
 def test_what_happens_alone__is_counted_as_an_event_of_its_instant(form):
     queue = form()
-    place = queue.place()
+    place = queue.place(False)
     assert place.count_if_alone(1.0) and queue.count_if_alone(1.0) and queue.done == 2
-    place.add(2.0, print, None)
+    place(2.0, print, None)
     assert (
         place.count_if_alone(1.0) is True and place.count_if_alone(2.0) is False and place.count_if_alone(3.0) is False
     )
@@ -90,8 +90,8 @@ def test_error__in_a_handler_comes_out_and_the_rest_stays(queue):
     def fail(_argument, _now):
         raise ValueError("of the handler")
 
-    queue.add(1.0, fail, None)
-    queue.add(2.0, fail, None)
+    queue(1.0, fail, None)
+    queue(2.0, fail, None)
     with pytest.raises(ValueError, match="of the handler"):
         queue.run(inf)
     assert len(queue) == 1 and queue.done == 1
@@ -113,7 +113,7 @@ def test_both_forms__do_the_same_on_random_calls():
                 queue.halt()
 
         for number in range(50):
-            queue.add(rng.random(), handler, number)
+            queue(rng.random(), handler, number)
         for end in range(1, 60):
             log.append((queue.run(end / 2), queue.now, queue.done, len(queue), queue.next_at()))
         told[name] = log
@@ -124,7 +124,7 @@ def test_both_forms__do_the_same_on_random_calls():
 @pytest.mark.parametrize("arguments", [(), (1.0, None), ("soon", print, None), (float("nan"), print, None)])
 def test_c__refuses_what_is_no_event(arguments):
     with pytest.raises((TypeError, ValueError)):
-        queue_in_c().add(*arguments)
+        queue_in_c()(*arguments)
 
 
 # ---- lookahead ----------------------------------------------------------------------------------------------
@@ -141,12 +141,12 @@ def teller(told):
 
 def test_lookahead__runs_one_place_after_the_other_as_far_as_the_delay(lookahead):
     told = []
-    a, b = lookahead.place(), lookahead.place()
+    a, b = lookahead.place(False), lookahead.place(False)
     lookahead.note_delay(1.0)
     lookahead.note_delay(5.0)
     for at in (0.0, 0.5, 0.99, 1.0):
-        a.add(at, teller(told), "a")
-        b.add(at + 0.001, teller(told), "b")
+        a(at, teller(told), "a")
+        b(at + 0.001, teller(told), "b")
     assert len(lookahead) == 8 and lookahead.next_at() == 0.0 and b.next_at() == 0.001
     assert lookahead.run(inf) is False
     assert told == [
@@ -157,32 +157,32 @@ def test_lookahead__runs_one_place_after_the_other_as_far_as_the_delay(lookahead
 
 def test_lookahead__has_all_places_at_the_time_of_an_event_of_none(lookahead):
     told = []
-    a, b = lookahead.place(), lookahead.place()
+    a, b = lookahead.place(False), lookahead.place(False)
     lookahead.note_delay(10.0)
     for at in (1.0, 2.0, 3.0):
-        a.add(at, teller(told), "a")
-        b.add(at, teller(told), "b")
-    lookahead.add(2.0, teller(told), "all")
+        a(at, teller(told), "a")
+        b(at, teller(told), "b")
+    lookahead(2.0, teller(told), "all")
     lookahead.run(inf)
     assert told == [("a", 1.0), ("b", 1.0), ("all", 2.0), ("a", 2.0), ("a", 3.0), ("b", 2.0), ("b", 3.0)]
 
 
 def test_lookahead__an_event_of_no_place_asked_for_in_a_stretch_waits_for_its_end(lookahead):
     told = []
-    a, b = lookahead.place(), lookahead.place()
+    a, b = lookahead.place(False), lookahead.place(False)
     lookahead.note_delay(1.0)
-    a.add(0.0, lambda _, now: lookahead.push(now, teller(told), "all"), None)
-    b.add(0.25, teller(told), "b")
-    b.add(1.0, teller(told), "b")
+    a(0.0, lambda _, now: lookahead.push(now, teller(told), "all"), None)
+    b(0.25, teller(told), "b")
+    b(1.0, teller(told), "b")
     lookahead.run(inf)
     assert told == [("b", 0.25), ("all", 1.0), ("b", 1.0)]
 
 
 def test_lookahead__stops_at_the_end_asked_for_and_goes_on(lookahead):
     told = []
-    place = lookahead.place()
+    place = lookahead.place(False)
     for at in (1.0, 2.0, 3.0):
-        place.add(at, teller(told), "")
+        place(at, teller(told), "")
     assert lookahead.run(2.0) is False
     assert [at for _, at in told] == [1.0, 2.0] and lookahead.next_at() == 3.0
     place.push(0.0, teller(told), "late")
@@ -192,23 +192,23 @@ def test_lookahead__stops_at_the_end_asked_for_and_goes_on(lookahead):
 
 def test_lookahead__halts_at_the_end_of_the_stretch(lookahead):
     told = []
-    a, b = lookahead.place(), lookahead.place()
+    a, b = lookahead.place(False), lookahead.place(False)
     lookahead.note_delay(1.0)
-    a.add(0.5, lambda _, now: lookahead.halt(), None)
-    b.add(0.75, teller(told), "before the end")
-    b.add(2.0, teller(told), "after it")
+    a(0.5, lambda _, now: lookahead.halt(), None)
+    b(0.75, teller(told), "before the end")
+    b(2.0, teller(told), "after it")
     assert lookahead.run(inf) is True
     assert told == [("before the end", 0.75)] and lookahead.now == 0.75
     assert lookahead.run(inf) is False and len(told) == 2
 
 
 def test_lookahead__refuses_what_is_in_the_past_of_a_place(lookahead):
-    a, b = lookahead.place(), lookahead.place()
+    a, b = lookahead.place(False), lookahead.place(False)
     lookahead.note_delay(1.0)
     for at in (0.1, 0.9):
-        a.add(at, teller([]), None)
-    b.add(0.2, lambda _, now: a.add(now + 0.1, teller([]), None), None)  # sooner than the delay
-    b.add(0.3, teller([]), None)
+        a(at, teller([]), None)
+    b(0.2, lambda _, now: a(now + 0.1, teller([]), None), None)  # sooner than the delay
+    b(0.3, teller([]), None)
     with pytest.raises(RuntimeError, match="in the past of its place"):
         lookahead.run(inf)
     assert len(lookahead) == 1 and lookahead.next_at() == 0.3, "the rest stays"
@@ -220,11 +220,11 @@ def test_lookahead__goes_on_after_an_error_in_a_handler(lookahead):
     def fail(_argument, _now):
         raise ValueError("of the handler")
 
-    a, b = lookahead.place(), lookahead.place()
+    a, b = lookahead.place(False), lookahead.place(False)
     lookahead.note_delay(10.0)
-    a.add(1.0, fail, None)
-    a.add(2.0, teller(told), "a")
-    b.add(1.5, teller(told), "b")
+    a(1.0, fail, None)
+    a(2.0, teller(told), "a")
+    b(1.5, teller(told), "b")
     with pytest.raises(ValueError, match="of the handler"):
         lookahead.run(inf)
     lookahead.run(inf)
@@ -232,19 +232,23 @@ def test_lookahead__goes_on_after_an_error_in_a_handler(lookahead):
 
 
 class Exchange:
-    """Places that send one another events, `delay` or more later, and take some out again."""
+    """Places that send one another events, `delay` or more later, and take some out again. `sided`: places with odd
+    numbers send to those with even ones, and these to them.
+    """
 
-    def __init__(self, queue, places, delay, seed):
-        self.queue, self.delay = queue, delay
-        self.places = [queue.place() for _ in range(places)]
+    def __init__(self, queue, places, delay, seed, sided=False):
+        self.queue, self.delay, self.sided = queue, delay, sided
+        self.places = [queue.place(number % 2 == 1) for number in range(places)]
+        for place in self.places:
+            place.keep_near(self.places)
         queue.note_delay(delay)
         self.rngs = [random.Random(f"{seed}/{number}") for number in range(places)]
         self.logs = [[] for _ in range(places)]
         self.common = []
         for number, place in enumerate(self.places):
             for _ in range(20):
-                place.add(self.rngs[number].random(), self.handle, number)
-        queue.add(1.0, self.look, None)
+                place(self.rngs[number].random(), self.handle, number)
+        queue(1.0, self.look, None)
 
     def handle(self, number, now):
         rng = self.rngs[number]
@@ -253,8 +257,10 @@ class Exchange:
             return
         for _ in range(rng.choice((0, 1, 1, 2))):
             other = rng.randrange(len(self.places))
+            if self.sided and other != number and (other - number) % 2 == 0:
+                other = (other + 1) % len(self.places)
             after = rng.random() * 0.1 if other == number else self.delay + rng.random()
-            self.places[other].add(now + after, self.handle, other)
+            self.places[other](now + after, self.handle, other)
         if rng.random() < 0.05:
             self.queue.halt()
 
@@ -278,6 +284,32 @@ def test_lookahead__has_the_events_of_the_exact_order_at_each_place(delay):
         assert Exchange(make(), 6, delay, delay).run() == exact
 
 
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.7])
+def test_two_delays__have_the_events_of_the_exact_order_at_each_place(delay):
+    exact = Exchange(PythonEventQueue(), 6, delay, delay, sided=True).run()
+    assert sum(map(len, exact[0])) > 500
+    for make in LOOKAHEAD_FORMS.values():
+        assert Exchange(make(True), 6, delay, delay, sided=True).run() == exact
+
+
+@pytest.mark.parametrize("form", LOOKAHEAD_FORMS)
+def test_two_delays__each_side_runs_to_a_delay_beyond_the_other(form):
+    told = []
+    queue = LOOKAHEAD_FORMS[form](True)
+    host, switch = queue.place(False), queue.place(True)
+    queue.note_delay(1.0)
+    for at in (0.0, 0.9, 1.1, 1.4, 1.6, 2.6):
+        host(at, teller(told), "host")
+    for at in (0.5, 1.7, 2.9):
+        switch(at, teller(told), "switch")
+    queue.run(inf)
+    assert told == [
+        ("host", 0.0), ("host", 0.9), ("host", 1.1), ("host", 1.4),  # the switch has something at 0.5
+        ("switch", 0.5), ("switch", 1.7),  # the host at 1.6, and 2.5 is two delays
+        ("host", 1.6), ("host", 2.6), ("switch", 2.9),
+    ]  # fmt: skip
+
+
 def test_lookahead__an_abandoned_queue_is_freed():
     import gc
     import weakref
@@ -288,9 +320,10 @@ def test_lookahead__an_abandoned_queue_is_freed():
     for make in LOOKAHEAD_FORMS.values():
         owner = Owner()
         owner.queue = make()
-        owner.place = owner.queue.place()
-        owner.place.add(1.0, print, owner)
-        owner.queue.add(1.0, print, owner)
+        owner.place = owner.queue.place(False)
+        owner.place(1.0, print, owner)
+        owner.place.keep_near([owner])
+        owner.queue(1.0, print, owner)
         seen = weakref.ref(owner)
         del owner
         gc.collect()
@@ -298,7 +331,7 @@ def test_lookahead__an_abandoned_queue_is_freed():
 
 
 def test_c__a_place_comes_from_its_queue_alone():
-    place = type(lookahead_in_c().place())
+    place = type(lookahead_in_c().place(False))
     with pytest.raises(TypeError):
         place()
 
@@ -306,4 +339,12 @@ def test_c__a_place_comes_from_its_queue_alone():
 @pytest.mark.parametrize("arguments", [(), (1.0, None), ("soon", print, None), (float("nan"), print, None)])
 def test_c__a_place_refuses_what_is_no_event(arguments):
     with pytest.raises((TypeError, ValueError)):
-        lookahead_in_c().place().add(*arguments)
+        lookahead_in_c().place(False)(*arguments)
+
+
+def test_c__a_place_refuses_names_and_what_is_no_sequence():
+    place = lookahead_in_c().place(False)
+    with pytest.raises(TypeError, match="by name"):
+        place(1.0, print, argument=None)
+    with pytest.raises(TypeError):
+        place.keep_near(7)

@@ -1,4 +1,5 @@
-"""A fabric with lookahead: at each node the very events of the exact order, with faults, in each mode, with PFC.
+"""A fabric with lookahead of one delay and of two: at each node the very events of the exact order, with faults, in
+each mode, with PFC.
 
 Jitter keeps packets of different senders from arriving at one instant; for those the orders may differ.
 """
@@ -11,6 +12,7 @@ import pytest
 from faults import CutFault, LossFault, StallFault, VanishFault
 from hosts.engine.rocev2.rc_config import RcConfig
 from simulator import Flow, LinkProfile, VirtualFabric, incast, run_all, scaled
+from simulator.fabric import TWO_DELAYS_FROM, usual_lookahead
 from simulator.pfc import pause_of
 from simulator.profiles import PfcProfile
 from simulator.switches import MODES
@@ -19,6 +21,8 @@ from topologies.plan import Plan
 
 PLAN = Plan(2, 2, 2, 3)
 ENDS_S = 0.4
+LOOKAHEADS = (0, 1, 2)
+"""Delays that a node may run ahead."""
 
 
 class Traced:
@@ -62,22 +66,22 @@ def busy(lookahead, **options):
 @pytest.mark.parametrize("mode", MODES)
 def test_nodes__have_the_events_of_the_exact_order(mode):
     found = []
-    for lookahead in (False, True):
+    for lookahead in LOOKAHEADS:
         traced, depths = busy(lookahead, mode=mode)
         found.append((traced.run(), depths))
     assert sum(map(len, found[0][0][0].values())) > 2000
     assert any(any(row) for _, row in found[0][1]), "samples saw queues"
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 def test_bytes__have_the_events_of_the_exact_order():
-    (exact, _), (ahead, _) = busy(False, wire=True), busy(True, wire=True)
-    assert exact.run() == ahead.run()
+    exact, one, two = (busy(lookahead, wire=True)[0].run() for lookahead in LOOKAHEADS)
+    assert exact == one == two
 
 
 def test_pauses__have_the_events_of_the_exact_order():
     found = []
-    for lookahead in (False, True):
+    for lookahead in LOOKAHEADS:
         plan = Plan(1, 4, 2, 2)
         scale = scaled(1, rate_bps=40e6, ecn=False, trim=False)
         bdp = scale.bdp_bytes
@@ -88,47 +92,53 @@ def test_pauses__have_the_events_of_the_exact_order():
             Flow(traced.fabric, source, "h0", message_bytes=1 << 17, messages=8, transport="rocev2", settings=settings)
         found.append(traced.run())
         assert sum(pause_of(port).pauses for port in traced.fabric.ports.values()) > 10
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
-def test_predicate__is_seen_within_the_shortest_delay():
+def test_predicate__is_seen_within_the_lookahead():
     ends = []
-    for lookahead in (False, True):
+    for lookahead in LOOKAHEADS:
         fabric = Traced(lookahead).fabric
         flow = Flow(fabric, "h0", "h3", message_bytes=40_000, messages=3)
         assert run_all(fabric, [flow]) and flow.intact
-        assert flow.finished_at <= fabric.now <= flow.finished_at + fabric.links.nic.delay_s
+        assert flow.finished_at <= fabric.now <= flow.finished_at + lookahead * fabric.links.nic.delay_s
         ends.append(flow.finished_at)
-    assert ends[0] == ends[1]
+    assert ends[0] == ends[1] == ends[2]
 
 
 def test_delay__that_a_fault_shortens_shortens_the_lookahead():
     found = []
-    for lookahead in (False, True):
+    for lookahead in LOOKAHEADS:
         traced = Traced(lookahead)
         Flow(traced.fabric, "h0", "h3", message_bytes=40_000, messages=9)
         traced.fabric.at(0.02, lambda fabric=traced.fabric: fabric.set_line("h3", "p0-t0-1", delay_s=1e-6))
         found.append(traced.run())
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 def test_links_without_delay__come_in_order_all_the_same():
     scale = scaled(2)
     ends = []
-    for lookahead in (False, True):
+    for lookahead in LOOKAHEADS:
         fabric = VirtualFabric(
             PLAN, seed=4, links=LinkProfile.uniform(10e6, 0.0), queues=scale.queues, lookahead=lookahead
         )
         flows = incast(fabric, ["h3", "h4"], "h0", message_bytes=20_000, messages=2)
         assert run_all(fabric, flows) and all(flow.intact for flow in flows)
         ends.append(max(flow.finished_at for flow in flows))
-    assert ends[1] == pytest.approx(ends[0], rel=0.05)
+    assert ends[1:] == pytest.approx([ends[0]] * 2, rel=0.05)
 
 
 def test_host__is_called_at_a_time_of_its_own():
-    fabric = Traced(True).fabric
+    fabric = Traced(1).fabric
     told = []
     fabric.host("h0").at(0.03, lambda: told.append(fabric.now))
     fabric.host("h1").at(0.01, lambda: fabric.host("h1").at(fabric.now, lambda: told.append(fabric.now)))
     fabric.run_until(0.1)
     assert told == [0.01, 0.03]
+
+
+def test_usual_lookahead__goes_by_the_size_of_the_fabric():
+    small, large = Plan(1, 127, 1, 1), Plan(1, 128, 1, 1)
+    assert [usual_lookahead(plan) for plan in (small, large)] == [1, 2]
+    assert len(large.hosts) == TWO_DELAYS_FROM

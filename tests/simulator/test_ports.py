@@ -18,13 +18,13 @@ class Bench:
 
     def __init__(self, queues=None, *, rate_bps=8000.0, delay_s=1.0, last_hop=False, **line):
         self.queue, self.out, self.room = PythonEventQueue(), [], []
-        common = ("p-eth1", "p", "q", 0, Line(rate_bps, delay_s, **line), self.queue.note_delay, self.queue.add, "seed")
+        common = ("p-eth1", "p", "q", 0, Line(rate_bps, delay_s, **line), self.queue.note_delay, self.queue, "seed")
         if queues is None:
             self.port = NicPort(*common, (TRIMMED, LAST_HOP), ring_packets=4, on_room=self.room.append)
         else:
             self.port = EgressPort(*common, (TRIMMED, LAST_HOP), last_hop=last_hop)
             self.port.set_queues(queues, True)
-        self.port.lead_to(lambda frame, now: self.out.append((now, frame)), self.queue.add)
+        self.port.lead_to(lambda frame, now: self.out.append((now, frame)), self.queue)
 
     def send(self, *frames, now=0.0):
         for frame in frames:

@@ -242,16 +242,24 @@ def test_srv6__an_ev_that_names_no_path_is_dropped_at_the_first_switch():
 # ---- workloads --------------------------------------------------------------------------------------------
 
 
-def test_flow__sees_wrong_bytes_and_writes_outside():
+def test_flow__sees_wrong_bytes():
     fabric = fabric_of()
-    flow = Flow(fabric, "h0", "h2", message_bytes=3000, messages=2, depth=1)
+    flow = Flow(fabric, "h0", "h2", message_bytes=3000, messages=3, depth=1)
     fabric.run_until(lambda: flow.completed == 1)
-    flow.memory[0] ^= 1
-    assert not flow.intact
-    flow.memory[0] ^= 1
-    flow._bytes = MessageBytes("another", 3000)  # what is expected is not what was sent
+    flow._bytes = MessageBytes("another", 3000)  # what is sent from now on is not what is expected
     run_all(fabric, [flow])
-    assert flow.corrupt == [1] and not flow.intact
+    assert flow.corrupt == [2] and not flow.intact
+
+
+def test_flow__sees_what_belongs_to_no_message():
+    fabric = fabric_of()
+    flow = Flow(fabric, "h0", "h2", message_bytes=3000, messages=2, depth=2)
+    run_all(fabric, [flow])
+    assert flow.intact
+    qp, _ = fabric.connect("h1", "h2")
+    qp.post_write(flow._bytes.part(2)[:100], flow.region.va, flow.region.rkey, now=fabric.now)
+    assert fabric.run_until(lambda: not qp.outstanding(), limit_s=20)
+    assert not flow.intact
 
 
 def test_permutation__everyone_sends_and_receives_once():

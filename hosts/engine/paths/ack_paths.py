@@ -58,8 +58,8 @@ class AckPaths:
         self._turn = 0
         self._usual_next = False
         """The next answer that is wanted elsewhere leaves by the usual way."""
-        self._round: list[Ev] = []
-        """EVs that had no probe in this round."""
+        self._round: list[int] = []
+        """EVs of the first profile that had no probe in this round."""
         self.proved_at = float("-inf")
         """When a SACK of our data last proved an EV."""
         self.rtt_s: float | None = None
@@ -109,12 +109,15 @@ class AckPaths:
         for plane, slot in enumerate(self._slots):
             if free >> plane & 1 and slot.failed >= PLANE_FAILURES and slot.ev is not None:
                 return slot.ev
+        if not self._profiles:
+            return None
+        profile = self._profiles[0]
         for _ in (1, 2):  # what is left of this round, then a whole one
             while self._round:
-                ev = self._round.pop()
-                if free >> ev.plane & 1 and ev.state in _WORKING:
+                ev = profile.find(self._round.pop())
+                if ev is not None and free >> ev.plane & 1 and ev.state in _WORKING:
                     return ev
-            self._round = [ev for profile in self._profiles[:1] for ev in profile]
+            self._round = profile.values()
             shuffle(self._round, self._rng)
         return None
 

@@ -60,6 +60,24 @@ class Transmission:
 class Ev:
     """One EV of one QP: its state, its place, and what is known of its path."""
 
+    # What each packet needs comes first, in narrow types where they do: machine code keeps attributes in this order,
+    # and with thousands of EVs none of them is in the CPU's caches when its turn comes.
+    value: int
+    state: EvState
+    plane: int
+    kept: int
+    sent: int
+    acked: int
+    doubted: int
+    oldest: Transmission | None
+    newest: Transmission | None
+    rtt_s: float
+    srtt_s: float
+    deviation_s: float
+    newest_arrived: int
+    kept_limit: int
+    failures: int
+
     __slots__ = (
         "accused_at", "acked", "active", "deviation_s", "doubted", "failures", "fault_at", "held", "kept", "kept_limit",
         "lost", "marked", "needed", "newest", "newest_arrived", "newest_lost", "oldest", "plane", "probes_answered",
@@ -67,8 +85,6 @@ class Ev:
     )  # fmt: skip
 
     def __init__(self, value: int, plane: int, needed: int) -> None:
-        # What each packet needs comes first: machine code keeps attributes in this order, and with thousands of EVs
-        # none of them is in the CPU's caches when its turn comes.
         self.value = value
         self.plane = plane
         self.state = EvState.GOOD
@@ -77,9 +93,9 @@ class Ev:
         """Packets known to have arrived over it."""
         self.doubted = -1
         """`acked` when it was suspected last and not withdrawn: while it is the same, nothing has got through since."""
-        self.oldest: Transmission | None = None
+        self.oldest = None
         """Packets over it, up to `newest`, that the send window keeps in order: `kept` of them."""
-        self.newest: Transmission | None = None
+        self.newest = None
         self.kept = 0
         self.rtt_s = self.srtt_s = UNKNOWN
         """Last round-trip time sampled, seconds; smoothed round-trip time of this path alone (gain 1/8), probes
@@ -143,9 +159,15 @@ class Ev:
 
 
 class _Plane:
-    """The EVs of one plane: `order` is the rotation, `backups` wait outside; `size` is the number of slots."""
+    """The EVs of one plane: `order` is the rotation, `backups` wait outside; `size` is the number of slots.
 
-    __slots__ = ("backups", "by_cursor", "cursor", "members", "number", "order", "size", "whole_rotation")
+    Each time round only `_turns` is shuffled, numbers in place of EVs: to move the EVs themselves counts references in
+    all of them, of which none is in the CPU's caches.
+    """
+
+    __slots__ = (
+        "_order", "_turns", "backups", "by_cursor", "cursor", "members", "number", "size", "whole_rotation",
+    )  # fmt: skip
 
     def __init__(self, number: int, evs: list[Ev], size: int, skip_mode: str = "cursor") -> None:
         self.number = number
@@ -154,32 +176,51 @@ class _Plane:
         self.members = evs
         self.size = size
         allowed = [ev for ev in evs if ev.state is _GOOD]
-        self.order = allowed[:size]
+        self._order = allowed[:size]
+        self._turns: list[int] = []
+        """The rotation by places in `_order`; empty: as it stands there."""
         self.backups = allowed[size:]
         self.cursor = 0
-        for ev in self.order:
+        for ev in self._order:
             ev.active = True
 
+    @property
+    def order(self) -> list[Ev]:
+        """The rotation, to be read or changed."""
+        turns = self._turns
+        if turns:
+            self._order = [self._order[place] for place in turns]
+            turns.clear()
+        return self._order
+
+    @property
+    def in_rotation(self) -> int:
+        """Number of EVs in the rotation."""
+        return len(self._order)
+
     def next(self, rng: Random, avoid: Ev | None) -> Ev | None:
-        """The EV whose turn it is; None when there is none but `avoid`. `order` is shuffled anew each time round.
+        """The EV whose turn it is; None when there is none but `avoid`. The rotation is shuffled anew each time round.
 
         Cursor rule (§5.6): a SKIP entry becomes GOOD but is passed over for this packet, one a packet at most; it is
         used when there is no GOOD one. Rotation rule: it stays until all had their turn, or there is no GOOD one. With
         a timer nothing here ends it.
         """
-        order = self.order
-        count = len(order)
+        turns = self._turns
+        count = len(self._order)
         cursor = self.cursor
-        if cursor >= count or (self.whole_rotation and all(ev.state is not _GOOD for ev in order[cursor:])):
-            shuffle(order, rng)
+        if cursor >= count or (self.whole_rotation and all(ev.state is not _GOOD for ev in self.order[cursor:])):
+            if not turns:
+                turns.extend(range(count))
+            shuffle(turns, rng)
             cursor = 0
             if self.whole_rotation:
-                for ev in order:
+                for ev in self._order:
                     ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
+        order = self._order
         spare, after_spare = None, cursor
         for step in range(count):
             index = (cursor + step) % count
-            ev = order[index]
+            ev = order[turns[index] if turns else index]
             if ev is avoid:
                 continue
             if ev.state is _GOOD:
@@ -270,7 +311,11 @@ class EvProfile:
 
     def __iter__(self) -> Any:
         """All EVs in the order of their values."""
-        return iter(sorted(self._by_value.values(), key=lambda ev: ev.value))
+        return iter([self._by_value[value] for value in sorted(self._by_value)])
+
+    def values(self) -> list[int]:
+        """Values of all EVs, in order."""
+        return sorted(self._by_value)
 
     def __len__(self) -> int:
         return len(self._by_value)
@@ -292,7 +337,7 @@ class EvProfile:
     @property
     def active_count(self) -> int:
         """EVs in the rotation, those of planes whose port is down included."""
-        return sum(len(plane.order) for plane in self._planes.values())
+        return sum(plane.in_rotation for plane in self._planes.values())
 
     @property
     def usable_count(self) -> int:
@@ -359,7 +404,7 @@ class EvProfile:
     def _new_round(self) -> None:
         if self._rounds == 0:
             shuffle(self._turns, self._rng)
-            self._rounds = max(len(p.order) for p in self._planes.values())
+            self._rounds = max(p.in_rotation for p in self._planes.values())
         self._rounds -= 1 if self._rounds else 0
         self._round = self._turns[::-1]
 
@@ -383,7 +428,7 @@ class EvProfile:
             self.skips.append((now + self._config.skip_timer_s, ev))
         plane = self._planes[ev.plane]
         if new is _BAD:
-            last = signal is EvSignal.LOST and len(plane.order) == 1 and ev.carries()
+            last = signal is EvSignal.LOST and plane.in_rotation == 1 and ev.carries()
             kept = last or (self._usable_count <= self._floor and self.plane_up(ev.plane))
             if kept and ev.active and not any(b.state is _GOOD for b in plane.backups):
                 ev.held += 1
@@ -449,7 +494,7 @@ class EvProfile:
         (revival_slot, §12 row 44).
         """
         stand_in = ev.stand_in
-        if len(plane.order) < plane.size:
+        if plane.in_rotation < plane.size:
             plane.order.append(ev)
             ev.active = True
             self._refresh()
@@ -500,7 +545,7 @@ class EvProfile:
         for number, plane in self._planes.items():
             if up >> number & 1:
                 members += len(plane.members)
-                self._usable_count += len(plane.order)
-                if plane.order:
+                self._usable_count += plane.in_rotation
+                if plane.in_rotation:
                     self.usable |= 1 << number
         self._floor = max(1, members // 4) if config.ev_min_active < 0 else min(config.ev_min_active, members)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from hosts.engine.memory import AccessError, Memory
+from hosts.engine.memory import AccessError, Memory, PayloadSink
 
 
 def memory() -> Memory:
@@ -77,3 +77,24 @@ def test_register__an_rkey_in_use_is_drawn_again() -> None:
 
     space = Memory(Drawn())
     assert [space.register(bytearray(8)).rkey for _ in range(2)] == [7, 8]
+
+
+def test_register__a_sink_takes_what_is_placed() -> None:
+    class Sink(PayloadSink):
+        def __init__(self) -> None:
+            super().__init__(100)
+            self.seen: list[tuple[int, bytes]] = []
+
+        def place(self, start: int, data: bytes | memoryview) -> None:
+            self.seen.append((start, bytes(data)))
+
+    space, sink = memory(), Sink()
+    region = space.register(sink)
+    assert region.length == 100 and not len(region.view)
+    assert space.check(region.rkey, region.va + 90, 10) is region
+    with pytest.raises(AccessError, match="leave region"):
+        space.check(region.rkey, region.va + 91, 10)
+    space.place(region, region.va + 90, b"0123456789")
+    assert sink.seen == [(90, b"0123456789")]
+    with pytest.raises(NotImplementedError):
+        PayloadSink(1).place(0, b"x")

@@ -512,7 +512,7 @@ def test_medium_queue__gives_data_its_turn() -> None:
     for queue in ("control", "medium"):
         events = PythonEventQueue()
         sent: list[Frame] = []
-        port = EgressPort("x", "s", "h", 0, Line(8e6, 0.0), events.note_delay, events.add, "seed", (12, 16))
+        port = EgressPort("x", "s", "h", 0, Line(8e6, 0.0), events.note_delay, events, "seed", (12, 16))
         queues = QueueProfile(data_bytes=1 << 20, control_bytes=1 << 20, trim_bytes=None, ecn_min_bytes=None)
         port.set_queues(queues, True, Config(trimmed_queue=queue))
         port.arrive = lambda frame, now, sent=sent: sent.append(frame)

@@ -31,7 +31,7 @@ def make(
 
 
 def start(fabric: VirtualFabric, pairs: Sequence[tuple[str, str]]) -> list[Flow]:
-    return [Flow(fabric, a, b, message_bytes=1 << 19, verify=False) for a, b in pairs]
+    return [Flow(fabric, a, b, message_bytes=1 << 19) for a, b in pairs]
 
 
 def depths(fabric: VirtualFabric, a: str, b: str, seconds: float) -> list[float]:
@@ -65,7 +65,7 @@ def test_tiny_writes__teach_no_base_rtt_that_full_packets_would_queue_for():
     fabric = VirtualFabric(Plan(4, 2, 2, 1), seed=1, links=made.links, queues=made.queues, config=made.config)
     tiny = Flow(fabric, "h0", "h1", message_bytes=2, messages=100, depth=1)
     assert fabric.run_until(lambda: tiny.done, limit_s=10)
-    bulk = Flow(fabric, "h0", "h1", message_bytes=1 << 19, verify=False)
+    bulk = Flow(fabric, "h0", "h1", message_bytes=1 << 19)
     assert bulk.qp.cc_state()["base_rtt_s"] == pytest.approx(0.010, rel=0.03)
     [rate] = rates_bps(fabric, [bulk], 0.5, 1.0)
     assert rate > 0.96 * 40e6 * made.payload_share

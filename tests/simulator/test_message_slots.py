@@ -1,0 +1,71 @@
+"""The memory of a flow whose messages are known: what it takes for whole, and what for damaged."""
+
+import pytest
+
+from hosts.traffic.message_bytes import MessageBytes
+from simulator.message_slots import MessageSlots
+
+SIZE, UNIT, SLOTS = 1000, 256, 2
+
+
+@pytest.fixture
+def content():
+    return MessageBytes("7/h0/h2", SIZE)
+
+
+@pytest.fixture
+def slots(content):
+    return MessageSlots(content, SLOTS, UNIT)
+
+
+def place(slots, content, number, order=(0, 1, 2, 3)):
+    """Place payloads of a message, by their numbers in it."""
+    for part in order:
+        at = part * UNIT
+        slots.place(number % SLOTS * SIZE + at, content.part(number)[at : at + UNIT])
+
+
+def test_finish__a_message_in_any_order(slots, content):
+    assert slots.length == SLOTS * SIZE
+    place(slots, content, 1, (2, 0))
+    place(slots, content, 0, (3, 1, 0, 2))
+    assert slots.placed_bytes == SIZE + 2 * UNIT
+    place(slots, content, 1, (3, 1))
+    assert slots.finish(0) and slots.finish(1) and slots.placed_bytes == 0
+
+
+def test_finish__the_slot_takes_the_message_after_it(slots, content):
+    for number in range(5):
+        place(slots, content, number)
+        assert slots.finish(number)
+
+
+def test_finish__a_hole(slots, content):
+    place(slots, content, 0, (0, 1, 3))
+    assert not slots.finish(0)
+
+
+def test_finish__one_payload_twice_and_another_not_at_all(slots, content):
+    place(slots, content, 0, (0, 1, 1, 3))
+    assert not slots.finish(0) and slots.damaged == {0}
+
+
+@pytest.mark.parametrize("at, data", [
+    (0, b"x" * UNIT), (1, None), (3 * UNIT, None), (0, b""), (SIZE - UNIT, None),
+])  # fmt: skip
+def test_place__what_is_no_payload_of_the_message(slots, content, at, data):
+    """Other bytes; beside where one begins; beyond the end; nothing; not where one begins."""
+    slots.place(at, content.part(0)[at : at + UNIT] if data is None and at != 3 * UNIT else data or bytes(UNIT))
+    place(slots, content, 0)
+    assert not slots.finish(0)
+
+
+def test_finish__bytes_of_another_message(slots, content):
+    place(slots, content, 0, (0, 1, 2))
+    slots.place(3 * UNIT, content.part(2)[3 * UNIT :])
+    assert not slots.finish(0)
+
+
+def test_finish__a_message_that_is_not_the_next_one(slots, content):
+    place(slots, content, 0)
+    assert not slots.finish(2)
