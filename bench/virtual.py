@@ -22,6 +22,8 @@ Schema `mrc-bench-virtual/1` (`--json`):
                (null without it): one run each: active, why, packets, events, queue_depth (mean), cpu_s, make_s (CPU),
                make_mb (resident, fabric and flows), peak_mb (of the process), virtual_s, state_digest
     flatness   {compiled, python}: highest CPU a packet of all sizes / lowest; null with one size
+    chase_ns   nanoseconds of a step through 16 MB in random order (bench/chase.c), before each compiled round but the
+               first; [] without gcc
     profile    with --profile: by hosts, {cpu_s (under the profiler), parts {part: share}, functions [...]}
 """
 
@@ -67,6 +69,11 @@ FASTER_GOAL = 5.0
 SEED = 1
 LOOP_ROUNDS = 3
 """Runs of the C loop; the cheapest counts, for it is a limit."""
+CHASE_MB = 16
+"""About what a fabric of 512 hosts has in use at a time."""
+CHASE_STEPS = 1_000_000
+QUIET_NS = 25.0
+"""A step that takes no longer has found its memory in a cache; from main memory it takes 100 and more."""
 COMPILED_ROUNDS = 5
 DEPTH_EVERY = 16
 """Completions between two looks at the depth of the queue, which goes through all nodes."""
@@ -277,6 +284,15 @@ def loop_cpu_s(events: int, depth: float) -> float:
     return min(spent)
 
 
+def chase_ns() -> float:
+    """Nanoseconds of a step through 16 MB. Raises BuildError without gcc, RuntimeError when the program fails."""
+    binary = build_program([REPOSITORY / "bench" / "chase.c"], tag="bench-chase")
+    done = subprocess.run([str(binary), str(CHASE_MB), str(CHASE_STEPS)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"bench/chase.c failed: {done.stderr.strip()}")
+    return float(done.stdout)
+
+
 def parse_hosts(text: str) -> list[int]:
     """`8,64,512` -> the numbers, each once. Raises UsageError and PlanError."""
     try:
@@ -305,6 +321,7 @@ def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profi
     options = ("--wire",) if wire else ()
     result: dict[str, Any] = {
         "schema": SCHEMA, "packets_wanted": packets, "wire": wire, "compiled": form, "c_missing": None, "sizes": [],
+        "chase_ns": [],
     }  # fmt: skip
     for hosts in sizes:
         plan = plan_of(hosts)
@@ -325,7 +342,7 @@ def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profi
             result["c_missing"] = str(error)
         result["sizes"].append(one)
     if form["active"]:
-        _repeat_compiled(result["sizes"], packets, options, progress)
+        _repeat_compiled(result, packets, options, progress)
     result["sizes"] = [compare(one) for one in result["sizes"]]
     result["flatness"] = {name: flatness(result["sizes"], name) for name in ("compiled", "python")}
     result["met"] = all(one["digests_equal"] is not False for one in result["sizes"])
@@ -338,15 +355,18 @@ def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profi
     return result
 
 
-def _repeat_compiled(sizes: list[dict[str, Any]], packets: int, options: Sequence[str], progress: Progress) -> None:
+def _repeat_compiled(result: dict[str, Any], packets: int, options: Sequence[str], progress: Progress) -> None:
     """Run the compiled form again, the sizes by turns; the cheapest run of each stays.
 
     Raises RuntimeError when two runs of one size end in different states.
     """
+    sizes = result["sizes"]
     for one in sizes:
         one["rounds_cpu_s"].append(one["compiled"]["cpu_s"])
     for number in range(2, COMPILED_ROUNDS + 1):
         progress.step(f"compiled, round {number} of {COMPILED_ROUNDS} ...")
+        if result["c_missing"] is None:
+            result["chase_ns"].append(chase_ns())
         for one in sizes:
             run = _child(True, "--hosts", str(one["hosts"]), "--packets", str(packets), *options)
             one["rounds_cpu_s"].append(run["cpu_s"])
@@ -402,12 +422,22 @@ def show(result: dict[str, Any], console: Console) -> None:
     for name, ratio in result["flatness"].items():
         if ratio is not None:
             console.print(f"{name}: dearest size / cheapest, by data packet: {ratio:.2f} (goal {FLATNESS_GOAL:g})")
+    if chased := result["chase_ns"]:
+        took = f"{min(chased):.0f} to {max(chased):.0f} ns"
+        console.print(f"a step through {CHASE_MB} MB of memory: {took}; {_caches(chased)}")
     if not result["compiled"]["active"]:
         console.print(f"no compiled column: {result['compiled']['why']}", markup=False)
     if result["c_missing"]:
         console.print(f"no bare loop in C: {result['c_missing']}", markup=False)
     for hosts, found in result.get("profile", {}).items():
         _show_profile(hosts, found, console)
+
+
+def _caches(chased: Sequence[float]) -> str:
+    """What the steps through memory say of the figures."""
+    if max(chased) <= QUIET_NS:
+        return "the last level of the caches is ours"
+    return "others use the last level of the caches, which makes fabrics of hundreds of hosts dearer"
 
 
 def _cell(seconds: float | None, count: int, each: bool) -> str:

@@ -34,6 +34,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, compiled: dict[str, Any] | None, pyth
 
     monkeypatch.setattr(virtual, "_child", child)
     monkeypatch.setattr(virtual, "loop_cpu_s", lambda _events, _depth: 0.01)
+    monkeypatch.setattr(virtual, "chase_ns", lambda: 123.0)
     text = io.StringIO()
     return virtual.run([8, 64], 1000, console=Console(file=text, width=200)), text.getvalue()
 
@@ -100,12 +101,18 @@ class TestVerdicts:
         result, text = bench(monkeypatch, run_of(cpu_s=0.5), run_of())
         assert result["met"] and [size["faster"] for size in result["sizes"]] == [4.0, 4.0]
         assert "same state in both forms, compiled 4.0 times as fast" in text
+        assert "16 MB of memory: 123 to 123 ns; others use the last level" in text
 
     def test_run__the_cheapest_of_the_compiled_runs_counts(self, monkeypatch):
         costs = iter([0.5, 0.8, 0.6, 0.4])
         monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of(cpu_s=next(costs)))
+        chased = iter([90.0, 14.0, 30.0, 20.0])
+        monkeypatch.setattr(virtual, "chase_ns", lambda: next(chased))
         sizes = [{"compiled": run_of(cpu_s=0.7), "python": run_of(), "hosts": 8, "rounds_cpu_s": []}]
-        virtual._repeat_compiled(sizes, 1000, (), Mock())
+        result = {"sizes": sizes, "c_missing": None, "chase_ns": []}
+        virtual._repeat_compiled(result, 1000, (), Mock())
+        assert result["chase_ns"] == [90.0, 14.0, 30.0, 20.0]
+        assert "others use" in virtual._caches(result["chase_ns"]) and "is ours" in virtual._caches([14.0, 20.0])
         assert sizes[0]["rounds_cpu_s"] == [0.7, 0.5, 0.8, 0.6, 0.4]
         assert virtual.compare(sizes[0])["faster"] == pytest.approx(5.0)
 
@@ -113,7 +120,7 @@ class TestVerdicts:
         monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of("b"))
         sizes = [{"compiled": run_of("a"), "python": run_of("a"), "hosts": 8, "rounds_cpu_s": []}]
         with pytest.raises(RuntimeError, match="two runs with 8 hosts"):
-            virtual._repeat_compiled(sizes, 1000, (), Mock())
+            virtual._repeat_compiled({"sizes": sizes, "c_missing": "no gcc", "chase_ns": []}, 1000, (), Mock())
 
     def test_run__without_the_compiled_form(self, monkeypatch):
         result, text = bench(monkeypatch, None, run_of())
@@ -164,3 +171,6 @@ class TestShares:
             ("~", 0, "len"): (4, 4, 1.0, 1.0, {port: (3, 3, 0.75, 0.75), engine: (1, 1, 0.25, 0.25)}),
         }
         assert virtual.shares(stats) == {"ports": 2.75 / 4, "engine": 1.25 / 4}
+
+    def test_chase__takes_time(self):
+        assert 0 < virtual.chase_ns() < 100_000
