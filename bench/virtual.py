@@ -70,7 +70,7 @@ SEED = 1
 LOOP_ROUNDS = 3
 """Runs of the C loop; the cheapest counts, for it is a limit."""
 CHASE_MB = 16
-"""About what a fabric of 512 hosts has in use at a time."""
+"""More than the second level of a CPU holds, less than the third of most."""
 CHASE_STEPS = 1_000_000
 QUIET_NS = 25.0
 """A step that takes no longer has found its memory in a cache; from main memory it takes 100 and more."""

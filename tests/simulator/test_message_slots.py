@@ -50,12 +50,20 @@ def test_finish__one_payload_twice_and_another_not_at_all(slots, content):
     assert not slots.finish(0) and slots.damaged == {0}
 
 
-@pytest.mark.parametrize("at, data", [
-    (0, b"x" * UNIT), (1, None), (3 * UNIT, None), (0, b""), (SIZE - UNIT, None),
+@pytest.mark.parametrize("at, length, wrong", [
+    pytest.param(0, UNIT, b"x", id="other bytes"),
+    pytest.param(1, UNIT, b"", id="beside where one begins"),
+    pytest.param(3 * UNIT, UNIT, b"", id="beyond the end"),
+    pytest.param(0, 2 * UNIT, b"", id="two in one"),
 ])  # fmt: skip
-def test_place__what_is_no_payload_of_the_message(slots, content, at, data):
-    """Other bytes; beside where one begins; beyond the end; nothing; not where one begins."""
-    slots.place(at, content.part(0)[at : at + UNIT] if data is None and at != 3 * UNIT else data or bytes(UNIT))
+def test_place__what_is_no_payload_of_the_message(slots, content, at, length, wrong):
+    slots.place(at, wrong + content.text[content.start(0) + at :][: length - len(wrong)])
+    assert slots.damaged == {0}
+
+
+@pytest.mark.parametrize("length", [0, UNIT])
+def test_place__more_than_the_message(slots, content, length):
+    slots.place(0, content.part(0)[:length])
     place(slots, content, 0)
     assert not slots.finish(0)
 
