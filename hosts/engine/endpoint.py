@@ -249,6 +249,7 @@ class Endpoint:
             for qp in touched:
                 if qp.turn >= 0:
                     self._deadlines.put(qp, qp.next_deadline())
+                qp.sender_changed = False
             touched.clear()
 
     def _see_ready(self) -> None:
@@ -259,7 +260,7 @@ class Endpoint:
             if not qp.owing and qp.owes_ack():
                 qp.owing = True
                 self._owing.append(qp)
-            if qp.can_send() != qp.listed:
+            if qp.sender_changed and qp.can_send() != qp.listed:
                 qp.listed = not qp.listed
                 at = bisect_left(self._ready, qp.turn)
                 if qp.listed:

@@ -180,12 +180,23 @@ class EngineQueuePair(Timed):
         """The endpoint knows that it can send; that it owes a Transport ACK."""
         self._deadline = NEVER
         """Result of the last next_deadline(), which holds until something changes."""
+        self._sender_deadline = NEVER
+        """That of its sending half alone."""
         self._changed = False
+        self.sender_changed = True
+        """More changed than the responder, since the endpoint asked for deadlines last."""
         self._touched = touched
         """QPs that changed, for the endpoint to ask for their deadlines and whether they have something to send."""
 
     def touch(self) -> None:
         """Note that something changed."""
+        self.sender_changed = True
+        self._touch_responder()
+
+    def _touch_responder(self) -> None:
+        """Note that only the responder did, as with most packets of who receives: the sending half, with all its
+        queues, is not even looked at then.
+        """
         if not self._changed:
             self._changed = True
             self._touched.append(self)
@@ -455,8 +466,11 @@ class EngineQueuePair(Timed):
 
     def receive(self, packet: PacketRecord, now: float) -> None:
         """A packet from our peer for this QP."""
-        self.touch()
         connected, kind = self.connected, type(packet)
+        if kind is Write:
+            self._touch_responder()
+        else:
+            self.touch()
         if connected is None:
             return
         if self.state is not _RTS:
@@ -529,17 +543,24 @@ class EngineQueuePair(Timed):
         """When on_timer has something to do; NEVER when nothing is pending."""
         if self._changed:
             self._changed = False
-            self._deadline = self._first_deadline() if self.state is _RTS else NEVER
+            if self.state is not _RTS:
+                self._deadline = NEVER
+                return NEVER
+            if self.sender_changed:
+                self._sender_deadline = self._sending_due()
+            answer, first = self._answer_due(), self._sender_deadline
+            self._deadline = answer if answer < first else first
         return self._deadline
 
-    def _first_deadline(self) -> float:
-        """The earliest of its halves and paths."""
+    def _sending_due(self) -> float:
+        """When the sending half or its paths have something to do."""
         connected = self._need_connected()
-        first, flush = connected.requestor.next_deadline(), connected.responder.next_deadline()
-        probe = connected.paths.next_deadline()
-        if flush < first:
-            first = flush
+        first, probe = connected.requestor.next_deadline(), connected.paths.next_deadline()
         return probe if probe < first else first
+
+    def _answer_due(self) -> float:
+        """When the responder has."""
+        return self._need_connected().responder.next_deadline()
 
     # ---- the end ----------------------------------------------------------------------------------------
 

@@ -11,8 +11,12 @@ bytes add up to DMALen.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from hosts.engine.wire.packets import END_OPCODES, START_OPCODES, Opcode, Write
+
+RING_FROM: Final = 32
+"""Packets above a hole for which there is room at first; a power of two."""
 
 
 class MessagePart:
@@ -31,12 +35,13 @@ class MessagePart:
 class Reassembly:
     """`remainder`: DMALen tells what is left of the message from its packet on, not its length (§12 row 12)."""
 
-    __slots__ = ("_begun", "_held", "_left", "_length", "_msn", "_remainder", "_rqmsn", "_va", "ended")
+    __slots__ = ("_begun", "_held", "_held_mask", "_left", "_length", "_msn", "_remainder", "_rqmsn", "_va", "ended")
 
     def __init__(self, remainder: bool) -> None:
         self._remainder = remainder
-        self._held: dict[int, MessagePart] = {}
-        """By PSN (unwrapped): packets here above a hole."""
+        self._held: list[MessagePart | None] = [None] * RING_FROM
+        """Packets here above a hole, at the lowest bits of their PSN."""
+        self._held_mask = RING_FROM - 1
         self._begun = False
         """A message is; else the next packet must begin one."""
         self._msn = self._rqmsn = 0
@@ -46,9 +51,19 @@ class Reassembly:
         self.ended: deque[int] = deque()
         """Lengths in bytes of the messages that ended and were not taken out yet, in order."""
 
-    def hold(self, psn: int, packet: Write) -> None:
-        """A packet accepted above a hole."""
-        self._held[psn] = MessagePart(packet)
+    def hold(self, psn: int, above: int, packet: Write) -> None:
+        """A packet accepted `above` the hole (PSNs, 1 or more)."""
+        if above > self._held_mask:
+            self._widen(psn - above, above)
+        self._held[psn & self._held_mask] = MessagePart(packet)
+
+    def _widen(self, hole: int, above: int) -> None:
+        """Make room for PSNs so far above the hole."""
+        old, held = self._held_mask, self._held
+        mask = self._held_mask = (1 << above.bit_length()) - 1
+        self._held = [None] * (mask + 1)
+        for psn in range(hole, hole + old + 1):
+            self._held[psn & mask] = held[psn & old]
 
     def read(self, packet: Write, psn: int, run: int) -> tuple[int, str | None]:
         """The hole at `psn` is filled by `packet`, and `run` packets are here from there on without another.
@@ -56,12 +71,15 @@ class Reassembly:
         Returns how many of them are right, and what is wrong with the next one; None when all are right.
         """
         wrong = self._next(MessagePart(packet))
-        held, count = self._held, 0
+        held, mask, count = self._held, self._held_mask, 0
         while wrong is None:
             count += 1
             if count == run:
                 break
-            wrong = self._next(held.pop(psn + count))
+            part = held[psn + count & mask]
+            assert part is not None
+            held[psn + count & mask] = None
+            wrong = self._next(part)
         return count, wrong
 
     def _next(self, part: MessagePart) -> str | None:

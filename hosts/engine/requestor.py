@@ -21,7 +21,7 @@ from hosts.engine.deadlines import NEVER
 from hosts.engine.events import Completion, LossCause, PacketLost, Status
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
-from hosts.engine.loss.send_window import ARRIVED, BITMAP_BITS, GIVEN_UP, IN_FLIGHT, SendWindow, Sent
+from hosts.engine.loss.send_window import BITMAP_BITS, GIVEN_UP, IN_FLIGHT, SendWindow, Sent
 from hosts.engine.loss.tail_loss_probe import HeuristicLoss, TailLossProbe, Trial
 from hosts.engine.messages import Message
 from hosts.engine.paths.ev import Ev, Obstacle
@@ -229,9 +229,9 @@ class Requestor:
 
     def _next_lost(self) -> Sent | None:
         """The lowest PSN that has to be sent again; stays in the heap."""
-        again, outstanding = self._again, self.flight.outstanding
+        again, flight = self._again, self.flight
         while again:
-            sent = outstanding.get(again[0])
+            sent = flight.latest(again[0])
             if sent is not None and sent.state == GIVEN_UP:
                 return sent
             heappop(again)  # it arrived after all
@@ -304,7 +304,7 @@ class Requestor:
         self._heard(now)
         base = cack + sack.sack_offset
         trigger_psn = cack + sack.ack_psn_offset
-        trigger = None if sack.probe_id is not None else flight.outstanding.get(trigger_psn)
+        trigger = None if sack.probe_id is not None else flight.latest(trigger_psn)
         if sack.cc_type != CC_NSCC:
             counters.foreign_cc += 1
             if trigger is not None and (trigger.attempt > 1 or trigger.ev.value != sack.entropy):
@@ -360,7 +360,7 @@ class Requestor:
             self._window.cap(flight.bytes)
         elif not flight.bytes:
             self._settle()
-        self._verdict(sack, now)
+        self._verdict(sack, trigger, now)
         if progress:
             self._progress(now)
         if not self._paths.profile.usable:
@@ -405,14 +405,17 @@ class Requestor:
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
-        return self._reorder or max(3, int(self._window.cwnd) // self._pmtu, len(self.flight.outstanding))
+        return self._reorder or max(3, int(self._window.cwnd) // self._pmtu, self.flight.outstanding)
 
-    def _verdict(self, sack: Sack, now: float) -> None:
-        """Apply the verdict of a SACK on the path of its EV; probes are judged where they are counted (Paths)."""
+    def _verdict(self, sack: Sack, trigger: Sent | None, now: float) -> None:
+        """Apply the verdict of a SACK on the path of its EV; probes are judged where they are counted (Paths).
+
+        `trigger`: the transmission that triggered it, which knows the EV.
+        """
         if sack.probe_id is not None:
             self._paths.on_answer(sack, now)
             return
-        ev = self._paths.find(sack.entropy)
+        ev = self._paths.find(sack.entropy) if trigger is None else trigger.ev
         if ev is None:
             return
         ev.failures = 0
@@ -551,7 +554,7 @@ class Requestor:
                 ev.trimmed += 1
                 ev.trimmed_at = now
             self._paths.signal(ev, EvSignal.TRIMMED if trimmed else EvSignal.REFUSED, now)
-        sent = flight.outstanding.get(psn)
+        sent = flight.latest(psn)
         if sent is None or sent.state != IN_FLIGHT or sent.ev is not ev:
             return
         told = sent.timestamp is None or sent.timestamp == nack.timestamp
@@ -693,8 +696,5 @@ class Requestor:
         self._deferred.clear()
         self._trials.clear()
         self._ack_due_at = self._stranded_due = NEVER
-        for sent in self.flight.outstanding.values():
-            sent.state = ARRIVED  # its timers no longer matter
-        self.flight.outstanding.clear()
-        self.flight.bytes = 0
+        self.flight.give_up_all()
         self._window.leave()

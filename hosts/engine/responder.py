@@ -246,7 +246,7 @@ class Responder:
         asked = False
         if offset:
             self._above |= 1 << offset
-            self._assembly.hold(psn, packet)
+            self._assembly.hold(psn, offset, packet)
             counters.out_of_order += 1
         else:
             above = self._above >> 1

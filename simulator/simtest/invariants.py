@@ -476,7 +476,7 @@ class InvariantChecker:
         first = endpoint.next_timer()
         wakes_at = NEVER if first is None else first
         for qp in endpoint._qps.values():
-            if qp.sends and qp.next_deadline() != (due := qp._first_deadline()):
+            if qp.sends and qp.next_deadline() != (due := min(qp._sending_due(), qp._answer_due())):
                 kept = f"it believes {qp.next_deadline():.6f} s"
                 raise self.violation("timers", f"QP {qp.qpn} of {side.name} is due at {due:.6f} s, {kept}")
             if qp.next_deadline() < wakes_at:
@@ -485,7 +485,7 @@ class InvariantChecker:
                 raise self.violation("forgotten", f"QP {qp.qpn} of {side.name} can send, and is not asked to")
         for lane in self.lanes:
             if lane.sender is side and not lane.closed:
-                for sent in lane.sender_qp.requestor.flight.outstanding.values():
+                for sent in lane.sender_qp.requestor.flight.unarrived():
                     if sent.deadline < self.now and sent.state == IN_FLIGHT:
                         late = f"its timer ran out at {sent.deadline:.6f} s"
                         raise self.violation("timers", f"{lane.name}: PSN {sent.psn} is still in flight, {late}")

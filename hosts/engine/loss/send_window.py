@@ -38,6 +38,8 @@ COPIES: Final = 8
 """Earlier copies of a packet that are remembered."""
 COMPACT_FROM: Final = 64
 """Entries of a queue below which it is never looked through."""
+RING_FROM: Final = 32
+"""Packets for which a window has room at first; a power of two."""
 BITMAP_BITS: Final = 64
 _BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
 
@@ -201,16 +203,20 @@ class SendWindow:
     """`cack`: nothing is missing at or below this PSN. `next_psn`: first PSN never sent. Both unwrapped."""
 
     __slots__ = (
-        "_above", "_by_age", "_fifo", "_hearing", "_newest", "_suspects", "_timer_limit", "_timers", "_timers_apart",
-        "bytes", "cack", "next_psn", "outstanding", "serial",
+        "_above", "_by_age", "_fifo", "_hearing", "_newest", "_ring", "_ring_mask", "_suspects", "_timer_limit",
+        "_timers", "_timers_apart", "bytes", "cack", "next_psn", "outstanding", "serial",
     )  # fmt: skip
 
     def __init__(self, first_psn: int, ev_fifo: bool, hearing: ProofOfLoss) -> None:
         self._hearing = hearing
         self.cack = first_psn - 1
         self.next_psn = first_psn
-        self.outstanding: dict[int, Sent] = {}
-        """Latest transmission of every PSN sent and not known to have arrived."""
+        self._ring: list[Sent | None] = [None] * RING_FROM
+        """Latest transmission of every PSN sent and not known to have arrived, at the PSN's lowest bits; wide enough
+        for all from cack to next_psn. A dict's entries would be all over the CPU's caches."""
+        self._ring_mask = RING_FROM - 1
+        self.outstanding = 0
+        """How many those are."""
         self.bytes = 0
         """Nominal bytes of those IN_FLIGHT."""
         self.serial = 0
@@ -231,9 +237,12 @@ class SendWindow:
     def add(self, sent: Sent) -> None:
         """A transmission leaves now."""
         psn = sent.psn
-        self.outstanding[psn] = sent
         if psn == self.next_psn:
             self.next_psn = psn + 1
+            self.outstanding += 1
+            if psn - self.cack > self._ring_mask + 1:
+                self._widen()
+        self._ring[psn & self._ring_mask] = sent
         self.bytes += sent.size
         ev = sent.ev
         while len(self._by_age) <= ev.plane:
@@ -251,6 +260,31 @@ class SendWindow:
             timers.append(sent)
         if len(timers) + len(self._timers_apart) > self._timer_limit:
             self._free_timers()
+
+    def _widen(self) -> None:
+        """Make the ring wide enough for the PSN that was sent last."""
+        first, last, old = self.cack + 1, self.next_psn - 1, self._ring_mask
+        mask = (1 << (last - first).bit_length()) - 1
+        ring: list[Sent | None] = [None] * (mask + 1)
+        for psn in range(first, last):
+            ring[psn & mask] = self._ring[psn & old]
+        self._ring, self._ring_mask = ring, mask
+
+    def latest(self, psn: int) -> Sent | None:
+        """Latest transmission of a PSN; None: it was never sent, or is known to have arrived."""
+        return self._ring[psn & self._ring_mask] if self.cack < psn < self.next_psn else None
+
+    def unarrived(self) -> list[Sent]:
+        """The latest transmissions of all that is not known to have arrived, in order of PSN."""
+        found = [self.latest(psn) for psn in range(self.cack + 1, self.next_psn)]
+        return [sent for sent in found if sent is not None]
+
+    def give_up_all(self) -> None:
+        """Forget all that is outstanding; its timers no longer matter."""
+        for sent in self.unarrived():
+            sent.state = ARRIVED
+            self._ring[sent.psn & self._ring_mask] = None
+        self.outstanding = self.bytes = 0
 
     def _free_timers(self) -> None:
         """Free the timers of what is over."""
@@ -270,11 +304,13 @@ class SendWindow:
         old = self.cack
         if cack <= old:
             return news
-        pop = self.outstanding.pop
+        ring, mask = self._ring, self._ring_mask
         for psn in range(old + 1, cack + 1):
-            sent = pop(psn, None)
+            sent = ring[psn & mask]
             if sent is not None:
+                ring[psn & mask] = None
                 news.append(sent)
+        self.outstanding -= len(news)
         self._above >>= cack - old
         self.cack = cack
         return news
@@ -300,10 +336,16 @@ class SendWindow:
         if not fresh:
             return news
         self._above |= fresh
+        ring, mask = self._ring, self._ring_mask
         while fresh:
             low = fresh & -fresh
-            news.append(self.outstanding.pop(self.cack + low.bit_length()))
+            at = self.cack + low.bit_length() & mask
+            sent = ring[at]
+            assert sent is not None
+            ring[at] = None
+            news.append(sent)
             fresh ^= low
+        self.outstanding -= len(news)
         return news
 
     # ---- loss -------------------------------------------------------------------------------------------
@@ -345,7 +387,7 @@ class SendWindow:
     def presume_lost(self, first: int, last: int, now: float, patience_s: float) -> None:
         """PSNs `first` to `last` in flight for so long become suspects, whatever their EV (Config: clear_bits, ooo)."""
         for psn in range(max(first, self.cack + 1), min(last, self.next_psn - 1) + 1):
-            sent = self.outstanding.get(psn)
+            sent = self.latest(psn)
             if sent is not None and sent.state == IN_FLIGHT and now - sent.sent_at >= patience_s:
                 self._suspects.append((sent, LossCause.DISTANCE))
 

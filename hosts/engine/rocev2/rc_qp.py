@@ -225,8 +225,11 @@ class RcQueuePair(EngineQueuePair):
             self.touch()
             self.baseline.requestor.on_timer(now)
 
-    def _first_deadline(self) -> float:
+    def _sending_due(self) -> float:
         return NEVER if self.baseline is None else self.baseline.requestor.next_deadline()
+
+    def _answer_due(self) -> float:
+        return NEVER
 
     def _flush(self, status: Status, psn: int | None, now: float) -> None:
         if self.baseline is not None:

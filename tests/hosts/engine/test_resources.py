@@ -76,7 +76,8 @@ def test_nack__of_another_copy_is_told_by_its_timestamp() -> None:
     pair.run(0.1)
     pair.write(b"x")
     pair.flush()
-    sent = pair.a.qp.requestor.flight.outstanding[0]
+    sent = pair.a.qp.requestor.flight.latest(0)
+    assert sent is not None
     wrong = Nack(pair.a.qp.qpn, 0, 0, 46, 0, 0, NackReason.TRIMMED, sent.ev.value, (sent.timestamp or 0) + 1 & 0xFFFF)
     pair.a.endpoint.receive(wrong, 0, "b", pair.now)
     assert sent.state != GIVEN_UP

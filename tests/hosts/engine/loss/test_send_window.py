@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from math import inf
+from random import Random
 
 from hosts.engine.config import Config
 from hosts.engine.loss.proof_of_loss import ProofOfLoss
 from hosts.engine.loss.roundtrips import RoundTrips
-from hosts.engine.loss.send_window import COMPACT_FROM, GIVEN_UP, ByAge, SendWindow, Sent, keep
+from hosts.engine.loss.send_window import COMPACT_FROM, GIVEN_UP, RING_FROM, ByAge, SendWindow, Sent, keep
 from hosts.engine.messages import Message
 from hosts.engine.paths.ev import Ev, Transmission
 
@@ -134,6 +135,41 @@ def test_timers__are_freed_of_what_is_over() -> None:
         if serial not in (0, 5):
             flight.give_up(packet)
     assert len(flight._timers) + len(flight._timers_apart) < 10
-    assert flight.first_timer() is flight.outstanding[5]
-    flight.give_up(flight.outstanding[5])
-    assert flight.first_timer() is flight.outstanding[0]
+    assert flight.first_timer() is flight.latest(5)
+    sixth = flight.latest(5)
+    assert sixth is not None
+    flight.give_up(sixth)
+    assert flight.first_timer() is flight.latest(0)
+
+
+def test_window__knows_what_is_outstanding_however_wide_it_is() -> None:
+    flight, ev, rng = window(), Ev(1, 0, 3), Random(7)
+    known: dict[int, Sent] = {}
+    serial, widest = 0, 0
+    for _ in range(3000):
+        what = rng.random()
+        if what < 0.62 and flight.next_psn - flight.cack < 300:
+            known[flight.next_psn] = packet = sent(flight.next_psn, ev)
+            flight.add(packet)
+        elif what < 0.68 and known:
+            psn = rng.choice(list(known))  # once more
+            serial += 1
+            known[psn] = packet = Sent(psn, MESSAGE, ev, 1000, 10_000 + serial, 2, 0, 0.0, 1.0, None)
+            flight.give_up(flight.unarrived()[0])
+            flight.add(packet)
+        elif what < 0.74:
+            cack = rng.randrange(flight.cack, min(flight.next_psn, flight.cack + 20))
+            gone = [psn for psn in sorted(known) if psn <= cack]
+            assert flight.acknowledge(cack) == [known.pop(psn) for psn in gone]
+        else:
+            base, bits = rng.randrange(flight.cack, flight.next_psn + 1), rng.getrandbits(64)
+            gone = [psn for psn in sorted(known) if 0 <= psn - base < 64 and bits >> psn - base & 1]
+            assert flight.acknowledge_bitmap(base, bits) == [known.pop(psn) for psn in gone]
+        widest = max(widest, flight.next_psn - flight.cack)
+        assert flight.unarrived() == [known[psn] for psn in sorted(known)]
+        assert flight.outstanding == len(known)
+        for psn in (flight.cack, flight.next_psn, flight.next_psn + 7, flight.cack - 40):
+            assert flight.latest(psn) is None
+    assert widest > 4 * RING_FROM
+    flight.give_up_all()
+    assert not flight.outstanding and not flight.unarrived()

@@ -66,7 +66,7 @@ def test_half_timer__an_answer_that_does_not_show_the_packet_proves_nothing() ->
     pair.write(pair.bytes(MTU))
     timeout, requestor = pair.config.base_timeout_s, pair.a.qp.requestor
     pair.run(0.7 * timeout)
-    (sent,) = requestor.flight.outstanding.values()
+    (sent,) = requestor.flight.unarrived()
     assert requestor._proven(sent, False)
     for shown in (sent.psn + 1, sent.psn - 64):
         requestor._shown = shown
