@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hosts.engine.memory import PayloadSink
+from hosts.engine.wire.payload import Payload, TextPart
 from hosts.traffic.message_bytes import MessageBytes
 
 
@@ -32,13 +33,18 @@ class MessageSlots(PayloadSink):
         self.damaged: set[int] = set()
         """Messages of which a payload was not what was sent, came twice, or began or ended where none does."""
 
-    def place(self, start: int, data: bytes | memoryview) -> None:
+    def place(self, start: int, data: Payload) -> None:
         slot = start // self._size
         offset, length = start % self._size, len(data)
         seen, bit = self._seen[slot], 1 << offset // self._unit
         left = self._missing[slot] - length
         wrong = seen & bit or offset % self._unit or length > self._unit or left < 0 or offset + length > self._size
-        if wrong or not self._text.startswith(data, self._begins[slot] + offset):
+        begin = self._begins[slot] + offset
+        if isinstance(data, TextPart):  # it is what it should be when it stands there in the same text
+            right = data.begin == begin and data.text is self._text
+        else:
+            right = self._text.startswith(data, begin)
+        if wrong or not right:
             self.damaged.add(self._numbers[slot])
         self._seen[slot], self._missing[slot] = seen | bit, left
 

@@ -67,9 +67,9 @@ class Flow:
         while not ends and self.posted - self.completed < self.depth and self.posted != self.messages:
             slot = self.posted % self.depth * self.message_bytes
             imm = self.posted & 0xFFFFFFFF if self._imm else None
-            self.qp.post_write(
-                self._bytes.part(self.posted), self.region.va + slot, self.region.rkey, now=self.fabric.now, imm=imm
-            )
+            content, bytes_travel = self._bytes, self.fabric.wires is not None
+            data: Any = content.part(self.posted) if bytes_travel else content.text_part(self.posted)
+            self.qp.post_write(data, self.region.va + slot, self.region.rkey, now=self.fabric.now, imm=imm)
             self.posted += 1
 
     def _completed(self, completion: Completion) -> None:

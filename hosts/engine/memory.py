@@ -9,6 +9,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final, Protocol
 
+from hosts.engine.wire.payload import Payload, buffer_of
+
 VA_BASE: Final = 0x1000_0000_0000
 VA_ALIGN: Final = 1 << 21
 """Regions start at multiples of 2 MiB with at least one such gap between them: overruns hit nothing."""
@@ -30,7 +32,7 @@ class PayloadSink:
     def __init__(self, length: int) -> None:
         self.length = length
 
-    def place(self, start: int, data: bytes | memoryview) -> None:
+    def place(self, start: int, data: Payload) -> None:
         """Take the payload for `len(data)` bytes from an offset on; its bytes are there until the call ends."""
         raise NotImplementedError
 
@@ -60,7 +62,7 @@ class WritableMemory(Protocol):
     """Memory as a responder uses it: the check of a remote write, and its placement."""
 
     def check(self, rkey: int, va: int, length: int) -> EngineMemoryRegion: ...
-    def place(self, region: EngineMemoryRegion, va: int, data: bytes | memoryview) -> None: ...
+    def place(self, region: EngineMemoryRegion, va: int, data: Payload) -> None: ...
 
 
 class Memory:
@@ -116,11 +118,11 @@ class Memory:
         return region
 
     @staticmethod
-    def place(region: EngineMemoryRegion, va: int, data: bytes | memoryview) -> None:
+    def place(region: EngineMemoryRegion, va: int, data: Payload) -> None:
         """Copy `data` to `va`, or hand it to the sink; the caller has checked the range."""
         start = va - region.va
         sink = region.sink
         if sink is None:
-            region.view[start : start + len(data)] = data
+            region.view[start : start + len(data)] = buffer_of(data)
         else:
             sink.place(start, data)

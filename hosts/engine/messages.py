@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hosts.engine.wire.packets import Opcode
+from hosts.engine.wire.payload import Data
 
 
 class Message:
@@ -13,7 +14,7 @@ class Message:
     )  # fmt: skip
 
     def __init__(
-        self, wr_id: int, data: memoryview, va: int, rkey: int, first_psn: int, pmtu: int, msn: int, rqmsn: int,
+        self, wr_id: int, data: Data, va: int, rkey: int, first_psn: int, pmtu: int, msn: int, rqmsn: int,
         imm: int | None, solicited: bool,
     ) -> None:  # fmt: skip
         self.wr_id = wr_id

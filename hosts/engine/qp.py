@@ -39,6 +39,7 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
+from hosts.engine.wire.payload import Data, TextPart
 from hosts.engine.wire.psn import PSN_MASK
 
 
@@ -357,12 +358,12 @@ class EngineQueuePair(Timed):
         requestor.watch_paths(now)
         return self._wr_id
 
-    def _checked_write(self, local: Any, remote_va: int, rkey: int, imm: int | None) -> memoryview:
+    def _checked_write(self, local: Any, remote_va: int, rkey: int, imm: int | None) -> Data:
         """Bytes of a write whose values fit their fields. Raises LocalError, also when the QP is not in RTS."""
         if self.state is not _RTS:
             why = f": {self.error}" if self.error else ""
             raise LocalError(f"QP {self.qpn} is in {self.state.value}, needs rts{why}")
-        data = memoryview(local).cast("B")
+        data = local if isinstance(local, TextPart) else memoryview(local).cast("B")
         for name, value, bits in (("remote_va", remote_va, 64), ("rkey", rkey, 32), ("imm", imm or 0, 32)):
             if not 0 <= value < 1 << bits:
                 raise LocalError(f"{name} = {value:#x} does not fit {bits} bits")

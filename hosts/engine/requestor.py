@@ -43,6 +43,7 @@ from hosts.engine.wire.packets import (
     Verdict,
     Write,
 )
+from hosts.engine.wire.payload import Data, cut
 from hosts.engine.wire.psn import PSN_MASK, advance, unwrap
 
 _VERDICTS: Final[dict[int, EvSignal]] = {
@@ -149,7 +150,7 @@ class Requestor:
 
     # ---- application ------------------------------------------------------------------------------------
 
-    def post(self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None, solicited: bool = False) -> None:
+    def post(self, wr_id: int, data: Data, va: int, rkey: int, imm: int | None, solicited: bool = False) -> None:
         """Queue a write behind all others."""
         rqmsn = 0
         if imm is not None:
@@ -241,7 +242,7 @@ class Requestor:
         """One transmission; `before`: the one given up, when it is not the first. `window_ends`: MPR allows no more."""
         context, flight, window, counters = self._context, self.flight, self._window, self._counters
         start = (psn - message.first_psn) * self._pmtu
-        payload = message.data[start : start + self._pmtu]
+        payload = cut(message.data, start, start + self._pmtu)
         opcode = message.opcode(psn)
         timestamp = int(now / self._stamp_s) & 0xFFFF if self._stamp_s else None
         if before is not None:

@@ -9,6 +9,8 @@ from functools import lru_cache
 from random import Random
 from zlib import crc32
 
+from hosts.engine.wire.payload import TextPart
+
 STEP = 257
 """The next message begins so many bytes further on (modulo): consecutive messages differ in nearly every byte."""
 EXTRA_BYTES = 1 << 16
@@ -30,6 +32,10 @@ class MessageBytes:
         """The bytes of message `number`."""
         start = self.start(number)
         return self._view[start : start + self.size]
+
+    def text_part(self, number: int) -> TextPart:
+        """The same, by its place in the text: for simulations."""
+        return TextPart(self.text, self.start(number), self.size)
 
     def matches(self, number: int, found: memoryview) -> bool:
         """Whether those are the bytes of message `number`, in place: two views would be compared item by item."""

@@ -40,6 +40,7 @@ from hosts.engine.wire.packets import (
     Verdict,
     Write,
 )
+from hosts.engine.wire.payload import buffer_of
 from hosts.engine.wire.psn import unwrap
 from simulator.host import HostEngine
 from simulator.simtest.census import census, is_small
@@ -441,7 +442,7 @@ class InvariantChecker:
         if psn > lane.known + lane.mpr:
             raise self.violation("window", f"{lane.name}: PSN {psn} > cack {lane.known} + MPR {lane.mpr}")
         at = packet.va - lane.region.va + GUARD
-        if at < GUARD or not lane.want.startswith(packet.payload, at):
+        if at < GUARD or not lane.want.startswith(buffer_of(packet.payload), at):
             raise self.violation("packets", f"{lane.name}: PSN {psn} carries other bytes than were posted")
         ev = lane.sender_qp.paths.find(packet.ev)
         if ev is None or ev.plane != plane or not ev.active or ev.state not in _IN_ROTATION:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hosts.engine.wire.payload import TextPart
 from hosts.traffic.message_bytes import MessageBytes
 from simulator.message_slots import MessageSlots
 
@@ -23,6 +24,24 @@ def place(slots, content, number, order=(0, 1, 2, 3)):
     for part in order:
         at = part * UNIT
         slots.place(number % SLOTS * SIZE + at, content.part(number)[at : at + UNIT])
+
+
+def test_place__parts_of_the_text_by_their_place(slots, content):
+    message = content.text_part(0)
+    for at in (2 * UNIT, 0, 3 * UNIT, UNIT):
+        slots.place(at, message.part(at, at + UNIT))
+    assert slots.finish(0)
+
+
+@pytest.mark.parametrize("wrong", ["beside", "another message", "another text"])
+def test_place__a_part_of_the_text_that_is_not_the_payload(slots, content, wrong):
+    part = content.text_part(int(wrong == "another message")).part(UNIT, 2 * UNIT)
+    if wrong == "beside":
+        part = TextPart(part.text, part.begin + 1, UNIT)
+    elif wrong == "another text":
+        part = TextPart(part.text[:-1], part.begin, UNIT)
+    slots.place(UNIT, part)
+    assert slots.damaged == {0}
 
 
 def test_finish__a_message_in_any_order(slots, content):

@@ -21,6 +21,7 @@ from hosts.engine.rocev2.rc_packets import (
 )
 from hosts.engine.wire.headers import AETH, IMMDT, RETH, Layout
 from hosts.engine.wire.packets import NOMINAL_OVERHEAD, Envelope
+from hosts.engine.wire.payload import buffer_of
 
 RC_OPCODES: Final = {int(op): op for op in RcOpcode}
 CNP_RESERVED: Final = 16
@@ -67,7 +68,9 @@ def encode_rc(record: RcPacket) -> RcBody:
         values = {"va": record.va, "rkey": record.rkey, "dma_length": record.dma_length, "imm": record.imm}
         headers = b"".join(layout.pack(values) for layout in rc_headers(record.opcode))
         flags = FLAG_A if record.ack_request else 0
-        return RcBody(record.opcode, 0, FLAG_SE if record.solicited else 0, flags, record.psn, headers, record.payload)
+        return RcBody(
+            record.opcode, 0, FLAG_SE if record.solicited else 0, flags, record.psn, headers, buffer_of(record.payload)
+        )
     if type(record) is RcAck:
         body = AETH.pack({"syndrome": record.syndrome, "msn": record.msn})
         return RcBody(RcOpcode.ACKNOWLEDGE, 0, 0, 0, record.psn, body, b"")

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Final
 
 from hosts.engine.wire.packets import PacketRecord
+from hosts.engine.wire.payload import Payload
 
 
 class RcOpcode(IntEnum):
@@ -51,7 +52,7 @@ class RcWrite(PacketRecord):
 
     opcode: RcOpcode
     psn: int
-    payload: bytes | memoryview
+    payload: Payload
     """This packet's bytes, without padding."""
     size: int
     """Nominal size in bytes: UDP length + 40, as of an MRC write."""
@@ -66,7 +67,7 @@ class RcWrite(PacketRecord):
 
     def __init__(  # written out: the one that dataclass makes stays interpreted
         self, dest_qp: int, ev: int, plane: int, dscp: int, ecn: int, opcode: RcOpcode, psn: int,
-        payload: bytes | memoryview, size: int, va: int = 0, rkey: int = 0, dma_length: int = 0, imm: int = 0,
+        payload: Payload, size: int, va: int = 0, rkey: int = 0, dma_length: int = 0, imm: int = 0,
         ack_request: bool = False, solicited: bool = False,
     ) -> None:  # fmt: skip
         self.dest_qp = dest_qp

@@ -20,6 +20,7 @@ from hosts.engine.rocev2.rc_counters import RcCounters
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcSyndrome, RcWrite
 from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate
 from hosts.engine.wire.packets import ECN_ECT0, PacketRecord
+from hosts.engine.wire.payload import Data, cut
 from hosts.engine.wire.psn import unwrap
 
 RNR_FOREVER: Final = 7
@@ -43,7 +44,7 @@ class RcMessage:
     __slots__ = ("data", "first_psn", "imm", "last_psn", "length", "rkey", "solicited", "va", "wr_id")
 
     def __init__(
-        self, wr_id: int, data: memoryview, va: int, rkey: int, first_psn: int, pmtu: int, imm: int | None,
+        self, wr_id: int, data: Data, va: int, rkey: int, first_psn: int, pmtu: int, imm: int | None,
         solicited: bool,
     ) -> None:  # fmt: skip
         self.wr_id, self.data, self.length = wr_id, data, len(data)
@@ -88,7 +89,7 @@ class RcRequestor:
 
     # ---- application ------------------------------------------------------------------------------------
 
-    def post(self, wr_id: int, data: memoryview, va: int, rkey: int, imm: int | None, solicited: bool = False) -> None:
+    def post(self, wr_id: int, data: Data, va: int, rkey: int, imm: int | None, solicited: bool = False) -> None:
         """Queue a write behind all others."""
         message = RcMessage(wr_id, data, va, rkey, self._end_psn, self._context.pmtu_bytes, imm, solicited)
         self._messages[self._count] = message
@@ -148,7 +149,7 @@ class RcRequestor:
         psn = self.next_psn
         message = self._messages[self._cursor]
         start = (psn - message.first_psn) * context.pmtu_bytes
-        payload = message.data[start : start + context.pmtu_bytes]
+        payload = cut(message.data, start, start + context.pmtu_bytes)
         opcode = message.opcode(psn)
         last = psn == message.last_psn
         size = rc_write_size(opcode, len(payload))

@@ -53,6 +53,7 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
+from hosts.engine.wire.payload import buffer_of
 
 UDP_PORTS: Final = frozenset((4791, 4971))
 """Destination ports accepted (§1.3)."""
@@ -203,7 +204,7 @@ class Codec:
         return DecodedFrame(header + body, b"", _ICRC.pack(crc32(body, crc)))
 
     def _encode_write(self, record: Write, addressing: Addressing) -> DecodedFrame:
-        opcode, payload = record.opcode, record.payload
+        opcode, payload = record.opcode, buffer_of(record.payload)
         pad = -len(payload) & 3
         timestamp = record.timestamp
         flags = (FLAG_A if record.ack_request else 0) | (FLAG_RTX if record.rtx else 0)

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
+from hosts.engine.wire.payload import Payload
+
 ECN_NOT_ECT: Final = 0
 ECN_ECT0: Final = 2
 ECN_CE: Final = 3
@@ -136,7 +138,7 @@ class Write(PacketRecord):
     rkey: int
     dma_length: int
     """Length of the whole message in bytes, the same in all its packets."""
-    payload: bytes | memoryview
+    payload: Payload
     """This packet's bytes, without padding; empty when trimmed."""
     size: int
     """Nominal size in bytes: UDP length + 40. Of the untrimmed packet, since trimming keeps the lengths (§4.3)."""
@@ -155,7 +157,7 @@ class Write(PacketRecord):
 
     def __init__(  # written out: the one that dataclass makes stays interpreted
         self, dest_qp: int, ev: int, plane: int, dscp: int, ecn: int, opcode: Opcode, psn: int, msn: int, va: int,
-        rkey: int, dma_length: int, payload: bytes | memoryview, size: int, rqmsn: int = 0, imm: int = 0,
+        rkey: int, dma_length: int, payload: Payload, size: int, rqmsn: int = 0, imm: int = 0,
         timestamp: int | None = None, tsr: int = 0, ack_request: bool = False, rtx: bool = False,
         solicited: bool = False, trimmed: NackReason | None = None,
     ) -> None:  # fmt: skip

@@ -19,6 +19,7 @@ from hosts.engine.events import Completion, Event
 from hosts.engine.qp import EngineQueuePair
 from hosts.engine.wire.codec import Addressing, Codec
 from hosts.engine.wire.packets import Nack, Packet, Sack, TransportAck, Write
+from hosts.engine.wire.payload import TextPart
 from hosts.engine.wire.wire_variants import in_dialect
 
 MTU = 256
@@ -204,7 +205,7 @@ class Pair:
 
     # ---- the application --------------------------------------------------------------------------------
 
-    def write(self, data: bytes, offset: int = 0, **kwargs: Any) -> int:
+    def write(self, data: bytes | TextPart, offset: int = 0, **kwargs: Any) -> int:
         """Post a write from a into b's region."""
         return self.a.qp.post_write(data, self.region.va + offset, self.region.rkey, now=self.now, **kwargs)
 
