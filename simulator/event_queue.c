@@ -20,7 +20,7 @@ typedef struct {
 
 typedef struct {
     Event *events;
-    Py_ssize_t count, room;
+    int count, room;
     long long serial;
 } Heap;
 
@@ -38,11 +38,11 @@ static inline int before(const Event *a, const Event *b)
     return a->at < b->at || (a->at == b->at && a->serial < b->serial);
 }
 
-static void sift_up(Event *events, Py_ssize_t at)
+static void sift_up(Event *events, int at)
 {
     Event moved = events[at];
     while (at > 0) {
-        Py_ssize_t parent = (at - 1) / CHILDREN;
+        int parent = (at - 1) / CHILDREN;
         if (!before(&moved, &events[parent]))
             break;
         events[at] = events[parent];
@@ -51,16 +51,16 @@ static void sift_up(Event *events, Py_ssize_t at)
     events[at] = moved;
 }
 
-static void sift_down(Event *events, Py_ssize_t count, Py_ssize_t at)
+static void sift_down(Event *events, int count, int at)
 {
     Event moved = events[at];
     for (;;) {
-        Py_ssize_t first = at * CHILDREN + 1, last = first + CHILDREN, best = first;
+        int first = at * CHILDREN + 1, last = first + CHILDREN, best = first;
         if (first >= count)
             break;
         if (last > count)
             last = count;
-        for (Py_ssize_t child = first + 1; child < last; child++)
+        for (int child = first + 1; child < last; child++)
             if (before(&events[child], &events[best]))
                 best = child;
         if (!before(&events[best], &moved))
@@ -75,8 +75,8 @@ static void sift_down(Event *events, Py_ssize_t count, Py_ssize_t at)
 static int heap_append(Heap *heap, double at, long long serial, PyObject *handler, PyObject *argument)
 {
     if (heap->count == heap->room) {
-        Py_ssize_t room = heap->room ? 2 * heap->room : 16;
-        Event *events = PyMem_Realloc(heap->events, (size_t)room * sizeof(Event));
+        int room = heap->room ? 2 * heap->room : 16;
+        Event *events = room > 0 ? PyMem_Realloc(heap->events, (size_t)room * sizeof(Event)) : NULL;
         if (events == NULL)
             return PyErr_NoMemory(), -1;
         heap->events = events, heap->room = room;
@@ -117,7 +117,7 @@ static void heap_clear(Heap *heap)
 
 static int heap_traverse(Heap *heap, visitproc visit, void *arg)
 {
-    for (Py_ssize_t i = 0; i < heap->count; i++) {
+    for (int i = 0; i < heap->count; i++) {
         Py_VISIT(heap->events[i].handler);
         Py_VISIT(heap->events[i].argument);
     }
@@ -148,9 +148,8 @@ static int heap_take(Heap *heap, PyObject *wanted, Heap *found)
 {
     /* In order of time; a sorted array is a heap, and stays one without some of its events. */
     qsort(heap->events, (size_t)heap->count, sizeof(Event), by_time);
-    Py_ssize_t kept = 0, count = heap->count;
-    int failed = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
+    int kept = 0, count = heap->count, failed = 0;
+    for (int i = 0; i < count; i++) {
         Event event = heap->events[i];
         int take = 0;
         if (!failed) {
@@ -277,7 +276,15 @@ static PyObject *queue_take(Queue *self, PyObject *wanted)
 
 static PyObject *queue_place(Queue *self, PyObject *Py_UNUSED(side)) { return Py_NewRef(self); }
 
-static PyObject *queue_keep_near(Queue *Py_UNUSED(self), PyObject *Py_UNUSED(objects)) { Py_RETURN_NONE; }
+static PyObject *queue_note_part(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count))
+{
+    Py_RETURN_FALSE;
+}
+
+static PyObject *queue_keep_near(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count))
+{
+    Py_RETURN_NONE;
+}
 
 static PyObject *queue_note_delay(Queue *Py_UNUSED(self), PyObject *Py_UNUSED(seconds)) { Py_RETURN_NONE; }
 
@@ -307,7 +314,8 @@ static PyMethodDef queue_methods[] = {
     {"halt", (PyCFunction)queue_halt, METH_NOARGS, "End run() after the event being handled."},
     {"take", (PyCFunction)queue_take, METH_O, "take(wanted): the arguments of events taken out, in order"},
     {"place", (PyCFunction)queue_place, METH_O, "The queue itself: it knows no places."},
-    {"keep_near", (PyCFunction)queue_keep_near, METH_O, "Nothing: places do not have turns."},
+    {"keep_near", (PyCFunction)(void (*)(void))queue_keep_near, METH_FASTCALL, "Nothing: places do not have turns."},
+    {"note_part", (PyCFunction)(void (*)(void))queue_note_part, METH_FASTCALL, "Nothing: places do not have turns."},
     {"note_delay", (PyCFunction)queue_note_delay, METH_O, "Nothing: the order is exact."},
     {NULL, NULL, 0, NULL},
 };
@@ -352,24 +360,45 @@ static PyTypeObject QueueType = {
 typedef struct Lookahead Lookahead;
 
 typedef struct {
+    PyObject *objects; /* a tuple, or NULL */
+    uintptr_t *starts; /* where each begins; the lowest bits: how many lines of the caches it takes */
+    Py_ssize_t count;
+} Near;
+
+enum { PARTS = 8 };
+
+typedef struct {
+    PyTypeObject *of;
+    int offset, lines;
+} Part; /* what an argument refers to, see note_part() */
+
+typedef struct {
+    /* What an event from elsewhere needs: one line of the CPU's caches. */
     PyObject_HEAD
     vectorcallfunc call; /* add(); a place is called, so that no object of its method is needed for that */
     Heap heap;
-    Py_ssize_t sorted; /* events of the heap; behind them are those that came since the place's turn, as they came: to
-                          sort them in is cheap when the whole heap is in the caches */
-    Lookahead *queue;
-    PyObject *near; /* a tuple, or NULL: see keep_near() */
-    Py_ssize_t number;
-    int side;
+    double listed; /* its earliest time among the turns; infinite: not there; -infinite: it has its turn */
     double now;    /* time of its last event */
-    double listed; /* its earliest time among the turns; infinite: not there */
+    /* What its turn needs. */
+    Lookahead *queue;
+    int sorted; /* events of the heap; behind them are those that came since the place's turn, as they came: to sort
+                   them in is cheap when the whole heap is in the caches */
+    int number;
+    Near near; /* see keep_near() */
+    char side, fetches_parts;
 } Place;
+
+enum { LINE = 64, COLLECTOR_BYTES = 16 }; /* what the CPU fetches at a time; what Python's collector has in front */
+_Static_assert(offsetof(Place, queue) == LINE, "what comes from elsewhere touches one line");
+_Static_assert((sizeof(Place) + COLLECTOR_BYTES) % LINE == 0, "so a place begins where a line does");
 
 struct Lookahead {
     PyObject_HEAD
     vectorcallfunc call; /* add() */
     Heap heap; /* events of no place */
     PyObject *places;
+    Part parts[PARTS];
+    int noted; /* parts */
     Heap turns[2]; /* by side: when places are due, by their numbers; no handlers, and entries that are out of date */
     int sided; /* whether places of one side reach those of the other only */
     Place *running;
@@ -398,29 +427,26 @@ static double place_next(Place *place)
 /* Notes that a place is due at a time, infinite: not at all. Returns 0, or -1 with an exception. */
 static int list_turn(Place *place, double at)
 {
+    if (place->queue == NULL)
+        return PyErr_SetString(PyExc_RuntimeError, "the queue of this place is gone"), -1;
     place->listed = at;
     return at < INFINITY ? heap_add(&place->queue->turns[place->side], at, place->number, NULL, NULL) : 0;
 }
 
 static PyObject *place_from(Place *self, PyObject *const *args, Py_ssize_t count, int clamp)
 {
-    Lookahead *queue = self->queue;
     double at;
-    if (queue == NULL)
-        return PyErr_SetString(PyExc_RuntimeError, "the queue of this place is gone"), NULL;
     if (time_of(args, count, &at))
         return NULL;
-    if (clamp && at < queue->now)
-        at = queue->now;
+    if (clamp && self->queue != NULL && at < self->queue->now)
+        at = self->queue->now;
     if (at < self->now) {
         PyErr_SetString(PyExc_RuntimeError, "an event in the past of its place: the queue looks further ahead than it may");
         return NULL;
     }
     if (heap_append(&self->heap, at, ++self->heap.serial, args[1], args[2]))
         return NULL;
-    if (self == queue->running)
-        sort_in(self);
-    else if (at < self->listed && list_turn(self, at))
+    if (at < self->listed && list_turn(self, at))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -434,16 +460,43 @@ static PyObject *place_add(PyObject *self, PyObject *const *args, size_t count, 
 
 static PyObject *place_push(Place *self, PyObject *const *args, Py_ssize_t count) { return place_from(self, args, count, 1); }
 
-static PyObject *place_keep_near(Place *self, PyObject *objects)
+static void forget_near(Near *near)
 {
-    PyObject *near = PySequence_Tuple(objects);
-    if (near == NULL)
-        return NULL;
-    Py_XSETREF(self->near, near);
-    Py_RETURN_NONE;
+    Py_CLEAR(near->objects);
+    PyMem_Free(near->starts);
+    near->starts = NULL, near->count = 0;
 }
 
-enum { LINE = 64 }; /* bytes that the CPU fetches at a time */
+enum { LINES_MAX = 3 }; /* of an object: who is wider has what each packet needs in these */
+
+/* Lines of the caches that an object of that width may take which begins `shift` bytes behind the beginning of one. */
+static int lines_of(PyObject *object, Py_ssize_t shift)
+{
+    Py_ssize_t lines = (shift + Py_TYPE(object)->tp_basicsize + LINE - 1) / LINE;
+    return lines < LINES_MAX ? (int)lines : LINES_MAX;
+}
+
+static PyObject *place_keep_near(Place *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2)
+        return PyErr_SetString(PyExc_TypeError, "keep_near() takes objects, and whether it fetches parts"), NULL;
+    int parts = PyObject_IsTrue(args[1]);
+    Near near = {parts < 0 ? NULL : PySequence_Tuple(args[0]), NULL, 0};
+    if (near.objects == NULL)
+        return NULL;
+    near.count = PyTuple_GET_SIZE(near.objects);
+    near.starts = PyMem_New(uintptr_t, near.count ? near.count : 1);
+    if (near.starts == NULL)
+        return Py_DECREF(near.objects), PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < near.count; i++) {
+        PyObject *object = PyTuple_GET_ITEM(near.objects, i);
+        near.starts[i] = (uintptr_t)object | (uintptr_t)lines_of(object, (uintptr_t)object % LINE);
+    }
+    forget_near(&self->near);
+    self->near = near;
+    self->fetches_parts = (char)parts;
+    Py_RETURN_NONE;
+}
 
 static inline void fetch(const void *object, int lines)
 {
@@ -451,14 +504,34 @@ static inline void fetch(const void *object, int lines)
         __builtin_prefetch((const char *)object + i * LINE);
 }
 
+/* Has the CPU fetch what note_part() named of an object; `inner`: of these parts, for which they must have come. */
+static void fetch_parts(const Lookahead *queue, PyObject *object, int inner)
+{
+    for (int i = 0; i < queue->noted; i++) {
+        const Part *part = &queue->parts[i];
+        if (Py_TYPE(object) != part->of)
+            continue;
+        PyObject *found = *(PyObject **)((char *)object + part->offset);
+        if (!inner)
+            fetch(found, part->lines);
+        else if (found != NULL)
+            fetch_parts(queue, found, 0);
+    }
+}
+
 /* Has the CPU fetch what the events of a place up to a time will look at: one by one it would wait for each. */
 static void fetch_near(Place *place, double end)
 {
-    for (Py_ssize_t i = 0; i < place->heap.count; i++)
-        if (place->heap.events[i].at < end)
-            fetch(place->heap.events[i].argument, 2);
-    for (Py_ssize_t i = 0; place->near != NULL && i < PyTuple_GET_SIZE(place->near); i++)
-        fetch(PyTuple_GET_ITEM(place->near, i), 3);
+    Heap *heap = &place->heap;
+    for (int i = 0; i < heap->count; i++)
+        if (heap->events[i].at < end)
+            fetch(heap->events[i].argument, 2);
+    for (Py_ssize_t i = 0; i < place->near.count; i++)
+        fetch((void *)(place->near.starts[i] & ~(uintptr_t)LINES_MAX), (int)(place->near.starts[i] & LINES_MAX));
+    for (int inner = 0; inner < 2 * place->fetches_parts; inner++)
+        for (int i = 0; i < heap->count; i++)
+            if (heap->events[i].at < end)
+                fetch_parts(place->queue, heap->events[i].argument, inner);
 }
 
 static PyObject *place_next_at(Place *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(place_next(self)); }
@@ -473,16 +546,17 @@ static PyObject *place_count_if_alone(Place *self, PyObject *now)
 static int place_traverse(Place *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->queue);
-    Py_VISIT(self->near);
+    Py_VISIT(self->near.objects);
     return heap_traverse(&self->heap, visit, arg);
 }
 
 static int place_clear(Place *self)
 {
     Py_CLEAR(self->queue);
-    Py_CLEAR(self->near);
+    forget_near(&self->near);
     heap_clear(&self->heap);
     self->sorted = 0;
+    self->listed = INFINITY;
     return 0;
 }
 
@@ -496,7 +570,8 @@ static void place_dealloc(Place *self)
 
 static PyMethodDef place_methods[] = {
     {"push", (PyCFunction)(void (*)(void))place_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
-    {"keep_near", (PyCFunction)place_keep_near, METH_O, "keep_near(objects): what its handlers look at"},
+    {"keep_near", (PyCFunction)(void (*)(void))place_keep_near, METH_FASTCALL,
+     "keep_near(objects, parts): what its handlers look at"},
     {"next_at", (PyCFunction)place_next_at, METH_NOARGS, "Time of the next event here; inf when there is none."},
     {"count_if_alone", (PyCFunction)place_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
     {NULL, NULL, 0, NULL},
@@ -524,11 +599,11 @@ static PyObject *lookahead_place(Lookahead *self, PyObject *side)
     Place *place = PyObject_GC_New(Place, &PlaceType);
     if (place == NULL)
         return NULL;
-    place->near = NULL;
+    place->near = (Near){NULL, NULL, 0}, place->fetches_parts = 0;
     place->call = place_add;
     place->heap = (Heap){0}, place->sorted = 0;
     place->queue = (Lookahead *)Py_NewRef(self);
-    place->number = PyList_GET_SIZE(self->places), place->side = self->sided && upper;
+    place->number = (int)PyList_GET_SIZE(self->places), place->side = self->sided && upper;
     place->now = 0, place->listed = INFINITY;
     PyObject_GC_Track(place);
     if (PyList_Append(self->places, (PyObject *)place))
@@ -536,7 +611,24 @@ static PyObject *lookahead_place(Lookahead *self, PyObject *side)
     return (PyObject *)place;
 }
 
-static PyObject *lookahead_keep_near(Lookahead *Py_UNUSED(self), PyObject *Py_UNUSED(objects)) { Py_RETURN_NONE; }
+/* Finds where an object keeps an attribute: the machine word that is a reference to its value. */
+static PyObject *lookahead_note_part(Lookahead *self, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *part = count == 2 ? PyObject_GetAttr(args[0], args[1]) : NULL;
+    if (part == NULL)
+        return PyErr_Occurred() ? NULL : (PyErr_SetString(PyExc_TypeError, "note_part() takes an object and a name"), NULL);
+    int found = 0, size = (int)Py_TYPE(args[0])->tp_basicsize;
+    for (int at = (int)sizeof(PyObject); at + (int)sizeof(PyObject *) <= size; at += (int)sizeof(PyObject *))
+        if (*(PyObject **)((char *)args[0] + at) == part) {
+            if (found++ || self->noted == PARTS)
+                break;
+            self->parts[self->noted] = (Part){Py_TYPE(args[0]), at, lines_of(part, LINE - 16)};
+        }
+    int known = found == 1 && self->noted < PARTS;
+    self->noted += known;
+    Py_DECREF(part);
+    return PyBool_FromLong(known);
+}
 
 static PyObject *lookahead_note_delay(Lookahead *self, PyObject *seconds)
 {
@@ -590,7 +682,7 @@ static PyObject *lookahead_new(PyTypeObject *type, PyObject *args, PyObject *nam
     return (PyObject *)self;
 }
 
-static inline Place *place_of(Lookahead *self, Py_ssize_t number) { return (Place *)PyList_GET_ITEM(self->places, number); }
+static inline Place *place_of(Lookahead *self, long long number) { return (Place *)PyList_GET_ITEM(self->places, number); }
 
 /* Time of the first turn of a place of that side; infinite when there is none. */
 static double first_turn_of(Lookahead *self, int side)
@@ -634,6 +726,7 @@ static int run_stretch(Lookahead *self, int side)
     double latest = self->now;
     while (!failed && first_turn_of(self, side) < self->stretch) {
         Place *place = self->running = place_of(self, heap_pop(&self->turns[side]).serial);
+        place->listed = -INFINITY;
         fetch_near(place, self->stretch);
         while (!failed && place_next(place) < self->stretch) {
             place->now = place->heap.events[0].at;
@@ -737,7 +830,10 @@ static PyMethodDef lookahead_methods[] = {
     {"run", (PyCFunction)lookahead_run, METH_O, "run(end): True when it was halted"},
     {"halt", (PyCFunction)lookahead_halt, METH_NOARGS, "End run() after the stretch being run."},
     {"take", (PyCFunction)lookahead_take, METH_O, "take(wanted): the arguments of events taken out, in order"},
-    {"keep_near", (PyCFunction)lookahead_keep_near, METH_O, "Nothing: events of no place come one by one."},
+    {"keep_near", (PyCFunction)(void (*)(void))queue_keep_near, METH_FASTCALL,
+     "Nothing: events of no place come one by one."},
+    {"note_part", (PyCFunction)(void (*)(void))lookahead_note_part, METH_FASTCALL,
+     "note_part(example, name): objects of that type lead to what they have by that name"},
     {"place", (PyCFunction)lookahead_place, METH_O, "place(upper): one of its own, of either side"},
     {"note_delay", (PyCFunction)lookahead_note_delay, METH_O, "note_delay(seconds): of the way between two places"},
     {NULL, NULL, 0, NULL},

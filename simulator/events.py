@@ -44,8 +44,11 @@ class EventPlace(Protocol):
     def next_at(self) -> float:
         """Time of the next event here; inf when there is none."""
 
-    def keep_near(self, objects: Sequence[object], /) -> None:
-        """Have the CPU fetch these when the place has its turn: its handlers look at them."""
+    def keep_near(self, objects: Sequence[object], parts: bool, /) -> None:
+        """Have the CPU fetch these when the place has its turn: its handlers look at them.
+
+        `parts`: and what note_part() named, of the arguments of the events that come, and of those parts.
+        """
 
     def count_if_alone(self, now: float, /) -> bool:
         """Whether nothing else happens here at `now`: what would be an event then is done at once, and counted here."""
@@ -72,6 +75,12 @@ class EventQueue(EventPlace, Protocol):
 
     def note_delay(self, delay_s: float, /) -> None:
         """Note that what happens at one place reaches another after that time, at the earliest."""
+
+    def note_part(self, example: object, name: str, /) -> bool:
+        """Note that handlers look at what objects of that type have by a name; see EventPlace.keep_near.
+
+        Whether it will be fetched: in machine code, and where the example has a value of its own by that name.
+        """
 
     def take(self, wanted: Callable[[Handler, Any], bool], /) -> list[Any]:
         """Remove the events of which `wanted(handler, argument)` is true; returns their arguments in order."""
@@ -100,7 +109,7 @@ class PythonEventQueue:
     def next_at(self) -> float:
         return self._heap[0][0] if self._heap else inf
 
-    def keep_near(self, _objects: Sequence[object]) -> None:
+    def keep_near(self, _objects: Sequence[object], _parts: bool) -> None:
         pass
 
     def count_if_alone(self, now: float) -> bool:
@@ -125,6 +134,9 @@ class PythonEventQueue:
 
     def place(self, _upper: bool) -> PythonEventQueue:
         return self
+
+    def note_part(self, _example: object, _name: str) -> bool:
+        return False
 
     def note_delay(self, delay_s: float) -> None:
         pass
@@ -159,7 +171,7 @@ class PythonPlace:
     def next_at(self) -> float:
         return self.heap[0][0] if self.heap else inf
 
-    def keep_near(self, _objects: Sequence[object]) -> None:
+    def keep_near(self, _objects: Sequence[object], _parts: bool) -> None:
         pass
 
     def count_if_alone(self, now: float) -> bool:
@@ -196,6 +208,9 @@ class PythonLookaheadQueue:
         self._places.append(made)
         return made
 
+    def note_part(self, _example: object, _name: str) -> bool:
+        return False
+
     def note_delay(self, delay_s: float) -> None:
         self._ahead = min(self._ahead, delay_s)
 
@@ -209,7 +224,7 @@ class PythonLookaheadQueue:
     def next_at(self) -> float:
         return min(self._heap[0][0] if self._heap else inf, self._first_turn(0), self._first_turn(1))
 
-    def keep_near(self, _objects: Sequence[object]) -> None:
+    def keep_near(self, _objects: Sequence[object], _parts: bool) -> None:
         pass
 
     def count_if_alone(self, now: float) -> bool:

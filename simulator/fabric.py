@@ -26,6 +26,9 @@ from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
 from hosts.engine.qp import EngineQueuePair
+from hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
+from hosts.engine.wire.packets import Opcode, Write
+from hosts.engine.wire.payload import TextPart
 from simulator.events import EventPlace, EventQueue, Handler, event_queue
 from simulator.fault_target import VirtualFaultTarget
 from simulator.frames import NO_PORT, Frame, PacketHook
@@ -173,6 +176,7 @@ class VirtualFabric:
             self._places[host.name] = made.place
             take: Handler = made.take
             self._arrive_at[host.name] = take if self.tracer is None else self.tracer.delivery(host.name, take)
+        self._note_parts()
         note_delay = self.queue.note_delay
         for link in plan.links:  # in order of downlinks and T1 numbers, racks
             below, above, plane = link.lower, link.upper, link.plane
@@ -191,7 +195,18 @@ class VirtualFabric:
         for switch in self.switches.values():
             switch.observer = self.tracer
             switch.wired(plan)
-            self._places[switch.name].keep_near([*switch.downlinks, *switch.uplinks, *switch.racks])
+            self._places[switch.name].keep_near([*switch.downlinks, *switch.uplinks, *switch.racks], False)
+        for made in self.hosts.values():
+            made.place.keep_near(made.ports, True)
+
+    def _note_parts(self) -> bool:
+        """Tell the queue of events what hosts look at of a frame that comes. Whether it can have all of it fetched."""
+        part = TextPart(b"", 0, 0)
+        mrc = Write(0, 0, 0, 0, 0, Opcode.WRITE_MIDDLE, 0, 0, 0, 0, 0, part, 0, timestamp=1 << 15)
+        rocev2 = RcWrite(0, 0, 0, 0, 0, RcOpcode.WRITE_MIDDLE, 0, part, 0)
+        frame = Frame(mrc, 0, "", "", 0, 0, 0, False, False)
+        parts = ((frame, "packet"), (mrc, "payload"), (mrc, "timestamp"), (rocev2, "payload"))
+        return all([self.queue.note_part(example, name) for example, name in parts])
 
     def _add_port(
         self, interface: str, node: str, neighbour: str, plane: int, note_delay: Callable[[float], None]
@@ -387,7 +402,7 @@ class VirtualFabric:
         for host in self.hosts.values():
             host.close()
         for place in self._places.values():
-            place.keep_near(())
+            place.keep_near((), False)
         for known in (self.ports, self._towards, self._places, self._arrive_at, self.switches, self.hosts):
             known.clear()
         self.port_list.clear()

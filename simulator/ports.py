@@ -59,6 +59,13 @@ class EgressPort:
     control_bytes: int
     plane: int
     waiting: int
+    starved: bool
+    _data: FrameQueue
+    _control: FrameQueue
+    _medium: FrameQueue | None
+    _place: EventPlace
+    _trim_at: float
+    peak_bytes: int
 
     __slots__ = (
         "_arrival_place", "_byte_s", "_control", "_corrupt", "_cut", "_data", "_delay", "_draining", "_dscp",

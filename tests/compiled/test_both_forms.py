@@ -20,6 +20,24 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"cannot compile here: {'; '.join(missing())}"),
 ]
 
+PARTS = """
+import json
+from simulator import VirtualFabric
+from simulator.events import event_queue
+from topologies.plan import Plan
+
+class Other:
+    __slots__ = ("one", "same", "again")
+
+    def __init__(self):
+        self.one, self.same = object(), object()
+        self.again = self.same
+
+fabric = VirtualFabric(Plan(2, 2, 2, 2), lookahead=1)
+fabric.queue = event_queue(1)
+names = ["one", "same"]
+print(json.dumps([fabric._note_parts(), *(fabric.queue.note_part(Other(), name) for name in names)]))
+"""
 TRACES = """
 import json, compiled
 from faults import CutFault, LossFault
@@ -142,6 +160,12 @@ def test_objects__of_which_there_are_thousands_begin_where_a_line_of_the_cache_d
     """
     for name, size in json.loads(run(["-c", SIZES])).items():
         assert (size + GC_HEAD_BYTES) % LINE_BYTES == 0, f"{name}: {size} bytes"
+
+
+def test_parts_of_frames__are_found_where_machine_code_keeps_them():
+    """The CPU fetches packets and payloads before they are looked at (VirtualFabric._note_parts)."""
+    for form, found in (("1", True), ("0", False)):
+        assert json.loads(run(["-c", PARTS], MRC_COMPILED=form)) == [found, found, False]
 
 
 def test_ports__frames_leave_at_the_same_times_with_the_same_bytes():

@@ -240,7 +240,7 @@ class Exchange:
         self.queue, self.delay, self.sided = queue, delay, sided
         self.places = [queue.place(number % 2 == 1) for number in range(places)]
         for place in self.places:
-            place.keep_near(self.places)
+            place.keep_near(self.places, True)
         queue.note_delay(delay)
         self.rngs = [random.Random(f"{seed}/{number}") for number in range(places)]
         self.logs = [[] for _ in range(places)]
@@ -322,12 +322,21 @@ def test_lookahead__an_abandoned_queue_is_freed():
         owner.queue = make()
         owner.place = owner.queue.place(False)
         owner.place(1.0, print, owner)
-        owner.place.keep_near([owner])
+        owner.place.keep_near([owner], False)
         owner.queue(1.0, print, owner)
         seen = weakref.ref(owner)
         del owner
         gc.collect()
         assert seen() is None
+
+
+def test_c__parts_are_of_an_object_and_a_name():
+    queue = lookahead_in_c()
+    with pytest.raises(TypeError, match="an object and a name"):
+        queue.note_part(queue)
+    with pytest.raises(AttributeError):
+        queue.note_part(queue, "nothing")
+    assert not queue.note_part(7, "real"), "its value is the object itself, which it does not keep"
 
 
 def test_c__a_place_comes_from_its_queue_alone():
@@ -347,4 +356,4 @@ def test_c__a_place_refuses_names_and_what_is_no_sequence():
     with pytest.raises(TypeError, match="by name"):
         place(1.0, print, argument=None)
     with pytest.raises(TypeError):
-        place.keep_near(7)
+        place.keep_near(7, False)
