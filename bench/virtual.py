@@ -23,8 +23,9 @@ Schema `mrc-bench-virtual/1` (`--json`):
                (null without it): one run each: active, why, packets, events, queue_depth (mean), cpu_s, make_s (CPU),
                make_mb (resident, fabric and flows), peak_mb (of the process), virtual_s, state_digest
     flatness   {compiled, python}: highest CPU a packet of all sizes / lowest; null with one size
-    chase_ns   nanoseconds of a step through 16 MB in random order (bench/chase.c), in each compiled round but the
-               first before the largest size; [] without gcc
+    chase_mb   three quarters of the last level of the caches; null when the system does not tell, or without gcc
+    chase_ns   nanoseconds of a step through so much memory in random order (bench/chase.c), in each compiled round but
+               the first before the largest size; [] without chase_mb
     profile    with --profile: by hosts, {cpu_s (under the profiler), parts {part: share}, functions [...]}
 """
 
@@ -70,10 +71,11 @@ FASTER_GOAL = 5.0
 SEED = 1
 LOOP_ROUNDS = 3
 """Runs of the C loop; the cheapest counts, for it is a limit."""
-CHASE_MB = 16
-"""More than the second level of a CPU holds, less than the third of most."""
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+CHASE_SHARE = 0.75
+"""Of the last level of the caches: what a fabric of hundreds of hosts wants, and others leave only when they rest."""
 CHASE_STEPS = 1_000_000
-QUIET_NS = 25.0
+QUIET_NS = 40.0
 """A step that takes no longer has found its memory in a cache; from main memory it takes 100 and more."""
 COMPILED_ROUNDS = 5
 COMPILED_ROUNDS_MAX = 20
@@ -288,10 +290,22 @@ def loop_cpu_s(events: int, depth: float) -> float:
     return min(spent)
 
 
-def chase_ns() -> float:
-    """Nanoseconds of a step through 16 MB. Raises BuildError without gcc, RuntimeError when the program fails."""
+def chase_mb(caches: Path = CACHES) -> int | None:
+    """MB to step through, at least one; None when the system does not tell how wide its caches are."""
+    found: dict[int, int] = {}
+    try:
+        for cache in caches.glob("index*"):
+            level, size = ((cache / name).read_text().strip() for name in ("level", "size"))
+            found[int(level)] = int(size.removesuffix("K"))
+    except (OSError, ValueError):
+        return None
+    return max(1, int(CHASE_SHARE * found[max(found)] / 1024)) if found else None
+
+
+def chase_ns(megabytes: int) -> float:
+    """Nanoseconds of a step. Raises BuildError without gcc, RuntimeError when the program fails."""
     binary = build_program([REPOSITORY / "bench" / "chase.c"], tag="bench-chase")
-    done = subprocess.run([str(binary), str(CHASE_MB), str(CHASE_STEPS)], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(binary), str(megabytes), str(CHASE_STEPS)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"bench/chase.c failed: {done.stderr.strip()}")
     return float(done.stdout)
@@ -325,7 +339,7 @@ def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profi
     options = ("--wire",) if wire else ()
     result: dict[str, Any] = {
         "schema": SCHEMA, "packets_wanted": packets, "wire": wire, "compiled": form, "c_missing": None, "sizes": [],
-        "chase_ns": [],
+        "chase_mb": chase_mb(), "chase_ns": [],
     }  # fmt: skip
     for hosts in sizes:
         plan = plan_of(hosts)
@@ -343,7 +357,7 @@ def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profi
         try:
             one["c_cpu_s"] = loop_cpu_s(one["python"]["events"], one["python"]["queue_depth"])
         except BuildError as error:
-            result["c_missing"] = str(error)
+            result["c_missing"], result["chase_mb"] = str(error), None
         result["sizes"].append(one)
     if form["active"]:
         _repeat_compiled(result, packets, options, progress)
@@ -375,8 +389,8 @@ def _repeat_compiled(result: dict[str, Any], packets: int, options: Sequence[str
         more = f"{COMPILED_ROUNDS_MAX}: others use the caches" if number > COMPILED_ROUNDS else str(COMPILED_ROUNDS)
         progress.step(f"compiled, round {number} of {more} ...")
         for one in sizes:
-            if one is sizes[-1] and result["c_missing"] is None:
-                chased.append(chase_ns())
+            if one is sizes[-1] and result["chase_mb"]:
+                chased.append(chase_ns(result["chase_mb"]))
             run = _child(True, "--hosts", str(one["hosts"]), "--packets", str(packets), *options)
             one["rounds_cpu_s"].append(run["cpu_s"])
             if run["state_digest"] != one["compiled"]["state_digest"]:
@@ -433,7 +447,7 @@ def show(result: dict[str, Any], console: Console) -> None:
             console.print(f"{name}: dearest size / cheapest, by data packet: {ratio:.2f} (goal {FLATNESS_GOAL:g})")
     if chased := result["chase_ns"]:
         took = f"{min(chased):.0f} to {max(chased):.0f} ns"
-        console.print(f"a step through {CHASE_MB} MB of memory: {took}; {_caches(chased)}")
+        console.print(f"a step through {result['chase_mb']} MB of memory: {took}; {_caches(chased)}")
     if not result["compiled"]["active"]:
         console.print(f"no compiled column: {result['compiled']['why']}", markup=False)
     if result["c_missing"]:

@@ -34,7 +34,8 @@ def bench(monkeypatch: pytest.MonkeyPatch, compiled: dict[str, Any] | None, pyth
 
     monkeypatch.setattr(virtual, "_child", child)
     monkeypatch.setattr(virtual, "loop_cpu_s", lambda _events, _depth: 0.01)
-    monkeypatch.setattr(virtual, "chase_ns", lambda: 123.0)
+    monkeypatch.setattr(virtual, "chase_ns", lambda _megabytes: 123.0)
+    monkeypatch.setattr(virtual, "chase_mb", lambda: 24)
     text = io.StringIO()
     return virtual.run([8, 64], 1000, console=Console(file=text, width=200)), text.getvalue()
 
@@ -101,32 +102,32 @@ class TestVerdicts:
         result, text = bench(monkeypatch, run_of(cpu_s=0.5), run_of())
         assert result["met"] and [size["faster"] for size in result["sizes"]] == [4.0, 4.0]
         assert "same state in both forms, compiled 4.0 times as fast" in text
-        assert "16 MB of memory: 123 to 123 ns; others use the last level" in text
+        assert "24 MB of memory: 123 to 123 ns; others use the last level" in text
 
     def test_run__the_cheapest_of_the_compiled_runs_counts(self, monkeypatch):
         costs = iter([0.5, 0.8, 0.6, 0.4])
         monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of(cpu_s=next(costs)))
-        chased = iter([14.0, 14.5, 25.0, 20.0])
-        monkeypatch.setattr(virtual, "chase_ns", lambda: next(chased))
+        chased = iter([14.0, 14.5, 40.0, 20.0])
+        monkeypatch.setattr(virtual, "chase_ns", lambda _megabytes: next(chased))
         sizes = [{"compiled": run_of(cpu_s=0.7), "python": run_of(), "hosts": 8, "rounds_cpu_s": []}]
-        result = {"sizes": sizes, "c_missing": None, "chase_ns": []}
+        result = {"sizes": sizes, "chase_mb": 24, "chase_ns": []}
         virtual._repeat_compiled(result, 1000, (), Mock())
-        assert result["chase_ns"] == [14.0, 14.5, 25.0, 20.0]
+        assert result["chase_ns"] == [14.0, 14.5, 40.0, 20.0]
         assert "is ours" in virtual._caches(result["chase_ns"])
         assert "but for 2 of 3 rounds" in virtual._caches([14.0, 90.0, 20.0])
         assert sizes[0]["rounds_cpu_s"] == [0.7, 0.5, 0.8, 0.6, 0.4]
         assert virtual.compare(sizes[0])["faster"] == pytest.approx(5.0)
 
     @pytest.mark.parametrize("chased, rounds", [
-        ([90.0, 14.0, 30.0, 20.0, 14.0, 80.0, 15.0], 8),
+        ([90.0, 14.0, 41.0, 20.0, 14.0, 80.0, 15.0], 8),
         ([90.0] * 19, 20),
     ])  # fmt: skip
     def test_run__while_others_use_the_caches_more_compiled_runs_are_made(self, monkeypatch, chased, rounds):
         monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of())
         left = iter(chased)
-        monkeypatch.setattr(virtual, "chase_ns", lambda: next(left))
+        monkeypatch.setattr(virtual, "chase_ns", lambda _megabytes: next(left))
         sizes = [{"compiled": run_of(), "python": run_of(), "hosts": hosts, "rounds_cpu_s": []} for hosts in (8, 64)]
-        result = {"sizes": sizes, "c_missing": None, "chase_ns": []}
+        result = {"sizes": sizes, "chase_mb": 24, "chase_ns": []}
         virtual._repeat_compiled(result, 1000, (), Mock())
         assert result["chase_ns"] == chased and [len(one["rounds_cpu_s"]) for one in sizes] == [rounds, rounds]
 
@@ -134,7 +135,7 @@ class TestVerdicts:
         monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of("b"))
         sizes = [{"compiled": run_of("a"), "python": run_of("a"), "hosts": 8, "rounds_cpu_s": []}]
         with pytest.raises(RuntimeError, match="two runs with 8 hosts"):
-            virtual._repeat_compiled({"sizes": sizes, "c_missing": "no gcc", "chase_ns": []}, 1000, (), Mock())
+            virtual._repeat_compiled({"sizes": sizes, "chase_mb": None, "chase_ns": []}, 1000, (), Mock())
 
     def test_run__without_the_compiled_form(self, monkeypatch):
         result, text = bench(monkeypatch, None, run_of())
@@ -187,4 +188,15 @@ class TestShares:
         assert virtual.shares(stats) == {"ports": 2.75 / 4, "engine": 1.25 / 4}
 
     def test_chase__takes_time(self):
-        assert 0 < virtual.chase_ns() < 100_000
+        assert 0 < virtual.chase_ns(1) < 100_000
+
+    def test_chase__is_three_quarters_of_the_last_level(self, tmp_path):
+        assert virtual.chase_mb(tmp_path) is None, "nothing is told"
+        for number, (level, size) in enumerate((("1", "48K"), ("1", "32K"), ("3", "32768K"), ("2", "1024K"))):
+            cache = tmp_path / f"index{number}"
+            cache.mkdir()
+            (cache / "level").write_text(f"{level}\n")
+            (cache / "size").write_text(f"{size}\n")
+        assert virtual.chase_mb(tmp_path) == 24
+        (tmp_path / "index0" / "size").write_text("some\n")
+        assert virtual.chase_mb(tmp_path) is None
