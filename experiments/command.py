@@ -33,7 +33,7 @@ from ipc import terminal
 from ipc.errors import UsageError
 from ipc.memory import free_memory
 from ipc.progress import Progress as RestingProgress
-from ipc.signals import terminating
+from ipc.signals import Terminated, terminating
 from topologies.lab.targets import TARGETS, check_wires
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
@@ -76,6 +76,8 @@ class Display:
         self._name = ""
         self._task: Any = None
         self._shares: dict[str, float] = {}
+        self.stopped = False
+        """stops() told what is kept."""
         self.costs: dict[str, float] = {}
         """Estimated seconds of runs, where there is an estimate; what the bar's shares are weighed by."""
 
@@ -111,10 +113,9 @@ class Display:
         self._show(escape(f"{self._name}: {run.name}"))
 
     def stops(self, kept: int, folder: Path) -> None:
-        text = f"no run of {self._name} had ended: nothing of it is kept"
-        if kept:
-            text = f"runs that ended are in {folder} ({kept} of {self._runs}); `mrc report` makes a page of them"
-        self.bar.console.print(escape(text), soft_wrap=True)
+        self.stopped = True
+        text = f"runs that ended are in {folder} ({kept} of {self._runs}); `mrc report` makes a page of them"
+        self.bar.console.print(escape(text if kept else _nothing_kept(self._name)), soft_wrap=True)
 
     def _show(self, text: str) -> None:
         done = sum(share * self.costs.get(name, 1.0) for name, share in self._shares.items())
@@ -122,6 +123,10 @@ class Display:
         if self._all is not None:
             text = f"scenario {self._number} of {self._scenarios}"
             self.bar.update(self._all, completed=self._begun_at + sum(self._shares.values()), description=text)
+
+
+def _nothing_kept(name: str) -> str:
+    return f"no run of {name} had ended: nothing of it is kept"
 
 
 def _virtual_time(seconds: float) -> str:
@@ -188,36 +193,43 @@ def _carried_out(
     """Every scenario's runs, all handed in before the first one ends; reports are printed as they come."""
     where, scale = planned[0].where, planned[0].scale
     prepared: list[Prepared] = []
-    if resuming:
-        _take(stack, prepared, planned, folders, Prepared.resume)
-        for one, its in zip(planned, prepared, strict=True):
-            tell_kept(console, one.document.path.stem, its.damaged, len(its.done), len(one.runs))
-    todo = [one.runs for one in planned]
-    if prepared:
-        todo = [its.missing(one) for one, its in zip(planned, prepared, strict=True)]
-    total = sum(map(len, todo))
-    crew = crew_of(executor, min(jobs, total)) if where == "virtual" and total else None
-    if crew is not None:
-        stack.enter_context(crew)
-    if not resuming:
-        _take(stack, prepared, planned, folders, lambda one, folder: Prepared.create(one, folder, options))
-    measured = where == "virtual" and (scale is not None or executor.elsewhere)
-    costs = [
-        _estimated(console, one, runs, jobs, crew, executor) if measured else {}
-        for one, runs in zip(planned, todo, strict=True)
-    ]
-    ahead = [
-        crew.hand_in(runs, cost, store=its.results.store) if crew is not None else None
-        for runs, cost, its in zip(todo, costs, prepared, strict=True)
-    ]
-    display = stack.enter_context(Display(console, len(planned), total))
     reports: list[RunReport] = []
-    for one, its, begun, cost in zip(planned, prepared, ahead, costs, strict=True):
-        display.costs = cost
-        display.scenario(one.document.path.stem)
-        report = carry_out(one, display, options=options, begun=begun, prepared=its)
-        reports.append(report)
-        print_report(console, report)
+    display: Display | None = None
+    try:
+        if resuming:
+            _take(stack, prepared, planned, folders, Prepared.resume)
+            for one, its in zip(planned, prepared, strict=True):
+                tell_kept(console, one.document.path.stem, its.damaged, len(its.done), len(one.runs))
+        todo = [one.runs for one in planned]
+        if prepared:
+            todo = [its.missing(one) for one, its in zip(planned, prepared, strict=True)]
+        total = sum(map(len, todo))
+        crew = crew_of(executor, min(jobs, total)) if where == "virtual" and total else None
+        if crew is not None:
+            stack.enter_context(crew)
+        if not resuming:
+            _take(stack, prepared, planned, folders, lambda one, folder: Prepared.create(one, folder, options))
+        measured = where == "virtual" and (scale is not None or executor.elsewhere)
+        costs = [
+            _estimated(console, one, runs, jobs, crew, executor) if measured else {}
+            for one, runs in zip(planned, todo, strict=True)
+        ]
+        ahead = [
+            crew.hand_in(runs, cost, store=its.results.store) if crew is not None else None
+            for runs, cost, its in zip(todo, costs, prepared, strict=True)
+        ]
+        display = stack.enter_context(Display(console, len(planned), total))
+        for one, its, begun, cost in zip(planned, prepared, ahead, costs, strict=True):
+            display.costs = cost
+            display.scenario(one.document.path.stem)
+            reports.append(carry_out(one, display, options=options, begun=begun, prepared=its))
+            print_report(console, reports[-1])
+    except (KeyboardInterrupt, Terminated):
+        at = len(reports)
+        told = display is not None and display.stopped  # by carry_out, if it came so far
+        if not told and at < len(planned) and not (at < len(prepared) and prepared[at].done):
+            console.print(escape(_nothing_kept(planned[at].document.path.stem)), soft_wrap=True)
+        raise
     return reports
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from experiments.command import run
+from experiments.executors.options import ExecutorOptions
 from experiments.language.assertions import ExpectationVerdict
 from experiments.language.yaml_loader import read
 from experiments.results import LoadMeter, Results, ResultsError, again
@@ -183,6 +184,29 @@ def test_a_folder_that_the_last_scenario_cannot_have_is_told_before_the_first_ru
     assert "out/other holds results already: give another --out" in refused(tmp_path / "out", short, other)
     assert "two scenarios would both write to" in refused(tmp_path / "new", short, same)
     assert inside(tmp_path / "out") == {"other", "other/runs"} and not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt(), Terminated(143)])
+@pytest.mark.parametrize("where", ["_estimated", "Display", "print_report"])
+def test_the_command_says_what_is_kept_however_early_it_ends(tmp_path, monkeypatch, capsys, ending, where):
+    """SIGTERM between the folder and the first run once ended it without a word."""
+
+    def end(*_words, **_more):
+        raise ending
+
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(SHORT)
+    monkeypatch.setattr(f"experiments.command.{where}", end)
+    if where == "_estimated":
+        monkeypatch.setattr(ExecutorOptions, "elsewhere", True)
+    files = [str(tmp_path / f"{name}.yaml") for name in ("one", "two")]
+    with pytest.raises(type(ending)):
+        run(files, where="virtual", seed=None, repeat=None, out=tmp_path / "out", jobs=1, as_json=False, options={})
+    late = where == "print_report"
+    text = f"no run of {'two' if late else 'one'} had ended: nothing of it is kept"
+    assert capsys.readouterr().out.count(text) == 1
+    assert (tmp_path / "out" / "one" / "manifest.json").exists() == late
+    assert not (tmp_path / "out" / "two").exists()
 
 
 @pytest.mark.parametrize(
