@@ -118,10 +118,7 @@ class TestVerdicts:
         assert sizes[0]["rounds_cpu_s"] == [0.7, 0.5, 0.8, 0.6, 0.4]
         assert virtual.compare(sizes[0])["faster"] == pytest.approx(5.0)
 
-    @pytest.mark.parametrize("chased, rounds", [
-        ([90.0, 14.0, 41.0, 20.0, 14.0, 80.0, 15.0], 8),
-        ([90.0] * 19, 20),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(("chased", "rounds"), [([90.0, 14.0, 41.0, 20.0, 14.0, 80.0, 15.0], 8), ([90.0] * 19, 20)])
     def test_run__while_others_use_the_caches_more_compiled_runs_are_made(self, monkeypatch, chased, rounds):
         monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of())
         left = iter(chased)

@@ -69,12 +69,15 @@ def test_finish__one_payload_twice_and_another_not_at_all(slots, content):
     assert not slots.finish(0) and slots.damaged == {0}
 
 
-@pytest.mark.parametrize("at, length, wrong", [
-    pytest.param(0, UNIT, b"x", id="other bytes"),
-    pytest.param(1, UNIT, b"", id="beside where one begins"),
-    pytest.param(3 * UNIT, UNIT, b"", id="beyond the end"),
-    pytest.param(0, 2 * UNIT, b"", id="two in one"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "at, length, wrong",
+    [
+        pytest.param(0, UNIT, b"x", id="other bytes"),
+        pytest.param(1, UNIT, b"", id="beside where one begins"),
+        pytest.param(3 * UNIT, UNIT, b"", id="beyond the end"),
+        pytest.param(0, 2 * UNIT, b"", id="two in one"),
+    ],
+)
 def test_place__what_is_no_payload_of_the_message(slots, content, at, length, wrong):
     slots.place(at, wrong + content.text[content.start(0) + at :][: length - len(wrong)])
     assert slots.damaged == {0}

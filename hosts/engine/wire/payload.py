@@ -25,7 +25,7 @@ class TextPart:
     def part(self, start: int, end: int) -> TextPart:
         """Bytes `start` to `end` of it, as far as there are any."""
         last = end if end < self.length else self.length
-        return TextPart(self.text, self.begin + start, last - start)
+        return TextPart(self.text, self.begin + start, last - start if last > start else 0)
 
     def release(self) -> None:
         """Nothing, where a view lets go of its buffer."""

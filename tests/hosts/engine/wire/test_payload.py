@@ -15,7 +15,7 @@ from tests.hosts.engine.engine_pair import Pair
 TEXT = bytes(range(200))
 
 
-@pytest.mark.parametrize("start, end", [(0, 40), (40, 80), (80, 120), (80, 90), (90, 90)])
+@pytest.mark.parametrize("start, end", [(0, 40), (40, 80), (80, 120), (80, 90), (90, 90), (95, 120)])
 def test_cut__as_a_view_is_cut(start: int, end: int) -> None:
     whole, view = TextPart(TEXT, 17, 90), memoryview(TEXT)[17:107]
     part = cut(whole, start, end)
