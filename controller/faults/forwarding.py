@@ -7,6 +7,9 @@ as forwarded before the wire, and the port behind the wire counts it when it has
     switch S        its ports received packets from other switches, and its program neither forwarded nor dropped one:
                     it swallows everything (a black hole)
 
+A port or a program that was not counted says nothing: it is not taken for one that counted 0. Switches are read as
+often as they answer, and one that has not answered three times has no verdict.
+
 Readings of two switches are not of one moment. So what was sent between an earlier reading and the last but one is
 compared with all that has arrived since the former. A few packets decide nothing: the earlier reading is the latest one
 since which enough of them were sent, among the last HISTORY.
@@ -25,6 +28,8 @@ SENT_MIN = 8
 """Packets sent of which one would have arrived, were it only a few that are lost."""
 ARRIVED_MIN = 3
 """Packets that show that something works; fewer may be the kernel's own."""
+READINGS_MIN = 3
+"""Readings of a switch without which nothing is said of it."""
 HISTORY = 8
 """Readings that are kept of a switch: a single loop of Clustermapper sends five probes between two of them."""
 SPACING_S = 0.3
@@ -78,11 +83,11 @@ class Forwarding:
             self._peers[there.node].append(there.interface)
 
     def read(self, switch: Switch, reading: Reading) -> None:
-        """One switch was read. One that has begun to count anew has no past."""
+        """One switch was read. One that counts anew, or other ports, has no past."""
         past = self._readings[switch.name]
         if past and reading.t - past[-1].t < SPACING_S:
             return
-        if past and reading.handled < past[-1].handled:
+        if past and not _continues(past[-1], reading):
             past.clear()
         past.append(reading)
 
@@ -98,27 +103,45 @@ class Forwarding:
     def _of_wire(self, a: str, out: str, b: str, into: str) -> Iterator[ForwardingVerdict]:
         sender, receiver = list(self._readings[a]), list(self._readings[b])
         kept = min(len(sender), len(receiver))
+        if kept < READINGS_MIN or out not in sender[-1].forwarded or into not in receiver[-1].received:
+            return
         sender, receiver = sender[-kept:], receiver[-kept:]
-        sent = [one.forwarded.get(out, 0) for one in sender]
-        arrived = [one.received.get(into, 0) for one in receiver]
+        sent = [reading.forwarded[out] for reading in sender]
+        arrived = [reading.received[into] for reading in receiver]
         trace = self._traces.wire(out)
         about = f"{a} -> {b}"
-        if kept >= 3 and arrived[-1] - arrived[-2] >= ARRIVED_MIN:
+        if arrived[-1] - arrived[-2] >= ARRIVED_MIN:
             yield ForwardingVerdict(about, trace, True, receiver[-2].t, "delivers")
-        elif (first := _enough_since(sent)) is not None and _has_come_nothing(sender[first:], receiver[first:], into):
+        elif (
+            (first := _enough_since(sent)) is not None
+            and arrived[first] == arrived[-1]
+            and _are_of_one_time(sender[first:], receiver[first:])
+        ):
             says = f"{sent[-2] - sent[first]} packets sent, none received"
             yield ForwardingVerdict(about, trace, False, sender[-2].t, says)
 
     def _of_switch(self, name: str, readings: deque[Reading]) -> Iterator[ForwardingVerdict]:
         past = list(readings)
-        received = [sum(one.received.get(port, 0) for port in self._peers[name]) for one in past]
-        handled = [one.handled for one in past]
+        if len(past) < READINGS_MIN or not past[-1].forwarded:
+            return
+        received = [sum(reading.received.get(port, 0) for port in self._peers[name]) for reading in past]
+        handled = [reading.handled for reading in past]
         trace = self._traces.inside(name)
-        if len(past) >= 3 and handled[-1] - handled[-2] >= ARRIVED_MIN:
+        if handled[-1] - handled[-2] >= ARRIVED_MIN:
             yield ForwardingVerdict(name, trace, True, past[-2].t, "forwards")
         elif (first := _enough_since(received)) is not None and handled[-1] == handled[first]:
-            got = received[-2] - received[first]
-            yield ForwardingVerdict(name, trace, False, past[-2].t, f"{got} packets received, none forwarded")
+            lost = received[-2] - received[first]
+            yield ForwardingVerdict(name, trace, False, past[-2].t, f"{lost} packets received, none forwarded")
+
+
+def _continues(before: Reading, after: Reading) -> bool:
+    """Whether the same ports were counted, and no count has gone back: a program is loaded, a port made, again."""
+    return (
+        before.received.keys() == after.received.keys()
+        and before.forwarded.keys() == after.forwarded.keys()
+        and before.handled <= after.handled
+        and all(before.received[port] <= packets for port, packets in after.received.items())
+    )
 
 
 def _enough_since(counts: list[int]) -> int | None:
@@ -126,7 +149,6 @@ def _enough_since(counts: list[int]) -> int | None:
     return next((n for n in range(len(counts) - 3, -1, -1) if counts[-2] - counts[n] >= SENT_MIN), None)
 
 
-def _has_come_nothing(sender: list[Reading], receiver: list[Reading], into: str) -> bool:
-    """All the time; and both were read in the same rounds: neither has been without an answer meanwhile."""
-    are_of_one_time = all(abs(a.t - b.t) < SPACING_S for a, b in zip(sender, receiver, strict=True))
-    return are_of_one_time and receiver[0].received.get(into, 0) == receiver[-1].received.get(into, 0)
+def _are_of_one_time(sender: list[Reading], receiver: list[Reading]) -> bool:
+    """Whether both were read in the same rounds: neither has been without an answer meanwhile."""
+    return all(abs(a.t - b.t) < SPACING_S for a, b in zip(sender, receiver, strict=True))

@@ -1,6 +1,8 @@
 """What counters of switches say of wires and switches, reading after reading."""
 
-from controller.faults.forwarding import Forwarding, Reading
+import pytest
+
+from controller.faults.forwarding import HISTORY, READINGS_MIN, Forwarding, Reading
 from controller.faults.path_segments import PathSegmenter
 from topologies.plan import Plan
 
@@ -86,3 +88,54 @@ def test_a_slow_trickle_decides_over_more_readings():
     assert verdicts(*rounds)[("p0-t1-0", False)] == 2.05
     cut = [(1.0 + n / 2, 50 + 5 * n, 50, 50, 0) for n in range(4)]
     assert verdicts(*cut)[("p0-t0-0 -> p0-t1-0", False)] == 2.0
+
+
+def read_alone(*readings):
+    """Readings of the T0; nobody else was read."""
+    forwarding = Forwarding(PathSegmenter(PLAN))
+    for reading in readings:
+        forwarding.read(T0, reading)
+    return {(one.about, one.works) for one in forwarding.verdicts(0)}
+
+
+def test_a_neighbour_that_was_never_read_has_no_verdict():
+    """`sender[-0:]` was the whole list: the comparison of 3 readings with none ended the controller."""
+    told = read_alone(*(Reading(t, {}, {UP: 10 * n}) for n, t in enumerate((1.0, 2.0, 3.0))))
+    assert told == {("p0-t0-0", True)}
+
+
+@pytest.mark.parametrize("often", range(READINGS_MIN))
+def test_a_neighbour_that_was_read_less_often_is_compared_as_far_as_it_was(often):
+    forwarding = Forwarding(PathSegmenter(PLAN))
+    for n in range(HISTORY):
+        forwarding.read(T0, Reading(1.0 + n, {}, {UP: 10 * n}))
+        if n < often:
+            forwarding.read(T1, Reading(1.05 + n, {DOWN: 0}, {DOWN: 0}))
+    assert not any(one.about != "p0-t0-0" for one in forwarding.verdicts(0))
+
+
+def test_a_port_that_was_not_counted_has_not_received_nothing():
+    forwarding = Forwarding(PathSegmenter(PLAN))
+    for t, packets in ((1.0, 50), (2.0, 60), (3.0, 70)):
+        forwarding.read(T0, Reading(t, {UP: 0}, {UP: packets}))
+        forwarding.read(T1, Reading(t + 0.05, {}, {DOWN: 0}))
+    assert {(one.about, one.works) for one in forwarding.verdicts(0)} == {("p0-t0-0", True)}
+
+
+def test_a_program_that_counts_nothing_is_no_black_hole():
+    assert read_alone(*(Reading(t, {UP: 100 * t}, {}) for t in (1, 2, 3))) == set()
+
+
+def test_a_port_that_is_counted_only_now_has_not_received_all_at_once():
+    told = read_alone(
+        Reading(1.0, {}, {UP: 5}), Reading(2.0, {UP: 1000}, {UP: 5}), Reading(3.0, {UP: 1000}, {UP: 5}),
+    )  # fmt: skip
+    assert told == set()
+
+
+def test_a_port_that_was_made_again_has_no_past():
+    forwarding = Forwarding(PathSegmenter(PLAN))
+    for t, sent, received in ((1.0, 50, 60), (2.0, 56, 0), (3.0, 59, 58), (4.0, 62, 60)):
+        forwarding.read(T0, Reading(t, {UP: 0}, {UP: sent}))
+        forwarding.read(T1, Reading(t + 0.05, {DOWN: received}, {DOWN: 0}))
+    assert not any("->" in one.about for one in forwarding.verdicts(0))
