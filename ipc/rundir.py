@@ -15,11 +15,13 @@ frees that memory, and nothing else. The files we put there are removed by name;
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import secrets
 import shutil
+import stat
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from ipc import memory, procfs
+from ipc import memory, ownership, procfs
 from ipc.framing import SOCKET_PATH_MAX
 
 DEFAULT_PATH = "/run/mrc-testbed"
@@ -53,20 +55,40 @@ class RunDirError(FabricError):
 
 
 def default_run_dir() -> Path:
-    """`MRC_RUN_DIR`, or /run/mrc-testbed, or where a rootless fabric of this user is."""
-    if given := os.environ.get("MRC_RUN_DIR"):
-        return Path(given).absolute()
-    if os.geteuid() != 0 and RunFiles(user_run_dir()).state_file.exists():
+    """Return `MRC_RUN_DIR`, or /run/mrc-testbed, or where a rootless fabric of this user is.
+
+    Raises RunDirError for a folder that another user could have prepared.
+    """
+    if chosen := os.environ.get("MRC_RUN_DIR"):
+        return checked(Path(chosen))
+    if os.geteuid() != 0 and checked(user_run_dir()).is_dir() and RunFiles(user_run_dir()).has_run:
         return user_run_dir()
-    return Path(DEFAULT_PATH)
+    return checked(Path(DEFAULT_PATH))
 
 
 def user_run_dir() -> Path:
-    """Run folder of this user's rootless fabrics, which may not write below /run."""
+    """Return the run folder of this user's rootless fabrics, which may not write below /run."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime, "mrc-testbed")
     return Path(f"/tmp/mrc-testbed-{os.geteuid()}")
+
+
+def checked(path: Path, owners: tuple[int, ...] = ()) -> Path:
+    """Return a run folder, absolute, whether it is there or not; `owners` as in ipc/ownership.py.
+
+    Raises RunDirError where another user could change what is in it: what it names is killed, removed and asked.
+    """
+    path = path.absolute()
+    try:
+        reason = ownership.refusal(path, owners)
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except OSError as error:
+        raise RunDirError(f"cannot look at the run folder {path}: {error.strerror}: set MRC_RUN_DIR") from error
+    if reason is not None:
+        raise RunDirError(f"the run folder is not safe: {reason}, or set MRC_RUN_DIR to a folder of your own")
+    return path
 
 
 @dataclass
@@ -77,6 +99,8 @@ class RunState:
     group: int = field(default_factory=lambda: 0x4000_0000 + secrets.randbits(29))
     """Interface group of the run: a random number above 2**30, beyond groups numbered by hand."""
     front_pid: int = field(default_factory=os.getpid)
+    front_start: int | None = field(default_factory=lambda: procfs.start_time(os.getpid()))
+    """Start of the front process, clock ticks since boot: its number may be another's by now."""
     command: str = field(default_factory=lambda: procfs.command(os.getpid()))
     interfaces: list[str] = field(default_factory=list)
     """Interfaces of the root namespace, written before they are created."""
@@ -130,6 +154,11 @@ class RunFiles:
     def state_file(self) -> Path:
         """Record of the run's processes and interfaces: RunState."""
         return self.path / "state.json"
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a run is recorded here, as far as this user may look."""
+        return os.access(self.state_file, os.F_OK)
 
     @property
     def controller_file(self) -> Path:
@@ -202,8 +231,26 @@ class RunFiles:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file. Raises OSError, ValueError."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Return the value in a JSON file, which is no symbolic link. Raises OSError, ValueError."""
+    with open(path, encoding="utf-8", opener=_no_link) as file:
+        return json.load(file)
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a file for its owner alone, whole or not at all, and over no other file. Raises OSError."""
+    new = file.with_name(f"{file.name}.new")
+    new.unlink(missing_ok=True)
+    with open(new, "x", encoding="utf-8", opener=_private) as out:
+        out.write(text)
+    new.replace(file)
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 class RunDir(RunFiles):
@@ -225,7 +272,7 @@ class RunDir(RunFiles):
         """Take the lock. Raises RunDirError naming pid and command of its holder, or why the folder is no good."""
         self._check_path()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self._make_private()
             self._check_is_ours()
             self._take_lock()
         except OSError as error:
@@ -274,9 +321,7 @@ class RunDir(RunFiles):
 
     def write_json(self, file: Path, value: Any) -> None:
         """Write a JSON file of the folder atomically."""
-        new = file.with_name(f"{file.name}.new")
-        new.write_text(json.dumps(value, indent=1) + "\n")
-        new.replace(file)
+        write_private(file, json.dumps(value, indent=1) + "\n")
 
     def clean_leftovers(self) -> list[str]:
         """End and remove what the recorded run made and still exists; needs the lock. Returns what it was.
@@ -311,6 +356,17 @@ class RunDir(RunFiles):
                 f"too long for a Unix socket ({longest}): set MRC_RUN_DIR to a shorter one"
             )
 
+    def _make_private(self) -> None:
+        """Make the folder, or see that it is this user's alone, mode 0700. Raises RunDirError, OSError."""
+        for folder in (*reversed(self.path.parents), self.path):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+        about = self.path.lstat()
+        if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not any(self.path.iterdir()):
+            self.path.chmod(0o700)  # an empty folder made for us with a generous umask
+        checked(self.path, owners=(os.geteuid(),))
+        self.path.chmod(0o700)
+
     def _check_is_ours(self) -> None:
         if any(self.path.iterdir()) and not (self.path / "lock").exists():
             raise RunDirError(
@@ -319,7 +375,7 @@ class RunDir(RunFiles):
             )
 
     def _take_lock(self) -> None:
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -195,9 +195,9 @@ def _processors() -> Iterator[Check]:
 def _leftovers() -> Iterator[Check]:
     from ipc.rundir import RunFiles
 
-    state = RunFiles().state_file
+    files = RunFiles()
     yield Check(
-        "leftovers", not state.exists(), f"{state} {'exists' if state.exists() else 'is not there'}",
+        "leftovers", not files.has_run, f"{files.state_file} {'exists' if files.has_run else 'is not there'}",
         "a fabric is up, or a run was killed: mrc clean (the next start does it too)", needed=False,
     )  # fmt: skip
 

@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from ipc import procfs
 from ipc.errors import UsageError
-from ipc.rundir import RunFiles, default_run_dir, read_json, user_run_dir
+from ipc.rundir import RunFiles, checked, default_run_dir, read_json, user_run_dir
 
 INSIDE = "MRC_ROOTLESS"
 """Set in the environment of what runs inside."""
@@ -103,7 +104,7 @@ def enter(what: str, *, port: int | None = None) -> None:
     why = obstacle()
     if why is not None:
         raise UsageError(f"{what} --rootless: {why}")
-    folder = default_run_dir() if os.environ.get("MRC_RUN_DIR") else user_run_dir()
+    folder = default_run_dir() if os.environ.get("MRC_RUN_DIR") else checked(user_run_dir())
     inside = [*UNSHARE, "sh", "-c", f'{PREPARE} && exec "$@"', "mrc"]
     environment = {INSIDE: "1", "MRC_RUN_DIR": str(folder)}
     if port is not None:
@@ -137,7 +138,10 @@ def join() -> None:
     """Become this command line inside this user's rootless fabric, when one is up that we are not in; else return."""
     run = RunFiles(default_run_dir())
     try:
-        pid = int(read_json(run.state_file)["front_pid"])
+        state = read_json(run.state_file)
+        pid = int(state["front_pid"])
+        if procfs.start_time(pid) != state["front_start"]:  # another process has its number by now
+            return
         namespace, owner = os.stat(f"/proc/{pid}/ns/user").st_ino, os.stat(f"/proc/{pid}").st_uid
     except (OSError, ValueError, KeyError, TypeError):  # none, or of root, or its front process has gone
         return

@@ -108,7 +108,7 @@ FACES = {
         "wire",
         "workloads",
     },
-    "switch": {"build"},
+    "switch": {"build", "ownership"},
     "topologies.lab": {
         "cables",
         "ebpf",

@@ -395,8 +395,10 @@ def compile_(
     from compiled.build import build
     from ipc.rundir import RunFiles
 
-    if (fabric := RunFiles().state_file).exists():
-        raise UsageError(f"a fabric is up ({fabric}): its times would suffer; compile when it is down (or `mrc clean`)")
+    if (fabric := RunFiles()).has_run:
+        raise UsageError(
+            f"a fabric is up ({fabric.state_file}): its times would suffer; compile when it is down (or `mrc clean`)"
+        )
     begun = time.monotonic()
     lines = console(stderr=as_json)
     try:

@@ -74,7 +74,7 @@ def address() -> str:
     try:
         return str(json.loads(path.read_text(encoding="ascii"))["url"])
     except FileNotFoundError:
-        up = RunFiles().state_file.exists()
+        up = RunFiles().has_run
         cure = "type `dash` at its prompt" if up else "begin with `mrc up --dash`"
         raise UsageError(f"{'the fabric has' if up else 'there is no fabric and'} no live view: {cure}") from None
     except PermissionError:
