@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from controller.config import ControllerConfig
@@ -23,6 +24,7 @@ from controller.faults.observations import ObservationRecorder
 from controller.p4runtime.entries import number_text
 from controller.p4runtime.provisioner import SwitchProvisioner, SwitchState
 from controller.p4runtime.pruning import Dead, live_entries
+from controller.problems import AGAIN_S, ControllerProblem, ProblemKind, Problems
 from controller.reconvergence import ReconvergenceDelay
 from controller.sources.clustermapper import ClustermapperSource
 from controller.sources.gnmi_ports import GnmiPortWatch
@@ -44,6 +46,11 @@ PORTS_FIRST_S = 1.5
 
 RESTORE_AFTER_S = 0.2
 """Hold-down of a link that came up before it carries other racks' traffic again; a link down has none."""
+NOT_PRIMARY_EFFECT = (
+    "its tables are not kept as planned, dead ports and routes around failures are not written there; "
+    "its ports and counters are still read"
+)
+"""Effect of another primary."""
 NEXT_HOP_REPORT = "next_hop_report"
 DROP_REASONS = {5: "unknown uSID", 6: "no route", 7: "no uplink", 10: "dead next hop"}
 """Reasons of that digest (drop_reason_t of p4src/headers.p4)."""
@@ -80,16 +87,27 @@ class FabricController:
         self.inputs = inputs
         plan = inputs.plan
         self.faults = FaultCorrelator(plan)
+        self.problems = Problems(RunFiles(inputs.run_dir).log("controller"), self._problem_told)
+        problems, guarded = self.problems, self.problems.guarded
         self.provisioners = {
-            t.name: SwitchProvisioner(t, inputs.catalog, self._switch_changed, self._live_written)
+            t.name: SwitchProvisioner(
+                t,
+                inputs.catalog,
+                guarded(f"change of {t.name}", self._switch_changed),
+                guarded(f"entries of {t.name}", self._live_written),
+                problems,
+            )
             for t in inputs.targets
         }
-        for provisioner in self.provisioners.values():
-            provisioner.on_digest = self._digest_told
-        self.watches = [GnmiPortWatch(a, self._port_status, self._wake) for a in inputs.gnmi_addresses]
-        self.agents = HostAgentSource(inputs.run_dir, plan, self.faults, self._ev_told, self.faults_moved)
-        self.mapper = ClustermapperSource(inputs.run_dir, self.faults, self._probe_told, self.faults_moved)
-        self.congestion = QueueDropSource(self.provisioners.values(), self.faults, self.faults_moved)
+        for name, provisioner in self.provisioners.items():
+            provisioner.on_digest = guarded(f"digest of {name}", self._digest_told)
+        port_status = guarded("state of a port", self._port_status)
+        self.watches = [GnmiPortWatch(a, port_status, self._wake) for a in inputs.gnmi_addresses]
+        self.agents = HostAgentSource(
+            inputs.run_dir, plan, self.faults, self._ev_told, self.faults_moved, problems=problems
+        )
+        self.mapper = ClustermapperSource(inputs.run_dir, self.faults, self._probe_told, self.faults_moved, problems)
+        self.congestion = QueueDropSource(self.provisioners.values(), self.faults, self.faults_moved, problems)
         self.denylist = DenylistPolicy(plan, self.agents, self._denylist_told)
         self.agents.on_back = self.denylist.agent_is_back
         self.reaction = ReconvergenceDelay(react_after_s)
@@ -107,7 +125,11 @@ class FabricController:
         """Switches that have been up."""
         self.on_event: Callable[..., None] = lambda _event, _t, **_fields: None
         """Called with (event, t, fields by name) for each of: switch, port, ev, probe, digest, live, denylist, fault,
-        ready."""
+        problem, ready."""
+        self._tell = guarded("change of a fault", self._keep_and_tell)
+        self._follow_denylist = guarded("denylist", self.denylist.follow)
+        self._follow_silent = guarded("black hole", self._follow_liveness)
+        self._run_timers = guarded("timer of the fault list", self.faults.on_timer)
         self._journal: Journal | None = None
         self._stopping = False
         self._woken = asyncio.Event()
@@ -133,29 +155,28 @@ class FabricController:
     async def run(self, deadline_s: float) -> None:
         """Bring all switches into line, print `ready`, keep them so until stop().
 
-        Raises NotReady when that takes longer than `deadline_s` or a switch refuses; an exception of any internal task
-        propagates, since it is a bug.
+        Raises NotReady when that takes longer than `deadline_s` or a switch refuses. An exception of a task or of a
+        reaction is a bug; it is told (problems.py), and the rest goes on.
         """
-        running = {f"watch {watch.address}": watch.run() for watch in self.watches}
-        running |= {f"keep {name}": self._keep_switch(provisioner) for name, provisioner in self.provisioners.items()}
+        running: dict[str, Callable[[], Awaitable[None]]] = {f"ports at {w.address}": w.run for w in self.watches}
+        running |= {f"care for {name}": partial(self._keep_switch, k) for name, k in self.provisioners.items()}
         running |= {
-            "agents": self.agents.run(),
-            "mapper": self.mapper.run(),
-            "counters": self.congestion.run(),
-            "denylist": self.denylist.run(),
+            "events of agents": self.agents.run,
+            "events of Clustermapper": self.mapper.run,
+            "counters of switches": self.congestion.run,
+            "denylist": self.denylist.run,
         }
-        tasks = [asyncio.create_task(what, name=name) for name, what in running.items()]
-        for task in tasks:
-            task.add_done_callback(lambda _: self._wake())
+        tasks = [asyncio.create_task(self.problems.keep(name, run), name=name) for name, run in running.items()]
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._escaped)
         if self.began:
-            asyncio.get_running_loop().call_later(ABSENT_S, self._give_up_absent)
+            loop.call_later(ABSENT_S, self.problems.guarded("absent switches", self._give_up_absent))
         try:
-            await self._until_ready(tasks, deadline_s)
+            await self._until_ready(deadline_s)
             if self._stopping:
                 return
             self._now_ready()
             while not self._stopping:
-                self._raise_for(tasks)
                 await self._next_wake(None)
         finally:
             if self._timer is not None:
@@ -208,10 +229,17 @@ class FabricController:
         print("ready", flush=True)
         self.publish("ready", now, ready=True)
 
-    async def _until_ready(self, tasks: list[asyncio.Task[None]], deadline_s: float) -> None:
+    def _escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An exception that reached the event loop: of a callback, or of a task that nobody waits for."""
+        error = context.get("exception")
+        if isinstance(error, Exception):
+            self.problems.internal(str(context.get("message", "event loop")).splitlines()[0], error)
+        else:
+            loop.default_exception_handler(context)
+
+    async def _until_ready(self, deadline_s: float) -> None:
         deadline = time.monotonic() + deadline_s
         while not self.ready and not self._stopping:
-            self._raise_for(tasks)
             if any(k.status.state is SwitchState.FAILED for k in self.provisioners.values()):
                 raise NotReady(self._what_is_missing("a switch refuses what it was sent"))
             if not await self._next_wake(deadline):
@@ -227,11 +255,6 @@ class FabricController:
         lines += [f"  {w.reason}" for w in self.watches if not w.synced]
         lines.append("see log/switchd.log in the run folder, and whether the addresses in switches.json are right")
         return "\n".join(lines)
-
-    def _raise_for(self, tasks: list[asyncio.Task[None]]) -> None:
-        for task in tasks:
-            if task.done() and (error := task.exception()) is not None:
-                raise error
 
     def _wake(self) -> None:
         self._woken.set()
@@ -251,6 +274,7 @@ class FabricController:
     def _switch_changed(self, provisioner: SwitchProvisioner) -> None:
         now, name, status = time.monotonic(), provisioner.target.name, provisioner.status
         log.info("%s: %s: %s", name, status.state.value, status.reason)
+        self._tell_primary(provisioner)
         self.publish("switch", now, **self._switch_event(provisioner))
         is_up = STREAM_IS_UP[status.state]
         if is_up is not None and (is_up or self.began or name in self._seen):  # never seen is not lost: run() waits
@@ -258,6 +282,14 @@ class FabricController:
             self.faults.stream(name, is_up, says=status.reason, now=now)
             self.faults_moved()
         self._wake()
+
+    def _tell_primary(self, provisioner: SwitchProvisioner) -> None:
+        """A switch that another controller has taken is told as what it is: one that we do not write."""
+        name, status = provisioner.target.name, provisioner.status
+        if status.state is SwitchState.BACKUP:
+            self.problems.begin(ProblemKind.NOT_PRIMARY, name, status.reason, NOT_PRIMARY_EFFECT)
+        else:
+            self.problems.end(ProblemKind.NOT_PRIMARY, name)
 
     def _port_status(self, interface: str, status: str, source: str) -> None:
         now = time.monotonic()
@@ -288,7 +320,8 @@ class FabricController:
         self._dead[plane] = Dead(down, self._fresh(plane, down), silent)
         self.reaction.update(plane, self._dead[plane], now)
         if due is None and self.reaction.due is not None:
-            asyncio.get_running_loop().call_later(self.reaction.due - now, self._react)
+            react = self.problems.guarded("reaction to a failure", self._react)
+            asyncio.get_running_loop().call_later(self.reaction.due - now, react)
         self._want_live(plane)
 
     def _want_live(self, plane: int) -> None:
@@ -312,7 +345,8 @@ class FabricController:
         self._down[plane] = down
         for link in before - down:
             self._up_at[link] = now
-            asyncio.get_running_loop().call_later(RESTORE_AFTER_S + 0.01, self._follow_liveness, plane)
+            follow = self.problems.guarded("link that came up", self._follow_liveness)
+            asyncio.get_running_loop().call_later(RESTORE_AFTER_S + 0.01, follow, plane)
         self._up_at = {link: at for link, at in self._up_at.items() if now - at < RESTORE_AFTER_S}
         return frozenset(link for link in self._up_at if link.plane == plane) - down
 
@@ -366,26 +400,36 @@ class FabricController:
         for change, fault in changes:
             self._tell(change, fault, now)
         if changes:
-            self.denylist.follow(self.faults.active())
+            self._follow_denylist(self.faults.active())
         for plane in {f.plane for _, f in changes if f.how is How.SILENT}:
-            self._follow_liveness(plane)
-        if self._timer is not None:
-            self._timer.cancel()
-        due = self.faults.next_timer()
-        self._timer = None
-        if due is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(due - now, 0.0), self._fault_timer)
+            self._follow_silent(plane)
+        self._set_timer(now)
 
-    def _tell(self, change: str, fault: Fault, now: float) -> None:
+    def _keep_and_tell(self, change: str, fault: Fault, now: float) -> None:
         record = fault.to_json()
         if self._journal is not None:  # first what cannot be forgotten, then what can be heard
             self._journal.fault(change, record, now)
         log.info("fault %d %s: %s", fault.number, change, fault.text)
         self.publish("fault", now, change=change, fault=record)
 
+    def _set_timer(self, not_before: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self.faults.next_timer()
+        self._timer = None
+        if due is not None:
+            delay_s = max(due, not_before) - time.monotonic()
+            self._timer = asyncio.get_running_loop().call_later(max(delay_s, 0.0), self._fault_timer)
+
     def _fault_timer(self) -> None:
-        self.faults.on_timer(time.monotonic())
+        failed = self.problems.count
+        self._run_timers(time.monotonic())
         self.faults_moved()
+        if self.problems.count > failed:
+            self._set_timer(time.monotonic() + AGAIN_S)  # what was due may be due still
+
+    def _problem_told(self, change: str, problem: ControllerProblem) -> None:
+        self.publish("problem", time.monotonic(), change=change, problem=problem.to_json())
 
     # ---- events -----------------------------------------------------------------------------------------
 
@@ -398,8 +442,10 @@ class FabricController:
         return {"switch": provisioner.target.name, "state": status.state.value, "reason": status.reason}
 
     def snapshot(self) -> list[Message]:
-        """First events of a new watcher: the state of all switches, the active faults."""
+        """First events of a new watcher: the state of all switches, the active faults and problems."""
         now = time.monotonic()
         switches = [event_of("switch", now, self._switch_event(k)) for k in self.provisioners.values()]
         active = [{"change": "raised", "fault": fault.to_json()} for fault in self.faults.active()]
-        return switches + [event_of("fault", now, fields) for fields in active]
+        faults = [event_of("fault", now, fields) for fields in active]
+        problems = [{"change": "begun", "problem": problem.to_json()} for problem in self.problems.active()]
+        return switches + faults + [event_of("problem", now, fields) for fields in problems]

@@ -77,7 +77,8 @@ class DenylistPolicy:
         self._source = agents
         self._on_change = on_change
         self._wake = asyncio.Event()
-        self._told: list[dict[str, Any]] | None = None
+        self._bad: dict[str, str] = {}
+        """Reasons of the agents that did not take the list, by host: their list may be an older one."""
         self._done = asyncio.Event()
         self._done.set()
 
@@ -98,8 +99,8 @@ class DenylistPolicy:
         await self._done.wait()
 
     def agent_is_back(self) -> None:
-        """An agent has begun anew, with an empty list."""
-        if self.entries:
+        """An agent has begun anew, with an empty list; or it kept its own while it was away."""
+        if self.entries or self._bad:
             self._wake.set()
 
     async def run(self) -> None:
@@ -109,7 +110,9 @@ class DenylistPolicy:
             self._wake.clear()
             self.agents = await self._source.set_denylist(self.entries)
             self._done.set()
-            bad = {host: reason for host, reason in self.agents.items() if reason != "ok"}
-            if bad and self.entries:
-                log.warning("denylist: %d agents did not take it: %s", len(bad), next(iter(bad.values())))
+            before, self._bad = self._bad, {host: why for host, why in self.agents.items() if why != "ok"}
+            if self._bad:  # also with an empty list: theirs may not be
+                if self._bad != before:
+                    why = next(iter(self._bad.values()))
+                    log.warning("denylist: %d agents did not take it: %s", len(self._bad), why)
                 asyncio.get_running_loop().call_later(AGAIN_S, self._wake.set)

@@ -22,7 +22,7 @@ from tests.test_imports import CODE, ROOT, imports_of
 from tests.test_references import dead_references
 
 FACES = {
-    "controller": {"__main__", "app", "config", "denylist", "errors", "reconvergence"},
+    "controller": {"__main__", "app", "config", "denylist", "errors", "problems", "reconvergence"},
     "experiments": {
         "command",
         "compare",

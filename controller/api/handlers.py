@@ -61,7 +61,10 @@ class ApiHandlers:
         if state not in (None, "active", "cleared"):
             raise Refusal(400, f"state={state}: no such state of a fault", "state=active or state=cleared")
         faults = [f.to_json() for f in self._app.faults.all() if state in (None, f.state.value)]
-        return {"faults": faults, "active": len(self._app.faults.active())}
+        problems = [
+            p.to_json() for p in self._app.problems.all() if state in (None, "active" if p.over is None else "cleared")
+        ]
+        return {"faults": faults, "active": len(self._app.faults.active()), "problems": problems}
 
     def _fault(self, fields: Message) -> Message:
         known = self._app.faults.all()
@@ -123,6 +126,7 @@ class ApiHandlers:
             "react_after": NEVER if math.isinf(app.reaction.after_s) else app.reaction.after_s,
             "writes_after_start": sum(s["writes_after_start"] for s in switches.values()),
             "active_faults": len(app.faults.active()),
+            "problems": [problem.to_json() for problem in app.problems.active()],
         }
 
     # ---- hosts ------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from controller.problems import Problems
 from ipc.rpc import JsonlError, Message, RpcClient
 
 BACKOFF_S = (0.1, 0.2, 0.4, 0.8, 1.0)
@@ -57,8 +58,10 @@ class Subscription:
         path: Path,
         on_event: Callable[[Message], None],
         on_link: Callable[[bool], None],
+        problems: Problems | None = None,
         **watch: Any,
     ) -> None:
+        self._problems = problems or Problems()
         self.path = path
         self.connected = False
         self.reason = "not tried yet"
@@ -75,9 +78,10 @@ class Subscription:
                 self.reason = "it ended the stream"
             except (OSError, JsonlError) as error:
                 self.reason = f"{error.strerror or error}" if isinstance(error, OSError) else str(error)
-            if self.connected:
-                attempt, self.connected = 0, False
-                self._on_link(False)
+            finally:
+                if self.connected:
+                    attempt, self.connected = 0, False
+                    self._on_link(False)
             await asyncio.sleep(pause_s(attempt))
             attempt += 1
 
@@ -85,12 +89,13 @@ class Subscription:
         client = await RpcClient.connect(self.path)
         try:
             async with contextlib.aclosing(client.watch(**self._watch)) as events:
+                await asyncio.wait_for(anext(events), ASK_TIMEOUT_S)
+                self.connected, self.reason = True, "following"
+                self._on_link(True)
                 async for event in events:
-                    if self.connected:
-                        self._take(event)
-                    else:
-                        self.connected, self.reason = True, "following"
-                        self._on_link(True)
+                    self._take(event)
+        except asyncio.TimeoutError:
+            raise JsonlError(f"{self.path.stem}: watch: no answer in {ASK_TIMEOUT_S:g} s") from None
         finally:
             client.close()
 
@@ -99,3 +104,5 @@ class Subscription:
             self._on_event(message)
         except (KeyError, TypeError, ValueError) as error:  # PlanError too: not an event of this fabric, or no event
             log.warning("%s: passed over %.200r: %r", self.path.name, message, error)
+        except Exception as error:
+            self._problems.internal(f"event of {self.path.stem}", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,6 +27,8 @@ TRIMS = {0: "trimmed", 1: "trimmed last hop"}
 DEAD_NEXT_HOP = 10
 FULL_QUEUE = (8, 9)
 """Reasons that say: the data queue of the egress port was full. Nothing is broken there."""
+ANSWER_TIMEOUT_S = 10.0
+"""Time for the answer to a Get of gNMI, seconds."""
 NO_PORT = 0
 """Index of packets that got no port."""
 
@@ -34,11 +37,14 @@ async def read_leaves(address: str, paths: Iterable[str]) -> list[tuple[list[tup
     """(path elements with their keys, value) of every leaf below the paths. Raises SwitchError."""
     try:
         async with GNMIClient(address) as client:
-            updates = await client.get(*(GNMIPath(path) for path in paths))
+            updates = await asyncio.wait_for(client.get(*(GNMIPath(path) for path in paths)), ANSWER_TIMEOUT_S)
+    except asyncio.TimeoutError:
+        raise SwitchError(f"gnmi {address}: no answer in {ANSWER_TIMEOUT_S:g} s", retry=True) from None
     except GNMIClientError as error:
         reason = f"{error.code.name}: {error.message or 'no reason given'}"
         raise SwitchError(f"gnmi {address}: {reason}", retry=True) from error
-    return [([(e.name, dict(e.key)) for e in update.path.path.elem], _value(update)) for update in updates]
+    leaves = (([(e.name, dict(e.key)) for e in update.path.path.elem], _value(update)) for update in updates)
+    return [(elems, value) for elems, value in leaves if elems]
 
 
 def _value(update: GNMIUpdate) -> Any:

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from controller.api.rpc_client import pause_s
@@ -35,10 +36,14 @@ from controller.p4runtime.entries import (
 )
 from controller.p4runtime.pruning import reason_of
 from controller.p4runtime.session import P4RuntimeSession, SessionEvent
+from controller.problems import ProblemKind, Problems
 
 SHOWN_DIFFERENCES = 3
 LIVE_AGAIN_S = 1.0
 """Pause after a switch refused entries that follow what is alive."""
+
+UNWRITTEN_EFFECT = "it goes on sending to ports and uplinks that are dead until it takes these entries"
+"""Effect of entries that follow what is alive and are refused."""
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +136,9 @@ class SwitchProvisioner:
         catalog: Catalog,
         on_change: Callable[[SwitchProvisioner], None],
         on_live: Callable[[SwitchProvisioner, str, int, float], None] = lambda *_: None,
+        problems: Problems | None = None,
     ) -> None:
+        self._problems = problems or Problems()
         self.target = target
         self.on_digest: Callable[[SwitchProvisioner, str, list[Any]], None] = lambda *_: None
         """Called with (provisioner, name of the digest, its data) when the switch sends a list."""
@@ -236,10 +243,11 @@ class SwitchProvisioner:
             if self.status.start_digest is not None:
                 self.status.reconnects += 1
             session.on_digest = lambda name, data: self.on_digest(self, name, data)
-            writer = asyncio.create_task(self._write_live(session), name=f"live {self.target.name}")
+            writing = self._problems.keep(f"entries of {self.target.name}", partial(self._write_live, session))
+            writer = asyncio.create_task(writing, name=f"live {self.target.name}")
             while (event := await session.next_event()) is not SessionEvent.LOST:
                 if event is SessionEvent.PRIMARY:
-                    await self._bring_in_line(session)
+                    await self._bring_in_line_while_primary(session)
                 else:
                     self._enter(
                         SwitchState.BACKUP,
@@ -252,6 +260,14 @@ class SwitchProvisioner:
                 writer.cancel()
                 await asyncio.gather(writer, return_exceptions=True)
             await session.close()
+
+    async def _bring_in_line_while_primary(self, session: P4RuntimeSession) -> None:
+        """Bring the switch in line, unless another controller has become primary meanwhile: the stream tells of it."""
+        try:
+            await self._bring_in_line(session)
+        except SwitchError:
+            if session.is_primary:
+                raise
 
     async def _bring_in_line(self, session: P4RuntimeSession) -> None:
         """Load the program if it is not there, write what differs, read back."""
@@ -293,14 +309,18 @@ class SwitchProvisioner:
                 try:
                     await session.write(updates_for(differences))
                 except SwitchError as error:
-                    log.warning("%s", error)
-                    if error.retry:
-                        continue  # it is on its way down, and is brought in line when it is back
-                    self._live_wake.set()
-                    await asyncio.sleep(LIVE_AGAIN_S)
-                    continue
-                self._live_written = wanted
-            self._count_live(differences, time.monotonic() - since)
+                    failed: SwitchError | None = error
+                else:
+                    failed, self._live_written = None, wanted
+            if failed is None:
+                self._problems.end(ProblemKind.UNWRITTEN, self.target.name)
+                self._count_live(differences, time.monotonic() - since)
+                continue
+            if not failed.retry:
+                self._problems.begin(ProblemKind.UNWRITTEN, self.target.name, str(failed), UNWRITTEN_EFFECT)
+            log.warning("%s", failed)
+            await asyncio.sleep(LIVE_AGAIN_S)  # the answer was lost, or it goes down and ends this task
+            self._live_wake.set()
 
     def _count_live(self, differences: list[Difference], took_s: float) -> None:
         status = self.status

@@ -13,6 +13,7 @@ from typing import Any
 from controller.api.rpc_client import Subscription, ask
 from controller.faults.correlator import MAPPER, FaultCorrelator
 from controller.faults.path_segments import PathSegments
+from controller.problems import Problems
 from ipc.rpc import JsonlError, Message
 from ipc.rundir import RunFiles
 
@@ -32,7 +33,12 @@ class ClustermapperSource:
     name = MAPPER
 
     def __init__(
-        self, run_dir: Path, faults: FaultCorrelator, on_probe: Callable[[Message], None], on_change: Callable[[], None]
+        self,
+        run_dir: Path,
+        faults: FaultCorrelator,
+        on_probe: Callable[[Message], None],
+        on_change: Callable[[], None],
+        problems: Problems | None = None,
     ) -> None:
         self.path = RunFiles(run_dir).mapper_socket
         self.states: dict[str, str] = {}
@@ -42,7 +48,8 @@ class ClustermapperSource:
         self._faults = faults
         self._on_probe = on_probe
         self._on_change = on_change
-        self._following = Subscription(self.path, self._heard, lambda _connected: None)
+        self._problems = problems or Problems()
+        self._following = Subscription(self.path, self._heard, lambda _connected: None, self._problems)
         self._look = asyncio.Event()
         """Something is bad: what the others know is wanted at once."""
         self.errors = 0
@@ -57,7 +64,10 @@ class ClustermapperSource:
 
     async def run(self) -> None:
         """Follow the mapper and read its counts; until cancelled."""
-        await asyncio.gather(self._following.run(), self._read_counts())
+        keep = self._problems.keep
+        await asyncio.gather(
+            keep("events of Clustermapper", self._following.run), keep("counts of Clustermapper", self._read_counts)
+        )
 
     async def probe_all(self, **fields: Any) -> Message:
         """The burst of the pre-job check. Raises JsonlError."""

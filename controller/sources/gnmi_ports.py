@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,8 @@ from controller.errors import SwitchError
 OPER_STATUS = "interfaces/interface[name=*]/state/oper-status"
 SYNC_TIMEOUT_S = 5.0
 """Time for the first values of all ports, seconds."""
+ENDED_S = 0.05
+"""Time in which a stream that ended before it was in sync says so, seconds."""
 REMOVED = "NOT_PRESENT"
 """Status of a port that the server says it no longer has."""
 
@@ -76,11 +78,9 @@ class GnmiPortWatch:
                 subscription: Any = client.subscribe()  # finsy's types hide that its updates() can be closed
                 subscription.on_change(GNMIPath(OPER_STATUS))
                 try:
-                    await asyncio.wait_for(self._first_values(subscription), SYNC_TIMEOUT_S)
-                    self._set(True, "subscribed")
+                    told = await asyncio.wait_for(self._first_values(subscription), SYNC_TIMEOUT_S)
                     async with aclosing(subscription.updates()) as updates:
-                        async for update in updates:
-                            self._take(update)
+                        await self._follow(updates, told)
                 finally:
                     subscription.cancel()
         except asyncio.TimeoutError:
@@ -91,14 +91,34 @@ class GnmiPortWatch:
             raise SwitchError(f"{self.source}: {reason}", retry=True) from error
         raise SwitchError(f"{self.source}: the server ended the subscription", retry=True)
 
-    async def _first_values(self, subscription: Any) -> None:
+    async def _first_values(self, subscription: Any) -> set[str]:
+        """Interfaces that the server told of before it was in sync, or before it ended the stream."""
         told: set[str] = set()
         async with aclosing(subscription.synchronize()) as updates:
             async for update in updates:
                 told.add(self._take(update))
-        for interface in self.interfaces - told:  # gone while we were not subscribed
-            self.on_status(interface, REMOVED, self.source)
-        self.interfaces = told - {""}
+        return told - {""}
+
+    async def _follow(self, updates: AsyncIterator[GNMIUpdate], told: set[str]) -> None:
+        """Take updates until the stream ends. A stream that goes on was in sync: what it did not tell of is gone.
+
+        finsy does not tell the end of a stream from its being in sync; a stream that has ended says so at once.
+        """
+        following: asyncio.Future[GNMIUpdate | None] = asyncio.ensure_future(anext(updates, None))
+        try:
+            await asyncio.wait({following}, timeout=ENDED_S)
+            if following.done() and following.result() is None:
+                return
+            for interface in self.interfaces - told:
+                self.on_status(interface, REMOVED, self.source)
+            self.interfaces = set(told)
+            self._set(True, "subscribed")
+            while (update := await following) is not None:
+                self._take(update)
+                following = asyncio.ensure_future(anext(updates, None))
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     def _take(self, update: GNMIUpdate) -> str:
         """One value; returns its interface, "" for what is not a port's status."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from controller.api.rpc_client import Subscription, ask
 from controller.faults.correlator import EV, FaultCorrelator
+from controller.problems import Problems
 from ipc.rpc import JsonlError, Message
 from ipc.rundir import RunFiles
 from topologies.plan import Host, Plan
@@ -44,7 +45,9 @@ class HostAgentSource:
         on_ev: Callable[[Message], None],
         on_change: Callable[[], None],
         on_back: Callable[[], None] = lambda: None,
+        problems: Problems | None = None,
     ) -> None:
+        self._problems = problems or Problems()
         self.plan = plan
         self._faults = faults
         self._on_ev = on_ev
@@ -59,7 +62,7 @@ class HostAgentSource:
         self._planes: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._following = {
-            name: Subscription(path, functools.partial(self._heard, name), self._link, events=["ev"])
+            name: Subscription(path, functools.partial(self._heard, name), self._link, self._problems, events=["ev"])
             for name, path in self._paths.items()
         }
 
@@ -81,7 +84,9 @@ class HostAgentSource:
 
     async def run(self) -> None:
         """Follow all agents; until cancelled."""
-        await asyncio.gather(*(one.run() for one in self._following.values()), self._ask_while_bad())
+        keep = self._problems.keep
+        following = (keep(f"events of {host}", following.run) for host, following in self._following.items())
+        await asyncio.gather(*following, keep("health of EVs", self._ask_while_bad))
 
     async def health(self, host: str, peer: str | None = None) -> list[Message]:
         """The agent's `health` of its paths, by peer. Raises JsonlError."""
@@ -149,13 +154,12 @@ class HostAgentSource:
 
     async def _ask_while_bad(self) -> None:
         while True:
-            await self._wake.wait()
+            if not self.has_bad:
+                await self._wake.wait()
             self._wake.clear()
-            while True:
-                await asyncio.gather(*(self._ask(name) for name in self._paths))
-                self._on_change()
-                if not self.has_bad:
-                    break
+            await asyncio.gather(*(self._ask(name) for name in self._paths))
+            self._on_change()
+            if self.has_bad:
                 await asyncio.sleep(ASK_EVERY_S)
 
     async def _ask(self, name: str) -> None:

@@ -14,7 +14,9 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from controller.errors import SwitchError
@@ -22,12 +24,22 @@ from controller.faults.correlator import COUNTERS, FaultCorrelator
 from controller.faults.forwarding import Forwarding, Reading
 from controller.p4runtime.counters import CELL_BITS, DEAD_NEXT_HOP, FULL_QUEUE, read_ports
 from controller.p4runtime.provisioner import SwitchProvisioner, SwitchState
+from controller.problems import ProblemKind, Problems
 
 COUNTER = "drops"
 ASK_EVERY_S = 0.5
 """While a path is bad."""
 ASK_IDLE_S = 10.0
 """Else: so that what was dropped long ago is not taken for news."""
+
+LATE_S = 1.0
+"""For so long a switch without an answer holds up the comparison of the others."""
+FAILED_MIN = 2
+"""Requests in a row without an answer that are told: one may be of a switch that is about to go."""
+READABLE = (SwitchState.VERIFIED, SwitchState.BACKUP)
+"""States of a switch whose counters may be read: that needs no primary."""
+UNREAD_EFFECT = "a black hole or a one-way cut there may not be told from its neighbours, nor a full queue from a loss"
+"""Effect of counters that are not read."""
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +50,13 @@ class QueueDropSource:
     name = "counters"
 
     def __init__(
-        self, provisioners: Iterable[SwitchProvisioner], faults: FaultCorrelator, on_change: Callable[[], None]
+        self,
+        provisioners: Iterable[SwitchProvisioner],
+        faults: FaultCorrelator,
+        on_change: Callable[[], None],
+        problems: Problems | None = None,
     ) -> None:
+        self._problems = problems or Problems()
         self._provisioners = list(provisioners)
         self._faults = faults
         self._on_change = on_change
@@ -49,6 +66,10 @@ class QueueDropSource:
         self._forwarding = Forwarding(faults.traces)
         self.ports: dict[str, float] = {}
         """Ports that dropped packets for want of room, and when we heard of it last."""
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        """Requests on their way, by switch."""
+        self._failed: Counter[str] = Counter()
+        """Requests without an answer in a row, by switch."""
         self.errors = 0
 
     @property
@@ -72,12 +93,26 @@ class QueueDropSource:
                 await asyncio.wait_for(self._look.wait(), ASK_EVERY_S if self._faults.has_path_symptoms else ASK_IDLE_S)
                 self._look.clear()
             planes = self._faults.planes_with_symptoms
-            await asyncio.gather(
-                *(self._ask(k) for k in self._provisioners if k.target.switch.plane in planes or not planes)
-            )
+            await self._ask_all(k for k in self._provisioners if k.target.switch.plane in planes or not planes)
             for plane in planes:
                 self._compare(plane)
             self._on_change()
+
+    async def _ask_all(self, provisioners: Iterable[SwitchProvisioner]) -> None:
+        """Ask these switches; one that is late holds up the others for LATE_S, and is not asked again meanwhile."""
+        for provisioner in provisioners:
+            name = provisioner.target.name
+            if name not in self._asking:
+                asking = asyncio.create_task(self._ask(provisioner), name=f"counters of {name}")
+                asking.add_done_callback(partial(self._asked, name))
+                self._asking[name] = asking
+        if self._asking:
+            await asyncio.wait(self._asking.values(), timeout=LATE_S)
+
+    def _asked(self, name: str, asking: asyncio.Task[None]) -> None:
+        self._asking.pop(name, None)
+        if not asking.cancelled() and (error := asking.exception()) is not None:
+            self._problems.internal(f"counters of {name}", error)
 
     def _compare(self, plane: int) -> None:
         now = time.monotonic()
@@ -86,43 +121,49 @@ class QueueDropSource:
             self._faults.path(one.about, one.trace, state, source=COUNTERS, now=now, t=min(one.t, now), says=one.says)
 
     async def _ask(self, provisioner: SwitchProvisioner) -> None:
-        if provisioner.status.state is not SwitchState.VERIFIED:
+        name = provisioner.target.name
+        if provisioner.status.state not in READABLE:
+            self._readable(name)  # it is gone, which is told as a fault
             return
-        ports = {port.number: port.interface for port in self._faults.plan.ports(provisioner.target.name)}
-        await self._ask_drops(provisioner, ports)
-        if self._faults.has_path_symptoms:
-            await self._ask_forwarded(provisioner, ports)
+        ports = {port.number: port.interface for port in self._faults.plan.ports(name)}
+        try:
+            await self._ask_drops(provisioner, ports)
+            if self._faults.has_path_symptoms:
+                await self._ask_forwarded(provisioner, ports)
+        except SwitchError as error:
+            self.errors += 1
+            log.debug("%s", error)
+            self._failed[name] += 1
+            if self._failed[name] >= FAILED_MIN and provisioner.status.state in READABLE:
+                self._problems.begin(ProblemKind.UNREAD, name, str(error), UNREAD_EFFECT)
+        else:
+            self._readable(name)
+
+    def _readable(self, name: str) -> None:
+        del self._failed[name]
+        self._problems.end(ProblemKind.UNREAD, name)
 
     async def _ask_forwarded(self, provisioner: SwitchProvisioner, ports: dict[int, str]) -> None:
-        """Packets that arrived and packets that left, read at about the same time."""
+        """Packets that arrived and packets that left, read at about the same time. Raises SwitchError."""
         if provisioner.target.gnmi is None:
             return
         dead = [DEAD_NEXT_HOP << CELL_BITS | number for number in ports]
         at = time.monotonic()
-        try:
-            forwarded = await provisioner.cells("forwarded", list(ports))
-            dropped = await provisioner.cells(COUNTER, dead)
-            received = await read_ports(provisioner.target.gnmi, list(ports.values()))
-        except SwitchError as error:
-            self.errors += 1
-            log.debug("%s", error)
-            return
+        forwarded = await provisioner.cells("forwarded", list(ports))
+        dropped = await provisioner.cells(COUNTER, dead)
+        received = await read_ports(provisioner.target.gnmi, list(ports.values()))
         reading = Reading(
             at,
-            {name: int(row["in_pkts"]) for name, row in received.items() if "in_pkts" in row},
+            {name: row["in_pkts"] for name, row in received.items() if isinstance(row.get("in_pkts"), int)},
             {ports[number]: packets for number, packets in forwarded.items() if number in ports},
             sum(dropped.values()),
         )
         self._forwarding.read(provisioner.target.switch, reading)
 
     async def _ask_drops(self, provisioner: SwitchProvisioner, ports: dict[int, str]) -> None:
+        """Packets that full queues dropped. Raises SwitchError."""
         cells = [reason << CELL_BITS | number for reason in FULL_QUEUE for number in ports]
-        try:
-            counts = await provisioner.cells(COUNTER, cells)
-        except SwitchError as error:
-            self.errors += 1
-            log.debug("%s", error)
-            return
+        counts = await provisioner.cells(COUNTER, cells)
         now = time.monotonic()
         for cell, packets in counts.items():
             key = (provisioner.target.name, cell)

@@ -189,6 +189,28 @@ def test_spray__members_groups_and_seed(tmp_path):
         assert rig.switch("p0-t0-1")["entries_written"] == 0
 
 
+def test_primary__who_takes_a_switch_is_told_and_the_controller_goes_on(rig):
+    """Another local user becomes primary of one switch: which, with what id, and what no longer works."""
+    rig.start_controller()
+
+    async def intrude(watch):
+        async with Intruder(rig, "p0-t1-0"):
+            told = wait_for(watch, "problem", change="begun")["problem"]
+            assert (told["kind"], told["about"]) == ("not primary", "p0-t1-0")
+            assert "election id 11" in told["cause"] and "not kept as planned" in told["effect"]
+            answer = rig.controller.request("faults")
+            assert (answer["active"], [p["number"] for p in answer["problems"]]) == (0, [told["number"]])
+            assert [p["about"] for p in rig.controller.request("status")["problems"]] == ["p0-t1-0"]
+            with rig.controller.watch(events="problem") as late:
+                assert wait_for(late, "problem", change="begun")["problem"]["about"] == "p0-t1-0"
+
+    with rig.controller.watch(events="problem") as watch:
+        asyncio.run(intrude(watch))
+        assert wait_for(watch, "problem", change="over")["problem"]["over"] is not None
+    assert rig.controller.request("faults", state="active")["problems"] == []
+    assert rig.controller.request("faults")["problems"][0]["over"] is not None
+
+
 @pytest.mark.root
 def test_ports__cut_restore_and_power_become_faults(tmp_path):
     with Rig(tmp_path, PLAN, namespace=True) as rig:
@@ -201,7 +223,7 @@ def test_ports__cut_restore_and_power_become_faults(tmp_path):
         rig.start_controller()
         status = rig.controller.request("status")
         assert [w["interfaces"] for w in status["ports"]] == [sum(len(PLAN.ports(s.name)) for s in PLAN.switches)]
-        assert rig.controller.request("faults") == {"faults": [], "active": 0}
+        assert rig.controller.request("faults") == {"faults": [], "active": 0, "problems": []}
         with rig.controller.watch() as watch:
             rig.run("ip", "link", "set", "p0-t0-0-eth2", "down")
             fault = wait_for(watch, "fault", change="raised")["fault"]

@@ -168,7 +168,7 @@ class Controller:
         self.told = threading.Event()
 
     def watch(self, events):
-        assert events == "fault"
+        assert events == "fault,problem"
         return self
 
     def get(self, timeout_s):
@@ -207,3 +207,20 @@ def test_follower__tells_changes_once_and_survives_a_restart(monkeypatch):
         "fault 1 is now: T1 p1-t1-1 down (seen by gnmi, mapper)",
         "fault 2 is part of fault 1: T0-T1 link p1-t0-0 p1-t1-1 down",
     ]
+
+
+def a_problem(change="begun", number=1, over=None):
+    problem = {"number": number, "kind": "not primary", "about": "p0-t1-0", "began": 2.0, "over": over,
+               "text": "not primary: p0-t1-0: another controller is primary; its tables are not kept"}  # fmt: skip
+    return {"event": "problem", "change": change, "problem": problem}
+
+
+def test_follower__tells_problems_of_the_controller_once_and_their_end(monkeypatch):
+    monkeypatch.setattr("topologies.cli.commands.notices.AGAIN_S", 0.01)
+    controller = Controller(a_problem(), None, a_problem(), a_problem("over", over=5.0), a_problem("begun", 2))
+    lines = []
+    follower = FaultFollower(type("Fabric", (), {"controller": controller})(), lines.append)
+    assert controller.told.wait(30)
+    follower.close()
+    begun = "controller: not primary: p0-t1-0: another controller is primary; its tables are not kept"
+    assert lines == [begun, "controller: over after 3.0 s: not primary: p0-t1-0", begun]

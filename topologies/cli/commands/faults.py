@@ -45,11 +45,14 @@ def faults(session: CliSession, given: Args) -> Answer:
 
     what: of a link whose ports are up also the direction, `A -> B` or both ways, where it can be told.
     seen by: each source, and how long after the first of them it spoke. found after: from the injection of a fault at
-    that place until the controller named it; `not found` lists what was injected and nobody has named.
+    that place until the controller named it; `not found` lists what was injected and nobody has named. A line that
+    begins with `controller` says what keeps it from its work, and what therefore does not work: an error of its own
+    with the log that has the details, a switch that another controller has taken, counters that are not read.
     """
     arguments(given, "faults [active|all]", 0, 1)
     which = one_of(given[0], SHOWN, "choice") if given else None
-    listed = session.fabric.controller.request("faults")["faults"]
+    answer = session.fabric.controller.request("faults")
+    listed, problems = answer["faults"], answer.get("problems", [])
     now = time.monotonic()
     shown = [one for one in listed if _is_shown(one, which, now)]
     past = list(session.fabric.inject.log) if hasattr(session.fabric, "inject") else []
@@ -68,6 +71,13 @@ def faults(session: CliSession, given: Args) -> Answer:
         session.style.paint(f"not found: {one.kind.replace('_', ' ')} on {one.where} {one.detail}".rstrip(), "warn")
         + f", injected {now - one.at:.1f} s ago"
         for one in missed
+    ]
+    lines += [
+        session.style.paint(f"controller: {problem['text']}", "warn" if problem["over"] is None else "dim")
+        + f", {_ago((problem['over'] or now) - problem['began'])}"
+        + ("" if problem["over"] is None else ", over")
+        for problem in problems
+        if problem["over"] is None or which == "all" or (which is None and now - problem["over"] < 60)
     ]
     return Answer("\n".join([*lines, f"{active} active, {len(listed) - active} past"]), shown)
 

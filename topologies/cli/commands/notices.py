@@ -148,7 +148,7 @@ class _LineEditor:
 
 
 class FaultFollower:
-    """A thread that tells what the controller finds and what is over."""
+    """A thread that tells what the controller finds, what keeps it from its work, and what is over."""
 
     def __init__(self, fabric: Fabric, tell: Callable[[str], None]) -> None:
         self._fabric, self._tell = fabric, tell
@@ -156,6 +156,8 @@ class FaultFollower:
         self._watch: Any = None
         self._known: dict[int, tuple[str, str, str]] = {}
         """(state, kind, location) of each fault, as last told."""
+        self._problems: set[tuple[int, float]] = set()
+        """Problems that last and were told: number and time of their begin (a restarted controller counts anew)."""
         self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
         self._thread.start()
 
@@ -169,7 +171,7 @@ class FaultFollower:
     def _run(self) -> None:
         while not self._over.is_set():
             try:
-                with self._fabric.controller.watch(events="fault") as self._watch:
+                with self._fabric.controller.watch(events="fault,problem") as self._watch:
                     while not self._over.is_set():
                         if event := self._watch.get(AGAIN_S):
                             self._heard(event)
@@ -179,6 +181,20 @@ class FaultFollower:
     def _heard(self, event: dict[str, Any]) -> None:
         if event.get("event") == "fault" and (text := self.told(event["fault"])):
             self._tell(text)
+        if event.get("event") == "problem" and (text := self.told_problem(event["change"], event["problem"])):
+            self._tell(text)
+
+    def told_problem(self, change: str, problem: dict[str, Any]) -> str | None:
+        """A line about a problem of the controller; None when it was told before."""
+        key = problem["number"], problem["began"]
+        if change == "over":
+            self._problems.discard(key)
+            lasted_s = problem["over"] - problem["began"]
+            return f"controller: over after {lasted_s:.1f} s: {problem['kind']}: {problem['about']}"
+        if key in self._problems:
+            return None
+        self._problems.add(key)
+        return f"controller: {problem['text']}"
 
     def told(self, fault: dict[str, Any]) -> str | None:
         """A line about a fault; None when nothing has changed that was told before, but for figures in its text."""
