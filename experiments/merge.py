@@ -27,6 +27,7 @@ from experiments.results import Results, ResultsError, again, folders_below, rea
 from experiments.run_store import DamagedRun, RunStore, StoredRun
 from experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from ipc import terminal
+from ipc.file_names import read_regular
 from ipc.progress import Progress
 
 FILES = ("scenario.yaml", "study.yaml")
@@ -171,7 +172,7 @@ def _refuse_different(parts: list[ResultsPart]) -> None:
 
 def _content(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         return None
     except OSError as error:

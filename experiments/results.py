@@ -41,6 +41,7 @@ from experiments.language.yaml_loader import Document
 from experiments.outcome import Outcome
 from experiments.repeats import Spread
 from experiments.run_store import CSV, OBSERVATIONS, PART, DamagedRun, RunStore, StoredRun, write_whole
+from ipc.file_names import is_plain, read_regular
 
 SCHEMA = "mrc-results/1"
 OVERLOAD = 0.9
@@ -133,7 +134,7 @@ def _commit() -> str | None:
 def _taken(folder: Path) -> str:
     """Why a folder is refused, and how to go on."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest = json.loads(read_regular(folder / "manifest.json"))
         planned, complete = len(manifest["planned"]), manifest["complete"]
         ended = len(RunStore.of(folder / "runs", manifest["planned"]).written())
     except (OSError, ValueError, KeyError, TypeError):
@@ -245,7 +246,7 @@ class Results:
         results = cls(folder, read_manifest(folder))
         manifest = results.manifest
         try:
-            changed = [name for name, content in files.items() if (folder / name).read_bytes() != content]
+            changed = [name for name, content in files.items() if read_regular(folder / name) != content]
         except OSError as error:
             raise ResultsError(f"{folder}: {error.strerror}: {Path(error.filename).name}") from None
         ours = {"where": where, "seed": seed, "scale": scale, "planned": runs}
@@ -443,9 +444,10 @@ class Results:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What stands in manifest.json. Raises ResultsError."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest = json.loads(read_regular(folder / "manifest.json"))
         if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
             raise ResultsError(f"{folder}/manifest.json is not of schema {SCHEMA}")
+        _refuse_names(folder, manifest)
         planned = set(manifest["planned"])
         if any(one["name"] not in planned for one in manifest["runs"]):
             raise ResultsError(f"{folder}/manifest.json has runs that were not planned")
@@ -454,6 +456,25 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ResultsError(f"{folder}/manifest.json: {error}") from None
     return manifest
+
+
+def _refuse_names(folder: Path, manifest: dict[str, Any]) -> None:
+    """Raises ResultsError for names of the manifest that would lead out of the folder that is written, and for links.
+
+    A folder of results may come from somebody else, and its names become names of folders and files.
+    """
+    names = {"scenario": manifest["scenario"]}
+    if "study" in manifest:
+        names["study"] = manifest["study"]["study"]
+    for key, name in names.items():
+        if not is_plain(name):
+            raise ResultsError(
+                f"{folder}/manifest.json: {key} {name!r} is no name of a file, and results would be written elsewhere: "
+                "was the folder changed? Make it again"
+            )
+    for name in ("runs", TASKS, "figures", "replay", "scenario.yaml", "study.yaml"):
+        if (folder / name).is_symlink():
+            raise ResultsError(f"{folder}/{name} is a symbolic link: results are in their own folder; copy them there")
 
 
 def _mended(manifest: dict[str, Any]) -> str:

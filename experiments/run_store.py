@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.outcome import Outcome
+from ipc.file_names import read_regular
 
 CSV, OBSERVATIONS = "csv", "observations.jsonl"
 """Files beside a run's JSON, by what their names end in."""
@@ -95,7 +96,7 @@ class RunStore:
         """A run that is whole; None when there is none. Raises DamagedRun, OSError for a disk that cannot be read."""
         path = self.path(name)
         try:
-            raw = path.read_bytes()
+            raw = read_regular(path)
         except FileNotFoundError:
             return None
         text, mark, rest = raw.rpartition(_SEAL)
@@ -122,7 +123,7 @@ class RunStore:
         if sha256 is None:
             return
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except FileNotFoundError:
             raise DamagedRun(f"runs/{path.name} is missing") from None
         if _sha256(data) != sha256:

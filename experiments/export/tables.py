@@ -9,7 +9,6 @@ told so.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.metrics import find
 from experiments.outcome import Outcome
-from experiments.results import Results, ResultsError, folders_below
+from experiments.results import Results, ResultsError, folders_below, read_manifest
 from ipc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -151,8 +150,8 @@ def _labels(paths: Sequence[Path]) -> dict[str, pyarrow.DataType]:
 
     values: dict[str, list[Any]] = {}
     for folder in _folders(paths):
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # `result_folders` says what is wrong
-            for run in json.loads((folder / "manifest.json").read_text())["runs"]:
+        with suppress(ResultsError, KeyError, TypeError, AttributeError):  # `result_folders` says what is wrong
+            for run in read_manifest(folder)["runs"]:
                 for key, value in run["label"].items():
                     values.setdefault(key, []).append(value)
     types: dict[str, pyarrow.DataType] = {VARIANT: pa.string()}

@@ -29,6 +29,7 @@ from experiments.report.pictures import file_of, save
 from experiments.report.rendering import render
 from experiments.report.written_page import Page
 from experiments.results import Results, ResultsError, folders_below, read_manifest, trust
+from experiments.run_store import write_whole
 from experiments.virtual.sizes import recorded_lines
 
 
@@ -52,7 +53,7 @@ def report(
             bad.append(str(error))
     if not pages:
         raise ResultsError(bad[0])
-    (folder / "index.html").write_text(index(folder, pages, bad))
+    write_whole(folder / "index.html", index(folder, pages, bad).encode())
     if skipped is not None:
         skipped += bad
     return pages
@@ -65,7 +66,7 @@ def one(folder: Path) -> Page:
     where = manifest["where"]
     if not runs:
         page = Page(folder, str(manifest["title"]), manifest, [], 0)
-        (folder / "report.html").write_text(render("page.html", **_values(page), runs=[]))
+        write_whole(folder / "report.html", render("page.html", **_values(page), runs=[]).encode())
         return page
     scenario = runs[0][2].scenario
     places = places_of(where, manifest.get("target") or "embedded")
@@ -74,7 +75,7 @@ def one(folder: Path) -> Page:
         verdicts = [verdict for verdict in verdicts if verdict.run != NO_RUN]
     page = Page(folder, scenario.title, manifest, verdicts, len(runs), spreads(scenario, runs, verdicts))
     values = _values(page) | _values_of_runs(scenario, runs, page, folder / "figures")
-    (folder / "report.html").write_text(render("page.html", **values))
+    write_whole(folder / "report.html", render("page.html", **values).encode())
     return page
 
 

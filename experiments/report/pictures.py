@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from experiments.report.canvas import INK, Drawn
-from experiments.run_store import file_name
+from experiments.run_store import file_name, write_whole
 
 PNG_DPI = 110
 """Pixels an inch."""
@@ -41,11 +41,13 @@ def save(drawn: Drawn, folder: Path) -> Picture:
     """
     name = file_of(drawn)
     drawn.canvas.dpi = PNG_DPI
-    FigureCanvasAgg(drawn.canvas).print_png(folder / f"{name}.png")
+    png = io.BytesIO()
+    FigureCanvasAgg(drawn.canvas).print_png(png)
+    write_whole(folder / f"{name}.png", png.getvalue())
     text = io.StringIO()
     metadata = {"Date": None, "Creator": None, "Title": drawn.title}
     FigureCanvasSVG(drawn.canvas).print_svg(text, metadata=metadata)
-    (folder / f"{name}.svg").write_text(text.getvalue())
+    write_whole(folder / f"{name}.svg", text.getvalue().encode())
     return Picture(_for_page(text.getvalue(), drawn), drawn.text, drawn.beside)
 
 

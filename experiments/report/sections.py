@@ -19,7 +19,7 @@ from experiments.report.ev_strips import EvLane, flow_svg, lanes
 from experiments.report.paper_reference import ratio_distance
 from experiments.report.pictures import Picture, save
 from experiments.report.timeline import POINTS_MIN, timeline
-from experiments.run_store import file_name
+from experiments.run_store import file_name, write_whole
 
 RUNS_MAX = 8
 """Runs whose timeline is drawn; the CSV files have all."""
@@ -170,7 +170,8 @@ def _flows(found: list[EvLane], measured: Measured, folder: Path, run: str) -> l
         svg = ""
         if number < FLOWS_MAX:
             svg = flow_svg(flow, flows[flow][:LANES_MAX], measured)
-            (folder / f"{file_name(f'paths-{run}-{flow}')}.svg").write_text(svg.replace("currentColor", INK))
+            name = file_name(f"paths-{run}-{flow}")
+            write_whole(folder / f"{name}.svg", svg.replace("currentColor", INK).encode())
         out.append(FlowStrips(flow, len(flows[flow]), changes[flow], Markup(svg)))
     return out
 

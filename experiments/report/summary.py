@@ -8,7 +8,6 @@ Results of one kind (virtual, live, live on another target) become one column, w
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 from experiments.language.assertions import ALWAYS
 from experiments.repeats import base_name
 from experiments.report.paper_reference import ratio_distance
-from experiments.results import SCHEMA, ResultsError, folders_below
+from experiments.results import folders_below, read_manifest
 
 
 @dataclass(slots=True)
@@ -47,19 +46,9 @@ def _read(folders: list[Path]) -> Kinds:
     kinds: Kinds = {}
     for folder in folders:
         for path in folders_below(folder):
-            manifest = _manifest(path / "manifest.json")
+            manifest = read_manifest(path)
             kinds.setdefault(_kind(manifest), {}).setdefault(str(manifest["scenario"]), []).append(manifest)
     return dict(sorted(kinds.items(), key=lambda item: (item[0] != "virtual", item[0])))
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ResultsError(f"{path}: {error}") from None
-    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        raise ResultsError(f"{path} is not of schema {SCHEMA}")
-    return manifest
 
 
 def _kind(manifest: dict[str, Any]) -> str:

@@ -96,7 +96,7 @@ class Regions:
         if create:
             if length is None:
                 raise RegionError(f"{path}: `create` needs a length in bytes")
-            return self._map(path, _make_file(path, length, os.O_EXCL), length)
+            return self._map(path, _make_file(path, length), length)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -116,7 +116,9 @@ class Regions:
             raise RegionError(f"{final_path}: is being received already; wait, or give another dest_path")
         with contextlib.suppress(OSError):  # if the folder cannot be made, opening the file says why
             final_path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = _make_file(part, length, os.O_TRUNC)
+        with contextlib.suppress(OSError, ValueError):  # of a transfer that was killed, or prepared by somebody else
+            part.unlink()
+        descriptor = _make_file(part, length)
         if length == 0:
             os.close(descriptor)
             region = self._add(bytearray(1), 0)
@@ -199,12 +201,15 @@ def _check_length(length: int) -> None:
         raise RegionError(f"a region has 1 to {MAX_REGION_BYTES} bytes; got {length}")
 
 
-def _make_file(path: Path, length: int, flag: int) -> int:
-    """Descriptor of a new file with `length` bytes allocated. Raises RegionError and leaves nothing behind."""
+def _make_file(path: Path, length: int) -> int:
+    """Return a descriptor of a new file, for its owner alone, with `length` bytes allocated.
+
+    Raises RegionError and leaves nothing behind.
+    """
     if not 0 <= length <= MAX_REGION_BYTES:
         raise RegionError(f"{path}: a file has 0 to {MAX_REGION_BYTES} bytes; got {length}")
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flag, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         hint = "; choose another name or leave out `create`" if error.errno == errno.EEXIST else ""
         raise RegionError(f"{path}: {error.strerror}{hint}") from error

@@ -22,7 +22,7 @@ from experiments.report.ev_strips import EvLane, lanes
 from experiments.report.faults import fault_times, spans_of
 from experiments.report.page import measured_runs
 from experiments.results import ResultsError
-from experiments.run_store import file_name
+from experiments.run_store import file_name, write_whole
 from hosts.agent.path_health import address_of
 from mrc.dash import page_files
 from mrc.dash.drawing import drawing
@@ -49,7 +49,7 @@ def write_pages(folder: Path) -> list[Path]:
     written = []
     for name, _, measured in runs:
         path = out / f"{file_name(name)}.html"
-        path.write_text(page(recording(name, measured, results.manifest)), encoding="utf-8")
+        write_whole(path, page(recording(name, measured, results.manifest)).encode())
         written.append(path)
     return written
 
