@@ -63,6 +63,7 @@ _NAK_STATUS: Final[dict[int, Status]] = {
     Syndrome.NAK_REMOTE_OPERATION: Status.REMOTE_OPERATION,
 }
 _KNOWN_REASONS: Final = frozenset(NackReason)
+_TRIMS: Final = frozenset((NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP))
 _MIDDLE: Final = Opcode.WRITE_MIDDLE
 
 NACK_LOST_RTTS: Final = 4
@@ -347,6 +348,8 @@ class Requestor:
             self._settled -= counted
             self._window.on_unlost(counted)
         self._arrived(news, trigger, now)
+        if progress:
+            self._progress(now)
         if fresh:
             self._shown = base
             seen = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
@@ -356,14 +359,15 @@ class Requestor:
                     patience, packets = trips.one_s() + 4 * trips.deviation_s, self._window.cwnd / self._full_size
                     seen = self._guess.suspect(flight, sack, base, seen, packets, patience, now)
                 threshold = self._reorder_threshold() if self._distance else None
-                for sent, cause in flight.lost(threshold, base, seen, now):
+                losses = flight.lost(threshold, base, seen, now)
+                if losses and not self._charge(now):
+                    return
+                for sent, cause in losses:
                     self._lost(sent, cause, now)
             self._window.cap(flight.bytes)
         elif not flight.bytes:
             self._settle()
         self._verdict(sack, trigger, now)
-        if progress:
-            self._progress(now)
         if not self._paths.profile.usable:
             self.watch_paths(now)
 
@@ -547,6 +551,8 @@ class Requestor:
             return
         if nack.reason not in _KNOWN_REASONS and self._unknown_nack(nack, psn, now):
             return
+        if nack.reason in _TRIMS:
+            self._budget.trimmed()
         ev = self._paths.find(nack.entropy)
         if ev is not None:
             ev.failures = 0
@@ -571,7 +577,7 @@ class Requestor:
         `told`: the NACK says beyond doubt which copy it was.
         """
         counters = self._counters
-        if nack.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP):
+        if nack.reason in _TRIMS:
             counters.trimmed += 1
             counters.trimmed_lasthop += nack.reason == NackReason.TRIMMED_LASTHOP
             if told or sent.attempt == 1:
@@ -599,11 +605,17 @@ class Requestor:
         return self._config.unknown_nack != "no_resource"
 
     def _charge(self, now: float) -> bool:
-        """Charge the retry counter unless this round paid already; False when the QP failed of it."""
-        if now < self._budget.again_at:
+        """Something has to be sent or asked for again: charge the retry budget; False when the QP failed of it.
+
+        While the controller denies all EVs, nothing is charged (note 4).
+        """
+        budget = self._budget
+        if self._stranded():
             return True
-        self._counters.retry_charges += 1
-        if self._budget.charge(now):
+        before = budget.charges
+        whole = budget.charge(now)
+        self._counters.retry_charges += budget.charges - before
+        if whole:
             return True
         detail = f"nothing got through in {self._budget.charges} retries (linear_cnt {self._config.linear_cnt} + " \
                  f"exp_cnt {self._config.exp_cnt})"  # fmt: skip
@@ -620,9 +632,8 @@ class Requestor:
         while self._trials and self._trials[0].verdict_at <= now:
             self._paths.put_on_trial(self._trials.popleft().ev)
         due = self.flight.expired(now)
-        stranded = not self._paths.profile.usable and not self._waits_charged()  # note 4
         if due:
-            if not stranded and not self._charge(now):
+            if not self._charge(now):
                 return
             if self._hearing.heard_at < due[0].sent_at and not self._silent:
                 self._silent = True
@@ -643,7 +654,7 @@ class Requestor:
             self._stranded_due = NEVER
             self.watch_paths(now)
         if self._ack_due_at <= now:
-            if stranded:
+            if self._stranded():
                 self._ack_due_at = now + self.trips.timer_s(0, now)
                 return
             self._charged_completion += 1
@@ -651,6 +662,10 @@ class Requestor:
                 return
             self._ack_due_at = now + self.trips.timer_s(self._charged_completion, now)
             self._paths.refresh(None)
+
+    def _stranded(self) -> bool:
+        """No EV can be used, and that is not charged (note 4)."""
+        return not self._paths.profile.usable and not self._waits_charged()
 
     def _waits_charged(self) -> bool:
         """No EV can be used, and that is charged (note 4)."""

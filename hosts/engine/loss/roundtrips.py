@@ -9,11 +9,17 @@ Design notes.
    all, the timer stays above its true round trip for a while, so that a second spurious round needs a longer stall.
    The round trips are those of the packet's own path where they are known: a path that takes seconds does not slow
    down the timers of the others.
-2. The retry counter is charged once per *expiry round*: after a charge, the next one is possible only when a packet
-   that expired then could have expired again. A path that dies takes dozens of packets with it, whose timers run
-   out together; charging each would spend the whole budget on one event, while the budget is meant to measure how
-   long nothing gets through (§5.11). So a QP fails no sooner than linear_cnt + exp_cnt intervals after progress
-   stopped.
+2. One rule charges the retry counter (`RetryBudget.charge`), whatever made it necessary to send or to ask again: an
+   expired timer, a loss that any rule inferred, a refusal by NACK, a Transport ACK that does not come, a wait for a
+   path. It is charged once per *expiry round*: after a charge, the next one is possible only when a packet that
+   expired then could have expired again. A path that dies takes dozens of packets with it, whose timers run out
+   together; charging each would spend the whole budget on one event, while the budget is meant to measure how long
+   nothing gets through (§5.11). So a QP fails no sooner than linear_cnt + exp_cnt intervals after progress stopped.
+   Progress alone, an advance of cack, makes the budget whole again. Answers to probes do not, for what loses every
+   data packet may let them pass (a hole for long frames).
+3. Congestion is no failure. A NACK for a trim charges nothing: the packet reached a queue, and its header the
+   responder. And a round in which one came is free, whatever else was lost in it: where headers crowd a port out, they,
+   their NACKs and SACKs are lost as well.
 """
 
 from __future__ import annotations
@@ -144,9 +150,9 @@ class RoundTrips:
 
 
 class RetryBudget:
-    """How long nothing got through, in charges of the retry counter (§5.11)."""
+    """How long nothing got through, in charges of the retry counter (§5.11; notes 2 and 3)."""
 
-    __slots__ = ("_limit", "_trips", "again_at", "charges")
+    __slots__ = ("_limit", "_trimmed", "_trips", "again_at", "charges")
 
     def __init__(self, config: Config, trips: RoundTrips) -> None:
         self._limit = config.retry_limit
@@ -154,17 +160,29 @@ class RetryBudget:
         self.charges = 0
         """Since something got through."""
         self.again_at = 0.0
-        """Before this time nothing is charged (note 2)."""
+        """Before this time nothing is charged: the round is paid."""
+        self._trimmed = False
+        """A NACK for a trim came in this round: the round is free."""
 
     def charge(self, now: float) -> bool:
-        """One more charge, at `again_at` or later; False when that was the last one allowed."""
-        self.charges += 1
-        if self._limit is not None and self.charges >= self._limit:
-            return False
+        """Something has to be sent or asked for again; False when the budget is spent with that."""
+        if now < self.again_at:
+            return True
+        if self._trimmed:
+            self._trimmed = False
+        else:
+            self.charges += 1
+            if self._limit is not None and self.charges >= self._limit:
+                return False
         self.again_at = now + self._trips.timer_s(self.charges, now)
         return True
+
+    def trimmed(self) -> None:
+        """A packet met congestion: path and responder work."""
+        self._trimmed = True
 
     def restore(self) -> None:
         """Something got through: the budget is whole again."""
         self.charges = 0
         self.again_at = 0.0
+        self._trimmed = False

@@ -139,8 +139,15 @@ class Pair:
             at = self.now + path.delay_s + extra
             if not extra:
                 at = path.free_at = max(at, path.free_at)
-            self._count += 1
-            heapq.heappush(self._wire, (at, self._count, target, plane, data))
+            self._arrive(at, target, plane, data)
+
+    def _arrive(self, at: float, target: str, plane: int, data: Any) -> None:
+        self._count += 1
+        heapq.heappush(self._wire, (at, self._count, target, plane, data))
+
+    def hand_over(self, target: str, packet: Packet, plane: int, delay_s: float) -> None:
+        """Let a packet that neither side sent arrive after a while (not with `framed`)."""
+        self._arrive(self.now + delay_s, target, plane, packet)
 
     # ---- the clock --------------------------------------------------------------------------------------
 
