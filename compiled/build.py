@@ -21,8 +21,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from compiled.cache import GROUP, CompileError, build_dir, cache_dir, remove_builds
+from compiled.cache import GROUP, CompileError, build_dir, remove_builds
 from compiled.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
+from ipc.cache_folder import cache_dir
 
 KEPT_BUILDS = 3
 """Builds that stay in the cache: of this checkout, and of others in use beside it."""

@@ -6,8 +6,10 @@ digest covers the sources, the interpreter and the machine, so a build is either
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
+import importlib.util
 import os
 import shutil
 import sys
@@ -21,9 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compiled.modules import C_MODULES, ROOT, compiled_files, module_of, source_files
+from ipc.cache_folder import cache_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import ModuleType
 
 PREFIX = "compiled-"
@@ -31,6 +34,8 @@ GROUP = "mrc_compiled"
 LIBRARY = f"{GROUP}__mypyc"
 """Module that holds the machine code of all; mypyc names it after the group."""
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
+NEEDED = "mypy_extensions"
+"""Package that the machine code imports (build.py: for_mypyc), and whose absence an environment need not notice."""
 
 
 class CompileError(Exception):
@@ -45,11 +50,6 @@ class EngineForm:
     """Modules of ours are loaded as machine code."""
     why: str
     """Reason, in a few words; how to change it."""
-
-
-def cache_dir() -> Path:
-    """$MRC_CACHE_DIR or ~/.cache/mrc-testbed."""
-    return Path(os.environ.get("MRC_CACHE_DIR") or Path.home() / ".cache" / "mrc-testbed")
 
 
 @cache
@@ -85,6 +85,10 @@ class CompiledFinder(MetaPathFinder):
         for path in (*compiled_files(), *map(Path, C_MODULES)):
             self._files[module_of(path)] = f"{path.with_suffix('').as_posix()}{SUFFIX}"
 
+    def files(self) -> Iterator[Path]:
+        """All files of the build."""
+        return (self.folder / file for file in self._files.values())
+
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -110,22 +114,49 @@ def use() -> EngineForm:
         return _state
     if os.environ.get("MRC_COMPILED") == "0":
         _state = EngineForm(False, "MRC_COMPILED=0")
-    elif not next(cache_dir().glob(f"{PREFIX}*"), None):
-        _state = EngineForm(False, "not built yet: mrc compile")
-    elif not (folder := build_dir()).is_dir():
-        _state = EngineForm(False, "built from other sources: mrc compile")
     else:
-        _state = _load(folder)
+        try:
+            _state = _look()
+        except OSError as error:
+            cure = "set MRC_CACHE_DIR to a folder of yours"
+            _state = _not_used(f"{cache_dir()} cannot be read ({error.strerror}): {cure}")
     return _state
+
+
+def _look() -> EngineForm:
+    """Load the build of these sources where the cache has it. Raises OSError when the cache cannot be read."""
+    try:
+        builds = [name for name in os.listdir(cache_dir()) if name.startswith(PREFIX)]
+    except FileNotFoundError:
+        builds = []
+    if not builds:
+        return EngineForm(False, "not built yet: mrc compile")
+    if (folder := build_dir()).name not in builds:
+        return EngineForm(False, "built from other sources: mrc compile")
+    return _load(folder)
+
+
+def _not_used(why: str) -> EngineForm:
+    """Say on stderr, in the command but none of its worker processes, why the Python files run instead."""
+    workers = sys.modules.get("multiprocessing.process")
+    if sys.stderr is not None and (workers is None or workers.parent_process() is None):
+        with contextlib.suppress(OSError, ValueError):  # closed
+            print(f"mrc: running the engine in Python: {why}", file=sys.stderr)
+    return EngineForm(False, why)
 
 
 def _load(folder: Path) -> EngineForm:
     """Put a build in front of the Python files, unless it cannot be loaded."""
+    if importlib.util.find_spec(NEEDED) is None:
+        python = f"{sys.executable} -m pip install {NEEDED}"
+        return _not_used(f"{folder} needs {NEEDED}, which this environment lacks: {python}")
     finder = CompiledFinder(folder)
+    if path := next((path for path in finder.files() if not os.access(path, os.R_OK)), None):
+        return _not_used(f"{path} is missing or cannot be read: mrc compile --again")
     sys.meta_path.insert(0, finder)
     try:
         importlib.import_module(LIBRARY)
     except ImportError as error:
         sys.meta_path.remove(finder)
-        return EngineForm(False, f"{folder} cannot be loaded ({error}): mrc compile --again")
+        return _not_used(f"{folder} cannot be loaded ({error}): mrc compile --again")
     return EngineForm(True, str(folder))

@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ipc import procfs
+from ipc.cache_folder import cache_dir
 from ipc.rundir import TOKEN_VARIABLE, FabricError, RunDir
 
 ROOT = Path(__file__).resolve().parents[1]
 """Folder in which children start: `python -m switch.server` and the others are found there."""
-BYTECODE = Path(os.environ.get("MRC_CACHE_DIR") or Path.home() / ".cache" / "mrc-testbed") / "pyc"
+BYTECODE = cache_dir() / "pyc"
 """Where children keep their compiled modules, also where the environment or the checkout says not to: a fabric starts
 dozens of interpreters, and compiling what they import costs more than all else."""
 DEATH_SIGNAL = ("setpriv", "--pdeathsig", "KILL")

@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipc.cache_folder import cache_dir
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as RichProgress
@@ -163,7 +165,7 @@ def _name(text: str) -> str:
 
 
 def _path() -> Path:
-    return Path(os.environ.get("MRC_CACHE_DIR") or Path.home() / ".cache" / "mrc-testbed") / "durations.json"
+    return cache_dir() / "durations.json"
 
 
 def _known() -> dict[str, Any]:

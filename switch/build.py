@@ -29,7 +29,10 @@ class BuildError(Exception):
 
 def cache_dir() -> Path:
     """$MRC_CACHE_DIR or ~/.cache/mrc-testbed, made if need be. Raises BuildError."""
-    path = Path(os.environ.get("MRC_CACHE_DIR") or Path.home() / ".cache" / "mrc-testbed")
+    home = Path(os.path.expanduser("~"))
+    if not home.is_absolute():  # neither HOME nor the list of users knows it
+        home = Path("/nonexistent")
+    path = Path(os.environ.get("MRC_CACHE_DIR") or home / ".cache" / "mrc-testbed")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

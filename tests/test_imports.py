@@ -32,7 +32,7 @@ OURS = (*CODE, "tests", "scenarios")
 LEAVES = ("compiled", "ipc", "topologies.plan")
 
 MAY_IMPORT = {
-    "compiled": ("compiled",),
+    "compiled": ("compiled", "ipc"),
     "ipc": ("ipc",),
     "topologies/plan": ("topologies.plan",),
     "faults": ("faults", *LEAVES),

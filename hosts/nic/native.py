@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hosts.engine.wire.packets import Opcode, Sack, TransportAck, Write
+from ipc.cache_folder import cache_dir
 
 SOURCE = Path(__file__).with_name("native.c")
 MODULE = "mrc_native"
@@ -75,7 +76,7 @@ def build() -> Path:
     if not (include / "Python.h").exists():
         raise NativeMissingError(f"no Python.h in {include}: install it (Debian, Ubuntu: apt-get install python3-dev)")
     suffix = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
-    folder = Path(os.environ.get("MRC_CACHE_DIR") or Path.home() / ".cache" / "mrc-testbed")
+    folder = cache_dir()
     try:
         digest = hashlib.sha256(repr((CFLAGS, compiler, str(include), suffix)).encode() + SOURCE.read_bytes())
         target = folder / f"nic-{digest.hexdigest()[:20]}{suffix}"
