@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 WIDTH_MAX = 100
 """Wider lines are harder to read, however wide the terminal is."""
+CAUSES_MAX = 8
+"""First causes told; of a sweep that fails everywhere the rest follows below."""
 PROGRAMS = ("training", "trace")
 """Kinds whose times of iterations are told without a rule."""
 Line = tuple[str, str]
@@ -31,6 +33,9 @@ def told(report: RunReport, width: int) -> Iterator[Line]:
     width = max(40, min(width, WIDTH_MAX))
     yield from _wrapped("good" if report.passed else "bad", "passed  " if report.passed else "FAILED  ",
                         f"{report.scenario}: {report.title}", width)  # fmt: skip
+    for failed, cause in list(report.causes.items())[:CAUSES_MAX]:
+        name = f" ({failed})" if len(report.runs) > 1 else ""
+        yield from _wrapped("bad", "  first cause  ", f"{cause}{name}", width)
     repeated = any(one.rule and one.of > 1 for one in report.repeats)
     several = len({base_name(run.name) for run, _ in report.runs}) > 1
     if repeated:
@@ -38,6 +43,8 @@ def told(report: RunReport, width: int) -> Iterator[Line]:
     else:
         for verdict in report.verdicts:
             yield from _verdict(verdict, several, width)
+    if not report.asked:
+        yield from _judged(report, several, width)
     for run, outcome in report.runs:
         for one in outcome.collectives:
             if one.kind in PROGRAMS and one.iterations:
@@ -52,6 +59,15 @@ def told(report: RunReport, width: int) -> Iterator[Line]:
         text += f"; results in {report.folder}"
         text += f", digest {report.digest[:12]}" if report.digest else ""
     yield from _wrapped("soft", "  ", text, width)
+
+
+def _judged(report: RunReport, several: bool, width: int) -> Iterator[Line]:
+    """What a scenario without rules was judged by."""
+    for verdict in report.verdicts:
+        if verdict.rule == ALWAYS:
+            name = f" ({verdict.run})" if several else ""
+            yield from _wrapped("good", "  ok    ", f"{verdict.rule}{name}: {verdict.seen}", width)
+    yield from _wrapped("note", "  note  ", "the scenario has no rules of its own here: nothing else was judged", width)
 
 
 def _iterations(one: CollectiveOutcome) -> str:

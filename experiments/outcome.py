@@ -18,6 +18,25 @@ LINKS_MAX = 128
 """Links of a fabric whose rates are kept, each by itself."""
 
 
+KEPT_ALWAYS = ("fault", "qp_error")
+"""Events that are kept however many there are: verdicts count them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that no run may have unless its scenario wants it; failures.py finds them."""
+
+    kind: str
+    """A key of failures.UNWRITTEN."""
+    work: str
+    """Workload that it happened to; empty: the run as a whole."""
+    at_s: float
+    """When it was known; the end of the run for what shows only there."""
+    text: str
+    count: int = 1
+    """Messages or elements that one line is about."""
+
+
 @dataclass(slots=True)
 class FlowOutcome:
     """One flow: messages from one host to another, over one QP or several."""
@@ -124,6 +143,20 @@ def _exposed(mine: list[tuple[float, int, float]], number: int, started_s: float
     return max(0.0, 1 - mine[number][2] / took) if took > 0 else 0.0
 
 
+def down_planes(events: Sequence[dict[str, Any]], host: str, peer: str) -> set[int]:
+    """Planes that a host could not use towards a peer when these events had happened, whosever port was down."""
+    up: dict[tuple[int, str | None], bool] = {}
+    for event in events:
+        if event["what"] == "plane" and event["host"] == host and event["peer"] in (None, peer):
+            up[event["plane"], event["peer"]] = event["up"]
+    return {plane for (plane, _), is_up in up.items() if not is_up}
+
+
+def dead_evs(evs: Sequence[tuple[int, str]], down: set[int]) -> int:
+    """EVs, (plane, state) each, that can carry nothing."""
+    return sum(state in ("assumed_bad", "denied") or plane in down for plane, state in evs)
+
+
 COUNTED = ("lost", "retransmitted", "marked", "trimmed", "dropped", "link_lost")
 """Series of packets in each interval."""
 
@@ -205,7 +238,9 @@ class Outcome:
     """Payload that the senders' NICs could carry together, full packets."""
     duration_s: float = 0.0
     finished: bool = True
-    """The work, or the scenario's duration, ended within the limit."""
+    """All that had an end reached it, and the run did within the limit."""
+    failures: list[Failure] = field(default_factory=list)
+    """In order of time, the first cause first; not in `to_json` where there are none."""
     flows: list[FlowOutcome] = field(default_factory=list)
     collectives: list[CollectiveOutcome] = field(default_factory=list)
     jobs: list[JobsOutcome] = field(default_factory=list)
@@ -229,10 +264,14 @@ class Outcome:
 
     def event(self, t: float, what: str, **fields: Any) -> None:
         """Note something that happened."""
-        if len(self.events) >= EVENTS_MAX:
+        if len(self.events) >= EVENTS_MAX and what not in KEPT_ALWAYS:
             self.events_dropped += 1
         else:
             self.events.append({"t": round(t, 6), "what": what, **fields})
+
+    def fail(self, kind: str, at_s: float, text: str, work: str = "", count: int = 1) -> None:
+        """Note a failure: `process` for a process of ours that died, with its name and last words in `text`."""
+        self.failures.append(Failure(kind, work, round(at_s, 6), text, count))
 
     def note_evs(self, flow: str, qpn: int, evs: list[list[Any]]) -> None:
         """The EVs, [ev, plane, state] each, of one QP of the flow `work:host-peer`."""
@@ -247,8 +286,9 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
         del values["observations"]
-        if not self.jobs:
-            del values["jobs"]
+        for key in ("jobs", "failures"):
+            if not values[key]:
+                del values[key]
         return {"schema": SCHEMA, **values}
 
     @classmethod
@@ -266,6 +306,7 @@ class Outcome:
                 for one in values["collectives"]
             ]
             values["jobs"] = [JobsOutcome(**one) for one in values.get("jobs", ())]
+            values["failures"] = [Failure(**one) for one in values.get("failures", ())]
             series = dict(values["series"])
             spread = {work: SeriesSpread(**one) for work, one in series.pop("spread", {}).items()}
             values["series"] = Series(**series, spread=spread)

@@ -126,7 +126,7 @@ def _of_rules(runs: Measurements, verdicts: Iterable[ExpectationVerdict]) -> lis
 
 def _of_metrics(scenario: Scenario, runs: Measurements) -> list[Spread]:
     names = [figure.metric for figure in scenario.figures if figure.kind != "latency_cdf"]
-    names += [rule.metric for rule in scenario.expect]
+    names += [rule.metric for rule in scenario.bounds]
     out = []
     for run, repeats in grouped(runs).items():
         works, ports = repeats[0][2].outcome.works(), repeats[0][2].scenario.measure.queues

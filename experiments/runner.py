@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from experiments.executors.crew import Begun, RunLost, RunProgress
+from experiments.failures import UNWRITTEN
 from experiments.fluid.fluid_run import modelled, run_fluid, without_unmodelled
-from experiments.language.assertions import ALWAYS, ExpectationVerdict, judge
+from experiments.language.assertions import ALWAYS, ExpectationVerdict, causes, judge
 from experiments.language.expand import Run, expand, places_of
 from experiments.language.validate import check
 from experiments.language.yaml_loader import Document, ScenarioError
@@ -63,18 +64,30 @@ class RunReport:
         return all(verdict.passed for verdict in self.verdicts)
 
     @property
+    def asked(self) -> bool:
+        """A rule of the scenario was judged, beside those that every run has."""
+        return any(verdict.rule not in (ALWAYS, *UNWRITTEN.values()) for verdict in self.verdicts)
+
+    @property
+    def causes(self) -> dict[str, str]:
+        """Name -> first cause of each run that failed, whatever its rules look at."""
+        return causes(self.verdicts)
+
+    @property
     def inconclusive(self) -> bool:
         """It failed, by nothing but rules that the overloaded machine may have broken."""
         return self.overloaded and not self.passed and all(one.passed or one.timed for one in self.verdicts)
 
     def to_json(self) -> dict[str, Any]:
         """Verdicts and metrics; series stay in the folder."""
+        causes = self.causes
         return {
             "scenario": self.scenario, "title": self.title, "passed": self.passed,
             "folder": str(self.folder) if self.folder else None, "digest": self.digest, "wall_s": round(self.wall_s, 2),
             "runs": [
                 {"name": run.name, "label": run.label, "seed": run.seed, "duration_s": outcome.duration_s,
-                 "metrics": outcome.metrics, "notes": outcome.notes}
+                 "finished": outcome.finished, "cause": causes.get(run.name), "metrics": outcome.metrics,
+                 "notes": outcome.notes}
                 for run, outcome in self.runs
             ],
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
@@ -221,8 +234,6 @@ def _judged(
     pairs = [(run, done[number]) for number, run in enumerate(runs)]
     measured = [(run.name, run.label, Measured(outcome, run.scenario)) for run, outcome in pairs]
     verdicts = judge(first, measured, places_of(where, planned.target), planned.scale)
-    if where == "fluid":  # no bytes travel in it
-        verdicts = [verdict for verdict in verdicts if verdict.rule != ALWAYS]
     repeats = spreads(first, measured, verdicts)
     if results is not None:
         results.finish(verdicts, repeats)

@@ -27,6 +27,7 @@ FACES = {
         "command",
         "compare",
         "console_summary",
+        "failures",
         "flows",
         "merge",
         "metric_values",

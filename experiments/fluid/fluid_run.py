@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from experiments.failures import close, dead_qp_text
 from experiments.fluid.fluid_flows import FluidFlows, fluid_flows, refused_work
 from experiments.language.expand import Run
 from experiments.language.fault_schedule import FaultStep, StepRunner, steps
 from experiments.language.job_times import before_faults, job_times
-from experiments.language.model import Scenario
+from experiments.language.model import Expect, Scenario
 from experiments.language.validate import plan_of
-from experiments.outcome import EVENTS_MAX, FlowOutcome, JobsOutcome, Outcome, Series, SeriesSpread
+from experiments.outcome import EVENTS_MAX, KEPT_ALWAYS, FlowOutcome, JobsOutcome, Outcome, Series, SeriesSpread
 from experiments.virtual.engine_clock import config_times
 from faults.target import FaultError
 from hosts.engine.config import Config
@@ -38,6 +39,9 @@ MODELLED = (
     "evs.", "slowed.",
 )  # fmt: skip
 """Metrics, or how their names begin, that the fluid model has a value for."""
+NO_PATH = "no path for longer than the retry budget"
+ROUNDING = 1e-4
+"""Part of a job's bytes that 32-bit rates may lose."""
 FLOWS_MAX = 1024
 """Flows of a workload that are kept one by one."""
 CONFIG_KEYS = frozenset((
@@ -57,8 +61,8 @@ def without_unmodelled(runs: list[Run]) -> tuple[list[Run], list[str]]:
     out, left_out = [], set()
     for run in runs:
         rules = run.scenario.expect
-        left_out |= {rule.metric for rule in rules if not modelled(rule.metric)}
-        kept = {"expect": [rule for rule in rules if modelled(rule.metric)]}
+        left_out |= {rule.metric for rule in run.scenario.bounds if not modelled(rule.metric)}
+        kept = {"expect": [rule for rule in rules if not isinstance(rule, Expect) or modelled(rule.metric)]}
         out.append(Run(run.scenario.model_copy(update=kept), run.label, run.repeat, run.seed))
     return out, sorted(left_out)
 
@@ -224,6 +228,7 @@ class _Book:
         for work, (start, stop) in self.flows.works.items():
             self._work(outcome, work, start, stop, result)
         self._jobs(outcome, timeline)
+        self._failures(outcome, result)
         outcome.counters["probes"] = result.probes
         outcome.notes += self.flows.notes()
         return outcome
@@ -274,6 +279,29 @@ class _Book:
                     JobsOutcome(work, *([float(x) for x in column] for column in zip(*times, strict=True)))
                 )
 
+    def _failures(self, outcome: Outcome, result: FluidResult) -> None:
+        """QPs that failed, and jobs that did not end; the rest of failures.UNWRITTEN has no meaning in a fluid."""
+        flows = self.flows
+        name_of = {at: work for work, (start, stop) in flows.works.items() for at in range(start, stop)}
+        for at, qp in result.failed:
+            if at > outcome.duration_s:
+                continue
+            host, peer = flows.name_of_qp(qp)
+            flow, work = qp // flows.qps, name_of[qp // flows.qps]
+            ring = flows.rings.get(work)
+            whose = host if ring is None else f"rank {(flow - flows.works[work][0]) % ring.ranks}"
+            event = {"t": at, "peer": peer, "text": NO_PATH}
+            outcome.fail("qp", at, dead_qp_text(work, whose, event), work)
+        for work, ring in flows.rings.items():
+            widths = np.diff(self.edges)[:, None]
+            sent = (self.paces[work].astype(np.float64) * widths).sum(axis=0) / 8
+            wanted = ring.step_bytes * (ring.warm_up + ring.iterations)
+            short = int((sent < wanted * (1 - ROUNDING)).sum())
+            if short:
+                text = f"{work}: {short} of {ring.jobs} jobs did not end their {ring.iterations} iterations"
+                outcome.fail("unfinished", outcome.duration_s, text, work, short)
+        close(outcome)
+
     def _events(self, outcome: Outcome, result: FluidResult, timeline: list[FaultStep]) -> None:
         """Faults, and what became of EVs, planes and QPs, in order of time."""
         found: list[tuple[float, str, dict[str, Any]]] = []
@@ -302,8 +330,7 @@ class _Book:
             found.append((at, "plane", {"host": host, "peer": peer, "plane": plane, "up": up}))
         for at, qp in result.failed:
             host, peer = name(qp)
-            text = "no path for longer than the retry budget"
-            found.append((at, "qp_error", {"host": host, "qpn": qp, "peer": peer, "text": text}))
+            found.append((at, "qp_error", {"host": host, "qpn": qp, "peer": peer, "text": NO_PATH}))
         found.sort(key=lambda one: one[0])
         for at, what, fields in _thinned(found, outcome):
             if at <= outcome.duration_s:
@@ -314,9 +341,9 @@ def _thinned(
     found: list[tuple[float, str, dict[str, Any]]], outcome: Outcome
 ) -> list[tuple[float, str, dict[str, Any]]]:
     """Events that an outcome has room for: faults and QPs that failed, then the first and the last of the others."""
-    kept = [one for one in found if one[1] in ("fault", "qp_error")][:EVENTS_MAX]
-    others = [one for one in found if one[1] not in ("fault", "qp_error")]
-    half = (EVENTS_MAX - len(kept)) // 2
+    kept = [one for one in found if one[1] in KEPT_ALWAYS]
+    others = [one for one in found if one[1] not in KEPT_ALWAYS]
+    half = max(0, EVENTS_MAX - len(kept)) // 2
     if len(others) > 2 * half:
         outcome.events_dropped += len(others) - 2 * half
         others = others[:half] + others[len(others) - half :]

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from experiments.language.model import OWN_SCALE, Expect, Scenario
+from experiments.failures import UNWRITTEN, looked_at, unwanted
+from experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectUnfinished, Rule, Scenario
 from experiments.metric_values import Measured
 from experiments.metrics import find
 from ipc import units
@@ -23,8 +24,10 @@ TOGETHER_S = 0.25
 EVENT_KINDS = ("fault", "ev", "plane", "qp_error", "control", "detected")
 
 
-ALWAYS = "bytes are in place, the run ends"
-"""The rule that every run has without asking for it."""
+ALWAYS = "nothing died, failed, was damaged, left out or unfinished"
+"""The rules that every run has without asking for them (failures.py), where all of them hold."""
+MORE_CAUSES = 3
+"""Failures of one kind that are told; the rest are counted."""
 NO_RUN = "no run"
 """Instead of a run's name: a rule that no run is for."""
 
@@ -50,6 +53,9 @@ class ExpectationVerdict:
     """... and from when to when that is."""
     timed: bool = False
     """An overloaded machine may have decided it (metrics.py): never what any run must hold, nor what is missing."""
+    cause: str = ""
+    """First cause of a run that failed: it is not what it was meant to be, and its figures belong in no mean. Empty
+    where the rule held, and where a bound was missed by a run that is sound."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,25 +68,30 @@ Measurements = Sequence[tuple[str, dict[str, Any], Measured]]
 def judge(
     scenario: Scenario, runs: Measurements, places: tuple[str, ...], scale: str | None = None
 ) -> list[ExpectationVerdict]:
-    """Every rule on every run it is for; before them, what any run must hold: nothing damaged, nothing unfinished.
+    """Every rule on every run it is for; before them the unwritten ones that did not hold, the first cause first.
 
     `places`: names of where they ran (expand.places_of); `scale`: the file's at which they did.
     """
     out: list[ExpectationVerdict] = []
-    for name, _, measured in runs:
-        out += _always(name, measured)
-    for rule in scenario.expect:
-        wanted = rule.only if isinstance(rule.only, list) else [rule.only]
-        if rule.only is not None and not set(wanted) & set(places):
-            continue
-        if rule.scale is not None and rule.scale != (scale or OWN_SCALE):
-            continue
+    rules = [rule for rule in scenario.expect if rule.is_at(places, scale)]
+    for name, label, measured in runs:
+        out += _always(name, measured, [rule for rule in rules if matches(label, rule.where)])
+    for rule in rules:
         chosen = [one for one in runs if matches(one[1], rule.where)]
         if not chosen:
             out.append(_nobody(rule, runs))
         for name, label, measured in chosen:
             out.append(_judge(rule, name, label, measured, runs))
     return out
+
+
+def causes(verdicts: Sequence[ExpectationVerdict]) -> dict[str, str]:
+    """Name -> first cause of each run that failed, which is not the same as one that missed a bound."""
+    found: dict[str, str] = {}
+    for verdict in verdicts:
+        if verdict.cause:
+            found.setdefault(verdict.run, verdict.cause)
+    return found
 
 
 def matches(label: dict[str, Any], wanted: dict[str, Any]) -> bool:
@@ -104,7 +115,7 @@ def _same(one: Any, other: Any) -> bool:
     return False
 
 
-def _nobody(rule: Expect, runs: Measurements) -> ExpectationVerdict:
+def _nobody(rule: AnyRule, runs: Measurements) -> ExpectationVerdict:
     """Verdict of a rule whose labels no run has."""
     have = {key: list(dict.fromkeys(str(label.get(key)) for _, label, _ in runs)) for key in rule.where}
     seen = "; ".join(f"{key}: {', '.join(values)}" for key, values in have.items())
@@ -113,26 +124,49 @@ def _nobody(rule: Expect, runs: Measurements) -> ExpectationVerdict:
     )
 
 
-def _always(name: str, measured: Measured) -> list[ExpectationVerdict]:
-    """Not for a scenario to say: bytes are right, sums are right, the run ended."""
+def _always(name: str, measured: Measured, rules: Sequence[Rule]) -> list[ExpectationVerdict]:
+    """Verdicts that no scenario has to ask for, on a run that these rules are for: a line for each kind of failure."""
     outcome = measured.outcome
-    damaged = sum(flow.damaged for flow in outcome.flows)
-    wrong = sum(iteration.wrong for one in outcome.collectives for iteration in one.iterations)
-    out = [
-        ExpectationVerdict("bytes are in place", name, damaged == 0, "no damaged message", f"{damaged} damaged"),
-        ExpectationVerdict(
-            "the run ends", name, outcome.finished, "all work done in time", "done" if outcome.finished else "not done"
-        ),
-    ]
-    if outcome.collectives:
-        out.append(ExpectationVerdict("sums are right", name, wrong == 0, "no wrong element", f"{wrong} wrong"))
-    return [verdict for verdict in out if not verdict.passed] or [
-        ExpectationVerdict(ALWAYS, name, True, "always", "yes")
-    ]
+    failures = unwanted(outcome, rules)
+    if not failures:
+        seen = f"judged on {looked_at(outcome)}"
+        return [ExpectationVerdict(ALWAYS, name, True, "always", seen)]
+    out = []
+    for kind in dict.fromkeys(failure.kind for failure in failures):
+        texts = [failure.text for failure in failures if failure.kind == kind]
+        more = f"; and {len(texts) - MORE_CAUSES} more" if len(texts) > MORE_CAUSES else ""
+        at = next(failure.at_s for failure in failures if failure.kind == kind)
+        verdict = ExpectationVerdict(UNWRITTEN[kind], name, False, "always", "; ".join(texts[:MORE_CAUSES]) + more)
+        faults = [event["t"] for event in outcome.events if event["what"] == "fault" and event["t"] <= at]
+        low = max(faults, default=at)
+        verdict.cause, verdict.events = texts[0], events_around(measured, low, at)
+        verdict.around = f"from {max(0.0, low - AROUND_S):.4g} to {at:.4g} s"
+        out.append(verdict)
+    return out
 
 
-def describe(rule: Expect, *, where: bool = True) -> str:
+def describe(rule: AnyRule, *, where: bool = True) -> str:
     """A rule in words: `rate.flow at least 0.95 of baseline from 2s to 5s, in every 1 s [variant=mrc]`."""
+    match rule:
+        case ExpectFailure():
+            text = _describe_failure(rule)
+        case ExpectUnfinished():
+            text = f"{rule.unfinished} is cut off by the end of the run"
+        case Expect():
+            text = _describe_bound(rule)
+    return text + (f" [{_label(rule.where)}]" if rule.where and where else "")
+
+
+def _describe_failure(rule: ExpectFailure) -> str:
+    """`job fails: at least 1 QP dies from 1s to 3s with "retries"`."""
+    most = "" if rule.at_most is None else f" and at most {rule.at_most}"
+    text = f"{rule.failed} fails: at least {rule.at_least}{most} of its QPs die"
+    text += f" from {rule.start}" if rule.start is not None else ""
+    text += f" to {rule.stop}" if rule.stop is not None else ""
+    return text + (f' with "{rule.error}"' if rule.error else "")
+
+
+def _describe_bound(rule: Expect) -> str:
     parts = [rule.metric]
     for key, words in (("at_least", "at least"), ("at_most", "at most"), ("about", "about")):
         value = getattr(rule, key)
@@ -144,8 +178,7 @@ def describe(rule: Expect, *, where: bool = True) -> str:
         parts.append(f"from {rule.start}")
     if rule.stop is not None:
         parts.append(f"to {rule.stop}")
-    text = " ".join(parts) + (f", in every {rule.each:g} s" if rule.each else "")
-    return text + (f" [{_label(rule.where)}]" if rule.where and where else "")
+    return " ".join(parts) + (f", in every {rule.each:g} s" if rule.each else "")
 
 
 def _label(label: dict[str, Any] | None) -> str:
@@ -153,6 +186,46 @@ def _label(label: dict[str, Any] | None) -> str:
 
 
 def _judge(
+    rule: AnyRule, name: str, label: dict[str, Any], measured: Measured, runs: Measurements
+) -> ExpectationVerdict:
+    match rule:
+        case ExpectFailure():
+            return _judge_failure(rule, name, measured)
+        case ExpectUnfinished():
+            return _judge_unfinished(rule, name, measured)
+        case Expect():
+            return _judge_bound(rule, name, label, measured, runs)
+
+
+def _judge_failure(rule: ExpectFailure, name: str, measured: Measured) -> ExpectationVerdict:
+    outcome = measured.outcome
+    dead = [failure for failure in outcome.failures if (failure.kind, failure.work) == ("qp", rule.failed)]
+    low, high = measured.moment(rule.start, 0.0), measured.moment(rule.stop, outcome.duration_s)
+    early_or_late = [failure.text for failure in dead if not low <= failure.at_s <= high]
+    others = [failure.text for failure in dead if rule.error is not None and rule.error not in failure.text]
+    most = len(dead) if rule.at_most is None else rule.at_most
+    wrong = [*early_or_late, *others]
+    passed = rule.at_least <= len(dead) <= most and not wrong
+    seen = f"{len(dead)} of its QPs died"
+    shown = (wrong or [failure.text for failure in dead])[:1]
+    seen += f": {shown[0]}" if shown else ""
+    bound = f"{rule.at_least} or more" if rule.at_most is None else f"{rule.at_least} to {rule.at_most}"
+    verdict = ExpectationVerdict(describe(rule, where=False), name, passed, f"{bound} dead QPs", seen, rule.why)
+    verdict.value, verdict.unit, verdict.cause = float(len(dead)), "count", "" if passed else seen
+    return verdict
+
+
+def _judge_unfinished(rule: ExpectUnfinished, name: str, measured: Measured) -> ExpectationVerdict:
+    cut_off = [
+        failure.text
+        for failure in measured.outcome.failures
+        if (failure.kind, failure.work) == ("unfinished", rule.unfinished)
+    ]
+    seen = cut_off[0] if cut_off else "it ended before"
+    return ExpectationVerdict(describe(rule, where=False), name, bool(cut_off), "not all of it", seen, rule.why)
+
+
+def _judge_bound(
     rule: Expect, name: str, label: dict[str, Any], measured: Measured, runs: Measurements
 ) -> ExpectationVerdict:
     values = measured.values(rule.metric, rule.start, rule.stop, rule.each)

@@ -428,8 +428,25 @@ class Figure(Part):
 Place = Literal["live", "virtual", "embedded", "bmv2"]
 
 
-class Expect(Part):
-    """One acceptance rule: a metric (docs/scenarios.md lists them) and its bound.
+class Rule(Part):
+    """Base of what has to come out of runs: which of them, and why."""
+
+    where: dict[str, Any] = {}
+    """Only runs with these variant and sweep values, as in {variant: mrc, loss: 1%}."""
+    only: Place | list[Place] | None = None
+    """Where it holds: in live runs, in virtual ones, in live ones with these switches, or at any place of a list."""
+    why: str = ""
+    scale: str | None = None
+    """Only at this scale of the file; `own` is the file as it is without one. None: at every scale."""
+
+    def is_at(self, places: tuple[str, ...], scale: str | None) -> bool:
+        """Whether it holds there. `places`: expand.places_of; `scale`: the file's, None without one."""
+        only = self.only if isinstance(self.only, list) else [self.only]
+        return (self.only is None or bool(set(only) & set(places))) and self.scale in (None, scale or OWN_SCALE)
+
+
+class Expect(Rule):
+    """A metric (docs/scenarios.md lists them) and its bound.
 
     `of`: the bound is a share of `baseline` (the mean before the first fault), `capacity` (of the senders' NICs),
     or another metric. `start`/`stop`: only this part of the run; `each`: in every interval of that length there.
@@ -445,23 +462,67 @@ class Expect(Part):
     start: Moment | None = Field(None, alias="from")
     stop: Moment | None = Field(None, alias="to")
     each: Seconds | None = None
-    where: dict[str, Any] = {}
-    """Only runs with these variant and sweep values, as in {variant: mrc, loss: 1%}."""
     compared_to: dict[str, Any] | None = None
     """`of` is taken from the run with these values instead."""
-    only: Place | list[Place] | None = None
-    """Where it holds: in live runs, in virtual ones, in live ones with these switches, or at any place of a list."""
     paper: float | None = None
     """The paper's value of the same quantity, for the report; no bound."""
-    why: str = ""
-    scale: str | None = None
-    """Only at this scale of the file; `own` is the file as it is without one. None: at every scale."""
 
     @model_validator(mode="after")
     def _bounded(self) -> Expect:
         if self.at_least is None and self.at_most is None and self.about is None:
             raise ValueError("give at_least, at_most or about")
         return self
+
+
+class ExpectFailure(Rule):
+    """A failure that the scenario wants: QPs of a workload die. Its failed messages and missing end go with them.
+
+    Without it nothing may fail in any run (failures.py). Damage, a dead process of ours and parts of the plan that are
+    left out cannot be wanted.
+    """
+
+    failed: str
+    """The workload."""
+    at_least: int = Field(1, ge=0)
+    """QPs that die; 0: it may fail, and need not."""
+    at_most: int | None = Field(None, ge=0)
+    start: Moment | None = Field(None, alias="from")
+    stop: Moment | None = Field(None, alias="to")
+    """Each of them dies in this part of the run."""
+    error: str | None = None
+    """A text that each of their errors has."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> ExpectFailure:
+        if self.at_most is not None and self.at_most < self.at_least:
+            raise ValueError(f"at_most {self.at_most} is less than at_least {self.at_least} (1 unless it is there)")
+        return self
+
+
+class ExpectUnfinished(Rule):
+    """A workload whose end the run's own end is to cut off: more iterations or bytes than there is time for."""
+
+    unfinished: str
+    """The workload."""
+
+
+RULE_KINDS = {"failed": ExpectFailure, "unfinished": ExpectUnfinished}
+
+
+def _rule_kind(value: Any) -> str:
+    """Kind of rule of a mapping, by the key that only this kind has; tags are no identifiers, for yaml_loader.py."""
+    for kind, cls in RULE_KINDS.items():
+        if isinstance(value, cls) or (isinstance(value, dict) and kind in value):
+            return f"rule {kind}"
+    return "rule metric"
+
+
+AnyRule = Annotated[
+    Annotated[Expect, Tag("rule metric")]
+    | Annotated[ExpectFailure, Tag("rule failed")]
+    | Annotated[ExpectUnfinished, Tag("rule unfinished")],
+    Discriminator(_rule_kind),
+]
 
 
 class Span(Part):
@@ -523,5 +584,10 @@ class Scenario(Part):
     """Name -> parts of this file that are different when it is run at that scale (`--scale NAME`); virtual only."""
     baseline: Span | None = None
     """`baseline` of the rules: the mean over this part; None: before the first fault, without the start."""
-    expect: list[Expect] = []
+    expect: list[AnyRule] = []
     figures: list[Figure] = []
+
+    @property
+    def bounds(self) -> list[Expect]:
+        """The rules on metrics."""
+        return [rule for rule in self.expect if isinstance(rule, Expect)]

@@ -10,8 +10,10 @@ from typing import Any
 
 from experiments.language.model import (
     OWN_SCALE,
+    AnyRule,
     Collective,
     Expect,
+    ExpectFailure,
     Incast,
     Permutation,
     RankWork,
@@ -253,6 +255,7 @@ def _expectations(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
     scales = [OWN_SCALE, *scenario.scale]
     for at, rule in enumerate(scenario.expect):
         yield from _rule(("expect", at), rule, works, ports, labels)
+        yield from _chosen(("expect", at, "where"), rule.where, labels)
         if rule.scale is not None and rule.scale not in scales:
             yield ("expect", at, "scale"), f"no scale {rule.scale!r} ({suggestion(rule.scale, scales)})"
     for at, figure in enumerate(scenario.figures):
@@ -267,8 +270,13 @@ def _expectations(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
 
 
 def _rule(
-    loc: Loc, rule: Expect, works: list[str], ports: list[str], labels: dict[str, Any]
+    loc: Loc, rule: AnyRule, works: list[str], ports: list[str], labels: dict[str, Any]
 ) -> Iterator[tuple[Loc, str]]:
+    if not isinstance(rule, Expect):
+        key, work = ("failed", rule.failed) if isinstance(rule, ExpectFailure) else ("unfinished", rule.unfinished)
+        if work not in works:
+            yield (*loc, key), f"no workload {work!r} ({suggestion(work, works)})"
+        return
     for key in ("metric", "of"):
         name = getattr(rule, key)
         if name is None or (key == "of" and name in ("baseline", "capacity")):
@@ -278,7 +286,6 @@ def _rule(
             yield (*loc, key), f"no metric {name!r} ({suggestion(name, all_names(works, ports))})"
         elif key == "metric" and not metric.series and (rule.start or rule.stop or rule.each):
             yield (*loc, key), f"{name} is one number for the whole run: `from`, `to` and `each` make no sense"
-    yield from _chosen((*loc, "where"), rule.where, labels)
     yield from _chosen((*loc, "compared_to"), rule.compared_to or {}, labels)
 
 

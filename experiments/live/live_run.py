@@ -12,20 +12,29 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from controller.faults import observations
+from experiments.failures import audit
 from experiments.flows import CollectivePlan, FlowPlan
 from experiments.language.expand import Run
 from experiments.language.fault_schedule import FaultStep, StepRunner, steps
 from experiments.language.model import Scenario
 from experiments.live.cpu import CpuWatch
-from experiments.live.live_work import LiveWork, flow_name
+from experiments.live.live_work import Answers, LiveWork, flow_name
 from experiments.live.samples import LiveSampler
-from experiments.outcome import CollectiveOutcome, FlowOutcome, Outcome, Series, iterations_of
+from experiments.outcome import (
+    CollectiveOutcome,
+    FlowOutcome,
+    Outcome,
+    Series,
+    dead_evs,
+    down_planes,
+    iterations_of,
+)
 from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import FabricError
 from topologies.lab.fabric import Fabric
@@ -150,6 +159,7 @@ class LiveRun:
         )  # fmt: skip
         self.outcome.notes += unlike(run.scenario, target)
         self.sampler = LiveSampler(self.fabric, self.work, self.outcome, self._note)
+        self._timeline: list[FaultStep] = []
         self._events_lock = threading.Lock()
         self._stop = threading.Event()
 
@@ -181,7 +191,7 @@ class LiveRun:
             watchers.append(threading.Thread(target=self._watch_controller, daemon=True))
             stack.callback(self._stop.set)
             stack.callback(self.sampler.stop)
-            timeline = steps(self.scenario, self.plan, self.run.seed)
+            timeline = self._timeline = steps(self.scenario, self.plan, self.run.seed)
             for step in timeline:
                 if step.when.seconds is not None and step.when.seconds <= 0:
                     self._apply(step)
@@ -240,7 +250,7 @@ class LiveRun:
                         due.append((self._now() + (undo.after or 0.0), undo))
                 progress(min(self._now() / end if scenario.duration is not None else done, 1.0), self._now())
                 self.fabric.check()
-            finished = scenario.duration is None and looks > 0 and self.work.all_done(self.sampler.last)
+            finished = scenario.duration is None and looks > 0 and self.work.all_over(self.sampler.last)
             if finished or self._now() >= end:
                 self.outcome.duration_s = self._now()
                 self.outcome.finished = finished or scenario.duration is not None
@@ -306,7 +316,14 @@ class LiveRun:
                     self.outcome.event(t, "plane", host=host, peer=event["peer"], plane=event["plane"], up=event["up"])
                 case "qp_error":
                     text = f"{event['status']}: {event['detail']}"
-                    self.outcome.event(t, "qp_error", host=host, qpn=event["qpn"], peer=event["peer"], text=text)
+                    self._qp_died(t, host, event["qpn"], event["peer"], text)
+
+    def _qp_died(self, t: float, host: str, qpn: int, peer: str, text: str, evs: Sequence[list[Any]] = ()) -> None:
+        states = [(plane, state) for _ev, plane, state, _sent in evs]
+        self.outcome.event(
+            t, "qp_error", host=host, qpn=qpn, peer=peer, text=text, work=self.work.owners.get((host, qpn), ""),
+            evs=len(states), evs_dead=dead_evs(states, down_planes(self.outcome.events, host, peer)),
+        )  # fmt: skip
 
     def _watch_controller(self) -> None:
         """The controller's faults and table writes. Subscribes again when a killed controller is back."""
@@ -337,6 +354,7 @@ class LiveRun:
         self.work.ask_all("flow_stop")
         self._wait(time.monotonic() + DRAIN_S)
         last = self.work.ask_all("flow_read")
+        self._untold_errors(last)
         self.outcome.events.sort(key=lambda event: event["t"])
         for flow in self.work.flows:
             self.outcome.flows.append(self._flow_outcome(flow, last))
@@ -347,6 +365,26 @@ class LiveRun:
         states = [ev[2] for one in last.values() for qps in self._all_qps(one) for qp in qps for ev in qp["evs"]]
         self.outcome.evs_bad = sum(state == "assumed_bad" for state in states)
         self.outcome.evs_denied = sum(state == "denied" for state in states)
+        audit(self.outcome, self.work.flows, self.work.groups, self._timeline)
+
+    def _untold_errors(self, last: Answers) -> None:
+        """QPs in error whose event never came, and the EVs of those whose event did: it has none."""
+        with self._events_lock:
+            told = {(e["host"], e["qpn"]): e for e in self.outcome.events if e["what"] == "qp_error"}
+            for host, answer in last.items():
+                peers = {flow_name(flow): flow.target for flow in self.work.flows}
+                qps = [(peers[name], qp) for name, source in answer["sources"].items() for qp in source["qps"]]
+                qps += [(qp["peer"], qp) for rank in answer["ranks"].values() for qp in rank["qps"]]
+                for peer, qp in qps:
+                    if qp["state"] != "error":
+                        continue
+                    event = told.get((host, qp["qpn"]))
+                    if event is None:
+                        self._qp_died(self.outcome.duration_s, host, qp["qpn"], peer, str(qp["error"]), qp["evs"])
+                        continue
+                    states = [(plane, state) for _ev, plane, state, _sent in qp["evs"]]
+                    before = [e for e in self.outcome.events if e["t"] <= event["t"]]
+                    event |= {"evs": len(states), "evs_dead": dead_evs(states, down_planes(before, host, peer))}
 
     @staticmethod
     def _all_qps(one: dict[str, Any]) -> list[list[dict[str, Any]]]:
@@ -377,16 +415,19 @@ class LiveRun:
         made.iterations = iterations_of(group.start_s, list(group.ranks), ended, group.warm_up)
         self.outcome.collectives.append(made)
         for host, rank in zip(group.ranks, ranks, strict=True):
+            flows: list[FlowOutcome] = []
             for peer in sorted({qp["peer"] for qp in rank["qps"]}):
                 qps = [qp for qp in rank["qps"] if qp["peer"] == peer]
                 result = FlowOutcome(group.work, host, peer, len(qps), 0, started_s=group.start_s)
                 result.received_bytes = last[peer]["ranks"][group.work]["received"].get(host, 0)
-                result.failed = rank["failed"]
                 if rank["done"] and rank["ended"]:
                     result.finished_s = rank["ended"][-1][0] - self.work.begins
                 add_qps(result, qps)
                 result.reorder_max = self.sampler.held.get(f"{group.work}@{peer}", 0)
-                self.outcome.flows.append(result)
+                flows.append(result)
+            if flows:  # its writes wait in one queue: they are counted at the first of its flows
+                flows[0].failed = rank["failed"]
+            self.outcome.flows += flows
 
     def _count(self) -> None:
         """Marks, trims and drops of all switches, and the controller's table writes."""

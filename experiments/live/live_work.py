@@ -43,6 +43,8 @@ class LiveWork:
         """Common start, CLOCK_MONOTONIC seconds."""
         self.sizes: dict[str, tuple[int, float]] = {}
         """Bytes of a collective as made, and its bus factor."""
+        self.owners: dict[tuple[str, int], str] = {}
+        """(host, QPN) -> workload."""
         self._clients: dict[str, JsonlClient] = {}
         self._pool: ThreadPoolExecutor | None = None
 
@@ -84,12 +86,12 @@ class LiveWork:
         size, factor = self.sizes.get(group.work, (0, 0.0))
         return int(size * factor * len(group.ranks) * (group.warm_up + group.iterations))
 
-    def all_done(self, last: Answers) -> bool:
-        """By the last answers to `flow_read`."""
-        if not all(last[flow.source]["sources"][flow_name(flow)]["done"] for flow in self.flows):
+    def all_over(self, last: Answers) -> bool:
+        """Whether nothing more will happen, well or not, by the last answers to `flow_read`."""
+        if not all(last[flow.source]["sources"][flow_name(flow)]["over"] for flow in self.flows):
             return False
-        ranks = [last[host]["ranks"][group.work] for group in self.groups for host in group.ranks]
-        return any(rank["failed"] for rank in ranks) or all(rank["done"] for rank in ranks)
+        groups = [[last[host]["ranks"][group.work] for host in group.ranks] for group in self.groups]
+        return all(any(r["failed"] for r in ranks) or all(r["done"] for r in ranks) for ranks in groups)
 
     # ---- making it --------------------------------------------------------------------------------------
 
@@ -102,7 +104,7 @@ class LiveWork:
             start()
 
     def _qps(
-        self, source: str, target: str, transport: Transport, pin: tuple[str, ...] = ()
+        self, work: str, source: str, target: str, transport: Transport, pin: tuple[str, ...] = ()
     ) -> tuple[list[int], list[int]]:
         """Connected QPs from one host to another: (QPNs at the source, QPNs at the target)."""
         a, b = self._clients[source], self._clients[target]
@@ -118,11 +120,12 @@ class LiveWork:
                 client.request("flow_connect", qpn=one["qpn"], remote=other["attributes"], config=keys, evs=evs)
             here.append(mine["qpn"])
             there.append(theirs["qpn"])
+            self.owners[source, mine["qpn"]] = self.owners[target, theirs["qpn"]] = work
         return here, there
 
     def _connect_flow(self, flow: FlowPlan) -> Callable[[], None]:
         name = flow_name(flow)
-        here, there = self._qps(flow.source, flow.target, flow.transport, flow.pin)
+        here, there = self._qps(flow.work, flow.source, flow.target, flow.transport, flow.pin)
         shape = {
             "message_bytes": flow.message_bytes, "messages": flow.messages,
             "depth": max(flow.depth, flow.transport.qps), "rate_bps": flow.rate_bps, "seed": self.run.seed,
@@ -163,7 +166,7 @@ class LiveWork:
         for number, host in enumerate(group.ranks):
             for peer in group.peers(number):
                 other = group.ranks[peer]
-                here, there = self._qps(host, other, group.transport)
+                here, there = self._qps(name, host, other, group.transport)
                 self._clients[host].request("rank_link", flow=name, peer=peer, qpns=here, regions=regions[peer])
                 sources = [[qpn, number, group.transport.qps] for qpn in there]
                 self._clients[other].request("rank_link", flow=name, sources=sources)

@@ -14,12 +14,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from experiments.failures import audit
 from experiments.flows import collective_plans, flow_plans
 from experiments.language.expand import Run
 from experiments.language.fault_schedule import FaultStep, StepRunner, steps
 from experiments.language.model import QueuesPart, Transport
 from experiments.language.validate import plan_of
-from experiments.outcome import LINKS_MAX, FlowOutcome, Outcome, Series
+from experiments.outcome import LINKS_MAX, FlowOutcome, Outcome, Series, dead_evs, down_planes
 from experiments.virtual.control_plane import VirtualControl
 from experiments.virtual.engine_clock import config_times
 from experiments.virtual.virtual_work import VirtualCollective, VirtualFlow, held_packets
@@ -104,6 +105,9 @@ class VirtualRun:
         self._total_bytes = 0
         self._shares: list[tuple[float, FaultStep]] = []
         self._lost = 0
+        self._owners: dict[tuple[str, int], tuple[str, Any]] = {}
+        """(host, QPN) -> workload and QP."""
+        self._timeline: list[FaultStep] = []
         self._before: dict[str, Any] = {}
 
     # ---- making -----------------------------------------------------------------------------------------
@@ -159,10 +163,12 @@ class VirtualRun:
         self.begin()
         self._step_through(self.ends, progress)
         outcome.duration_s = fabric.now - self.begins
-        outcome.finished = scenario.duration is not None or self._all_done()
+        outcome.finished = scenario.duration is not None or self._all_over()
         self._sample(fabric.now)
         self._gather()
         outcome.events.sort(key=lambda event: event["t"])  # hosts run ahead of one another
+        plans = [flow.plan for flow in self.flows], [one.plan for one in self.collectives]
+        audit(outcome, *plans, self._timeline)
         return outcome
 
     def begin(self) -> None:
@@ -170,7 +176,7 @@ class VirtualRun:
         fabric, scenario = self.fabric, self.scenario
         for host in fabric.hosts.values():
             host.listen(partial(self._event, host.name))
-        timeline = steps(scenario, self.plan, self.run.seed)
+        timeline = self._timeline = steps(scenario, self.plan, self.run.seed)
         early = [s for s in timeline if s.when.seconds is not None and s.when.seconds <= 0]
         for step in early:
             self._apply(step)
@@ -200,7 +206,7 @@ class VirtualRun:
     def _step_through(self, end: float, progress: Progress) -> None:
         fabric, every = self.fabric, self.scenario.measure.every
         ends_by_itself = self.scenario.duration is None
-        stop = self._all_done if ends_by_itself else (lambda: False)
+        stop = self._all_over if ends_by_itself else (lambda: False)
         while fabric.now < end:
             target = min(fabric.now + every * 10, end)
             if fabric.run_until(stop, limit_s=target - fabric.now):
@@ -208,8 +214,8 @@ class VirtualRun:
             fabric.run_until(target)  # with a predicate the clock stays at the last event
             progress(self.share_done, fabric.now - self.begins)
 
-    def _all_done(self) -> bool:
-        return all(flow.done for flow in self.flows) and all(one.done for one in self.collectives)
+    def _all_over(self) -> bool:
+        return all(flow.over for flow in self.flows) and all(one.over for one in self.collectives)
 
     def _share_done(self) -> float:
         if not self._total_bytes:
@@ -228,6 +234,13 @@ class VirtualRun:
             made = VirtualCollective(self.fabric, group, self.begins, config, self.control, seed)
             self.collectives.append(made)
             self._total_bytes += made.total_bytes
+        for work, source, target, pairs in [
+            *((flow.plan.work, flow.plan.source, flow.plan.target, flow.pairs) for flow in self.flows),
+            *((one.plan.work, flow.source, flow.target, flow.pairs) for one in self.collectives for flow in one.flows),
+        ]:
+            for sender, receiver in pairs:
+                self._owners[source, sender.qpn] = work, sender
+                self._owners[target, receiver.qpn] = work, receiver
 
     # ---- faults -----------------------------------------------------------------------------------------
 
@@ -265,7 +278,16 @@ class VirtualRun:
             case PlaneChanged():
                 self.outcome.event(t, "plane", host=host, peer=event.peer, plane=event.plane, up=event.up)
             case QpError():
-                self.outcome.event(t, "qp_error", host=host, qpn=event.qpn, peer=event.peer, text=event.detail)
+                self._qp_died(t, host, event)
+
+    def _qp_died(self, t: float, host: str, event: QpError) -> None:
+        work, qp = self._owners[host, event.qpn]
+        evs = [(state["plane"], state["state"]) for state in qp.ev_states()] if qp.transport == "mrc" else []
+        down = down_planes(self.outcome.events, host, event.peer)
+        self.outcome.event(
+            t, "qp_error", host=host, qpn=event.qpn, peer=event.peer, text=event.detail, work=work,
+            evs=len(evs), evs_dead=dead_evs(evs, down),
+        )  # fmt: skip
 
     def _note_paths(self) -> None:
         """The EVs of every QP as they are now."""

@@ -85,9 +85,9 @@ class VirtualFlow:
             host.at(begins + flow.stop_s, self.sender.stop)
 
     @property
-    def done(self) -> bool:
+    def over(self) -> bool:
         """Nothing more will happen."""
-        return self.fabric.now >= self.begins + self.plan.start_s and self.sender.done
+        return self.fabric.now >= self.begins + self.plan.start_s and self.sender.over
 
     @property
     def received_bytes(self) -> int:
@@ -178,8 +178,8 @@ class VirtualCollective:
             driver.arrived(event.qpn, event.imm)
 
     @property
-    def done(self) -> bool:
-        """All iterations are over at all ranks, or a QP failed."""
+    def over(self) -> bool:
+        """Nothing more will happen that counts: all iterations are over at all ranks, or a rank has failed."""
         return any(driver.failed for driver in self.drivers) or all(driver.done for driver in self.drivers)
 
     @property
@@ -214,6 +214,7 @@ class VirtualCollective:
             result.reorder_max = flow.reorder_max
             result.finished_s = max(ends) - self.begins if len(ends) == len(self.drivers) else None
             out.append(result)
-        if out:
-            out[0].failed += sum(driver.failed for driver in self.drivers)
+        for host, driver in zip(self.plan.ranks, self.drivers, strict=True):
+            if driver.failed:  # its writes wait in one queue: they are counted at the first of its flows
+                next(one for one in out if one.source == host).failed = driver.failed
         return out

@@ -105,9 +105,14 @@ class RankDriver:
 
     @property
     def done(self) -> bool:
-        """All iterations are over here, or a QP failed."""
-        over = self.rank.done and self.rank.iteration == self.iterations - 1
-        return bool(self.failed) or (over and not self._pending)
+        """All iterations are over here, and every write of ours has completed well."""
+        last = self.rank.done and self.rank.iteration == self.iterations - 1
+        return last and not self._pending and not self.failed
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will happen here: it is done, or a QP of ours died."""
+        return self.done or bool(self.failed)
 
     def _begin(self) -> None:
         self._carry_out(self.rank.start(self.rank.iteration + 1))

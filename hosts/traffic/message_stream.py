@@ -72,10 +72,10 @@ class FlowSender:
         self._stopped = True
 
     @property
-    def done(self) -> bool:
-        """Nothing more will happen, if it was started."""
-        over = self._stopped or self.posted == self.shape.messages or not self._alive
-        return over and not any(self._waiting.values())
+    def over(self) -> bool:
+        """Nothing more will happen, if it was started: all is sent, it was stopped, or its QPs are dead."""
+        posts_no_more = self._stopped or self.posted == self.shape.messages or not self._alive
+        return posts_no_more and not any(self._waiting.values())
 
     def _post(self) -> None:
         shape = self.shape

@@ -357,7 +357,7 @@ def source_json(sender: FlowSender, connections: list[Connection]) -> Message:
     if sender.latencies_s is not None:
         latencies, sender.latencies_s = sender.latencies_s[:LATENCIES_MAX], sender.latencies_s[LATENCIES_MAX:]
     return {
-        "completed": sender.completed_count, "failed": sender.failed, "done": sender.done,
+        "completed": sender.completed_count, "failed": sender.failed, "over": sender.over,
         "finished_at": sender.finished_at, "latencies_s": latencies, "qps": [qp_json(one) for one in connections],
     }  # fmt: skip
 

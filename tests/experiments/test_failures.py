@@ -1,0 +1,160 @@
+"""The unwritten rules: each kind of failure fails a run, unless its scenario wants it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.failures import UNWRITTEN
+from experiments.language.assertions import ALWAYS, ExpectationVerdict, causes, judge
+from experiments.language.expand import Run, expand
+from experiments.language.yaml_loader import ScenarioError, read
+from experiments.metric_values import Measured
+from experiments.outcome import EVENTS_MAX, Outcome
+from experiments.runner import plan_runs
+from experiments.virtual.virtual_run import run_virtual
+
+DEAD_RANK = """\
+title: A rank is cut off for good
+fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 2}
+workload:
+  - {collective: all_reduce, name: job, size: 64K, iterations: 1000}
+  - {stream: h0 h1, name: other, message: 4K}
+duration: 8s
+faults:
+  - {at: 1s, cut: [[h3, p0-t0-1], [h3, p1-t0-1]]}
+measure: {every: 500ms}
+"""
+OTHER = "  - {metric: rate.other, at_least: 1}\n"
+
+
+def planned(folder: Path, text: str, where: str = "virtual") -> Run:
+    path = folder / "s.yaml"
+    path.write_text(text)
+    return expand(read(path), where)[0]
+
+
+def judged(run: Run, outcome: Outcome) -> list[ExpectationVerdict]:
+    return judge(run.scenario, [("run", {}, Measured(outcome, run.scenario))], ("virtual",))
+
+
+@pytest.fixture(scope="module")
+def dead_rank(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return run_virtual(planned(tmp_path_factory.mktemp("dead"), DEAD_RANK))
+
+
+def test_a_dead_rank_fails_the_run_whatever_its_rules_look_at(tmp_path, dead_rank):
+    run = planned(tmp_path, DEAD_RANK + "expect:\n" + OTHER)
+    verdicts = judged(run, dead_rank)
+    assert dead_rank.finished is False
+    (cause,) = causes(verdicts).values()
+    assert cause.startswith("job: rank 3's QP to h0 died at ") and cause.endswith("all 4 EVs dead")
+    assert {verdict.rule for verdict in verdicts if not verdict.passed} == {
+        UNWRITTEN[kind] for kind in ("qp", "message", "unfinished")
+    }
+    assert next(verdict for verdict in verdicts if "rate.other" in verdict.rule).passed
+
+
+def test_a_dead_rank_does_not_count_as_done_where_the_work_ends_the_run(tmp_path):
+    run = planned(tmp_path, DEAD_RANK.replace("duration: 8s\n", "limit: 60s\n").replace(", message: 4K", ", bytes: 4K"))
+    outcome = run_virtual(run)
+    assert outcome.finished is False and outcome.duration_s < 10
+    assert causes(judged(run, outcome))
+
+
+@pytest.mark.parametrize(
+    ("rule", "held"),
+    [
+        ("{failed: job}", True),
+        ("{failed: job, at_least: 2, at_most: 2, from: 1s, to: 7s, error: retries}", True),
+        ("{failed: job, at_least: 0}", True),
+        ("{failed: job, at_least: 3}", False),
+        ("{failed: job, at_most: 1}", False),
+        ("{failed: job, to: 2s}", False),
+        ("{failed: job, from: 7s}", False),
+        ("{failed: job, error: remote access}", False),
+        ("{failed: other}", False),
+        ("{failed: other, at_least: 0}", False),
+        ("{unfinished: job}", False),
+        ("{failed: job, only: live}", False),
+        ("{failed: job, scale: big}", False),
+    ],
+)
+def test_a_wanted_failure_says_how_many_when_and_in_what_error(tmp_path, dead_rank, rule, held):
+    text = DEAD_RANK + "scale: {big: {duration: 9s}}\nexpect:\n  - " + rule + "\n"
+    verdicts = judged(planned(tmp_path, text), dead_rank)
+    assert all(verdict.passed for verdict in verdicts) is held
+    assert bool(causes(verdicts)) is not held
+
+
+@pytest.mark.parametrize("kind", UNWRITTEN)
+def test_each_kind_of_failure_fails_a_run_and_is_named(tmp_path, kind):
+    run = planned(tmp_path, DEAD_RANK)
+    outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=8.0)
+    (verdict,) = judged(run, outcome)
+    assert verdict.passed and verdict.rule == ALWAYS
+    outcome.fail("unfinished", 8.0, "later", "job")
+    outcome.fail(kind, 1.5, "switchd died", "job")
+    outcome.failures.sort(key=lambda failure: failure.at_s)
+    verdicts = judged(run, outcome)
+    assert not any(verdict.passed for verdict in verdicts)
+    assert verdicts[0].rule == UNWRITTEN[kind] and causes(verdicts) == {"run": "switchd died"}
+
+
+FLOW = """\
+title: A flow
+fabric: {{planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}}
+workload: [{{stream: h0 h1, name: flow, message: 4K{work}}}]
+{ends}
+faults: [{{at: {at}, cut: p0-t0-0 p0-t1-0, for: 100ms}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "ends", "at", "kind", "text"),
+    [
+        ("", "duration: 1s", "900ms", None, ""),
+        (", bytes: 64K", "limit: 8s", "7s", "left_out", "never came"),
+        (", start: 9s", "duration: 1s", "100ms", "left_out", "was to start at 9 s"),
+        (", bytes: 1G", "duration: 1s", "100ms", "unfinished", "messages are complete"),
+        (", bytes: 1G", "limit: 1s", "100ms", "unfinished", "messages are complete"),
+        (", bytes: 1G, stop: 500ms", "duration: 1s", "100ms", None, ""),
+    ],
+)
+def test_what_is_left_out_or_not_ended(tmp_path, work, ends, at, kind, text):
+    outcome = run_virtual(planned(tmp_path, FLOW.format(work=work, ends=ends, at=at)))
+    assert [failure.kind for failure in outcome.failures] == ([kind] if kind else [])
+    assert all(text in failure.text for failure in outcome.failures)
+    assert outcome.finished is (kind != "unfinished")
+
+
+def test_events_that_verdicts_count_are_kept_however_many_there_are():
+    outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6)
+    for _ in range(EVENTS_MAX + 1):
+        outcome.event(0.0, "plane", host="h0", peer=None, plane=0, up=False)
+    outcome.event(1.0, "qp_error", host="h0", qpn=1, peer="h1", text="died")
+    assert outcome.events_dropped == 1 and outcome.events[-1]["what"] == "qp_error"
+
+
+def test_failures_survive_the_way_to_the_disk(dead_rank):
+    again = Outcome.from_json(dead_rank.to_json())
+    assert again.failures == dead_rank.failures and not again.finished
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("{failed: jib}", "no workload 'jib'"),
+        ("{unfinished: jib}", "no workload 'jib'"),
+        ("{failed: job, at_least: 3, at_most: 2}", "at_most 2 is less than at_least 3"),
+        ("{failed: job, at_leest: 3}", "at_leest"),
+        ("{failed: job, where: {variant: mrc}}", "mrc"),
+    ],
+)
+def test_mistakes_in_such_rules_are_told_with_their_line(tmp_path, rule, text):
+    path = tmp_path / "s.yaml"
+    path.write_text(DEAD_RANK + "expect:\n  - " + rule + "\n")
+    with pytest.raises(ScenarioError) as caught:
+        plan_runs(read(path), "virtual")
+    assert text in str(caught.value) and "line 11: expect.0" in str(caught.value)
