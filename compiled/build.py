@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from compiled.cache import GROUP, CompileError, build_dir, remove_builds
+from compiled.cache import GROUP, SANITIZER_FLAGS, CompileError, build_dir, remove_builds
 from compiled.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
 from ipc.cache_folder import cache_dir
 
@@ -145,8 +145,9 @@ def _compile(work: Path, made: Path, progress: Progress) -> None:
         (tree / name).write_text(made_for, encoding="utf-8")
     script = Path(__file__).with_name("mypyc_setup.py")
     files = [*(path.as_posix() for path in compiled_files()), *C_MODULES]
-    command = [sys.executable, str(script), GROUP, str(made), *files]
+    command = [sys.executable, str(script), GROUP, str(made), *SANITIZER_FLAGS, *files]
     environment = {**os.environ, "PYTHONPATH": str(tree), "MRC_COMPILED": "0"}
+    environment.pop("LD_PRELOAD", None)  # libasan, which would watch mypyc and gcc themselves
     process = subprocess.Popen(
         command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         preexec_fn=_give_way,

@@ -36,6 +36,8 @@ LIBRARY = f"{GROUP}__mypyc"
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 NEEDED = "mypy_extensions"
 """Package that the machine code imports (build.py: for_mypyc), and whose absence an environment need not notice."""
+SANITIZER_FLAGS = ("-O1", "-g1", "-fsanitize=address") if os.environ.get("MRC_SANITIZE") == "1" else ()
+"""Flags with which gcc has AddressSanitizer watch our C. MRC_SANITIZE=1 asks for them, with libasan in LD_PRELOAD."""
 
 
 class CompileError(Exception):
@@ -55,7 +57,7 @@ class EngineForm:
 @cache
 def digest() -> str:
     """20 hexadecimal digits over the sources, the interpreter and the machine."""
-    found = hashlib.blake2b(f"{SUFFIX} {sys.version} {os.uname().machine}".encode(), digest_size=10)
+    found = hashlib.blake2b(f"{SUFFIX} {sys.version} {os.uname().machine} {SANITIZER_FLAGS}".encode(), digest_size=10)
     for path in source_files():
         data = (ROOT / path).read_bytes()
         found.update(f"\0{path.as_posix()}\0{len(data)}\0".encode() + data)

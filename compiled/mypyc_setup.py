@@ -1,4 +1,6 @@
-"""Program that compiles modules by mypyc: mypyc_setup.py GROUP TARGET FILE...; run by build.py in a copy of the tree.
+"""Program that compiles modules by mypyc, run by build.py in a copy of the tree.
+
+    mypyc_setup.py GROUP TARGET [GCC_FLAG...] FILE...
 
 It prints what it is at in lines that begin with `at: `. The C files are compiled side by side, one gcc for each CPU,
 which setuptools does not do for the files of one extension.
@@ -7,6 +9,7 @@ which setuptools does not do for the files of one extension.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -20,9 +23,15 @@ from setuptools import Extension
 
 CFLAGS = ("-O3", "-g0", "-fPIC", "-fno-plt", "-fvisibility=hidden", "-fno-semantic-interposition", "-w")
 
+DEALLOC = re.compile(r"^\w+_dealloc\(\w+ \*self\)\n\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
+"""A function of the generated C that frees an object of a class."""
+TRASHCAN = re.compile(r"^ *CPy_TRASHCAN_(?:BEGIN|END)\(.*\)\n", re.MULTILINE)
 
-def main(group: str, target: str, files: list[str]) -> None:
-    """Compile `files` (relative to the current folder; .c: modules written in C) to shared objects under `target`."""
+
+def main(group: str, target: str, arguments: list[str]) -> None:
+    """Compile files (relative to the current folder; .c: modules written in C) to shared objects under `target`."""
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    files = arguments[len(flags) :]
     begun = time.monotonic()
     print(f"at: reading {len(files)} files and writing C (1 of 2)", flush=True)
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -32,13 +41,36 @@ def main(group: str, target: str, files: list[str]) -> None:
     extensions: list[Any] = mypycify([*options, *python], multi_file=True, group_name=group, target_dir="c")
     extensions += [Extension(file[:-2].replace("/", "."), [file]) for file in files if file.endswith(".c")]
     sources = {source: extension for extension in extensions for source in extension.sources}
+    for source in Path("c").glob("*.c"):
+        source.write_text(without_trashcan(source.read_text(encoding="utf-8")), encoding="utf-8")
     print(f"at: compiling {len(sources)} C files, {time.monotonic() - begun:.0f} s so far (2 of 2)", flush=True)
     compiler = (sysconfig.get_config_var("CC") or "gcc").split()
     longest_first = sorted(sources, key=lambda source: -Path(source).stat().st_size)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        made = threads.map(lambda one: _object(compiler, one, sources[one]), longest_first)
+        made = threads.map(lambda source: _object(compiler, flags, source, sources[source]), longest_first)
         objects = dict(zip(longest_first, made, strict=True))
-        list(threads.map(lambda one: _link(compiler, one, objects, Path(target)), extensions))
+        list(threads.map(lambda extension: _link([*compiler, *flags], extension, objects, Path(target)), extensions))
+
+
+def without_trashcan(c_source: str) -> str:
+    """Return C code of mypyc in which objects without a garbage collector's header are freed at once.
+
+    mypyc has the dealloc of each class use CPython's trashcan, also where the class is marked `acyclic`. The trashcan
+    keeps an object that is freed at a nesting over 50 in a list, and writes the link into the header before its start.
+    Objects without that header had other memory overwritten. Who holds a long chain of them empties it by a loop
+    before it is dropped (simulator/frames.py: FrameQueue.__del__).
+
+    Raises ValueError when a dealloc is not of the known form: nothing may be built with the fault in it.
+    """
+    if "CPy_TRASHCAN_BEGIN(" in DEALLOC.sub("", c_source):
+        raise ValueError(
+            "the C code of mypyc uses the trashcan outside of a dealloc function (compiled/mypyc_setup.py)"
+        )
+    return DEALLOC.sub(_without_trashcan_unless_collected, c_source)
+
+
+def _without_trashcan_unless_collected(dealloc: re.Match[str]) -> str:
+    return dealloc[0] if "PyObject_GC_UnTrack(self);" in dealloc[0] else TRASHCAN.sub("", dealloc[0])
 
 
 def _config() -> str:
@@ -48,12 +80,12 @@ def _config() -> str:
     return str(path)
 
 
-def _object(compiler: list[str], source: str, extension: Any) -> str:
+def _object(compiler: list[str], flags: list[str], source: str, extension: Any) -> str:
     """Object file of one C file."""
     made = f"{source}.o"
     include = [sysconfig.get_paths()["include"], *extension.include_dirs]
-    flags = [flag for flag in extension.extra_compile_args if not flag.startswith(("-W", "-O", "-g"))]
-    _run([*compiler, *flags, *CFLAGS, *(f"-I{one}" for one in include), "-c", source, "-o", made])
+    its_flags = [flag for flag in extension.extra_compile_args if not flag.startswith(("-W", "-O", "-g"))]
+    _run([*compiler, *its_flags, *CFLAGS, *flags, *(f"-I{folder}" for folder in include), "-c", source, "-o", made])
     return made
 
 

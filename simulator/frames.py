@@ -124,6 +124,11 @@ class FrameQueue:
         self._first: Frame | None = None
         self._last: Frame | None = None
 
+    def __del__(self) -> None:
+        """Free the frames one by one: thousands that are freed nested overflow the stack."""
+        while self._first is not None:
+            self.take()
+
     def put(self, frame: Frame) -> None:
         """Put a frame behind all others."""
         last = self._last

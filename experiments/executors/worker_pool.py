@@ -14,6 +14,7 @@ they inherit that.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import signal
@@ -25,11 +26,13 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.resource_tracker import ensure_running
+from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
-from experiments.executors.crew import Begun, RunProgress, news_of
+from experiments.executors.crash import death_of, stack_file
+from experiments.executors.crew import Begun, RunLost, RunProgress, news_of
 from experiments.executors.task import portable, timed_run
 from experiments.language.expand import Run
 from experiments.run_store import RunStore
@@ -53,32 +56,49 @@ class WorkerPool:
     least_s = 0.0
 
     def __init__(self, jobs: int) -> None:
-        context = get_context("spawn")
         self._todo: SimpleQueue[tuple[int, Run | _PieceOf, SimpleQueue[Any]] | None] = SimpleQueue()
         self._processes: list[BaseProcess] = []
+        self._stacks: list[Path] = []
+        self._starting = Lock()
+        """Held while a process is started; after the end of this pool none is."""
+        self._ended = False
         ensure_running()  # a start that starts the tracker, too, unblocks SIGINT
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            for _ in range(jobs):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=_work, args=(theirs,), daemon=True)
+        for _ in range(jobs):
+            self._start()
+
+    def _start(self) -> None:
+        """Start a process, and a thread that serves it."""
+        context = get_context("spawn")
+        with self._starting:
+            if self._ended:
+                return
+            ours, theirs = context.Pipe()
+            stack = stack_file()
+            self._stacks.append(stack)
+            process = context.Process(target=_work, args=(theirs, str(stack)), daemon=True)
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
                 process.start()
-                theirs.close()
-                self._processes.append(process)
-                Thread(target=self._serve, args=(ours, process), daemon=True).start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
+            self._processes.append(process)
+            Thread(target=self._serve, args=(ours, process, stack), daemon=True).start()
 
     def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *_why: object) -> None:
         """Whatever still runs is of no use."""
+        with self._starting:
+            self._ended = True
         for process in self._processes:
             self._todo.put(None)
             process.kill()
         for process in self._processes:
             process.join()
+        for stack in self._stacks:
+            stack.unlink(missing_ok=True)
 
     def hand_in(
         self, runs: Sequence[Run], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,  # noqa: ARG002
@@ -102,40 +122,44 @@ class WorkerPool:
                 raise found
             yield runs[number], found[0]
 
-    def _serve(self, pipe: Connection, process: BaseProcess) -> None:
-        """Hand run after run to a process."""
+    def _serve(self, pipe: Connection, process: BaseProcess, stack: Path) -> None:
+        """Hand run after run to a process. Where it dies its run is lost, and another process takes the next one."""
         while (job := self._todo.get()) is not None:
-            number, what, begun = job
+            number, task, news = job
             try:
-                pipe.send(what)
-                while isinstance(news := pipe.recv(), RunProgress):
-                    begun.put((number, news))
-                outcome, rest = news
+                pipe.send(task)
+                while isinstance(message := pipe.recv(), RunProgress):
+                    news.put((number, message))
+                outcome, rest = message
                 if isinstance(outcome, Exception):
-                    begun.put((number, news_of(outcome, rest)))
+                    news.put((number, news_of(outcome, rest)))
                 else:
-                    begun.put((number, (outcome, rest)))
+                    news.put((number, (outcome, rest)))
             except (EOFError, OSError):
                 process.join()
-                run = what.run if isinstance(what, _PieceOf) else what
-                text = f"the process of run {run.name!r} ended with exit code {process.exitcode}"
-                begun.put((number, UsageError(f"{text}: give fewer --jobs if memory is short")))
+                if isinstance(task, _PieceOf):
+                    news.put((number, UsageError(death_of(task.run.name, process.exitcode, stack))))
+                else:
+                    news.put((number, RunLost(death_of(task.name, process.exitcode, stack))))
+                self._start()
                 return
             except Exception as error:
-                begun.put((number, error))
+                news.put((number, error))
 
 
-def _work(pipe: Connection) -> None:
+def _work(pipe: Connection, stack: str) -> None:
     """A process: one run, or a piece of one, after the other, until its parent ends."""
+    # Open to the end of the process: a crash leaves no time to open it.
+    faulthandler.enable(os.open(stack, os.O_WRONLY | os.O_CLOEXEC), all_threads=False)
     Thread(target=_end_with_parent, daemon=True).start()
     gc.freeze()  # modules stay: what is collected after a run is the run's alone
     while True:
-        what = pipe.recv()
+        task = pipe.recv()
         try:
-            if isinstance(what, _PieceOf):
-                pipe.send((measure(what.run), None))
+            if isinstance(task, _PieceOf):
+                pipe.send((measure(task.run), None))
                 continue
-            pipe.send(timed_run(what, _teller(pipe)))
+            pipe.send(timed_run(task, _teller(pipe)))
         except Exception as error:
             pipe.send((portable(error), traceback.format_exc()))
 

@@ -21,12 +21,13 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
+from compiled.cache import SANITIZER_FLAGS
 from hosts.engine.wire.packets import Opcode, Sack, TransportAck, Write
 from ipc.cache_folder import cache_dir
 
 SOURCE = Path(__file__).with_name("native.c")
 MODULE = "mrc_native"
-CFLAGS = ("-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing", "-fPIC", "-shared")
+CFLAGS = ("-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing", "-fPIC", "-shared", *SANITIZER_FLAGS)
 BUILD_LIMIT_S = 60.0
 
 log = logging.getLogger("hosts.nic")

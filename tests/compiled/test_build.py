@@ -12,6 +12,7 @@ import pytest
 from compiled import build as building
 from compiled import cache
 from compiled.modules import ACYCLIC, NARROW
+from compiled.mypyc_setup import without_trashcan
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -106,6 +107,21 @@ def test_acyclic__is_marked_in_front_of_decorators_and_no_line_moves():
     assert [made[3], made[10]] == ["@dataclass(", "class AB:"]
     with pytest.raises(cache.CompileError, match="no class Gone"):
         building.for_mypyc(source, ("Gone",))
+
+
+def test_acyclic__objects_without_the_collectors_header_never_enter_the_trashcan():
+    """The trashcan writes before their start: the heap was corrupted at a nesting over 50."""
+    dealloc = (
+        "a___{0}_dealloc(a___{0}Object *self)\n{{\n{1}    CPy_TRASHCAN_BEGIN(self, a___{0}_dealloc)\n    free(self);\n"
+    )
+    dealloc += "    CPy_TRASHCAN_END(self)\n    done: ;\n}}\n\n"
+    collected = dealloc.format("Flow", "    PyObject_GC_UnTrack(self);\n")
+    made = without_trashcan(collected + dealloc.format("Frame", "") + collected)
+    assert made.count("TRASHCAN_BEGIN") == made.count("TRASHCAN_END") == 2
+    assert made.startswith(collected) and made.endswith(collected)
+    assert "a___Frame_dealloc(a___FrameObject *self)\n{\n    free(self);\n    done: ;\n}\n" in made
+    with pytest.raises(ValueError, match="outside of a dealloc"):
+        without_trashcan("void clear(void)\n{\n    CPy_TRASHCAN_BEGIN(self, x)\n}\n")
 
 
 @pytest.mark.parametrize("name", ACYCLIC)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 
 from experiments import command
 from experiments.command import SCENARIOS
+from experiments.executors.crew import RunProgress
 from experiments.executors.worker_pool import WorkerPool
 from experiments.language.assertions import judge
 from experiments.language.expand import expand, places_of
@@ -115,14 +118,30 @@ def test_errors_in_other_processes_come_back_with_their_traceback(tmp_path):
         assert carry_out(planned, Quiet(), begun=crew.hand_in(planned.runs)).runs
 
 
-def test_a_process_that_is_killed_is_told(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGKILL, r"process of run 'run' was killed \(SIGKILL\) from outside, .* give fewer --jobs"),
+        (signal.SIGTERM, "process of run 'run' was ended by SIGTERM from outside"),
+        (signal.SIGSEGV, r"process of run 'run' crashed \(SIGSEGV\): a fault of mrc-testbed.*mrc-crash-\w+.txt"),
+        (signal.SIGABRT, r"process of run 'run' crashed \(SIGABRT\): a fault of mrc-testbed"),
+    ],
+)
+def test_a_run_whose_process_dies__is_told_with_whose_fault_it_is(tmp_path, monkeypatch, number, words):
+    monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
     planned = plan_runs(document(tmp_path, SMALL.replace("duration: 1.5s", "duration: 5000s")), "virtual")
+    after = plan_runs(document(tmp_path, SMALL), "virtual")
     with WorkerPool(1) as crew:
         begun = crew.hand_in(planned.runs)
+        while not isinstance(begun.get()[1], RunProgress):
+            pass
         (child,) = active_children()
-        child.kill()
-        with pytest.raises(UsageError, match="process of run 'run' ended with exit code -9: give fewer --jobs"):
+        os.kill(child.pid, number)
+        with pytest.raises(UsageError, match=words):
             carry_out(planned, Quiet(), begun=begun)
+        assert carry_out(after, Quiet(), begun=crew.hand_in(after.runs)).runs, "another process goes on"
+    for crash in (tmp_path / "cache" / "crashes").glob("*"):
+        assert "Fatal Python error" in crash.read_text() and "run: run" in crash.read_text()
 
 
 def test_a_cut_link_is_seen_and_forgotten(tmp_path):
