@@ -253,6 +253,9 @@ class Outcome:
     """marked, trimmed, trimmed_last_hop, dropped_queue, corrupted, table_writes, peak queues by interface."""
     paths: list[dict[str, Any]] = field(default_factory=list)
     """{flow, host, peer, qpn, evs: [[ev, plane, state], ...]}: every MRC QP's EVs as they were when the work began."""
+    dead_parts: list[dict[str, Any]] = field(default_factory=list)
+    """Processes of a live fabric that died during the run, the first one first: {t, name, pid, how, loses, log}; `t` as
+    in events. The run ended with it. Not in `to_json` where there are none."""
     evs_bad: int = 0
     evs_denied: int = 0
     metrics: dict[str, float | None] = field(default_factory=dict)
@@ -286,7 +289,7 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
         del values["observations"]
-        for key in ("jobs", "failures"):
+        for key in ("jobs", "failures", "dead_parts"):
             if not values[key]:
                 del values[key]
         return {"schema": SCHEMA, **values}

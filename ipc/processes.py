@@ -59,6 +59,10 @@ class Child:
     popen: subprocess.Popen[bytes]
     log: Path
     ready: bool = field(default=False)
+    ending: bool = field(default=False)
+    """We have asked it to end."""
+    log_begins: int = 0
+    """Bytes in its log that an earlier process of that name wrote."""
 
     @property
     def pid(self) -> int:
@@ -67,6 +71,11 @@ class Child:
     @property
     def alive(self) -> bool:
         return self.popen.poll() is None
+
+    @property
+    def has_died(self) -> bool:
+        """It has ended, and nobody had asked it to."""
+        return not self.ending and not self.alive
 
     def how_it_ended(self) -> str:
         """`exited with code 1` or `was killed by SIGKILL`."""
@@ -77,10 +86,16 @@ class Child:
             return f"was killed by {signal.Signals(-code).name}"
         return f"exited with code {code}"
 
+    def last_words(self, lines: int = TAIL_LINES) -> str:
+        """`switchd (pid 12) was killed by SIGKILL; end of its log PATH:` and that end."""
+        return f"{self.name} (pid {self.pid}) {self.how_it_ended()}; end of its log {self.log}:\n{self.tail(lines)}"
+
     def tail(self, lines: int = TAIL_LINES) -> str:
         """The last lines of its log, indented."""
         try:
-            text = self.log.read_text(errors="replace").splitlines()
+            with self.log.open("rb") as log:
+                log.seek(self.log_begins)
+                text = log.read().decode(errors="replace").splitlines()
         except OSError as error:
             return f"  (no log: {error.strerror})"
         return "\n".join(f"  {line}" for line in text[-lines:]) or "  (its log is empty)"
@@ -131,6 +146,7 @@ class Processes:
         }
         try:
             with log.open("ab") as output:
+                log_begins = output.tell()
                 started = subprocess.Popen(
                     [*DEATH_SIGNAL, *argv],
                     env=environment,
@@ -142,7 +158,7 @@ class Processes:
                 )
         except OSError as error:
             raise ProcessError(f"cannot start {name} ({argv[0]}): {error.strerror}") from error
-        child = Child(name, started, log)
+        child = Child(name, started, log, log_begins=log_begins)
         self._children[name] = child
         state.processes[name] = {
             "pid": child.pid,
@@ -157,10 +173,13 @@ class Processes:
         probes: dict[str, Probe],
         timeout_s: float = 30.0,
         check: Callable[[], None] = lambda: None,
+        *,
+        alone: bool = False,
     ) -> None:
         """Wait until the probe of every named child has returned True.
 
         It is polled every 20 ms, less often when a poll takes long: polling must not slow down the start.
+        `alone`: the death of other children ends nothing.
         Raises ProcessError when one dies (how, and the tail of its log), or is not ready in `timeout_s`, and what
         `check` raises when something else has gone that they need.
         """
@@ -172,7 +191,7 @@ class Processes:
                 if waiting[name]():
                     self._children[name].ready = True
                     del waiting[name]
-            self.check()
+            self.check(*(probes if alone else ()))
             check()
             if waiting and time.monotonic() > deadline:
                 child = self._children[next(iter(waiting))]
@@ -183,12 +202,11 @@ class Processes:
             if waiting:
                 time.sleep(pause_s(time.monotonic() - asked))
 
-    def check(self) -> None:
-        """Raises ProcessError when a child has died: how, and the tail of its log."""
+    def check(self, *names: str) -> None:
+        """Raises ProcessError when one of the named children, or of all, has died: how, and the tail of its log."""
         for child in self:
-            if not child.alive:
-                how = f"{child.name} {child.how_it_ended()}"
-                raise ProcessError(f"{how}; end of its log {child.log}:\n{child.tail()}")
+            if child.has_died and (not names or child.name in names):
+                raise ProcessError(child.last_words())
 
     def stop(self, *names: str, grace_s: float = 2.0) -> None:
         """End the named children, all by default: SIGTERM together, SIGKILL for those that stay.
@@ -197,6 +215,7 @@ class Processes:
         """
         ending = [self._children[n] for n in (names or tuple(self._children)) if n in self._children]
         for child in ending:
+            child.ending = True
             child.popen.terminate()
         deadline = time.monotonic() + grace_s
         for child in ending:

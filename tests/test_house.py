@@ -121,6 +121,7 @@ FACES = {
         "nodes",
         "open_fabric",
         "p4_program",
+        "part_watch",
         "preflight",
         "switch_counters",
         "targets",

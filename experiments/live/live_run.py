@@ -204,13 +204,30 @@ class LiveRun:
             self.sampler.begin()
             cpu = CpuWatch(self.fabric.thread_seconds, self.fabric.processors)
             cpu.begin()
-            self._loop(timeline, progress)
+            try:
+                self._loop(timeline, progress)
+            except (FabricError, JsonlError):
+                if (part := self.fabric.parts.first_cause()) is None:
+                    raise
+                now = self.outcome.duration_s = self._now()
+                self.outcome.fail("unfinished", now, f"the run was over after {now:.4g} s, when {part.cause}")
+                self.sampler.stop()
+            self._tell_dead_parts()
             for note in (*cpu.notes(), *self.fabric.network.notes()):
                 self._note(note)
             self._stop.set()
             self._gather()
             self._keep_observations()
         return self.outcome
+
+    def _tell_dead_parts(self) -> None:
+        """Processes of the fabric that died, which end the run."""
+        self.fabric.parts.look()
+        for part in self.fabric.parts.dead:
+            died = part.to_json()
+            t = round(died.pop("at") - self.work.begins, 6)
+            self.outcome.dead_parts.append({"t": t, **died})
+            self.outcome.fail("process", t, f"{part.cause} at {t:.4g} s: {part.loses}")
 
     def _keep_observations(self) -> None:
         """Whole lines: the controller goes on writing. A full disk has ended that, and the controller's log says so."""
@@ -271,12 +288,12 @@ class LiveRun:
             self.outcome.event(t, "fault", number=step.number, action=step.action, undo=step.undo, text=str(step))
 
     def _heal(self, failed: type[BaseException] | None, *_: object) -> None:
-        """Undo what faults are left. What has ended the run already is what is told."""
+        """Undo what faults are left. What has ended the run already, or a part that died, is what is told."""
         self._fault_target.close()
         try:
             self.fabric.inject.heal()
         except FabricError:
-            if failed is None:
+            if failed is None and not self.outcome.dead_parts:
                 raise
 
     def _note(self, text: str) -> None:
@@ -351,9 +368,10 @@ class LiveRun:
     # ---- the end ----------------------------------------------------------------------------------------
 
     def _gather(self) -> None:
-        self.work.ask_all("flow_stop")
+        known = self.sampler.last if self.outcome.dead_parts else None  # of who has died, what was seen last
+        self.work.ask_all("flow_stop", known)
         self._wait(time.monotonic() + DRAIN_S)
-        last = self.work.ask_all("flow_read")
+        last = self.work.ask_all("flow_read", known)
         self._untold_errors(last)
         self.outcome.events.sort(key=lambda event: event["t"])
         for flow in self.work.flows:
@@ -464,7 +482,7 @@ class LiveRun:
 
     def _corrupted(self) -> int:
         """Frames that NICs refused as invalid: a flipped bit breaks the iCRC, or the header it hits."""
-        answers = self.work.ask_all("status")
+        answers = self.work.ask_all("status", {} if self.outcome.dead_parts else None)
         drops = [port["rx_dropped"] for one in answers.values() for port in one["ports"].values()]
         return sum(count for one in drops for reason, count in one.items() if reason not in NOT_CORRUPT)
 

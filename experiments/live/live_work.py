@@ -16,7 +16,7 @@ from experiments.flows import CollectivePlan, FlowPlan, collective_plans, flow_p
 from experiments.language.expand import Run
 from experiments.language.model import Transport
 from experiments.virtual.virtual_work import pinned
-from ipc.rpc import JsonlClient
+from ipc.rpc import JsonlClient, JsonlError
 from topologies.lab.fabric import Fabric
 from topologies.plan import Plan
 
@@ -67,11 +67,20 @@ class LiveWork:
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._clients)), thread_name_prefix="ask")
         stack.callback(self._pool.shutdown)
 
-    def ask_all(self, op: str) -> Answers:
-        """Answers of all agents to requests made in parallel."""
+    def ask_all(self, op: str, known: Answers | None = None) -> Answers:
+        """Answers of all agents to requests made in parallel; with `known` those of it for agents that are silent."""
         assert self._pool is not None
         asked = {host: self._pool.submit(client.request, op) for host, client in self._clients.items()}
-        return {host: one.result() for host, one in asked.items()}
+        answers: Answers = {}
+        for host, answer in asked.items():
+            try:
+                answers[host] = answer.result()
+            except JsonlError:
+                if known is None:
+                    raise
+                if host in known:
+                    answers[host] = known[host]
+        return answers
 
     # ---- how far it is ----------------------------------------------------------------------------------
 

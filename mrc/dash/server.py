@@ -114,7 +114,19 @@ class DashServer:
                 ready.append(error)
                 told.set()
 
-            thread = threading.Thread(target=lambda: asyncio.run(self._serve(tell)), name="dash", daemon=True)
+            def serve() -> None:
+                try:
+                    asyncio.run(self._serve(tell))
+                except Exception as error:
+                    log.exception("dash")
+                    why = f"{type(error).__name__}: {error}"
+                    if not told.is_set():
+                        tell(error)
+                    elif self._thread is not None:
+                        self._thread = None
+                        self._session.fabric.notice(f"the live view has ended ({why}): the word `dash` begins it again")
+
+            thread = threading.Thread(target=serve, name="dash", daemon=True)
             thread.start()
             told.wait()
             if (error := ready[0]) is not None:
@@ -169,7 +181,10 @@ class DashServer:
             self._port = runner.addresses[0][1]
             tell(None)
             looking = asyncio.create_task(self._stream.look_on())
-            await self._end.wait()
+            ending = asyncio.create_task(self._end.wait())
+            await asyncio.wait((looking, ending), return_when=asyncio.FIRST_COMPLETED)
+            if looking.done():
+                looking.result()
             looking.cancel()
             self._stream.close()
         finally:

@@ -1,6 +1,7 @@
 """Children: started, awaited with errors that help, ended, and dead with their parent. Stand-ins play the children."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def test_wait_ready__dead_child_tells_its_last_words(processes):
     processes.spawn("switchd", (sys.executable, "-c", script))
     with pytest.raises(ProcessError) as caught:
         processes.wait_ready({"switchd": lambda: False})
-    assert "switchd exited with code 1; end of its log" in str(caught.value)
+    assert re.search(r"switchd \(pid \d+\) exited with code 1; end of its log", str(caught.value))
     assert "switch.server: no device p0-t0-0" in str(caught.value)
 
 
@@ -58,7 +59,7 @@ def test_wait_ready__another_childs_death_ends_the_waiting(processes):
     child = processes.spawn("h1", FOREVER)
     processes.wait_ready({"h1": has_printed(child, "up")})
     os.kill(child.pid, signal.SIGSEGV)
-    with pytest.raises(ProcessError, match="h1 was killed by SIGSEGV"):
+    with pytest.raises(ProcessError, match=r"h1 \(pid \d+\) was killed by SIGSEGV"):
         processes.wait_ready({"h0": lambda: False})
 
 
@@ -79,7 +80,7 @@ def test_wait_ready__too_slow_is_named_with_its_log(processes):
 
 def test_spawn__program_that_does_not_exist(processes):
     processes.spawn("h0", ("/no/such/program",))
-    with pytest.raises(ProcessError, match=r"h0 exited with code 127(.|\n)*/no/such/program"):
+    with pytest.raises(ProcessError, match=r"h0 \(pid \d+\) exited with code 127(.|\n)*/no/such/program"):
         processes.wait_ready({"h0": lambda: False})
 
 

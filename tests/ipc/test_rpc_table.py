@@ -130,9 +130,9 @@ def test_services__every_op_once_and_all_of_them():
     assert sorted(ops) == [
         "allow", "close_qp", "connect_qp", "create_qp", "deny", "denylist", "deregister", "ev_sweep", "finish_file",
         "flow_connect", "flow_qp", "flow_read", "flow_sink", "flow_source", "flow_stop", "health", "hello", "nic_rate",
-        "post_write", "qp_state", "rank_link", "rank_open", "rank_start", "receive_file", "register", "register_file",
-        "release", "run_writes", "send_file", "sha256", "shutdown", "status", "stop_work", "wait", "write_bw",
-        "write_lat",
+        "peer_lost", "post_write", "qp_state", "rank_link", "rank_open", "rank_start", "receive_file", "register",
+        "register_file", "release", "run_writes", "send_file", "sha256", "shutdown", "status", "stop_work", "wait",
+        "write_bw", "write_lat",
     ]  # fmt: skip
 
 

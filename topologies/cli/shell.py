@@ -92,6 +92,7 @@ class FabricCLI(CLI):
                 self.say(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
             self._begun = True
             self.fabric.notice = self.notices.tell
+            self.fabric.parts.cures = True
             with ExitStack() as stack:
                 stack.callback(self.transfers.close)
                 if interactive:
@@ -127,6 +128,13 @@ class FabricCLI(CLI):
             self.say(json.dumps(answer.data, indent=2))
         elif answer:
             self.say(self.session.style.fold(answer.text if isinstance(answer, Answer) else answer))
+        if word.reads and not wants_json:
+            self._say_what_is_dead()
+
+    def _say_what_is_dead(self) -> None:
+        """What a word shows may be old, or wrong, without a part that is dead."""
+        for part in self.fabric.parts.missing:
+            self.say(self.session.style.fold(f"dead: {part.cause}: {part.loses}; {part.cure}", hang=6))
 
     # ---- Cmd's hooks ------------------------------------------------------------------------------------
 
@@ -153,6 +161,7 @@ class FabricCLI(CLI):
             return super().onecmd(line)
         except EXPECTED as error:
             self.fail(str(error))
+            self._say_what_is_dead()
         except Exception as error:
             log = self.fabric.run_dir.log("cli")
             with log.open("a") as out:

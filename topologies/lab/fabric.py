@@ -19,19 +19,21 @@ SIGTERM, SIGHUP. What a `kill -9` leaves, the next start removes (rundir.py). Th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ipc import processes
+from ipc.agent_client import AgentError
 from ipc.controller_client import Northbound
-from ipc.processes import Processes
+from ipc.processes import ProcessError, Processes
 from ipc.procfs import ThreadSeconds, thread_seconds
 from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import FabricError, RunDir, remove_run
@@ -40,6 +42,7 @@ from topologies.lab import preflight
 from topologies.lab.fault_injection import Injector
 from topologies.lab.network import LocalNetwork, Network
 from topologies.lab.nodes import FabricHost, FabricMininet
+from topologies.lab.part_watch import DeadPart, PartWatch
 from topologies.lab.targets import TARGETS, FabricSwitch, Ports, Target, answers, check_wires
 from topologies.lab.traffic_control import TrafficControl
 from topologies.lab.wires import PortLook
@@ -142,6 +145,9 @@ class Fabric:
         """Interfaces taken down by `link`, `link_port` or a fault; `power` leaves them down."""
         self.inject = Injector(self)
         """Faults by name, with undo."""
+        self.parts = PartWatch(self.processes, self._loses, self._restart, lambda text: self.notice(text), self._mourn)
+        """What becomes of the processes once all are ready."""
+        self._agent_options: list[str] = []
         self._clients: dict[str, JsonlClient] = {}
         self._state_lock = threading.Lock()
         self._held = False
@@ -186,6 +192,7 @@ class Fabric:
             self._catch_signals()
             self._claim()
             self._start()
+            self.parts.start()
             self.start_s = time.monotonic() - began
             self._progress(f"fabric is up after {self.start_s:.1f} s: {self.plan}")
             for text in self.network.where():
@@ -266,11 +273,15 @@ class Fabric:
             probes[CONTROLLER] = answers(self.controller, "status", ready="ready")
         if self._want_agents:
             config = [f"--config={key}={json.dumps(value)}" for key, value in self.config.items()]
-            probes |= self.network.start_agents(["--nic", self.nic, *config])
+            self._agent_options = ["--nic", self.nic, *config]
+            probes |= self.network.start_agents(self._agent_options)
         if self._want_mapper:
-            self.processes.spawn_module(MAPPER, "hosts.clustermapper", "--wait", "--run-dir", str(self.run_dir.path))
-            probes[MAPPER] = answers(self.mapper, "status")
+            probes |= self._spawn_mapper("--wait")
         return probes
+
+    def _spawn_mapper(self, *options: str) -> dict[str, processes.Probe]:
+        self.processes.spawn_module(MAPPER, "hosts.clustermapper", *options, "--run-dir", str(self.run_dir.path))
+        return {MAPPER: answers(self.mapper, "status")}
 
     def spawn_controller(self) -> None:
         """Start the controller's process unless it runs already; `controller` answers soon after."""
@@ -284,8 +295,77 @@ class Fabric:
         """End the controller's process without a word; spawn_controller() begins another one."""
         self.processes.stop(CONTROLLER, grace_s=0.0)
 
+    # ---- parts that die ---------------------------------------------------------------------------------
+
+    def _loses(self, part: str) -> str:
+        """What no longer works without a part, in words."""
+        if part == CONTROLLER:
+            return "no fault is found or named, no table corrected, the denylist stays as it is; traffic of MRC goes on"
+        if part == MAPPER:
+            return "links are not probed: a loss that neither a port nor a host's EV tells is not found"
+        if part in self.hosts:
+            return f"{part} neither sends nor receives; its QPs, transfers and counters are lost"
+        return self.target.loses(part) or "what it did is not done"
+
+    def _mourn(self, part: DeadPart) -> None:
+        """Let go of what would wait for a dead part."""
+        if self.target.loses(part.name) is not None:
+            self.traffic.lost(part.cause)
+        if part.name in self.hosts:
+            self._end_connections(part.name)
+
+    def _end_connections(self, host: str) -> None:
+        """QPs to a host whose agent has died end in error: its successor knows none of them."""
+        for name in self.hosts:
+            if name != host and name in self.processes and self.processes[name].alive:
+                with contextlib.suppress(JsonlError):  # it dies too, and that is told by itself
+                    self.agent(name).request("peer_lost", peer=host)
+
+    def _restart(self, part: str) -> None:
+        """Start a part again, with the state that it had from us. Raises FabricError, JsonlError."""
+        if part == CONTROLLER:
+            self.spawn_controller()
+            probes = {CONTROLLER: answers(self.controller, "status")}
+        elif part == MAPPER:
+            probes = self._spawn_mapper()
+        elif part in self.hosts:
+            probes = self.network.start_agents(self._agent_options, [part])
+        else:
+            self._restart_switches(part)
+            return
+        self.processes.wait_ready(probes, alone=True)
+        if part in self.hosts:
+            self.inject.pace_again(part)
+
+    def _restart_switches(self, part: str) -> None:
+        """Start a process of switches again; its switches, wires, cuts, rates and faults as they were."""
+        off = {name for name, node in self.switches.items() if not node.powered}
+        made = self.target.restart(part)
+        with self._state_lock:
+            self.network.attach([switch.name for switch in made])
+            self.processes.wait_ready({name: p for name, p in self.target.probes().items() if name == part}, alone=True)
+            for switch in made:
+                if switch.name in off:
+                    switch.power(False)
+                for interface in switch.interfaces.values():
+                    self.network.set_up(interface, switch.name not in off and interface not in self.cut)
+        self.traffic.found()
+        self.traffic.apply_plan()
+        self.inject.set_again()
+
+    @contextlib.contextmanager
+    def blaming_the_dead(self) -> Iterator[None]:
+        """An error within that a dead part explains is raised as that: ProcessError, with the cause."""
+        try:
+            yield
+        except (FabricError, JsonlError, AgentError) as error:
+            if self.parts.closing or (part := self.parts.first_cause()) is None:
+                raise
+            raise ProcessError(str(part)) from error
+
     def _remove(self) -> None:
         """In order: processes while they can still say goodbye, shells, then all that carries the run's marks."""
+        self.parts.close()
         self.inject.stop()
         processes.drain()
         for client in self._clients.values():
@@ -473,7 +553,10 @@ class Fabric:
         }
 
     def check(self) -> None:
-        """Raises ProcessError when a process of the fabric has died: how, and the end of its log."""
+        """Raises ProcessError when a process of the fabric has died: how, what that means, and the end of its log."""
+        self.parts.look()
+        if missing := self.parts.missing:
+            raise ProcessError(str(missing[0]))
         self.processes.check()
         self.network.check_alive()
 

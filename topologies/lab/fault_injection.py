@@ -311,6 +311,21 @@ class Injector:
             if one.thread is not None:
                 one.thread.join(timeout=5.0)
 
+    def set_again(self) -> None:
+        """Give switches that were started again the settings of all active faults. Raises FabricError."""
+        with self._lock:
+            for one in self._active.values():
+                if one.settings:
+                    self._fabric.traffic.apply(one.settings)
+
+    def pace_again(self, host: str) -> None:
+        """Give an agent that was started again the rates of its NIC. Raises FabricError."""
+        with self._lock:
+            for one in self._active.values():
+                for name, plane, rate_bps in one.nics:
+                    if name == host:
+                        self._fabric.set_nic_rate(name, plane, rate_bps)
+
     # ---- inside -----------------------------------------------------------------------------------------
 
     def _begin(self, one: Injection) -> Injection:

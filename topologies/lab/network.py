@@ -80,12 +80,14 @@ class Network(abc.ABC):
         """Make nodes and links."""
 
     @abc.abstractmethod
-    def attach(self) -> None:
-        """Give switches their ports, once what runs them answers."""
+    def attach(self, switches: Collection[str] | None = None) -> None:
+        """Give switches their ports, all or those named, once what runs them answers."""
 
     @abc.abstractmethod
-    def start_agents(self, arguments: Sequence[str]) -> dict[str, Probe]:
-        """Start an agent in every host, with these arguments beside its name and run folder; returns their probes."""
+    def start_agents(self, arguments: Sequence[str], hosts: Collection[str] | None = None) -> dict[str, Probe]:
+        """Start an agent in every host, or in those named, with these arguments beside its name and run folder;
+        returns their probes.
+        """
 
     @abc.abstractmethod
     def set_up(self, interface: str, up: bool) -> None:
@@ -319,17 +321,19 @@ class LocalNetwork(Network):
         """Give the end of a tunnel carrier or take it away, as its far end went up or down."""
         netdev.set_carrier(interface, on, self.pids.get(self.port(interface).node))
 
-    def attach(self) -> None:
+    def attach(self, switches: Collection[str] | None = None) -> None:
         if self._wires is not None:
             self._wires.add(self._wired)
-        for switch in self.switches.values():
-            switch.start()
+        for name, switch in self.switches.items():
+            if switches is None or name in switches:
+                switch.start()
 
-    def start_agents(self, arguments: Sequence[str]) -> dict[str, Probe]:
-        for name, pid in self.pids.items():
+    def start_agents(self, arguments: Sequence[str], hosts: Collection[str] | None = None) -> dict[str, Probe]:
+        pids = {name: pid for name, pid in self.pids.items() if hosts is None or name in hosts}
+        for name, pid in pids.items():
             options = ("--host", name, "--run-dir", str(self.run_dir.path), *arguments)
             self.processes.spawn_module(name, "hosts.agent", *options, in_namespace_of=pid)
-        return {name: answers(JsonlClient(self.run_dir.agent_socket(name), name=name), "status") for name in self.hosts}
+        return {name: answers(JsonlClient(self.run_dir.agent_socket(name), name=name), "status") for name in pids}
 
     # ---- links ------------------------------------------------------------------------------------------
 

@@ -23,7 +23,8 @@ def open_fabric(
 ) -> Iterator[Fabric]:
     """A running Fabric; each step on the way is told on `console`. `options` are its own.
 
-    Raises FabricError, ProcessError or RunDirError on entering, with everything removed again.
+    Raises FabricError, ProcessError or RunDirError on entering, with everything removed again; ProcessError in place
+    of what is raised within when a process of the fabric has died.
     """
     size = len(plan.switches) + len(plan.hosts)
     going = Progress(console, f"down {target}", guess_s=START_S, size=size, text="removing the fabric")
@@ -42,4 +43,5 @@ def open_fabric(
                 )
             )
         stack.callback(going.__enter__)
-        yield fabric
+        with fabric.blaming_the_dead():
+            yield fabric

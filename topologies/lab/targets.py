@@ -160,6 +160,17 @@ class Target(abc.ABC):
         """Stop or start a device."""
 
     @abc.abstractmethod
+    def loses(self, part: str) -> str | None:
+        """What no longer works without a process of this target; None for another's."""
+
+    @abc.abstractmethod
+    def restart(self, part: str) -> list[FabricSwitch]:
+        """Start a process of this target again, which died, up to where it answers.
+
+        Returns the switches that have to be made again. Raises ProcessError when it dies again.
+        """
+
+    @abc.abstractmethod
     def traffic(self) -> TrafficControl:
         """Traffic control of the switches; connects when first used."""
 
@@ -188,6 +199,7 @@ class EmbeddedTarget(Target):
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
         self.client = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
+        self._made: dict[str, FabricSwitch] = {}
         self._looking = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
         """For counts, so that nobody who switches a device on or off waits for them, nor they for him."""
 
@@ -213,12 +225,22 @@ class EmbeddedTarget(Target):
     def start(self, switch: FabricSwitch) -> None:
         ports = {str(number): interface for number, interface in switch.interfaces.items()}
         self._request("add_device", name=switch.name, device_id=switch.device_id, ports=ports)
+        self._made[switch.name] = switch
 
     def probes(self) -> dict[str, Probe]:
         return {}
 
     def power(self, switch: FabricSwitch, on: bool) -> None:
         self._request("power", name=switch.name, on=on, keep_links=True)
+
+    def loses(self, part: str) -> str | None:
+        if part != SWITCHD:
+            return None
+        return "no switch forwards: no packet arrives, P4Runtime, gNMI and the links between switches are gone"
+
+    def restart(self, part: str) -> list[FabricSwitch]:  # noqa: ARG002 - it has one process
+        self.processes.wait_ready(self.launch(), alone=True)
+        return list(self._made.values())
 
     def traffic(self) -> TrafficControl:
         from topologies.lab.traffic_control_gnmi import (
@@ -335,7 +357,18 @@ class Bmv2Target(Target):
             self.processes.stop(switch.name)
             return
         self.start(switch)
-        self.processes.wait_ready({switch.name: self._probe(switch)})
+        self.processes.wait_ready({switch.name: self._probe(switch)}, alone=True)
+
+    def loses(self, part: str) -> str | None:
+        if part == PORTSTATE:
+            return "nobody tells the controller the state of ports: a cut is found by probes and hosts alone"
+        return f"{part} forwards nothing and has lost its tables" if part in self._started else None
+
+    def restart(self, part: str) -> list[FabricSwitch]:
+        if part == PORTSTATE:
+            self.processes.wait_ready(self.launch(), alone=True)
+            return []
+        return [self._started[part]]
 
     def thrift_address(self, device_id: int) -> tuple[str, int]:
         """(host, TCP port) of a switch's Thrift server."""

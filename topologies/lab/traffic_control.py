@@ -110,6 +110,17 @@ class TrafficControl(abc.ABC):
         self.touched: set[str] = set()
         """Interfaces whose settings may differ from the plan's."""
         self._ports = switch_ports(plan)
+        self.dead: str | None = None
+        """Why nobody answers: the process that did has died."""
+
+    def lost(self, why: str) -> None:
+        """The process behind the switches has died: all calls end at once, also those under way, until `found`."""
+        self.dead = why
+        self.close()
+
+    def found(self) -> None:
+        """It has been started again."""
+        self.dead = None
 
     # ---- setting ----------------------------------------------------------------------------------------
 

@@ -152,13 +152,19 @@ class GnmiTraffic(TrafficControl):
 
     def _call(self, method: str, request: Any) -> Any:
         with self._lock:
+            if self.dead is not None:
+                raise TrafficError(f"gNMI {method}: {self.dead}")
             if self._channel is None:
                 options = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
                 self._channel = grpc.insecure_channel(self.address, options)
             stub = gnmi_grpc.gNMIStub(self._channel)
         try:
             return getattr(stub, method)(request, timeout=TIMEOUT_S, wait_for_ready=True)
-        except grpc.RpcError as error:
+        except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed under the call
+            if self.dead is not None:
+                raise TrafficError(f"gNMI {method}: {self.dead}") from None
+            if isinstance(error, ValueError):
+                raise
             code, text = error.code(), error.details()
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 text = f"no answer in {TIMEOUT_S:g} s: do the switches run?"

@@ -2,6 +2,7 @@
 
 create_qp    peer, transport, owned  -> qpn, attributes      close_qp    qpn, here_only, peer, remote_qpn
 connect_qp   qpn, remote             -> state                qp_state    qpn
+peer_lost    peer                    -> qpns
 post_write   qpn, region, offset, length, remote_va, rkey    -> wr_id
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 from hosts.agent.connections import MRC, Connections, QpUseError
 from hosts.agent.regions import Regions
 from hosts.agent.session import ClientSessions
-from hosts.engine.qp import QpAttributes
+from hosts.engine.qp import EngineQpState, QpAttributes
 from ipc.requests import Number, Request, RequestError, Rkey, check_range
 from ipc.rpc import Answer, Message, RpcCall
 from ipc.rpc_table import rpc
@@ -47,6 +48,12 @@ class CloseQpRequest(Request, tag="close_qp"):
     here_only: bool = False
     peer: str | None = None
     remote_qpn: Number | None = None
+
+
+class PeerLostRequest(Request, tag="peer_lost"):
+    """The agent of `peer` has died, and with it the other ends of our QPs to it."""
+
+    peer: str
 
 
 class PostWriteRequest(Request, tag="post_write", kw_only=True):
@@ -114,6 +121,15 @@ class QpService:
             return {"remote_error": await connections.close_remote(connection)}
 
         return close_other()
+
+    @rpc(PeerLostRequest)
+    def peer_lost(self, request: PeerLostRequest, _call: RpcCall) -> Message:
+        """End in error all connected QPs to a host whose agent has died; `qpns`: those that did."""
+        peer = self._connections.peer_host(request.peer).name
+        ended = [one.qp for one in self._connections if one.peer == peer and one.qp.state is EngineQpState.RTS]
+        for qp in ended:
+            qp.abort(f"the agent of {peer} has died", self._clock())
+        return {"qpns": [qp.qpn for qp in ended]}
 
     @rpc(PostWriteRequest)
     def post_write(self, request: PostWriteRequest, _call: RpcCall) -> Message:

@@ -78,6 +78,7 @@ class StandInFabric:
         self.agents = {}
         self.traffic = Traffic(self.plan)
         self.inject = Injector(self)
+        self.parts = types.SimpleNamespace(missing=[], cures=False)
         self.look = dict
         self.bring = lambda host, path: path
         """Where a host can read a file; a test of several machines gives another place."""

@@ -123,6 +123,6 @@ def test_dead_agent__is_noticed_with_its_log(fabric):
     """Last, for it ends an agent of the shared fabric."""
     fabric.processes["h1"].popen.send_signal(signal.SIGKILL)
     fabric.processes["h1"].popen.wait(10)
-    with pytest.raises(ProcessError, match=r"h1 was killed by SIGKILL; end of its log .*/log/h1.log"):
+    with pytest.raises(ProcessError, match=r"h1 \(pid \d+\) was killed by SIGKILL: (.|\n)*/log/h1.log"):
         fabric.check()
     assert [p["name"] for p in fabric.status()["processes"] if not p["alive"]] == ["h1"]

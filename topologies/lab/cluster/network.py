@@ -17,7 +17,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -219,13 +219,13 @@ class ClusterNetwork(Network):
                     })  # fmt: skip
         return ends
 
-    def attach(self) -> None:
+    def attach(self, switches: Collection[str] | None = None) -> None:  # noqa: ARG002 - only at the start
         self._each(lambda one: one.request("attach", limit_s=START_S))
         for switch in self.switches.values():
             switch.start()
 
-    def start_agents(self, arguments: Sequence[str]) -> dict[str, Probe]:
-        """They answer when this returns."""
+    def start_agents(self, arguments: Sequence[str], hosts: Collection[str] | None = None) -> dict[str, Probe]:  # noqa: ARG002 - only at the start
+        """They answer when this returns. A part that dies on another machine is not started again."""
         self._each(lambda one: one.request("agents", arguments=list(arguments), limit_s=START_S))
         return {}
 

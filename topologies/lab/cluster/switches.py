@@ -88,6 +88,14 @@ class ClusterTarget(Target):
         self._require(name)
         self._targets[name].power(switch, on)
 
+    def loses(self, part: str) -> str | None:  # noqa: ARG002 - each machine has its own
+        """None: the processes of switches are those of other parts."""
+        return None
+
+    def restart(self, part: str) -> list[FabricSwitch]:
+        """Raises FabricError: each machine has its own switches, and a machine that lost them is lost."""
+        raise FabricError(f"{part} is no process of this machine's switches")
+
     def _require(self, name: str) -> None:
         if (why := self.lost(name)) is not None:
             raise TrafficError(f"machine {name} is lost: {why}")

@@ -1,0 +1,185 @@
+"""Campaign: `kill -9` of each kind of part of `mrc up` under load, again and again, with somebody at the prompt.
+
+    python -m tests.resilience.kill_parts --kills 50          # root; about 12 s a kill
+    python -m tests.resilience.kill_parts --kills 5 --parts switchd h1 --seed 7
+
+After each kill: is it told, and after how long; do words answer while the part is gone; does it come back; does a new
+transfer arrive then. `all` kills every part at the same instant. Prints a row for each kind; exit code 1 when
+something was not told, hung, did not come back or did not serve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+
+from ipc.rundir import RunFiles, default_run_dir
+from tests.topologies.cli.terminal import PROMPT, ROOT, Terminal
+from topologies.lab.part_watch import RELAPSE_S
+
+PARTS = ("switchd", "h1", "controller", "mapper", "all")
+WORDS = ("queues", "counters", "links", "faults", "evs h0 h1", "routes")
+"""Asked while a part is gone, in turn."""
+WORD_LIMIT_S = 60.0
+"""A word that has not answered by then hangs: far above what any takes on a busy machine."""
+BACK_LIMIT_S = 120.0
+
+
+@dataclass
+class Row:
+    """What came of the kills of one kind."""
+
+    part: str
+    kills: int = 0
+    told: int = 0
+    hung: int = 0
+    restarted: int = 0
+    served: int = 0
+    latest_told_s: float = 0.0
+    latest_back_s: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        return self.told == self.restarted == self.served == self.kills and not self.hung
+
+    def __str__(self) -> str:
+        counts = f"{self.told:>5} {self.restarted:>10} {self.served:>7} {self.hung:>5}"
+        return f"{self.part:<12} {self.kills:>5} {counts} {self.latest_told_s:>10.2f} {self.latest_back_s:>10.2f}"
+
+
+HEAD = (
+    f"{'part':<12} {'kills':>5} {'told':>5} {'restarted':>10} {'served':>7} {'hung':>5} {'told max s':>10} "
+    f"{'back max s':>10}"
+)
+
+
+class Front:
+    """Somebody at the prompt of `mrc up`."""
+
+    def __init__(self, *options: str) -> None:
+        env = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "INPUTRC": "/dev/null", "NO_COLOR": "1"}
+        self.files = RunFiles(default_run_dir())
+        self.terminal = Terminal(
+            [sys.executable, "-m", "mrc", "up", "--planes", "2", "--hosts-per-rack", "1", *options], env
+        )
+        self.terminal.expect(PROMPT, 300.0)
+        self.load = False
+
+    def pids(self) -> dict[str, int]:
+        """Of the parts there are now."""
+        state = json.loads(self.files.state_file.read_text())
+        return {name: process["pid"] for name, process in state["processes"].items()}
+
+    def begin_load(self) -> None:
+        """A transfer under way; the last one may have died with its host."""
+        self.terminal.say("send h0 h1 4M", PROMPT)
+
+    def kill(self, part: str, word: str, row: Row) -> None:
+        """One kill, and what comes of it."""
+        row.kills += 1
+        pids = {name: pid for name, pid in self.pids().items() if part in (name, "all")}
+        at = time.monotonic()
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+        shown = self._until({name: rf"{name} \(pid {pid}\) was killed by SIGKILL" for name, pid in pids.items()}, at)
+        row.told += len(shown) == len(pids)
+        row.latest_told_s = max(row.latest_told_s, *shown.values(), 0.0)
+        try:
+            self.terminal.type(word + "\n")
+            self._word_answers()
+        except AssertionError as error:
+            row.hung += 1
+            row.faults.append(f"{word}: {str(error)[:400]}")
+        back = self._until({name: rf"{name} runs again \(pid \d+\)" for name in pids}, at)
+        row.restarted += len(back) == len(pids)
+        row.latest_back_s = max(row.latest_back_s, *back.values(), 0.0)
+        row.served += self._serves(row)
+
+    def _until(self, patterns: dict[str, str], at: float) -> dict[str, float]:
+        """Seconds after `at` at which each pattern was shown; those that never were are left out."""
+        shown: dict[str, float] = {}
+        seen = ""
+        try:
+            while len(shown) < len(patterns):
+                left = [pattern for name, pattern in patterns.items() if name not in shown]
+                seen += self.terminal.expect("|".join(left), BACK_LIMIT_S)
+                for name, pattern in patterns.items():
+                    if name not in shown and re.search(pattern, seen):
+                        shown[name] = time.monotonic() - at
+        except AssertionError:
+            pass
+        self.terminal.raw = seen + self.terminal.raw  # others look for what came meanwhile
+        return shown
+
+    def _word_answers(self) -> None:
+        """The prompt answers a second, empty line: so the word before has ended."""
+        marker = f"py 'answered', {random.random()}"
+        self.terminal.type(marker + "\n")
+        self.terminal.expect(re.escape(f"('answered', {marker.split()[-1]})"), WORD_LIMIT_S)
+
+    def _serves(self, row: Row) -> bool:
+        """A new transfer arrives; while switches and the controller settle, the first may fail."""
+        self.terminal.raw = ""
+        for _ in range(3):
+            try:
+                self.terminal.say("wait", PROMPT)
+                self.terminal.say("send h0 h1 64K", PROMPT)
+                if "arrived bit for bit" in self.terminal.raw + self.terminal.say("wait", PROMPT):
+                    return True
+            except AssertionError as error:
+                row.faults.append(f"send: {str(error)[:400]}")
+        return False
+
+    def end(self) -> bool:
+        """Whether `exit` ends it all."""
+        self.terminal.type("exit\n")
+        try:
+            return self.terminal.process.wait(BACK_LIMIT_S) == 0
+        finally:
+            self.terminal.close()
+
+
+def campaign(parts: tuple[str, ...], kills: int, seed: int) -> tuple[list[Row], bool]:
+    """Kill each part so often; a row for each, and whether the fabric then ended well."""
+    dice = random.Random(seed)
+    front = Front()
+    rows = [Row(part) for part in parts]
+    try:
+        for number in range(kills):
+            for row in rows:
+                front.begin_load()
+                time.sleep(RELAPSE_S + dice.random())  # a part that dies sooner has relapsed, and is given up
+                front.kill(row.part, WORDS[number % len(WORDS)], row)
+    except BaseException:
+        front.terminal.close()
+        raise
+    return rows, front.end()
+
+
+def main() -> int:
+    """Entry point; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.resilience.kill_parts", description=__doc__)
+    parser.add_argument("--kills", type=int, default=50, help="of each part (50)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    rows, ended = campaign(tuple(options.parts), options.kills, options.seed)
+    print(HEAD)
+    for row in rows:
+        print(row)
+        for fault in row.faults:
+            print(f"    {fault}")
+    print("exit: ended well" if ended else "exit: did NOT end")
+    return 0 if ended and all(row.is_good for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

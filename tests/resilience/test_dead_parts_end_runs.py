@@ -1,0 +1,89 @@
+"""`kill -9` of each kind of part under a run or the demonstration, which ends as failed with that as its cause."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ipc import procfs
+from ipc.rundir import RunFiles
+from tests.topologies.cli.terminal import ROOT
+
+LIMIT_S = 120.0
+SCENARIO = """
+title: Long enough
+fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}
+workload:
+  - {stream: h0 h1, name: flow, message: 16K, depth: 2}
+duration: 60s
+expect:
+  - {metric: rate.flow, at_least: 0}
+"""
+
+
+@pytest.fixture(autouse=True)
+def tables_unchanged():
+    """Each test has a fabric of its own; the shared one of the other tests stays down."""
+
+
+def begin(tmp_path, *command):
+    """A command with a fabric of its own, once that is up and at work."""
+    env = {**os.environ, "MRC_RUN_DIR": str(tmp_path / "r"), "PYTHONPATH": str(ROOT)}
+    front = subprocess.Popen(
+        [sys.executable, "-m", "mrc", *command], env=env, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    return front, RunFiles(tmp_path / "r")
+
+
+SENDING_S = 0.1
+"""CPU time that h0 has used for nothing but sending, seconds."""
+
+
+def kill_at_work(files, part, front):
+    """Kill a part once the fabric is ready and h0 sends; its pid."""
+    end, before = time.monotonic() + LIMIT_S, None
+    while time.monotonic() < end and front.poll() is None:
+        time.sleep(0.05)
+        try:
+            processes = json.loads(files.state_file.read_text())["processes"]
+            if "ready" not in (files.logs / "controller.log").read_text() or "mapper" not in processes:
+                continue
+            used = procfs.cpu_seconds(processes["h0"]["pid"])
+        except (OSError, ValueError, KeyError):
+            continue
+        before = used if before is None else before
+        if used - before >= SENDING_S:
+            os.kill(processes[part]["pid"], signal.SIGKILL)
+            return processes[part]["pid"]
+    raise AssertionError(front.communicate(timeout=LIMIT_S)[0])
+
+
+@pytest.mark.parametrize("part", ["switchd", "h1", "controller", "mapper"])
+def test_run__fails_with_the_dead_part_as_its_cause(tmp_path, part):
+    (tmp_path / "long.yaml").write_text(SCENARIO)
+    front, files = begin(tmp_path, "run", "long.yaml", "--out", "out")
+    pid = kill_at_work(files, part, front)
+    shown = front.communicate(timeout=LIMIT_S)[0]
+    assert front.returncode == 1 and "FAILED" in shown, shown
+    (path,) = (tmp_path / "out" / "runs").glob("*.json")
+    outcome = json.loads(path.read_text())
+    assert [(one["name"], one["pid"], one["how"]) for one in outcome["dead_parts"]] == [
+        (part, pid, "was killed by SIGKILL")
+    ]
+    assert outcome["finished"] is False and 0 < outcome["dead_parts"][0]["t"] <= outcome["duration_s"] < 60
+    assert f"{part} (pid {pid}) was killed by SIGKILL" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("part", ["switchd", "h2", "controller"])
+def test_demo__fails_with_the_dead_part_as_its_cause(tmp_path, part):
+    front, files = begin(tmp_path, "demo", "--planes", "2")
+    pid = kill_at_work(files, part, front)
+    shown = front.communicate(timeout=LIMIT_S)[0]
+    assert front.returncode == 1 and f"mrc: error: {part} (pid {pid}) was killed by SIGKILL" in shown, shown

@@ -1,0 +1,153 @@
+"""The watch over a fabric's processes: each death is told once, cured where it can be. Stand-ins play the processes."""
+
+import os
+import queue
+import signal
+import sys
+
+import pytest
+
+from ipc.processes import ProcessError, Processes
+from ipc.rundir import RunDir
+from topologies.lab import part_watch
+from topologies.lab.part_watch import BEING_STARTED, STAYS_DEAD, PartWatch
+
+FOREVER = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(1000)")
+LIMIT_S = 60.0
+
+
+class Watched:
+    """Stand-ins under a PartWatch; `news` gets what is told."""
+
+    def __init__(self, processes):
+        self.processes, self.news, self.mourned = processes, queue.SimpleQueue(), []
+        self.restart = self.spawn
+        self.watch = PartWatch(
+            processes, lambda name: f"no {name} any more", lambda name: self.restart(name), self.news.put,
+            self.mourned.append,
+        )  # fmt: skip
+
+    def spawn(self, name):
+        child = self.processes.spawn(name, FOREVER)
+        self.processes.wait_ready({name: lambda: "up" in child.tail()}, alone=True)
+
+    def kill(self, name, number=signal.SIGKILL):
+        pid = self.processes[name].pid
+        os.kill(pid, number)
+        return pid
+
+    def told(self):
+        return self.news.get(timeout=LIMIT_S)
+
+
+@pytest.fixture
+def watched(tmp_path):
+    with RunDir(tmp_path / "run") as run_dir:
+        run_dir.begin()
+        processes = Processes(run_dir)
+        made = Watched(processes)
+        for name in ("switchd", "h0", "h1"):
+            made.spawn(name)
+        yield made
+        made.watch.close()
+        processes.stop(grace_s=0.1)
+
+
+def test_death__is_told_with_its_cause_log_and_loss_and_stays(watched):
+    watched.watch.start()
+    pid = watched.kill("h0", signal.SIGSEGV)
+    text = watched.told()
+    assert text.startswith(f"h0 (pid {pid}) was killed by SIGSEGV: no h0 any more; {STAYS_DEAD}; end of its log ")
+    assert text.endswith("log/h0.log:\n  up")
+    (part,) = watched.watch.missing
+    assert watched.watch.dead == watched.mourned == [part] and part.to_json()["is_back"] is False
+    assert watched.watch.look() == []  # told once
+
+
+def test_death__is_cured_and_told_so(watched):
+    watched.watch.cures = True
+    watched.watch.start()
+    for _ in range(2):
+        pid = watched.kill("switchd")
+        assert f"switchd (pid {pid}) was killed by SIGKILL" in (text := watched.told()) and BEING_STARTED in text
+        text = watched.told()
+        assert f"switchd runs again (pid {watched.processes['switchd'].pid}), " in text
+        assert watched.watch.missing == [] and watched.processes["switchd"].alive
+        watched.watch._back_at.clear()  # a while passes
+    assert [part.is_back for part in watched.watch.dead] == [True, True]
+
+
+def test_log__of_an_earlier_life_is_not_told_again(watched):
+    watched.watch.cures = True
+    watched.watch.start()
+    watched.kill("h0")
+    watched.told(), watched.told()
+    assert watched.processes["h0"].tail() == "  up"
+
+
+def test_all_at_once__each_is_told_and_each_comes_back(watched):
+    watched.watch.cures = True
+    watched.watch.start()
+    for name in ("switchd", "h0", "h1"):
+        watched.kill(name)
+    told = [watched.told() for _ in range(6)]
+    assert {text.split()[0] for text in told if "was killed" in text} == {"switchd", "h0", "h1"}
+    assert {text.split()[0] for text in told if "runs again" in text} == {"switchd", "h0", "h1"}
+    assert not watched.watch.missing
+
+
+def test_death_while_it_starts__is_told_and_not_tried_for_ever(watched):
+    begun = []
+
+    def dies(name):
+        begun.append(name)
+        watched.processes.spawn(name, (sys.executable, "-c", "raise SystemExit('no such device')"))
+        watched.processes.wait_ready({name: lambda: False}, alone=True)
+
+    watched.restart, watched.watch.cures = dies, True
+    watched.watch.start()
+    watched.kill("h0")
+    told = [watched.told() for _ in range(3)]
+    assert begun == ["h0"] and sum("no such device" in text for text in told) == 2
+    assert "h0 could not be started again" in "".join(told) and watched.watch.missing[0].how == "exited with code 1"
+
+
+def test_relapses__are_given_up(watched, monkeypatch):
+    monkeypatch.setattr(part_watch, "RELAPSE_S", 1e9)
+    watched.watch.cures = True
+    watched.watch.start()
+    for _ in range(part_watch.RELAPSES_MAX):
+        watched.kill("h0")
+        assert BEING_STARTED in watched.told() and "runs again" in watched.told()
+    watched.kill("h0")
+    assert "is not started again" in watched.told()
+    assert watched.watch.missing and not watched.processes["h0"].alive
+
+
+def test_what_is_asked_to_end__has_not_died(watched):
+    watched.watch.start()
+    watched.processes.stop("h1", grace_s=0.1)
+    watched.kill("h0")
+    assert watched.told().startswith("h0 ") and watched.news.empty()
+    with pytest.raises(ProcessError, match=r"h0 \(pid \d+\) was killed by SIGKILL"):
+        watched.processes.check()
+    watched.processes.check("switchd")
+
+
+def test_first_cause__is_seen_a_little_after_the_error_it_explains(watched):
+    watched.kill("switchd")
+    assert watched.watch.first_cause().name == "switchd"  # no thread looks on
+    assert watched.watch.first_cause(0.0).name == "switchd"
+
+
+def test_first_cause__is_none_while_all_live(watched):
+    assert watched.watch.first_cause(0.05) is None
+
+
+def test_closed__nothing_is_told_or_started_any_more(watched):
+    watched.watch.cures = True
+    watched.watch.start()
+    watched.watch.close()
+    watched.kill("h0")
+    watched.processes["h0"].popen.wait(LIMIT_S)
+    assert watched.watch.closing and watched.watch.look() == [] and watched.news.empty()

@@ -1,0 +1,218 @@
+"""The processes of a fabric while it runs: each death that nobody asked for is told, and cured where that can be done.
+
+One thread looks on, woken by the kernel (pidfds), and tells a death at once. Another carries out cures, one after the
+other: a cure takes as long as the part takes to start, and the next death is told meanwhile.
+
+A part that dies while it is started again stays dead, and so does one that died RELAPSES_MAX times in a row soon after
+it was back: whatever kills it would kill it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ipc.processes import Child, Processes
+from ipc.rpc import JsonlError
+from ipc.rundir import FabricError
+
+LOOK_S = 0.25
+"""How long a process that was just started may not be watched yet, seconds."""
+LOG_LINES = 3
+"""Last lines of its log that are told of a part."""
+RELAPSE_S = 2.0
+"""A part that dies so soon after it was back has relapsed, seconds."""
+RELAPSES_MAX = 3
+SOON_S = 2.0
+"""A process closes its sockets a little before it counts as dead: how long that is waited for, seconds."""
+
+
+@dataclass(slots=True, eq=False)
+class DeadPart:
+    """A process of the fabric that ended and was not asked to."""
+
+    name: str
+    pid: int
+    how: str
+    """`was killed by SIGKILL`, `exited with code 1`."""
+    at: float
+    """When that was seen, CLOCK_MONOTONIC seconds."""
+    log: str
+    """File of its log."""
+    last_lines: str
+    loses: str
+    """What no longer works, and for whom."""
+    cure: str
+    """What is done about it, or what the user can do."""
+    is_back: bool = False
+    """It was started again, and answers."""
+
+    def __str__(self) -> str:
+        return f"{self.cause}: {self.loses}; {self.cure}; end of its log {self.log}:\n{self.last_lines}"
+
+    @property
+    def cause(self) -> str:
+        """`switchd (pid 12) was killed by SIGKILL`."""
+        return f"{self.name} (pid {self.pid}) {self.how}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "pid": self.pid, "how": self.how, "at": self.at, "loses": self.loses,
+            "log": self.last_lines, "is_back": self.is_back,
+        }  # fmt: skip
+
+
+class PartWatch:
+    """Use `start` once all parts are ready, and `close` before they are ended.
+
+    loses    what no longer works without a part, by its name
+    restart  starts a part again and returns when it answers; None: nothing is started again
+    tell     is told each death and each cure, from the threads here
+    mourn    is called with each death before it is told
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        loses: Callable[[str], str],
+        restart: Callable[[str], None],
+        tell: Callable[[str], None],
+        mourn: Callable[[DeadPart], None] = lambda _part: None,
+    ) -> None:
+        self._processes, self._loses, self._restart = processes, loses, restart
+        self._tell, self._mourn = tell, mourn
+        self.cures = False
+        """Whether parts are started again; else a death is told, and that is all."""
+        self.dead: list[DeadPart] = []
+        """All deaths, oldest first."""
+        self._seen: dict[str, int] = {}
+        """Pid of the last death by name."""
+        self._back_at: dict[str, float] = {}
+        self._relapses: dict[str, int] = {}
+        self._starting: str | None = None
+        """The part that is being started again."""
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._waiting: queue.SimpleQueue[DeadPart | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begin to look on."""
+        for name, job in (("parts", self._look_on), ("cures", self._cure_all)):
+            thread = threading.Thread(target=job, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """End both threads; a cure that is under way is not waited for longer than it takes to notice. Idempotent."""
+        self._over.set()
+        self._waiting.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(LOOK_S * 4)
+
+    @property
+    def closing(self) -> bool:
+        """The fabric is being removed."""
+        return self._over.is_set()
+
+    @property
+    def missing(self) -> list[DeadPart]:
+        """Parts that are dead now: the last death of each that is not back."""
+        last = {part.name: part for part in self.dead}
+        return [part for part in last.values() if not part.is_back]
+
+    def look(self) -> list[DeadPart]:
+        """Take note of the deaths since the last look; those that are new. From any thread."""
+        with self._lock:
+            news = [self._note(child) for child in self._processes if self._is_news(child)]
+        for part in news:
+            self._mourn(part)
+            self._tell(str(part))
+            if self.cures and part.cure == BEING_STARTED:
+                self._waiting.put(part)
+        return news
+
+    def first_cause(self, wait_s: float = SOON_S) -> DeadPart | None:
+        """The first part that has died, once it is seen: an error may come a little before the death behind it."""
+        until = time.monotonic() + wait_s
+        while not self.dead and time.monotonic() < until and not self._over.is_set():
+            self.look()
+            time.sleep(0.01)
+        return self.dead[0] if self.dead else None
+
+    def _is_news(self, child: Child) -> bool:
+        return child.has_died and self._seen.get(child.name) != child.pid and not self._over.is_set()
+
+    def _note(self, child: Child) -> DeadPart:
+        now = time.monotonic()
+        self._seen[child.name] = child.pid
+        part = DeadPart(
+            child.name, child.pid, child.how_it_ended(), now, str(child.log), child.tail(LOG_LINES),
+            self._loses(child.name), self._cure_of(child, now),
+        )  # fmt: skip
+        self.dead.append(part)
+        return part
+
+    def _cure_of(self, child: Child, now: float) -> str:
+        if not self.cures:
+            return STAYS_DEAD
+        if child.name == self._starting:
+            return f"it died while it was started again, and stays dead: {BEGIN_AGAIN}"
+        back_at = self._back_at.pop(child.name, None)
+        relapsed = back_at is not None and now - back_at < RELAPSE_S
+        self._relapses[child.name] = self._relapses.get(child.name, 0) + 1 if relapsed else 0
+        if self._relapses[child.name] >= RELAPSES_MAX:
+            return f"it died {RELAPSES_MAX} times soon after its start and is not started again: {BEGIN_AGAIN}"
+        return BEING_STARTED
+
+    # ---- threads ----------------------------------------------------------------------------------------
+
+    def _look_on(self) -> None:
+        held: dict[int, int] = {}
+        """pidfd by pid."""
+        try:
+            while not self._over.is_set():
+                pids = {child.pid for child in self._processes if child.alive}
+                for pid in [pid for pid in held if pid not in pids]:
+                    os.close(held.pop(pid))
+                for pid in pids - held.keys():
+                    with contextlib.suppress(ProcessLookupError):
+                        held[pid] = os.pidfd_open(pid)
+                self.look()
+                poll = select.poll()
+                for fd in held.values():
+                    poll.register(fd, select.POLLIN)
+                poll.poll(LOOK_S * 1000)
+        finally:
+            for fd in held.values():
+                os.close(fd)
+
+    def _cure_all(self) -> None:
+        while (part := self._waiting.get()) is not None and not self._over.is_set():
+            self._starting = part.name
+            try:
+                self._restart(part.name)
+            except (FabricError, JsonlError) as error:
+                if not self._over.is_set():
+                    part.cure = f"it could not be started again: {BEGIN_AGAIN}"
+                    self._tell(f"{part.name} could not be started again: {error}\n{BEGIN_AGAIN}")
+                continue
+            finally:
+                self._starting = None
+            self._back_at[part.name] = time.monotonic()
+            part.is_back = True
+            pid = self._processes[part.name].pid
+            self._tell(f"{part.name} runs again (pid {pid}), {time.monotonic() - part.at:.1f} s after it died")
+
+
+BEING_STARTED = "it is being started again"
+STAYS_DEAD = "what runs on this fabric ends"
+BEGIN_AGAIN = "end this fabric (`exit`) and begin another one; `mrc doctor` tells what the machine lacks"
