@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from faults import (
     BlackholeFault,
@@ -544,6 +544,13 @@ def _pattern(fault: SimFault, _: float) -> InjectedFault:
     return LossFault((fault.way,), pattern=fault.pattern.translate(_LOST), direction="one_way")
 
 
+def _lost(fault: SimFault, share: float) -> InjectedFault:
+    only: Literal["data", "control"] | None = None
+    if fault.pattern:
+        only = "data" if fault.pattern == "data" else "control"
+    return LossFault((fault.way,), share, direction="one_way", only=only)
+
+
 def _late(fault: SimFault, _: float) -> InjectedFault:
     return LateFault(
         (fault.way,), 1 / LATE_ONE_IN, direction="one_way", seconds=fault.value, twin=fault.pattern == "twin"
@@ -567,8 +574,8 @@ _LOST = str.maketrans("01", "10")
 MEANINGS: dict[str, Callable[[SimFault, float], InjectedFault]] = {
     "link_down": lambda fault, _: CutFault((fault.ends,)),
     "port_down": lambda fault, _: CutFault((fault.ends,)),
-    "one_way": lambda fault, _: OneWayFault((fault.way,)),
-    "loss": lambda fault, _: LossFault((fault.way,), fault.value, direction="one_way"),
+    "one_way": lambda fault, _: _lost(fault, 1.0) if fault.pattern else OneWayFault((fault.way,)),
+    "loss": lambda fault, _: _lost(fault, fault.value),
     "corrupt": lambda fault, _: CorruptFault((fault.way,), fault.value, direction="one_way"),
     "duplicate": lambda fault, _: DuplicateFault((fault.way,), fault.value, direction="one_way"),
     "pattern": _pattern,

@@ -26,9 +26,12 @@ ENDING = tuple(kind for kind in FAULTS if kind not in ("vanish", "restart", "des
 LATE_ONE_IN = 10
 KINDS = {
     "calm": 12, "stalled": 8, "faults": 32, "storm": 8, "cut off": 2, "window": 1, "for ever": 15, "restart": 6,
-    "slow": 1, "neighbours": 2,
+    "slow": 1, "neighbours": 2, "data or control": 6,
 }  # fmt: skip
 """What a schedule may be about, and how often it is drawn."""
+SELECTIVE = ("one_way", "loss")
+"""Kinds of faults that may hit data or control packets alone (SORTS)."""
+SORTS = ("data", "control")
 HEALED_S = 2.0
 """Every fault that ends has ended by then; from there on all that is left has to finish."""
 LONG_ONE_IN = 3000
@@ -71,7 +74,8 @@ class SimFault:
     `value`: share of the packets (loss, corrupt, duplicate), seconds each way (flap), extra seconds (delay; reorder: up
     to; late: one packet in LATE_ONE_IN), seconds between two ports (stall). `pattern`: 0 = lost, 1 = passes, over and
     over: zeros first, or one at the end; of stall: the planes in the order in which the host reads its ports
-    afterwards; of late: "twin" when only a copy is late.
+    afterwards; of late: "twin" when only a copy is late; of one_way and loss: "data" or "control" when only these are
+    lost (SELECTIVE), as in a hole for long frames.
     """
 
     kind: str
@@ -161,6 +165,8 @@ class Schedule:
                 raise ScheduleError(f"no fault {bad[0]!r} (has: {', '.join(FAULTS)})")
             if lost := [f for f in found.faults if f.kind == "destroy" and not 0 <= f.value < len(found.qps)]:
                 raise ScheduleError(f"{lost[0]} names a connection that does not exist")
+            if odd := [f.pattern for f in found.faults if f.kind in SELECTIVE and f.pattern not in ("", *SORTS)]:
+                raise ScheduleError(f"{odd[0]!r} is no sort of packets that is lost alone (has: {', '.join(SORTS)})")
             if any(not 0 <= p.qp < len(found.qps) or p.side not in (0, 1) for p in found.posts):
                 raise ScheduleError("a write names a connection that does not exist")
         except (TypeError, PlanError, ConfigError) as error:
@@ -239,6 +245,19 @@ def _for_ever(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Sched
     return replace(made, faults=faults, config=made.config | draw_budget(rng), config_of=config_of)
 
 
+def _data_or_control(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedule:
+    made = _for_ever(rng, made, plan, busy)
+    faults = draw_selective(rng, plan, busy, rng.choice((None, None, HEALED_S)))
+    if rng.random() < 0.2:  # and something else on top
+        faults.append(draw_fault(rng, plan, busy))
+    guesses = {
+        "clear_bits": rng.choice(("unknown", "lost")), "loss_rule": rng.choice(_KEYS["loss_rule"]),
+        "cc_algorithm": rng.choice(("fixed", "uet-1.0-nscc")),
+    }  # fmt: skip
+    config_of = {host: _without(keys, *guesses) for host, keys in made.config_of.items()}
+    return replace(made, faults=faults, config=made.config | guesses, config_of=config_of)
+
+
 def _calm(_rng: Random, made: Schedule, _plan: Plan, _busy: list[str]) -> Schedule:
     config = _without(made.config, *_UNSETTLING) | {"timeout": 16, "reorder_threshold": SURE}
     return replace(made, config=config, config_of={})
@@ -276,7 +295,7 @@ def _cut_off(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedu
 
 _SHAPED: dict[str, Callable[[Random, Schedule, Plan, list[str]], Schedule]] = {
     "for ever": _for_ever, "stalled": _without_cpu, "restart": _restarted, "calm": _calm, "window": _window,
-    "cut off": _cut_off,
+    "cut off": _cut_off, "data or control": _data_or_control,
 }  # fmt: skip
 
 
@@ -494,6 +513,9 @@ def draw_fault(rng: Random, plan: Plan, named: list[str]) -> SimFault:
         where = rng.choice(named)
     elif kind in ("loss", "corrupt", "duplicate"):
         value = rng.choice((0.01, 0.1, 0.5))
+        pattern = _sort(rng, kind)
+    elif kind == "one_way":
+        pattern = _sort(rng, kind)
     elif kind == "late":
         value = rng.choice((0.05, 0.5, 2.0, 5.0))
         pattern = rng.choice(("", "twin"))
@@ -572,9 +594,28 @@ def _lasting(rng: Random, plan: Plan, named: list[str]) -> SimFault:
         where = rng.choice(named)
     elif kind in ("loss", "corrupt"):
         value = rng.choice((0.15, 0.3, 0.5))
+        pattern = _sort(rng, kind)
+    elif kind == "one_way":
+        pattern = _sort(rng, kind)
     elif kind == "pattern":
         pattern = rng.choice(("10", "110", "0" + "1" * 9, "000" + "1" * 20))
     return SimFault(kind, where, at, None, value, pattern, rng.random() < 0.5)
+
+
+def _sort(rng: Random, kind: str) -> str:
+    """Packets that a fault of this kind loses alone: mostly it takes all sorts, ""."""
+    return rng.choice(("", "", *SORTS)) if kind in SELECTIVE else ""
+
+
+def draw_selective(rng: Random, plan: Plan, named: list[str], until: float | None) -> list[SimFault]:
+    """Data or control alone is lost on all paths of a host, or on all but one plane; to it, from it, or both ways."""
+    sort, host, at = rng.choice(SORTS), rng.choice(named), _moment(rng)
+    links = [link for link in plan.links if link.lower.node == host]
+    if len(links) > 1 and rng.random() < 0.25:
+        links.remove(rng.choice(links))
+    kind, share = rng.choice((("one_way", 0.0), ("one_way", 0.0), ("loss", 0.5), ("loss", 0.9)))
+    ways = rng.choice(((False,), (True,), (False, True)))
+    return [SimFault(kind, link.name, at, until, share, sort, reverse) for link in links for reverse in ways]
 
 
 def _stalled(rng: Random, plan: Plan, named: list[str]) -> tuple[str, float, str]:

@@ -165,7 +165,6 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
     "a responder that counts bytes twice": (wrap(Responder, "_accept", _count_twice), {"claims"}),
     "a responder that writes a byte too many": (wrap(Memory, "place", _place_too_much), {"bounds", "placed"}),
     "a responder that writes one byte off": (wrap(Memory, "place", _place_elsewhere), {"bounds", "placed"}),
-    "a requestor that ignores MPR": (wrap(Requestor, "transmit", _no_mpr), {"window"}),
     "a requestor that ignores its window": (wrap(FixedWindow, "may_send", _yes), {"window"}),
     "a requestor that completes the next write too": (
         wrap(Requestor, "on_transport_ack", _complete_early), {"placed", "window"},
@@ -253,7 +252,38 @@ def _two_at_a_time(may_send: Any) -> Any:
     return broken
 
 
+def _free_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses that a SACK shows charge nothing, as before the budget had one rule: with data lost for ever the answers
+    to probes keep a QP going.
+    """
+    charge, on_sack = Requestor._charge, Requestor.on_sack
+
+    def broken(self: Requestor, sack: Any, now: float) -> None:
+        monkeypatch.setattr(Requestor, "_charge", _yes(charge))
+        try:
+            on_sack(self, sack, now)
+        finally:
+            monkeypatch.setattr(Requestor, "_charge", charge)
+
+    monkeypatch.setattr(Requestor, "on_sack", broken)
+
+
+def _restored_by_any(on_sack: Any) -> Any:
+    def broken(self: Requestor, sack: Any, now: float) -> None:
+        self._budget.restore()
+        on_sack(self, sack, now)
+
+    return broken
+
+
 LATER: dict[str, tuple[Patch, set[str], str]] = {
+    "a requestor that ignores MPR": (wrap(Requestor, "transmit", _no_mpr), {"window"}, "window"),
+    "a requestor whose inferred losses cost nothing": (_free_guesses, {"ends"}, "data or control"),
+    "a requestor that takes answers to probes for progress": (
+        wrap(Requestor, "on_sack", _restored_by_any),
+        {"ends"},
+        "data or control",
+    ),
     "a requestor that waits for ports for ever": (wrap(Requestor, "watch_paths", _nothing), {"ends"}, "for ever"),
     "a requestor that never gives up": (wrap(RetryBudget, "charge", _yes), {"ends"}, "for ever"),
     "a requestor that blames the path of whatever expires": (wrap(Requestor, "_lost", _convict), {"blame"}, "stalled"),
