@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import isinf
 
 RATE_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 SIZE_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
@@ -23,7 +24,9 @@ def _split(text: object, what: str, examples: str) -> tuple[float, str]:
     found = _NUMBER.match(str(text)) if isinstance(text, (str, int, float)) and not isinstance(text, bool) else None
     if found is None:
         raise UnitError(f"{what} {text!r}: give {examples}")
-    return float(found[1]), found[2]
+    if isinf(number := float(found[1])):
+        raise UnitError(f"{what} {text!r}: is more than a number can hold; give {examples}")
+    return number, found[2]
 
 
 def _scaled(text: object, what: str, units: Mapping[str, float], examples: str, endings: tuple[str, ...] = ()) -> float:

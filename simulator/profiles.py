@@ -184,6 +184,25 @@ def frame_bytes(payload: int, srv6: bool = True) -> int:
     return link_speeds.frame_bytes(payload, Mode.SRV6 if srv6 else Mode.ECMP)
 
 
+def engine_keys(
+    planes: int, *, rate_bps: float, rtt_s: float, pmtu_bytes: int = 1024, ecn: bool = True, trim: bool = True,
+    cc: str = "uet-1.0-nscc",
+) -> dict[str, Any]:  # fmt: skip
+    """Keys of Config that the recipe derives from links, for `scaled`; not checked."""
+    return {
+        "pmtu_bytes": pmtu_bytes,
+        "cwnd_bytes": 1.5 * planes * rate_bps * rtt_s / 8,
+        "cc_algorithm": cc,
+        "sack_flush_s": rtt_s / 10,
+        "link_rate_bps": planes * rate_bps,
+        "base_rtt_s": rtt_s,
+        "trim_nack": trim,
+        "fabric_trims": trim,
+        "incast_penalty": 24 if trim and ecn else 0,
+        "incast_hold_s": rtt_s / 2,
+    }
+
+
 def scaled(
     planes: int = 4, *, rate_bps: float = 10e6, rtt_s: float = 0.010, pmtu_bytes: int = 1024, ecn: bool = True,
     trim: bool = True, cc: str = "uet-1.0-nscc", config: dict[str, Any] | None = None,
@@ -205,23 +224,14 @@ def scaled(
             f"{serialising:.6f} s alone"
         )
     bdp = rate_bps * rtt_s / 8
-    settings: dict[str, Any] = {
-        "pmtu_bytes": pmtu_bytes,
-        "cwnd_bytes": int(1.5 * planes * bdp),
-        "cc_algorithm": cc,
-        "sack_flush_s": rtt_s / 10,
-        "link_rate_bps": planes * rate_bps,
-        "base_rtt_s": rtt_s,
-        "trim_nack": trim,
-        "fabric_trims": trim,
-        "incast_penalty": 24 if trim and ecn and not (queues or {}).get("last_hop_ecn") else 0,
-        "incast_hold_s": rtt_s / 2,
-        **(config or {}),
-    }
+    settings = engine_keys(planes, rate_bps=rate_bps, rtt_s=rtt_s, pmtu_bytes=pmtu_bytes, ecn=ecn, trim=trim, cc=cc)
+    if (queues or {}).get("last_hop_ecn"):
+        settings["incast_penalty"] = 0
+    settings["cwnd_bytes"] = int(settings["cwnd_bytes"])
     return Scale(
         LinkProfile.uniform(rate_bps, delay),
         QueueProfile.from_bdp(bdp, ecn=ecn, trim=trim, **(queues or {})),
-        Config(**settings), rate_bps, rtt_s, int(bdp), planes,
+        Config(**settings | (config or {})), rate_bps, rtt_s, int(bdp), planes,
     )  # fmt: skip
 
 

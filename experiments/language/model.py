@@ -29,6 +29,9 @@ OWN_SCALE = "own"
 """Name, in rules, of a file as it is without one of its scales."""
 PROGRAM_ITERATIONS_MAX, PROGRAM_WARM_UP_MAX = 100, 20
 """Steps of a program: one rank may be all of them ahead of another, and 127 are the limit (collective_rank.py)."""
+DEPTH_MAX = 1e6
+"""Deepest queue that a file can ask for, in BDPs: no buffer is so deep."""
+Depth = Annotated[float, Field(ge=0, le=DEPTH_MAX)]
 MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
 
 
@@ -100,11 +103,11 @@ class LinksPart(Part):
 class PfcPart(Part):
     """Priority flow control (simulator/pfc.py). Depths are shares of the plane's BDP, of what came in by one link."""
 
-    xoff: Annotated[float, Field(gt=0)] = 1.0
-    xon: Annotated[float, Field(ge=0)] = 0.75
-    headroom: Annotated[float, Field(ge=0)] = 0.5
+    xoff: Annotated[Depth, Field(gt=0)] = 1.0
+    xon: Depth = 0.75
+    headroom: Depth = 0.5
     """A link's round trip holds a quarter of the BDP, to which come packets that had begun."""
-    storm_after: Annotated[float, Field(gt=0)] = 20.0
+    storm_after: Annotated[float, Field(gt=0, le=DEPTH_MAX)] = 20.0
     """Round trips that a pause lasts to be counted as a storm."""
 
     @model_validator(mode="after")
@@ -120,17 +123,19 @@ class QueuesPart(Part):
     ecn: bool = True
     trim: bool = True
     last_hop_ecn: bool = False
-    ecn_min: float = 0.2
-    ecn_max: float = 0.8
-    trim_at: float = 1.0
-    trim_last_hop: float = 1.5
-    limit: float | None = None
+    ecn_min: Depth = 0.2
+    ecn_max: Depth = 0.8
+    trim_at: Depth = 1.0
+    trim_last_hop: Depth = 1.5
+    limit: Annotated[Depth, Field(gt=0)] | None = None
     """Hard limit; None: 3, and 5 without trimming."""
     pfc: PfcPart | None = None
     """Lossless by pauses, virtual runs only; needs `trim: false`. `{}` is PFC with its defaults."""
 
     @model_validator(mode="after")
     def _one_discipline(self) -> QueuesPart:
+        if self.ecn and self.ecn_min > self.ecn_max:
+            raise ValueError(f"ecn_min = {self.ecn_min:g} must not be above ecn_max = {self.ecn_max:g}")
         if self.pfc is not None and self.trim:
             raise ValueError("pfc and trim: a queue that pauses its senders never trims; give trim: false with pfc")
         return self
@@ -176,7 +181,7 @@ class Stream(Work):
     """Writes from one host to another, `depth` outstanding. Without `bytes` it goes on until `stop`."""
 
     stream: Pair
-    bytes: Size | None = None
+    bytes: Annotated[Size, Field(ge=1)] | None = None
     message: Size = 1 << 18
     depth: int = Field(2, ge=1, le=1024)
     bidirectional: bool = False
@@ -190,7 +195,7 @@ class Permutation(Work):
     """Each host of the first list sends to one of the second (chosen by seed); `all` = every host to another."""
 
     permutation: Literal["all"] | tuple[list[str], list[str]]
-    bytes: Size | None = None
+    bytes: Annotated[Size, Field(ge=1)] | None = None
     message: Size = 1 << 18
     depth: int = Field(2, ge=1, le=1024)
     spread: Seconds = 0.0
@@ -202,7 +207,7 @@ class Incast(Work):
 
     incast: str
     sources: list[str]
-    bytes: Size | None = None
+    bytes: Annotated[Size, Field(ge=1)] | None = None
     message: Size = 1 << 18
     depth: int = Field(2, ge=1, le=1024)
     every: Seconds = 0.0

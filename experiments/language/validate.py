@@ -6,6 +6,7 @@ problems = check(document, scenario)      # [] when all is well
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from experiments.language.model import (
@@ -30,18 +31,26 @@ from experiments.language.yaml_loader import Document, Loc, Problem
 from experiments.metrics import all_names, find
 from experiments.traces.errors import TraceError
 from experiments.traces.read import trace_of
+from experiments.virtual.engine_clock import FROM_LINKS, config_times, rc_times
+from experiments.virtual.recipe import tier_queues
 from faults import KINDS
 from faults.places import host_mistakes
 from faults.terms import suggestion
-from hosts.engine.config import Config, ConfigError
+from hosts.engine.config import Config, ConfigError, check_value
+from hosts.engine.config_limits import RANGES
 from hosts.engine.errors import LocalError
 from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.traffic.collectives import CollectiveError
 from hosts.traffic.mailbox_collectives import AllToAll
 from hosts.traffic.tree_collectives import AllReduceHierarchical, members_of
-from simulator.profiles import ProfileError, scaled
+from ipc.units import show_seconds
+from simulator.profiles import ProfileError, engine_keys, scaled
 from topologies.plan import Outline, Plan, PlanError
 
+RECIPE_RTT_S = 0.010
+"""Round trip that the engines' default timers are made for, a clock of 1."""
+TIMER_RTTS_MAX = 100.0
+"""Longest retry timer, in round trips: the recipe's is 6.7, and losses that wait for longer are no result."""
 MODES_WITH_PATHS = ("srv6", "stev")
 """Modes in which an EV names a path, so that it can be pinned or denied."""
 
@@ -100,11 +109,7 @@ def check(document: Document, scenario: Scenario, *, outlined: bool = False) -> 
 def _problems(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
     yield from _workload(scenario, plan)
     yield from _transport(("transport",), scenario.transport)
-    links = scenario.links
-    try:
-        scaled(scenario.fabric.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=scenario.transport.pmtu)
-    except ProfileError as error:
-        yield ("links",), f"{error}: give a higher rate, a longer rtt or a smaller pmtu"
+    yield from _links(scenario)
     for at, fault in enumerate(scenario.faults):
         yield from _fault(("faults", at), fault, scenario, plan)
     yield from _expectations(scenario, plan)
@@ -230,6 +235,78 @@ def _transport(loc: Loc, transport: Transport) -> Iterator[tuple[Loc, str]]:
         known = list(RcConfig.__dataclass_fields__)
         unknown = [key for key in transport.config if key not in known]
         yield (*loc, "config"), f"no key {unknown[0]!r} ({suggestion(unknown[0], known)})" if unknown else str(error)
+
+
+def _links(scenario: Scenario) -> Iterator[tuple[Loc, str]]:
+    """Mistakes in what the recipe makes of links and clocks, each at the key that it comes from."""
+    links, planes = scenario.links, scenario.fabric.planes
+    rates: dict[Loc, float] = {("links", "rate"): links.rate}
+    for tier in ("host", "fabric"):
+        if (rate := getattr(links, tier).rate) is not None:
+            rates["links", tier, "rate"] = rate
+    slow = [loc for loc, rate in rates.items() if rate <= 0]
+    yield from ((loc, "must be more than 0, such as 10M") for loc in slow)
+    if links.rtt <= 0:
+        yield ("links", "rtt"), "must be more than 0, such as 10ms"
+    if slow or links.rtt <= 0:
+        return
+    transports: list[tuple[Loc, Transport]] = [(("transport",), scenario.transport)]
+    transports += [
+        (("workload", at, "transport"), work.transport)
+        for at, work in enumerate(scenario.workload)
+        if work.transport is not None
+    ]
+    for loc, transport in transports:
+        yield from _derived(loc, transport, scenario)
+    try:
+        scaled(planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=scenario.transport.pmtu)
+    except ProfileError as error:
+        yield ("links",), f"{error}: give a higher rate, a longer rtt or a smaller pmtu"
+    except ConfigError:
+        pass  # _derived has told it, at its key
+    for at, rate in rates.items():
+        try:
+            tier_queues(scenario, rate)
+        except ProfileError as error:
+            yield at, f"queues of {rate * links.rtt / 8:g} bytes a BDP: {error}; give a higher rate or a longer rtt"
+
+
+def _derived(loc: Loc, transport: Transport, scenario: Scenario) -> Iterator[tuple[Loc, str]]:
+    """Engine keys out of range that a file does not give itself, and timers that do not fit the round trip."""
+    links = scenario.links
+    keys = engine_keys(scenario.fabric.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=transport.pmtu)
+    timers = config_times(transport.clock) if transport.kind == "mrc" else rc_times(transport.clock)
+    default: Config | RcConfig = Config() if transport.kind == "mrc" else RcConfig()
+    sources: dict[str, tuple[Loc, float]] = {key: (("links", "rtt"), links.rtt) for key in FROM_LINKS}
+    sources["link_rate_bps"] = ("links", "rate"), links.rate
+    by_rtt = "rtt" in links.model_fields_set and "rate" not in links.model_fields_set
+    sources["cwnd_bytes"] = sources["base_rtt_s" if by_rtt else "link_rate_bps"]
+    told: set[Loc] = set()
+    for key, value in (keys | config_times(transport.clock)).items():
+        at, source = sources.get(key, ((*loc, "clock"), transport.clock))
+        if at in told or (transport.kind == "mrc" and key in transport.config):
+            continue
+        try:
+            check_value(key, value)
+        except ConfigError as error:
+            told.add(at)
+            low, high = (limit / value * source for limit in RANGES[key])
+            if key == "timeout":  # an exponent
+                high = 2.0 ** (RANGES[key][1] - Config().timeout)
+                low = 2.0 ** (RANGES[key][0] - Config().timeout)
+            yield at, f"{source:g} makes {error}; give {low:.3g} to {high:.3g}, or {key} in transport.config"
+    if (*loc, "clock") in told or "timeout" in transport.config:
+        return
+    timer_s = replace(default, timeout=timers.get("timeout", default.timeout))
+    waits = timer_s.base_timeout_s if isinstance(timer_s, Config) else timer_s.timeout_s
+    if waits > TIMER_RTTS_MAX * links.rtt:
+        at = (*loc, "clock") if "clock" in transport.model_fields_set else ("links", "rtt")
+        clock = max(1e-3, links.rtt / RECIPE_RTT_S)
+        yield (
+            at,
+            f"the retry timer is {show_seconds(waits)}, {waits / links.rtt:.0f} round trips of "
+            f"{show_seconds(links.rtt)}: give transport: {{clock: {clock:.3g}}}, or timeout in transport.config",
+        )
 
 
 def _fault(loc: Loc, fault: ScenarioFault, scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:

@@ -18,11 +18,11 @@ from experiments.failures import audit
 from experiments.flows import collective_plans, flow_plans
 from experiments.language.expand import Run
 from experiments.language.fault_schedule import FaultStep, StepRunner, steps
-from experiments.language.model import QueuesPart, Transport
+from experiments.language.model import Transport
 from experiments.language.validate import plan_of
 from experiments.outcome import LINKS_MAX, FlowOutcome, Outcome, Series, dead_evs, down_planes
 from experiments.virtual.control_plane import VirtualControl
-from experiments.virtual.engine_clock import config_times
+from experiments.virtual.recipe import engine_settings, queue_settings, tier_queues
 from experiments.virtual.virtual_work import VirtualCollective, VirtualFlow, held_packets
 from hosts.engine.config import Config
 from hosts.engine.events import EvChanged, EvReplaced, PacketLost, PlaneChanged, QpError
@@ -31,7 +31,7 @@ from simulator import scaled
 from simulator.fabric import VirtualFabric, usual_lookahead
 from simulator.fault_target import VirtualFaultTarget
 from simulator.pfc import pause_of
-from simulator.profiles import Line, LinkProfile, PfcProfile, QueueProfile
+from simulator.profiles import Line, LinkProfile
 
 SETTLE_S, SETTLE_RTTS = 0.05, 5
 """Virtual time before the workload starts, the shorter of both: ports come up, probes of the base RTT go out."""
@@ -64,12 +64,6 @@ def collector_off() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def engine_settings(transport: Transport) -> dict[str, Any]:
-    """Config keys of a transport beside those of the scaling recipe."""
-    keys = dict(transport.config) if transport.kind == "mrc" else {}
-    return {"pmtu_bytes": transport.pmtu, "no_receive": "deliver", **config_times(transport.clock), **keys}
 
 
 class VirtualRun:
@@ -139,11 +133,7 @@ class VirtualRun:
             tier = links.host if link.lower.node in hosts else links.fabric
             if tier.rate is None or tier.rate == links.rate:
                 continue
-            bdp = tier.rate * links.rtt / 8
-            queues = self.scenario.queues
-            profile = QueueProfile.from_bdp(
-                bdp, ecn=queues.ecn, trim=queues.trim, **queue_settings(queues, bdp, links.rtt)
-            )
+            profile = tier_queues(self.scenario, tier.rate)
             for a, b in ((link.lower.node, link.upper.node), (link.upper.node, link.lower.node)):
                 if a not in hosts:
                     self.fabric.set_queues(a, b, profile)
@@ -426,21 +416,6 @@ def _line(base: Line, tier: Any, jitter: float) -> Line:
         delay_s=tier.delay if tier.delay is not None else base.delay_s,
         jitter_s=jitter,
     )
-
-
-def queue_settings(queues: QueuesPart, bdp: float, rtt_s: float) -> dict[str, Any]:
-    """Queue settings of the scenario in bytes, for QueueProfile."""
-    out: dict[str, Any] = {"last_hop_ecn": queues.last_hop_ecn}
-    if queues.ecn:
-        out |= {"ecn_min_bytes": int(bdp * queues.ecn_min), "ecn_max_bytes": int(bdp * queues.ecn_max)}
-    if queues.trim:
-        out |= {"trim_bytes": int(bdp * queues.trim_at), "trim_lasthop_bytes": int(bdp * queues.trim_last_hop)}
-    if queues.limit is not None:
-        out["data_bytes"] = int(bdp * queues.limit)
-    if (pfc := queues.pfc) is not None:
-        xoff, xon, headroom = (int(bdp * share) for share in (pfc.xoff, pfc.xon, pfc.headroom))
-        out["pfc"] = PfcProfile(xoff, xon, headroom, pfc.storm_after * rtt_s)
-    return out
 
 
 __all__ = ["FlowOutcome", "VirtualRun", "run_virtual"]

@@ -271,7 +271,7 @@ class Config:
         values = zip(_DEFAULTS, _VALUES(self), _DEFAULTS.values(), strict=True)
         changed = {key: value for key, value, default in values if value is not default}
         for key, value in changed.items():
-            _check(key, value)
+            check_value(key, value)
             if key in WIDTHS:
                 object.__setattr__(self, key, _widths(key, value))
         if self.trim_len and self.trim_len < TRIM_LEN_MIN:
@@ -333,7 +333,7 @@ _KEYS = frozenset(_DEFAULTS)
 _DSCPS = frozenset(key for key in _KEYS if key.startswith("dscp_"))
 
 
-def _check(key: str, value: Any) -> None:
+def check_value(key: str, value: Any) -> None:
     """Check one value that is not the default. Raises ConfigError naming what would do."""
     if key in RANGES:
         low, high = RANGES[key]

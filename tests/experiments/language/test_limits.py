@@ -1,0 +1,103 @@
+"""Numbers of a scenario at their extremes: each is taken, or refused at its line; none ends in a traceback."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.language.yaml_loader import ScenarioError, read
+from experiments.runner import plan_runs
+from experiments.virtual.virtual_run import VirtualRun
+from hosts.engine.config_limits import RANGES
+
+EXTREMES = (
+    "0", "-1", "1e-300", "1e-30us", "1e-9", "1e9", "1e30", "1e400", "'1e400'", "9" * 40, ".nan", ".inf", "3 parsecs",
+    "true", "null", "''", "[]", "0x10", "1_000",
+)  # fmt: skip
+NUMBERS = (
+    "links.rate", "links.rtt", "links.jitter", "links.host.rate", "links.host.delay", "links.fabric.rate",
+    "links.fabric.delay", "queues.ecn_min", "queues.ecn_max", "queues.trim_at", "queues.trim_last_hop", "queues.limit",
+    "queues.pfc.xoff", "queues.pfc.xon", "queues.pfc.headroom", "queues.pfc.storm_after", "transport.qps",
+    "transport.pmtu", "transport.clock", *(f"transport.config.{key}" for key in RANGES), "duration", "limit", "repeat",
+    "seed", "measure.every", "control_plane.react_after", "fabric.planes", "fabric.racks", "fabric.spines",
+    "fabric.hosts_per_rack", "workload.message", "workload.depth", "workload.rate", "workload.start", "workload.stop",
+    "workload.bytes", "workload.transport.clock",
+)  # fmt: skip
+
+
+def scenario_of(path: str, value: str) -> str:
+    """A small scenario with one key set."""
+    parts: dict = {"fabric": {"planes": "2", "racks": "2", "spines": "2", "hosts_per_rack": "1"}, "duration": "1ms"}
+    parts["workload"] = {"stream": "h0 h1", "name": "flow"}
+    *above, key = path.split(".")
+    part = parts
+    for name in above:
+        part = part.setdefault(name, {})
+    part[key] = value
+    if "pfc" in path:
+        parts["queues"]["trim"] = "false"
+    return "title: extremes\n" + "".join(
+        f"{name}: {f'[{shown(part)}]' if name == 'workload' else shown(part)}\n" for name, part in parts.items()
+    )
+
+
+def shown(part: dict | str) -> str:
+    if isinstance(part, str):
+        return part
+    return "{" + ", ".join(f"{key}: {shown(value)}" for key, value in part.items()) + "}"
+
+
+def refusal(tmp_path, text: str) -> str:
+    """What is said of a scenario; empty when it is taken, and then its fabric is made."""
+    file = tmp_path / "extreme.yaml"
+    file.write_text(text)
+    try:
+        runs = plan_runs(read(file), "virtual").runs
+    except ScenarioError as error:
+        return str(error)
+    VirtualRun(runs[0])
+    return ""
+
+
+@pytest.mark.parametrize("path", NUMBERS)
+def test_numbers__at_their_extremes_are_taken_or_refused_at_their_line(tmp_path, path):
+    for value in EXTREMES:
+        text = scenario_of(path, value)
+        said = refusal(tmp_path, text)
+        assert not said or "line " in said, (value, said)
+
+
+LIMITS = {
+    # name: (parts, what it has to say)
+    "a round trip below the SACK timer": (
+        "links: {rate: 100G, rtt: 8us}\ntransport: {pmtu: 256, clock: 0.001}\n",
+        "line 2: links.rtt: 8e-06 makes sack_flush_s = 8e-07: must be 1e-06 to 60; give 1e-05 to",
+    ),
+    "a round trip without a clock that fits": (
+        "links: {rate: 100G, rtt: 10us}\ntransport: {pmtu: 4096}\n",
+        "line 2: links.rtt: the retry timer is 67.1 ms, 6711 round trips of 10 us: give transport: {clock: 0.001}",
+    ),
+    "the same of the baseline": (
+        "links: {rate: 100G, rtt: 10us}\ntransport: {kind: rocev2, pmtu: 4096}\n",
+        "give transport: {clock: 0.001}",
+    ),
+    "a clock beyond the timer's exponent": (
+        "links: {rtt: 10s}\ntransport: {clock: 1000}\n", "line 3: transport.clock: 1000 makes timeout = 26"
+    ),
+    "a window that no engine holds": ("links: {rate: 1e30}\n", "line 2: links.rate: 1e+30 makes cwnd_bytes = "),
+    "a tier without rate": ("links: {fabric: {rate: 0}}\n", "line 2: links.fabric.rate: must be more than 0"),
+    "marks from beyond their end": ("queues: {ecn_min: 0.9}\n", "ecn_min = 0.9 must not be above ecn_max = 0.8"),
+    "a transfer of nothing": ("", "line 2: workload.0.bytes: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_of_the_engine__are_told_at_the_key_they_come_from(tmp_path, name):
+    parts, words = LIMITS[name]
+    size = ", bytes: 0" if not parts else ""
+    said = refusal(tmp_path, f"title: limits\n{parts}workload: [{{stream: h0 h2{size}}}]\nduration: 1ms\n")
+    assert words in said
+
+
+def test_limits_of_the_engine__taken_with_a_clock_that_fits(tmp_path):
+    parts = "links: {rate: 100G, rtt: 10us}\ntransport: {pmtu: 4096, clock: 0.001}\n"
+    assert not refusal(tmp_path, f"title: fits\n{parts}workload: [{{stream: h0 h2}}]\nduration: 1ms\n")
