@@ -206,6 +206,8 @@ class FabricController:
         self.began = remembered.was_ready
         self.faults.restore(remembered.faults, time.monotonic(), CONFIRM_MAX_S)
         self.reaction.restore(self.inputs.plan, journal.remembered.reacted)
+        self.denylist.is_owed = remembered.denied
+        self.denylist.on_owed = journal.denied
         self.denylist.policy = self._wanted_policy or remembered.policy or self.denylist.policy
         if remembered.faults:
             active = len(self.faults.active())
@@ -401,7 +403,7 @@ class FabricController:
             self._tell(change, fault, now)
         if changes:
             self._follow_denylist(self.faults.active())
-        for plane in {f.plane for _, f in changes if f.how is How.SILENT}:
+        for plane in {fault.plane for _, fault in changes}:  # one that was silent may be lossy now, or merged
             self._follow_silent(plane)
         self._set_timer(now)
 

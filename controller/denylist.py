@@ -78,7 +78,11 @@ class DenylistPolicy:
         self._on_change = on_change
         self._wake = asyncio.Event()
         self._bad: dict[str, str] = {}
-        """Reasons of the agents that did not take the list, by host: their list may be an older one."""
+        """Reasons of the agents that did not take the list, by host."""
+        self.is_owed = False
+        """Some agent may hold a list of ours, also one of an earlier controller: it is told even an empty one."""
+        self.on_owed: Callable[[bool], None] = lambda _is_owed: None
+        """Called when `is_owed` changes."""
         self._done = asyncio.Event()
         self._done.set()
 
@@ -90,17 +94,23 @@ class DenylistPolicy:
         entries = entries_for(self.plan, self.policy, faults)
         if [one["name"] for one in entries] != [one["name"] for one in self.entries]:
             self.entries = entries
+            self._owe(True)
             self._done.clear()
             self._wake.set()
             self._on_change()
+
+    def _owe(self, is_owed: bool) -> None:
+        if is_owed is not self.is_owed:
+            self.is_owed = is_owed
+            self.on_owed(is_owed)
 
     async def settled(self) -> None:
         """All agents have been told."""
         await self._done.wait()
 
     def agent_is_back(self) -> None:
-        """An agent has begun anew, with an empty list; or it kept its own while it was away."""
-        if self.entries or self._bad:
+        """An agent has begun anew, with an empty list; or it kept its own while it, or we, were away."""
+        if self.is_owed:
             self._wake.set()
 
     async def run(self) -> None:
@@ -111,6 +121,10 @@ class DenylistPolicy:
             self.agents = await self._source.set_denylist(self.entries)
             self._done.set()
             before, self._bad = self._bad, {host: why for host, why in self.agents.items() if why != "ok"}
+            if self._wake.is_set():
+                continue  # the list has changed meanwhile
+            if not self._bad and not self.entries:
+                self._owe(False)
             if self._bad:  # also with an empty list: theirs may not be
                 if self._bad != before:
                     why = next(iter(self._bad.values()))

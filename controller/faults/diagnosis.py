@@ -279,7 +279,8 @@ def _choices(rests: set[frozenset[Cause]]) -> list[tuple[Explanation, ...]]:
             groups.append({cause})
         else:
             home.add(cause)
-    if {frozenset(one) for one in product(*groups)} == rests:
+    is_product = math.prod(len(group) for group in groups) == len(rests)  # asked first: the product may be endless
+    if is_product and {frozenset(one) for one in product(*groups)} == rests:
         return [tuple((cause,) for cause in sorted(group, key=by_name)) for group in groups]
     return [tuple(sorted((tuple(sorted(rest, key=by_name)) for rest in rests), key=lambda one: [*map(by_name, one)]))]
 

@@ -219,7 +219,7 @@ class Fault:
         try:
             names = [[one["location"] for one in choice] for choice in data["alternatives"]] or [[data["location"]]]
             explanations = tuple(tuple(_cause(traces, name) for name in choice) for choice in names)
-            return cls(
+            fault = cls(
                 number=int(data["number"]),
                 first_seen=float(data["first_seen"]),
                 raised=float(data["raised"]),
@@ -238,6 +238,10 @@ class Fault:
                 into=[int(number) for number in data["into"]],
                 past=[dict(one) for one in data["evidence"]],
             )
+            if any(cause.plane != fault.plane for cause in fault.causes):
+                return None
+            fault.to_json()  # evidence that cannot be told again is none
+            return fault
         except (KeyError, TypeError, ValueError, PlanError):
             return None
 

@@ -4,6 +4,7 @@
     {"kind": "ready", "t": 12.5}                      every switch equalled the plan for the first time
     {"kind": "fault", "t": 13.1, "change": "raised", "fault": {...}}
     {"kind": "policy", "policy": "lossy"}             the denylist policy was changed
+    {"kind": "denied", "owed": true}                  agents may hold a denylist of ours
     {"kind": "reacted", "dead": ["p0-t0-1 p0-t1-0"]}  what the switches were told to avoid (reconvergence.py)
 
 A line is written and synced before the change is told to anyone, so that a `kill -9` cannot take back what somebody
@@ -40,6 +41,8 @@ class Remembered:
     """Last known record of every fault, by number."""
     was_ready: bool = False
     """The fabric was in line once: a switch that does not answer now is lost, not late."""
+    denied: bool = False
+    """Some agent may hold a denylist of this controller."""
     policy: str | None = None
     """The denylist policy that was set last; None when it was never changed."""
     reacted: list[Any] = field(default_factory=list)
@@ -97,6 +100,10 @@ class Journal:
         """The denylist policy was set."""
         self._append({"kind": "policy", "policy": policy}, sync=True)
 
+    def denied(self, is_owed: bool) -> None:
+        """Agents are about to get a denylist, or all have an empty one."""
+        self._append({"kind": "denied", "owed": is_owed}, sync=False)
+
     def reacted(self, dead: list[str]) -> None:
         """Switches are about to avoid these."""
         self._append({"kind": "reacted", "dead": dead}, sync=False)
@@ -134,6 +141,8 @@ class Journal:
                     self.remembered.was_ready = True
                 case "policy":
                     self.remembered.policy = record.get("policy")
+                case "denied":
+                    self.remembered.denied = record.get("owed") is True
                 case "reacted":
                     dead = record.get("dead")
                     self.remembered.reacted = dead if isinstance(dead, list) else []
@@ -161,6 +170,7 @@ class Journal:
         lines: list[dict[str, Any]] = [{"kind": "boot", "id": boot}]
         lines += [{"kind": "ready", "t": 0.0}] if remembered.was_ready else []
         lines += [{"kind": "policy", "policy": remembered.policy}] if remembered.policy else []
+        lines += [{"kind": "denied", "owed": True}] if remembered.denied else []
         lines += [{"kind": "reacted", "dead": remembered.reacted}] if remembered.reacted else []
         lines += [{"kind": "fault", "t": 0.0, "change": "kept", "fault": fault} for fault in remembered.faults]
         new = self.path.with_suffix(".new")

@@ -296,6 +296,7 @@ class SwitchProvisioner:
 
     async def _write_live(self, session: P4RuntimeSession) -> None:
         """Write entries that follow what is alive, whenever they change, while the switch is in line."""
+        failed: SwitchError | None = None
         while True:
             await self._live_wake.wait()
             self._live_wake.clear()
@@ -303,24 +304,32 @@ class SwitchProvisioner:
                 continue  # bringing it in line takes them along, and wakes us
             async with self._reading:
                 wanted, since = self._live, self._live_wanted_at
-                differences = compare(wanted, self._live_written)
-                if not differences:
-                    continue
+                differences: list[Difference] = []
                 try:
-                    await session.write(updates_for(differences))
+                    if failed is not None:  # its answer may be lost and not the write
+                        self._live_written = await self._read_live(session)
+                    differences = compare(wanted, self._live_written)
+                    if differences:
+                        await session.write(updates_for(differences))
                 except SwitchError as error:
-                    failed: SwitchError | None = error
+                    failed = error
                 else:
                     failed, self._live_written = None, wanted
             if failed is None:
                 self._problems.end(ProblemKind.UNWRITTEN, self.target.name)
-                self._count_live(differences, time.monotonic() - since)
+                if differences:
+                    self._count_live(differences, time.monotonic() - since)
                 continue
             if not failed.retry:
                 self._problems.begin(ProblemKind.UNWRITTEN, self.target.name, str(failed), UNWRITTEN_EFFECT)
             log.warning("%s", failed)
             await asyncio.sleep(LIVE_AGAIN_S)  # the answer was lost, or it goes down and ends this task
             self._live_wake.set()
+
+    async def _read_live(self, session: P4RuntimeSession) -> tuple[NamedEntry, ...]:
+        """Entries on the switch that are not the plan's. Raises SwitchError."""
+        planned = {entry.what for entry in self.target.entries}
+        return tuple(entry for entry in await self._read(session) if entry.what not in planned)
 
     def _count_live(self, differences: list[Difference], took_s: float) -> None:
         status = self.status

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 from finsy import GRPCStatusCode, P4Client, P4ClientError, P4DigestList
 from finsy.p4schema import P4ConfigAction, P4ConfigResponseType
@@ -30,12 +30,6 @@ from controller.p4runtime.entries import Catalog, NamedEntry, short
 ELECTION_ID = 10
 """Ours. p4runtime-shell starts with 1, so it is backup unless told otherwise."""
 ARBITRATION_TIMEOUT_S = 5.0
-ANSWER_TIMEOUT_S = 30.0
-"""Time for the answer to a read or write, seconds: a hundred times what a busy machine needs for 500 entries."""
-CELLS_TIMEOUT_S = 5.0
-"""The same for a few cells of a counter, which are old after that."""
-LOAD_TIMEOUT_S = 300.0
-"""The same for loading the program, which the switch may have to compile."""
 WRITE_BATCH = 500
 """Updates in one WriteRequest: about 40 kB, far below gRPC's 4 MiB message limit."""
 DIGEST_CONFIG = {"max_timeout_ns": 0, "max_list_size": 1, "ack_timeout_ns": 1_000_000_000}
@@ -56,7 +50,6 @@ RETRY_CODES = frozenset(
 )  # fmt: skip
 """gRPC codes of states that pass. Every other code is a refusal that would be repeated."""
 
-_T = TypeVar("_T")
 log = logging.getLogger(__name__)
 
 
@@ -132,7 +125,7 @@ class P4RuntimeSession:
         )
         with self._asking("read the pipeline"):
             try:
-                reply = await _in_time(self._client.request(request))
+                reply = await self._client.request(request)
             except P4ClientError as error:
                 if error.code == GRPCStatusCode.FAILED_PRECONDITION:
                     return None
@@ -147,7 +140,7 @@ class P4RuntimeSession:
             config=self._catalog.schema.get_pipeline_config(),
         )
         with self._asking("load the program"):
-            await _in_time(self._client.request(request), LOAD_TIMEOUT_S)
+            await self._client.request(request)
 
     async def read(self) -> list[NamedEntry]:
         """Everything the tables and action profiles hold, also what is not ours."""
@@ -156,8 +149,8 @@ class P4RuntimeSession:
         )
         out = []
         with self._asking("read the tables"):
-            for entity in await self._read_entities(request):
-                out.append(self._catalog.describe(entity))
+            async for reply in self._client.request_iter(request):
+                out += [self._catalog.describe(entity) for entity in reply.entities]
         return out
 
     async def read_counters(self, ports: Iterable[int]) -> list[p4r.CounterEntry]:
@@ -178,7 +171,7 @@ class P4RuntimeSession:
         if not ids or not cells:
             return {}
         with self._asking(f"read {counter}"):
-            found = await _in_time(self._read_cells([(ids[0], cell) for cell in cells]), CELLS_TIMEOUT_S)
+            found = await self._read_cells([(ids[0], cell) for cell in cells])
         return {entry.index.index: entry.data.packet_count for entry in found}
 
     async def _read_cells(self, cells: Iterable[tuple[int, int | None]]) -> list[p4r.CounterEntry]:
@@ -192,13 +185,7 @@ class P4RuntimeSession:
             for counter, cell in cells
         ]
         request = p4r.ReadRequest(device_id=self.target.device_id, entities=entities)
-        return [entity.counter_entry for entity in await self._read_entities(request)]
-
-    async def _read_entities(self, request: p4r.ReadRequest) -> list[p4r.Entity]:
-        async def read() -> list[p4r.Entity]:
-            return [entity async for reply in self._client.request_iter(request) for entity in reply.entities]
-
-        return await _in_time(read())
+        return [one.counter_entry async for reply in self._client.request_iter(request) for one in reply.entities]
 
     async def write(self, updates: Sequence[p4r.Update]) -> None:
         """Send updates in batches, in order."""
@@ -206,8 +193,7 @@ class P4RuntimeSession:
             batch = updates[start : start + WRITE_BATCH]
             with self._asking(f"write {len(batch)} entries"):
                 try:
-                    request = p4r.WriteRequest(device_id=self.target.device_id, updates=batch)
-                    await _in_time(self._client.request(request))
+                    await self._client.request(p4r.WriteRequest(device_id=self.target.device_id, updates=batch))
                 except P4ClientError as error:
                     if error.details:
                         raise self._refused_updates(batch, error) from error
@@ -237,7 +223,8 @@ class P4RuntimeSession:
         found: list[p4r.DigestEntry] = []
         with self._asking("read the digest subscription"):
             try:
-                found += [entity.digest_entry for entity in await self._read_entities(request)]
+                async for reply in self._client.request_iter(request):
+                    found += [one.digest_entry for one in reply.entities]
             except P4ClientError as error:
                 if error.code != GRPCStatusCode.NOT_FOUND:
                     raise
@@ -316,8 +303,6 @@ class P4RuntimeSession:
                 raise
             reason = "the connection was closed meanwhile"
             raise SwitchError(f"{self.target}: {what}: {reason}", retry=True) from None
-        except asyncio.TimeoutError:
-            raise SwitchError(f"{self.target}: {what}: no answer in time: is the switch stopped?", retry=True) from None
         except P4ClientError as error:
             if error.is_election_id_used:
                 raise SwitchError(
@@ -346,11 +331,6 @@ class P4RuntimeSession:
             lines.append(f"{len(error.details) - SHOWN_ERRORS} more")
         codes = {detail.canonical_code for detail in error.details.values()}
         return SwitchError(f"{self.target}: {'; '.join(lines)}", retry=codes <= RETRY_CODES)
-
-
-async def _in_time(answer: Awaitable[_T], limit_s: float = ANSWER_TIMEOUT_S) -> _T:
-    """The answer. Raises asyncio.TimeoutError: a switch that is stopped keeps its connections and answers nothing."""
-    return await asyncio.wait_for(answer, limit_s)
 
 
 def _is_cancelled() -> bool:

@@ -109,7 +109,10 @@ class ClustermapperSource:
         for row in rows:
             if row["state"] in STATES:
                 about, trace = self._trace(row)
-                self._counts(about, trace, row, now)
+                if self.states.get(about) != STATES[row["state"]]:
+                    self.take(row, now)  # its event is on its way, or was lost
+                else:
+                    self._counts(about, trace, row, now)
 
     def _trace(self, row: Message) -> tuple[str, PathSegments]:
         """Name and trace of a target. Raises KeyError, ValueError for what the fabric does not have.

@@ -1,0 +1,714 @@
+"""A fabric in memory for the whole controller: switches and gNMI behind gRPC stubs, hosts behind lines in memory.
+
+The controller, finsy's clients and our RPC are the real ones; what they talk to has a state of its own, and can be
+late, stopped, dead, restarted, taken by another controller, or refuse. Time is a JumpingLoop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import grpc
+from finsy.proto import U128, gnmi, p4r, rpc_code, rpc_status
+from google.protobuf.any_pb2 import Any as PbAny
+
+from controller.app import FabricController
+from controller.config import ControllerConfig, SwitchAddress
+from controller.faults.path_segments import PathSegmenter
+from controller.p4runtime.routes import entries_of
+from controller.problems import ProblemKind
+from hosts.clustermapper.health import Rules, TargetHealth, TargetState
+from hosts.clustermapper.prober import target_json
+from hosts.clustermapper.targets import loops_of, targets_of
+from ipc.rpc import JsonlError
+from tests.lines_in_memory import LinesInMemory
+
+GNMI_ADDRESS = "127.0.0.1:9339"
+CELL_BITS = 9
+PROBES_S = 10.0
+"""Probes of a target in a second, and about as many packets of an EV."""
+VERDICT_S = 0.35
+"""From the death of a path to Clustermapper's verdict."""
+
+
+def rpc_error(code, text, details=None):
+    """As grpc.aio raises it; `details`: of each update of a write, by index, its code and text."""
+    trailing = grpc.aio.Metadata()
+    if details is not None:
+        status = rpc_status.Status(code=code.value[0], message=text)
+        for one in details:
+            packed = PbAny()
+            packed.Pack(p4r.Error(canonical_code=one[0], message=one[1]))
+            status.details.append(packed)
+        trailing = grpc.aio.Metadata(("grpc-status-details-bin", status.SerializeToString()))
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details=text)
+
+
+class Stream:
+    """One bidirectional call, seen from the client."""
+
+    def __init__(self, serve):
+        self._serve, self._queue, self.over = serve, asyncio.Queue(), False
+
+    async def write(self, message):
+        if self.over:
+            raise rpc_error(grpc.StatusCode.UNAVAILABLE, "the stream has ended")
+        self._serve(self, message)
+
+    def tell(self, item):
+        self._queue.put_nowait(item)
+
+    async def read(self):
+        item = await self._queue.get()
+        if isinstance(item, BaseException) or item is grpc.aio.EOF:
+            self.over = True
+            self.tell(item)  # whoever reads again gets the same
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def done(self):
+        return self.over
+
+    def cancel(self):
+        self.over = True
+        self.tell(asyncio.CancelledError())
+
+
+class Channel:
+    async def close(self):
+        pass
+
+
+# ---- switches -----------------------------------------------------------------------------------------------
+
+
+class SwitchInFabric:
+    """One P4Runtime switch."""
+
+    def __init__(self, fabric, switch):
+        self.fabric, self.switch, self.name = fabric, switch, switch.name
+        self.is_on, self.is_stopped, self.is_black_hole, self.counts_are_refused = True, False, False, False
+        self.late_s = 0.0
+        self.late = []
+        """Messages that wait until the switch goes on."""
+        self.lost_answers = 0
+        """Requests that are served next and not answered."""
+        self.refused_writes = 0
+        self.go_on = asyncio.Event()
+        self.intruder = 0
+        self.forwarded, self.drops = Counter(), Counter()
+        self._forget()
+        self.bids = {}
+
+    def _forget(self):
+        self.cookie, self.entities, self.digests, self.streams = None, {}, {}, []
+        self.bids, self.highest = {}, 0
+
+    # ---- power, another controller
+
+    def power(self, on):
+        if on == self.is_on:
+            return
+        self.is_on = on
+        for stream in self.streams:
+            stream.tell(rpc_error(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
+        self._forget()
+        self.forwarded.clear(), self.drops.clear()
+        self.intruder = 0
+
+    def stop(self, stopped):
+        self.is_stopped = stopped
+        if not stopped:
+            self.go_on.set()
+            self.go_on = asyncio.Event()
+
+    def intrude(self, election_id):
+        if self.is_on:
+            self.intruder = election_id
+            self.highest = max(self.highest, election_id)
+            self._tell_primary()
+
+    def leave(self):
+        if self.intruder:
+            self.intruder = 0
+            self._tell_primary()
+
+    def spoil(self):
+        """The intruder changes the tables."""
+        if self.intruder and self.entities:
+            del self.entities[random.choice(sorted(self.entities))]
+
+    def break_streams(self, orderly):
+        for stream in self.streams:
+            stream.tell(grpc.aio.EOF if orderly else rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection reset"))
+        self.streams, self.bids = [], {}
+
+    @property
+    def primary(self):
+        best = max([*self.bids.values(), self.intruder], default=0)
+        return best if best and best >= self.highest else 0
+
+    def _tell_primary(self):
+        primary = self.primary
+        for stream, bid in self.bids.items():
+            code = rpc_code.OK if bid == primary else rpc_code.ALREADY_EXISTS if primary else rpc_code.NOT_FOUND
+            update = p4r.MasterArbitrationUpdate(election_id=U128.encode(primary or self.highest))
+            update.status.code = code
+            stream.tell(p4r.StreamMessageResponse(arbitration=update))
+
+    def serve_stream(self, stream, message):
+        if not self.is_on:
+            stream.tell(rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection refused"))
+        elif self.is_stopped:
+            self.late.append(asyncio.ensure_future(self._later(stream, message)))
+        elif message.HasField("arbitration"):
+            bid = U128.decode(message.arbitration.election_id)
+            if stream not in self.streams:
+                self.streams.append(stream)
+            self.bids = {s: b for s, b in self.bids.items() if not s.over}
+            self.bids[stream] = bid
+            self.highest = max(self.highest, bid)
+            self._tell_primary()
+
+    async def _later(self, stream, message):
+        await self.go_on.wait()
+        self.serve_stream(stream, message)
+
+    def digest(self, **fields):
+        """Report of a packet, as a list of one."""
+        schema = self.fabric.catalog.schema
+        for info in schema.digests:
+            if info.id in self.digests and self.streams:
+                members = [p4r.P4Data() for _ in range(4)]
+                for stream in self.streams:
+                    stream.tell(
+                        p4r.StreamMessageResponse(
+                            digest=p4r.DigestList(
+                                digest_id=info.id,
+                                list_id=1,
+                                data=[p4r.P4Data(struct=p4r.P4StructLike(members=members))],
+                            )
+                        )
+                    )
+
+    # ---- requests
+
+    async def serve(self, handler, message, timeout):
+        try:
+            return await asyncio.wait_for(self._serve(handler, message), timeout)
+        except asyncio.TimeoutError:
+            raise rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
+
+    async def _serve(self, handler, message):
+        await asyncio.sleep(0.001 + self.late_s)
+        while self.is_stopped:
+            await self.go_on.wait()
+        if not self.is_on:
+            raise rpc_error(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses")
+        answer = handler(message)
+        if self.lost_answers:
+            self.lost_answers -= 1
+            await asyncio.Event().wait()
+        return answer
+
+    def _must_be_primary(self, message):
+        if U128.decode(message.election_id) != self.primary:
+            raise rpc_error(grpc.StatusCode.PERMISSION_DENIED, "not the primary")
+
+    def set_pipeline(self, message):
+        self._must_be_primary(message)
+        self.cookie, self.entities, self.digests = message.config.cookie.cookie, {}, {}
+        return p4r.SetForwardingPipelineConfigResponse()
+
+    def get_pipeline(self, _message):
+        if self.cookie is None:
+            raise rpc_error(grpc.StatusCode.FAILED_PRECONDITION, "no pipeline")
+        answer = p4r.GetForwardingPipelineConfigResponse()
+        answer.config.cookie.cookie = self.cookie
+        return answer
+
+    def write(self, message):
+        self._must_be_primary(message)
+        if self.cookie is None:
+            raise rpc_error(grpc.StatusCode.FAILED_PRECONDITION, "no pipeline")
+        if self.refused_writes:
+            self.refused_writes -= 1
+            raise rpc_error(
+                grpc.StatusCode.UNKNOWN, "failed", [(rpc_code.RESOURCE_EXHAUSTED, "full")] * len(message.updates)
+            )
+        details = [self._update(update) for update in message.updates]
+        if any(code != rpc_code.OK for code, _ in details):
+            raise rpc_error(grpc.StatusCode.UNKNOWN, "failed", details)
+        return p4r.WriteResponse()
+
+    def _update(self, update):
+        kind, entity = update.type, update.entity
+        if entity.HasField("digest_entry"):
+            self.digests[entity.digest_entry.digest_id] = entity
+            return rpc_code.OK, ""
+        key = _key(entity)
+        is_default = entity.HasField("table_entry") and entity.table_entry.is_default_action
+        if kind == p4r.Update.INSERT and key in self.entities:
+            return rpc_code.ALREADY_EXISTS, "there is such an entry"
+        if kind != p4r.Update.INSERT and key not in self.entities and not is_default:
+            return rpc_code.NOT_FOUND, "no such entry"
+        if kind == p4r.Update.DELETE:
+            del self.entities[key]
+        else:
+            copy = p4r.Entity()
+            copy.CopyFrom(entity)
+            self.entities[key] = copy
+        return rpc_code.OK, ""
+
+    def read(self, message):
+        answer = p4r.ReadResponse()
+        for wanted in message.entities:
+            kind = wanted.WhichOneof("entity")
+            if kind == "counter_entry":
+                if self.counts_are_refused:
+                    raise rpc_error(grpc.StatusCode.INTERNAL, "counters are not to be had")
+                answer.entities.extend(self._cells(wanted.counter_entry))
+            elif kind == "digest_entry":
+                if wanted.digest_entry.digest_id not in self.digests:
+                    raise rpc_error(grpc.StatusCode.NOT_FOUND, "no such digest entry")
+                answer.entities.append(self.digests[wanted.digest_entry.digest_id])
+            else:
+                answer.entities.extend(e for e in self.entities.values() if _is_of(e, wanted, kind))
+        return answer
+
+    def _cells(self, wanted):
+        name = self.fabric.counters.get(wanted.counter_id, "")
+        counts = {"forwarded": self.forwarded, "drops": self.drops}.get(name, Counter())
+        if wanted.HasField("index"):
+            entry = p4r.CounterEntry(counter_id=wanted.counter_id, index=wanted.index)
+            entry.data.packet_count = counts[wanted.index.index]
+            yield p4r.Entity(counter_entry=entry)
+
+
+def _key(entity):
+    kind = entity.WhichOneof("entity")
+    part = getattr(entity, kind)
+    if kind == "table_entry":
+        matches = b"".join(sorted(m.SerializeToString(deterministic=True) for m in part.match))
+        return f"{kind} {part.table_id} {part.priority} {part.is_default_action} {matches.hex()}"
+    number = part.member_id if kind == "action_profile_member" else part.group_id
+    return f"{kind} {part.action_profile_id} {number}"
+
+
+def _is_of(entity, wanted, kind):
+    if entity.WhichOneof("entity") != kind:
+        return False
+    part, asked = getattr(entity, kind), getattr(wanted, kind)
+    if kind == "table_entry":
+        return part.table_id == asked.table_id and part.is_default_action == asked.is_default_action
+    return part.action_profile_id == asked.action_profile_id
+
+
+class P4Stub:
+    """Stub of finsy's P4Client; one address is one switch."""
+
+    def __init__(self, switch):
+        self._switch = switch
+
+    def StreamChannel(self, wait_for_ready=False):
+        return Stream(self._switch.serve_stream)
+
+    async def SetForwardingPipelineConfig(self, message, timeout):
+        return await self._switch.serve(self._switch.set_pipeline, message, timeout)
+
+    async def GetForwardingPipelineConfig(self, message, timeout):
+        return await self._switch.serve(self._switch.get_pipeline, message, timeout)
+
+    async def Write(self, message, timeout):
+        return await self._switch.serve(self._switch.write, message, timeout)
+
+    async def Read(self, message, timeout):
+        yield await self._switch.serve(self._switch.read, message, timeout)
+
+
+# ---- ports --------------------------------------------------------------------------------------------------
+
+
+class GnmiInFabric:
+    """The gNMI server of all switches."""
+
+    def __init__(self, fabric):
+        self.fabric = fabric
+        self.is_on, self.is_stopped, self.counts_are_refused, self.doubles = True, False, False, False
+        self.ends_before_sync = 0
+        self.streams = []
+        self.status = {}
+        self.received = Counter()
+
+    def serve_stream(self, stream, _message):
+        if self.is_stopped:
+            return
+        if not self.is_on:
+            stream.tell(rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection refused"))
+            return
+        if self.ends_before_sync:
+            self.ends_before_sync -= 1
+            stream.tell(grpc.aio.EOF)
+            return
+        self.streams.append(stream)
+        for interface in self.status:
+            self._tell(stream, interface)
+        stream.tell(gnmi.SubscribeResponse(sync_response=True))
+
+    def power(self, on):
+        self.is_on = on
+        if not on:
+            self.end(orderly=False)
+
+    def end(self, orderly):
+        for stream in self.streams:
+            stream.tell(grpc.aio.EOF if orderly else rpc_error(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
+        self.streams = []
+
+    def set(self, interface, status):
+        if self.status.get(interface) != status:
+            self.status[interface] = status
+            self.say(interface)
+
+    def say(self, interface):
+        """Tell of a port again."""
+        for stream in self.streams:
+            for _ in range(2 if self.doubles else 1):
+                self._tell(stream, interface)
+
+    def strange(self, elements, value):
+        """An update that is of no port of the fabric."""
+        update = gnmi.Update(path=_path(elements), val=value)
+        for stream in self.streams:
+            stream.tell(gnmi.SubscribeResponse(update=gnmi.Notification(update=[update])))
+
+    def _tell(self, stream, interface):
+        path = _path(("interfaces", ("interface", interface), "state", "oper-status"))
+        update = gnmi.Update(path=path, val=gnmi.TypedValue(string_val=self.status[interface]))
+        stream.tell(gnmi.SubscribeResponse(update=gnmi.Notification(update=[update])))
+
+    async def get(self, request):
+        await asyncio.sleep(0.001)
+        while self.is_stopped:
+            await asyncio.sleep(1.0)
+        if not self.is_on:
+            raise rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection refused")
+        notification = gnmi.Notification()
+        for path in request.path:
+            interface = path.elem[1].key["name"]
+            if self.counts_are_refused:
+                continue
+            leaf = _path(("interfaces", ("interface", interface), "state", "counters", "in-pkts"))
+            value = gnmi.TypedValue(uint_val=self.received[interface])
+            notification.update.append(gnmi.Update(path=leaf, val=value))
+        return gnmi.GetResponse(notification=[notification])
+
+
+def _path(elements):
+    path = gnmi.Path()
+    for element in elements:
+        name, key = element if isinstance(element, tuple) else (element, None)
+        path.elem.add(name=name, key={"name": key} if key is not None else {})
+    return path
+
+
+class GnmiStub:
+    def __init__(self, server):
+        self._server = server
+
+    def Subscribe(self, wait_for_ready=True):
+        return Stream(self._server.serve_stream)
+
+    async def Get(self, request):
+        return await self._server.get(request)
+
+
+# ---- hosts --------------------------------------------------------------------------------------------------
+
+
+class AgentInFabric:
+    """A host's agent with a QP to each other host."""
+
+    def __init__(self, fabric, host):
+        self.fabric, self.host = fabric, host
+        self.refuses = False
+        self.paths = [
+            SimpleNamespace(
+                peer=peer, ev=ev, trace=fabric.traces.data(host, peer, ev), state="good", sent=0, lost=0, at=0.0
+            )
+            for peer in fabric.plan.hosts
+            if peer != host
+            for ev in list(fabric.plan.evs(host, peer))[:3]
+        ]
+        self.begin()
+
+    def begin(self):
+        self.denylist = []
+        self.server = self.fabric.lines.listen(self.host.name, self._serve)
+        for path in self.paths:
+            path.state, path.sent, path.lost, path.at = "good", 0, 0, self.fabric.now
+
+    def _serve(self, request, _call):
+        if self.refuses:
+            raise JsonlError("busy: try again")
+        match request["op"]:
+            case "health":
+                return {"peers": self._health()}
+            case "denylist":
+                self.denylist = request["entries"]
+                return {"entries": self.denylist}
+        raise JsonlError(f"no op {request['op']!r}")
+
+    def _health(self):
+        rows = {}
+        for path in self.paths:
+            self.count(path)
+            rows.setdefault(path.peer.name, []).append(
+                {
+                    "ev": path.ev, "state": path.state, "sent": path.sent, "acked": path.sent - path.lost,
+                    "lost": path.lost, "rtt_s": 0.002,
+                }
+            )  # fmt: skip
+        return [{"peer": peer, "evs": evs} for peer, evs in rows.items()]
+
+    def count(self, path):
+        packets, path.at = int((self.fabric.now - path.at) * PROBES_S), self.fabric.now
+        path.sent += packets
+        path.lost += packets if self.fabric.is_dead(path.trace) else 0
+
+    def look(self):
+        for path in self.paths:
+            self.count(path)
+            state = "assumed_bad" if self.fabric.is_dead(path.trace) else "good"
+            if state != path.state:
+                old, path.state = path.state, state
+                self.server.publish(
+                    "ev", t=self.fabric.now, peer=path.peer.name, ev=path.ev, old=old, new=state, qpn=17,
+                    plane=path.trace.plane, cause="loss",
+                )  # fmt: skip
+
+
+class MapperInFabric:
+    """Clustermapper: its verdicts follow what is dead; figures grow with time."""
+
+    def __init__(self, fabric):
+        self.fabric = fabric
+        targets = targets_of(fabric.plan)
+        self.targets = (*targets, *loops_of(fabric.plan, targets))
+        self.walks = [fabric.traces.along(target.walk) for target in self.targets]
+        self.begin()
+
+    def begin(self):
+        self.health = [TargetHealth(Rules()) for _ in self.targets]
+        for health in self.health:
+            health.state = TargetState.OK
+        self.at = self.fabric.now
+        self.server = self.fabric.lines.listen("mapper", self._serve, lambda _request: self.snapshot())
+
+    def snapshot(self):
+        return [{"event": "probe", "t": self.fabric.now, **row} for row in self.rows()]
+
+    def rows(self):
+        return [target_json(*pair) for pair in zip(self.targets, self.health, strict=True)]
+
+    def _serve(self, request, _call):
+        if request["op"] == "targets":
+            self.count()
+            rows = self.rows()
+            return {
+                "targets": [r for r in rows if r["kind"] != "loop"],
+                "loops": [r for r in rows if r["kind"] == "loop"],
+            }
+        raise JsonlError(f"no op {request['op']!r}")
+
+    def count(self):
+        packets = int((self.fabric.now - self.at) * PROBES_S)
+        self.at += packets / PROBES_S
+        for health, walk in zip(self.health, self.walks, strict=True):
+            health.sent += packets
+            if self.fabric.is_dead(walk):
+                health.lost += packets
+            elif packets:
+                health.back_at = self.fabric.now
+
+    def look(self):
+        self.count()
+        for target, health, walk in zip(self.targets, self.health, self.walks, strict=True):
+            state = TargetState.DOWN if self.fabric.is_dead(walk) else TargetState.OK
+            if state is not health.state:
+                old, health.state, health.since = health.state, state, self.fabric.now
+                self.server.publish("probe", t=self.fabric.now, **target_json(target, health), old=old.value)
+
+
+# ---- all of it ----------------------------------------------------------------------------------------------
+
+
+class FabricInMemory:
+    """A fabric and its controller. Make it inside the loop, `start`, let things happen, `stop`."""
+
+    def __init__(self, plan, catalog, program, folder, *, keeps_lines=False):
+        self.plan, self.catalog, self.program, self.folder = plan, catalog, program, Path(folder)
+        self.loop = asyncio.get_running_loop()
+        self.traces = PathSegmenter(plan)
+        self.counters = {info.id: info.name.rpartition(".")[2] for info in catalog.schema.counters}
+        self.lines = LinesInMemory(keeps_lines=keeps_lines)
+        self.down, self.dead_arcs = set(), set()
+        self.switches = {switch.name: SwitchInFabric(self, switch) for switch in plan.switches}
+        self.gnmi = GnmiInFabric(self)
+        self.agents = {host.name: AgentInFabric(self, host) for host in plan.hosts}
+        self.mapper = MapperInFabric(self)
+        self.controller = None
+        self.told = []
+        self._ports()
+        self._walks = self.loop.create_task(self._traffic())
+
+    @property
+    def now(self):
+        return self.loop.time()
+
+    def is_dead(self, trace):
+        if any(arc in self.dead_arcs for arc in trace.arcs):
+            return True
+        return any(not (s := self.switches[name]).is_on or s.is_black_hole for name in trace.switches)
+
+    def changed(self):
+        """Something was broken or mended: ports tell at once, hosts soon."""
+        self.dead_arcs |= {arc for link in self.down for arc in self.traces.arcs(link)}
+        self._ports()
+        self.loop.call_later(0.05, self._hosts_look)
+        self.loop.call_later(VERDICT_S, self.mapper.look)
+
+    def _hosts_look(self):
+        for agent in self.agents.values():
+            agent.look()
+
+    def _ports(self):
+        for link in self.plan.links:
+            ends = [p.node for p in (link.lower, link.upper)]
+            is_off = any(name in self.switches and not self.switches[name].is_on for name in ends)
+            for port in (link.lower, link.upper):
+                if port.node in self.switches:
+                    self.gnmi.set(port.interface, "DOWN" if link in self.down or is_off else "UP")
+
+    def set_link(self, link, up):
+        (self.down.discard if up else self.down.add)(link)
+        if up:
+            self.dead_arcs -= set(self.traces.arcs(link))
+        self.changed()
+
+    def set_arc(self, arc, works):
+        (self.dead_arcs.discard if works else self.dead_arcs.add)(arc)
+        self.changed()
+
+    async def _traffic(self):
+        """Packets over all walks, as the counters of switches see them."""
+        walks = [*self.mapper.walks, *(path.trace for agent in self.agents.values() for path in agent.paths)]
+        numbers = {p.interface: p.number for s in self.plan.switches for p in self.plan.ports(s.name)}
+        hops = [[(arc, *self.traces.ends(arc)) for arc in walk.arcs] for walk in walks]
+        peers = {
+            here.interface: there.interface
+            for link in self.plan.links
+            for here, there in ((link.lower, link.upper), (link.upper, link.lower))
+        }
+        while True:
+            await asyncio.sleep(0.2)
+            for walk in hops:
+                for arc, sender, receiver in walk:
+                    if sender in self.switches:
+                        switch = self.switches[sender]
+                        if not switch.is_on or switch.is_black_hole:
+                            break
+                        switch.forwarded[numbers[arc]] += 2
+                    if arc in self.dead_arcs or (receiver in self.switches and not self.switches[receiver].is_on):
+                        break
+                    self.gnmi.received[peers[arc]] += 2
+
+    # ---- the controller
+
+    async def start(self, **options):
+        targets = tuple(
+            SwitchAddress(s, f"127.0.0.1:{10_000 + s.device_id}", s.device_id, GNMI_ADDRESS,
+                          tuple(entries_of(self.program, self.plan, s, self.catalog)))
+            for s in self.plan.switches
+        )  # fmt: skip
+        config = ControllerConfig(self.folder, self.program, self.plan, self.catalog, targets)
+        self.controller = FabricController(config, **options)
+        self.controller.on_event = lambda event, t, **fields: self.told.append((event, t, fields))
+        self._opened = self.controller.opened()
+        self._opened.__enter__()
+        self.running = self.loop.create_task(self.controller.run(60.0))
+
+    async def stop(self):
+        """End the controller. Raises what it ended with."""
+        self.controller.stop()
+        try:
+            await self.running
+        finally:
+            self.close_journal()
+
+    def close_journal(self):
+        self._opened.__exit__(None, None, None)
+
+    @property
+    def ended(self):
+        return self.running.done()
+
+    async def close(self):
+        self._walks.cancel()
+        await asyncio.gather(self._walks, return_exceptions=True)
+
+    def differences(self):
+        """What is not as it ought to be, now that nothing is broken."""
+        controller, out = self.controller, []
+        out += [f"fault {f.number}: {f.text}" for f in controller.faults.active()]
+        out += [f"problem: {p.text}" for p in controller.problems.active() if p.kind is not ProblemKind.INTERNAL]
+        for name, provisioner in controller.provisioners.items():
+            switch = self.switches[name]
+            if provisioner.status.state.value != "verified":
+                out.append(f"{name} is {provisioner.status.state.value}: {provisioner.status.reason}")
+            wanted = {_key(entry.entity): entry.entity for entry in provisioner.target.entries}
+            if wanted != switch.entities:
+                out.append(f"{name} holds {len(switch.entities)} entries and not the plan's {len(wanted)}")
+        for host, agent in self.agents.items():
+            if agent.denylist != controller.denylist.entries:
+                out.append(f"{host} has the denylist {agent.denylist} and not {controller.denylist.entries}")
+        out += [f"{w.address}: {w.reason}" for w in controller.watches if not w.synced]
+        out += [f"{s.name} is not followed" for s in (controller.agents, controller.mapper) if not s.connected]
+        return out
+
+
+@contextlib.contextmanager
+def in_memory(loop):
+    """Let finsy, our RPC and the clock be those of the loop's fabric (`fabric.loop is loop`), found by address."""
+    holder = SimpleNamespace(fabric=None)
+
+    def p4_stub(channel):
+        number = int(channel.address.rpartition(":")[2]) - 10_000
+        return P4Stub(next(s for s in holder.fabric.switches.values() if s.switch.device_id == number))
+
+    def channel_to(address, **_options):
+        channel = Channel()
+        channel.address = address
+        return channel
+
+    with contextlib.ExitStack() as stack:
+        for name, value in (
+            ("finsy.p4client.grpc_channel", channel_to),
+            ("finsy.gnmiclient.grpc_channel", channel_to),
+            ("finsy.p4client.p4r_grpc.P4RuntimeStub", p4_stub),
+            ("finsy.gnmiclient.gnmi_grpc.gNMIStub", lambda _channel: GnmiStub(holder.fabric.gnmi)),
+            ("controller.api.rpc_client.RpcClient.connect", lambda path: holder.fabric.lines.connect(path)),
+            ("controller.faults.journal.os.fdatasync", lambda _descriptor: None),
+        ):
+            stack.enter_context(mock.patch(name, value))
+        stack.enter_context(mock.patch.object(time, "monotonic", loop.time))
+        stack.enter_context(mock.patch("builtins.print"))
+        yield holder

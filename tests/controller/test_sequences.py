@@ -1,0 +1,62 @@
+"""Random orders of faults over the whole controller, in virtual time; and every order that once went wrong."""
+
+import pytest
+
+from tests.controller.sequences import STEPS, Sequence, Step, draw, run_sequence, shrink
+
+FEW = 16
+"""Sequences of the normal run; `python -m tests.controller.sequences --sequences 10000` is the long one."""
+
+
+@pytest.mark.parametrize("seed", range(FEW))
+def test_a_random_sequence_ends_as_it_began(seed):
+    assert run_sequence(draw(seed)) == []
+
+
+FOUND = {
+    "entries of a write whose answer was lost stayed on the switch": Sequence(
+        0, (1, 2, 2, 1), "srv6", (),
+        (Step(1.0, "switch loses answers", 0, 0.0), Step(0.1, "link down", 2), Step(5.0, "link up", 2)),
+    ),
+    "a T1 stayed out of its groups after a cut so short that it was called lossy": Sequence(
+        129, (1, 2, 2, 1), "spray", (("react_after_s", 3.0),),
+        (Step(0.062, "one-way cut", 672), Step(0.744, "strange port", 114, 0.6), Step(1.02, "policy", 274, 0.56)),
+    ),
+    "the same without a delay of the control plane": Sequence(
+        243, (1, 2, 2, 2), "spray", (("denylist", "all"),),
+        (Step(0.45, "one-way cut", 659), Step(1.153, "another controller", 310, 0.37)),
+    ),
+    "agents kept the denylist of a controller that was restarted when the fault was over": Sequence(
+        0, (2, 2, 2, 1), "srv6", (("denylist", "all"),),
+        (Step(0.5, "link down", 4), Step(2.0, "agent stops or goes on", 0), Step(0.1, "link up", 4),
+         Step(2.0, "controller restarts", 0, 0.5)),
+    ),
+    "a refused write was a problem for ever when nothing was left to write": Sequence(
+        0, (1, 2, 2, 1), "srv6", (),
+        (Step(0.5, "switch refuses writes", 0, 0.0), Step(0.5, "link down", 2), Step(0.2, "link up", 2)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_sequence_that_went_wrong(name):
+    assert run_sequence(FOUND[name]) == []
+
+
+@pytest.mark.parametrize("program", ["srv6", "spray"])
+def test_an_exception_in_a_reaction_is_seen(monkeypatch, program):
+    """The campaign is no check that cannot fail: a reaction that raises fails it, and one step is left of many."""
+
+    def broken(*_arguments, **_fields):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("controller.faults.forwarding.Forwarding.read", broken)
+    steps = (Step(1.0, "link down", 0), Step(1.0, "link up", 0), Step(0.5, "black hole", 2), Step(4.0, "policy", 0))
+    sequence = Sequence(0, (1, 2, 2, 1), program, (), steps)
+    failures = run_sequence(sequence)
+    assert failures and all("counters of" in text and "ZeroDivisionError" in text for text in failures)
+    assert len(shrink(sequence).steps) == 1
+
+
+def test_every_step_is_drawn():
+    assert {step.what for seed in range(200) for step in draw(seed).steps} == set(STEPS)
