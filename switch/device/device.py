@@ -142,12 +142,12 @@ class P4Device:
         previous program stays in place then.
         """
         with self._lock:
-            trial = self._lib.rt_device_create(0, 0)
+            trial = NativeDevice(0, self.name, 0)
             try:
-                self._load_into(trial, program)
-                schema = Schema(program.p4info, self._lib.rt_device_program(trial).contents)
+                self._load_into(trial.handle, program)
+                schema = Schema(program.p4info, self._lib.rt_device_program(trial.handle).contents)
             finally:
-                self._lib.rt_device_destroy(trial)
+                trial.close()
             self._load_into(self.handle, program)
             self._now_runs(program, schema)
 

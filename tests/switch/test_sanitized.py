@@ -31,6 +31,12 @@ def sanitizer() -> str | None:
     return path if os.path.isabs(path) else None
 
 
+WATCHED = {
+    **os.environ, "PYTHONPATH": str(ROOT), "LD_PRELOAD": str(sanitizer()), "ASAN_OPTIONS": "detect_leaks=0",
+}  # fmt: skip
+"""Environment of a process that AddressSanitizer watches."""
+
+
 def programs() -> list[str]:
     """Arguments of sanitized_run.py: programs with their scripts."""
     sources = sorted(SMALL.glob("*.p4")) if LONG else [SMALL / f"{name}.p4" for name in SHORT]
@@ -48,12 +54,28 @@ def test_random_and_mutated_packets():
     wanted = programs()
     done = subprocess.run(
         [sys.executable, str(HERE / "sanitized_run.py"), str(PACKETS), "1", *wanted],
-        env={
-            **os.environ, "PYTHONPATH": str(ROOT), "LD_PRELOAD": str(sanitizer()), "ASAN_OPTIONS": "detect_leaks=0",
-        },
+        env=WATCHED,
         capture_output=True,
         text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
     assert done.stdout == f"{PACKETS * len(wanted)} packets through {len(wanted)} programs\n"
+
+
+@pytest.mark.skipif(sanitizer() is None, reason="gcc has no libasan here")
+@pytest.mark.parametrize(
+    "program",
+    [f"{SMALL / name}.p4={HERE / 'stf' / name}.stf" for name in ("semantics", "tables", "copies", "given", "digests")]
+    + [f"{PROGRAMS / name}.p4={ROOT / 'tests' / 'p4src' / script}.stf" for name, script in OURS],
+    ids=lambda argument: Path(argument.split("=")[0]).stem,
+)
+def test_each_allocation_fails_once(program):
+    """Found: a device that could not be made for a trial load was used all the same."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "allocation_run.py"), "1", program],
+        env=WATCHED, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
+    failures, total = (int(word) for word in done.stdout.split() if word.isdigit())
+    assert failures == total > 20, "some allocations came later in another round, or there were hardly any"
