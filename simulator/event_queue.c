@@ -424,13 +424,15 @@ static double place_next(Place *place)
     return heap_next(&place->heap);
 }
 
-/* Notes that a place is due at a time, infinite: not at all. Returns 0, or -1 with an exception. */
+/* Notes that a place is due at a time, infinite: not at all. Returns 0, or -1 with an exception and nothing noted. */
 static int list_turn(Place *place, double at)
 {
     if (place->queue == NULL)
         return PyErr_SetString(PyExc_RuntimeError, "the queue of this place is gone"), -1;
+    if (at < INFINITY && heap_add(&place->queue->turns[place->side], at, place->number, NULL, NULL))
+        return -1;
     place->listed = at;
-    return at < INFINITY ? heap_add(&place->queue->turns[place->side], at, place->number, NULL, NULL) : 0;
+    return 0;
 }
 
 static PyObject *place_from(Place *self, PyObject *const *args, Py_ssize_t count, int clamp)
@@ -446,8 +448,12 @@ static PyObject *place_from(Place *self, PyObject *const *args, Py_ssize_t count
     }
     if (heap_append(&self->heap, at, ++self->heap.serial, args[1], args[2]))
         return NULL;
-    if (at < self->listed && list_turn(self, at))
+    if (at < self->listed && list_turn(self, at)) {
+        Event refused = self->heap.events[--self->heap.count]; /* still where heap_append() put it: the last one */
+        Py_DECREF(refused.handler);
+        Py_DECREF(refused.argument);
         return NULL;
+    }
     Py_RETURN_NONE;
 }
 
@@ -736,7 +742,7 @@ static int run_stretch(Lookahead *self, int side)
         latest = fmax(latest, self->now);
         self->running = NULL;
         if (list_turn(place, place_next(place)))
-            failed = -1;
+            place->listed = INFINITY, failed = -1; /* so that its next event lists it */
     }
     self->now = latest;
     return failed;

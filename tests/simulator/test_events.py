@@ -10,6 +10,7 @@ import pytest
 
 from simulator.events import PythonEventQueue, PythonLookaheadQueue
 from switch.build import build_shared
+from tests.allocation_failures import results_without_memory
 
 SOURCE = Path(__file__).resolve().parents[2] / "simulator" / "event_queue.c"
 
@@ -357,3 +358,20 @@ def test_c__a_place_refuses_names_and_what_is_no_sequence():
         place(1.0, print, argument=None)
     with pytest.raises(TypeError):
         place.keep_near(7, False)
+
+
+@pytest.mark.parametrize("make", [queue_in_c, lookahead_in_c], ids=["queue", "lookahead"])
+def test_c__an_allocation_that_fails_is_a_memory_error_and_the_queue_goes_on(make):
+    queue = make()
+    events = []
+
+    def handler(argument, _now):
+        events.append(argument)
+
+    place = queue.place(0) if make is lookahead_in_c else queue
+    accepted = 0
+    for number in range(40):  # the room of a queue doubles: some of these calls allocate, others do not
+        for result in results_without_memory(lambda number=number: place(float(number), handler, number), 4):
+            accepted += result is not MemoryError
+    queue.run(inf)
+    assert len(events) == accepted >= 120

@@ -17,6 +17,7 @@ from hosts.engine.wire.packets import IMM_OPCODES, Nack, Opcode, Sack, Transport
 from hosts.nic import native as native_module
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
 from hosts.nic.native import NativeError, NativeMissingError, build, load
+from tests.allocation_failures import results_without_memory
 from topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
@@ -290,3 +291,14 @@ def test_build__in_a_folder_that_cannot_be_made(monkeypatch, tmp_path):
 def test_native__switched_off(monkeypatch):
     monkeypatch.setenv("MRC_NATIVE", "0")
     assert native_module.native.__wrapped__() is None
+
+
+def test_an_allocation_that_fails__is_a_memory_error_and_the_next_frame_is_the_same(ends):
+    rng = random.Random(5)
+    for record in (a_write(rng), a_sack(rng), an_ack(rng)):
+        frame = ends.python_frame(record)
+        frames = set(results_without_memory(lambda record=record: ends.port.build(ends.route, record)))
+        assert MemoryError in frames and frames <= {MemoryError, frame}
+        assert ends.port.build(ends.route, record) == frame
+        opened = list(results_without_memory(lambda frame=frame: ends.port.open(ends.arrived(frame))))
+        assert ends.port.open(ends.arrived(frame)) in opened and MemoryError in opened
