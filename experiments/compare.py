@@ -1,6 +1,7 @@
 """`mrc compare A B`: differences of two folders of results: scenario, machine, verdicts, metrics.
 
-Repeats of a run count as one, by their median. Runs are matched by name; a run that only one side has is named.
+Repeats of a run count as one, by the median of those that did not fail. Runs are matched by name; a run that only one
+side has is named.
 """
 
 from __future__ import annotations
@@ -70,10 +71,16 @@ def compared(a: Path, b: Path) -> dict[str, Any]:
         "scenario": list(_paths(left.scenario, right.scenario, "")),
         "trust": {"a": trust(left.manifest), "b": trust(right.manifest)},
         "verdicts": list(_verdicts(left, right)),
+        "failed": {"a": _failed(left), "b": _failed(right)},
         "only_a": [name for name in left.runs if name not in right.runs],
         "only_b": [name for name in right.runs if name not in left.runs],
         "rows": list(_metrics(left, right)),
     }  # fmt: skip
+
+
+def _failed(its: ComparedSide) -> dict[str, str]:
+    """Name -> first cause of each run that failed."""
+    return {one.name: one.cause for repeats in its.runs.values() for one in repeats if one.cause}
 
 
 def _manifest(left: ComparedSide, right: ComparedSide) -> Iterator[dict[str, Any]]:
@@ -150,7 +157,7 @@ def _row(run: str, metric: str, a: float | None, b: float | None) -> dict[str, A
 
 
 def _median(repeats: list[Outcome], metric: str) -> float | None:
-    values = [value for one in repeats if (value := one.metrics.get(metric)) is not None]
+    values = [value for one in repeats if not one.cause and (value := one.metrics.get(metric)) is not None]
     return median(values) if values else None
 
 
@@ -171,6 +178,9 @@ def show(data: dict[str, Any], console: Console) -> None:
     for name, key in (("A", "only_a"), ("B", "only_b")):
         if data[key]:
             console.print(f"runs that only {name} has: {escape(', '.join(data[key]))}")
+    for name in ("a", "b"):
+        for run, cause in data["failed"][name].items():
+            console.print(f"{name.upper()}  {escape(run)} FAILED and is in no number: {escape(cause)}", style="red")
     if data["verdicts"]:
         rows = [
             (f"{one['rule']} ({one['run']})", _verdict(one["a"], one["seen_a"]), _verdict(one["b"], one["seen_b"]))

@@ -245,6 +245,8 @@ class Outcome:
     collectives: list[CollectiveOutcome] = field(default_factory=list)
     jobs: list[JobsOutcome] = field(default_factory=list)
     """Of fluid runs, which have rates and no iterations; not in `to_json` where there are none."""
+    cause: str = ""
+    """First cause of a run that failed, whose figures belong in no mean; not in `to_json` where there is none."""
     series: Series = field(default_factory=lambda: Series(0.1))
     events: list[dict[str, Any]] = field(default_factory=list)
     """{t, what, ...} in order of time: `fault`, `ev`, `plane`, `qp_error`, `control`, `detected`."""
@@ -289,7 +291,7 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
         del values["observations"]
-        for key in ("jobs", "failures", "dead_parts"):
+        for key in ("jobs", "failures", "dead_parts", "cause"):
             if not values[key]:
                 del values[key]
         return {"schema": SCHEMA, **values}

@@ -28,7 +28,7 @@ class Spread:
     run: str
     """Name without the repeat's number."""
     values: list[float]
-    """By repeat; those that had nothing to measure are missing."""
+    """By repeat; those that had nothing to measure, or failed, are missing."""
     unit: str = ""
     rule: bool = False
     held: int = 0
@@ -37,6 +37,8 @@ class Spread:
     """... of so many."""
     paper: float | None = None
     seeds: list[int] = field(default_factory=list)
+    failed: int = 0
+    """Repeats that failed and are not among the values."""
 
     @property
     def median(self) -> float | None:
@@ -59,13 +61,15 @@ class Spread:
         return first, third
 
     def text(self) -> str:
-        """`median 0.874, 0.871 to 0.876`, in the unit of the values."""
-        return spread_text(self.values, self.unit)
+        """`median 0.874, 0.871 to 0.876`, in the unit of the values; runs that failed are counted apart."""
+        failed = f"; {self.failed} failed and {'is' if self.failed == 1 else 'are'} left out" if self.failed else ""
+        return spread_text(self.values, self.unit) + failed
 
     def to_json(self) -> dict[str, Any]:
         out = {
             "what": self.what, "run": self.run, "unit": self.unit, "values": self.values, "median": self.median,
             "min": self.low, "max": self.high, "iqr": self.iqr, "seeds": self.seeds, "paper": self.paper,
+            "failed": self.failed,
         }  # fmt: skip
         return out | ({"held": self.held, "of": self.of} if self.rule else {})
 
@@ -102,6 +106,16 @@ def grouped(runs: Measurements) -> dict[str, Measurements]:
     return dict(out)
 
 
+def sound(runs: Measurements) -> Measurements:
+    """Runs that did not fail; of repeats that all did the first, named for what it is: no mean has a failed run."""
+    out: list[Any] = []
+    for base, repeats in grouped(runs).items():
+        whole = [one for one in repeats if not one[2].outcome.cause]
+        _, label, measured = repeats[0]
+        out += whole or [(f"{base} (failed)", label, measured)]
+    return out
+
+
 def spreads(scenario: Scenario, runs: Measurements, verdicts: Iterable[ExpectationVerdict]) -> list[Spread]:
     """First the rules (what they compare: shares where they say `of`), then the metrics of figures and rules."""
     return [*_of_rules(runs, verdicts), *_of_metrics(scenario, runs)]
@@ -109,6 +123,7 @@ def spreads(scenario: Scenario, runs: Measurements, verdicts: Iterable[Expectati
 
 def _of_rules(runs: Measurements, verdicts: Iterable[ExpectationVerdict]) -> list[Spread]:
     seeds = {name: measured.outcome.seed for name, _, measured in runs}
+    failed = {name for name, _, measured in runs if measured.outcome.cause}
     repeats = {name: len(ones) for name, ones in grouped(runs).items()}
     found: dict[tuple[str, str], Spread] = {}
     for verdict in verdicts:
@@ -119,7 +134,8 @@ def _of_rules(runs: Measurements, verdicts: Iterable[ExpectationVerdict]) -> lis
         one = found.setdefault(key, Spread(*key, [], verdict.unit, rule=True, held=of, of=of, paper=verdict.paper))
         one.held -= not verdict.passed
         one.seeds.append(seeds[verdict.run])
-        if verdict.value is not None:
+        one.failed += verdict.run in failed
+        if verdict.value is not None and verdict.run not in failed:
             one.values.append(verdict.value)
     return list(found.values())
 
@@ -134,8 +150,11 @@ def _of_metrics(scenario: Scenario, runs: Measurements) -> list[Spread]:
             metric = find(name, works, ports)
             if metric is None:
                 continue
-            values = [(measured.value(name), measured.outcome.seed) for _, _, measured in repeats]
+            whole = [measured for _, _, measured in repeats if not measured.outcome.cause]
+            values = [(measured.value(name), measured.outcome.seed) for measured in whole]
             there = [(value, seed) for value, seed in values if value is not None]
-            if there:
-                out.append(Spread(name, run, [v for v, _ in there], unit=metric.unit, seeds=[s for _, s in there]))
+            failed = len(repeats) - len(whole)
+            if there or failed:
+                numbers, seeds = [value for value, _ in there], [seed for _, seed in there]
+                out.append(Spread(name, run, numbers, unit=metric.unit, seeds=seeds, failed=failed))
     return out

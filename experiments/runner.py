@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from experiments.executors.crew import Begun, RunLost, RunProgress
 from experiments.failures import UNWRITTEN
 from experiments.fluid.fluid_run import modelled, run_fluid, without_unmodelled
-from experiments.language.assertions import ALWAYS, ExpectationVerdict, causes, judge
+from experiments.language.assertions import ALWAYS, ExpectationVerdict, causes, conclude, judge
 from experiments.language.expand import Run, expand, places_of
 from experiments.language.validate import check
 from experiments.language.yaml_loader import Document, ScenarioError
@@ -253,7 +253,7 @@ def _one_by_one(
             tell.progress(run, share, now)
 
         outcome = carry(run, progress)
-        outcome.metrics = Measured(outcome, run.scenario).all()
+        conclude(run, outcome)
         tell.ends(run, outcome)
         yield number, outcome, meter.read(where)
 

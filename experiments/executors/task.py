@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.language.assertions import conclude
 from experiments.language.expand import Run
-from experiments.metric_values import Measured
 from experiments.outcome import Outcome
 from experiments.results import TASKS, LoadMeter
 from experiments.run_store import DamagedRun, RunStore
@@ -34,7 +34,7 @@ def timed_run(run: Run, progress: Callable[[float, float], None] | None = None) 
     meter = LoadMeter()
     outcome = run_virtual(run, progress)
     load = meter.read("virtual")
-    outcome.metrics = Measured(outcome, run.scenario).all()
+    conclude(run, outcome)
     return outcome, load
 
 

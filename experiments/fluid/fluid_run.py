@@ -10,6 +10,7 @@ index of each interval beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def without_unmodelled(runs: list[Run]) -> tuple[list[Run], list[str]]:
         rules = run.scenario.expect
         left_out |= {rule.metric for rule in run.scenario.bounds if not modelled(rule.metric)}
         kept = {"expect": [rule for rule in rules if not isinstance(rule, Expect) or modelled(rule.metric)]}
-        out.append(Run(run.scenario.model_copy(update=kept), run.label, run.repeat, run.seed))
+        out.append(replace(run, scenario=run.scenario.model_copy(update=kept)))
     return out, sorted(left_out)
 
 

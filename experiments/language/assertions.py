@@ -11,9 +11,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from experiments.failures import UNWRITTEN, looked_at, unwanted
+from experiments.language.expand import Run
 from experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectUnfinished, Rule, Scenario
 from experiments.metric_values import Measured
 from experiments.metrics import find
+from experiments.outcome import Outcome
 from ipc import units
 
 EVENTS_AROUND = 12
@@ -83,6 +85,16 @@ def judge(
         for name, label, measured in chosen:
             out.append(_judge(rule, name, label, measured, runs))
     return out
+
+
+def conclude(run: Run, outcome: Outcome) -> None:
+    """Fill in a run that is over: its metrics, and why it failed if it did."""
+    measured = Measured(outcome, run.scenario)
+    outcome.metrics = measured.all()
+    rules = [rule for rule in run.scenario.expect if not isinstance(rule, Expect)]
+    ours = run.scenario.model_copy(update={"expect": [rule for rule in rules if matches(run.label, rule.where)]})
+    verdicts = judge(ours, [(run.name, run.label, measured)], run.places, run.scale)
+    outcome.cause = causes(verdicts).get(run.name, "")
 
 
 def causes(verdicts: Sequence[ExpectationVerdict]) -> dict[str, str]:

@@ -69,6 +69,10 @@ class Run:
     label: dict[str, Any]
     repeat: int
     seed: int
+    places: tuple[str, ...] = ("virtual",)
+    """Where it is made (places_of)."""
+    scale: str | None = None
+    """Of the file's."""
 
     @property
     def name(self) -> str:
@@ -116,7 +120,7 @@ def expand(
             made.append((scenario if repeat is None else scenario.model_copy(update={"repeat": repeat}), label))
     first = base.seed if seed is None else seed
     return [
-        Run(scenario, label, number, first + number)
+        Run(scenario, label, number, first + number, places, scale)
         for number in range(repeat or base.repeat)
         for scenario, label in made
     ]

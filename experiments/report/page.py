@@ -19,7 +19,7 @@ from experiments.language.model import Scenario
 from experiments.language.validate import plan_of
 from experiments.language.yaml_loader import ScenarioError, read
 from experiments.metric_values import Measured
-from experiments.repeats import base_name, grouped, spreads
+from experiments.repeats import base_name, grouped, sound, spreads
 from experiments.report import sections
 from experiments.report.canvas import Runs
 from experiments.report.ev_strips import STATES
@@ -66,7 +66,7 @@ def one(folder: Path) -> Page:
     where = manifest["where"]
     if not runs:
         page = Page(folder, str(manifest["title"]), manifest, [], 0)
-        write_whole(folder / "report.html", render("page.html", **_values(page), runs=[]).encode())
+        write_whole(folder / "report.html", render("page.html", **_values(page), runs=[], causes=[]).encode())
         return page
     scenario = runs[0][2].scenario
     places = places_of(where, manifest.get("target") or "embedded")
@@ -130,13 +130,15 @@ def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -
     figures.mkdir(exist_ok=True)
     for old in [*figures.glob("*.svg"), *figures.glob("*.png")]:  # of an earlier report, which may have drawn others
         old.unlink()
-    drawn = asked_for(scenario, runs)
+    whole = sound(runs)
+    drawn = asked_for(scenario, whole)
     page.picture = file_of(drawn[0]) if drawn else None
     groups = grouped(runs)
-    numbers, unmeasured = sections.numbers(runs)
+    numbers, unmeasured = sections.numbers(whole)
     return {
         "scenario": scenario,
         "runs": runs,
+        "causes": [(name, cause) for name, _, measured in runs if (cause := measured.outcome.cause)],
         "rules": sections.rule_rows(page.verdicts, page.repeats),
         "intact_runs": sum(verdict.rule == ALWAYS for verdict in page.verdicts),
         "figures": [save(one, figures) for one in drawn],

@@ -127,16 +127,19 @@ def _state(manifests: list[dict[str, Any]]) -> str:
         return "not run"
     verdicts = [verdict for one in manifests for verdict in one["verdicts"]]
     star = " *" if any(run["load"]["overloaded"] for one in manifests for run in one["runs"]) else ""
+    failed = len({(at, v["run"]) for at, one in enumerate(manifests) for v in one["verdicts"] if v.get("cause")})
     short = sum(not one["complete"] for one in manifests)
     text = f"{sum(verdict['passed'] for verdict in verdicts)}/{len(verdicts)}"
     if len(manifests) > 1:
         text = f"{sum(bool(one.get('passed')) for one in manifests)} of {len(manifests)} passed ({text})"
+    text += f", {failed} run{'s' if failed > 1 else ''} failed" if failed else ""
     return text + (" (unfinished)" if short else "") + star
 
 
 def _rules(manifests: list[dict[str, Any]]) -> dict[tuple[str, str], _Rule]:
     out: dict[tuple[str, str], _Rule] = {}
     for manifest in manifests:
+        failed = {verdict["run"] for verdict in manifest["verdicts"] if verdict.get("cause")}
         for verdict in manifest["verdicts"]:
             if verdict["rule"] == ALWAYS and verdict["passed"]:
                 continue
@@ -144,7 +147,8 @@ def _rules(manifests: list[dict[str, Any]]) -> dict[tuple[str, str], _Rule]:
             one.of += 1
             one.held += verdict["passed"]
             one.failed += [] if verdict["passed"] else [verdict["seen"]]
-            one.values += [verdict["value"]] if verdict.get("value") is not None else []
+            sound = verdict.get("value") is not None and verdict["run"] not in failed
+            one.values += [verdict["value"]] if sound else []
     return out
 
 

@@ -19,11 +19,12 @@ from typing import Any, Protocol
 
 from experiments.executors.crew import Begun, Crew, RunLost, RunProgress
 from experiments.language.expand import Run
+from experiments.outcome import Outcome
 from experiments.results import Results, ResultsError
 from experiments.run_store import StoredRun, write_whole
 from experiments.runner import Lost
 from experiments.study.plan import StudyPlan
-from experiments.study.stopping import PointProgress
+from experiments.study.stopping import PointProgress, SeedValues
 from experiments.study.tables import as_csv
 
 STUDY_FILE, SCENARIO_FILE, TABLE_FILE = "study.yaml", "scenario.yaml", "study.csv"
@@ -49,8 +50,8 @@ class PreparedStudy:
     """The folder of a study before its runs begin, and what is in it already."""
 
     results: Results
-    values: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    """Metrics of the runs that are whole, by name."""
+    values: dict[str, SeedValues] = field(default_factory=dict)
+    """Metrics of the runs that are whole, by name; of one that failed None of each."""
     damaged: list[str] = field(default_factory=list)
 
     @classmethod
@@ -73,10 +74,10 @@ class PreparedStudy:
     @classmethod
     def resume(cls, plan: StudyPlan, folder: Path) -> PreparedStudy:
         """Take over what is whole. Raises ResultsError, also when the folder has no study."""
-        values: dict[str, dict[str, float | None]] = {}
+        values: dict[str, SeedValues] = {}
 
         def keep(stored: StoredRun) -> None:
-            values[stored.outcome.name] = _asked(plan, stored.outcome.metrics)
+            values[stored.outcome.name] = _asked(plan, stored.outcome)
 
         files = {STUDY_FILE: plan.path.read_bytes(), SCENARIO_FILE: plan.document.path.read_bytes()}
         names, study = [run.name for run in plan.runs], plan.study
@@ -121,7 +122,8 @@ def _point(plan: StudyPlan, point: PointProgress) -> dict[str, Any]:
             "half_width": None if interval is None else interval.half_width,
         }  # fmt: skip
     return {
-        "name": point.point.name, "label": point.point.label, "seeds": point.there, "decided": point.is_decided,
+        "name": point.point.name, "label": point.point.label, "seeds": point.there, "failed": point.causes,
+        "decided": point.is_decided,
         "metrics": metrics,
     }  # fmt: skip
 
@@ -202,7 +204,7 @@ class _Work:
             outcome, load = news
             self._results.add(outcome, load)
             seed, place = divmod(number, len(self._points))
-            self._points[place].take(seed, _asked(self._plan, outcome.metrics))
+            self._points[place].take(seed, _asked(self._plan, outcome))
             self._tell.ends(run)
             self._advance([self._points[place]])
         self._lost.refuse()
@@ -239,8 +241,10 @@ class _Work:
             self._renewed_at = time.monotonic()
 
 
-def _asked(plan: StudyPlan, metrics: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {wanted.asked.metric: metrics.get(wanted.asked.metric) for wanted in plan.wanted}
+def _asked(plan: StudyPlan, outcome: Outcome) -> SeedValues:
+    """Metrics that the study is about; of a run that failed none, and its cause."""
+    names = [wanted.asked.metric for wanted in plan.wanted]
+    return SeedValues({} if outcome.cause else {name: outcome.metrics.get(name) for name in names}, outcome.cause)
 
 
 def _renew(plan: StudyPlan, points: list[PointProgress], results: Results) -> None:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from compiled import state
-from experiments.command import BAD_FILE, PASSED, find, measured_costs, tell_kept
+from experiments.command import BAD_FILE, FAILED, PASSED, find, measured_costs, tell_kept
 from experiments.executors.choice import crew_of
 from experiments.executors.options import ExecutorOptions
 from experiments.executors.worker_pool import WorkerPool
@@ -124,7 +124,7 @@ def run(
     print_report(console, report)
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
-    return PASSED
+    return FAILED if any(point.causes for point in report.points) else PASSED
 
 
 def _carried_out(
@@ -221,6 +221,10 @@ def _remarks(plan: StudyPlan, said: dict[str, Any]) -> list[str]:
             asked.metric
         )
     out = [f"{text}: {', '.join(names)}" for text, names in kinds.items()]
+    failed = [(one["name"], one["failed"]) for one in said["points"] if one["failed"]]
+    if failed:
+        many, (name, causes) = sum(len(causes) for _, causes in failed), failed[0]
+        out.append(f"{many} runs failed and are in no interval, the first at {name}: {causes[0]}")
     wide = [one["name"] for one in said["points"] if any(m["narrow"] is False for m in one["metrics"].values())]
     if wide:
         shown = ", ".join(wide[:6]) + (" ..." if len(wide) > 6 else "")

@@ -2,7 +2,7 @@
 
 point = PointProgress(plan, 0)
 point.missing()                 # seeds to make now: all up to the next look, and none beyond it
-point.take(3, {...})            # a run came, in whatever order
+point.take(3, SeedValues({...}))            # a run came, in whatever order
 point.decide()                  # True once the seeds are enough; else missing() has those up to the look after
 
 After `min` seeds, and after each `step` more, the intervals of the first so many seeds are looked at; the first look at
@@ -13,11 +13,20 @@ kill.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from experiments.study.intervals import ConfidenceInterval, bootstrap_interval, t_interval
 from experiments.study.plan import Point, StudyPlan, Wanted
 
-Values = dict[str, float | None]
-"""Metric -> value of one run; None: the run had nothing to compute it from."""
+
+@dataclass(frozen=True, slots=True)
+class SeedValues:
+    """What a study takes from one run."""
+
+    metrics: dict[str, float | None]
+    """None: the run had nothing to compute it from. Empty for a run that failed."""
+    cause: str = ""
+    """First cause of its failure."""
 
 
 class PointProgress:
@@ -26,14 +35,14 @@ class PointProgress:
     def __init__(self, plan: StudyPlan, point: Point) -> None:
         self.point = point
         self._seeds, self._wanted = plan.study.seeds, plan.wanted
-        self._values: dict[int, Values] = {}
+        self._values: dict[int, SeedValues] = {}
         self.asked = self._seeds.min
         """Seeds of the next look."""
         self.is_decided = False
         self.is_narrow = False
         """Every interval with a bound is within it."""
 
-    def take(self, seed: int, values: Values) -> None:
+    def take(self, seed: int, values: SeedValues) -> None:
         """The run of a seed, by its number from 0."""
         self._values[seed] = values
 
@@ -56,10 +65,15 @@ class PointProgress:
         """Seeds from the first on that have come, without a gap, up to the next look."""
         return next((seed for seed in range(self.asked) if seed not in self._values), self.asked)
 
+    @property
+    def causes(self) -> list[str]:
+        """Why seeds of these failed: none of them is in an interval."""
+        return [self._values[seed].cause for seed in range(self.there) if self._values[seed].cause]
+
     def interval(self, wanted: Wanted) -> ConfidenceInterval | None:
         """Of the seeds that are there; None for fewer than two values."""
         asked = wanted.asked
-        found = [self._values[seed].get(asked.metric) for seed in range(self.there)]
+        found = [self._values[seed].metrics.get(asked.metric) for seed in range(self.there)]
         values = [value for value in found if value is not None]
         if len(values) < 2:
             return None

@@ -13,7 +13,7 @@ from experiments.repeats import PLAIN
 
 COLUMNS = (
     "metric", "unit", "of", "method", "confidence", "estimate", "low", "high", "half_width", "values", "seeds",
-    "decided", "narrow",
+    "failed", "decided", "narrow",
 )  # fmt: skip
 LABEL_WIDTH_MIN = 8
 """Columns that a label has at least, however narrow the terminal is."""
@@ -27,7 +27,8 @@ def as_csv(said: dict[str, Any]) -> str:
     writer.writerow(["point", *labels, *COLUMNS])
     for point in said["points"]:
         for name, found in point["metrics"].items():
-            row = {**found, "metric": name, "seeds": point["seeds"], "decided": point["decided"]}
+            of_point = {key: point[key] for key in ("seeds", "decided")} | {"failed": len(point["failed"])}
+            row = {**found, "metric": name, **of_point}
             values = ["" if row[column] is None else row[column] for column in COLUMNS]
             writer.writerow([point["name"], *point["label"].values(), *values])
     return file.getvalue()
@@ -48,8 +49,14 @@ def as_table(said: dict[str, Any]) -> Table:
         cells = [escape(str(value)) for value in point["label"].values()] or ["all"]
         for name in metrics:
             cells.append(in_words(point["metrics"][name], shown_unit(said, name)[0]))
-        table.add_row(*cells, f"{point['seeds']}{'' if point['decided'] else ' so far'}")
+        table.add_row(*cells, _seeds(point))
     return table
+
+
+def _seeds(point: dict[str, Any]) -> str:
+    """`20`, `5 so far`, `20, 3 failed`."""
+    failed = f", {len(point['failed'])} failed" if point["failed"] else ""
+    return f"{point['seeds']}{'' if point['decided'] else ' so far'}{failed}"
 
 
 def in_words(found: dict[str, Any], scale: float) -> str:

@@ -10,7 +10,7 @@ import pytest
 from experiments.study.intervals import t_interval
 from experiments.study.model import Seeds, StudyMetric
 from experiments.study.plan import Bound, Point, Wanted
-from experiments.study.stopping import PointProgress
+from experiments.study.stopping import PointProgress, SeedValues
 
 NARROW = Wanted(StudyMetric(metric="time"), "s", Bound(0.05, is_share=True))
 VALUES = [1.0 + 0.3 * Random(9).gauss(0, 1) * (-1) ** n / (n + 1) for n in range(40)]
@@ -30,7 +30,7 @@ def carried_out(progress: PointProgress, order: Random | None, values: list[floa
             order.shuffle(todo)
         for seed in todo:
             made.append(seed)
-            progress.take(seed, {"time": values[seed]})
+            progress.take(seed, SeedValues({"time": values[seed]}))
             progress.decide()
     return progress.asked, made
 
@@ -52,7 +52,7 @@ def test_point__is_decided_alike_in_every_order_without_a_run_too_many(seed):
 def test_point__goes_on_with_what_there_is_to_the_same_end(known):
     progress = point(NARROW)
     for seed in known:
-        progress.take(seed, {"time": VALUES[seed]})
+        progress.take(seed, SeedValues({"time": VALUES[seed]}))
     asked, made = carried_out(progress, None, VALUES)
     assert asked == carried_out(point(NARROW), None, VALUES)[0]
     assert not set(made) & set(known)
@@ -74,7 +74,7 @@ def test_point__waits_for_all_of_its_bounds():
     progress = point(NARROW, other)
     while not progress.decide():
         for seed in progress.missing():
-            progress.take(seed, {"time": 1.0, "lost": float(seed % 2)})
+            progress.take(seed, SeedValues({"time": 1.0, "lost": float(seed % 2)}))
     assert progress.asked > 4 and progress.is_narrow
 
 
@@ -87,5 +87,5 @@ def test_point__with_nothing_measured_is_not_narrow():
 def test_interval__before_the_first_look_is_of_the_seeds_without_a_gap():
     progress = point(NARROW)
     for seed in (0, 1, 3):
-        progress.take(seed, {"time": VALUES[seed]})
+        progress.take(seed, SeedValues({"time": VALUES[seed]}))
     assert progress.there == 2 and progress.interval(NARROW).count == 2
