@@ -79,7 +79,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="P4 program (default: told by its P4Info)")
     parser.add_argument(
-        "--deadline", type=_seconds, default=DEADLINE_S, metavar="S", help="seconds to bring the fabric into line"
+        "--deadline",
+        type=_seconds,
+        default=DEADLINE_S,
+        metavar="S",
+        help="give up when no switch got on for so long",
     )
     parser.add_argument(
         "--http",

@@ -8,11 +8,13 @@ whoever listens (`on_event`); `controller/__main__.py` puts it together with the
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from controller.config import ControllerConfig
@@ -31,6 +33,7 @@ from controller.sources.gnmi_ports import GnmiPortWatch
 from controller.sources.host_agents import BAD, HostAgentSource
 from controller.sources.queue_drops import QueueDropSource
 from ipc.framing import Message, event_of
+from ipc.patience import LOOK_S, Patience
 from ipc.rundir import RunFiles
 from topologies.plan import Link, PlanError
 
@@ -65,7 +68,18 @@ STREAM_IS_UP = {
 }
 """Symptom text by state of a switch; None: no symptom."""
 
+SWITCHES = "switchd"
+"""The process that has all embedded switches."""
+
 log = logging.getLogger(__name__)
+
+
+def _pid_of_switches(run_dir: Path) -> int:
+    """Of the daemon that has all embedded switches; 0 where there is none, or it is not known."""
+    try:
+        return int(json.loads(RunFiles(run_dir).state_file.read_text())["processes"][SWITCHES]["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 class NotReady(Exception):  # noqa: N818 - a state of the fabric, which the text explains
@@ -155,8 +169,8 @@ class FabricController:
     async def run(self, deadline_s: float) -> None:
         """Bring all switches into line, print `ready`, keep them so until stop().
 
-        Raises NotReady when that takes longer than `deadline_s` or a switch refuses. An exception of a task or of a
-        reaction is a bug; it is told (problems.py), and the rest goes on.
+        Raises NotReady when none gets on for `deadline_s` (ipc/patience.py) or a switch refuses. An exception of a task
+        or of a reaction is a bug; it is told (problems.py), and the rest goes on.
         """
         running: dict[str, Callable[[], Awaitable[None]]] = {f"ports at {w.address}": w.run for w in self.watches}
         running |= {f"care for {name}": partial(self._keep_switch, k) for name, k in self.provisioners.items()}
@@ -239,13 +253,27 @@ class FabricController:
         else:
             loop.default_exception_handler(context)
 
-    async def _until_ready(self, deadline_s: float) -> None:
-        deadline = time.monotonic() + deadline_s
+    async def _until_ready(self, quiet_s: float) -> None:
+        patience, reached = Patience(quiet_s), self._reached()
+        patience.follow(SWITCHES, _pid_of_switches(self.inputs.run_dir))
         while not self.ready and not self._stopping:
             if any(k.status.state is SwitchState.FAILED for k in self.provisioners.values()):
                 raise NotReady(self._what_is_missing("a switch refuses what it was sent"))
-            if not await self._next_wake(deadline):
-                raise NotReady(self._what_is_missing(f"not all switches are ready after {deadline_s:g} s"))
+            if (reaches := self._reached()) != reached:
+                reached = reaches
+                patience.step(SWITCHES)
+            await self._next_wake(time.monotonic() + LOOK_S)
+            patience.look()
+            if patience.is_over(SWITCHES):
+                raise NotReady(self._what_is_missing(f"not all switches are ready, and none got on for {quiet_s:g} s"))
+
+    def _reached(self) -> tuple[int, ...]:
+        """How far the switches are; another value is progress. A connection that fails and is tried again is none."""
+        told = [k.status for k in self.provisioners.values()]
+        return (
+            sum(w.synced for w in self.watches), sum(one.verified for one in told), sum(one.pipeline for one in told),
+            sum(one.writes for one in told), sum(one.entries for one in told),
+        )  # fmt: skip
 
     def _give_up_absent(self) -> None:
         for provisioner in self.provisioners.values():

@@ -13,6 +13,7 @@ The instant between fork and `setpriv` is covered by the run's token (rundir.py)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import Any, TypeVar
 
 from ipc import procfs
 from ipc.cache_folder import cache_dir
+from ipc.patience import QUIET_S, Patience
 from ipc.rundir import TOKEN_VARIABLE, FabricError, RunDir
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,7 +43,11 @@ ASKING_SHARE = 10
 POLL_MAX_S = 0.2
 """... but no more than this."""
 POLL_S = 0.02
+GRACES = 5
+"""A part that is asked to end and works on may use so many times its grace of CPU time."""
 TAIL_LINES = 15
+TELL_S = 10.0
+"""Between two lines about a wait that takes long, seconds."""
 
 Probe = Callable[[], bool]
 Result = TypeVar("Result")
@@ -113,6 +119,8 @@ class Processes:
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
         self._children: dict[str, Child] = {}
+        self.tell: Callable[[str], None] = lambda _text: None
+        """Is told what a wait that takes long is for."""
 
     def __iter__(self) -> Iterator[Child]:
         return iter(list(self._children.values()))
@@ -171,20 +179,23 @@ class Processes:
     def wait_ready(
         self,
         probes: dict[str, Probe],
-        timeout_s: float = 30.0,
         check: Callable[[], None] = lambda: None,
         *,
         alone: bool = False,
+        quiet_s: float = QUIET_S,
     ) -> None:
         """Wait until the probe of every named child has returned True.
 
         It is polled every 20 ms, less often when a poll takes long: polling must not slow down the start.
-        `alone`: the death of other children ends nothing.
-        Raises ProcessError when one dies (how, and the tail of its log), or is not ready in `timeout_s`, and what
-        `check` raises when something else has gone that they need.
+        `alone`: the death of other children ends nothing. `quiet_s`: of ipc/patience.py.
+        Raises ProcessError when one dies (how, and the tail of its log), or none of those that are not ready gets on
+        any more, and what `check` raises when something else has gone that they need.
         """
-        deadline = time.monotonic() + timeout_s
+        patience, told_at = Patience(quiet_s), time.monotonic()
         waiting = dict(probes)
+        for name in waiting:
+            child = self._children[name]
+            patience.follow(name, child.pid, child.log)
         while waiting:
             asked = time.monotonic()
             for name in list(waiting):
@@ -193,14 +204,23 @@ class Processes:
                     del waiting[name]
             self.check(*(probes if alone else ()))
             check()
-            if waiting and time.monotonic() > deadline:
-                child = self._children[next(iter(waiting))]
-                raise ProcessError(
-                    f"{child.name} (pid {child.pid}) is not ready after {timeout_s:g} s; end of its log "
-                    f"{child.log}:\n{child.tail()}"
-                )
-            if waiting:
-                time.sleep(pause_s(time.monotonic() - asked))
+            if not waiting:
+                return
+            patience.look()
+            if patience.is_over(waiting):
+                raise ProcessError(self._gave_up(next(iter(waiting)), patience))
+            if time.monotonic() - told_at >= TELL_S:
+                told_at = time.monotonic()
+                self.tell(f"waiting for {_names(waiting)}: {patience.doing(next(iter(waiting)))}")
+            time.sleep(pause_s(time.monotonic() - asked))
+
+    def _gave_up(self, name: str, patience: Patience) -> str:
+        child = self._children[name]
+        return (
+            f"{name} (pid {child.pid}) is not ready, and has done nothing for {patience.quiet_s:g} s "
+            f"({patience.doing(name)}): it waits for something that does not come, or was stopped (kill -CONT "
+            f"{child.pid}); begin again, and if it comes again send its log {child.log}, which ends:\n{child.tail()}"
+        )
 
     def check(self, *names: str) -> None:
         """Raises ProcessError when one of the named children, or of all, has died: how, and the tail of its log."""
@@ -211,28 +231,38 @@ class Processes:
     def stop(self, *names: str, grace_s: float = 2.0) -> None:
         """End the named children, all by default: SIGTERM together, SIGKILL for those that stay.
 
+        They have `grace_s`; those that work on their end longer, up to GRACES times that of CPU time.
         Raises ProcessError when one survives even that.
         """
         ending = [self._children[n] for n in (names or tuple(self._children)) if n in self._children]
+        patience = Patience(max(grace_s, 0.01))
         for child in ending:
             child.ending = True
             child.popen.terminate()
-        deadline = time.monotonic() + grace_s
+            patience.follow(child.name, child.pid)
         for child in ending:
-            self._end(child, deadline)
+            while child.alive and not patience.is_over(child.name) and patience.used_s(child.name) <= GRACES * grace_s:
+                patience.look()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.popen.wait(POLL_S)
+            self._kill(child)
             self._children.pop(child.name, None)
             self._run_dir.state.processes.pop(child.name, None)
 
-    def _end(self, child: Child, deadline: float) -> None:
-        try:
-            child.popen.wait(max(0.0, deadline - time.monotonic()))
+    @staticmethod
+    def _kill(child: Child) -> None:
+        if not child.alive:
             return
-        except subprocess.TimeoutExpired:
-            child.popen.kill()
+        child.popen.kill()
         try:
-            child.popen.wait(5.0)
+            child.popen.wait(procfs.KILLED_S)
         except subprocess.TimeoutExpired:
             raise ProcessError(f"{child.name} (pid {child.pid}) does not end, not even after SIGKILL") from None
+
+
+def _names(names: Iterable[str]) -> str:
+    first, *rest = names
+    return first + (f" and {len(rest)} more" if rest else "")
 
 
 def pause_s(asking_s: float) -> float:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import select
 import signal
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+KILLED_S = 30.0
+"""A process that was killed has gone by then, seconds: on a slow machine closing hundreds of interfaces takes long."""
 ThreadSeconds = dict[str, tuple[float, float]]
 """By thread: CPU time so far, and time ready to run without a CPU, seconds."""
 
@@ -38,6 +39,43 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of a process and its threads so far, seconds. Raises OSError when it is gone."""
     fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * TICK_S
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all that it started, as far as they live."""
+    found, left = [], [pid]
+    while left:
+        found.append(one := left.pop())
+        try:
+            for task in Path(f"/proc/{one}/task").iterdir():
+                left += map(int, (task / "children").read_text().split())
+        except OSError:  # it has ended, or the kernel does not tell
+            continue
+    return found
+
+
+def tree_seconds(pid: int) -> list[float]:
+    """CPU time so far of each process of its tree, with that of children which have ended; 0 for what is gone."""
+    out = []
+    for one in tree(pid):
+        try:
+            fields = Path(f"/proc/{one}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        out.append(sum(map(int, fields[11:15])) * TICK_S)
+    return out
+
+
+def is_ready_to_run(pid: int) -> bool:
+    """Whether a thread of its tree runs, waits for a CPU, or for a disk."""
+    for one in tree(pid):
+        try:
+            for task in Path(f"/proc/{one}/task").iterdir():
+                if (task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "RD":
+                    return True
+        except OSError:
+            continue
+    return False
 
 
 def thread_seconds(pid: int) -> ThreadSeconds:
@@ -85,12 +123,12 @@ def with_environment(variable: str) -> list[int]:
     return [pid for pid in psutil.pids() if pid not in spared and has_environment(pid, variable)]
 
 
-def kill(candidates: Iterable[int], is_ours: Callable[[int], bool], wait_s: float = 5.0) -> list[int]:
+def kill(candidates: Iterable[int], is_ours: Callable[[int], bool], wait_s: float = KILLED_S) -> list[int]:
     """SIGKILL those of `candidates` that are still ours and wait until they are gone; returns those that were alive.
 
     `is_ours` is called while a pidfd holds the process, so that a reused pid is never hit. Gone means that all of
     its threads have ended and its files are closed; it may remain a zombie.
-    Raises TimeoutError naming a process that did not go in `wait_s` seconds.
+    Raises TimeoutError naming a process when none went for `wait_s` seconds.
     """
     held: dict[int, int] = {}
     try:
@@ -126,9 +164,8 @@ def _wait_gone(held: dict[int, int], wait_s: float) -> None:
     waiting = {fd: pid for pid, fd in held.items()}
     for fd in waiting:
         poll.register(fd, select.POLLIN)
-    deadline = time.monotonic() + wait_s
     while waiting:
-        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        ready = poll.poll(wait_s * 1000)  # anew after each that has gone: many take long on a slow machine
         for fd, _ in ready:
             poll.unregister(fd)
             del waiting[fd]

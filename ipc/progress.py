@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import threading
@@ -140,8 +141,8 @@ class _Rest:
     def left_s(self, now: float) -> float | None:
         """Seconds; None when nobody can tell."""
         passed = now - self._begun
-        if self.share:
-            return passed * (1 - min(self.share, 1.0)) / self.share
+        if self.share is not None and (left := left_by_share(passed, self.share)) is not None:
+            return left
         return None if self._total_s is None else max(self._total_s - self._ahead_s - passed, 0.0)
 
     def text(self, now: float) -> str:
@@ -154,8 +155,19 @@ class _Rest:
         return {"size": self._size, "total_s": round(now - self._begun, 3), "steps": self._taken}
 
 
+def left_by_share(passed_s: float, done: float) -> float | None:
+    """Seconds that are left when `done` of all, a share, took `passed_s`; None when nothing is done, or known.
+
+    A share beyond 1 (more came than was asked for) and one below 0 (it has not begun) leave no time, or none known.
+    """
+    if not (math.isfinite(done) and done > 0 and passed_s >= 0):
+        return None
+    left_s = passed_s * (1 - min(done, 1.0)) / done
+    return left_s if math.isfinite(left_s) else None
+
+
 def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, rest = divmod(round(max(seconds, 0.0)), 60)
     return f"{minutes}:{rest:02d}"
 
 
@@ -184,7 +196,8 @@ def _last(command: str) -> dict[str, Any] | None:
         size, total_s = float(last["size"]), float(last["total_s"])
     except (TypeError, KeyError, ValueError):
         return None
-    return {"size": size, "total_s": total_s, "steps": steps} if size > 0 else None
+    is_sound = size > 0 and all(math.isfinite(one) and one >= 0 for one in (size, total_s, *(at for _, at in steps)))
+    return {"size": size, "total_s": total_s, "steps": steps} if is_sound else None
 
 
 def _remember(command: str, record: dict[str, Any]) -> None:

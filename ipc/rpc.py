@@ -23,6 +23,7 @@ import asyncio
 import errno
 import logging
 import socket
+import struct
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -51,6 +52,7 @@ from ipc.framing import (
     refusal_of,
     remove_own,
 )
+from ipc.patience import gets_on
 
 __all__ = [
     "MAX_BACKLOG_BYTES",
@@ -431,18 +433,21 @@ class JsonlClient:
         self._pending: list[bytes] = []
         self._last_id = 0
 
-    def request(self, op: str, *, timeout_s: float | None = None, **fields: Any) -> Message:
+    def request(self, op: str, *, timeout_s: float | None = None, patient: bool = False, **fields: Any) -> Message:
         """The answer to one request, without `id` and `ok`.
 
+        `patient`: it is waited for as long as the server works, whatever the limit; for the start of a fabric.
         Raises JsonlPeerError when refused, JsonlTimeoutError, and JsonlError when it could not be carried.
         """
-        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
         with self._lock:
             self._last_id += 1
             request = {"op": op, "id": self._last_id, **fields}
             try:
-                self._send(encode(request), deadline)
-                answer = self._answer_to(request, deadline)
+                self._send(encode(request), time.monotonic() + limit_s)
+                while (answer := self._answer_in(request, limit_s)) is None:
+                    if not (patient and self._server_gets_on()):
+                        raise TimeoutError
             except TimeoutError:
                 raise JsonlTimeoutError(f"{self.name}: {op}: no answer in time ({self.path})") from None
             except (OSError, JsonlError) as error:
@@ -504,6 +509,20 @@ class JsonlClient:
         connected = self._connected(deadline)
         connected.settimeout(_left(deadline))
         connected.sendall(line)
+
+    def _answer_in(self, request: Message, limit_s: float) -> Message | None:
+        """The answer; None when it does not come in `limit_s`."""
+        try:
+            return self._answer_to(request, time.monotonic() + limit_s)
+        except TimeoutError:
+            return None
+
+    def _server_gets_on(self) -> bool:
+        """Whether the process at the other end works."""
+        if self._socket is None:
+            return False
+        pid: int = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        return pid > 0 and gets_on(pid)
 
     def _answer_to(self, request: Message, deadline: float) -> Message:
         """Answers of requests that timed out earlier are passed over by their id."""

@@ -419,10 +419,10 @@ def remove_run(state: RunState) -> list[str]:
         ) from error
 
 
-def kill_run(state: RunState, wait_s: float = 5.0) -> list[str]:
+def kill_run(state: RunState, wait_s: float = procfs.KILLED_S) -> list[str]:
     """SIGKILL what carries the run's token or was recorded, until none is left; returns `pid 7 (command)` of each.
 
-    Raises RunDirError when one does not end in `wait_s` seconds.
+    Raises RunDirError when none of those left ends in `wait_s` seconds.
     """
     recorded = {entry["pid"]: entry["start"] for entry in state.processes.values()}
     spared = procfs.lineage()

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
+from ipc.progress import left_by_share
 from simulator.simtest.invariants import INVARIANTS
 from simulator.simtest.run import SimResult, simulate
 from simulator.simtest.schedule import Schedule, ScheduleError, draw
@@ -162,9 +163,9 @@ class CampaignProgress:
         if report.wall_s >= self._next_s:
             self._next_s = report.wall_s + self._every_s
             rate = report.seeds / report.wall_s
-            left = (self._total - report.seeds) / rate if rate else 0.0
             said = f"{report.seeds:,} of {self._total:,} schedules, {rate:.0f}/s, {self._told} failed"
-            self._say(f"{said}, about {left:.0f} s left")
+            left_s = left_by_share(report.wall_s, report.seeds / self._total if self._total else 1.0)
+            self._say(said if left_s is None else f"{said}, about {left_s:.0f} s left")
 
     def _say(self, text: str) -> None:
         print(f"simtest: {text}", file=self._stream, flush=True)

@@ -74,8 +74,8 @@ def test_wait_ready__what_it_needs_may_have_gone_elsewhere(processes):
 
 def test_wait_ready__too_slow_is_named_with_its_log(processes):
     processes.spawn("h0", FOREVER)
-    with pytest.raises(ProcessError, match=r"h0 \(pid \d+\) is not ready after 0.1 s"):
-        processes.wait_ready({"h0": lambda: False}, timeout_s=0.1)
+    with pytest.raises(ProcessError, match=r"h0 \(pid \d+\) is not ready, and has done nothing for 0.5 s"):
+        processes.wait_ready({"h0": lambda: False}, quiet_s=0.5)
 
 
 def test_spawn__program_that_does_not_exist(processes):

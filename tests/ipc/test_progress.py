@@ -7,10 +7,12 @@ import json
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from ipc import progress as module
-from ipc.progress import Progress, _last, _remember, _Rest
+from ipc.progress import Progress, _last, _remember, _Rest, left_by_share
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +55,59 @@ def test_rest__the_first_time_is_a_guess_or_unknown():
     assert begun(None, None, 1.0).text(100.0) == "0:00, how long it takes is known the next time"
 
 
+ANY = st.floats(allow_nan=True, allow_infinity=True)
+TIMES = st.floats(0, 1e6)
+
+
+@given(done=ANY, passed=ANY)
+def test_left_by_share__is_never_negative_and_known_for_what_is_begun(done, passed):
+    left = left_by_share(passed, done)
+    assert left is None or left >= 0
+    if 1e-9 < done < 1 and 0 <= passed < 1e6:
+        assert left is not None
+    if done >= 1 and 0 <= passed < 1e6 and done < float("inf"):
+        assert left == 0
+
+
+@given(
+    last=st.none() | st.fixed_dictionaries({
+        "size": st.floats(1e-3, 1e4), "total_s": TIMES, "steps": st.lists(st.tuples(st.sampled_from("abc"), TIMES)),
+    }),
+    guess=st.none() | TIMES, size=st.floats(1e-3, 1e4), share=st.none() | ANY,
+    said=st.lists(st.tuples(st.sampled_from("abcd"), TIMES)), now=st.floats(-1e3, 1e6),
+)  # fmt: skip
+def test_rest__tells_no_negative_time_whatever_it_remembers_and_is_told(last, guess, size, share, said, now):
+    rest = _Rest(last, guess, size)
+    rest.begin(0.0)
+    for name, at in said:
+        rest.step(name, at)
+    rest.share = share
+    left = rest.left_s(now)
+    assert left is None or left >= 0
+    assert "-" not in rest.text(now)
+
+
+def test_rest__before_it_begins_and_beyond_its_end():
+    rest = begun(None, 10.0, 1.0)
+    rest.share = -0.02  # the work begins in a moment
+    assert rest.text(100.0) == "0:00, about 0:10 left" and rest.text(99.0) == "0:00, about 0:11 left"
+    rest.share = 1.2
+    assert rest.text(130.0) == "0:30, nearly done"
+
+
 def test_memory__is_read_back_and_survives_what_it_cannot_read(cache):
     assert _last("up") is None
     _remember("up", {"size": 16, "total_s": 3.5, "steps": [["a #", 1.0]]})
     _remember("down", {"size": 16, "total_s": 1.5, "steps": []})
     assert _last("up") == {"size": 16.0, "total_s": 3.5, "steps": [("a #", 1.0)]}
-    for broken in ("[", "[]", '{"up": 3}', '{"up": {"size": 0, "total_s": 1, "steps": []}}'):
+    for broken in (
+        "[",
+        "[]",
+        '{"up": 3}',
+        '{"up": {"size": 0, "total_s": 1, "steps": []}}',
+        '{"up": {"size": 1, "total_s": NaN, "steps": []}}',
+        '{"up": {"size": 1, "total_s": 1, "steps": [["a", -3]]}}',
+    ):
         cache.write_text(broken)
         assert _last("up") is None
     cache.unlink()

@@ -33,6 +33,7 @@ from typing import Any
 from ipc import processes
 from ipc.agent_client import AgentError
 from ipc.controller_client import Northbound
+from ipc.patience import gets_on
 from ipc.processes import ProcessError, Processes
 from ipc.procfs import ThreadSeconds, thread_seconds
 from ipc.rpc import JsonlClient, JsonlError
@@ -137,6 +138,7 @@ class Fabric:
         self._discipline = dict(discipline or {})
         self._want_mapper = (agents and controller and servers is None) if mapper is None else mapper
         self._progress = progress or (lambda _text: None)
+        self.processes.tell = lambda text: self.notice(text)
         self._handle_signals = handle_signals
         self._old_handlers: dict[int, Any] = {}
         self.notice: Callable[[str], None] = self._progress
@@ -254,12 +256,22 @@ class Fabric:
         self.network.attach()
         self.processes.wait_ready(self.target.probes())
         probes = self._start_endpoints()
-        for lacking in self.traffic.apply_plan():  # while the others load their libraries
-            self._progress(f"links are not quite what the plan says: {lacking}")
+        self._apply_plan()  # while the others load their libraries
         if probes:
-            self.processes.wait_ready(probes, timeout_s=60.0, check=self.network.check_alive)
+            self.processes.wait_ready(probes, self.network.check_alive)
         if self._want_mapper:
-            self.mapper.request("start")  # not before switches have their routes: each probe would count as a drop
+            self.mapper.request(
+                "start", patient=True
+            )  # not before switches have their routes: each probe would count as a drop
+
+    def _apply_plan(self) -> None:
+        shared = [child for child in self.processes if self.target.loses(child.name) is not None]
+        self.traffic.gets_on = lambda: any(gets_on(child.pid) for child in shared)
+        try:
+            for lacking in self.traffic.apply_plan():
+                self._progress(f"links are not quite what the plan says: {lacking}")
+        finally:
+            self.traffic.gets_on = lambda: False  # from here on somebody waits at a prompt
 
     def _start_endpoints(self) -> dict[str, processes.Probe]:
         """Start controller, agents and Clustermapper as far as they are wanted; returns their probes."""
@@ -333,7 +345,7 @@ class Fabric:
         else:
             self._restart_switches(part)
             return
-        self.processes.wait_ready(probes, alone=True)
+        self.processes.wait_ready(probes, self.parts.check_open, alone=True)
         if part in self.hosts:
             self.inject.pace_again(part)
 
@@ -350,7 +362,7 @@ class Fabric:
                 for interface in switch.interfaces.values():
                     self.network.set_up(interface, switch.name not in off and interface not in self.cut)
         self.traffic.found()
-        self.traffic.apply_plan()
+        self._apply_plan()
         self.inject.set_again()
 
     @contextlib.contextmanager

@@ -123,6 +123,11 @@ class PartWatch:
         """The fabric is being removed."""
         return self._over.is_set()
 
+    def check_open(self) -> None:
+        """Raises FabricError once the fabric is being removed: a cure under way ends."""
+        if self.closing:
+            raise FabricError("the fabric is being removed")
+
     @property
     def missing(self) -> list[DeadPart]:
         """Parts that are dead now: the last death of each that is not back."""

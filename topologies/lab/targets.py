@@ -23,7 +23,7 @@ from mininet.node import Node, Switch
 
 from ipc.controller_client import Northbound
 from ipc.processes import Probe, ProcessError, Processes
-from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError
+from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, JsonlTimeoutError
 from ipc.rundir import FabricError, RunDir
 from topologies import plan
 from topologies.lab.cables import Cables
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 SWITCHD = "switchd"
 PORTSTATE = "portstate"
+ANSWER_S, ANSWER_MAX_S = 1.0, 20.0
+"""First and last limit of an answer that tells whether a process is ready, seconds."""
 PRIORITY_QUEUES = 8
 """BMv2 drops packets whose priority is at or above this number (docs/design/bmv2.md)."""
 BMV2_PARSER_ERROR = "Target parser returned an error"
@@ -260,7 +262,7 @@ class EmbeddedTarget(Target):
 
     def _request(self, op: str, **fields: Any) -> None:
         try:
-            self.client.request(op, **fields)
+            self.client.request(op, patient=True, **fields)
         except JsonlError:
             self.processes.check()  # when the daemon died, its log says more than the broken connection
             raise
@@ -423,13 +425,21 @@ TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bm
 
 
 def answers(client: JsonlClient | Northbound, op: str, ready: str | None = None) -> Probe:
-    """A probe that is true once `op` is answered, and its field `ready` is true when one is named."""
+    """A probe that is true once `op` is answered, and its field `ready` is true when one is named.
+
+    After an answer that did not come in time the next one has twice the time: on a slow machine none may come sooner.
+    """
+    limit_s = ANSWER_S
 
     def probe() -> bool:
+        nonlocal limit_s
         try:
-            answer = client.request(op, timeout_s=1.0)
+            answer = client.request(op, timeout_s=limit_s)
         except JsonlPeerError:
             raise
+        except JsonlTimeoutError:
+            limit_s = min(2 * limit_s, ANSWER_MAX_S)
+            return False
         except JsonlError:
             return False
         return ready is None or bool(answer.get(ready))

@@ -17,7 +17,7 @@ corruption are the cables', and the rest raises a TrafficError.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -112,6 +112,8 @@ class TrafficControl(abc.ABC):
         self._ports = switch_ports(plan)
         self.dead: str | None = None
         """Why nobody answers: the process that did has died."""
+        self.gets_on: Callable[[], bool] = lambda: False
+        """Whether an answer that does not come in time is worth more time: of switches that start and work on it."""
 
     def lost(self, why: str) -> None:
         """The process behind the switches has died: all calls end at once, also those under way, until `found`."""

@@ -159,7 +159,7 @@ class GnmiTraffic(TrafficControl):
                 self._channel = grpc.insecure_channel(self.address, options)
             stub = gnmi_grpc.gNMIStub(self._channel)
         try:
-            return getattr(stub, method)(request, timeout=TIMEOUT_S, wait_for_ready=True)
+            return self._answer(getattr(stub, method), request)
         except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed under the call
             if self.dead is not None:
                 raise TrafficError(f"gNMI {method}: {self.dead}") from None
@@ -169,6 +169,15 @@ class GnmiTraffic(TrafficControl):
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 text = f"no answer in {TIMEOUT_S:g} s: do the switches run?"
             raise TrafficError(f"gNMI {method} at {self.address}: {text}") from None
+
+    def _answer(self, call: Any, request: Any) -> Any:
+        """The answer, for which a slow start of the switches is waited; Set and Get may be asked again."""
+        while True:
+            try:
+                return call(request, timeout=TIMEOUT_S, wait_for_ready=True)
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED or self.dead or not self.gets_on():
+                    raise
 
     def close(self) -> None:
         with self._lock:

@@ -68,7 +68,7 @@ class WireClient:
     def add(self, links: Iterable[Link]) -> None:
         """Make a wire of each, both ends up."""
         pairs = [[link.lower.interface, link.upper.interface] for link in links]
-        self._request("add_wires", wires=pairs, mtu=DEVICE_MTU)
+        self._request("add_wires", patient=True, wires=pairs, mtu=DEVICE_MTU)
 
     def set_up(self, interface: str, up: bool) -> None:
         """Set an end up or down."""

@@ -87,7 +87,7 @@ def test_bmv2__started_and_ready_when_it_listens(bmv2):
     bmv2.fake("good")
     bmv2.target.check()
     bmv2.target.start(bmv2.switch)
-    bmv2.processes.wait_ready(bmv2.target.probes(), timeout_s=20)
+    bmv2.processes.wait_ready(bmv2.target.probes())
     bmv2.target.power(bmv2.switch, False)
     assert "p0-t0-0" not in bmv2.processes
     bmv2.target.power(bmv2.switch, True)
@@ -99,14 +99,14 @@ def test_bmv2__option_it_does_not_know_is_not_overlooked(bmv2):
     bmv2.fake("old")
     bmv2.target.start(bmv2.switch)
     with pytest.raises(ProcessError, match=r"does not know an option we give it(.|\n)*we ran: simple_switch_grpc"):
-        bmv2.processes.wait_ready(bmv2.target.probes(), timeout_s=20)
+        bmv2.processes.wait_ready(bmv2.target.probes())
 
 
 def test_bmv2__death_shows_its_output(bmv2):
     bmv2.fake("dead")
     bmv2.target.start(bmv2.switch)
     with pytest.raises(ProcessError, match=r"p0-t0-0 exited with code 1(.|\n)*bind: Address already in use"):
-        bmv2.processes.wait_ready(bmv2.target.probes(), timeout_s=20)
+        bmv2.processes.wait_ready(bmv2.target.probes())
 
 
 def test_embedded__two_ports_for_all_switches(tmp_path):

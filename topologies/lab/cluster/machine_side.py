@@ -290,7 +290,7 @@ class MachineSide:
 
     def _agents(self, request: StartAgents) -> Message:
         held = self._now
-        held.processes.wait_ready(held.network.start_agents(request.arguments), timeout_s=60.0)
+        held.processes.wait_ready(held.network.start_agents(request.arguments))
         self._share()
         return {}
 

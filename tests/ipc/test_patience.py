@@ -1,0 +1,209 @@
+"""A part is waited for while it gets on: slowed down by SIGSTOP, by a limit of its CPU, silent or not; else given up.
+
+Nothing here looks at a clock: a part that gets on in bursts is ready in the end, one that does not is given up.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ipc import patience as module
+from ipc import procfs
+from ipc.patience import Patience, gets_on
+from ipc.processes import ProcessError, Processes
+from ipc.rundir import RunDir
+
+LOADS = "import time\nwhile time.process_time() < 0.5: pass\nprint('up', flush=True)\ntime.sleep(1000)"
+"""A part that needs 0.5 s of CPU to be ready."""
+WAITS = "import time; time.sleep(1000)"
+QUIET_S = 1.0
+"""Far less than a slowed part takes, far more than one of its pauses."""
+
+
+@pytest.fixture
+def processes(tmp_path):
+    with RunDir(tmp_path / "run") as run_dir:
+        run_dir.begin()
+        children = Processes(run_dir)
+        yield children
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGCONT)
+        children.stop(grace_s=0.05)
+
+
+def spawn(processes, script, name="switchd"):
+    return processes.spawn(name, (sys.executable, "-c", script))
+
+
+def says_up(child):
+    return {child.name: lambda: "up" in child.tail()}
+
+
+@contextlib.contextmanager
+def throttled(pid, run_s=0.02, stop_s=0.1):
+    """A process that has a CPU for a part of the time, as on a machine that is several times slower."""
+    over = threading.Event()
+
+    def slow_down():
+        while not over.is_set():
+            os.kill(pid, signal.SIGSTOP)
+            over.wait(stop_s)
+            os.kill(pid, signal.SIGCONT)
+            over.wait(run_s)
+
+    thread = threading.Thread(target=slow_down, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_part_that_is_slowed_down__is_waited_for_beyond_any_limit(processes):
+    child = spawn(processes, LOADS)
+    with throttled(child.pid):
+        processes.wait_ready(says_up(child), quiet_s=QUIET_S)  # takes several times QUIET_S
+    assert child.ready
+
+
+def test_part_with_a_limit_of_its_cpu__is_waited_for(processes):
+    """Held back by the kernel it is ready to run, and uses hardly any CPU."""
+    group = Path("/sys/fs/cgroup/mrc-test-patience")
+    if os.geteuid() != 0 or "cpu" not in _controllers():
+        pytest.skip("needs root, and the cpu controller of cgroup v2")
+    group.mkdir()
+    child = spawn(processes, LOADS)
+    try:
+        (group / "cpu.max").write_text("8000 100000")
+        (group / "cgroup.procs").write_text(str(child.pid))
+        processes.wait_ready(says_up(child), quiet_s=QUIET_S)
+    finally:
+        processes.stop("switchd", grace_s=0.05)
+        group.rmdir()
+
+
+def _controllers():
+    try:
+        return Path("/sys/fs/cgroup/cgroup.subtree_control").read_text().split()
+    except OSError:
+        return []
+
+
+def test_work_of_what_it_started__is_its_own(processes):
+    """As a compiler under the daemon: the part itself only waits."""
+    child = spawn(processes, f"import subprocess, sys; subprocess.run((sys.executable, '-c', {LOADS!r}))")
+    processes.wait_ready(says_up(child), quiet_s=QUIET_S)
+
+
+def test_log_that_grows__is_progress(processes):
+    child = spawn(
+        processes,
+        "import time\nfor step in range(8):\n    print('step', step, flush=True)\n    time.sleep(0.4)\n"
+        "print('up', flush=True)\ntime.sleep(1000)",
+    )
+    processes.wait_ready(says_up(child), quiet_s=QUIET_S)
+
+
+def test_part_that_waits_for_ever__is_given_up_with_cause_and_cure(processes):
+    child = spawn(processes, f"print('opening the device', flush=True)\n{WAITS}")
+    with pytest.raises(ProcessError) as caught:
+        processes.wait_ready(says_up(child), quiet_s=QUIET_S)
+    text = str(caught.value)
+    assert f"switchd (pid {child.pid}) is not ready, and has done nothing for 1 s (" in text
+    assert "s of CPU in" in text and "last in its log: opening the device" in text and "send its log" in text
+
+
+def test_part_that_wakes_up_for_nothing__is_given_up(processes):
+    child = spawn(processes, "import time\nwhile True: time.sleep(0.02)")
+    with pytest.raises(ProcessError, match="has done nothing"):
+        processes.wait_ready(says_up(child), quiet_s=QUIET_S)
+
+
+def test_part_that_was_stopped__is_given_up_with_the_way_to_go_on(processes):
+    child = spawn(processes, LOADS)
+    os.kill(child.pid, signal.SIGSTOP)
+    with pytest.raises(ProcessError, match=f"kill -CONT {child.pid}"):
+        processes.wait_ready(says_up(child), quiet_s=QUIET_S)
+
+
+def test_one_that_works__has_the_others_waited_for(processes):
+    """Who waits for another: the agents' answers may need what the daemon does first."""
+    loads, waits = spawn(processes, LOADS), spawn(processes, WAITS, "h0")
+    up = says_up(loads)["switchd"]
+    with throttled(loads.pid):
+        processes.wait_ready({"switchd": up, "h0": up}, quiet_s=QUIET_S)
+    assert waits.ready
+
+
+def test_long_wait__is_told_with_what_the_part_does(processes, monkeypatch):
+    monkeypatch.setattr("ipc.processes.TELL_S", 0.2)
+    told = []
+    processes.tell = told.append
+    child = spawn(processes, f"print('loading the libraries', flush=True)\n{LOADS}")
+    processes.wait_ready(says_up(child), quiet_s=QUIET_S)
+    assert told and all(text.startswith("waiting for switchd: ") for text in told)
+    assert "last in its log: loading the libraries" in told[-1]
+
+
+def test_step_that_is_reported__is_progress(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    patience = Patience(2.0)
+    patience.follow("controller", 0)
+    for _ in range(20):
+        now[0] += 0.25
+        patience.look()
+        patience.step("controller")
+        assert not patience.is_over("controller")
+    for _ in range(8):
+        now[0] += 0.25
+        patience.look()
+    assert patience.is_over("controller")
+
+
+def test_time_in_which_we_had_no_cpu_ourselves__is_nobodys_rest(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    patience = Patience(2.0)
+    patience.follow("switchd", 0)
+    now[0] += 3600.0  # the machine was asleep
+    patience.look()
+    assert not patience.is_over("switchd")
+
+
+def test_stop__one_that_works_on_its_end_may_end_it(processes, tmp_path):
+    """With a second for each 0.1 s of grace it would be killed in the middle."""
+    done = tmp_path / "done"
+    child = spawn(
+        processes,
+        "import pathlib, signal, sys, time\n"
+        "def end(*_):\n"
+        "    until = time.process_time() + 0.5\n"
+        "    while time.process_time() < until: pass\n"
+        f"    pathlib.Path({str(done)!r}).touch()\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\nprint('up', flush=True)\nsignal.pause()",
+    )
+    processes.wait_ready(says_up(child))
+    processes.stop("switchd", grace_s=0.4)
+    assert done.exists() and child.popen.returncode == 0
+
+
+def test_gets_on():
+    with subprocess.Popen((sys.executable, "-c", "while True: pass")) as busy:
+        assert gets_on(busy.pid)
+        busy.kill()
+    with subprocess.Popen((sys.executable, "-c", WAITS)) as idle:
+        while procfs.is_ready_to_run(idle.pid):  # until the interpreter has loaded
+            pass
+        assert not gets_on(idle.pid, quiet_s=0.5)
+        idle.kill()
+    assert not gets_on(idle.pid, quiet_s=0.1)
