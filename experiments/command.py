@@ -30,7 +30,7 @@ from experiments.traces.command import Replay, scenario_of
 from experiments.traces.errors import TraceError
 from experiments.virtual.estimate import Piece, chosen, described, estimate, measure, memory_described
 from ipc import terminal
-from ipc.errors import UsageError
+from ipc.errors import UNWRITTEN, UsageError
 from ipc.memory import free_memory
 from ipc.progress import Progress as RestingProgress
 from ipc.signals import Terminated, terminating
@@ -183,6 +183,8 @@ def run(
         console.print(f"{len(reports)} scenarios: {said}", style="red" if failed else "green")
     if as_json:
         print(json.dumps([report.to_json() for report in reports], indent=2))
+    if any(report.unwritten for report in reports):
+        return UNWRITTEN
     return PASSED if all(report.passed for report in reports) else FAILED
 
 
@@ -340,6 +342,8 @@ def print_report(console: Console, report: RunReport) -> None:
     """Verdicts of a scenario, and where its results are."""
     for style, line in told(report, console.width):
         console.print(escape(line), style=STYLES[style], soft_wrap=True)
+    if report.unwritten:
+        console.print(escape(f"mrc: error: {report.unwritten}"), style="red", soft_wrap=True)
 
 
 def validate(names: list[str], as_json: bool) -> int:

@@ -61,6 +61,10 @@ class ResultsError(Exception):
     """A folder is not one of results; the text names the missing part."""
 
 
+class UnwrittenError(ResultsError):
+    """The disk did not take results; the text names the file and the cure."""
+
+
 RESULTS = Path("results")
 """Where results go unless told otherwise."""
 
@@ -365,7 +369,7 @@ class Results:
         except OSError as error:
             text = f"{self.folder}: run {outcome.name!r} cannot be written: {error.strerror}"
             cure = ", and go on with --resume" if self.manifest["where"] == "virtual" else ""
-            raise ResultsError(f"{text}: make room{cure}; runs that are whole stay") from None
+            raise UnwrittenError(f"{text}: make room{cure}; runs that are whole stay") from None
 
     def _enter(self, stored: StoredRun) -> None:
         """A line of the manifest, once for each run."""
@@ -402,7 +406,7 @@ class Results:
             self.write()
         except OSError as error:
             self.manifest["complete"] = False
-            raise ResultsError(
+            raise UnwrittenError(
                 f"{self.folder}/manifest.json: {error.strerror}: make room; the runs are whole"
             ) from None
         with suppress(OSError):

@@ -21,7 +21,7 @@ from experiments.language.yaml_loader import Document, ScenarioError
 from experiments.metric_values import Measured
 from experiments.outcome import Outcome
 from experiments.repeats import Spread, spreads
-from experiments.results import LoadMeter, Results, again
+from experiments.results import LoadMeter, Results, UnwrittenError, again
 from experiments.run_store import StoredRun
 from experiments.virtual.virtual_run import run_virtual
 from ipc.errors import UsageError
@@ -57,6 +57,8 @@ class RunReport:
     """The machine was, in one of the runs at least."""
     digest: str | None = None
     """Results.digest; None: not written down."""
+    unwritten: str = ""
+    """Why the disk did not take the results, and the cure."""
 
     @property
     def passed(self) -> bool:
@@ -84,6 +86,7 @@ class RunReport:
         return {
             "scenario": self.scenario, "title": self.title, "passed": self.passed,
             "folder": str(self.folder) if self.folder else None, "digest": self.digest, "wall_s": round(self.wall_s, 2),
+            "unwritten": self.unwritten or None,
             "runs": [
                 {"name": run.name, "label": run.label, "seed": run.seed, "duration_s": outcome.duration_s,
                  "finished": outcome.finished, "cause": causes.get(run.name), "metrics": outcome.metrics,
@@ -216,7 +219,7 @@ def _judged(
     todo = [number for number in range(len(runs)) if number not in done]
     left = [runs[number] for number in todo]
     tell.begins(left)
-    wall_s, overloaded = 0.0, False
+    wall_s, overloaded, unwritten = 0.0, False, ""
     outcomes = _one_by_one(left, where, tell, options) if begun is None else _as_they_end(left, begun, tell)
     for place, outcome, load in outcomes:
         number = todo[place]
@@ -229,16 +232,25 @@ def _judged(
             overloaded = True
             outcome.notes.append(f"the machine was overloaded: times are {load['times']}")
         done[number] = outcome
-        if results is not None:
-            results.add(outcome, load)
+        if results is not None and not unwritten:
+            try:
+                results.add(outcome, load)
+            except UnwrittenError as error:  # what has been computed is judged all the same
+                unwritten = str(error)
     pairs = [(run, done[number]) for number, run in enumerate(runs)]
     measured = [(run.name, run.label, Measured(outcome, run.scenario)) for run, outcome in pairs]
     verdicts = judge(first, measured, places_of(where, planned.target), planned.scale)
     repeats = spreads(first, measured, verdicts)
-    if results is not None:
-        results.finish(verdicts, repeats)
-    folder, digest = (results.folder, results.manifest["digest"]) if results else (None, None)
-    return RunReport(first.name, first.title, pairs, verdicts, repeats, folder, wall_s, overloaded, digest)
+    if results is not None and not unwritten:
+        try:
+            results.finish(verdicts, repeats)
+        except UnwrittenError as error:
+            unwritten = str(error)
+    if results is not None and unwritten:
+        folder, digest = (results.folder if results.stop() else None), None
+    else:
+        folder, digest = (results.folder, results.manifest["digest"]) if results else (None, None)
+    return RunReport(first.name, first.title, pairs, verdicts, repeats, folder, wall_s, overloaded, digest, unwritten)
 
 
 def _one_by_one(

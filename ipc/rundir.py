@@ -240,9 +240,15 @@ def write_private(file: Path, text: str) -> None:
     """Write a file for its owner alone, whole or not at all, and over no other file. Raises OSError."""
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
-    with open(new, "x", encoding="utf-8", opener=_private) as out:
-        out.write(text)
-    new.replace(file)
+    try:
+        with open(new, "x", encoding="utf-8", opener=_private) as out:
+            out.write(text)
+        new.replace(file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        error.filename = str(file)  # a write names no file
+        raise
 
 
 def _no_link(path: str, flags: int) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from ipc import units
-from ipc.errors import UsageError
+from ipc.errors import FULL, UNWRITTEN, UsageError
 from ipc.progress import Progress
 from ipc.terminal import console
 from mrc.cli import completion as offer
@@ -948,3 +948,9 @@ def main() -> None:
     except expected_errors() as error:
         print(f"mrc: error: {error}", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        file = error.filename or "the disk of its output"
+        print(f"mrc: error: {file}: {error.strerror}: make room there, or write elsewhere", file=sys.stderr)
+        sys.exit(UNWRITTEN)
