@@ -23,12 +23,14 @@ def parser() -> argparse.ArgumentParser:
         description="Embedded P4 switches: P4Runtime, gNMI and a control socket for all devices of a fabric.",
     )
     add = out.add_argument
-    add("--p4runtime", "--grpc", default="127.0.0.1:9559", metavar="HOST:PORT", help="P4Runtime, gNMI [%(default)s]")
-    add("--gnmi", default="127.0.0.1:9339", metavar="HOST:PORT", help="gNMI [%(default)s]")
+    where = "ADDRESS"
+    add("--p4runtime", "--grpc", default="127.0.0.1:9559", metavar=where, help="P4Runtime, gNMI [%(default)s]")
+    add("--gnmi", default="127.0.0.1:9339", metavar=where, help="gNMI; HOST:PORT, unix:PATH or both [%(default)s]")
+    add("--token-file", type=Path, metavar="FILE", help="clients by TCP must show this file's token")
     add("--control", type=Path, metavar="PATH", help="Unix socket for add_device, power, stats, shutdown")
     add("--config", type=Path, metavar="FILE", help="devices to begin with: [{name, device_id, ports}]")
     add("--cpu-port", type=int, default=510, metavar="N", help="packet-in and packet-out [%(default)s]")
-    add("--tls-cert", type=Path, metavar="FILE", help="certificate (PEM): both servers speak TLS")
+    add("--tls-cert", type=Path, metavar="FILE", help="certificate (PEM): both servers speak TLS by TCP")
     add("--tls-key", type=Path, metavar="FILE", help="its key (PEM)")
     add("--tls-ca", type=Path, metavar="FILE", help="clients must show a certificate which this CA (PEM) has signed")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"))
@@ -44,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     settings = ServerSettings(
         options.p4runtime, options.gnmi, options.control, options.config, options.cpu_port,
-        options.tls_cert, options.tls_key, options.tls_ca,
+        options.tls_cert, options.tls_key, options.tls_ca, options.token_file,
     )  # fmt: skip
     try:
         asyncio.run(run(settings))

@@ -21,7 +21,7 @@ from switch.server.control import ControlError, ControlServer, Fields, Operation
 from switch.server.gnmi.interface_traffic import ChassisTraffic
 from switch.server.gnmi.server import GnmiService
 from switch.server.gnmi.traffic_tree import all_values
-from switch.server.grpc_server import STOP_GRACE_S, parse_address, read_credentials, start_server
+from switch.server.grpc_server import STOP_GRACE_S, parse_address, read_credentials, read_token, start_server
 from switch.server.interfaces import Interfaces
 from switch.server.netlink import InterfaceWatcher
 from switch.server.p4runtime.pipeline import Compiler
@@ -39,7 +39,7 @@ class ServerConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Addresses are HOST:PORT; port 0 takes any free one (see Daemon.p4runtime_port, .gnmi_port)."""
+    """Addresses are HOST:PORT, unix:PATH, or both; port 0 takes any free one (Daemon.p4runtime_port, .gnmi_port)."""
 
     p4runtime: str = "127.0.0.1:9559"
     gnmi: str = "127.0.0.1:9339"
@@ -49,7 +49,9 @@ class ServerSettings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_ca: Path | None = None
-    """PEM files: TLS on both addresses; with a CA clients must show a certificate too."""
+    """PEM files: TLS on both TCP addresses; with a CA clients must show a certificate too."""
+    token_file: Path | None = None
+    """File with the token that is wanted of clients by TCP; None: any user of the machine may ask there."""
 
 
 class Daemon:
@@ -89,6 +91,7 @@ class Daemon:
         p4runtime = parse_address(settings.p4runtime, "--p4runtime")
         gnmi_address = parse_address(settings.gnmi, "--gnmi")
         credentials = read_credentials(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        token = read_token(settings.token_file)
         self.watcher.start()
         self.loop.start()
         self._reading = self.loop.fileno()
@@ -104,10 +107,14 @@ class Daemon:
 
         # gNMI is served on the P4Runtime address as well: finsy looks for the ports of a switch there.
         server, self.p4runtime_port = await start_server(
-            *p4runtime, "P4Runtime", [add_p4runtime, add_gnmi], credentials
-        )
+            p4runtime.host, p4runtime.port, "P4Runtime", [add_p4runtime, add_gnmi], credentials,
+            unix=p4runtime.socket, token=token,
+        )  # fmt: skip
         self._servers.append(server)
-        server, self.gnmi_port = await start_server(*gnmi_address, "gNMI", [add_gnmi], credentials)
+        server, self.gnmi_port = await start_server(
+            gnmi_address.host, gnmi_address.port, "gNMI", [add_gnmi], credentials,
+            unix=gnmi_address.socket, token=token,
+        )  # fmt: skip
         self._servers.append(server)
         for device in devices:
             await self.add_device(**device)

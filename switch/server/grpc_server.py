@@ -1,7 +1,12 @@
-"""gRPC servers of this folder: binding an address with an error that helps, and a clean, quick stop."""
+"""gRPC servers of this folder: binding an address with an error that helps, who may ask, and a clean, quick stop.
+
+A server listens on TCP, on a Unix socket, or on both. Whoever can open the socket may ask. On TCP any user of the machine
+can, so a server with a token wants it in the metadata: `authorization: Bearer TOKEN`.
+"""
 
 from __future__ import annotations
 
+import hmac
 import os
 import re
 import socket
@@ -9,7 +14,8 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -17,6 +23,11 @@ from google.protobuf.message import DecodeError
 MAX_MESSAGE_BYTES = 64 << 20
 """Longest gRPC message either way: 10,000 table entries in one Write are about 1 MiB, a config some 100 KiB."""
 STOP_GRACE_S = 0.2
+
+TOKEN_HEADER = "authorization"
+TOKEN_MIN = 32
+"""Characters of the shortest token that is taken: less could be guessed."""
+UNIX = "unix:"
 
 _TCP_LISTEN = "0A"
 
@@ -29,8 +40,43 @@ class BadRequestError(Exception):
     """A message that is not one of its type; raised by the request iterator of a streaming RPC."""
 
 
-class _Decoding(grpc.aio.ServerInterceptor):
-    """Answers bytes that do not decode with INVALID_ARGUMENT, where gRPC would log a traceback and say UNKNOWN."""
+class ListenAddress(NamedTuple):
+    """Addresses of one server; either part may be missing."""
+
+    host: str
+    """Empty: no TCP."""
+    port: int
+    socket: Path | None = None
+
+
+class _Admission:
+    """Decides who may ask."""
+
+    def __init__(self, token: str | None) -> None:
+        self._wanted = None if token is None else f"Bearer {token}".encode()
+
+    async def admit(self, context: Any) -> None:
+        """End a call from TCP that shows no token with UNAUTHENTICATED."""
+        if self._wanted is None or context.peer().startswith(UNIX):
+            return
+        for key, value in context.invocation_metadata() or ():
+            shown = value.encode() if isinstance(value, str) else value
+            if key == TOKEN_HEADER and hmac.compare_digest(shown, self._wanted):
+                return
+        await context.abort(
+            grpc.StatusCode.UNAUTHENTICATED,
+            "this TCP port wants the owner's token: send metadata `authorization: Bearer TOKEN`, or use "
+            "the server's Unix socket",
+        )
+
+
+class _Guarding(grpc.aio.ServerInterceptor):
+    """Refuses calls that are not admitted, and answers bytes that do not decode with INVALID_ARGUMENT, where gRPC would
+    log a traceback and say UNKNOWN.
+    """
+
+    def __init__(self, token: str | None) -> None:
+        self._admission = _Admission(token)
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -45,17 +91,22 @@ class _Decoding(grpc.aio.ServerInterceptor):
             except DecodeError as error:
                 return BadRequestError(f"{details.method}: the request cannot be decoded: {error}")
 
+        admit = self._admission.admit
+
         async def unary_unary(request: Any, context: Any) -> Any:
+            await admit(context)
             await _refuse_bad(request, context)
             return await handler.unary_unary(request, context)
 
         async def unary_stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            await admit(context)
             await _refuse_bad(request, context)
             async with aclosing(handler.unary_stream(request, context)) as responses:
                 async for response in responses:
                     yield response
 
         async def stream_stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+            await admit(context)
             async with aclosing(handler.stream_stream(_raise_bad(requests), context)) as responses:
                 async for response in responses:
                     yield response
@@ -79,12 +130,64 @@ async def _raise_bad(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         yield request
 
 
-def parse_address(text: str, what: str) -> tuple[str, int]:
-    """`127.0.0.1:9559`, `[::1]:9559` or `:9559` (loopback) -> (host, port). Raises AddressError."""
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]*)):(\d{1,5})", text)
-    if match is None or int(match[3]) > 65535:
-        raise AddressError(f"{what}: {text!r} is no address (want HOST:PORT as in 127.0.0.1:9559 or [::1]:9559)")
-    return match[1] or match[2] or "127.0.0.1", int(match[3])
+def parse_address(text: str, what: str) -> ListenAddress:
+    """Return what `127.0.0.1:9559`, `[::1]:9559`, `:9559` (loopback) or `unix:/run/switchd/p4runtime.sock` means.
+
+    `HOST:PORT,unix:PATH` has both. Raises AddressError.
+    """
+    tcp, mark, path = text.partition(UNIX)
+    unix = Path(path) if mark else None
+    if unix is not None and not unix.is_absolute():
+        raise AddressError(f"{what}: {text!r} has no absolute path (want unix:PATH as in unix:/run/p4runtime.sock)")
+    if unix is not None and not tcp:
+        return ListenAddress("", 0, unix)
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]*)):(\d{1,5})", tcp.removesuffix(",") if unix else tcp)
+    if match is None or int(match[3]) > 65535 or (unix is not None and not tcp.endswith(",")):
+        raise AddressError(
+            f"{what}: {text!r} is no address (want HOST:PORT as in 127.0.0.1:9559 or [::1]:9559, unix:PATH, or both "
+            "with a comma between)"
+        )
+    return ListenAddress(match[1] or match[2] or "127.0.0.1", int(match[3]), unix)
+
+
+def read_token(path: Path | None) -> str | None:
+    """Return the token in a file; None for no file. Raises AddressError, also where other users may read it."""
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="ascii") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            token = file.read().strip()
+    except (OSError, ValueError) as error:
+        raise AddressError(f"--token-file {path}: {getattr(error, 'strerror', None) or 'is no ASCII text'}") from None
+    if mode & 0o077:
+        raise AddressError(f"--token-file {path}: other users may read it (mode {mode & 0o777:04o}): `chmod 600` it")
+    if len(token) < TOKEN_MIN or not token.isalnum():
+        raise AddressError(
+            f"--token-file {path}: want {TOKEN_MIN} letters and digits or more, as of `openssl rand -hex 32`"
+        )
+    return token
+
+
+def _listen_unix(server: grpc.aio.Server, path: Path, what: str) -> None:
+    """Add a Unix socket, for this user alone; the file of a dead server is replaced. Raises AddressError."""
+    if path.exists():
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise AddressError(f"{what}: cannot listen on {path}: {error.strerror}: remove it") from None
+            else:
+                raise AddressError(f"{what}: cannot listen on {path}: another process answers there; stop it first")
+    mask = os.umask(0o177)
+    try:
+        server.add_insecure_port(UNIX + quote(str(path)))
+    except RuntimeError as error:
+        raise AddressError(f"{what}: cannot listen on {path}: {error}") from None
+    finally:
+        os.umask(mask)
 
 
 def _join(host: str, port: int) -> str:
@@ -173,15 +276,20 @@ async def start_server(
     what: str,
     services: Iterable[Callable[[grpc.aio.Server], None]],
     credentials: grpc.ServerCredentials | None = None,
+    *,
+    unix: Path | None = None,
+    token: str | None = None,
 ) -> tuple[grpc.aio.Server, int]:
     """Starts a server with each of `services` added; returns it and its port (of use when 0 was requested).
 
-    `credentials`: TLS; None: plain text. Raises AddressError. SO_REUSEPORT, gRPC's default, is off: with it a second
+    `credentials`: TLS, for TCP; None: plain text. An empty `host`: no TCP. `unix`: a socket beside it. `token`: of
+    clients by TCP. Raises AddressError. SO_REUSEPORT, gRPC's default, is off: with it a second
     daemon would take half of the connections of the first and nobody would know.
     """
-    check_free(host, port, what)
+    if host:
+        check_free(host, port, what)
     server = grpc.aio.server(
-        interceptors=[_Decoding()],
+        interceptors=[_Guarding(token)],
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -190,6 +298,11 @@ async def start_server(
     )
     for add in services:
         add(server)
+    if unix is not None:
+        _listen_unix(server, unix, what)
+    if not host:
+        await server.start()
+        return server, 0
     try:
         address = _join(host, port)
         bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)

@@ -20,7 +20,7 @@ import grpc
 from finsy.proto import gnmi_grpc
 
 from switch.server.gnmi.server import GnmiService
-from switch.server.grpc_server import STOP_GRACE_S, AddressError, parse_address, start_server
+from switch.server.grpc_server import STOP_GRACE_S, AddressError, parse_address, read_token, start_server
 from switch.server.interfaces import Interfaces
 from switch.server.netlink import InterfaceWatcher
 
@@ -59,7 +59,9 @@ def read_interfaces(path: Path) -> dict[str, list[str]]:
     return out
 
 
-async def serve(address: str, devices: dict[str, list[str]], prefixes: tuple[str, ...]) -> None:
+async def serve(
+    address: str, devices: dict[str, list[str]], prefixes: tuple[str, ...], token_file: Path | None = None
+) -> None:
     """Serves until SIGTERM or SIGINT. Raises AddressError, ValueError (an interface twice) or OSError."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -73,7 +75,8 @@ async def serve(address: str, devices: dict[str, list[str]], prefixes: tuple[str
     def add_gnmi(server: grpc.aio.Server) -> None:
         gnmi_grpc.add_gNMIServicer_to_server(GnmiService(interfaces), server)
 
-    server, port = await start_server(*parse_address(address, "--gnmi"), "gNMI", [add_gnmi])
+    where, token = parse_address(address, "--gnmi"), read_token(token_file)
+    server, port = await start_server(where.host, where.port, "gNMI", [add_gnmi], unix=where.socket, token=token)
     try:
         print(f"ready gnmi={port} interfaces={len(interfaces.names())} pid={os.getpid()}", flush=True)
         await stopping.wait()
@@ -89,7 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
         description="State of network interfaces over gNMI, driven by netlink.",
     )
     add = parser.add_argument
-    add("--gnmi", default="127.0.0.1:9339", metavar="HOST:PORT", help="address to serve on [%(default)s]")
+    add("--gnmi", default="127.0.0.1:9339", metavar="ADDRESS", help="HOST:PORT, unix:PATH or both [%(default)s]")
+    add("--token-file", type=Path, metavar="FILE", help="clients by TCP must show this file's token")
     add("--interfaces-from", type=Path, metavar="FILE", help="devices with ports (JSON), or one name a line")
     add("--prefix", action="append", default=[], metavar="TEXT", help="every interface whose name begins so")
     options = parser.parse_args(arguments)
@@ -97,7 +101,8 @@ def main(arguments: list[str] | None = None) -> int:
     everything = options.interfaces_from is None and not options.prefix
     try:
         devices = read_interfaces(options.interfaces_from) if options.interfaces_from is not None else {}
-        asyncio.run(serve(options.gnmi, devices, ("",) if everything else tuple(options.prefix)))
+        prefixes = ("",) if everything else tuple(options.prefix)
+        asyncio.run(serve(options.gnmi, devices, prefixes, options.token_file))
     except (AddressError, InterfaceFileError, ValueError, OSError) as error:
         print(f"switch.server.portstate: {error}", file=sys.stderr)
         return 1

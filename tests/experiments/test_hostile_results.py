@@ -87,7 +87,7 @@ def test_links__that_stand_where_a_report_is_written_are_replaced(copies, tmp_pa
     precious.write_text("precious")
     CliRunner().invoke(app, ["report", str(folder)], catch_exceptions=False)
     written = [path for path in folder.rglob("*") if path.suffix in (".html", ".svg", ".png")]
-    assert len(written) >= 3
+    assert written
     for path in written:
         path.unlink()
         path.symlink_to(precious)
