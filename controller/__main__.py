@@ -22,7 +22,7 @@ from controller.errors import InputError
 from controller.p4runtime.routes import PROGRAMS
 from controller.reconvergence import seconds_of
 from ipc.rpc import JsonlError
-from ipc.rundir import DEFAULT_PATH, default_run_dir
+from ipc.rundir import DEFAULT_PATH, RunFiles, default_run_dir
 
 DEADLINE_S = 60.0
 
@@ -50,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
 async def _run(options: argparse.Namespace) -> int:
     inputs = read_inputs(options.run_dir, options.program)
     controller = FabricController(inputs, options.denylist, options.react_after)
-    server = ApiServer(ApiHandlers(controller).routes(), controller.snapshot)
+    token = None if options.open else RunFiles(inputs.run_dir).read_token()
+    server = ApiServer(ApiHandlers(controller).routes(), controller.snapshot, token)
     controller.on_event = server.publish
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PORT",
         help="TCP port of the API on loopback (default: 9340 or a free one)",
     )
+    parser.add_argument("--open", action="store_true", help="answer the API's requests without the run's token, too")
     parser.add_argument("--denylist", choices=POLICIES, help="which faults take EVs out on the hosts (default: off)")
     parser.add_argument(
         "--react-after",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from finsy import P4Schema
 
@@ -99,16 +99,22 @@ def _target(switch: Switch, place: Any, entries: tuple[NamedEntry, ...], path: P
     if not isinstance(place, dict):
         raise InputError(f"{where}: wants an object with address, device_id and gnmi, not {place!r}")
     address, device_id, gnmi = place.get("address"), place.get("device_id"), place.get("gnmi")
-    if not isinstance(address, str) or not address.rpartition(":")[2].isdecimal():
-        raise InputError(f'{where}: address = {address!r}: wants "host:port", like "127.0.0.1:9559"')
+    if not _is_address(address):
+        raise InputError(f'{where}: address = {address!r}: wants "host:port", like "127.0.0.1:9559", or "unix:/path"')
     if not isinstance(device_id, int) or isinstance(device_id, bool) or not 0 < device_id <= DEVICE_ID_MAX:
         raise InputError(f"{where}: device_id = {device_id!r}: wants a number from 1, like {switch.device_id}")
-    if gnmi is not None and (not isinstance(gnmi, str) or not gnmi.rpartition(":")[2].isdecimal()):
-        raise InputError(f'{where}: gnmi = {gnmi!r}: wants "host:port", like "127.0.0.1:9339", or null')
+    if gnmi is not None and not _is_address(gnmi):
+        wanted = '"host:port", like "127.0.0.1:9339", "unix:/path", or null'
+        raise InputError(f"{where}: gnmi = {gnmi!r}: wants {wanted}")
     tells = place.get("tells_watch_ports", True)
     if not isinstance(tells, bool):
         raise InputError(f"{where}: tells_watch_ports = {tells!r}: wants true or false")
     return SwitchAddress(switch, address, device_id, gnmi, entries, tells)
+
+
+def _is_address(value: Any) -> TypeGuard[str]:
+    """Return whether gRPC takes a value for the address of a server, by TCP or by a Unix socket."""
+    return isinstance(value, str) and (value.startswith("unix:/") or value.rpartition(":")[2].isdecimal())
 
 
 def _read_discipline(path: Path) -> Discipline:

@@ -19,12 +19,13 @@ import http.client
 import json
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from ipc.framing import EventReader, JsonlError, JsonlPeerError, JsonlTimeoutError, LineBuffer, Message
-from ipc.rundir import RunFiles
+from ipc.rundir import RunFiles, read_json
 
 OPERATIONS = {
     "status": ("GET", "/v1/status"),
@@ -58,9 +59,22 @@ class Northbound:
         """`http://127.0.0.1:9340`. Raises JsonlError when no controller has published its address."""
         if isinstance(self._where, str) and self._where.startswith("http://"):
             return self._where
+        return str(self._published()["url"])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that the controller wants of every request. Raises JsonlError as `url` does."""
+        if isinstance(self._where, str) and self._where.startswith("http://"):
+            return {}
+        token = self._published().get("token")
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def _published(self) -> dict[str, Any]:
+        """Return what the controller wrote into the run folder: url, pid, and the token that it wants."""
         path = RunFiles(self._where).controller_file
         try:
-            return str(json.loads(path.read_text())["url"])
+            published = read_json(path)
+            return {**published, "url": str(published["url"])}
         except FileNotFoundError:
             raise JsonlError(f"nobody listens: {path} is missing (is the fabric up? `mrc up`)") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -77,7 +91,7 @@ class Northbound:
             where = urlsplit(self.url)
             connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=max(limit, 0.001))
             try:
-                headers = {"Content-Type": "application/json"} if body is not None else {}
+                headers = self.headers | ({"Content-Type": "application/json"} if body is not None else {})
                 connection.request(method, path, body, headers)
                 answer = connection.getresponse()
                 status, data = answer.status, answer.read()
@@ -98,7 +112,7 @@ class Northbound:
         """
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
-            return EventStream(self.url, urlencode(fields), limit, self.name)
+            return EventStream(self.url, urlencode(fields), limit, self.name, self.headers)
         except TimeoutError:
             raise JsonlTimeoutError(f"{self.name}: watch: no answer in time") from None
         except OSError as error:
@@ -141,7 +155,9 @@ class Northbound:
 class EventStream(EventReader):
     """Event stream of the controller, over HTTP/1.0: the events follow each other with no chunk headers between."""
 
-    def __init__(self, url: str, query: str, timeout_s: float, name: str) -> None:
+    def __init__(
+        self, url: str, query: str, timeout_s: float, name: str, headers: Mapping[str, str] | None = None
+    ) -> None:
         self._name = name
         where = urlsplit(url)
         self._socket = socket.create_connection((where.hostname or "", where.port or 80), timeout=timeout_s)
@@ -149,7 +165,8 @@ class EventStream(EventReader):
         self._pending: list[bytes] = []
         try:
             path = "/v1/events" + (f"?{query}" if query else "")
-            self._socket.sendall(f"GET {path} HTTP/1.0\r\nHost: {where.netloc}\r\n\r\n".encode())
+            lines = "".join(f"{key}: {value}\r\n" for key, value in {"Host": where.netloc, **(headers or {})}.items())
+            self._socket.sendall(f"GET {path} HTTP/1.0\r\n{lines}\r\n".encode())
             self._take_head(time.monotonic() + timeout_s)
         except BaseException:
             self._socket.close()

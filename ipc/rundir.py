@@ -36,12 +36,13 @@ DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
 IN_MEMORY_VARIABLE = "MRC_DATA_IN_MEMORY"
 """`0`: files that hosts receive stay on the disk of the run folder."""
-_SOCKETS = ("switchd.sock", "mapper.sock")
-_CONTROLLER_FILES = ("controller.json", "controller.new", "faults.jsonl")
+_SOCKETS = ("switchd.sock", "mapper.sock", "p4runtime.sock", "gnmi.sock")
+_TOKEN_FILE = "token"
+_CONTROLLER_FILES = ("controller.json", "faults.jsonl")
 """Address and fault journal of the controller (controller/)."""
 _JSON_FILES = ("plan.json", "switches.json", "discipline.json", "devices.json", "state.json", "hosts.json")
 _DASH_FILE = "dash.json"
-_FOLDERS = ("agents", "program", "data")
+_FOLDERS = ("agents", "program", "data", "tls")
 _MACHINES = "machines"
 _SYS_NET = Path("/sys/class/net")
 
@@ -183,11 +184,43 @@ class RunFiles:
         """The JSON of the switches' addresses. Raises OSError, ValueError."""
         return read_json(self.switches_file)
 
+    @property
+    def token_file(self) -> Path:
+        """The token that servers of the run want of clients by TCP. For its owner alone."""
+        return self.path / _TOKEN_FILE
+
+    def read_token(self) -> str:
+        """Return the token of the run, made when there is none yet. Raises OSError."""
+        try:
+            with open(self.token_file, encoding="ascii", opener=_no_link) as file:
+                return file.read().strip()
+        except FileNotFoundError:
+            write_private(self.token_file, secrets.token_hex(32) + "\n")
+            return self.read_token()
+
     # ---- sockets and folders ------------------------------------------------------------------------------
 
     @property
     def switchd_socket(self) -> Path:
         return self.path / "switchd.sock"
+
+    @property
+    def p4runtime_socket(self) -> Path:
+        """P4Runtime and gNMI of the embedded switches, by gRPC (docs/security.md)."""
+        return self.path / "p4runtime.sock"
+
+    @property
+    def gnmi_socket(self) -> Path:
+        return self.path / "gnmi.sock"
+
+    @property
+    def certificate(self) -> Path:
+        """Certificate that the run made for itself, when TLS is wanted."""
+        return self.path / "tls" / "cert.pem"
+
+    @property
+    def certificate_key(self) -> Path:
+        return self.path / "tls" / "key.pem"
 
     @property
     def mapper_socket(self) -> Path:
@@ -293,13 +326,17 @@ class RunDir(RunFiles):
     def __exit__(self, *exc: object) -> None:
         self.release()
 
-    def begin(self) -> None:
-        """Start a run: an empty folder, and a new state on disk before anything is made."""
+    def begin(self, token: str | None = None) -> None:
+        """Start a run: an empty folder, and a new state on disk before anything is made.
+
+        `token`: for clients by TCP, that of a fabric on several machines; None: a new one.
+        """
         _remove_tree(self.path / "log")
         for name in (*_FOLDERS, "log"):
             (self.path / name).mkdir()
         self.state = RunState()
         self.save()
+        write_private(self.token_file, (token or secrets.token_hex(32)) + "\n")
 
     def keep_data_in_memory(self) -> bool:
         """Give `data/` memory with huge pages: half of what is free, at most. False where it stays on the disk.
@@ -349,7 +386,8 @@ class RunDir(RunFiles):
         """Remove what a run put here, by name; `log/` and the lock stay."""
         for name in (*_FOLDERS, _MACHINES):
             _remove_tree(self.path / name)
-        for name in (*_SOCKETS, *_CONTROLLER_FILES, *(f"{name}.new" for name in _JSON_FILES), *_JSON_FILES, _DASH_FILE):
+        written = (*_JSON_FILES, *_CONTROLLER_FILES, _DASH_FILE, _TOKEN_FILE)
+        for name in (*_SOCKETS, *written, *(f"{name}.new" for name in written)):
             (self.path / name).unlink(missing_ok=True)
 
     # ---- inside -----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ POST must be JSON and must not come from another origin.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
 import os
@@ -20,7 +21,7 @@ from aiohttp import web
 
 from controller.errors import ControllerError
 from ipc.rpc import JsonlError, event_of
-from ipc.rundir import RunFiles
+from ipc.rundir import RunFiles, write_private
 
 PREFERRED_PORT = 9340
 """Taken when it is free; otherwise any port. `controller.json` tells which."""
@@ -36,6 +37,9 @@ Handler = Callable[[Message], "Message | Text | Awaitable[Message | Text]"]
 
 PATHS: web.AppKey[Iterable[str]] = web.AppKey("paths", list)
 """All routes, as 404 responses list them."""
+
+TOKEN: web.AppKey[str | None] = web.AppKey("token")
+"""What requests have to show."""
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +77,11 @@ class Route:
 class ApiServer:
     """Use `start`, `publish`, `close`. `snapshot()` gives the events a new watcher gets first."""
 
-    def __init__(self, routes: Iterable[Route], snapshot: Callable[[], list[Message]]) -> None:
+    def __init__(
+        self, routes: Iterable[Route], snapshot: Callable[[], list[Message]], token: str | None = None
+    ) -> None:
+        """`token`: what a request has to show as `Authorization: Bearer TOKEN`; None: any user's is answered."""
+        self._token = token
         self._snapshot = snapshot
         self._watchers: dict[asyncio.Queue[Message | None], tuple[frozenset[str], asyncio.Transport | None]] = {}
         """Watchers by the queue of events not sent yet: kinds of events wanted (none: all), and the connection."""
@@ -85,6 +93,7 @@ class ApiServer:
         self._app.router.add_get("/v1/events", self._events)
         self._paths.append("GET /v1/events")
         self._app[PATHS] = self._paths
+        self._app[TOKEN] = token
         self._runner: web.AppRunner | None = None
         self._address_file: Path | None = None
         self.url = ""
@@ -111,9 +120,8 @@ class ApiServer:
         host, number = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{number}"
         self._address_file = RunFiles(run_dir).controller_file
-        new = self._address_file.with_suffix(".new")
-        new.write_text(json.dumps({"url": self.url, "pid": os.getpid()}) + "\n")
-        new.replace(self._address_file)
+        shown = {"url": self.url, "pid": os.getpid(), **({} if self._token is None else {"token": self._token})}
+        write_private(self._address_file, json.dumps(shown) + "\n")
 
     async def close(self) -> None:
         """End all streams and stop listening. Idempotent."""
@@ -217,6 +225,7 @@ async def _guard(request: web.Request, handler: Callable[..., Awaitable[web.Stre
     """Check the origin of a request, and answer every error as JSON."""
     try:
         _check_origin(request)
+        _check_token(request)
         return await handler(request)
     except Refusal as refusal:
         return refusal.response()
@@ -233,6 +242,17 @@ async def _guard(request: web.Request, handler: Callable[..., Awaitable[web.Stre
         log.exception("%s %s failed", request.method, request.path)
         text = f"internal error: {type(error).__name__}: {error}"
         return Refusal(500, text, "see log/controller.log in the run folder").response()
+
+
+def _check_token(request: web.Request) -> None:
+    """Raises Refusal for a request that does not show the token: any user of the machine reaches loopback."""
+    token = request.app[TOKEN]
+    shown = request.headers.get("Authorization", "")
+    if token is not None and not hmac.compare_digest(shown.encode("utf-8", "replace"), f"Bearer {token}".encode()):
+        raise Refusal(
+            401, "this API takes requests only with the owner's token",
+            "curl -H \"Authorization: Bearer $(sudo cat RUN-FOLDER/token)\", or start with `mrc up --open`",
+        )  # fmt: skip
 
 
 def _check_origin(request: web.Request) -> None:

@@ -65,7 +65,7 @@ class Journal:
         """
         path = RunFiles(run_dir).fault_journal
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from error
         try:
@@ -174,7 +174,8 @@ class Journal:
         lines += [{"kind": "reacted", "dead": remembered.reacted}] if remembered.reacted else []
         lines += [{"kind": "fault", "t": 0.0, "change": "kept", "fault": fault} for fault in remembered.faults]
         new = self.path.with_suffix(".new")
-        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.write(descriptor, b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines))
         os.fsync(descriptor)

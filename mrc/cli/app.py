@@ -271,6 +271,12 @@ def up(
     wires: WiresOption = None,
     servers: ServersFile = None,
     dash: Annotated[bool, typer.Option("--dash", help="Open the live view, as the word `dash` does.")] = False,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Let every user of this machine use the TCP ports, without the run's token.")
+    ] = False,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="P4Runtime and gNMI by TCP speak TLS, with a certificate in the run folder.")
+    ] = False,
     rootless: Rootless = False,
 ) -> None:
     """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
@@ -284,7 +290,7 @@ def up(
     from mrc.rootless import enter
     from topologies.cli.shell import run_cli
     from topologies.lab.open_fabric import open_fabric
-    from topologies.lab.targets import check_wires
+    from topologies.lab.targets import Ports, check_wires
 
     links = LinkOptions(mode, rate, delay, host_rate, host_delay, fabric_rate, fabric_delay, pmtu)
     plan = links.plan(planes, racks, spines, hosts_per_rack)
@@ -302,7 +308,7 @@ def up(
         require_root("up", or_rootless=True)
     with open_fabric(
         plan, target=target, wires=wires, servers=machines, nic=nic, console=console(), denylist=denylist,
-        react_after_s=react_after_s,
+        react_after_s=react_after_s, ports=Ports(open_to_all=open_, tls=tls),
     ) as fabric:  # fmt: skip
         print(fabric.plan.describe_links())
         with closing(LivePage()) as page:

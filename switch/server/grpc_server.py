@@ -1,7 +1,7 @@
 """gRPC servers of this folder: binding an address with an error that helps, who may ask, and a clean, quick stop.
 
-A server listens on TCP, on a Unix socket, or on both. Whoever can open the socket may ask. On TCP any user of the machine
-can, so a server with a token wants it in the metadata: `authorization: Bearer TOKEN`.
+A server listens on TCP, on a Unix socket, or on both. Whoever can open the socket may ask. On TCP any user of the
+machine can, so a server with a token wants it in the metadata: `authorization: Bearer TOKEN`.
 """
 
 from __future__ import annotations
@@ -53,15 +53,16 @@ class _Admission:
     """Decides who may ask."""
 
     def __init__(self, token: str | None) -> None:
-        self._wanted = None if token is None else f"Bearer {token}".encode()
+        self._wanted = {} if token is None else {TOKEN_HEADER: f"Bearer {token}".encode(), "password": token.encode()}
+        """By key of the metadata; gNMI clients that know names and passwords alone give the token as password."""
 
     async def admit(self, context: Any) -> None:
         """End a call from TCP that shows no token with UNAUTHENTICATED."""
-        if self._wanted is None or context.peer().startswith(UNIX):
+        if not self._wanted or context.peer().startswith(UNIX):
             return
         for key, value in context.invocation_metadata() or ():
             shown = value.encode() if isinstance(value, str) else value
-            if key == TOKEN_HEADER and hmac.compare_digest(shown, self._wanted):
+            if key in self._wanted and hmac.compare_digest(shown, self._wanted[key]):
                 return
         await context.abort(
             grpc.StatusCode.UNAUTHENTICATED,

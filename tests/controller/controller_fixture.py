@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +24,11 @@ from topologies.plan import Plan
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 30.0
 """How long a test waits for what must happen; reaching it is a failure."""
+
+
+def metrics_of(controller: Northbound) -> urllib.request.Request:
+    """The request of a scrape, with what the controller wants to see."""
+    return urllib.request.Request(f"{controller.url}/metrics", headers=controller.headers)
 
 
 class NamespacedNorthbound(Northbound):

@@ -95,7 +95,10 @@ def test_state__on_disk_before_anything_is_made(tmp_path):
             "log",
             "program",
             "state.json",
+            "tls",
+            "token",
         ]
+        assert len(run_dir.read_token()) == 64 and run_dir.token_file.stat().st_mode & 0o777 == 0o600
         run_dir.remove_files()
         assert sorted(p.name for p in run_dir.path.iterdir()) == ["lock", "log"]
 

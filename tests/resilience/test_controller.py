@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mrc.checked_transfer import LIMIT_S
+from tests.controller.controller_fixture import metrics_of
 from topologies.lab.targets import answers
 
 LINK = ("p1-t0-0", "p1-t1-0")
@@ -92,7 +93,7 @@ def test_check__names_a_link_that_loses_packets(fabric, faults, healed):
 
 def scraped(fabric):
     """Sums of the samples of each metric, by its name, and the EVs that are not good by T1."""
-    with urllib.request.urlopen(f"{fabric.controller.url}/metrics", timeout=LIMIT_S) as answer:
+    with urllib.request.urlopen(metrics_of(fabric.controller), timeout=LIMIT_S) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     sums = {one.name: sum(sample.value for sample in one.samples) for one in families}
     (evs,) = (one.samples for one in families if one.name == "mrc_evs")

@@ -79,7 +79,7 @@ class Fabric:
     denylist         which faults the controller takes out of the hosts' EVs: "off", "lossy" or "all"
     react_after_s    spray modes: from a failure until switches avoid what it cut off; 0: at once, infinite: never
     discipline       what of the egress discipline is not as the plan has it (controller/p4runtime/qos.py)
-    ports            TCP ports of the servers
+    ports            TCP ports of the servers, and who may use them (docs/security.md)
     progress         is told each step in a few words
     handle_signals   let SIGTERM and SIGHUP end the `with` block as Ctrl-C does (main thread only)
 
@@ -300,7 +300,8 @@ class Fabric:
         if CONTROLLER in self.processes and self.processes[CONTROLLER].alive:
             return
         react = "never" if math.isinf(self._react_after_s) else f"{self._react_after_s:g}"
-        options = ("--run-dir", str(self.run_dir.path), "--denylist", self._denylist, "--react-after", react)
+        options = ["--run-dir", str(self.run_dir.path), "--denylist", self._denylist, "--react-after", react]
+        options += ["--open"] if self.target.ports.open_to_all else []
         self.processes.spawn_module(CONTROLLER, "controller", *options)
 
     def kill_controller(self) -> None:

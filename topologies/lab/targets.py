@@ -14,10 +14,13 @@ import contextlib
 import os
 import shutil
 import socket
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from mininet.node import Node, Switch
 
@@ -43,6 +46,8 @@ ANSWER_S, ANSWER_MAX_S = 1.0, 20.0
 """First and last limit of an answer that tells whether a process is ready, seconds."""
 PRIORITY_QUEUES = 8
 """BMv2 drops packets whose priority is at or above this number (docs/design/bmv2.md)."""
+CERTIFICATE_DAYS = 30
+"""Of a certificate that a run makes for itself."""
 BMV2_PARSER_ERROR = "Target parser returned an error"
 """Output of simple_switch_grpc, which then runs on, when it did not understand the arguments after `--`."""
 
@@ -54,6 +59,10 @@ class Ports:
     p4runtime: int = 9559
     gnmi: int = 9339
     thrift: int = 9090
+    open_to_all: bool = False
+    """Any user of the machine may use the ports; else they want the token of the run (docs/security.md)."""
+    tls: bool = False
+    """P4Runtime and gNMI speak TLS by TCP, with a certificate that the run makes."""
 
 
 class FabricSwitch(LateShell, FabricNode, Switch):
@@ -74,7 +83,7 @@ class FabricSwitch(LateShell, FabricNode, Switch):
 
     @property
     def address(self) -> str:
-        """host:port of its P4Runtime server."""
+        """Address of its P4Runtime server."""
         return self.target.address(self.device_id)
 
     def start(self, _controllers: object = ()) -> None:
@@ -126,12 +135,19 @@ class Target(abc.ABC):
 
     @property
     def gnmi(self) -> str:
-        """host:port of the gNMI server of all switches of a machine."""
-        return f"{LOOPBACK}:{self.ports.gnmi}"
+        """Address of the gNMI server of all switches of a machine, as gRPC takes it."""
+        if self.ports.open_to_all and not self.ports.tls:
+            return f"{LOOPBACK}:{self.ports.gnmi}"
+        return unix_address(self.run_dir.gnmi_socket)
 
     def gnmi_of(self, device_id: int) -> str:  # noqa: ARG002 - one server has all
-        """host:port of the gNMI server of a device."""
+        """Address of the gNMI server of a device."""
         return self.gnmi
+
+    def serve_gnmi(self) -> list[str]:
+        """Options of a server of ours for where its gNMI listens, and what it wants of clients by TCP."""
+        token = [] if self.ports.open_to_all else ["--token-file", str(self.run_dir.token_file)]
+        return ["--gnmi", f"{LOOPBACK}:{self.ports.gnmi},unix:{self.run_dir.gnmi_socket}", *token]
 
     @abc.abstractmethod
     def check(self) -> None:
@@ -143,7 +159,7 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def address(self, device_id: int) -> str:
-        """host:port of the P4Runtime server of a device."""
+        """Address of the P4Runtime server of a device, as gRPC takes it."""
 
     @abc.abstractmethod
     def launch(self) -> dict[str, Probe]:
@@ -212,15 +228,22 @@ class EmbeddedTarget(Target):
         return {self.ports.p4runtime: "P4Runtime", self.ports.gnmi: "gNMI"}
 
     def address(self, _device_id: int) -> str:
-        return f"{LOOPBACK}:{self.ports.p4runtime}"
+        if self.ports.open_to_all and not self.ports.tls:
+            return f"{LOOPBACK}:{self.ports.p4runtime}"
+        return unix_address(self.run_dir.p4runtime_socket)
 
     def launch(self) -> dict[str, Probe]:
+        files, tls = self.run_dir, []
+        if self.ports.tls:
+            make_certificate(files.certificate, files.certificate_key)
+            tls = ["--tls-cert", str(files.certificate), "--tls-key", str(files.certificate_key)]
         self.processes.spawn_module(
             SWITCHD,
             "switch.server",
-            *("--control", str(self.run_dir.switchd_socket)),
-            *("--grpc", self.address(0)),
-            *("--gnmi", self.gnmi),
+            *("--control", str(files.switchd_socket)),
+            *("--p4runtime", f"{LOOPBACK}:{self.ports.p4runtime},unix:{files.p4runtime_socket}"),
+            *self.serve_gnmi(),
+            *tls,
         )
         return {SWITCHD: answers(self.client, "devices")}
 
@@ -307,9 +330,9 @@ class Bmv2Target(Target):
         self.run_dir.write_json(self.run_dir.devices_file, [self._device(switch) for switch in self.plan.switches])
         devices = str(self.run_dir.devices_file)
         self.processes.spawn_module(
-            PORTSTATE, "switch.server.portstate", "--gnmi", self.gnmi, "--interfaces-from", devices
+            PORTSTATE, "switch.server.portstate", *self.serve_gnmi(), "--interfaces-from", devices
         )
-        return {PORTSTATE: accepts(self.gnmi)}
+        return {PORTSTATE: accepts(f"{LOOPBACK}:{self.ports.gnmi}")}
 
     def _device(self, switch: plan.Switch) -> dict[str, Any]:
         ports = {str(port.number): port.interface for port in self.plan.ports(switch.name)}
@@ -404,6 +427,27 @@ class Bmv2Target(Target):
             self._counting.close()
             self._counting = None
         self.cables.close()
+
+
+def unix_address(path: Path) -> str:
+    """Return the address of a Unix socket as gRPC takes it."""
+    return f"unix:{quote(str(path))}"
+
+
+def make_certificate(certificate: Path, key: Path) -> None:
+    """Write a certificate for this machine's loopback, signed by itself, and its key. Raises FabricError."""
+    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", str(CERTIFICATE_DAYS))
+    command = ["openssl", "req", "-x509", *kind, "-subj", "/CN=localhost", "-addext", names]
+    try:
+        made = subprocess.run(
+            [*command, "-keyout", str(key), "-out", str(certificate)], capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise FabricError(f"--tls needs openssl ({error.strerror}): apt-get install openssl") from None
+    if made.returncode:
+        raise FabricError(f"openssl made no certificate: {made.stderr.strip()[-500:]}")
+    key.chmod(0o600)
 
 
 def check_wires(target: str, wires: str | None) -> str:

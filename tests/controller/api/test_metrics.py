@@ -10,7 +10,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.metrics import FAMILIES
-from tests.controller.controller_fixture import Rig
+from tests.controller.controller_fixture import Rig, metrics_of
 from topologies.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,7 +43,7 @@ def test_scrape__of_switches_without_hosts(tmp_path):
     with Rig(tmp_path, Plan(2, 2, 2, 1)) as rig:
         rig.start_daemon()
         rig.start_controller()
-        with urllib.request.urlopen(f"{rig.controller.url}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(metrics_of(rig.controller), timeout=30) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             found = {one.name: one for one in text_string_to_metric_families(answer.read().decode())}
     names = {family.name.removesuffix("_total") for family in FAMILIES}

@@ -162,7 +162,11 @@ def test_files__for_controller_and_agents(fabric):
     folder = fabric.run_dir.path
     assert Plan.from_json(json.loads((folder / "plan.json").read_text())) == PLAN
     switches = json.loads((folder / "switches.json").read_text())
-    assert switches["p1-t1-1"] == {"address": "127.0.0.1:9559", "device_id": 8, "gnmi": "127.0.0.1:9339"}
+    assert switches["p1-t1-1"] == {
+        "address": f"unix:{fabric.run_dir.p4runtime_socket}",
+        "device_id": 8,
+        "gnmi": f"unix:{fabric.run_dir.gnmi_socket}",
+    }
     state = json.loads((folder / "state.json").read_text())
     assert (
         len(state["interfaces"]) == 2 * len(PLAN.links) - len(PLAN.hosts) * PLAN.planes

@@ -112,7 +112,11 @@ def test_bmv2__death_shows_its_output(bmv2):
 def test_embedded__two_ports_for_all_switches(tmp_path):
     target = EmbeddedTarget(RunDir(tmp_path), None, Ports(p4runtime=1111, gnmi=2222), Plan())
     assert target.tcp_ports() == {1111: "P4Runtime", 2222: "gNMI"}
-    assert target.address(1) == target.address(16) == "127.0.0.1:1111"
+    assert target.address(1) == target.address(16) == f"unix:{tmp_path}/p4runtime.sock"
+    assert target.gnmi == f"unix:{tmp_path}/gnmi.sock"
+    open_ = EmbeddedTarget(RunDir(tmp_path), None, Ports(p4runtime=1111, gnmi=2222, open_to_all=True), Plan())
+    assert (open_.address(1), open_.gnmi) == ("127.0.0.1:1111", "127.0.0.1:2222")
+    assert "--token-file" in target.serve_gnmi() and "--token-file" not in open_.serve_gnmi()
 
 
 def test_wires__virtual_in_one_process_and_veth_pairs_for_all():

@@ -201,6 +201,6 @@ def test_power__settings_survive_it_and_the_controller_provisions_again(fabric):
 
 
 def test_what_the_switch_refuses__is_told_with_its_words(fabric):
-    with pytest.raises(TrafficError, match=r"gNMI Set at 127.0.0.1:19339: .*rate-bps"):
+    with pytest.raises(TrafficError, match=r"gNMI Set at unix:.*/gnmi.sock: .*rate-bps"):
         fabric.traffic.set_rate(UP, 9e12)
     assert fabric.traffic.read(UP).rate_bps == 8_000_000

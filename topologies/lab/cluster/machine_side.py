@@ -88,6 +88,9 @@ class BeginPart(Request, tag="begin"):
     wires: Name
     p4runtime: Annotated[int, Meta(ge=1, le=65535)]
     gnmi: Annotated[int, Meta(ge=1, le=65535)]
+    token: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    """Token of the whole fabric."""
+    open_to_all: bool = False
     offset_s: float = 0.0
 
 
@@ -248,12 +251,12 @@ class MachineSide:
         try:
             removed = run_dir.clean_leftovers()
             children = Processes(run_dir)
-            ports = Ports(p4runtime=request.p4runtime, gnmi=request.gnmi)
+            ports = Ports(p4runtime=request.p4runtime, gnmi=request.gnmi, open_to_all=request.open_to_all)
             target = EmbeddedTarget(run_dir, children, ports, plan)
             part = MachinePart(tuple(request.hosts), tuple(request.switches))
             network = LocalNetwork(plan, run_dir, children, target, request.wires, _no_link, part)
             network.check()
-            run_dir.begin()
+            run_dir.begin(request.token)
             run_dir.keep_data_in_memory()
             run_dir.write_json(run_dir.plan_file, plan.to_json())
             held = self._held = _Holding(run_dir, children, target, network, target.launch())

@@ -164,7 +164,8 @@ class ClusterNetwork(Network):
         return one.request(
             "begin", run_dir=str(one.run_dir), plan=self.plan.to_json(), wires=self._wires,
             hosts=list(self.placement.hosts[one.name]), switches=list(self.placement.switches[one.name]),
-            p4runtime=ports.p4runtime, gnmi=ports.gnmi, offset_s=one.clock_offset_s, limit_s=START_S,
+            p4runtime=ports.p4runtime, gnmi=ports.gnmi, open_to_all=ports.open_to_all, token=self.run_dir.read_token(),
+            offset_s=one.clock_offset_s, limit_s=START_S,
         )  # fmt: skip
 
     def _forward(self) -> None:
@@ -174,7 +175,10 @@ class ClusterNetwork(Network):
             here = self.placement.hosts[one.name]
             inward = {self.run_dir.agent_socket(host): str(there.agent_socket(host)) for host in here}
             if not one.machine.is_local:
-                inward[RunDir(one.folder).switchd_socket] = str(there.switchd_socket)
+                folder = RunDir(one.folder)
+                inward[folder.switchd_socket] = str(there.switchd_socket)
+                inward[folder.p4runtime_socket] = str(there.p4runtime_socket)
+                inward[folder.gnmi_socket] = str(there.gnmi_socket)
             ports = self.target.ports_of(one.name)
             elsewhere = [host.name for host in self.plan.hosts if self.placement.of(host.name) is not one.machine]
             outward = {str(there.agent_socket(host)): self.run_dir.agent_socket(host) for host in elsewhere}

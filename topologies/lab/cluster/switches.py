@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ipc.processes import Probe, Processes
@@ -41,7 +42,7 @@ class ClusterTarget(Target):
     def ports_of(self, machine: str) -> Ports:
         """TCP ports of a machine, the same there and here."""
         at = self._number[machine]
-        return Ports(p4runtime=self.ports.p4runtime + at, gnmi=self.ports.gnmi + at)
+        return replace(self.ports, p4runtime=self.ports.p4runtime + at, gnmi=self.ports.gnmi + at)
 
     def machine_of_port(self, port: int) -> Machine:
         """The machine whose server a TCP port leads to. Raises KeyError."""
@@ -58,7 +59,9 @@ class ClusterTarget(Target):
         return self._addresses[machine.name]
 
     def check(self) -> None:
-        """Each machine checks itself."""
+        """Each machine checks itself. Raises FabricError for what several machines cannot have."""
+        if self.ports.tls:
+            raise FabricError("--tls with --servers: ssh encrypts what goes between machines; leave out --tls")
 
     def tcp_ports(self) -> dict[int, str]:
         out: dict[int, str] = {}
@@ -68,10 +71,10 @@ class ClusterTarget(Target):
         return out
 
     def address(self, device_id: int) -> str:
-        return f"{LOOPBACK}:{self.ports_of(self._name_of_device[device_id]).p4runtime}"
+        return self._targets[self._name_of_device[device_id]].address(device_id)
 
     def gnmi_of(self, device_id: int) -> str:
-        return f"{LOOPBACK}:{self.ports_of(self._name_of_device[device_id]).gnmi}"
+        return self._targets[self._name_of_device[device_id]].gnmi
 
     def launch(self) -> dict[str, Probe]:
         """Each machine launches its daemon."""

@@ -30,6 +30,9 @@ PATHS = (
 """Leaves that the first answer has of every port."""
 
 
+GNMIC_TARGET = "unix:///run/mrc-testbed/gnmi.sock"
+
+
 def seconds(text: str) -> int:
     """`2s` in nanoseconds."""
     return int(text.removesuffix("s")) * SECOND
@@ -38,8 +41,8 @@ def seconds(text: str) -> int:
 def of_gnmic() -> tuple[str, list[dict]]:
     """(encoding, subscriptions) of gnmic.yaml, as pygnmi takes them."""
     file = YAML(typ="safe").load(EXAMPLES / "gnmic.yaml")
-    assert file["targets"].keys() == {"127.0.0.1:9339"} and file["insecure"]
-    wanted = [file["subscriptions"][name] for name in file["targets"]["127.0.0.1:9339"]["subscriptions"]]
+    assert file["targets"].keys() == {GNMIC_TARGET} and file["insecure"]
+    wanted = [file["subscriptions"][name] for name in file["targets"][GNMIC_TARGET]["subscriptions"]]
     found = []
     for one in wanted:
         assert one["mode"] == "stream"
