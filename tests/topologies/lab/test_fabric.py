@@ -19,6 +19,7 @@ from ipc import memory, procfs, rundir
 from ipc.rundir import FabricError, RunDir, RunDirError
 from tests.topologies.lab.fabric_doubles import bare_fabric
 from topologies.lab.fabric import CONTROLLER, Fabric
+from topologies.lab.targets import Ports
 from topologies.plan import Plan, PlanError
 
 pytestmark = [
@@ -284,7 +285,10 @@ def test_spawn_controller__starts_one_when_none_runs():
             started.append(name)
 
     children, run_dir = Children(), SimpleNamespace(path=Path("/run"))
-    fabric = SimpleNamespace(processes=children, run_dir=run_dir, _react_after_s=math.inf, _denylist="off")
+    fabric = SimpleNamespace(
+        processes=children, run_dir=run_dir, target=SimpleNamespace(ports=Ports()), _react_after_s=math.inf,
+        _denylist="off",
+    )  # fmt: skip
     Fabric.spawn_controller(fabric)
     children[CONTROLLER] = SimpleNamespace(alive=True)
     Fabric.spawn_controller(fabric)
