@@ -19,6 +19,7 @@ from typing import Any
 
 from aiohttp import web
 
+from controller.api.http_log import http_logger
 from controller.errors import ControllerError
 from ipc.rpc import JsonlError, event_of
 from ipc.rundir import RunFiles, write_private
@@ -103,7 +104,9 @@ class ApiServer:
 
         Raises JsonlError when the port is taken.
         """
-        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=0.5)
+        self._runner = web.AppRunner(
+            self._app, access_log=None, shutdown_timeout=0.5, logger=http_logger("controller.api.http")
+        )
         await self._runner.setup()
         wanted = (PREFERRED_PORT, 0) if port is None else (port,)
         for number in wanted:

@@ -37,6 +37,7 @@ from typing import Any
 
 from aiohttp import web
 
+from controller.api.http_log import http_logger
 from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import FabricError, RunFiles
 from ipc.units import UnitError
@@ -92,6 +93,7 @@ class DashServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._port = 0
+        http_logger(__name__, RunFiles(session.fabric.run_dir.path).log("dash"))  # the prompt here is the user's
         self._acting = threading.Lock()
         """One command at a time."""
         self._stream: _Stream | None = None
@@ -162,7 +164,7 @@ class DashServer:
         app.router.add_post("/command", self._post_command)
         for path in page_files.CONTENT_TYPES:
             app.router.add_get(path, self._get_page)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, logger=log)
         await runner.setup()
         ports: tuple[int, ...] = (PREFERRED_PORT, 0) if self._wanted is None else (self._wanted,)
         try:
