@@ -28,7 +28,7 @@ from hosts.clustermapper.health import Rules, TargetHealth, TargetState
 from hosts.clustermapper.prober import target_json
 from hosts.clustermapper.targets import loops_of, targets_of
 from ipc.rpc import JsonlError
-from tests.lines_in_memory import LinesInMemory
+from tests.lines_in_memory import Fate, LinesInMemory
 
 GNMI_ADDRESS = "127.0.0.1:9339"
 CELL_BITS = 9
@@ -52,10 +52,11 @@ def rpc_error(code, text, details=None):
 
 
 class Stream:
-    """One bidirectional call, seen from the client."""
+    """One bidirectional call, seen from the client. A message that is lost is the end of the stream, as in TCP."""
 
-    def __init__(self, serve):
-        self._serve, self._queue, self.over = serve, asyncio.Queue(), False
+    def __init__(self, fabric, name, serve):
+        self._fabric, self._name, self._serve = fabric, name, serve
+        self._queue, self.over, self._free_at = asyncio.Queue(), False, 0.0
 
     async def write(self, message):
         if self.over:
@@ -63,13 +64,23 @@ class Stream:
         self._serve(self, message)
 
     def tell(self, item):
-        self._queue.put_nowait(item)
+        fate = Fate()
+        if not isinstance(item, BaseException) and item is not grpc.aio.EOF:
+            fate = self._fabric.fate_of_message(f"{self._name} {_kind_of(item)}")
+        if not fate.copies:
+            item = rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection reset by peer")
+        self._free_at = max(self._free_at, self._fabric.now + fate.late_s)
+        for _ in range(max(1, fate.copies)):
+            if self._free_at > self._fabric.now:
+                self._fabric.loop.call_at(self._free_at, self._queue.put_nowait, item)
+            else:
+                self._queue.put_nowait(item)
 
     async def read(self):
         item = await self._queue.get()
         if isinstance(item, BaseException) or item is grpc.aio.EOF:
             self.over = True
-            self.tell(item)  # whoever reads again gets the same
+            self._queue.put_nowait(item)  # whoever reads again gets the same
         if isinstance(item, BaseException):
             raise item
         return item
@@ -79,7 +90,12 @@ class Stream:
 
     def cancel(self):
         self.over = True
-        self.tell(asyncio.CancelledError())
+        self._queue.put_nowait(asyncio.CancelledError())
+
+
+def _kind_of(message):
+    field, _ = next(iter(message.ListFields()), (None, None))
+    return field.name if field is not None else "empty"
 
 
 class Channel:
@@ -208,14 +224,22 @@ class SwitchInFabric:
             raise rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded") from None
 
     async def _serve(self, handler, message):
-        await asyncio.sleep(0.001 + self.late_s)
+        name = f"p4runtime {type(message).__name__}"
+        request, answered = (self.fabric.fate_of_message(f"{name}{end}") for end in ("", " answer"))
+        await asyncio.sleep(0.001 + self.late_s + request.late_s)
         while self.is_stopped:
             await self.go_on.wait()
         if not self.is_on:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses")
+        if not request.copies:
+            await asyncio.Event().wait()
         answer = handler(message)
-        if self.lost_answers:
-            self.lost_answers -= 1
+        if request.copies == 2:
+            with contextlib.suppress(grpc.RpcError):
+                handler(message)
+        await asyncio.sleep(answered.late_s)
+        if self.lost_answers or not answered.copies:
+            self.lost_answers = max(0, self.lost_answers - 1)
             await asyncio.Event().wait()
         return answer
 
@@ -319,7 +343,7 @@ class P4Stub:
         self._switch = switch
 
     def StreamChannel(self, wait_for_ready=False):
-        return Stream(self._switch.serve_stream)
+        return Stream(self._switch.fabric, "p4runtime stream", self._switch.serve_stream)
 
     async def SetForwardingPipelineConfig(self, message, timeout):
         return await self._switch.serve(self._switch.set_pipeline, message, timeout)
@@ -396,8 +420,9 @@ class GnmiInFabric:
         stream.tell(gnmi.SubscribeResponse(update=gnmi.Notification(update=[update])))
 
     async def get(self, request):
-        await asyncio.sleep(0.001)
-        while self.is_stopped:
+        request, answered = (self.fabric.fate_of_message(f"gnmi Get{end}") for end in ("", " answer"))
+        await asyncio.sleep(0.001 + request.late_s + answered.late_s)
+        while self.is_stopped or not request.copies or not answered.copies:
             await asyncio.sleep(1.0)
         if not self.is_on:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection refused")
@@ -425,7 +450,7 @@ class GnmiStub:
         self._server = server
 
     def Subscribe(self, wait_for_ready=True):
-        return Stream(self._server.serve_stream)
+        return Stream(self._server.fabric, "gnmi subscription", self._server.serve_stream)
 
     async def Get(self, request):
         return await self._server.get(request)
@@ -567,12 +592,20 @@ class FabricInMemory:
         self.mapper = MapperInFabric(self)
         self.controller = None
         self.told = []
+        self.messages = []
+        """Kinds of the gRPC messages so far, in order."""
+        self.fate = lambda _number, _kind: Fate()
+        """Fate of a gRPC message by its number and kind."""
         self._ports()
         self._walks = self.loop.create_task(self._traffic())
 
     @property
     def now(self):
         return self.loop.time()
+
+    def fate_of_message(self, kind):
+        self.messages.append(kind)
+        return self.fate(len(self.messages) - 1, kind)
 
     def is_dead(self, trace):
         if any(arc in self.dead_arcs for arc in trace.arcs):
