@@ -123,7 +123,7 @@ class Problems:
         )
         if problem.times == 1:
             log.error("%s failed", reaction, exc_info=error)
-        else:
+        elif problem.times & (problem.times - 1) == 0:  # at 2, 4, 8, ...: one that fails all the time fills no disk
             log.error("%s failed again (%d times): %r", reaction, problem.times, error)
 
     def guarded(self, reaction: str, method: Callable[P, None]) -> Callable[P, None]:

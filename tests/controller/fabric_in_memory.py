@@ -420,9 +420,9 @@ class GnmiInFabric:
         stream.tell(gnmi.SubscribeResponse(update=gnmi.Notification(update=[update])))
 
     async def get(self, request):
-        request, answered = (self.fabric.fate_of_message(f"gnmi Get{end}") for end in ("", " answer"))
-        await asyncio.sleep(0.001 + request.late_s + answered.late_s)
-        while self.is_stopped or not request.copies or not answered.copies:
+        asked, answered = (self.fabric.fate_of_message(f"gnmi Get{end}") for end in ("", " answer"))
+        await asyncio.sleep(0.001 + asked.late_s + answered.late_s)
+        while self.is_stopped or not asked.copies or not answered.copies:
             await asyncio.sleep(1.0)
         if not self.is_on:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection refused")
