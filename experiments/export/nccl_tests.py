@@ -65,8 +65,10 @@ def _groups(outcomes: Sequence[Outcome]) -> dict[tuple[str, tuple[str, ...]], li
 
 
 def document(results: ResultFolder, kind: str, ranks: Sequence[str], found: Sequence[Found]) -> dict[str, Any]:
-    """One document: a row a run, named in `experiment_name`."""
+    """One document: a row a run, named in `experiment_name`. Runs that failed are errors, and in no average."""
     rows = [_row(outcome, one) for outcome, one in found]
+    whole = [row for row, (outcome, _) in zip(rows, found, strict=True) if not outcome.cause]
+    failed = [f"{outcome.name}: {outcome.cause}" for outcome, _ in found if outcome.cause]
     wrong = sum(row["out_of_place"]["nwrong"] > 0 for row in rows)
     manifest, sizes = results.manifest, [row["size"] for row in rows]
     return {
@@ -82,9 +84,10 @@ def document(results: ResultFolder, kind: str, ranks: Sequence[str], found: Sequ
         "results": rows,
         "out_of_bounds": {"count": wrong, "okay": "false" if wrong else "true"},
         "average_bus_bandwidth": {
-            "bandwidth": fmean(row["out_of_place"]["bus_bw"] for row in rows), "okay": "unchecked",
+            "bandwidth": fmean(row["out_of_place"]["bus_bw"] for row in whole) if whole else None,
+            "okay": "false" if failed else "unchecked",
         },
-        "errors": [],
+        "errors": failed,
         "mrc_testbed": {
             "collective": kind, "scenario": manifest["scenario"], "where": manifest["where"],
             "times": trust(manifest),

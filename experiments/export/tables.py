@@ -169,6 +169,7 @@ def _schema(labels: dict[str, pyarrow.DataType]) -> pyarrow.Schema:
     return pa.schema([
         ("folder", text), ("scenario", text), ("where", text), ("target", text), ("commit", text), ("run", text),
         ("seed", pa.int64()), ("repeat", pa.int64()), ("overloaded", pa.bool_()),
+        ("cause", text),
         *((column_of(key), kind) for key, kind in labels.items()),
         ("time_s", number), ("metric", text), ("value", number), ("unit", text),
     ])  # fmt: skip
@@ -209,7 +210,7 @@ def _of_run(
     return {
         "folder": str(folder.path), "scenario": outcome.scenario, "where": outcome.where, "target": target,
         "commit": manifest["machine"]["commit"], "run": outcome.name, "seed": outcome.seed, "repeat": outcome.repeat,
-        "overloaded": bool(load["overloaded"]),
+        "overloaded": bool(load["overloaded"]), "cause": outcome.cause or None,
         **{column_of(key): _as(value, text=labels[key] == pa.string()) for key, value in said.items()},
     }  # fmt: skip
 

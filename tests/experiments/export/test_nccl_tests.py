@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,16 @@ def documents(made, tmp_path):
         "out-all_reduce_tree.json", "out-reduce_scatter.json", "out-all_to_allv.json", "out-send_recv.json",
     ]  # fmt: skip
     return {file.stem.removeprefix("out-"): json.loads(file.read_text()) for file in files}
+
+
+def test_a_run_that_failed_is_an_error_and_in_no_average(tmp_path):
+    dead = "duration: 6s\nfaults: [{at: 1s, cut: [[h3, p0-t0-1], [h3, p1-t0-1]]}]\n"
+    once = "fabric: {planes: 2, racks: 2, spines: 1, hosts_per_rack: 2}\nmeasure: {every: 1s, evs: false}\n"
+    work = "title: dead\nworkload: [{collective: all_reduce, name: ring, size: 32K, iterations: 1000}]\n"
+    (file,) = write_nccl_tests([make(tmp_path / "dead", work + once + dead)], tmp_path / "nccl", [])
+    told = json.loads(file.read_text())
+    assert told["average_bus_bandwidth"] == {"bandwidth": None, "okay": "false"}
+    assert len(told["errors"]) == 1 and "rank 3's QP to h0 died at " in told["errors"][0]
 
 
 def test_document__has_the_shape(documents):
@@ -120,10 +131,7 @@ def test_wrong_elements__are_told(made, tmp_path):
 
 
 def test_two_folders_of_one_name__do_not_overwrite_each_other(made, tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "out").mkdir()
-    for path in made.iterdir():
-        (tmp_path / "a" / "out" / path.name).symlink_to(path)
+    shutil.copytree(made, tmp_path / "a" / "out")
     files = write_nccl_tests([made, tmp_path / "a"], tmp_path / "nccl", [])
     assert len(set(files)) == 8 and "out-send_recv-2.json" in {file.name for file in files}
 
