@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from hosts.engine.cc.qpcc import Window
+from hosts.engine.cc.window import LONG_AGO
 from hosts.engine.config import Config
 from hosts.engine.connection import Context, Counters, TxCredit
 from hosts.engine.deadlines import NEVER
@@ -112,6 +113,8 @@ class Requestor:
         """When to ask for the Transport ACK of a message all of whose packets arrived; NEVER = nothing is owed."""
         self._stranded_due = NEVER
         """With no EV that can be used and nothing in flight: when the wait is charged (note 4)."""
+        self._opens_at = NEVER
+        """When to send the packet that a window below one packet lets go next; NEVER: none waits for that."""
         self._silence = TailLossProbe(paths, hearing)
         self._shown = first_psn
         """PSN of bit 0 in the newest bitmap."""
@@ -203,6 +206,11 @@ class Requestor:
         profile = self._paths.profile
         if profile.skips:
             profile.tick(now)
+        opens_at = window.opens_at()
+        paced = opens_at != LONG_AGO
+        if paced:
+            self._opens_at = opens_at if opens_at > now else NEVER
+            limit = int(opens_at <= now)
         last_psn = flight.cack + self._mpr
         while limit > 0 and room.free and window.may_send():
             lost = self._next_lost()
@@ -228,6 +236,8 @@ class Requestor:
             room.take(ev.plane)
             out.append((ev.plane, self._context.peer, packet))
             limit -= 1
+            if paced:
+                window.took_turn(now)
 
     def _next_lost(self) -> Sent | None:
         """The lowest PSN that has to be sent again; stays in the heap."""
@@ -511,7 +521,7 @@ class Requestor:
         ev.lost += 1
         ev.newest_lost = max(ev.newest_lost, sent.serial)
         self.flight.give_up(sent)
-        self._window.on_loss(sent.size)
+        self._window.on_loss(now, sent.size)
         heappush(self._again, sent.psn)
         context.events.append(
             PacketLost(context.qpn, sent.psn & 0xFFFFFF, ev.value, ev.plane, cause, sent.sent_at, now)
@@ -582,7 +592,7 @@ class Requestor:
             counters.trimmed_lasthop += nack.reason == NackReason.TRIMMED_LASTHOP
             if told or sent.attempt == 1:
                 self._sample(sent, now)
-            self._window.on_trim(now, sent.size)
+            self._window.on_trim(now, sent.size, nack.reason == NackReason.TRIMMED_LASTHOP)
             heappush(self._again, psn)
             return
         counters.refused += 1
@@ -626,6 +636,8 @@ class Requestor:
 
     def on_timer(self, now: float) -> None:
         """Expired packets (§5.9 c), refused ones that waited, and a Transport ACK that does not come."""
+        if self._opens_at <= now:
+            self._opens_at = NEVER
         while self._deferred and self._deferred[0][0] <= now:
             psn = heappop(self._deferred)[1]
             heappush(self._again, psn)
@@ -692,6 +704,8 @@ class Requestor:
             first = self._deferred[0][0]
         if self._ack_due_at < first:
             first = self._ack_due_at
+        if self._opens_at < first:
+            first = self._opens_at
         return first
 
     def flush(self, status: Status, psn: int | None, now: float) -> None:
@@ -711,6 +725,6 @@ class Requestor:
         self._again.clear()
         self._deferred.clear()
         self._trials.clear()
-        self._ack_due_at = self._stranded_due = NEVER
+        self._ack_due_at = self._stranded_due = self._opens_at = NEVER
         self.flight.give_up_all()
         self._window.leave()

@@ -17,12 +17,22 @@ Design notes.
    not learned from them (§6.2, the caution; the UET text would).
 5. Quick adapt trusts a measuring window only when the *window* was what limited the sender in it. The UET text trusts
    every one, and never forgets a trim: one old trim and a pause of the application then cost all of cwnd (§6.5).
+6. A *crowd* is when hardly a packet is left for each sender of a port. NSCC keeps a packet of each in the pipe, and N
+   packets do not fit one that holds fewer: all are trimmed, all leave again at once, and their headers starve the
+   data. So from a trim at the last hop on (or a loss, with delay, where nothing trims; or with the window at its
+   floor) the window follows another law, without a floor: below one packet, one leaves every base RTT / share of a
+   packet. Each delay has a window at which increase (with its root) and decrease (with the delay's fourth power)
+   cancel: all senders of a port see one delay, so they meet at one window, and the queue neither empties nor trims.
+   Marks say nothing more then. Who was trimmed waits a random part of its interval, or those who collided once would
+   for ever. A crowd is over for a sender that had a whole window, CROWD_PACKETS or more, without any queue.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import sqrt
+from random import Random
 from typing import Final
 
 INF: Final = float("inf")
@@ -54,6 +64,22 @@ PENALTY_UNIT: Final = 7
 """rcv_cwnd_pen is in 1 / 2**7 of the bytes acknowledged (§2.6)."""
 FLAG_WINDOWS: Final = 2
 """Quick-adapt windows after which a trim is forgotten (note 5)."""
+CROWD_PACKETS: Final = 8
+"""Window of a sender in a crowd (note 6), in packets, that neither grows nor shrinks at a delay of `target`."""
+CROWD_GAIN: Final = 0.06
+"""Increase there, in MTU a round trip at a window of one packet; it goes with the root of the window."""
+CROWD_DRAIN: Final = CROWD_GAIN / CROWD_PACKETS**0.5
+"""Share of the window that a round trip takes at a delay of `target`: both cancel at CROWD_PACKETS ..."""
+CROWD_POWER: Final = 4
+"""... and it grows with this power of the delay: at twice the target they cancel at a 256th."""
+CROWD_MOST: Final = 0.35
+"""Largest share that one packet's delay takes."""
+CROWD_CALM: Final = 0.1
+"""Increase while there is no queue, in MTU a packet at a window of one or more."""
+CROWD_CUT: Final = 0.7
+"""Share of the window that a trim or a loss leaves there, at most once a round trip."""
+CROWD_LEAST: Final = 1 / 1024
+"""Least window there, in packets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +184,19 @@ class Nscc:
     """One controller. `inflight` is SIGNED: the responder's byte counter, which drains it, rounds up."""
 
     __slots__ = (
-        "avg", "base", "calm_bytes", "counts", "credit", "cwnd", "inflight", "mute", "muted", "p", "qa_due",
-        "qa_limited", "qa_trim_at", "saved", "settled_bytes", "sprint", "t_avg", "t_cut", "t_settle", "wmax", "won",
+        "avg", "base", "calm_bytes", "counts", "credit", "crowded", "cwnd", "inflight", "mute", "muted", "p", "qa_due",
+        "qa_limited", "qa_trim_at", "rng", "saved", "settled_bytes", "sprint", "t_avg", "t_cut", "t_settle", "turn_at",
+        "wmax", "won",
     )  # fmt: skip
 
-    def __init__(self, parameters: NsccParameters, now: float = 0.0) -> None:
+    def __init__(self, parameters: NsccParameters, now: float = 0.0, rng: Random | None = None) -> None:
         self.p = parameters
+        self.rng = rng or Random(0)
+        """Asked only after a cut below one packet a round trip: senders that were trimmed together must part."""
+        self.crowded = False
+        """See note 6."""
+        self.turn_at = now
+        """When the last packet left that waited for `opens_at`."""
         self.base = parameters.base_rtt
         """Smallest round trip seen, and never above the configured one."""
         self.wmax = parameters.max_cwnd
@@ -201,6 +234,10 @@ class Nscc:
         """A packet given up turned out to have arrived: the byte counter will drain it once more."""
         self.inflight += size
 
+    def opens_at(self) -> float:
+        """With a window below one packet: when the next one may leave."""
+        return self.turn_at + self.base * self.p.mtu / self.cwnd
+
     # ---- acknowledgments --------------------------------------------------------------------------------
 
     def on_ack(
@@ -220,12 +257,15 @@ class Nscc:
         self._drain(size)
         self.settled_bytes += size
         self.won += size
-        self._receiver(penalty, restore, size)
+        if not self.crowded:
+            self._receiver(penalty, restore, size)
         if rtt is None:
             return Reaction.NO_SAMPLE
         self.learn_base(rtt)
         delay = max(0.0, rtt - self.base)
         self._average(now, delay)
+        if self.crowded:
+            return self._share_crowd(now, size, delay, penalty)
         if (adapted := self._quick_adapt(now, delay, marked, lost=False)) is not None:
             return adapted
         reaction = QUADRANTS[marked, delay >= self.p.target]
@@ -247,21 +287,31 @@ class Nscc:
 
     # ---- bad news ---------------------------------------------------------------------------------------
 
-    def on_trim(self, now: float, size: int) -> None:
+    def on_trim(self, now: float, size: int, last_hop: bool = False) -> None:
         """A packet was trimmed, in the core or at the last hop: one packet of window, or a quick adapt."""
         self._drain(size)
         self._average(now, self.p.base_rtt)  # stand-in for the delay of a full queue
+        if self.crowded:
+            self._leave_crowd_room(now)
+            return
         self.qa_trim_at = now
         adapted = self._quick_adapt(now, 0.0, True, lost=True)
         if adapted is None:
             self._shrink(size)
         else:
             self.counts[adapted] += 1
+        if last_hop:
+            self._meet_crowd()
 
-    def on_loss(self, size: int) -> None:
+    def on_loss(self, now: float, size: int) -> None:
         """A packet was given up, by its timer or by inference: one packet of window. Does not arm quick adapt."""
         self._drain(size)
+        if self.crowded:
+            self._leave_crowd_room(now)
+            return
         self._shrink(size)
+        if self.p.qa_threshold < INF and self.avg >= self.p.target:  # nothing trims: a full queue loses
+            self._meet_crowd()
 
     def on_other_nack(self, size: int) -> None:
         """Refused for want of resources at the responder: the network is not to blame."""
@@ -276,6 +326,55 @@ class Nscc:
 
     def _shrink(self, size: int) -> None:
         self.cwnd = max(self.cwnd - size, self.p.mtu)
+        if self.cwnd <= self.p.mtu:
+            self._meet_crowd()
+
+    # ---- a crowd: hardly a packet for each sender -------------------------------------------------------
+
+    def _meet_crowd(self) -> None:
+        """Begin to share as in a crowd, unless it has begun."""
+        if self.crowded:
+            return
+        self.crowded, self.saved = True, 0.0
+        self.calm_bytes, self.sprint = 0, False
+        self.credit, self.settled_bytes = 0.0, 0
+
+    def _leave_crowd(self, now: float) -> None:
+        self.crowded = False
+        self.t_settle, self.qa_due, self.qa_trim_at = now, 0.0, None
+
+    def _share_crowd(self, now: float, size: int, delay: float, penalty: int) -> Reaction:
+        """One acknowledgment in a crowd (note 6)."""
+        p, mtu = self.p, self.p.mtu
+        share = self.cwnd / mtu
+        if penalty:
+            self.cwnd = max(min(self.cwnd, mtu), self.cwnd - (penalty * size >> PENALTY_UNIT))
+        if penalty:
+            return Reaction.HELD
+        if delay < p.calm:
+            self.cwnd += CROWD_CALM * size * sqrt(min(1.0, share))
+            self.calm_bytes += size
+            if self.calm_bytes > self.cwnd >= CROWD_PACKETS * mtu:
+                self._leave_crowd(now)
+            reaction = Reaction.FAST
+        else:
+            self.calm_bytes = 0
+            drain = min(CROWD_DRAIN * (delay / p.target) ** CROWD_POWER, CROWD_MOST)
+            self.cwnd += size * min(1.0, share) * (CROWD_GAIN / sqrt(share) - drain)
+            reaction = Reaction.FAIR if delay >= p.target else Reaction.PROPORTIONAL
+        self.cwnd = max(CROWD_LEAST * mtu, min(self.cwnd, self.wmax))
+        return reaction
+
+    def _cut_crowded(self, now: float, factor: float) -> None:
+        self.t_cut = now
+        self.cwnd = max(self.cwnd * factor, CROWD_LEAST * self.p.mtu)
+
+    def _leave_crowd_room(self, now: float) -> None:
+        """A trim or a loss: less, once for what left together, and at a time of its own."""
+        if now - self.t_cut > self.base:
+            self._cut_crowded(now, CROWD_CUT)
+            if self.cwnd < self.p.mtu:
+                self.turn_at = now - self.rng.random() * self.base * self.p.mtu / self.cwnd
 
     # ---- delay ------------------------------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ design notes that comments name are in docs/design/congestion-window.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any, Final
 
 from hosts.engine.cc.ccprofile import ALGORITHMS, DEFAULT_PROFILE, FIXED, NS, NSCC, CcProfile, CcProfiles
 from hosts.engine.cc.nscc import START_BDPS, Nscc, NsccParameters
-from hosts.engine.cc.window import FixedWindow, plausible_inflight
+from hosts.engine.cc.window import LONG_AGO, FixedWindow, plausible_inflight
 from hosts.engine.config import Config
 
 PROVISIONAL_RTT_S: Final = 0.01
@@ -97,6 +98,13 @@ class Share:
         cc = self._cc
         return self.parked or cc.cwnd - cc.inflight < self._mtu or cc.cwnd < self._always_ask
 
+    def opens_at(self) -> float:
+        cc = self._cc
+        return cc.opens_at() if cc.cwnd < self._mtu else LONG_AGO
+
+    def took_turn(self, now: float) -> None:
+        self._cc.turn_at = now
+
     def on_send(self, size: int) -> None:
         self.inflight += size
         if not self.parked:
@@ -111,21 +119,21 @@ class Share:
             rtt_s += self.qpcc.shorter_s(sampled)
         self.qpcc.on_ack(self, now, size, marked, rtt_s, penalty, restore)
 
-    def on_trim(self, now: float, size: int) -> None:
+    def on_trim(self, now: float, size: int, last_hop: bool = False) -> None:
         self.inflight -= size
-        self.qpcc.on_trim(now, size)
+        self.qpcc.on_trim(now, size, last_hop)
 
     def on_other_nack(self, size: int) -> None:
         self.inflight -= size
         self._cc.on_other_nack(size)
 
-    def on_loss(self, size: int) -> None:
+    def on_loss(self, now: float, size: int) -> None:
         self.inflight -= size
         if not self.parked:
-            self._cc.on_loss(size)
+            self._cc.on_loss(now, size)
         elif self.qpcc.all_parked:
             self._cc.inflight += size
-            self._cc.on_loss(size)
+            self._cc.on_loss(now, size)
 
     def on_unlost(self, size: int) -> None:
         self.inflight += size
@@ -172,7 +180,7 @@ class Qpcc:
 
     def __init__(
         self, peer: str, profile: CcProfile, config: Config, planes: int, mtu: int, trimming: bool,
-        probe: Callable[[Qpcc, float], bool], now: float,
+        probe: Callable[[Qpcc, float], bool], now: float, rng: Random,
     ) -> None:  # fmt: skip
         self.peer = peer
         self.shares: list[Share] = []
@@ -188,7 +196,7 @@ class Qpcc:
         self._meter = None if config.link_rate_bps else RateMeter()
         self._window = profile.max_cwnd or config.cwnd_bytes
         """Where the window starts while the rate is unknown."""
-        self.cc = Nscc(self._parameters(base or PROVISIONAL_RTT_S), now)
+        self.cc = Nscc(self._parameters(base or PROVISIONAL_RTT_S), now, rng)
 
     def _parameters(self, base_rtt_s: float) -> NsccParameters:
         config, meter = self._config, self._meter
@@ -211,7 +219,7 @@ class Qpcc:
         """A QP connects. The first one after a time without any starts with a fresh window, but a known base RTT."""
         if not self.shares:
             old = self.cc
-            self.cc = Nscc(old.p, now)
+            self.cc = Nscc(old.p, now, old.rng)
             self.cc.counts = old.counts
             self.cc.learn_base(old.base)
             self.cc.cwnd = max(self.cc.wmax * self._config.cc_start, self.cc.p.mtu)
@@ -260,8 +268,8 @@ class Qpcc:
                 meter.pause()
         self._learn_base(now)
 
-    def on_trim(self, now: float, size: int) -> None:
-        self.cc.on_trim(now, size)
+    def on_trim(self, now: float, size: int, last_hop: bool) -> None:
+        self.cc.on_trim(now, size, last_hop)
         self._learn_base(now)
 
     def _learn_base(self, now: float) -> None:
@@ -318,9 +326,9 @@ def default_profile(config: Config) -> CcProfile:
 class Qpccs:
     """All QPCCs of an endpoint, and the CC profiles that QPs choose from."""
 
-    def __init__(self, config: Config, planes: int, probe: Callable[[Qpcc, float], bool]) -> None:
+    def __init__(self, config: Config, planes: int, probe: Callable[[Qpcc, float], bool], rng: Random) -> None:
         self.profiles = CcProfiles(default_profile(config))
-        self._planes, self._probe = planes, probe
+        self._planes, self._probe, self._rng = planes, probe, rng
         self._by_key: dict[tuple[Any, ...], Qpcc] = {}
 
     def window(
@@ -339,7 +347,7 @@ class Qpccs:
         found = self._by_key.get(key) if shared else None
         if found is None:
             trimming = trims and config.fabric_trims
-            found = Qpcc(peer, profile, config, self._planes, mtu, trimming, self._probe, now)
+            found = Qpcc(peer, profile, config, self._planes, mtu, trimming, self._probe, now, self._rng)
             if shared:
                 self._by_key[key] = found
         return found.join(now)

@@ -9,9 +9,11 @@ which rounds up to 256 bytes, and may dip below zero by that much.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from hosts.engine.wire.packets import RCVD_UNIT
+
+LONG_AGO: Final = float("-inf")
 
 
 def plausible_inflight(inflight: int, outstanding: int) -> int:
@@ -39,6 +41,13 @@ class FixedWindow:
         """Less than a full packet of window is left: the sender requests an acknowledgment now (§5.2)."""
         return self.cwnd - self.inflight < self.mtu
 
+    def opens_at(self) -> float:
+        """When the next packet may leave that the window lets go; any number of them where it is in the past."""
+        return LONG_AGO
+
+    def took_turn(self, now: float) -> None:
+        """A packet left that had to wait for opens_at()."""
+
     def on_send(self, size: int) -> None:
         self.inflight += size
 
@@ -51,15 +60,15 @@ class FixedWindow:
         """
         self.inflight -= size
 
-    def on_trim(self, now: float, size: int) -> None:
-        """A packet was trimmed on its way."""
+    def on_trim(self, now: float, size: int, last_hop: bool = False) -> None:
+        """A packet was trimmed on its way, `last_hop`: at the port to its receiver."""
         self.inflight -= size
 
     def on_other_nack(self, size: int) -> None:
         """A packet was refused for want of resources at the responder."""
         self.inflight -= size
 
-    def on_loss(self, size: int) -> None:
+    def on_loss(self, now: float, size: int) -> None:
         """A packet was given up as lost."""
         self.inflight -= size
 

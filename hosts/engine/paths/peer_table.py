@@ -49,6 +49,8 @@ LEASE_REFRESHES: Final = 3.5
 """For so many refreshes a port of a peer is believed to be down: two words in a row may get lost."""
 PROBES_WITHOUT_PROOF: Final = 32
 """EV probes that follow the last packet of a peer to which no way is proven."""
+RENEWED_PEERS: Final = 2
+"""Peers to which EV probes renew the reverse EVs as often as to one alone; more of them take turns."""
 PROBE_RTTS: Final = 4
 """Round trips that an EV probe for the reverse set waits for its answer, if that is less than probe_timeout_s."""
 
@@ -160,6 +162,8 @@ class PeerTable:
         self.local_ports = self._mask
         self.control: deque[tuple[Peer, Packet]] = deque(maxlen=1 << 14)
         """Control packets to be sent, oldest first; beyond the bound the oldest are lost, as they might on the wire."""
+        self._renewing = 0
+        """Peers of which data came in, and to which an EV probe is due."""
         self._rng = rng
         self._probes: dict[int, EvProbe] = {}
         """By request id, of either asking."""
@@ -168,7 +172,7 @@ class PeerTable:
         """When a peer needs something, and when an EV probe is asked again or has failed."""
         self._request_id = rng.getrandbits(REQUEST_BITS)
         self._plane = 0
-        self.qpccs = Qpccs(config, planes, self._probe_base)
+        self.qpccs = Qpccs(config, planes, self._probe_base, rng)
         self.incast = IncastSignal(config.incast_penalty, config.incast_hold_s)
 
     def get(self, name: str) -> Peer:
@@ -414,16 +418,25 @@ class PeerTable:
 
     def heard_data(self, peer: Peer, now: float) -> None:
         """Data or a probe came in: a round trip later, if we sent no data, an EV probe renews the set (§6.8)."""
-        peer.probe_at = now + self._reverse_period_s(peer)
+        self._renew_later(peer, now)
         peer.probes_left = PROBES_WITHOUT_PROOF
         self._time(peer)
 
     def _reverse_period_s(self, peer: Peer) -> float:
-        return max(peer.reverse.rtt_s or 0.0, self._config.reverse_probe_s)
+        """Time between two EV probes to a peer. The more peers send to us, the longer: the answers to all of them come
+        in by one port, beside the data.
+        """
+        shared = self._config.reverse_probe_s * (self._renewing / RENEWED_PEERS)
+        return max(peer.reverse.rtt_s or 0.0, self._config.reverse_probe_s, shared)
+
+    def _renew_later(self, peer: Peer, now: float) -> None:
+        self._renewing += 1
+        peer.probe_at = now + self._reverse_period_s(peer)
 
     def _renew_reverse(self, peer: Peer, now: float) -> None:
-        due, peer.probe_at = peer.probe_at, NEVER
-        if due == NEVER or peer.reverse.proved_at >= now - self._reverse_period_s(peer):
+        peer.probe_at = NEVER
+        self._renewing -= 1
+        if peer.reverse.proved_at >= now - self._reverse_period_s(peer):
             return
         ev = peer.reverse.draw(self.local_ports & peer.ports)
         if ev is not None:
@@ -431,7 +444,7 @@ class PeerTable:
             self.probe_ev(peer, ev.value, ev.plane, now, patience, ev)
             if peer.probes_left and not peer.reverse.proven:
                 peer.probes_left -= 1
-                peer.probe_at = now + self._reverse_period_s(peer)
+                self._renew_later(peer, now)
 
     def _timestamp(self, now: float) -> tuple[int | None, int]:
         """(tx_timestamp, tsr) of a request."""

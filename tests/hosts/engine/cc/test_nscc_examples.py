@@ -180,7 +180,7 @@ def test_15__quick_adapt_by_delay_alone_where_nothing_trims():
 
 def test_16__a_loss_costs_one_packet_and_no_more():
     cc = controller(R, cwnd=5000)
-    cc.on_loss(4096)
+    cc.on_loss(100.0, 4096)
     assert cc.cwnd == 4096
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.engine.cc.nscc import QUADRANTS, Nscc, NsccParameters, Reaction
+from hosts.engine.cc.nscc import CROWD_CUT, CROWD_LEAST, CROWD_PACKETS, QUADRANTS, Nscc, NsccParameters, Reaction
 
 MTU, RTT = 1500, 0.005
 PIPE = NsccParameters.derive(MTU, 12.5e6, RTT, trimming=True)
@@ -258,18 +258,115 @@ def test_any_signals__window_within_bounds_and_nothing_stays_in_flight(signals, 
         if kind == "trim":
             cc.on_trim(now, size)
         elif kind == "loss":
-            cc.on_loss(size)
+            cc.on_loss(now, size)
         elif kind == "refused":
             cc.on_other_nack(size)
         elif kind == "late_arrival":
-            cc.on_loss(size)
+            cc.on_loss(now, size)
             cc.on_unlost(size)
             cc.on_ack(now, size, False, None)
         else:
             cc.on_ack(now, size, kind == "mark", rtt, penalty if kind == "penalty" else 0, kind == "restore")
-        assert MTU <= cc.cwnd <= p.max_cwnd
+        assert (MTU * CROWD_LEAST if cc.crowded else MTU) <= cc.cwnd <= p.max_cwnd
         assert cc.inflight == out
         assert cc.avg >= 0
         assert cc.base <= RTT
     cc.on_ack(now, out, False, RTT)
     assert cc.inflight == 0
+
+
+# ---- a crowd (note 6) --------------------------------------------------------------------------------------
+
+
+def crowd(share: float) -> Nscc:
+    """In a crowd with a window of so many packets."""
+    cc = controller(cwnd=60_000)
+    cc.on_trim(10.0, MTU, last_hop=True)
+    assert cc.crowded
+    cc.cwnd = share * MTU
+    return cc
+
+
+def test_crowd__begins_with_a_trim_at_the_last_hop_and_not_in_the_core():
+    cc = controller(cwnd=60_000)
+    cc.on_trim(10.0, MTU)
+    assert not cc.crowded and cc.cwnd == 60_000 - MTU
+    cc.on_trim(10.0, MTU, last_hop=True)
+    assert cc.crowded and cc.cwnd == 60_000 - 2 * MTU
+
+
+def test_crowd__begins_at_the_floor_or_with_a_loss_at_a_delay_where_nothing_trims():
+    cc = controller(cwnd=1.5 * MTU)
+    cc.on_loss(10.0, MTU)
+    assert cc.crowded and cc.cwnd == MTU
+    pipe = NsccParameters.derive(MTU, 12.5e6, RTT, trimming=False)
+    for avg, crowded in ((0.0, False), (pipe.target, True)):
+        cc = Nscc(pipe)
+        cc.avg = avg
+        cc.on_loss(10.0, MTU)
+        assert cc.crowded is crowded, "a loss without delay is no congestion"
+
+
+@pytest.mark.parametrize("delay", [0.8, 1.0, 1.25, 1.5])
+def test_crowd__all_windows_meet_at_that_of_the_delay(delay):
+    """Delay in base RTTs. Both laws cancel at CROWD_PACKETS x (target / delay) ** 8."""
+    at = CROWD_PACKETS * (PIPE.target / (delay * RTT)) ** 8
+    ends = []
+    for share in (0.01, 0.3, 4.0):
+        cc, now = crowd(share), 20.0
+        for _ in range(4000):
+            now += RTT
+            cc.on_ack(now, MTU, False, RTT * (1 + delay))
+        ends.append(cc.cwnd / MTU)
+    assert ends == [pytest.approx(at, rel=0.05)] * 3
+
+
+def test_crowd__marks_say_nothing_more():
+    shares = []
+    for marked in (False, True):
+        cc = crowd(2.0)
+        cc.on_ack(20.0, MTU, marked, 2.2 * RTT)
+        shares.append(cc.cwnd)
+    assert shares[0] == shares[1] < 2 * MTU
+
+
+def test_crowd__cuts_once_a_round_trip_and_parts_those_who_collided():
+    cc = crowd(0.5)
+    cc.on_trim(20.0, MTU, last_hop=True)
+    assert cc.cwnd == pytest.approx(0.5 * CROWD_CUT * MTU)
+    first = cc.opens_at()
+    assert 20.0 <= first <= 20.0 + RTT / (0.5 * CROWD_CUT)
+    cc.on_trim(20.0 + RTT / 2, MTU, last_hop=True)
+    cc.on_loss(20.0 + RTT / 2, MTU)
+    assert cc.cwnd == pytest.approx(0.5 * CROWD_CUT * MTU) and cc.opens_at() == first
+    cc.on_loss(20.0 + 2 * RTT, MTU)
+    assert cc.cwnd == pytest.approx(0.5 * CROWD_CUT**2 * MTU)
+    for n in range(100):
+        cc.on_loss(21.0 + n, MTU)
+    assert cc.cwnd == CROWD_LEAST * MTU
+    cc = crowd(4.0)
+    cc.on_trim(20.0, MTU, last_hop=True)
+    assert cc.cwnd == pytest.approx(4 * CROWD_CUT * MTU) and cc.turn_at == 10.0, "a window of packets has no pace"
+
+
+def test_crowd__a_receiver_that_throttles_forbids_increases_and_no_more_than_a_packet_is_left():
+    cc = crowd(0.5)
+    assert cc.on_ack(20.0, MTU, False, RTT, penalty=127) is Reaction.HELD
+    assert cc.cwnd == 0.5 * MTU
+    cc = crowd(1.5)
+    cc.on_ack(20.0, MTU, False, RTT, penalty=127)
+    assert cc.cwnd == MTU
+
+
+def test_crowd__is_over_when_a_window_of_packets_met_no_queue():
+    cc, now = crowd(0.01), 20.0
+    while cc.crowded:
+        now += RTT
+        cc.on_ack(now, MTU, False, RTT)
+        assert now < 21.0, "hundreds of round trips"
+    assert cc.cwnd >= CROWD_PACKETS * MTU
+    cc = crowd(8.0)
+    for _ in range(40):  # a queue now and then
+        assert cc.on_ack(20.0, MTU, False, RTT) is Reaction.FAST
+        assert cc.on_ack(20.0, MTU, False, 1.3 * RTT) is Reaction.PROPORTIONAL
+    assert cc.crowded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ def stub(**config: Any) -> tuple[Qpcc, list[float]]:
         return True
 
     keys = {"cc_algorithm": NSCC, "link_rate_bps": RATE, "base_rtt_s": RTT, **config}
-    return Qpcc("b", CcProfile(), Config(**keys), 1, 1112, True, probe, 0.0), probes
+    return Qpcc("b", CcProfile(), Config(**keys), 1, 1112, True, probe, 0.0, Random(1)), probes
 
 
 # ---- sharing ------------------------------------------------------------------------------------------------
@@ -185,7 +186,9 @@ def test_stat__a_line_about_congestion():
 @pytest.mark.parametrize(("rule", "may"), [("mrc", True), ("uet", False)])
 def test_may_send__row_h4(rule, may):
     """nscc.md §3.1: window 8192, 5000 in flight, MTU 4096."""
-    qpcc = Qpcc("b", CcProfile(), Config(cc_send_rule=rule, link_rate_bps=RATE), 1, 4096, True, lambda *_: True, 0.0)
+    qpcc = Qpcc(
+        "b", CcProfile(), Config(cc_send_rule=rule, link_rate_bps=RATE), 1, 4096, True, lambda *_: True, 0.0, Random(1)
+    )
     share = qpcc.join(0.0)
     qpcc.cc.cwnd = 8192
     share.on_send(5000)
@@ -354,10 +357,10 @@ def test_silence__takes_the_flight_of_a_qp_out_of_the_window_until_it_is_heard()
     quiet.cap(700)
     assert (quiet.inflight, qpcc.cc.inflight) == (700, 500)
     window = qpcc.cc.cwnd
-    quiet.on_loss(500)
+    quiet.on_loss(0.0, 500)
     assert qpcc.cc.cwnd == window, "the other one is heard: the network is not to blame"
     other.on_silence()
-    other.on_loss(300)
+    other.on_loss(0.0, 300)
     assert qpcc.cc.cwnd == window - 300, "nobody is heard"
     for _ in range(2):
         quiet.on_life()

@@ -1,0 +1,91 @@
+"""Incast of more senders than the pipe holds packets, on a virtual fabric: 10 Mb/s and 10 ms, ten packets (§11.4)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from hosts.engine.cc.qpcc import Share
+from hosts.engine.wire.packets import EndpointRequest, Write
+from simulator import VirtualFabric, incast, jain, rates_bps, scaled
+from topologies.plan import Plan
+
+
+def make(senders: int, planes: int = 1, seed: int = 1, **options: Any) -> tuple[VirtualFabric, list[str], float]:
+    """A fabric, the names of so many senders to h0 in other racks, and the payload rate that h0 can receive."""
+    scale = scaled(planes, **options)
+    plan = Plan(planes, 1 + -(-senders // 8), 8, 8)
+    fabric = VirtualFabric(plan, seed=seed, links=scale.links, queues=scale.queues, config=scale.config)
+    return fabric, [f"h{8 + n}" for n in range(senders)], planes * scale.rate_bps * scale.payload_share
+
+
+@pytest.mark.parametrize(
+    ("senders", "options"),
+    [
+        (8, {}),
+        (32, {}),
+        (32, {"trim": False}),
+        (32, {"ecn": False}),
+        (32, {"queues": {"last_hop_ecn": True}}),
+        (16, {"planes": 4}),
+    ],
+    ids=str,
+)
+def test_incast__keeps_the_link_busy_shares_evenly_and_kills_no_qp(senders: int, options: dict[str, Any]) -> None:
+    fabric, names, capacity = make(senders, **options)
+    flows = incast(fabric, names, "h0", message_bytes=1 << 16)
+    rates = rates_bps(fabric, flows, 1.5, 1.5)
+    assert sum(rates) >= 0.95 * capacity
+    assert jain(rates) >= 0.95
+    assert not any(flow.failures for flow in flows)
+
+
+def test_incast__many_qps_of_a_host_share_its_turns() -> None:
+    fabric, names, capacity = make(8)
+    flows = [flow for _ in range(16) for flow in incast(fabric, names, "h0", message_bytes=1 << 16)]
+    rates = rates_bps(fabric, flows, 1.5, 6.0)
+    assert sum(rates) >= 0.95 * capacity
+    hosts = [sum(rates[n :: len(names)]) for n in range(len(names))]
+    assert jain(hosts) >= 0.9
+    assert jain(rates) >= 0.85, "those of a host take turns"
+    assert not any(flow.failures for flow in flows)
+
+
+def test_below_a_packet_a_round_trip__packets_leave_one_by_one_also_those_sent_again() -> None:
+    fabric, names, _ = make(32)
+    flows = incast(fabric, names, "h0", message_bytes=1 << 16)
+    fabric.run_for(1.5)
+    left: list[float] = []
+
+    def watch(kind: str, now: float, port: str, frame: Any) -> None:
+        if kind == "send" and type(frame.packet) is Write:
+            left.append(now)
+
+    fabric.host(names[0]).ports[0].observer = watch
+    fabric.run_for(1.5)
+    window = flows[0].qp.connected.window
+    assert isinstance(window, Share) and window.cwnd < 0.6 * window.qpcc.cc.p.mtu
+    gaps = [later - earlier for earlier, later in pairwise(left)]
+    assert min(gaps) > 0.010, "a base round trip"
+    assert len(left) == pytest.approx(1.5 * 10e6 / 8 / 1190 / 32, rel=0.3)
+
+
+def test_reverse_probes__of_a_receiver_take_turns_among_many_senders() -> None:
+    """Their answers come in beside the data: with 32 senders one each round trip would be a third of the link."""
+    counts = []
+    for senders in (2, 16):
+        fabric, names, _ = make(senders)
+        incast(fabric, names, "h0", message_bytes=1 << 16)
+        fabric.run_for(0.5)
+        asked: list[EndpointRequest] = []
+
+        def watch(kind: str, now: float, port: str, frame: Any, asked: list[EndpointRequest] = asked) -> None:
+            if kind == "send" and type(frame.packet) is EndpointRequest:
+                asked.append(frame.packet)
+
+        fabric.host("h0").ports[0].observer = watch
+        fabric.run_for(0.5)
+        counts.append(len(asked))
+    assert 0.5 * counts[0] <= counts[1] <= 1.2 * counts[0]
