@@ -36,7 +36,7 @@ from faults.kinds import (
     VanishFault,
     fault_from_json,
 )
-from faults.target import Delayed, Direction, FaultError, FaultTarget, Held, Holds, PacketChoice
+from faults.target import Delayed, Direction, Drains, FaultError, FaultTarget, Held, Holds, PacketChoice
 
 __all__ = [
     "ALL_SWITCHES",
@@ -50,6 +50,7 @@ __all__ = [
     "Delayed",
     "Direction",
     "DrainFault",
+    "Drains",
     "DuplicateFault",
     "FaultError",
     "FaultTarget",

@@ -9,6 +9,7 @@ which is the one nearer to the hosts), "down" or "one_way" (from the first node 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -49,6 +50,39 @@ class Held(Holds):
 
     delayed: Delayed | None = None
     """The part of the fault that is still to come."""
+
+
+class Drains:
+    """The drains of a fabric: planes that they deny, each as often as one does, and what is still to come of them."""
+
+    def __init__(self) -> None:
+        self._denied: Counter[int] = Counter()
+        self._due: list[Delayed] = []
+
+    @property
+    def planes(self) -> list[int]:
+        """Planes that are denied."""
+        return sorted(plane for plane, count in self._denied.items() if count > 0)
+
+    def deny(self, plane: int, on: bool) -> bool:
+        """Deny a plane once more, or once less; whether that changes it."""
+        before = self.planes
+        self._denied[plane] = max(0, self._denied[plane] + (1 if on else -1))
+        return self.planes != before
+
+    def due(self, delayed: Delayed) -> Delayed:
+        """Note what is to come of one."""
+        self._due.append(delayed)
+        return delayed
+
+    def heal(self) -> list[int]:
+        """Call off what is to come; the planes that were denied, and are no more."""
+        for delayed in self._due:
+            delayed.call_off()
+        self._due.clear()
+        planes = self.planes
+        self._denied.clear()
+        return planes
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from faults.kinds import ALL_SWITCHES
 from faults.places import Ends
-from faults.target import Damage, Delayed, Direction, FaultError, Holds, PacketChoice
+from faults.target import Damage, Delayed, Direction, Drains, FaultError, Holds, PacketChoice
 from simulator.impairment import Lateness, Picker
 from simulator.ports import EgressPort
 from simulator.profiles import Line, LinkProfile
@@ -146,6 +146,7 @@ class VirtualFaultTarget:
         self.fabric, self.control = fabric, control or NoControlPlane()
         self._holding: dict[Place, set[_Hold]] = {}
         """(what, link or switch) -> who wants it."""
+        self._drains = Drains()
 
     def _take(self, place: Place, change: Callable[[bool], None]) -> Holds:
         """`change(True)` by the first who wants this, `change(False)` when the last one is done with it."""
@@ -168,7 +169,7 @@ class VirtualFaultTarget:
                     hold.free()
 
     def later(self, delay_s: float, action: Callable[[], None]) -> Delayed:
-        delayed = Delayed(action)
+        delayed = self._drains.due(Delayed(action))
         self.fabric.at(self.fabric.now + delay_s, delayed)
         return delayed
 
@@ -302,24 +303,26 @@ class VirtualFaultTarget:
     # ---- planes, control plane, everything --------------------------------------------------------------
 
     def deny_plane(self, plane: int, on: bool) -> None:
-        self.control.drain(plane, on)
+        if self._drains.deny(plane, on):
+            self.control.drain(plane, on)
 
     def cut_plane(self, plane: int) -> Holds:
-        self._set_plane(plane, up=False)
-        return [_Hold(None, partial(self._set_plane, plane, up=True))]
-
-    def _set_plane(self, plane: int, up: bool) -> None:
+        held: Holds = []
         for link in self.fabric.plan.links:
             if link.plane == plane:
-                self.fabric.set_link(link.lower.node, link.upper.node, up=up)
+                held += self.cut(link.lower.node, link.upper.node)
         self.control.links_changed()
+        return [*held, _Hold(None, self.control.links_changed)]
 
     def set_controller(self, alive: bool) -> None:
         self.control.set_alive(alive)
 
     def heal(self) -> None:
         self._holding.clear()
+        denied = self._drains.heal()
         self.fabric.heal()
+        for plane in denied:
+            self.control.drain(plane, False)
 
 
 class LastWordFaultTarget(VirtualFaultTarget):

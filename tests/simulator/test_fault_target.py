@@ -2,7 +2,7 @@
 
 import pytest
 
-from faults import ControllerFault, CutFault, DrainFault, FaultError, LossFault, OneWayFault, PacketChoice
+from faults import ControllerFault, CutFault, DrainFault, FaultError, Held, LossFault, OneWayFault, PacketChoice
 from faults.kinds import DRAIN_S
 from simulator import VirtualFabric
 from simulator.fault_target import REBOOT_S, LastWordFaultTarget, VirtualFaultTarget
@@ -99,6 +99,66 @@ def test_flap__down_and_up_as_often_as_asked(target):
         seen.append(is_up(target))
     assert seen == [False, False, True, False, False, True]
     assert target.control.told.count("links") == 4
+
+
+PLANE_1 = ("p1-t0-0", "p1-t1-0")
+
+
+def drained(target):
+    """Whether plane 1 is denied, by the last word about it."""
+    return next((said[2] for said in reversed(target.control.told) if said[0] == "drain"), False)
+
+
+def test_drain__that_ends_before_its_links_were_cut_gives_the_plane_back(target):
+    fault, held = DrainFault(plane=1), Held()
+    fault.begin(target, held, 0)
+    target.fabric.run_for(DRAIN_S / 2)
+    fault.end(target, held)
+    target.fabric.run_for(3 * DRAIN_S)
+    assert is_up(target, *PLANE_1) and not drained(target)
+
+
+def test_drains_that_overlap__the_plane_is_back_when_the_last_one_is_over(target):
+    fault, first, second = DrainFault(plane=1), Held(), Held()
+    fault.begin(target, first, 0)
+    target.fabric.run_for(2 * DRAIN_S)
+    fault.begin(target, second, 1)
+    target.fabric.run_for(2 * DRAIN_S)
+    fault.end(target, first)
+    target.fabric.run_for(2 * DRAIN_S)
+    assert not is_up(target, *PLANE_1) and drained(target)
+    fault.end(target, second)
+    assert is_up(target, *PLANE_1) and drained(target)
+    target.fabric.run_for(2 * DRAIN_S)
+    assert not drained(target)
+
+
+def test_drain__that_begins_before_the_last_one_has_given_its_plane_back_keeps_it(target):
+    fault, first, second = DrainFault(plane=1), Held(), Held()
+    fault.begin(target, first, 0)
+    target.fabric.run_for(2 * DRAIN_S)
+    fault.end(target, first)
+    target.fabric.run_for(DRAIN_S / 2)
+    fault.begin(target, second, 1)
+    target.fabric.run_for(2 * DRAIN_S)
+    assert not is_up(target, *PLANE_1) and drained(target)
+
+
+def test_drain__leaves_a_cut_of_another_as_it_is(target):
+    cut, fault, held = target.cut(*PLANE_1), DrainFault(plane=1), Held()
+    fault.begin(target, held, 0)
+    target.fabric.run_for(2 * DRAIN_S)
+    fault.end(target, held)
+    assert not is_up(target, *PLANE_1) and is_up(target, "p1-t0-1", "p1-t1-0")
+    target.undo(cut)
+    assert is_up(target, *PLANE_1)
+
+
+def test_heal__ends_a_drain_whose_links_are_still_to_be_cut(target):
+    DrainFault(plane=1).begin(target, Held(), 0)
+    target.heal()
+    target.fabric.run_for(2 * DRAIN_S)
+    assert is_up(target, *PLANE_1) and not drained(target)
 
 
 def test_planes_controller_and_heal(target):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from faults.target import Damage, Delayed, Direction, FaultError, Holds, PacketChoice
+from faults.target import Damage, Delayed, Direction, Drains, FaultError, Holds, PacketChoice
 
 if TYPE_CHECKING:
     from topologies.lab.fabric import Fabric  # brings Mininet along, which words at a prompt do not need
@@ -29,6 +29,7 @@ class LiveFaultTarget:
     ) -> None:
         self.fabric, self._delays, self._note = fabric, delays, note
         self._timers: list[threading.Timer] = []
+        self._drains = Drains()
 
     def close(self) -> None:
         """No timer of ours fires any more."""
@@ -41,7 +42,7 @@ class LiveFaultTarget:
                 self.fabric.inject.undo(one)
 
     def later(self, delay_s: float, action: Callable[[], None]) -> Delayed:
-        delayed = Delayed(action)
+        delayed = self._drains.due(Delayed(action))
         timer = threading.Timer(delay_s, delayed)
         timer.daemon = True
         self._timers.append(timer)
@@ -134,9 +135,13 @@ class LiveFaultTarget:
     # ---- planes, control plane, everything --------------------------------------------------------------
 
     def deny_plane(self, plane: int, on: bool) -> None:
-        hosts = self.fabric.plan.hosts
+        if self._drains.deny(plane, on):
+            self._deny_drained()
+
+    def _deny_drained(self) -> None:
+        hosts, planes = self.fabric.plan.hosts, self._drains.planes
+        entries = [{"scope": "nic-plane", "host": one.name, "plane": plane} for plane in planes for one in hosts]
         for host in hosts:
-            entries = [{"scope": "nic-plane", "host": one.name, "plane": plane} for one in hosts] if on else []
             self.fabric.agent(host.name).request("denylist", entries=entries)
 
     def cut_plane(self, plane: int) -> Holds:
@@ -150,7 +155,10 @@ class LiveFaultTarget:
             self.fabric.kill_controller()
 
     def heal(self) -> None:
+        denied = self._drains.heal()
         self.fabric.inject.heal()
+        if denied:
+            self._deny_drained()
 
 
 def _sender(a: str, b: str, direction: Direction) -> str | None:

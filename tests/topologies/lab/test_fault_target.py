@@ -104,6 +104,24 @@ def test_planes_and_controller(fabric):
     assert fabric.said[-2:] == [("kill_controller",), ("spawn_controller",)]
 
 
+def test_drains__of_two_planes_and_twice_of_one_are_one_list(fabric):
+    target = LiveFaultTarget(fabric)
+    for plane, on in ((0, True), (1, True), (1, True), (1, False), (0, False), (1, False), (1, False)):
+        target.deny_plane(plane, on)
+    assert [said[2] for said in fabric.said if said[0] == "h0"] == [2, 4, 2, 0]
+
+
+def test_heal__ends_drains_and_what_is_to_come_of_them(fabric):
+    target, cut = LiveFaultTarget(fabric), threading.Event()
+    target.deny_plane(1, True)
+    delayed = target.later(30, cut.set)
+    target.heal()
+    assert fabric.said[-1] == ("h1", "denylist", 0)
+    delayed()
+    assert not cut.is_set()
+    target.close()
+
+
 def test_later__happens_unless_closed(fabric):
     target, done = LiveFaultTarget(fabric), threading.Event()
     target.later(0.01, done.set)
