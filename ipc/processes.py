@@ -241,7 +241,7 @@ class Processes:
             child.popen.terminate()
             patience.follow(child.name, child.pid)
         for child in ending:
-            while child.alive and not patience.is_over(child.name) and patience.used_s(child.name) <= GRACES * grace_s:
+            while child.alive and not patience.is_over(child.name) and patience.used_s(child.name) < GRACES * grace_s:
                 patience.look()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.popen.wait(POLL_S)

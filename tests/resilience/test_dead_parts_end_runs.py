@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -87,3 +88,32 @@ def test_demo__fails_with_the_dead_part_as_its_cause(tmp_path, part):
     pid = kill_at_work(files, part, front)
     shown = front.communicate(timeout=LIMIT_S)[0]
     assert front.returncode == 1 and f"mrc: error: {part} (pid {pid}) was killed by SIGKILL" in shown, shown
+
+
+KILLED_FOR_A_WHILE = """
+title: The controller is dead for a while, and a plane drained for less than its links are cut after
+fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}
+workload:
+  - {stream: h0 h1, name: flow, message: 16K, depth: 2}
+duration: 8s
+faults:
+  - {at: 1s, controller: kill, for: 1s}
+  - {at: 5s, drain: 1, for: 200ms}
+expect:
+  - {metric: lost, at_most: 0}
+"""
+
+
+def test_run__starts_a_controller_again_that_a_fault_killed_for_a_while(tmp_path):
+    (tmp_path / "while.yaml").write_text(KILLED_FOR_A_WHILE)
+    front, files = begin(tmp_path, "run", "while.yaml", "--out", "out")
+    pids = {}
+    while front.poll() is None:
+        time.sleep(0.05)
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            pids[json.loads(files.state_file.read_text())["processes"]["controller"]["pid"]] = None
+    shown = front.communicate(timeout=LIMIT_S)[0]
+    assert front.returncode == 0 and len(pids) == 2, (pids, shown)
+    (path,) = (tmp_path / "out" / "runs").glob("*.json")
+    outcome = json.loads(path.read_text())
+    assert "dead_parts" not in outcome and outcome["evs_denied"] == outcome["evs_bad"] == 0
