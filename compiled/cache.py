@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compiled.modules import C_MODULES, ROOT, compiled_files, module_of, source_files
+from ipc import ownership
 from ipc.cache_folder import cache_dir
 
 if TYPE_CHECKING:
@@ -152,6 +153,8 @@ def _load(folder: Path) -> EngineForm:
     if importlib.util.find_spec(NEEDED) is None:
         python = f"{sys.executable} -m pip install {NEEDED}"
         return _not_used(f"{folder} needs {NEEDED}, which this environment lacks: {python}")
+    if reason := ownership.refusal(folder.parent) or ownership.refusal(folder):
+        return _not_used(f"a build that another user could have made is not loaded: {reason}; then mrc compile --again")
     finder = CompiledFinder(folder)
     if path := next((path for path in finder.files() if not os.access(path, os.R_OK)), None):
         return _not_used(f"{path} is missing or cannot be read: mrc compile --again")

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ipc import procfs
+from ipc import ownership, procfs
 from ipc.cache_folder import cache_dir
 from ipc.patience import QUIET_S, Patience
 from ipc.rundir import TOKEN_VARIABLE, FabricError, RunDir
@@ -107,6 +107,16 @@ class Child:
         return "\n".join(f"  {line}" for line in text[-lines:]) or "  (its log is empty)"
 
 
+def _bytecode_prefix() -> dict[str, str]:
+    """Return where children keep their compiled modules; nothing where another user could put other code there."""
+    try:
+        BYTECODE.mkdir(mode=0o700, parents=True, exist_ok=True)
+        safe = not (ownership.refusal(BYTECODE.parent) or ownership.refusal(BYTECODE))
+    except OSError:
+        safe = False
+    return {"PYTHONPYCACHEPREFIX": str(BYTECODE)} if safe else {}
+
+
 def popen(argv: Sequence[str], token: str, **options: Any) -> subprocess.Popen[bytes]:
     """Start a process that dies with this one and carries the run's token. Options are Popen's."""
     environment = {**(options.pop("env", None) or os.environ), TOKEN_VARIABLE: token}
@@ -147,7 +157,7 @@ class Processes:
         state = self._run_dir.state
         environment = {
             **{key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},
-            "PYTHONPYCACHEPREFIX": str(BYTECODE),
+            **_bytecode_prefix(),
             TOKEN_VARIABLE: state.token,
             "MRC_RUN_DIR": str(self._run_dir.path),
             "PYTHONUNBUFFERED": "1",

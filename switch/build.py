@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from switch import ownership
+
 CFLAGS = ("-O2", "-g1", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing")
 """Flags of every build; callers add to them. -g1 has the lines for profiles and sanitizers, at a third of -g's time."""
 
@@ -34,9 +36,12 @@ def cache_dir() -> Path:
         home = Path("/nonexistent")
     path = Path(os.environ.get("MRC_CACHE_DIR") or home / ".cache" / "mrc-testbed")
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        reason = ownership.refusal(path)
     except OSError as error:
         raise BuildError(f"{path}: {error.strerror}: set MRC_CACHE_DIR to a folder that can be written") from None
+    if reason is not None:
+        raise BuildError(f"a cache that another user could change is not used: {reason}, or set MRC_CACHE_DIR")
     return path
 
 

@@ -41,8 +41,9 @@ def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str
     within = sorted(str(path) for path in needed if top in path.parents)
     outer = [path for path in within if not any(path.startswith(f"{other}/") for other in within)]
     for folder in (home, home / "kept", home / "run", CACHE):
-        folder.mkdir(exist_ok=True)
-        os.chown(folder, NOBODY, NOBODY)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        assert not folder.is_symlink() and folder.stat().st_uid in (0, NOBODY), f"{folder}: another user made it"
+        os.chown(folder, NOBODY, NOBODY, follow_symlinks=False)
     env = {
         "PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "MRC_CACHE_DIR": str(CACHE),
         "XDG_RUNTIME_DIR": str(home / "run"), "MRC_COMPILED": "0",

@@ -23,6 +23,7 @@ from types import ModuleType
 
 from compiled.cache import SANITIZER_FLAGS
 from hosts.engine.wire.packets import Opcode, Sack, TransportAck, Write
+from ipc import ownership
 from ipc.cache_folder import cache_dir
 
 SOURCE = Path(__file__).with_name("native.c")
@@ -81,8 +82,10 @@ def build() -> Path:
     try:
         digest = hashlib.sha256(repr((CFLAGS, compiler, str(include), suffix)).encode() + SOURCE.read_bytes())
         target = folder / f"nic-{digest.hexdigest()[:20]}{suffix}"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if reason := ownership.refusal(folder):
+            raise NativeError(f"nothing is loaded from a cache that another user could change: {reason}")
         if not target.exists():
-            folder.mkdir(parents=True, exist_ok=True)
             with (folder / "nic.lock").open("w") as lock:  # all agents of a fabric start at once: one compiles
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not target.exists():

@@ -1,4 +1,6 @@
-"""Clients of a fabric's doors, as their makers have them: run as `door_clients.py FOLDER`, prints who got in.
+"""Clients of a fabric's doors, as their makers have them: `door_clients.py FOLDER CLIENT...` prints who got in.
+
+finsy and pygnmi describe gNMI under one name, so that a process can have one of them.
 
 The owner of the run folder runs it for docs/security.md's recipes; another user for what must be refused.
 """
@@ -12,9 +14,12 @@ import urllib.request
 from pathlib import Path
 
 import grpc
-from finsy import GNMIClient, GRPCCredentialsTLS, P4Client
-from finsy.proto import gnmi, p4r
-from pygnmi.client import gNMIclient
+
+if all("pygnmi" in word for word in sys.argv[2:]) and sys.argv[2:]:
+    from pygnmi.client import gNMIclient
+else:
+    from finsy import GNMIClient, GNMIPath, GRPCCredentialsTLS, P4Client
+    from finsy.proto import gnmi, p4r
 
 R = Path(sys.argv[1])
 P4RUNTIME, GNMI, API = "127.0.0.1:9559", "127.0.0.1:9339", "http://127.0.0.1:9340"
@@ -42,7 +47,7 @@ async def finsy_gnmi(address: str) -> None:
 
 
 async def become_primary() -> None:
-    async with P4Client(P4RUNTIME) as client:
+    async with P4Client(P4RUNTIME, wait_for_ready=False) as client:
         bid = p4r.MasterArbitrationUpdate(device_id=1)
         bid.election_id.high = 1 << 40
         await client.send(p4r.StreamMessageRequest(arbitration=bid))
@@ -51,7 +56,7 @@ async def become_primary() -> None:
 
 async def set_port() -> None:
     async with GNMIClient(GNMI) as client:
-        path = "interfaces/interface[name=p0-t0-0-eth2]/config/enabled"
+        path = GNMIPath("interfaces/interface[name=p0-t0-0-eth2]/config/enabled")
         await client.set(update=[(path, gnmi.TypedValue(bool_val=False))])
 
 
