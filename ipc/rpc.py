@@ -78,6 +78,8 @@ __all__ = [
     "refusal_of",
 ]
 
+ANSWER_TIMEOUT_S = 20.0
+"""Time for an answer that takes no work, seconds: far more than an agent needs on a machine with 64 of them."""
 MAX_BACKLOG_BYTES = 16 << 20
 """Bytes that a server keeps for a peer that does not read; beyond that it closes the connection."""
 
@@ -305,7 +307,7 @@ class RpcClient(asyncio.Protocol):
     """One connection to a server; any number of requests may wait for their answers.
 
         client = await RpcClient.connect(path)
-        answer = await client.call("create_qp", peer="h0")
+        answer = await client.ask("create_qp", peer="h0")
         async for event in client.watch(events=["ev"]): ...
         client.close()
 
@@ -342,6 +344,18 @@ class RpcClient(asyncio.Protocol):
         self._waiting[self._last_id] = (op, future)
         self._transport.write(encode({"op": op, "id": self._last_id, **fields}))
         return future
+
+    async def ask(self, op: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **fields: Any) -> Message:
+        """Ask for `op` and wait for the fields of the answer.
+
+        Raises JsonlTimeoutError when none comes: a server that is stopped keeps its connections.
+        """
+        try:
+            return await asyncio.wait_for(self.call(op, **fields), timeout_s)
+        except asyncio.TimeoutError:
+            raise JsonlTimeoutError(
+                f"{self.name}: {op}: no answer in {timeout_s:g} s: is {self._peer} stopped?"
+            ) from None
 
     def tell(self, op: str, **fields: Any) -> None:
         """Ask for `op`; what becomes of it does not matter."""

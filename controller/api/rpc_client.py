@@ -36,9 +36,7 @@ async def ask(path: Path, op: str, *, timeout_s: float = ASK_TIMEOUT_S, **fields
     client = None
     try:
         client = await RpcClient.connect(path)
-        return await asyncio.wait_for(client.call(op, **fields), timeout_s)
-    except asyncio.TimeoutError:
-        raise JsonlError(f"{path.stem}: {op}: no answer in {timeout_s:g} s") from None
+        return await client.ask(op, timeout_s=timeout_s, **fields)
     except OSError as error:
         raise JsonlError(f"{path.stem}: {op}: {error.strerror or error} ({path})") from error
     finally:

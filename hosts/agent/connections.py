@@ -19,7 +19,7 @@ from hosts.engine.endpoint import TRANSPORTS
 from hosts.engine.events import Completion, Event, EvProbeResult, WriteImmReceived
 from hosts.engine.qp import EngineQpState, QpAttributes
 from hosts.engine.rocev2.rc_config import RcConfig
-from ipc.rpc import JsonlError, RpcClient
+from ipc.rpc import JsonlError, JsonlTimeoutError, RpcClient
 from topologies.plan import Host, Plan
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Connections:
         except JsonlError as error:
             return str(error)
         try:
-            await agent.call(
+            await agent.ask(
                 "close_qp", qpn=connection.remote_qpn, here_only=True, peer=self.host.name,
                 remote_qpn=connection.qp.qpn,
             )  # fmt: skip
@@ -287,10 +287,13 @@ class Connections:
         for connection in known:
             connection.busy = True  # reserved while the request runs
             try:
-                state = await agent.call("qp_state", qpn=connection.remote_qpn)
+                state = await agent.ask("qp_state", qpn=connection.remote_qpn)
+            except JsonlTimeoutError:
+                raise  # who is asked for a new one does not answer either
             except JsonlError:
                 state = {}  # the other agent was restarted: its QP went with it
-            connection.busy = False
+            finally:
+                connection.busy = False
             if state.get("state") == EngineQpState.RTS.value and state.get("remote_qpn") == connection.qp.qpn:
                 return connection
         return await self._open_new(agent, pmtu_bytes, transport)
@@ -302,13 +305,15 @@ class Connections:
     async def _open_new(
         self, agent: RpcClient, pmtu_bytes: int, transport: str = MRC, reserved: bool = False
     ) -> Connection:
-        answer = await agent.call("create_qp", peer=self.host.name, transport=transport, owned=reserved)
+        answer = await agent.ask(
+            "create_qp", peer=self.host.name, transport=transport, owned=reserved, until_connected=True
+        )
         remote = QpAttributes.from_json(answer.get("attributes"))
         connection = self.create(agent.name, transport)
         connection.reserved = reserved
         try:
             own = replace(connection.qp.attributes(), pmtu_bytes=pmtu_bytes)
-            await agent.call("connect_qp", qpn=remote.qpn, remote=own.to_json())
+            await agent.ask("connect_qp", qpn=remote.qpn, remote=own.to_json())
             self.connect(connection, replace(remote, pmtu_bytes=min(pmtu_bytes, remote.pmtu_bytes)))
         except BaseException:
             self.close(connection)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hosts.engine.events import Completion, Status
-from ipc.rpc import JsonlError, RpcClient
+from ipc.rpc import ANSWER_TIMEOUT_S, JsonlError, RpcClient
 from ipc.service import wait_until
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ MAX_OUTSTANDING = 8
 """Writes posted and not completed at one time."""
 MAX_BURST_S = 0.05
 """Of the time a stalled transfer was behind its rate, this much may be made good in one burst."""
+HASHED_BPS = 1e6
+"""Bytes a second that the slowest agent hashes of a file which it has received."""
 PROGRESS_S = 0.02
 """Time between two `progress` events."""
 
@@ -190,7 +192,7 @@ class Sender:
     async def _send(self, agent: RpcClient, connection: Connection) -> None:
         transfer, request = self.transfer, self.transfer.request
         name = request.dest_path or request.path.name
-        target = await agent.call("receive_file", path=name, length=request.length)
+        target = await agent.ask("receive_file", path=name, length=request.length)
         try:
             transfer.state, transfer.started_at = "sending", self._clock()
             self._publish("transfer", transfer.to_json)
@@ -198,7 +200,8 @@ class Sender:
             transfer.state, transfer.ended_at = "checking", self._clock()
             if self._digest is not None:
                 transfer.sha256 = self._digest.hexdigest()
-            answer = await agent.call("finish_file", region=target["region"], sha256=transfer.sha256)
+            limit_s = ANSWER_TIMEOUT_S + request.length / HASHED_BPS
+            answer = await agent.ask("finish_file", timeout_s=limit_s, region=target["region"], sha256=transfer.sha256)
         except BaseException:
             agent.tell("deregister", region=target["region"])
             raise

@@ -189,7 +189,7 @@ class WriteTest:
             state = "stopped" if self._stopped else "done"
             self._session.release()
             if self._lost is None:
-                await agent.call("release")
+                await agent.ask("release")
             return state
         finally:
             agent.close()
@@ -197,7 +197,7 @@ class WriteTest:
 
     async def _set_up(self, agent: RpcClient) -> tuple[list[LoadFlow], dict[str, int]]:
         """Flows of QPs towards the peer, and the address of our region for its writes towards us."""
-        target = await agent.call("register", length=self.largest * self.qps, owned=True)
+        target = await agent.ask("register", length=self.largest * self.qps, owned=True)
         here = {}
         if self.bidirectional:
             region = self._local.regions.add_memory(self.largest * self.qps)

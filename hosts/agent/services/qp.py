@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hosts.agent.connections import MRC, Connections, QpUseError
+from hosts.agent.connections import MRC, Connection, Connections, QpUseError
 from hosts.agent.regions import Regions
 from hosts.agent.session import ClientSessions
 from hosts.engine.qp import EngineQpState, QpAttributes
@@ -26,6 +26,8 @@ class CreateQpRequest(Request, tag="create_qp"):
     peer: str
     transport: str = MRC
     owned: bool = False
+    until_connected: bool = False
+    """It goes with this client unless it is connected by then: an opener whose answer was lost cannot close it."""
 
 
 class ConnectQpRequest(Request, tag="connect_qp"):
@@ -82,7 +84,13 @@ class QpService:
         if request.owned:
             connection.reserved = True
             self._sessions.of(call.client).own_qp(connection)
+        elif request.until_connected:
+            call.client.on_close(lambda: self._discard_unconnected(connection))
         return {"qpn": connection.qp.qpn, "attributes": connection.qp.attributes().to_json()}
+
+    def _discard_unconnected(self, connection: Connection) -> None:
+        if connection.qp.state is EngineQpState.INIT:
+            self._connections.discard(connection)
 
     @rpc(ConnectQpRequest)
     def connect_qp(self, request: ConnectQpRequest, _call: RpcCall) -> Message:

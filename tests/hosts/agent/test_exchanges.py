@@ -1,0 +1,88 @@
+"""What agents say to each other to set up and end QPs, with one line lost, doubled or late: nothing hangs or is left.
+
+Two agents' services, the real client and server, lines in memory and virtual time.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from hosts.engine.qp import EngineQpState
+from ipc.rpc import JsonlError, RpcClient
+from tests.hosts.agent.services.test_services import Side
+from tests.jumping_loop import JumpingLoop
+from tests.lines_in_memory import Fate, LinesInMemory
+
+LATE_S = 25.0
+"""Later than an answer is waited for."""
+FATES = {"lost": Fate(copies=0), "doubled": Fate(copies=2), "late": Fate(late_s=LATE_S)}
+ENDED_S = 120.0
+LINES = 12
+"""Lines of the story: three requests to open twice, one to close, two for a QP of a test, and their answers."""
+
+
+async def story(sides):
+    """Open a QP, open it again, close it at both ends, open one for a test; errors that were raised."""
+    one, errors = sides["h0"].connections, []
+    for _ in range(2):
+        try:
+            agent = await one.dial("h1")
+            try:
+                await one.open(agent, 1024, fresh=False)
+            finally:
+                agent.close()
+        except JsonlError as error:
+            errors.append(str(error))
+    for connection in list(one):
+        one.close(connection)
+        errors += filter(None, [await one.close_remote(connection)])
+    agent = await one.dial("h1")
+    try:
+        connection = await one.open_reserved(agent, 1024, "mrc")
+        one.discard(connection)
+    except JsonlError as error:
+        errors.append(str(error))
+    agent.close()
+    return errors
+
+
+def play(monkeypatch, folder, number=None, fate=None):
+    """(errors told, lines sent) of a story in which one line has a fate; checks what is left at the end."""
+    loop, lines = JumpingLoop(), LinesInMemory()
+    lines.fate = lambda line: fate if line.number == number else Fate()
+    monkeypatch.setattr(RpcClient, "connect", lines.connect)
+
+    async def run():
+        sides = {name: Side(name, Path(folder)) for name in ("h0", "h1")}
+        for name, side in sides.items():
+            side.server = lines.listen(name, side.table.handle)
+        errors = await asyncio.wait_for(story(sides), ENDED_S)
+        await asyncio.sleep(2 * LATE_S)
+        for side in sides.values():
+            left = list(side.connections)
+            assert not any(connection.busy or connection.reserved for connection in left), left
+            assert all(connection.qp.state is EngineQpState.RTS for connection in left), left
+        lines.fate = lambda _line: Fate()
+        agent = await sides["h0"].connections.dial("h1")
+        assert (await sides["h0"].connections.open(agent, 1024, fresh=False)).qp.state is EngineQpState.RTS
+        agent.close()
+        return errors
+
+    try:
+        return loop.run_until_complete(run()), len(lines.lines)
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("number", range(LINES))
+def test_a_line_between_agents(monkeypatch, tmp_path, number, fate):
+    errors, _ = play(monkeypatch, tmp_path, number, FATES[fate])
+    assert all("no answer in" in error or "closed" in error or "no QP" in error for error in errors), errors
+    assert fate != "doubled" or not [e for e in errors if "no answer" in e]
+
+
+def test_the_story_without_a_fault(monkeypatch, tmp_path):
+    errors, lines = play(monkeypatch, tmp_path)
+    assert errors == [] and lines == LINES + 4  # a QP is opened once more in the end
