@@ -38,6 +38,7 @@ from topologies.lab.targets import TARGETS, check_wires
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 """The folder of scenarios that come with the testbed."""
+NO_RULES = "nothing is expected but what every run must hold: nothing dies, fails, is damaged, left out or unfinished"
 PASSED, FAILED, BAD_FILE = 0, 1, 2
 """Exit codes: every rule held; a rule did not; a file is not a scenario."""
 
@@ -456,7 +457,11 @@ def show(name: str, as_json: bool) -> int:
         *(f"  {line}" for line in sizes),
         f"runs ({len(runs)}): {', '.join(run.name for run in runs[:12])}{more}",
         *(["faults of the first run:", *(f"  {line}" for line in timeline)] if timeline else ["no faults"]),
-        *(["expected:", *(f"  {rule}" for rule in rules)] if rules else ["nothing is expected"]),
+        *(
+            ["expected:", *(f"  {rule}" for rule in rules)]
+            if rules
+            else ["nothing is expected but what every run must hold"]
+        ),
     ]
     print(terminal.Style.of(sys.stdout).fold("\n".join(lines)))
     return PASSED

@@ -224,6 +224,11 @@ class Measured:
             return None
         return max(0.0, low[-1] - self.last_fault_s) if low else 0.0
 
+    @property
+    def _is_cut_short(self) -> bool:
+        """Events that came late were not kept, and the last of anything is not known."""
+        return self.outcome.events_dropped > 0 and self.outcome.where != "fluid"  # which drops those in the middle
+
     def _ev_events(self, new: str) -> list[dict[str, Any]]:
         return [e for e in self.outcome.events if e["what"] == "ev" and e["new"] == new]
 
@@ -235,6 +240,8 @@ class Measured:
 
     def last_bad(self, _: str) -> float | None:
         """From the first fault until the last EV went bad for the first time."""
+        if self.outcome.events_dropped:
+            return None
         since = self.first_fault_s
         firsts: dict[tuple[str, int, int], float] = {}
         for event in self._ev_events("assumed_bad"):
@@ -244,7 +251,7 @@ class Measured:
 
     def restored(self, _: str) -> float | None:
         """From the last fault's end until no EV was ASSUMED_BAD."""
-        if self.outcome.evs_bad or self.last_fault_s is None:
+        if self.outcome.evs_bad or self.last_fault_s is None or self._is_cut_short:
             return None
         back = [e["t"] for e in self.outcome.events if e["what"] == "ev" and e["old"] == "assumed_bad"]
         return max(0.0, max(back) - self.last_fault_s) if back else None
@@ -252,7 +259,8 @@ class Measured:
     def swapped(self, _: str) -> float | None:
         """1 when every replaced EV's place was taken by one of its plane."""
         swaps = [e for e in self.outcome.events if e["what"] == "replaced"]
-        return float(all(e["by"] is not None for e in swaps)) if swaps else None
+        good = all(e["by"] is not None for e in swaps)
+        return float(good) if swaps and not (good and self.outcome.events_dropped) else None
 
     def reacted(self, _: str) -> float | None:
         """From the first fault until the control plane had changed its tables."""

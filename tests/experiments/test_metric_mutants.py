@@ -142,3 +142,11 @@ def test_parts_of_the_exam_are_all_of_an_outcome():
         assert all(getattr(flow, name) for name in FlowOutcome.__dataclass_fields__)
     fields = set(CollectiveOutcome.__dataclass_fields__) - {"largest_write_bytes"}
     assert all(getattr(one, name) for one in made.collectives for name in fields)
+
+
+@pytest.mark.parametrize("name", ["evs.last_bad", "evs.restored", "evs.swapped_in_plane"])
+def test_what_the_events_do_not_tell_is_no_number(tmp_path, name):
+    """Once it was the number of those that were kept."""
+    measured = exam.measured(tmp_path)
+    measured.outcome.events_dropped = 1
+    assert measured.value(name) is None

@@ -1,0 +1,49 @@
+"""When the work of a live run is over: what failed is over and not done, and ends nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.language.expand import expand
+from experiments.language.yaml_loader import read
+from experiments.live.live_run import plan_of
+from experiments.live.live_work import LiveWork
+
+TWO_JOBS = """\
+title: two jobs and a flow
+fabric: {planes: 1, racks: 2, spines: 1, hosts_per_rack: 2}
+workload:
+  - {collective: all_reduce, name: one, ranks: [h0, h2]}
+  - {collective: all_reduce, name: two, ranks: [h1, h3]}
+  - {stream: h0 h1, name: flow, bytes: 4K, message: 4K}
+"""
+
+
+def answers(one: str, two: str, flow_over: bool) -> dict[str, dict[str, Any]]:
+    """Answers to `flow_read` by jobs that are `busy`, `done`, or `dead` at their second rank."""
+    ranks = {}
+    for work, state, hosts in (("one", one, ("h0", "h2")), ("two", two, ("h1", "h3"))):
+        for number, host in enumerate(hosts):
+            dead = state == "dead" and number == 1
+            ranks[host] = {work: {"done": state == "done", "failed": int(dead)}}
+    return {host: {"ranks": its, "sources": {"flow:h0-h1": {"over": flow_over}}} for host, its in ranks.items()}
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "flow_over", "over"),
+    [
+        ("done", "done", True, True),
+        ("done", "done", False, False),
+        ("dead", "done", True, True),
+        ("dead", "busy", True, False),
+        ("busy", "dead", True, False),
+        ("dead", "dead", True, True),
+    ],
+)
+def test_a_job_that_failed_ends_no_other(tmp_path: Path, one, two, flow_over, over):
+    (tmp_path / "s.yaml").write_text(TWO_JOBS)
+    (run,) = expand(read(tmp_path / "s.yaml"), "live")
+    assert LiveWork(run, plan_of(run.scenario)).all_over(answers(one, two, flow_over)) is over
