@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.failures import UNWRITTEN
+from experiments.fluid.fluid_run import run_fluid
 from experiments.language.assertions import ALWAYS, ExpectationVerdict, causes, judge
 from experiments.language.expand import Run, expand
 from experiments.language.yaml_loader import ScenarioError, read
@@ -54,6 +55,16 @@ def test_a_dead_rank_fails_the_run_whatever_its_rules_look_at(tmp_path, dead_ran
         UNWRITTEN[kind] for kind in ("qp", "message", "unfinished")
     }
     assert next(verdict for verdict in verdicts if "rate.other" in verdict.rule).passed
+
+
+def test_a_dead_rank_fails_a_fluid_run_too(tmp_path):
+    text = DEAD_RANK.replace("  - {stream: h0 h1, name: other, message: 4K}\n", "")
+    run = planned(tmp_path, text, "fluid")
+    outcome = run_fluid(run)
+    assert outcome.finished is False
+    assert [failure.kind for failure in outcome.failures] == ["qp", "qp", "unfinished"]
+    (cause,) = causes(judged(run, outcome)).values()
+    assert cause.startswith("job: rank ") and "no path for longer than the retry budget" in cause
 
 
 def test_a_dead_rank_does_not_count_as_done_where_the_work_ends_the_run(tmp_path):
