@@ -215,7 +215,7 @@ def test_flows__count_and_go_with_their_client(pair):
             "flow_source", flow="f", qpns=[qps[0]["qpn"]], shape=SHAPE, start_s=time.monotonic(), **sink,
         )  # fmt: skip
         deadline = time.monotonic() + 10
-        while not (source := here.request("flow_read")["sources"]["f"])["done"] and time.monotonic() < deadline:
+        while not (source := here.request("flow_read")["sources"]["f"])["over"] and time.monotonic() < deadline:
             time.sleep(0.01)
         got = there.request("flow_read")["sinks"]["f"]
         assert (source["completed"], source["failed"], got["checked"], got["damaged"]) == (3, 0, 3, 0)

@@ -46,7 +46,7 @@ def test_flow__every_message_is_checked(wire, transport):  # noqa: F811
         memory = b.request("flow_sink", flow="f", qpns=[there], shape=SHAPE)
         start = time.monotonic() + 0.05
         a.request("flow_source", flow="f", qpns=[here], shape=SHAPE, **memory_of(memory), start_s=start, latencies=True)
-        read = until(a, lambda read: read["sources"]["f"]["done"])["sources"]["f"]
+        read = until(a, lambda read: read["sources"]["f"]["over"])["sources"]["f"]
         assert (read["completed"], read["failed"]) == (40, 0)
         sink = until(b, lambda read: read["sinks"]["f"]["checked"] == 40)["sinks"]["f"]
         assert (sink["damaged"], sink["received_bytes"]) == (0, 200_000)
