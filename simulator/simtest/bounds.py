@@ -1,8 +1,18 @@
-"""Longest silence of a queue pair, from its configuration alone: the bound of the invariant *ends*."""
+"""Longest silence of a queue pair (*ends*) and longest incast (*congestion*), from configuration and bytes alone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hosts.engine.config import Config
+
+INCAST_GOODPUT = 0.6
+"""Least share of the receiver's links that an incast fills. The goal is 0.95 of long ones without their start: in these
+short ones the first round trips, in which each sender fills the pipe alone, cost the rest."""
+INCAST_TRIPS = 12
+"""Round trips on top: windows that shrink from all senders' line rate to a share, and the last packet's SACK."""
+INCAST_TIMERS, DROP_TIMERS = 2, 12
+"""Timers on top: where headers are lost too, and where nothing tells of a drop or no window shrinks."""
 
 
 def silence_bound_s(config: Config, trip_s: float) -> float | None:
@@ -29,3 +39,23 @@ def silence_bound_s(config: Config, trip_s: float) -> float | None:
         return None
     longest = max(config.base_timeout_s, config.timeout_ceiling_s)
     return config.retry_limit * (2 * longest + trip_s)
+
+
+def incast_bound_s(config: Config, wire_bytes: float, each_bytes: float, rate_bps: float, trip_s: float) -> float:
+    """Seconds within which many senders have written everything to one host on a fabric without faults.
+
+    `wire_bytes`: of all packets once, headers included; `each_bytes`: of one sender; `rate_bps`: of the receiver's
+    links together; `trip_s`: the round trip of an empty fabric. A fixed window may be smaller than the pipe, and then
+    each of its fills takes a round trip.
+    """
+    takes = wire_bytes * 8 / rate_bps
+    if config.cc_algorithm == "fixed":
+        takes = max(takes, each_bytes / config.cwnd_bytes * trip_s)
+    timers = INCAST_TIMERS if config.fabric_trims and config.cc_algorithm != "fixed" else DROP_TIMERS
+    return takes / INCAST_GOODPUT + INCAST_TRIPS * trip_s + timers * config.base_timeout_s
+
+
+def jain(shares: Sequence[float]) -> float:
+    """Jain's fairness index of some flows: 1 when all have the same, 1/n when one has everything."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0

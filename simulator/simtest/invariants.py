@@ -66,6 +66,7 @@ INVARIANTS = {
     "ports": "some refresh periods after the last change each end knows the other's ports, through restarts too",
     "neighbours": "a QP whose peer is gone does not stop the others to the same destination",
     "learns": "a round trip above the timer is learned: what leaves after the first answers is not sent again",
+    "congestion": "without faults no QP dies, and all is written within what the bytes and the slowest link allow",
     "crash": "no exception leaves the engine",
 }
 LEARN_TRIPS = 2
@@ -296,6 +297,8 @@ class InvariantChecker:
         """By sending host and its QPN."""
         self.trip_s: float | None = None
         """*learns*: the true round trip, when it is known and nothing can be lost."""
+        self.crowded = False
+        """*congestion*: nothing but too many senders is wrong."""
         self.now = 0.0
         self.trace: deque[tuple[float, str, str, Any]] = deque(maxlen=60)
         """The last packets and events: (time, host, what, record)."""
@@ -598,6 +601,8 @@ class InvariantChecker:
         """Check a QP's failure: only a whole budget without progress justifies it (§5.11)."""
         config = lane.sender_qp.config
         limit = config.retry_limit
+        if self.crowded:
+            raise self.violation("congestion", f"{lane.name}: QP failed: {event.status.value}: {event.detail}")
         if event.status is Status.REMOTE_ACCESS and lane.receiver_qp.state is EngineQpState.ERROR:
             return  # the other end gave up, and says so (§6.2 step 3)
         if lane.foreign or back.foreign:

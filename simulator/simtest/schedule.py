@@ -27,6 +27,7 @@ LATE_ONE_IN = 10
 KINDS = {
     "calm": 12, "stalled": 8, "faults": 32, "storm": 8, "cut off": 2, "window": 1, "for ever": 15, "restart": 6,
     "slow": 1, "neighbours": 2, "data or control": 6,
+    "incast": 2,
 }  # fmt: skip
 """What a schedule may be about, and how often it is drawn."""
 SELECTIVE = ("one_way", "loss")
@@ -34,6 +35,10 @@ SELECTIVE = ("one_way", "loss")
 SORTS = ("data", "control")
 HEALED_S = 2.0
 """Every fault that ends has ended by then; from there on all that is left has to finish."""
+HEADER = 138
+"""Bytes of a trimmed packet."""
+HOPS = 4
+"""Links from a host to one of another rack."""
 LONG_ONE_IN = 3000
 """One schedule in so many lasts for an hour or half of one."""
 STALL_S = 1.0
@@ -329,12 +334,62 @@ def _neighbours(rng: Random, made: Schedule) -> Schedule:
     return replace(made, network=network, config=config, config_of={}, qps=qps, posts=posts, faults=faults)
 
 
+def _incast(rng: Random, made: Schedule) -> Schedule:
+    """Many hosts write to one at once, and nothing is broken: from two senders up, pipes from a packet up, queues with
+    and without trims and marks; windows too large for it, or congestion control.
+    """
+    senders = rng.choice((2, 3, 4, 6, 8, 8, 12, 16, 24))
+    racks = rng.choice((2, 3))
+    plan = {
+        "planes": rng.choice((1, 1, 2, 4)), "racks": racks, "spines": rng.choice((1, 2)),
+        "hosts_per_rack": -(-(senders + 1) // racks),
+    }  # fmt: skip
+    names = [host.name for host in plan_of_shape(plan).hosts]
+    target = rng.choice(names)
+    sources = rng.sample([name for name in names if name != target], senders)
+    pmtu, rate_bps = rng.choice((1024, 4096)), rng.choice((20e6, 100e6, 1e9))
+    delay_s = rng.choice((10e-6, 50e-6, 200e-6))
+    rtt_s = 2 * HOPS * delay_s + HOPS * (pmtu + 200) * 8 / rate_bps
+    pipe_bytes = max(rate_bps * rtt_s / 8, 2 * pmtu)
+    trims = rng.random() < 0.7
+    network = made.network | {
+        "mode": rng.choice(("srv6", "srv6", "ecmp", "switch-spray")), "rate_bps": rate_bps, "spine_share": 1.0,
+        "delay_s": delay_s, "jitter_s": 0.0, "fifo": True, "wire": False, "ring_packets": rng.choice((2, 4)),
+        "trim_bytes": int(pipe_bytes * rng.choice((1, 1.5))) if trims else None,
+        "mark_bytes": int(pipe_bytes * rng.choice((0.2, 0.8))) if rng.random() < 0.7 else None,
+        "queue_bytes": int(pipe_bytes * (3 if trims else 5)),
+    }  # fmt: skip
+    config = {
+        "pmtu_bytes": pmtu, "timeout": 16, "link_rate_bps": plan["planes"] * rate_bps, "base_rtt_s": rtt_s,
+        "sack_flush_s": min(0.004, rtt_s), "fabric_trims": trims,
+        "cc_algorithm": rng.choice(("fixed", "uet-1.0-nscc", "uet-1.0-nscc")),
+        "cwnd_bytes": rng.choice((20_000, 100_000, 1 << 18)), "cc_start": rng.choice((1.0, 1.0, 0.25)),
+    }  # fmt: skip
+    if network["mode"] == "switch-spray":
+        config["ev_fifo"] = False
+    if trims:  # what congestion must not spend may be small
+        config |= {
+            "timeout": rng.choice((12, 12, 14)),
+            "linear_cnt": rng.choice((0, 0, 3)),
+            "exp_cnt": rng.choice((2, 2, 5)),
+        }
+    if trims and senders * HEADER > pmtu / 2:
+        config["trimmed_queue"] = "medium"  # headers that come first, and so many, starve data (simulation-testing.md)
+    each = max(2, rng.choice((100, 200, 600)) // senders)
+    messages = rng.choice((1, 1, 4))
+    posts = [Post(0.0, qp, 0, pmtu * each // messages, None, messages) for qp in range(senders)]
+    qps = [[source, target] for source in sources]
+    return replace(
+        made, plan=plan, network=network, config=config, config_of={}, qps=qps, posts=posts, faults=[]
+    )  # fmt: skip
+
+
 def _with_drawn_psns(_rng: Random, made: Schedule) -> Schedule:
     return replace(made, psn=None)
 
 
 _SHAPED_AGAIN: dict[str, Callable[[Random, Schedule], Schedule]] = {
-    "slow": _slow, "neighbours": _neighbours, "restart": _with_drawn_psns,
+    "slow": _slow, "neighbours": _neighbours, "restart": _with_drawn_psns, "incast": _incast,
 }  # fmt: skip
 
 

@@ -276,7 +276,17 @@ def _restored_by_any(on_sack: Any) -> Any:
     return broken
 
 
+def _charged_trims(on_nack: Any) -> Any:
+    def broken(self: Requestor, nack: Any, now: float) -> None:
+        on_nack(self, nack, now)
+        self._budget._trimmed = False
+        self._charge(now)
+
+    return broken
+
+
 LATER: dict[str, tuple[Patch, set[str], str]] = {
+    "a requestor whose trims spend the budget": (wrap(Requestor, "on_nack", _charged_trims), {"congestion"}, "incast"),
     "a requestor that ignores MPR": (wrap(Requestor, "transmit", _no_mpr), {"window"}, "window"),
     "a requestor whose inferred losses cost nothing": (_free_guesses, {"ends"}, "data or control"),
     "a requestor that takes answers to probes for progress": (
