@@ -34,6 +34,22 @@ PIPES = (("pipe of 43 packets", 40e6), ("pipe of 86 packets", 80e6), ("pipe of 2
 per BDP, that of 800 Gb/s x 10 us or 1 MB. In jumbo frames, which MRC sends, it comes to some 100: the second. RoCE's
 packets hold 4 KiB at most, so that its pipe is 1 MB / 4 KiB = 244 of them: the third. The first is half the second."""
 ROCE_PIPE_BPS = PIPES[-1][1]
+CROWDS = (2, 8, 16, 64)
+FABRICS: dict[str, dict[str, Any]] = {
+    "trims": {},
+    "last hop marks": {"queues": {"last_hop_ecn": True}},
+    "no marks": {"ecn": False},
+    "drops": {"trim": False},
+}
+MICROSECONDS = {
+    "timeout": 9,
+    "ts_unit_s": 8e-9,
+    "probe_interval_s": 2e-4,
+    "probe_timeout_s": 1e-4,
+    "reverse_probe_s": 1e-5,
+    "skip_timer_s": 1e-5,
+}
+"""Timers of the engine for a round trip of 10 us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +183,36 @@ def _incast(group: str, last_hop_ecn: bool) -> Iterator[Row]:
     yield Row(group, "dropped silently by switches", drops, "= 0")
 
 
+def crowds() -> Iterator[Row]:
+    """Incast of N senders over one plane whose pipe holds ten packets; then one of 1 MB each at 100 Gb/s and 10 us.
+
+    The second is what the reference simulator of UEC's congestion control is run with (docs/congestion.md).
+    """
+    group = "N-to-1 incast, a pipe of ten packets"
+    for senders in CROWDS:
+        for name, options in FABRICS.items():
+            scale, fabric, names = _crowd(senders, **options)
+            flows = incast(fabric, names, "h0", message_bytes=1 << 16)
+            rates = rates_bps(fabric, flows, 1.5, 2.5)
+            yield Row(group, f"{senders}, {name}: share used", sum(rates) / _payload_bps(scale), ">= 0.95")
+            yield Row(group, f"{senders}, {name}: Jain index", jain(rates), ">= 0.95")
+            yield Row(group, f"{senders}, {name}: QPs that died", sum(bool(flow.failures) for flow in flows), "= 0")
+    group = "N-to-1 incast of 1 MB each, 100 Gb/s, 10 us"
+    for senders in (8, 16, 32, 63):
+        scale, fabric, names = _crowd(senders, rate_bps=100e9, rtt_s=10e-6, pmtu_bytes=4096, config=MICROSECONDS)
+        flows = incast(fabric, names, "h0", message_bytes=1_000_000, messages=1, depth=1)
+        run_all(fabric, flows, limit_s=0.1)
+        last = max(flow.duration_s for flow in flows)
+        yield Row(group, f"{senders}: all over after", last * 1e6, "", "us")
+        yield Row(group, f"{senders}: share used", senders * 8e6 / last / _payload_bps(scale), ">= 0.88")
+
+
+def _crowd(senders: int, **options: Any) -> tuple[Scale, VirtualFabric, list[str]]:
+    """A fabric of one plane, and the names of so many hosts outside the first rack."""
+    scale, fabric = make(1, Plan(1, 1 + -(-senders // 8), 8, 8), **options)
+    return scale, fabric, [f"h{8 + number}" for number in range(senders)]
+
+
 def random_loss() -> Iterator[Row]:
     """1 % of all packets lost at the receiving side of all NICs; each transport beside itself without loss.
 
@@ -288,6 +334,7 @@ GROUPS: tuple[Callable[[], Iterator[Row]], ...] = (
     single_loss,
     large_writes,
     incast_and_victim,
+    crowds,
     random_loss,
     dead_path,
 )
@@ -298,7 +345,7 @@ def run(console: Console) -> dict[str, Any]:
     started = process_time()
     rows: list[Row] = []
     table = Table("what", "value", "target", "", box=None, padding=(0, 1))
-    with Progress(console, "bench transport", guess_s=90.0) as progress:
+    with Progress(console, "bench transport", guess_s=240.0) as progress:
         for group in GROUPS:
             progress.step(group.__name__.replace("_", " "), quiet=True)
             rows += group()
