@@ -459,8 +459,11 @@ class JsonlClient:
             request = {"op": op, "id": self._last_id, **fields}
             try:
                 self._send(encode(request), time.monotonic() + limit_s)
-                while (answer := self._answer_in(request, limit_s)) is None:
-                    if not (patient and self._server_gets_on()):
+                answer = self._answer_in(request, limit_s)
+                while answer is None:
+                    works = patient and self._server_gets_on()
+                    answer = self._answer_in(request, limit_s if works else 0.0)  # it may just have come
+                    if answer is None and not works:
                         raise TimeoutError
             except TimeoutError:
                 raise JsonlTimeoutError(f"{self.name}: {op}: no answer in time ({self.path})") from None

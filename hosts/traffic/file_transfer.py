@@ -249,7 +249,8 @@ class Sender:
         if event.status is Status.SUCCESS:
             self.transfer.bytes_done += length
         elif self._failure is None:
-            self._failure = f"QP {event.qpn} to {self.transfer.request.peer}: {event.status.value}"
+            why = f": {connection.qp.error}" if event.status is Status.FLUSHED and connection.qp.error else ""
+            self._failure = f"QP {event.qpn} to {self.transfer.request.peer}: {event.status.value}{why}"
         if event.at - self._told_at >= PROGRESS_S:
             self._told_at = event.at
             self._tell(connection)

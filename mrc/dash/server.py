@@ -120,21 +120,22 @@ class DashServer:
                 try:
                     asyncio.run(self._serve(tell))
                 except Exception as error:
-                    log.exception("dash")
                     why = f"{type(error).__name__}: {error}"
                     if not told.is_set():
                         tell(error)
-                    elif self._thread is not None:
+                    else:
                         self._thread = None
                         self._session.fabric.notice(f"the live view has ended ({why}): the word `dash` begins it again")
+                    log.exception("dash")
 
             thread = threading.Thread(target=serve, name="dash", daemon=True)
+            self._thread = thread
             thread.start()
             told.wait()
             if (error := ready[0]) is not None:
+                self._thread = None
                 thread.join()
                 raise FabricError(f"the live view cannot listen on {LOOPBACK}: {error}")
-            self._thread = thread
             self._publish_address()
         return self.url
 

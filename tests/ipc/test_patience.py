@@ -17,6 +17,7 @@ from ipc import patience as module
 from ipc import procfs
 from ipc.patience import Patience, gets_on
 from ipc.processes import ProcessError, Processes
+from ipc.rpc import JsonlClient, JsonlTimeoutError
 from ipc.rundir import RunDir
 
 LOADS = "import time\nwhile time.process_time() < 0.5: pass\nprint('up', flush=True)\ntime.sleep(1000)"
@@ -207,3 +208,35 @@ def test_gets_on():
         assert not gets_on(idle.pid, quiet_s=0.5)
         idle.kill()
     assert not gets_on(idle.pid, quiet_s=0.1)
+
+
+SERVER = """
+import socket, sys, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+peer, _ = listener.accept()
+while True:
+    peer.recv(4096)
+    until = time.process_time() + float(sys.argv[2])
+    while time.process_time() < until: pass
+    if not float(sys.argv[2]): time.sleep(1000)
+    peer.sendall(b'{"id": 1, "ok": true, "answer": 42}\\n')
+"""
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_patient_request__waits_for_a_server_that_works_alone(tmp_path, works):
+    path = tmp_path / "s.sock"
+    with subprocess.Popen((sys.executable, "-c", SERVER, str(path), "0.5" if works else "0")) as server:
+        while not path.exists():
+            assert server.poll() is None
+        client = JsonlClient(path, timeout_s=0.05)
+        with contextlib.ExitStack() as stack:
+            stack.callback(server.kill)
+            if works:
+                assert client.request("devices", patient=True) == {"answer": 42}
+            else:
+                with pytest.raises(JsonlTimeoutError):
+                    client.request("devices", patient=True)
+        client.close()

@@ -181,6 +181,16 @@ def test_send_file__to_an_agent_that_was_restarted(wire, file):
             assert sent(h0, file)["qpn"] != first["qpn"]
 
 
+def test_peer_lost__qps_to_it_are_in_error_and_the_next_transfer_has_another(wire, file):
+    wire.switches()
+    with wire.agent("h0") as h0, wire.agent("h1"):
+        qpn = sent(h0, file)["qpn"]
+        assert h0.call("peer_lost", peer="h1")["qpns"] == [qpn]
+        assert (qp_of(h0, qpn)["state"], qp_of(h0, qpn)["error"]) == ("error", "the agent of h1 has died")
+        assert h0.call("peer_lost", peer="h1")["qpns"] == []
+        assert sent(h0, file)["qpn"] != qpn
+
+
 def test_send_file__an_empty_one_and_one_with_an_odd_length(wire, tmp_path):
     wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1"):

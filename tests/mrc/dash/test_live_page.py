@@ -1,11 +1,18 @@
 """The address of the live view, as `mrc dash` tells it."""
 
+import asyncio
+import io
 import json
+import queue
+from types import SimpleNamespace
 
 import pytest
 
 from ipc.errors import UsageError
 from mrc.dash.live_page import address
+from mrc.dash.server import DashServer
+from tests.topologies.cli.session_doubles import StandInFabric
+from topologies.cli.commands import CliSession
 
 
 @pytest.fixture
@@ -31,3 +38,24 @@ def test_address__that_cannot_be_read(run_dir):
     (run_dir / "dash.json").write_text("[1]")
     with pytest.raises(UsageError, match="cannot be read"):
         address()
+
+
+def test_view__that_ends_by_an_error_is_told_and_begins_again(run_dir, monkeypatch):
+    told = queue.SimpleQueue()
+    (run_dir / "log").mkdir(exist_ok=True)
+    fabric = StandInFabric(run_dir)
+    fabric.notice, fabric.run_dir.path = told.put, run_dir
+    transfers = SimpleNamespace(progress=list)
+    server = DashServer(CliSession(fabric, io.StringIO(), transfers=transfers), port=0)
+
+    async def fails(_self):
+        raise KeyError("h9")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mrc.dash.server._Stream.look_on", fails)
+        server.start()
+        assert told.get(timeout=60) == "the live view has ended (KeyError: 'h9'): the word `dash` begins it again"
+    monkeypatch.setattr("mrc.dash.server._Stream.look_on", lambda _self: asyncio.sleep(60))
+    assert server.start().startswith("http://127.0.0.1:")
+    server.close()
+    assert told.empty()
