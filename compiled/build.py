@@ -23,6 +23,7 @@ from pathlib import Path
 
 from compiled.cache import GROUP, SANITIZER_FLAGS, CompileError, build_dir, remove_builds
 from compiled.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
+from ipc import ownership
 from ipc.cache_folder import cache_dir
 
 KEPT_BUILDS = 3
@@ -82,7 +83,10 @@ def build(progress: Progress, *, again: bool = False) -> Path:
 @contextlib.contextmanager
 def _lock(progress: Progress) -> Iterator[None]:
     try:
-        cache_dir().mkdir(parents=True, exist_ok=True)
+        cache_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
+        reason = ownership.refusal(cache_dir())
+        if reason is not None:
+            raise CompileError(f"a cache that another user could change is not used: {reason}, or set MRC_CACHE_DIR")
         lock = (cache_dir() / "compiled.lock").open("w")
     except OSError as error:
         raise CompileError(f"{error}: set MRC_CACHE_DIR to a folder that can be written") from None

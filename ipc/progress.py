@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipc import ownership
 from ipc.cache_folder import cache_dir
 
 if TYPE_CHECKING:
@@ -204,7 +205,9 @@ def _remember(command: str, record: dict[str, Any]) -> None:
     """A cache that cannot be written tells no rest the next time, and that is all."""
     path = _path()
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if ownership.refusal(path.parent) is not None:  # a link of somebody else could stand where we write
+            return
         fresh = path.with_suffix(f".{os.getpid()}")
         fresh.write_text(json.dumps({**_known(), command: record}), encoding="utf-8")
         fresh.replace(path)

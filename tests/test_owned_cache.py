@@ -6,9 +6,11 @@ import os
 
 import pytest
 
+from compiled import CompileError
+from compiled import build as compiled_build
 from compiled import cache as builds
 from hosts.nic import native
-from ipc import processes
+from ipc import processes, progress
 from switch import build
 
 STRANGER = 64002
@@ -85,3 +87,16 @@ def test_children__keep_no_compiled_modules_there(folder, unsafe, monkeypatch):
 def test_cache__is_made_for_its_owner_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "new"))
     assert build.cache_dir().stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("unsafe", UNSAFE)
+def test_what_is_written__is_not_written_there(folder, unsafe, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    for name in ("compiled.lock", f"durations.{os.getpid()}", "durations.json"):
+        (folder / name).symlink_to(precious)
+    unsafe(folder)
+    progress._remember("up", {"size": 1, "total_s": 1.0, "steps": []})
+    with pytest.raises(CompileError, match="another user could change"):
+        compiled_build.build(lambda _said: None)
+    assert precious.read_text() == "precious"

@@ -111,7 +111,8 @@ def write_parquet(paths: Sequence[Path], file: Path, skipped: list[str] | None =
     labels = _labels(paths)
     part, total = file.with_name(file.name + ".part"), 0
     try:
-        with part.open("wb") as out, parquet.ParquetWriter(out, _schema(labels), compression="zstd") as writer:
+        part.unlink(missing_ok=True)  # of a run that was killed, or a link that somebody else put there
+        with part.open("xb") as out, parquet.ParquetWriter(out, _schema(labels), compression="zstd") as writer:
             for table in _tables(paths, Rows.ALL, labels, [] if skipped is None else skipped):
                 writer.write_table(table)
                 total += table.num_rows

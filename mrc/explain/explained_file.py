@@ -117,7 +117,8 @@ def _output(path: str) -> Iterator[BinaryIO]:
         return
     part = Path(f"{path}.part")
     try:
-        stream = part.open("wb")
+        part.unlink(missing_ok=True)  # of a run that was killed, or a link that somebody else put there
+        stream = part.open("xb")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     try:
