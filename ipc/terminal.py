@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import StringIO
+from io import StringIO, TextIOWrapper
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,6 +42,13 @@ def width_of(out: IO[str]) -> int:
         except (OSError, ValueError):  # a terminal that is none any more, or has no file
             columns = 0
     return max(columns or PIPE_WIDTH, WIDTH_MIN)
+
+
+def encode_all() -> None:
+    """Let standard output and error escape what their encoding lacks, as a C locale lacks the plus-minus sign."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def folded(out: IO[str], text: str) -> str:
@@ -85,8 +93,6 @@ class Style:
 
 def console(*, stderr: bool = False) -> Console:
     """A rich console of standard output or error, as wide as `Style.of` says."""
-    import sys
-
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, width=width_of(sys.stderr if stderr else sys.stdout))

@@ -22,6 +22,7 @@ import typer
 
 from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
 from ipc.rundir import DEFAULT_PATH, RunFiles
+from ipc.terminal import encode_all
 from topologies.plan import Host, Plan, PlanError
 
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
@@ -345,6 +346,7 @@ _CommandLineError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2]
 
 def run(tool: str, command: Callable[..., Work], examples: Sequence[str], argv: Sequence[str] | None) -> int:
     """Run a tool; an error becomes one line on stderr and an exit code."""
+    encode_all()
     try:
         work = parse(tool, command, examples, argv)
         code = OK if work is None else work()

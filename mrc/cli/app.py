@@ -15,7 +15,7 @@ import typer
 from ipc import units
 from ipc.errors import FULL, UNWRITTEN, UsageError
 from ipc.progress import Progress
-from ipc.terminal import console
+from ipc.terminal import console, encode_all
 from mrc.cli import completion as offer
 from mrc.cli.p4 import app as p4_app
 from mrc.cli.plan import add_commands as add_plan_command
@@ -49,6 +49,7 @@ COMPILE_S = 120.0
 """What `mrc compile` takes on two cores, a guess for the first time, seconds."""
 STAYS_OUTSIDE = ("demo", "up", "run", "compile", "doctor")
 """Commands that do not ask a running fabric: an ordinary user's others join that user's rootless one."""
+ADRIFT = "the folder in which it was begun was deleted: cd to one that exists, or give absolute paths and --out"
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
@@ -943,8 +944,18 @@ def _positive(read: Callable[[object], float], text: str, what: str) -> float:
     return value
 
 
+def _is_adrift() -> bool:
+    """Tell whether the working folder was deleted, so that no relative path leads anywhere."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def main() -> None:
     """Entry point of the console script: expected errors become one line and exit code 1; Ctrl-C becomes 130."""
+    encode_all()
     try:
         app(prog_name="mrc")
     except SystemExit as end:
@@ -955,6 +966,9 @@ def main() -> None:
         print(f"mrc: error: {error}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and _is_adrift():
+            print(f"mrc: error: {ADRIFT}", file=sys.stderr)
+            sys.exit(1)
         if error.errno not in FULL:
             raise
         file = error.filename or "the disk of its output"
