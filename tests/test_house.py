@@ -56,6 +56,7 @@ FACES = {
         "turns",
     },
     "hosts.engine": {
+        "buggify",
         "config",
         "config_limits",
         "connection",

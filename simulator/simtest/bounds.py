@@ -11,8 +11,10 @@ INCAST_GOODPUT = 0.6
 short ones the first round trips, in which each sender fills the pipe alone, cost the rest."""
 INCAST_TRIPS = 12
 """Round trips on top: windows that shrink from all senders' line rate to a share, and the last packet's SACK."""
-INCAST_TIMERS, DROP_TIMERS = 2, 12
-"""Timers on top: where headers are lost too, and where nothing tells of a drop or no window shrinks."""
+INCAST_TIMERS = 2
+"""Timers on top where every drop is told by a NACK."""
+INCAST_BUDGETS = 2
+"""Whole retry budgets on top where headers are lost too, or nothing tells of a drop: a packet may expire so often."""
 
 
 def silence_bound_s(config: Config, trip_s: float) -> float | None:
@@ -51,8 +53,10 @@ def incast_bound_s(config: Config, wire_bytes: float, each_bytes: float, rate_bp
     takes = wire_bytes * 8 / rate_bps
     if config.cc_algorithm == "fixed":
         takes = max(takes, each_bytes / config.cwnd_bytes * trip_s)
-    timers = INCAST_TIMERS if config.fabric_trims and config.cc_algorithm != "fixed" else DROP_TIMERS
-    return takes / INCAST_GOODPUT + INCAST_TRIPS * trip_s + timers * config.base_timeout_s
+    waits = INCAST_TIMERS * config.base_timeout_s
+    if not config.fabric_trims or config.cc_algorithm == "fixed" or config.trimmed_queue == "medium":
+        waits = INCAST_BUDGETS * sum(config.retry_interval_s(n) for n in range(1, (config.retry_limit or 1) + 1))
+    return takes / INCAST_GOODPUT + INCAST_TRIPS * trip_s + waits
 
 
 def jain(shares: Sequence[float]) -> float:

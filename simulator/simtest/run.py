@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -27,6 +28,7 @@ from faults import (
     StallFault,
     VanishFault,
 )
+from hosts.engine.buggify import deciding
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
@@ -485,7 +487,8 @@ def simulate(schedule: Schedule, *, keep: bool = False) -> SimResult:
         result.violation = Violation("crash", f"set-up: {error}")
         return result
     try:
-        simulation.run()
+        with deciding(_decision(schedule)) if schedule.buggify else nullcontext():
+            simulation.run()
     except Violation as violation:
         result.violation = violation
         result.trace = [_line(entry) for entry in simulation.watch.trace]
@@ -495,6 +498,12 @@ def simulate(schedule: Schedule, *, keep: bool = False) -> SimResult:
     else:
         simulation.close()
     return result
+
+
+def _decision(schedule: Schedule) -> Callable[[str], bool]:
+    """What happens at the engine's points in a schedule: drawn from its seed."""
+    rng, share = Random(schedule.seed ^ 0xB06), schedule.buggify
+    return lambda _point: rng.random() < share
 
 
 def _bytes(rng: Random, size: int) -> bytes:

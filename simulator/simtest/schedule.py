@@ -30,6 +30,8 @@ KINDS = {
     "incast": 2,
 }  # fmt: skip
 """What a schedule may be about, and how often it is drawn."""
+BUGGIFIED = ("faults", "storm", "cut off", "window", "for ever", "restart", "data or control")
+"""Kinds whose packets may be lost or late: what the engine does rarely (buggify) cannot be told from that."""
 SELECTIVE = ("one_way", "loss")
 """Kinds of faults that may hit data or control packets alone (SORTS)."""
 SORTS = ("data", "control")
@@ -125,6 +127,8 @@ class Schedule:
     """First PSN of every QP; None = random."""
     kind: str = "faults"
     """What it was drawn as (KINDS)."""
+    buggify: float = 0.0
+    """Share of the times at which a point of hosts/engine/buggify.py does what is rare."""
     watched_s: float | None = None
     """How long it is watched at most, when that is not the usual time."""
 
@@ -234,7 +238,11 @@ def draw(seed: int) -> Schedule:
     if kind in _SHAPED:
         made = _SHAPED[kind](rng, made, whole, busy)
     made = replace(made, psn=rng.choice((None, None, 0, 0xFFFFF0, 0x7FFFF8)))
-    return _SHAPED_AGAIN[kind](rng, made) if kind in _SHAPED_AGAIN else made
+    if kind in _SHAPED_AGAIN:
+        made = _SHAPED_AGAIN[kind](rng, made)
+    if kind in BUGGIFIED and rng.random() < 0.3:
+        made = replace(made, buggify=rng.choice((0.02, 0.1, 0.3)))
+    return made
 
 
 # ---- kinds --------------------------------------------------------------------------------------------------

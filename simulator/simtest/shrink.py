@@ -102,6 +102,8 @@ def _config(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _network(schedule: Schedule) -> Iterator[Schedule]:
+    if schedule.buggify:
+        yield replace(schedule, buggify=0.0)
     for key, value in PLAIN_NETWORK.items():
         if schedule.network[key] != value:
             yield replace(schedule, network={**schedule.network, key: value})
