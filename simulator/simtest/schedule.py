@@ -39,6 +39,8 @@ HEALED_S = 2.0
 """Every fault that ends has ended by then; from there on all that is left has to finish."""
 HEADER = 138
 """Bytes of a trimmed packet."""
+SHORT_RTT_S = 0.004
+"""Below it the timer of `timeout` 12, 17 ms, has four round trips: one that has not expires of a full queue alone."""
 HOPS = 4
 """Links from a host to one of another rack."""
 LONG_ONE_IN = 3000
@@ -377,7 +379,7 @@ def _incast(rng: Random, made: Schedule) -> Schedule:
         config["ev_fifo"] = False
     if trims:  # what congestion must not spend may be small
         config |= {
-            "timeout": rng.choice((12, 12, 14)),
+            "timeout": 12 if rtt_s < SHORT_RTT_S else 14,
             "linear_cnt": rng.choice((0, 0, 3)),
             "exp_cnt": rng.choice((2, 2, 5)),
         }
