@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+INTERRUPTION = "mrc: interrupted; no process or interface of this run is left"
 UNWRITTEN = 3
 """Exit code of a command that ended, and whose files the disk did not take."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)

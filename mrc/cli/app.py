@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from ipc import units
-from ipc.errors import FULL, UNWRITTEN, UsageError
+from ipc.errors import FULL, INTERRUPTED, INTERRUPTION, UNWRITTEN, UsageError
 from ipc.progress import Progress
 from ipc.terminal import console, encode_all
 from mrc.cli import completion as offer
@@ -50,8 +50,6 @@ COMPILE_S = 120.0
 STAYS_OUTSIDE = ("demo", "up", "run", "compile", "doctor")
 """Commands that do not ask a running fabric: an ordinary user's others join that user's rootless one."""
 ADRIFT = "the folder in which it was begun was deleted: cd to one that exists, or give absolute paths and --out"
-INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
 
 Planes = Annotated[
     int,
@@ -960,7 +958,7 @@ def main() -> None:
         app(prog_name="mrc")
     except SystemExit as end:
         if end.code == INTERRUPTED:  # typer's word for Ctrl-C
-            print("mrc: interrupted; no process or interface of this run is left", file=sys.stderr)
+            print(INTERRUPTION, file=sys.stderr)
         raise
     except expected_errors() as error:
         print(f"mrc: error: {error}", file=sys.stderr)
