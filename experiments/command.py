@@ -30,10 +30,11 @@ from experiments.traces.command import Replay, scenario_of
 from experiments.traces.errors import TraceError
 from experiments.virtual.estimate import Piece, chosen, described, estimate, measure, memory_described
 from ipc import terminal
-from ipc.errors import UNWRITTEN, UsageError
+from ipc.errors import FULL, UNWRITTEN, UsageError
 from ipc.memory import free_memory
 from ipc.progress import Progress as RestingProgress
 from ipc.signals import Terminated, terminating
+from ipc.whole_files import write_whole
 from topologies.lab.targets import TARGETS, check_wires
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
@@ -247,8 +248,10 @@ def _replayed(console: Console, trace: Path, replay: Replay, *, live: bool) -> P
         path, number = RESULTS / f"{name}-{number}.yaml", number + 1
     try:
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text.encode())
     except OSError as error:
+        if error.errno in FULL:  # with an exit code of its own
+            raise
         raise TraceError(path, f"cannot be written: {error.strerror}; run it where you may write") from None
     console.print(f"{path}: the scenario made of {trace}; change it and run it for faults, transports and rules",
                   style="dim", soft_wrap=True)  # fmt: skip

@@ -23,7 +23,7 @@ from experiments.command import FAILED, PASSED, print_report
 from experiments.language.expand import Run
 from experiments.language.yaml_loader import ScenarioError, read
 from experiments.outcome import Outcome
-from experiments.results import Results, ResultsError, again, folders_below, read_manifest, refuse_taken
+from experiments.results import Results, ResultsError, again, folders_below, read_manifest, refusal, refuse_taken
 from experiments.run_store import DamagedRun, RunStore, StoredRun
 from experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from ipc import terminal
@@ -280,7 +280,7 @@ def _study(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[st
                 done.add(_key(stored.outcome))
                 results.add(stored.outcome, stored.load)
     except OSError as error:
-        raise ResultsError(f"{out}: {error.strerror}") from None
+        raise refusal(out, error) from None
     finally:
         results.stop()
     command = f"{manifest['command']} --resume {shlex.quote(str(out))}"

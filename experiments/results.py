@@ -40,8 +40,10 @@ from experiments.language.assertions import ExpectationVerdict
 from experiments.language.yaml_loader import Document
 from experiments.outcome import Outcome
 from experiments.repeats import Spread
-from experiments.run_store import CSV, OBSERVATIONS, PART, DamagedRun, RunStore, StoredRun, write_whole
+from experiments.run_store import CSV, OBSERVATIONS, DamagedRun, RunStore, StoredRun
+from ipc.errors import FULL
 from ipc.file_names import is_plain, read_regular
+from ipc.whole_files import PART, write_whole
 
 SCHEMA = "mrc-results/1"
 OVERLOAD = 0.9
@@ -63,6 +65,16 @@ class ResultsError(Exception):
 
 class UnwrittenError(ResultsError):
     """The disk did not take results; the text names the file and the cure."""
+
+
+def refusal(path: Path, error: OSError, kept: str = "") -> ResultsError:
+    """The error that tells why results cannot be written, and, after a full disk, the cure; `kept` says what is whole.
+
+    Returns UnwrittenError after a full disk, which has an exit code of its own.
+    """
+    if error.errno in FULL:
+        return UnwrittenError(f"{path}: {error.strerror}: make room there, or write elsewhere{kept}")
+    return ResultsError(f"{path}: {error.strerror}{kept}")
 
 
 RESULTS = Path("results")
@@ -211,7 +223,7 @@ class Results:
         except BaseException as error:
             made.stop()
             if isinstance(error, OSError):
-                raise ResultsError(f"{folder}: {error.strerror}") from None
+                raise refusal(folder, error) from None
             raise
         return made
 
@@ -268,7 +280,7 @@ class Results:
             damaged = results._look(keep)
             results._sweep()
         except OSError as error:
-            raise ResultsError(f"{folder}: {error.strerror}") from None
+            raise refusal(folder, error) from None
         return results, damaged
 
     def _look(self, keep: Callable[[StoredRun], None]) -> list[str]:

@@ -19,7 +19,6 @@ import io
 import json
 import os
 import re
-import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +26,11 @@ from typing import Any
 
 from experiments.outcome import Outcome
 from ipc.file_names import read_regular
+from ipc.whole_files import PART, sync_folder, write_whole
 
 CSV, OBSERVATIONS = "csv", "observations.jsonl"
 """Files beside a run's JSON, by what their names end in."""
 _SEAL = b', "seal": '
-PART = ".part"
 
 
 class DamagedRun(ValueError):  # noqa: N818 - what was found, not what went wrong
@@ -163,36 +162,6 @@ class RunStore:
 def file_name(run: str) -> str:
     """A run's name as a file name."""
     return re.sub(r"[^A-Za-z0-9_.=-]+", "_", run).strip("_.") or "run"
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Whole or not at all, also when the process is killed or the disk is full: written aside, synced, renamed.
-
-    Raises OSError.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PART}")
-    try:
-        with part.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = str(path)  # a write names no file
-        raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring names of new files to the disk, too; where the file system has no such thing, nothing."""
-    with suppress(OSError):
-        opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
 
 
 def _sha256(data: bytes) -> str:

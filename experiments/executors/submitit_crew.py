@@ -32,9 +32,10 @@ from experiments.executors.options import ExecutorOptions
 from experiments.executors.packs import packs, side_by_side
 from experiments.executors.task import OWNER, RunTask, carry_out_task, tasks_folder
 from experiments.language.expand import Run
-from experiments.run_store import DamagedRun, RunStore, write_whole
+from experiments.run_store import DamagedRun, RunStore
 from experiments.virtual.estimate import memory_bytes
 from ipc.errors import UsageError
+from ipc.whole_files import write_whole
 
 LOOK_S = 0.5
 """Wall time between two looks for new files."""

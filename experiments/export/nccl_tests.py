@@ -19,6 +19,7 @@ from experiments.results import ResultsError, trust
 from experiments.run_store import file_name
 from hosts.traffic.collective_base import ELEMENT
 from hosts.traffic.collectives import KINDS
+from ipc.whole_files import write_output
 
 VERSION = 3
 SHARED = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv")
@@ -44,7 +45,7 @@ def write_nccl_tests(paths: Sequence[Path], folder: Path, skipped: list[str]) ->
             while file in written:  # a job on other hosts, or a folder of the same name elsewhere
                 file, number = folder / f"{stem}-{number}.json", number + 1
             folder.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(document(results, kind, ranks, found), indent=1) + "\n")
+            write_output(file, (json.dumps(document(results, kind, ranks, found), indent=1) + "\n").encode())
             written.append(file)
     if not written:
         shown = ", ".join(str(path) for path in paths)

@@ -29,8 +29,8 @@ from experiments.report.pictures import file_of, save
 from experiments.report.rendering import render
 from experiments.report.written_page import Page
 from experiments.results import Results, ResultsError, folders_below, read_manifest, trust
-from experiments.run_store import write_whole
 from experiments.virtual.sizes import recorded_lines
+from ipc.whole_files import write_whole
 
 
 def report(

@@ -12,7 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from experiments.report.canvas import INK, Drawn
-from experiments.run_store import file_name, write_whole
+from experiments.run_store import file_name
+from ipc.whole_files import write_whole
 
 PNG_DPI = 110
 """Pixels an inch."""

@@ -19,7 +19,8 @@ from experiments.report.ev_strips import EvLane, flow_svg, lanes
 from experiments.report.paper_reference import ratio_distance
 from experiments.report.pictures import Picture, save
 from experiments.report.timeline import POINTS_MIN, timeline
-from experiments.run_store import file_name, write_whole
+from experiments.run_store import file_name
+from ipc.whole_files import write_whole
 
 RUNS_MAX = 8
 """Runs whose timeline is drawn; the CSV files have all."""

@@ -20,12 +20,13 @@ from typing import Any, Protocol
 from experiments.executors.crew import Begun, Crew, RunLost, RunProgress
 from experiments.language.expand import Run
 from experiments.outcome import Outcome
-from experiments.results import Results, ResultsError
-from experiments.run_store import StoredRun, write_whole
+from experiments.results import Results, refusal
+from experiments.run_store import StoredRun
 from experiments.runner import Lost
 from experiments.study.plan import StudyPlan
 from experiments.study.stopping import PointProgress, SeedValues
 from experiments.study.tables import as_csv
+from ipc.whole_files import write_whole
 
 STUDY_FILE, SCENARIO_FILE, TABLE_FILE = "study.yaml", "scenario.yaml", "study.csv"
 SCHEMA = "mrc-study-results/1"
@@ -68,7 +69,7 @@ class PreparedStudy:
             results.write()
         except OSError as error:
             results.stop()
-            raise ResultsError(f"{folder}: {error.strerror}") from None
+            raise refusal(folder, error) from None
         return cls(results)
 
     @classmethod
@@ -264,5 +265,5 @@ def _finish(plan: StudyPlan, points: list[PointProgress], results: Results) -> N
     try:
         write_whole(results.folder / TABLE_FILE, as_csv(said).encode())
     except OSError as error:
-        raise ResultsError(f"{results.folder}/{TABLE_FILE}: {error.strerror}: make room; the runs are whole") from None
+        raise refusal(results.folder / TABLE_FILE, error, "; the runs are whole") from None
     results.finish([], [])

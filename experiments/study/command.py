@@ -19,7 +19,7 @@ from experiments.executors.options import ExecutorOptions
 from experiments.executors.worker_pool import WorkerPool
 from experiments.language.expand import Run
 from experiments.language.yaml_loader import ScenarioError
-from experiments.results import ResultsError, default_folder, refuse_taken
+from experiments.results import default_folder, refusal, refuse_taken
 from experiments.study.carry_out import PreparedStudy, StudyReport, carry_out_study, described, missing
 from experiments.study.picture import draw
 from experiments.study.plan import StudyPlan, plan_study
@@ -204,7 +204,7 @@ def print_report(console: Console, report: StudyReport) -> None:
     try:
         pictures = draw(report.plan.study, said, report.folder / "figures")
     except OSError as error:
-        raise ResultsError(f"{report.folder}/figures: {error.strerror}; the results are whole") from None
+        raise refusal(report.folder / "figures", error, "; the results are whole") from None
     for path in pictures:
         console.print(escape(f"picture: {path}"), style="dim", soft_wrap=True)
     digest = (report.digest or "")[:12]

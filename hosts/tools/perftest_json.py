@@ -10,7 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hosts.tools.common import Event, ToolError
+from hosts.tools.common import WRONG, Event, ToolError
+from ipc.errors import FULL, UNWRITTEN
+from ipc.whole_files import write_output
 
 DEFAULT_FILE = "perftest_out.json"
 """In the working directory."""
@@ -37,9 +39,10 @@ def write_file(file: Path, document: dict[str, Any] | None) -> None:
         if document is None:
             file.unlink(missing_ok=True)
         else:
-            file.write_text(json.dumps(document, indent=1) + "\n")
+            write_output(file, (json.dumps(document, indent=1) + "\n").encode())
     except OSError as error:
-        raise ToolError(f"{file}: {error.strerror}: give --out_json_file a file that can be written") from None
+        code = UNWRITTEN if error.errno in FULL else WRONG
+        raise ToolError(f"{file}: {error.strerror}: give --out_json_file a file that can be written", code) from None
 
 
 def bandwidth(begun: Event, results: list[Event]) -> dict[str, Any] | None:

@@ -961,8 +961,10 @@ def main() -> None:
             print(INTERRUPTION, file=sys.stderr)
         raise
     except expected_errors() as error:
+        from experiments.results import UnwrittenError
+
         print(f"mrc: error: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(UNWRITTEN if isinstance(error, UnwrittenError) else 1)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and _is_adrift():
             print(f"mrc: error: {ADRIFT}", file=sys.stderr)

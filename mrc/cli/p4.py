@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from ipc.errors import FULL, UNWRITTEN
 from ipc.progress import Progress
 from ipc.terminal import console
+from ipc.whole_files import write_output
 from mrc.cli import completion as offer
 
 if TYPE_CHECKING:
@@ -115,11 +117,11 @@ def compile(
     try:
         output.mkdir(parents=True, exist_ok=True)
         written = [output / f"{compiled.name}{suffix}" for suffix in (".p4info.txtpb", ".c", ".config.p4")]
-        written[0].write_text(text_format.MessageToString(compiled.p4info))
-        shutil.copyfile(compiled.c_path, written[1])
-        written[2].write_bytes(compiled.config)
+        write_output(written[0], text_format.MessageToString(compiled.p4info).encode())
+        write_output(written[1], compiled.c_path.read_bytes())
+        write_output(written[2], compiled.config)
     except OSError as error:
-        _stop(f"{error.filename or output}: {error.strerror}")
+        _stop(f"{error.filename or output}: {error.strerror}", UNWRITTEN if error.errno in FULL else FAILED)
     for path in written:
         print(path)
 
@@ -223,9 +225,9 @@ def graph(
         print(text, end="")
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        write_output(output, text.encode())
     except OSError as error:
-        _stop(f"{output}: {error.strerror}")
+        _stop(f"{output}: {error.strerror}", UNWRITTEN if error.errno in FULL else FAILED)
     print(output)
 
 
@@ -274,6 +276,6 @@ def _known_kinds(kinds: list[str] | None) -> None:
             _stop(f"--Wdisable {one}: no kind of warning {known(KINDS)}")
 
 
-def _stop(message: str) -> NoReturn:
+def _stop(message: str, code: int = FAILED) -> NoReturn:
     print(message, file=sys.stderr)
-    raise typer.Exit(FAILED)
+    raise typer.Exit(code)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ipc import units
-from ipc.errors import UsageError
+from ipc.errors import FULL, UsageError
 from ipc.progress import Progress
 from ipc.terminal import console
 from mrc.cli import completion as offer
@@ -453,6 +453,8 @@ def _export(folders: list[Path], parquet: Path | None, nccl_tests: Path | None) 
             for file in write_nccl_tests(folders, nccl_tests, skipped):
                 print(file)
     except OSError as error:
+        if error.errno in FULL:  # with an exit code of its own
+            raise
         raise UsageError(f"{parquet or nccl_tests}: {error.strerror}: give a place that can be written to") from None
     for text in skipped:
         print(f"{'left out':10s} {text}", file=sys.stderr)

@@ -22,8 +22,9 @@ from experiments.report.ev_strips import EvLane, lanes
 from experiments.report.faults import fault_times, spans_of
 from experiments.report.page import measured_runs
 from experiments.results import ResultsError
-from experiments.run_store import file_name, write_whole
+from experiments.run_store import file_name
 from hosts.agent.path_health import address_of
+from ipc.whole_files import write_whole
 from mrc.dash import page_files
 from mrc.dash.drawing import drawing
 from topologies.plan import Link, Mode, Plan, PlanError

@@ -19,10 +19,10 @@ from experiments.executors.options import ExecutorOptions
 from experiments.language.assertions import ExpectationVerdict
 from experiments.language.yaml_loader import read
 from experiments.results import LoadMeter, Results, ResultsError, again
-from experiments.run_store import write_whole
 from experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from ipc.errors import UsageError
 from ipc.signals import Terminated
+from ipc.whole_files import write_whole
 from tests.experiments.report.test_report import Quiet
 
 SHORT = """\

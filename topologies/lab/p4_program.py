@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from ipc.errors import UsageError
+from ipc.whole_files import write_whole
 
 P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 CONFIG_NAME = {"embedded": "config.p4", "bmv2": "config.json"}
@@ -56,8 +57,8 @@ def _compile_embedded(source: Path, folder: Path) -> None:
         compiled = compile_p4(source)
     except P4Error as error:
         raise ProgramError(str(error)) from error
-    (folder / "p4info.txtpb").write_text(text_format.MessageToString(compiled.p4info), encoding="utf-8")
-    (folder / CONFIG_NAME["embedded"]).write_bytes(compiled.config)
+    write_whole(folder / "p4info.txtpb", text_format.MessageToString(compiled.p4info).encode())
+    write_whole(folder / CONFIG_NAME["embedded"], compiled.config)
 
 
 def _compile_bmv2(source: Path, folder: Path) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +67,33 @@ def test_run__with_a_disk_that_fails_at_any_moment_tells_verdict_and_cure(tmp_pa
             judged += 1
     assert ends[-1] == 0 and disk.left > 0
     assert set(ends[:-1]) <= {0, 1, UNWRITTEN} and judged >= 2
+
+
+@contextmanager
+def no_file_over(size: int) -> Iterator[None]:
+    """Let the kernel refuse each write that makes a file longer (EFBIG); it takes the bytes before."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+PROGRAM = str(Path(__file__).resolve().parents[3] / "p4src" / "srv6.p4")
+
+
+@pytest.mark.parametrize("words", ["report made", "merge made --out new", f"p4 compile {PROGRAM} -o new"])
+def test_commands__whose_writes_are_cut_leave_no_half_file_and_tell_it(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text(SCENARIO)
+    assert end_of(monkeypatch, ["run", "a.yaml", "--virtual", "--out", "made"]) == 0
+    if words.startswith("p4"):
+        assert end_of(monkeypatch, ["p4", "check", PROGRAM]) == 0  # compiled already: the cache needs no room
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    with no_file_over(100):
+        code = end_of(monkeypatch, words.split())
+    said = capsys.readouterr()
+    assert code == UNWRITTEN and "File too large" in said.out + said.err, said
+    assert {path for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock"} <= before
