@@ -37,7 +37,7 @@ LIBRARY = f"{GROUP}__mypyc"
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 NEEDED = "mypy_extensions"
 """Package that the machine code imports (build.py: for_mypyc), and whose absence an environment need not notice."""
-SANITIZER_FLAGS = ("-O1", "-g1", "-fsanitize=address") if os.environ.get("MRC_SANITIZE") == "1" else ()
+SANITIZER_FLAGS = ("-O0", "-g1", "-fsanitize=address") if os.environ.get("MRC_SANITIZE") == "1" else ()
 """Flags with which gcc has AddressSanitizer watch our C. MRC_SANITIZE=1 asks for them, with libasan in LD_PRELOAD."""
 
 
