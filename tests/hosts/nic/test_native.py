@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from compiled import state
 from hosts.engine.config import Config
 from hosts.engine.wire.codec import UDP_PORTS, Codec, WireError, write_size
 from hosts.engine.wire.packets import IMM_OPCODES, Nack, Opcode, Sack, TransportAck, Write
@@ -293,6 +294,7 @@ def test_native__switched_off(monkeypatch):
     assert native_module.native.__wrapped__() is None
 
 
+@pytest.mark.skipif(state().active, reason="records as machine code: mypyc ends the process where memory is short")
 def test_an_allocation_that_fails__is_a_memory_error_and_the_next_frame_is_the_same(ends):
     rng = random.Random(5)
     for record in (a_write(rng), a_sack(rng), an_ack(rng)):
