@@ -3,8 +3,9 @@
     python -m tests.experiments.dead_ranks 1000 [FIRST]      prints each seed whose verdict is wrong; exit code 1 then
 
 A scenario has a collective, a stream and perhaps an incast, faults for ever or for a while, and rules about other
-work or none. The oracle reads no metric: it is the engines' QpError and failed Completion events, seen on their way to
-whoever takes them. A run in which a QP died must fail; one in which none did, and whose work ended, must pass.
+work or none. The engines' QpError and failed Completion events tell of deaths, on their way to whoever takes them; the
+outcome tells of work that did not end. A run in which a QP died must fail; one in which none did, and whose work ended,
+must pass.
 """
 
 from __future__ import annotations
