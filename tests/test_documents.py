@@ -151,6 +151,7 @@ ELSEWHERE = {
     "tests/controller/faults/test_observations.py": (
         "mrc faults --replay RESULTS/runs/without.observations.jsonl --json",
     ),
+    "tests/experiments/test_dead_ranks.py": ("python -m tests.experiments.dead_ranks 1000",),
     "tests/experiments/test_results.py": ("mrc run scenarios/*.yaml --virtual --resume results/all",),
     "tests/experiments/test_merge.py": ("mrc merge node1/e15 node2/e15 --out results/e15",),
     "tests/experiments/executors/test_executors.py": (

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from tests.test_imports import ROOT
 
-SCRIPTS = ("install-bmv2", "lib.sh", "matrix", "provision", "setup")
+SCRIPTS = ("install-bmv2", "lib.sh", "lowest", "matrix", "provision", "setup")
 
 
 def lib(script: str, **options) -> subprocess.Popen[str]:

@@ -55,11 +55,13 @@ def incast_bound_s(config: Config, wire_bytes: float, each_bytes: float, rate_bp
         takes = max(takes, each_bytes / config.cwnd_bytes * trip_s)
     waits = INCAST_TIMERS * config.base_timeout_s
     if not config.fabric_trims or config.cc_algorithm == "fixed" or config.trimmed_queue == "medium":
-        waits = INCAST_BUDGETS * sum(config.retry_interval_s(n) for n in range(1, (config.retry_limit or 1) + 1))
+        charges = range(1, (config.retry_limit or 1) + 1)
+        # From 0.0 on: as machine code a sum that begins with 0 is an int, and floats end in a TypeError.
+        waits = INCAST_BUDGETS * sum((config.retry_interval_s(number) for number in charges), 0.0)
     return takes / INCAST_GOODPUT + INCAST_TRIPS * trip_s + waits
 
 
 def jain(shares: Sequence[float]) -> float:
     """Jain's fairness index of some flows: 1 when all have the same, 1/n when one has everything."""
-    squares = sum(share * share for share in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
+    squares = sum((share * share for share in shares), 0.0)
+    return sum(shares, 0.0) ** 2 / (len(shares) * squares) if squares else 1.0

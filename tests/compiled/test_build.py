@@ -23,8 +23,9 @@ from compiled.build import build
 print(build(lambda said: print("progress:", said, flush=True)), flush=True)
 """
 USE = """
-from compiled import modules
+from compiled import cache, modules
 modules.COMPILED, modules.C_MODULES, modules.ACYCLIC = ("hosts/engine/wire/psn.py",), (), {}
+cache.C_MODULES = ()
 modules.NARROW = {}
 import compiled
 from hosts.engine.wire import psn
