@@ -105,9 +105,7 @@ def test_bmv2__option_it_does_not_know_is_not_overlooked(bmv2):
 def test_bmv2__death_shows_its_output(bmv2):
     bmv2.fake("dead")
     bmv2.target.start(bmv2.switch)
-    with pytest.raises(
-        ProcessError, match=r"p0-t0-0 \(pid \d+\) exited with code 1(.|\n)*bind: Address already"
-    ):
+    with pytest.raises(ProcessError, match=r"p0-t0-0 \(pid \d+\) exited with code 1(.|\n)*bind: Address already"):
         bmv2.processes.wait_ready(bmv2.target.probes())
 
 
