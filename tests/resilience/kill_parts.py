@@ -123,7 +123,8 @@ class Front:
         """The prompt answers a second, empty line: so the word before has ended."""
         marker = f"py 'answered', {random.random()}"
         self.terminal.type(marker + "\n")
-        self.terminal.expect(re.escape(f"('answered', {marker.split()[-1]})"), WORD_LIMIT_S)
+        shown = self.terminal.expect(re.escape(f"('answered', {marker.split()[-1]})"), WORD_LIMIT_S)
+        self.terminal.raw = shown + self.terminal.raw  # the part may have come back before the word's answer
 
     def _serves(self, row: Row) -> bool:
         """A new transfer arrives; while switches and the controller settle, the first may fail."""
