@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from ipc.agent_client import AgentClient
+from ipc.whole_files import write_random
 from topologies.lab.fabric import Fabric
 from topologies.lab.open_fabric import open_fabric
 from topologies.plan import Plan
@@ -48,9 +49,7 @@ def run(plan: Plan, servers: Servers, size: int, rounds: int, console: Console) 
 def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
     source, destination = plan.hosts[0], plan.first_remote_host("h0")
     path = fabric.run_dir.data / "bench-random"
-    with path.open("wb") as out:
-        for at in range(0, size, 1 << 20):
-            out.write(os.urandom(min(size - at, 1 << 20)))
+    write_random(path, size)
     there: Path = fabric.bring(source.name, path)
     with AgentClient(fabric.run_dir.agent_socket(source.name)) as agent:
         before = _cpu_seconds(fabric)

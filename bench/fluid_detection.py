@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from statistics import mean
 from typing import Any, Final
@@ -20,6 +21,7 @@ from experiments.fluid.fluid_run import run_fluid
 from experiments.language.yaml_loader import read
 from experiments.runner import plan_runs
 from ipc.progress import Progress
+from ipc.whole_files import write_output
 
 LOSSES: Final = 3
 """Probes missed in a row that make a link down, as controller and Clustermapper count them (§9)."""
@@ -129,5 +131,7 @@ def draw(found: list[ReturnTimes], mapped: list[tuple[int, float]], path: Path) 
     )
     right.grid(True, which="both", alpha=0.2)
     left.grid(True, which="both", alpha=0.2)
-    figure.savefig(path, dpi=110)
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=110, format=path.suffix[1:] or "png")
+    write_output(path, drawn.getvalue())
     pyplot.close(figure)

@@ -77,6 +77,7 @@ from hosts.engine.endpoint import Endpoint
 from ipc.agent_client import AgentClient
 from ipc.procfs import cpu_seconds
 from ipc.units import bits
+from ipc.whole_files import write_random
 from topologies.lab.fabric import Fabric
 from topologies.lab.open_fabric import open_fabric
 from topologies.lab.wires import VETH, VIRTUAL
@@ -191,10 +192,7 @@ def _compare(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 def _random_file(fabric: Fabric, size: int) -> Path:
     """A file of `size` random bytes where hosts keep theirs."""
     path = fabric.run_dir.data / "bench-random"
-    with path.open("wb") as out:
-        left = size
-        while left > 0:
-            left -= out.write(os.urandom(min(left, 1 << 20)))
+    write_random(path, size)
     return path
 
 

@@ -28,6 +28,7 @@ from bench.bmv2 import Bmv2, Bmv2Error, GoneError, P4cProgram, missing_tools
 from bench.p4_random import Whole
 from ipc.progress import Progress
 from ipc.terminal import console
+from ipc.whole_files import write_whole
 from switch.compiler import compile_program
 from switch.compiler.errors import P4Error
 from switch.device.device import P4Device
@@ -296,12 +297,12 @@ def campaign(cases: Iterable[FuzzCase], runs: int, seconds: float, out: Path, no
 def keep(folder: Path, case: FuzzCase, verdict: FuzzVerdict) -> None:
     """Write a finding to `folder`: program, script, the difference, and both runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "program.p4").write_bytes(case.source.read_bytes())
-    (folder / "script.stf").write_text(case.script)
-    (folder / "why.txt").write_text(verdict.why + "\n")
+    write_whole(folder / "program.p4", case.source.read_bytes())
+    write_whole(folder / "script.stf", case.script.encode())
+    write_whole(folder / "why.txt", (verdict.why + "\n").encode())
     for name, seen in (("ours.txt", verdict.ours), ("bmv2.txt", verdict.theirs)):
         if seen is not None:
-            (folder / name).write_text(seen.text())
+            write_whole(folder / name, seen.text().encode())
 
 
 def notes(progress: Progress, runs: int, seconds: float) -> Any:

@@ -42,6 +42,7 @@ from controller.sources.host_agents import ASK_EVERY_S, HostAgentSource
 from controller.sources.queue_drops import ASK_EVERY_S as COUNTERS_EVERY_S
 from hosts.clustermapper.prober import Prober, ProberSettings, target_json
 from hosts.clustermapper.targets import loops_of, targets_of
+from ipc.whole_files import write_whole
 from topologies.plan import Host, Link, Plan, Switch
 
 FABRICS = (
@@ -649,7 +650,7 @@ def keep(seed: int, number: int, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"set-{seed}-{number}.observations.jsonl"
     lines = [line_of(name, arguments, world.traces) for name, arguments in calls]
-    path.write_bytes(b"".join([header_of(world.plan), *lines]))
+    write_whole(path, b"".join([header_of(world.plan), *lines]))
     return path
 
 

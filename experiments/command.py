@@ -90,16 +90,16 @@ class Display:
     def __exit__(self, *_why: object) -> None:
         self.bar.stop()
 
-    def scenario(self, name: str) -> None:
-        """The next one."""
-        self._name = name
+    def scenario(self, name: str, runs: int) -> None:
+        """The next one, and how many runs it has, those that were there before among them."""
+        self._name, self._runs = name, runs
         self._number += 1
         if self._task is not None:
             self.bar.remove_task(self._task)
             self._task = None
 
     def begins(self, runs: list[Run]) -> None:
-        self._begun_at, self._runs = self._ended, len(runs)
+        self._begun_at = self._ended
         self._shares = {run.name: 0.0 for run in runs}
         total = sum(self.costs.get(run.name, 1.0) for run in runs)
         self._task = self.bar.add_task(escape(self._name), total=total or 1.0)
@@ -225,7 +225,7 @@ def _carried_out(
         display = stack.enter_context(Display(console, len(planned), total))
         for one, its, begun, cost in zip(planned, prepared, ahead, costs, strict=True):
             display.costs = cost
-            display.scenario(one.document.path.stem)
+            display.scenario(one.document.path.stem, len(one.runs))
             reports.append(carry_out(one, display, options=options, begun=begun, prepared=its))
             print_report(console, reports[-1])
     except (KeyboardInterrupt, Terminated):

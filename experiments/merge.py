@@ -27,10 +27,12 @@ from experiments.results import Results, ResultsError, again, folders_below, rea
 from experiments.run_store import DamagedRun, RunStore, StoredRun
 from experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from ipc import terminal
+from ipc.errors import UNWRITTEN
 from ipc.file_names import read_regular
 from ipc.progress import Progress
 
 FILES = ("scenario.yaml", "study.yaml")
+AGAIN = "make room there and merge again, or give another --out; nothing of this merge is kept"
 SHOWN = 8
 """Runs named in a message."""
 
@@ -114,14 +116,24 @@ def run(folders: list[Path], out: Path, as_json: bool) -> int:
         for number, (name, parts) in enumerate(groups.items()):
             progress.share(number / len(groups) / 2, f"reading {name}")
             found[name] = _contents(parts, damaged[name])
-        merged = []
-        for number, (name, parts) in enumerate(groups.items()):
-            progress.share(0.5 + number / len(groups) / 2, f"writing {name}")
-            merge = _study if "study" in parts[0].manifest else _scenario
-            merged.append(merge(parts, targets[name], set(found[name]), damaged[name]))
+        merged: list[Merged] = []
+        made: list[Results] = []
+        try:
+            for number, (name, parts) in enumerate(groups.items()):
+                progress.share(0.5 + number / len(groups) / 2, f"writing {name}")
+                merge = _study if "study" in parts[0].manifest else _scenario
+                merged.append(merge(parts, targets[name], set(found[name]), damaged[name], made))
+        except BaseException:  # a full disk, Ctrl-C: the same command has to work again
+            _discard(made)
+            raise
+    unwritten = any(one.report is not None and one.report.unwritten for one in merged)
+    if unwritten:
+        _discard(made)
     for one in merged:
         if one.report is not None:
             print_report(console, one.report)
+        if unwritten:
+            continue
         for text in one.damaged:
             console.print(escape(f"left out: {text}"), style="yellow", soft_wrap=True)
         twice = f", {one.twice} of them in several" if one.twice else ""
@@ -132,7 +144,15 @@ def run(folders: list[Path], out: Path, as_json: bool) -> int:
             console.print(escape(f"{lacks}go on with: {one.command}"), style="yellow", soft_wrap=True)
     if as_json:
         print(json.dumps([one.to_json() for one in merged], indent=2))
+    if unwritten:
+        return UNWRITTEN
     return FAILED if any(one.passed is False for one in merged) else PASSED
+
+
+def _discard(made: list[Results]) -> None:
+    """Remove what a merge that did not come to its end has written: its parts have it all."""
+    for results in made:
+        results.discard()
 
 
 def _groups(folders: list[Path]) -> dict[str, list[ResultsPart]]:
@@ -204,8 +224,13 @@ def _contents(parts: list[ResultsPart], damaged: list[str]) -> dict[Key, str]:
     return {key: content for key, (content, _) in found.items()}
 
 
-def _scenario(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str]) -> Merged:
-    """Plan the runs of all seeds, put in those that are there, and judge when none is missing."""
+def _scenario(
+    parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str], made: list[Results]
+) -> Merged:  # fmt: skip
+    """Plan the runs of all seeds, put in those that are there, and judge when none is missing.
+
+    `made` gets the results as soon as something of them is on the disk.
+    """
     first = parts[0]
     seeds = [seed for _, seed in keys] or [first.manifest["seed"]]
     planned = _planned(first, min(seeds), max(seeds) - min(seeds) + 1)
@@ -214,6 +239,8 @@ def _scenario(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list
     if unknown:
         raise ResultsError(f"{first.folder}/scenario.yaml does not make run {unknown[0][0]} with seed {unknown[0][1]}")
     prepared = Prepared.create(planned, out)
+    prepared.results.cure = AGAIN
+    made.append(prepared.results)
     file = Path(shlex.split(first.manifest["command"])[2])  # not the copy in the folder
     command = again(file, planned.where, planned.seed, planned.repeat, {}, planned.scale)
     prepared.results.manifest["command"] = command
@@ -255,8 +282,10 @@ def _planned(first: ResultsPart, seed: int, repeat: int) -> Planned:
     return planned
 
 
-def _study(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str]) -> Merged:
-    """The runs of a study; how many it needs is decided when it is gone on with."""
+def _study(
+    parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str], made: list[Results]
+) -> Merged:  # fmt: skip
+    """The runs of a study; how many it needs is decided when it is gone on with. `made`: as of a scenario."""
     first = parts[0]
     document = read(first.folder / "scenario.yaml")
     document.name = str(first.manifest["scenario"])
@@ -265,6 +294,8 @@ def _study(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[st
         out, document, manifest["title"], "virtual", manifest["seed"], manifest["planned"], manifest["command"], None,
         manifest.get("scale"),
     )  # fmt: skip
+    results.cure = AGAIN
+    made.append(results)
     results.manifest["study"] = manifest["study"]
     try:
         content = _content(first.folder / FILES[1])

@@ -41,7 +41,7 @@ from experiments.language.yaml_loader import Document
 from experiments.outcome import Outcome
 from experiments.repeats import Spread
 from experiments.run_store import CSV, OBSERVATIONS, DamagedRun, RunStore, StoredRun
-from ipc.errors import FULL
+from ipc.errors import FULL, FullDiskError
 from ipc.file_names import is_plain, read_regular
 from ipc.whole_files import PART, write_whole
 
@@ -56,6 +56,7 @@ PACKAGES = ("finsy", "pydantic", "numpy", "scapy", "mininet", "pyroute2")
 
 TASKS = "tasks"
 """Folder beside `runs` for what tasks elsewhere need, there while they work and when one has failed."""
+RESUMED = "make room, and go on with --resume; runs that are whole stay"
 NOT_THE_ONE = "it is not the one that the manifest has"
 
 
@@ -63,7 +64,7 @@ class ResultsError(Exception):
     """A folder is not one of results; the text names the missing part."""
 
 
-class UnwrittenError(ResultsError):
+class UnwrittenError(ResultsError, FullDiskError):
     """The disk did not take results; the text names the file and the cure."""
 
 
@@ -191,6 +192,8 @@ class Results:
     _written_at: float = 0.0
     """Monotonic time at which the manifest was written."""
 
+    cure: str = "make room; runs that are whole stay"
+    """What helps when the disk takes no more of it, for the error that tells it."""
     _store: RunStore | None = None
 
     @property
@@ -217,6 +220,8 @@ class Results:
             "complete": False, "verdicts": [],
         }  # fmt: skip
         made = cls(folder, manifest)
+        if where == "virtual":
+            made.cure = RESUMED
         try:
             made._claim(document)
             made._take_lock()
@@ -259,7 +264,7 @@ class Results:
         refused are results of other files, another seed, scale, list of runs or commit, and those that somebody still
         writes.
         """
-        results = cls(folder, read_manifest(folder))
+        results = cls(folder, read_manifest(folder), cure=RESUMED)
         manifest = results.manifest
         try:
             changed = [name for name, content in files.items() if read_regular(folder / name) != content]
@@ -350,18 +355,22 @@ class Results:
                     self.write()
         self._release()
         kept = len(self.manifest["runs"])
-        if kept or not self._made or (self.folder / TASKS).exists():
-            return kept
+        if not kept and self._made and not (self.folder / TASKS).exists():
+            self.discard()
+        return kept
+
+    def discard(self) -> None:
+        """Remove all that was made, runs that ended too; what was there before, or somebody else put there, stays."""
+        self._release()
         for name in self.store.stems:
             with suppress(OSError):
-                self.store.remove(name)  # files beside a JSON that was not written
+                self.store.remove(name)  # also files beside a JSON that was not written
         for path in reversed(self._made):
             with suppress(OSError):
                 if path.is_dir():
                     path.rmdir()
                 else:
                     path.unlink(missing_ok=True)
-        return 0
 
     def _enter_unread(self) -> None:
         """Runs that tasks have written and nobody has heard of yet."""
@@ -380,8 +389,7 @@ class Results:
                 self.write()
         except OSError as error:
             text = f"{self.folder}: run {outcome.name!r} cannot be written: {error.strerror}"
-            cure = ", and go on with --resume" if self.manifest["where"] == "virtual" else ""
-            raise UnwrittenError(f"{text}: make room{cure}; runs that are whole stay") from None
+            raise UnwrittenError(f"{text}: {self.cure}") from None
 
     def _enter(self, stored: StoredRun) -> None:
         """A line of the manifest, once for each run."""
@@ -418,9 +426,7 @@ class Results:
             self.write()
         except OSError as error:
             self.manifest["complete"] = False
-            raise UnwrittenError(
-                f"{self.folder}/manifest.json: {error.strerror}: make room; the runs are whole"
-            ) from None
+            raise UnwrittenError(f"{self.folder}/manifest.json: {error.strerror}: {self.cure}") from None
         with suppress(OSError):
             self._sweep()
         self._release()

@@ -15,3 +15,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 
 class UsageError(Exception):
     """A mistake in the user's request; the message names the cure."""
+
+
+class FullDiskError(UsageError):
+    """The disk did not take what a command writes; the message names the file, the cure, and what of it is whole."""

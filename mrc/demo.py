@@ -6,7 +6,6 @@ NIC-T0 link of the receiver does. The load is paced so that there is traffic bef
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from rich.console import Console
 
 from experiments.live.cpu import CpuWatch
 from ipc.errors import UsageError
+from ipc.whole_files import write_random
 from mrc.demo_display import DemoDisplay
 from mrc.demo_report import DemoReport
 from mrc.transfer_monitor import FollowedTransfer
@@ -160,9 +160,7 @@ class _Show:
         path = self.fabric.run_dir.data / f"{self.transfer.here.name}-random"
         size = DEFAULT_BYTES[self.options.nic]
         self._require_space(path, size)
-        with path.open("wb") as out:
-            for _ in range(size >> 20):
-                out.write(os.urandom(1 << 20))
+        write_random(path, size)
         return path
 
     @staticmethod

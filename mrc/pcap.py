@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ipc.agent_client import AgentClient, AgentError
-from ipc.errors import UsageError
+from ipc.errors import FULL, FullDiskError, UsageError
 from ipc.rundir import FabricError, RunFiles
+from ipc.whole_files import GrowingFile
 from mrc.capture import INBOUND, OUTBOUND, SNAP_BYTES, Captured, PacketReader, PcapFile, PcapngFile, WireReader
 from mrc.explain.explainer import Explainer
 from mrc.explain.queue_depths import EVERY_S, QueueDepths
@@ -167,7 +168,10 @@ class _Writer:
 
     def __init__(self, out: BinaryIO, ports: list[Port], path: str, comments: _Comments | None) -> None:
         suffix = Path(path).suffix
-        self._comments = comments
+        self.packets_whole = 0
+        """Packets up to the last flush, which no failure takes away."""
+        self._packets = 0
+        self._out, self._comments = out, comments
         self._file: PcapFile | PcapngFile
         if comments or suffix == ".pcapng" or (suffix != ".pcap" and len(ports) > 1):
             self._file = PcapngFile(out, [port.interface for port in ports])
@@ -179,6 +183,12 @@ class _Writer:
             self._file.write(packet, tap.index, tap.direction, [self._comments.of(packet, tap)])
         else:
             self._file.write(packet, tap.index, tap.direction)
+        self._packets += 1
+
+    def flush(self) -> None:
+        """Bring the packets to the file. Raises OSError."""
+        self._out.flush()
+        self.packets_whole = self._packets
 
 
 class _Comments:
@@ -230,22 +240,31 @@ def capture(
                 stack.callback(reader.close)
                 taps.append(_Tap(reader, index, direction))
         try:
-            stream = sys.stdout.buffer if path == "-" else stack.enter_context(open(path, "wb"))
+            stream = sys.stdout.buffer if path == "-" else stack.enter_context(GrowingFile(Path(path)))
         except OSError as error:
+            if error.errno in FULL:  # with an exit code of its own
+                raise
             raise UsageError(f"{path}: {error.strerror}") from error
         stop = stack.enter_context(_interruptible())
         comments = _Comments(plan, ports, RunFiles(run_dir).switchd_socket) if explain else None
         if comments is not None:
             stack.callback(comments.depths.close)
         file = _Writer(stream, ports, path, comments)
-        stream.flush()
+        file.flush()
         if ready is not None:
             ready(ports, result.path)
         try:
             depths = comments.depths if comments is not None else None
-            result.ended = _run(_Capture(taps), file, stream, result, stop, count, seconds, depths)
+            result.ended = _run(_Capture(taps), file, result, stop, count, seconds, depths)
         except BrokenPipeError:
             result.ended = "the reader of standard output went away"
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise FullDiskError(
+                f"{result.path}: {error.strerror}: make room there, or write elsewhere; "
+                f"the first {file.packets_whole} packets are whole"
+            ) from None
         result.lost = sum(tap.reader.count_lost() for tap in taps)
     return result
 
@@ -255,8 +274,8 @@ def _nodes(plan: Plan, ports: list[Port]) -> set[str]:
 
 
 def _run(
-    taps: _Capture, file: _Writer, stream: BinaryIO, result: CaptureResult, stop: list[int],
-    count: int | None, seconds: float | None, depths: QueueDepths | None,
+    taps: _Capture, file: _Writer, result: CaptureResult, stop: list[int], count: int | None, seconds: float | None,
+    depths: QueueDepths | None,
 ) -> str:  # fmt: skip
     """Write packets until the capture ends; returns the cause."""
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -273,9 +292,9 @@ def _run(
                 result.received += tap.direction == INBOUND
                 result.sent += tap.direction == OUTBOUND
                 if result.packets == count:
-                    stream.flush()
+                    file.flush()
                     return "count"
-            stream.flush()
+            file.flush()
             if stop or late:
                 return "interrupted" if stop else "seconds"
             if not taps.waiting:

@@ -46,14 +46,18 @@ def cache_dir() -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file of the cache: other processes see all of it or nothing. Raises OSError."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    """Write a file of the cache: other processes see all of it or nothing. Raises OSError, which names it."""
+    temporary = None
     try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+    except BaseException as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None
         raise
 
 

@@ -15,13 +15,15 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from ipc.errors import UsageError
+from ipc.errors import FULL, UsageError
+from ipc.whole_files import write_output
 from topologies.sizing import FabricSize
 
 LINKS_MAX: Final = 1 << 22
@@ -117,15 +119,17 @@ def _edge(
 
 def write(size: FabricSize, path: Path) -> None:
     """Write the fabric, as JSON when the name ends in .json, else as YAML. Raises UsageError."""
-    tree = infrastructure(size)
+    tree, text = infrastructure(size), StringIO()
+    if path.suffix == ".json":
+        json.dump(tree, text, indent=1)
+        text.write("\n")
+    else:
+        _yaml().dump(tree, text)
     try:
-        with path.open("w", encoding="utf-8") as file:
-            if path.suffix == ".json":
-                json.dump(tree, file, indent=1)
-                file.write("\n")
-            else:
-                _yaml().dump(tree, file)
+        write_output(path, text.getvalue().encode())
     except OSError as error:
+        if error.errno in FULL:  # with an exit code of its own
+            raise
         raise UsageError(f"--infragraph {path}: {error.strerror}: give a file that can be written") from None
 
 

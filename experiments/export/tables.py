@@ -20,6 +20,7 @@ from experiments.metrics import find
 from experiments.outcome import Outcome
 from experiments.results import Results, ResultsError, folders_below, read_manifest
 from ipc.errors import UsageError
+from ipc.whole_files import whole_file
 
 if TYPE_CHECKING:
     import pandas
@@ -109,17 +110,11 @@ def write_parquet(paths: Sequence[Path], file: Path, skipped: list[str] | None =
     import pyarrow.parquet as parquet
 
     labels = _labels(paths)
-    part, total = file.with_name(file.name + ".part"), 0
-    try:
-        part.unlink(missing_ok=True)  # of a run that was killed, or a link that somebody else put there
-        with part.open("xb") as out, parquet.ParquetWriter(out, _schema(labels), compression="zstd") as writer:
-            for table in _tables(paths, Rows.ALL, labels, [] if skipped is None else skipped):
-                writer.write_table(table)
-                total += table.num_rows
-        part.replace(file)
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+    total = 0
+    with whole_file(file) as out, parquet.ParquetWriter(out, _schema(labels), compression="zstd") as writer:
+        for table in _tables(paths, Rows.ALL, labels, [] if skipped is None else skipped):
+            writer.write_table(table)
+            total += table.num_rows
     return total
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hosts.dissector import PLUGINS, SCRIPT
-from ipc.errors import UsageError
+from ipc.errors import FULL, UsageError
+from ipc.whole_files import write_whole
 
 _PERSONAL = re.compile(r"^Personal Lua Plugins:\s*(/.*\S)\s*$", re.MULTILINE)
 """The line of `tshark -G folders`."""
@@ -73,10 +74,7 @@ def install(user: PluginUser | None = None) -> str:
         if there is not None and not _ours(there):
             raise UsageError(f"{target}: is there and not ours; move it away first")
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A new file in place of the old one: if that was a link, what it led to stays as it is.
-        part = target.with_name(f"{target.name}.part")
-        part.write_bytes(script)
-        os.replace(part, target)
+        write_whole(target, script)  # if it was a link, what it led to stays as it is
     did = "installed" if there is None else "renewed"
     return f"{target}: {did}; Wireshark and tshark load it from their next start on"
 
@@ -105,6 +103,8 @@ def _acting_for(user: PluginUser, target: Path) -> Iterator[None]:
             os.seteuid(user.uid)
         yield
     except OSError as error:
+        if error.errno in FULL:  # with an exit code of its own
+            raise
         raise UsageError(f"{target}: {error.strerror}; tshark -X lua_script:{SCRIPT} needs no plugin") from None
     finally:
         if user.uid != before[0]:

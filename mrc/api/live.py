@@ -18,6 +18,7 @@ from typing import Any, Literal
 from ipc.agent_client import AgentClient, AgentError, AgentWatch
 from ipc.controller_client import EventStream
 from ipc.rpc import JsonlError
+from ipc.whole_files import write_random, write_whole
 from mrc.api.backend import Tell, TransferOrder
 from mrc.api.records import ApiError, NamedFault, PacketWay, PortCount
 from mrc.trace import LiveFabric, follow
@@ -238,10 +239,8 @@ def _require_room(folder: Path, size: int) -> None:
 
 def _write(path: Path, content: Path | bytes | int) -> None:
     """Make the file to send: those bytes, or so many random ones."""
-    with path.open("wb") as out:
-        if isinstance(content, bytes):
-            out.write(content)
-            return
+    if isinstance(content, bytes):
+        write_whole(path, content)
+    else:
         assert isinstance(content, int)
-        for begin in range(0, content, 1 << 20):
-            out.write(os.urandom(min(1 << 20, content - begin)))
+        write_random(path, content)

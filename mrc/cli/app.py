@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from ipc import units
-from ipc.errors import FULL, INTERRUPTED, INTERRUPTION, UNWRITTEN, UsageError
+from ipc.errors import FULL, INTERRUPTED, INTERRUPTION, UNWRITTEN, FullDiskError, UsageError
 from ipc.progress import Progress
 from ipc.terminal import console, encode_all
 from mrc.cli import completion as offer
@@ -961,10 +961,8 @@ def main() -> None:
             print(INTERRUPTION, file=sys.stderr)
         raise
     except expected_errors() as error:
-        from experiments.results import UnwrittenError
-
         print(f"mrc: error: {error}", file=sys.stderr)
-        sys.exit(UNWRITTEN if isinstance(error, UnwrittenError) else 1)
+        sys.exit(UNWRITTEN if isinstance(error, FullDiskError) else 1)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and _is_adrift():
             print(f"mrc: error: {ADRIFT}", file=sys.stderr)

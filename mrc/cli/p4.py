@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from ipc.errors import FULL, UNWRITTEN
+from ipc.errors import FULL
 from ipc.progress import Progress
 from ipc.terminal import console
 from ipc.whole_files import write_output
@@ -121,7 +121,9 @@ def compile(
         write_output(written[1], compiled.c_path.read_bytes())
         write_output(written[2], compiled.config)
     except OSError as error:
-        _stop(f"{error.filename or output}: {error.strerror}", UNWRITTEN if error.errno in FULL else FAILED)
+        if error.errno in FULL:  # with an exit code of its own
+            raise
+        _stop(f"{error.filename or output}: {error.strerror}")
     for path in written:
         print(path)
 
@@ -227,7 +229,9 @@ def graph(
     try:
         write_output(output, text.encode())
     except OSError as error:
-        _stop(f"{output}: {error.strerror}", UNWRITTEN if error.errno in FULL else FAILED)
+        if error.errno in FULL:  # with an exit code of its own
+            raise
+        _stop(f"{output}: {error.strerror}")
     print(output)
 
 

@@ -39,7 +39,7 @@ from aiohttp import web
 
 from controller.api.http_log import http_logger
 from ipc.rpc import JsonlClient, JsonlError
-from ipc.rundir import FabricError, RunFiles
+from ipc.rundir import FabricError, RunFiles, write_private
 from ipc.units import UnitError
 from mrc import rootless
 from mrc.dash import page_files
@@ -152,8 +152,7 @@ class DashServer:
 
     def _publish_address(self) -> None:
         path = RunFiles(self._session.fabric.run_dir.path).dash_file
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as out:
-            json.dump({"url": self.url, "pid": os.getpid()}, out)
+        write_private(path, json.dumps({"url": self.url, "pid": os.getpid()}))
 
     async def _serve(self, tell: Callable[[Exception | None], None]) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ipc.errors import UsageError
+from ipc.errors import FULL, UsageError
 from ipc.rundir import RunFiles
 from ipc.signals import terminating
+from ipc.whole_files import whole_file
 from mrc.capture import PcapngFile
 from mrc.explain.capture_reader import CapturedFrame, CaptureFileError, CaptureReader
 from mrc.explain.explainer import PREFIX, Explainer
@@ -70,6 +70,10 @@ def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: 
             reader.close()
     except CaptureFileError as error:
         raise UsageError(str(error)) from None
+    except OSError as error:
+        if error.errno in FULL or error.filename != path:  # a full disk has an exit code of its own
+            raise
+        raise UsageError(f"{path}: {error.strerror}") from None
     if damage:
         raise UsageError(f"{damage}; those before are in {'standard output' if path == '-' else path}")
     where = "standard output" if path == "-" else path
@@ -115,16 +119,5 @@ def _output(path: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    part = Path(f"{path}.part")
-    try:
-        part.unlink(missing_ok=True)  # of a run that was killed, or a link that somebody else put there
-        stream = part.open("xb")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    try:
-        with stream:
-            yield stream
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with whole_file(Path(path)) as stream:
+        yield stream

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ipc.progress import left_by_share
+from ipc.whole_files import write_whole
 from simulator.simtest.invariants import INVARIANTS
 from simulator.simtest.run import SimResult, simulate
 from simulator.simtest.schedule import Schedule, ScheduleError, draw
@@ -193,7 +194,7 @@ def replay(schedule: Schedule, shrunk_to: Path | None = None) -> tuple[SimResult
     lines += [f"violated: {result.violation}", f"  invariant: {INVARIANTS[result.violation.invariant]}"]
     if shrunk_to is not None:
         small, last, runs = shrink(schedule)
-        shrunk_to.write_text(small.dumps() + "\n")
+        write_whole(shrunk_to, (small.dumps() + "\n").encode())
         lines += [
             f"shrunk in {runs} runs to {shape(small)}: {last.violation}",
             *(f"  {fault}" for fault in small.faults),

@@ -76,7 +76,8 @@ def compile_program(
     except BuildError as error:
         raise P4Error(None, str(error)) from None
     except OSError as error:
-        raise P4Error(None, f"{error.filename}: {error.strerror}") from None
+        cure = "make room there, or set MRC_CACHE_DIR to another folder"
+        raise P4Error(None, f"{error.filename}: {error.strerror}: {cure}") from None
 
 
 def prepare() -> None:

@@ -1,43 +1,85 @@
-"""A disk that fails at each write in turn: no traceback, no half file, the verdict printed, an exit code of its own."""
+"""A disk that fails at each of its calls in turn, for every command that writes.
+
+No traceback, no half file, no old file lost, the file named, the verdict printed, an exit code of its own.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import resource
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from ipc.errors import UNWRITTEN
+from mrc.capture import Captured, PcapFile
 from mrc.cli import app
+from tests.mrc.explain.made_frames import a_write, made_frame
 
 SCENARIO = """\
 title: a transfer
 fabric: {planes: 2, racks: 1, spines: 1, hosts_per_rack: 2}
-workload: [{stream: h0 h1, name: flow, bytes: 64K}]
+duration: 1s
+workload: [{collective: all_reduce, name: sum, size: 16K, ranks: all, iterations: 2}]
 """
+STUDY = """\
+title: round trips
+scenario: a.yaml
+parameters: {links.rtt: [5ms]}
+seeds: {min: 2, max: 2, step: 1}
+metrics: [{metric: busbw.sum, within: 50%}]
+"""
+PROGRAM = str(Path(__file__).resolve().parents[3] / "p4src" / "srv6.p4")
 
 
 class FullDisk:
-    """The disk has no room at the `number`th call that makes, syncs or names a file."""
+    """A disk that has no room at the `number`th call that opens, syncs or names a file or makes a folder.
 
-    def __init__(self, monkeypatch, number: int) -> None:
-        self.left = number
-        for name in ("fsync", "replace", "mkdir"):
+    What is written to one that is open is refused by the kernel, in `no_file_over`.
+    """
+
+    now: FullDisk | None = None
+    """The one that the process has: an audit hook cannot be removed."""
+
+    def __init__(self, monkeypatch, number: int, folder: Path) -> None:
+        self.left, self._folder = number, str(folder)
+        self.refused = ""
+        for name in ("fsync", "replace", "mkdir", "rename"):
             monkeypatch.setattr(os, name, self._failing(getattr(os, name)))
+        monkeypatch.setattr(FullDisk, "now", self)
 
     def _failing(self, call):
         def failing(*words, **options):
-            self.left -= 1
-            if self.left == 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.count(*words[:1])
             return call(*words, **options)
 
         return failing
+
+    def count(self, what: object) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.refused = str(what)
+            name = None if isinstance(what, int) else str(what)  # as the kernel: a descriptor has none
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+
+    def opens(self, path: object, flags: int) -> None:
+        """Count a file that is opened to be written, in the test's own folder."""
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and os.path.abspath(str(path)).startswith(self._folder):
+            self.count(path)
+
+
+def watch(event: str, arguments: tuple) -> None:
+    if event == "open" and FullDisk.now is not None and not isinstance(arguments[0], int):
+        FullDisk.now.opens(os.fsdecode(arguments[0]), arguments[2])
+
+
+sys.addaudithook(watch)
 
 
 def end_of(monkeypatch, words: list[str]) -> int:
@@ -48,25 +90,88 @@ def end_of(monkeypatch, words: list[str]) -> int:
     return int(end.value.code or 0)
 
 
-def test_run__with_a_disk_that_fails_at_any_moment_tells_verdict_and_cure(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
-    (tmp_path / "a.yaml").write_text(SCENARIO)
-    ends, judged = [], 0
-    for number in range(1, 40):
-        out = tmp_path / f"out{number}"
+@dataclass
+class Writer:
+    """A command that writes, in a folder of its own for each trial."""
+
+    words: str
+    file: str = "NEW"
+    """What a message has to name."""
+    codes: set[int] = field(default_factory=lambda: {UNWRITTEN})
+    """What it may end with when its disk is full."""
+    verdict: str = ""
+    """What it prints even then, at least twice."""
+    step: int = 1
+    """Between the calls that are tried; more than 1 where each trial starts processes."""
+
+
+WRITERS = [
+    Writer("run a.yaml --virtual --out NEW", verdict="passed"),
+    Writer("run a.yaml --fluid --out NEW", verdict="passed"),
+    Writer("study study.yaml --out NEW --jobs 1", verdict="busbw.sum", step=4),
+    Writer("merge made --out NEW", verdict="passed"),
+    Writer("report made", "made/"),
+    Writer("report made --parquet NEW"),
+    Writer("report made --nccl-tests NEW"),
+    Writer("dash made", "made/replay"),
+    Writer(f"p4 compile {PROGRAM} -o NEW"),
+    Writer(f"p4 graph {PROGRAM} --format dot -o NEW"),
+    Writer("pcap a.pcap --explain --out NEW"),
+    Writer("pcap --install-dissector", ".local"),
+    Writer("plan --planes 2 --racks 2 --spines 2 --hosts-per-rack 1 --infragraph NEW"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Results, a scenario, a study, a capture; the cache has its builds already and needs no room."""
+    folder = tmp_path_factory.mktemp("disk")
+    (folder / "a.yaml").write_text(SCENARIO)
+    (folder / "study.yaml").write_text(STUDY)
+    cache = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MRC_CACHE_DIR", str(cache))
+        patch.chdir(folder)
+        assert end_of(patch, ["run", "a.yaml", "--virtual", "--out", "made"]) == 0
+        assert end_of(patch, ["p4", "compile", PROGRAM, "-o", "built"]) == 0
+        shutil.copytree("made", "drawn")
+        assert end_of(patch, ["report", "drawn"]) == 0  # matplotlib has its folders
+        shutil.rmtree("drawn")
+        with (folder / "a.pcap").open("wb") as out:
+            PcapFile(out).write(Captured(0, frame := made_frame(a_write(1)), len(frame)))
+        yield folder
+
+
+def tried(folder: Path, place: Path, monkeypatch, writer: Writer) -> int:
+    """Exit code of a command in a folder of its own, which must have no part of a file then, and lose none."""
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("HOME", str(place))
+    code = end_of(monkeypatch, writer.words.split())
+    assert not list(place.rglob("*.part"))
+    for path in folder.rglob("*"):
+        assert path.is_dir() or (place / path.relative_to(folder)).read_bytes() == path.read_bytes()
+    assert code in {0, *writer.codes}
+    return code
+
+
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.words)
+def test_a_command__whose_disk_is_full_at_any_moment_tells_file_and_cure(folder, tmp_path, monkeypatch, capsys, writer):
+    if "--parquet" in writer.words:
+        pytest.importorskip("pyarrow")
+    codes, judged = [], 0
+    for number in range(1, 200, writer.step):
+        place = shutil.copytree(folder, tmp_path / f"{number}")
         with monkeypatch.context() as patch:
-            disk = FullDisk(patch, number)
-            ends.append(end_of(patch, ["run", str(tmp_path / "a.yaml"), "--virtual", "--out", str(out)]))
-        said = capsys.readouterr()
-        assert not list(tmp_path.rglob("*.part")), number
+            disk = FullDisk(patch, number, place)
+            codes.append(tried(folder, place, patch, writer))
+        said = "".join(capsys.readouterr())
         if disk.left > 0:  # it ended without that many
             break
-        if ends[-1] != 0:
-            assert "No space left on device" in said.out + said.err, number
-        if ends[-1] == UNWRITTEN and "passed" in said.out:
-            judged += 1
-    assert ends[-1] == 0 and disk.left > 0
-    assert set(ends[:-1]) <= {0, 1, UNWRITTEN} and judged >= 2
+        if codes[-1] != 0:
+            assert said.count("No space left on device") == 1 and said.count("make room") == 1, (disk.refused, said)
+            assert writer.file in said, (disk.refused, said)
+        judged += writer.verdict in said
+    assert codes[-1] == 0 and UNWRITTEN in codes and judged >= 2
 
 
 @contextmanager
@@ -80,20 +185,17 @@ def no_file_over(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-PROGRAM = str(Path(__file__).resolve().parents[3] / "p4src" / "srv6.p4")
-
-
-@pytest.mark.parametrize("words", ["report made", "merge made --out new", f"p4 compile {PROGRAM} -o new"])
-def test_commands__whose_writes_are_cut_leave_no_half_file_and_tell_it(tmp_path, monkeypatch, capsys, words):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.yaml").write_text(SCENARIO)
-    assert end_of(monkeypatch, ["run", "a.yaml", "--virtual", "--out", "made"]) == 0
-    if words.startswith("p4"):
-        assert end_of(monkeypatch, ["p4", "check", PROGRAM]) == 0  # compiled already: the cache needs no room
-    before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    capsys.readouterr()
-    with no_file_over(100):
-        code = end_of(monkeypatch, words.split())
-    said = capsys.readouterr()
-    assert code == UNWRITTEN and "File too large" in said.out + said.err, said
-    assert {path for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock"} <= before
+@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.words)
+def test_a_command__whose_writes_are_cut_leaves_no_half_file_and_tells_it(
+    folder, tmp_path, monkeypatch, capsys, writer
+):
+    if "--parquet" in writer.words:
+        pytest.importorskip("pyarrow")
+    for size in (0, 50, 1200):
+        place = shutil.copytree(folder, tmp_path / f"{size}")
+        with monkeypatch.context() as patch, no_file_over(size):
+            code = tried(folder, place, patch, writer)
+        said = "".join(capsys.readouterr())
+        if code != 0:
+            assert said.count("File too large") == 1 and writer.file in said, (size, said)
+        assert code == UNWRITTEN or size > 50, said

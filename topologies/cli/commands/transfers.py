@@ -14,6 +14,7 @@ from ipc.rpc import JsonlError, Watch
 from ipc.units import UnitError
 from ipc.units import rate as rate_of
 from ipc.units import size as size_of
+from ipc.whole_files import write_random
 from topologies.cli.commands.base import (
     SEND,
     Args,
@@ -136,13 +137,10 @@ class Transfers:
                 raise CommandError(f"{what!r} is neither a file nor a size such as 4096, 16M or 1G")
             return path, False
         path = self._fabric.run_dir.data / f"send-{self._count}"
-        left = size
         free = os.statvfs(path.parent)
-        if left * 2 > free.f_bavail * free.f_frsize:
-            raise CommandError(f"{path.parent} has no room for two copies of {left:,} bytes: send less, or a file")
-        with path.open("wb") as out:
-            while left > 0:
-                left -= out.write(os.urandom(min(left, 1 << 20)))
+        if size * 2 > free.f_bavail * free.f_frsize:
+            raise CommandError(f"{path.parent} has no room for two copies of {size:,} bytes: send less, or a file")
+        write_random(path, size)
         return path, True
 
     def _launch(
