@@ -26,6 +26,7 @@ from typing import Any
 
 from bench.bmv2 import Bmv2, Bmv2Error, GoneError, P4cProgram, missing_tools
 from bench.p4_random import Whole
+from ipc.errors import INTERRUPTED
 from ipc.progress import Progress
 from ipc.terminal import console
 from ipc.whole_files import write_whole
@@ -345,7 +346,7 @@ def main() -> int:
     try:
         return fuzz(options.runs, options.seed, options.seconds, options.out, options.programs, options.json)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except (Bmv2Error, OSError) as error:
         print(f"fuzz p4: {error}", file=sys.stderr)
         return 1

@@ -47,6 +47,7 @@ from bench.rig import (
     plain_heads,
     thread_ns,
 )
+from ipc.errors import INTERRUPTED
 from switch.build import BuildError, build_program
 from switch.compiler.errors import P4Error
 from switch.device.device import P4Device
@@ -350,7 +351,7 @@ def main() -> int:
         print(jsonlib.dumps(measure()))
         return 0
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except (RuntimeError, OSError, BuildError, P4Error, PortError, TableError, subprocess.TimeoutExpired) as error:
         note(str(error))
         return 1

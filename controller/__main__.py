@@ -21,6 +21,7 @@ from controller.denylist import POLICIES
 from controller.errors import InputError
 from controller.p4runtime.routes import PROGRAMS
 from controller.reconvergence import seconds_of
+from ipc.errors import INTERRUPTED
 from ipc.rpc import JsonlError
 from ipc.rundir import DEFAULT_PATH, RunFiles, default_run_dir
 
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (NotReady, JsonlError) as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 async def _run(options: argparse.Namespace) -> int:

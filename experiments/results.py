@@ -1,7 +1,8 @@
 """Results on disk: a folder a scenario, written as runs end: Ctrl-C or `kill -9` loses only the run in progress.
 
 A folder with results is written to again only to complete it. One of a command that failed or was stopped before any
-run ended is as it was, so that the same command can be given again; only `kill -9` leaves one without runs.
+run ended is as it was, so that the same command can be given again; only `kill -9` and a second Ctrl-C leave one
+without runs.
 
 A run of virtual time is the same whenever and wherever it is made, so a folder may be gone on with: `reopen` takes it
 again, with the runs that are whole (run_store.py), from the same file, seed and commit; those that are damaged are made

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import errno
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
+UNWRITTEN, NOT_ARRIVED, INTERRUPTED = 3, 4, 130
+EXIT_CODES = {
+    0: "done, and every rule held",
+    1: "a rule did not hold, or an error that the last line names with its cure",
+    2: "wrong usage, or a file that is not a scenario",
+    UNWRITTEN: "the disk did not take the results; the verdict is printed, and what is whole stays",
+    NOT_ARRIVED: "`mrc trace`: the packet ended on its way",
+    INTERRUPTED: "Ctrl-C; 143 and 129 after SIGTERM and SIGHUP",
+}
+"""What the exit code of `mrc` means, of every command; `mrc --help` and docs/commands.md have it from here."""
 INTERRUPTION = "mrc: interrupted; no process or interface of this run is left"
-UNWRITTEN = 3
-"""Exit code of a command that ended, and whose files the disk did not take."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 """What a disk says that takes nothing."""
 

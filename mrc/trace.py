@@ -22,7 +22,7 @@ from hosts.engine.errors import WireError
 from hosts.engine.wire.codec import Codec
 from hosts.engine.wire.packets import Opcode, Write
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
-from ipc.errors import UsageError
+from ipc.errors import NOT_ARRIVED, UsageError
 from ipc.rundir import FabricError, RunFiles
 from ipc.terminal import Style
 from mrc.live_tables import device_like
@@ -36,8 +36,6 @@ from topologies.plan import CPU_PORT, Host, Link, Plan, PlanError, Port, make_ev
 
 PAYLOAD_BYTES = 256
 HOPS_MAX = 16
-NOT_ARRIVED = 3
-"""Exit code of `mrc trace` when the packet ends on its way: a finding, not a failure."""
 _CARRIER = "/sys/class/net/{}/carrier"
 
 

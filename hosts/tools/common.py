@@ -20,12 +20,13 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from ipc.errors import INTERRUPTED
 from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
 from ipc.rundir import DEFAULT_PATH, RunFiles
 from ipc.terminal import encode_all
 from topologies.plan import Host, Plan, PlanError
 
-OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, WRONG = 0, 1, 2
 BEGIN_TIMEOUT_S = 60.0
 """Limit for the set-up of QPs and memory at both ends, seconds."""
 STOP_TIMEOUT_S = 10.0

@@ -18,6 +18,7 @@ import typer
 from hosts.agent.path_health import address_of, uplink_of
 from hosts.tools import common
 from hosts.tools.common import Event, Work
+from ipc.errors import INTERRUPTED
 from ipc.terminal import Cell, Style, table
 from topologies.plan import Host, Plan, path_label, turning_point
 
@@ -192,7 +193,7 @@ def command(
         else:
             print(report(paths, Style.of(sys.stdout)))
         code = common.finish(end, TOOL)
-        if code == common.INTERRUPTED:  # how one ends `-c 0`: what was seen until then decides
+        if code == INTERRUPTED:  # how one ends `-c 0`: what was seen until then decides
             code = common.OK
         return common.FAILED if code == common.OK and any(one.out_lost or one.back_lost for one in paths) else code
 

@@ -14,6 +14,7 @@ import typer
 
 from hosts.tools import common
 from hosts.tools.common import Event, ToolError, Work, megabits
+from ipc.errors import INTERRUPTED
 from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import RunFiles
 from ipc.terminal import Cell, Style, table
@@ -282,7 +283,7 @@ def command(
                 show(hosts.look(), style, plan)
                 looks = None if looks is None else looks - 1
         except KeyboardInterrupt:
-            return common.INTERRUPTED if not interval else common.OK
+            return INTERRUPTED if not interval else common.OK
         finally:
             for client in clients.values():
                 client.close()

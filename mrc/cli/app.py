@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from ipc import units
-from ipc.errors import FULL, INTERRUPTED, INTERRUPTION, UNWRITTEN, FullDiskError, UsageError
+from ipc.errors import EXIT_CODES, FULL, INTERRUPTED, INTERRUPTION, UNWRITTEN, FullDiskError, UsageError
 from ipc.progress import Progress
 from ipc.terminal import console, encode_all
 from mrc.cli import completion as offer
@@ -29,6 +29,7 @@ app = typer.Typer(
     name="mrc",
     help="MRC (Multipath Reliable Connection) on P4 switches, on this machine: spray, cut links, watch it heal.",
     no_args_is_help=True,
+    epilog="Exit codes: " + " · ".join(f"**{code}** {meaning}" for code, meaning in EXIT_CODES.items()),
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -163,8 +164,8 @@ def read_servers(file: Path | None, rootless: bool) -> Servers | None:
 def require_root(what: str, *, or_rootless: bool = False) -> None:
     """Raises UsageError without root: namespaces, veth pairs and raw sockets need it."""
     if os.geteuid() != 0:
-        other = f"`mrc {what} --rootless`" if or_rootless else f"`make {what}`"
-        raise UsageError(f"{what} needs root (network namespaces, raw sockets): run it with sudo, or {other}")
+        other = f", or `mrc {what} --rootless`" if or_rootless else ""
+        raise UsageError(f"{what} needs root (network namespaces, raw sockets): run it with sudo{other}")
 
 
 @app.command(

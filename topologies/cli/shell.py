@@ -26,6 +26,7 @@ from typing import IO, Any
 from mininet.cli import CLI
 from mininet.log import lg
 
+from ipc.errors import FULL
 from ipc.rpc import JsonlError
 from ipc.rundir import FabricError
 from ipc.terminal import Style, folded, width_of
@@ -163,12 +164,22 @@ class FabricCLI(CLI):
             self.fail(str(error))
             self._say_what_is_dead()
         except Exception as error:
-            log = self.fabric.run_dir.log("cli")
+            self._fail_unexpectedly(line, error)
+        return None
+
+    def _fail_unexpectedly(self, line: str, error: Exception) -> None:
+        """Tell a full disk by file and cure, and anything else as a fault of ours, with its traceback in a log."""
+        if isinstance(error, OSError) and error.errno in FULL:
+            self.fail(f"{error.filename or 'the disk'}: {error.strerror}: make room there, or write elsewhere")
+            return
+        log = self.fabric.run_dir.log("cli")
+        where = f"traceback in {log}"
+        try:
             with log.open("a") as out:
                 traceback.print_exc(file=out)
-            what = f"internal error in {line.split()[0]!r}: {type(error).__name__}: {error}"
-            self.fail(f"{what} (traceback in {log})")
-        return None
+        except OSError as unwritten:
+            where = f"no traceback: {log}: {unwritten.strerror}"
+        self.fail(f"internal error in {line.split()[0]!r}: {type(error).__name__}: {error} ({where})")
 
     def default(self, line: str) -> None:
         """Run a command in a node (`h0 ip link`); anything else is a mistake."""

@@ -22,7 +22,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -179,8 +181,8 @@ class Fabric:
     def __enter__(self) -> Fabric:
         return self.start()
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        self.close(error)
 
     def start(self) -> Fabric:
         """Bring everything up; returns when every switch, agent and the controller answers."""
@@ -199,17 +201,17 @@ class Fabric:
             self._progress(f"fabric is up after {self.start_s:.1f} s: {self.plan}")
             for text in self.network.where():
                 self._progress(text)
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self.close(error)
             raise
         return self
 
-    def close(self) -> None:
-        """Remove everything the run made. Idempotent; signals wait until it is done.
+    def close(self, error: BaseException | None = None) -> None:
+        """Remove everything the run made. Idempotent; the second signal does not wait until it is done.
 
-        Raises FabricError when something will not go.
+        `error`: why it is closed; Ctrl-C itself was the first signal. Raises FabricError when something will not go.
         """
-        self._ignore_signals()
+        self._hasten_on_signals(isinstance(error, (KeyboardInterrupt, Terminated)))
         try:
             if self._held:
                 self._remove()
@@ -582,10 +584,24 @@ class Fabric:
             self._old_handlers[number] = signal.signal(number, terminate)
         self._old_handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
 
-    def _ignore_signals(self) -> None:
-        """While closing: an impatient second Ctrl-C must not leave half of it behind."""
-        for number in self._old_handlers:
-            signal.signal(number, signal.SIG_IGN)
+    def _hasten_on_signals(self, had_one: bool) -> None:
+        """While closing: the first signal is told how long it takes, the second one ends the process at once.
+
+        Children end with it. The state file has the rest, which the next start or `mrc clean` removes.
+        """
+        signals = iter(() if had_one else ("mrc: removing the fabric; once more ends at once, and leaves the rest",))
+
+        def hasten(number: int, _frame: object) -> None:
+            if (text := next(signals, None)) is not None:
+                print(text, file=sys.stderr, flush=True)
+                return
+            show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
+            rest = "the next start, or `mrc clean`, removes what is left of the fabric"
+            os.write(2, f"{show_cursor}mrc: ended at once; {rest}\n".encode())
+            os._exit(128 + number)
+
+        for number, handler in self._old_handlers.items():
+            signal.signal(number, signal.SIG_IGN if handler is signal.SIG_IGN else hasten)
 
     def _restore_signals(self) -> None:
         while self._old_handlers:

@@ -2,17 +2,22 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from ipc.errors import UsageError
+from ipc.errors import EXIT_CODES, UsageError
 from mrc import doctor, shell
 from mrc.cli import app, show
 from mrc.demo import MIN_BYTES, links_to_cut
 from topologies.lab.p4_program import ProgramError, compile_program, programs, source_of
 from topologies.plan import LinkSpeed, Plan
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def started(*arguments, **environment):
@@ -273,3 +278,15 @@ def test_help__of_every_command_loads_nothing_that_only_commands_need():
     heavy |= {"mininet", "numpy", "scapy", "simulator", "switch", "topologies"}
     assert not heavy & asked
     assert "pydantic" not in loaded  # typer itself takes it to read options, and nothing before
+
+
+def test_exit_codes__are_the_same_in_help_and_documents():
+    said = (
+        (ROOT / "docs" / "commands.md").read_text(encoding="utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
+    )
+    assert dict(re.findall(r"^\| (\d+) \| (.+) \|$", said, re.MULTILINE)) == {
+        str(code): meaning for code, meaning in EXIT_CODES.items()
+    }
+    helped = " ".join(CliRunner().invoke(app.app, ["--help"], env={"COLUMNS": "400", "TERM": "dumb"}).output.split())
+    for code, meaning in EXIT_CODES.items():
+        assert f"{code} {meaning.replace('`', '')}" in helped

@@ -5,7 +5,9 @@ A `sitecustomize` in front of the command's path sends SIGINT to the process gro
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,14 +19,18 @@ from ipc.errors import INTERRUPTED, INTERRUPTION
 ROOT = Path(__file__).resolve().parents[3]
 INTERRUPTER = """\
 import os, signal, sys
-event, part, number = os.environ["INTERRUPT_AT"].split(",")
-left, command = int(number), os.getpid()
+moments = [moment.split(",") for moment in os.environ["INTERRUPT_AT"].split(";")]
+left, command = int(moments[0][2]), os.getpid()
 
 def interrupt(name, arguments):
     global left
-    if name == event and os.getpid() == command and part in " ".join(map(str, arguments)):
+    if not moments or name != moments[0][0] or os.getpid() != command:
+        return
+    if moments[0][1] in " ".join(map(str, arguments)):
         left -= 1
         if left == 0:
+            del moments[0]
+            left = int(moments[0][2]) if moments else 0
             os.killpg(os.getpgrp(), signal.SIGINT)
 
 sys.addaudithook(interrupt)
@@ -57,7 +63,17 @@ MOMENTS = [
     ("report made", "os.rename,report.html,1", ""),
     ("compile", "open,compiled.lock,1", ""),
     ("compile", "subprocess.Popen,,1", ""),
+    ("merge made --out out", "os.rename,runs/,2", ""),
+    ("compare made made", "open,manifest.json,1", ""),
+    ("dash made", "os.rename,.html,1", ""),
+    # Twice: the second one while the first is answered.
+    (f"{RUN} 1", "os.rename,manifest,1;os.remove,,1", ""),
+    (f"{RUN} 2", "os.rename,manifest,1;os.remove,,1", ""),
+    (f"{RUN} 2", "os.rename,manifest,2;os.rename,manifest,1", ""),
+    ("study study.yaml --out out", "os.rename,.json,3;os.rename,manifest,1", ""),
+    ("report made", "os.rename,report.html,1;os.remove,,1", ""),
 ]
+TOOLS = ("ping", "stat", "write_bw", "write_lat")
 
 
 @pytest.fixture(scope="module")
@@ -86,5 +102,28 @@ def test_an_interrupted_command_ends_once_in_a_line(folder, tmp_path, words, mom
     )  # fmt: skip
     assert done.returncode == INTERRUPTED and "Traceback" not in done.stdout, done.stdout
     assert done.stdout.count(INTERRUPTION) == 1 and kept in done.stdout
-    assert not list(folder.rglob("*.part")) and not list(tmp_path.rglob(".compiled-*"))
-    subprocess.run(["rm", "-r", "-f", folder / "out"], check=True)
+    left = list(folder.rglob("*.part"))
+    assert not list(tmp_path.rglob(".compiled-*")) and (not left or ";" in moment), left
+    assert not words.startswith("merge") or not (folder / "out").exists()
+    subprocess.run(["rm", "-r", "-f", folder / "out", *left], check=True)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_that_is_interrupted_while_it_is_imported_ends_in_a_line(folder, tool):
+    env = os.environ | {"PYTHONPATH": f"{folder / 'first'}:{ROOT}", "INTERRUPT_AT": "import,typer,1"}
+    done = subprocess.run(
+        [sys.executable, "-c", f"from hosts.tools.scripts import {tool}; {tool}()", "h0"],
+        env=env, start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (INTERRUPTED, f"mrc-{tool.replace('_', '-')}: interrupted\n")
+
+
+def test_every_console_script__begins_where_ctrl_c_is_caught():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    scripts = re.search(r"^\[project.scripts\]\n(.*?)\n\n", text, re.DOTALL | re.MULTILINE)[1]
+    modules = {line.split('"')[1].split(":")[0] for line in scripts.splitlines()}
+    assert modules == {"mrc.__main__", "hosts.tools.scripts"}
+    for module in modules:  # nothing is imported before `begin` but errors and signals
+        tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert imported <= {"__future__", "ipc.command_line", "ipc.errors"}

@@ -3,9 +3,12 @@
 Run as a program it is the front process of a bare fabric, for tests that kill it::
 
     python fabric_doubles.py RUN_DIR [stop_at]     prints each step; `up` when up; ends when stdin does
+
+With `removing` as `stop_at`, its removal says so and never comes to its end.
 """
 
 import io
+import signal
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -93,7 +96,14 @@ def front(run_dir: str, stop_at: str = "") -> None:
     def compile_program(folder: Path, target: str, program: str) -> None:
         (folder / "p4info.txtpb").write_text("")
 
+    def never_stop() -> None:
+        print("removing", flush=True)
+        while True:
+            signal.pause()
+
     with bare_fabric(run_dir, compile_program=compile_program, progress=progress) as fabric:
+        if stop_at == "removing":
+            fabric.inject.stop = never_stop
         # It has left its shell's session before anything here ends: until then a hang-up would take it along.
         fabric.hosts["h0"].cmd('setsid sleep 1000 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done')
         print("up", flush=True)

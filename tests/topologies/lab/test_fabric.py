@@ -260,6 +260,33 @@ def test_signal__at_any_step_leaves_nothing(run_dir, step, number, code):
     nothing_is_left(run_dir)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal__the_second_one_ends_a_slow_removal_at_once_and_the_next_start_works(run_dir, number):
+    front = Front(run_dir, "removing").until("up")
+    front.process.send_signal(number)
+    front.until("removing")
+    front.process.send_signal(number)
+    assert front.process.wait(timeout=30) == 128 + number
+    assert front.process.stderr.read().strip() == (
+        "mrc: ended at once; the next start, or `mrc clean`, removes what is left of the fabric"
+    )
+    second = Front(run_dir).until("up")
+    assert any("of a killed run" in step for step in second.steps)
+    assert second.end() == 0
+    nothing_is_left(run_dir)
+
+
+def test_signal__the_first_one_during_a_removal_is_answered_and_the_second_ends_it(run_dir):
+    front = Front(run_dir, "removing").until("up")
+    front.process.stdin.close()
+    front.until("removing")
+    front.process.send_signal(signal.SIGINT)
+    assert "once more ends at once" in front.process.stderr.readline()
+    assert front.process.poll() is None
+    front.process.send_signal(signal.SIGINT)
+    assert front.process.wait(timeout=30) == 130 and "mrc: ended at once" in front.process.stderr.read()
+
+
 def test_kill_9__the_next_start_cleans(run_dir):
     front = Front(run_dir).until("up")
     state = json.loads((run_dir / "state.json").read_text())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ipc import processes
+from ipc.errors import INTERRUPTED, NOT_ARRIVED
 from topologies.cli.commands.base import (
     LOOK,
     OPEN,
@@ -40,10 +41,6 @@ IPERF_DEPTH = "16"
 """Writes of 64 KiB that `iperf` has in flight: a MiB fills any path here, and drains in a second on slow links."""
 IPERF_S = 5
 """How long `iperf` measures, seconds."""
-INTERRUPTED = 130
-"""Exit code of a tool after Ctrl-C."""
-NOT_ARRIVED = 3
-"""Exit code of `mrc trace` when the packet ends on its way."""
 CAPTURE_S = 5
 """How long `capture` captures when not told otherwise, seconds."""
 
