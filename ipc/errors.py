@@ -18,6 +18,9 @@ INTERRUPTION = "mrc: interrupted; no process or interface of this run is left"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 """What a disk says that takes nothing."""
 
+BARRED = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+"""What the system says of a path that cannot be used as it is: the user's, where no command has a word of its own."""
+
 
 class UsageError(Exception):
     """A mistake in the user's request; the message names the cure."""

@@ -102,9 +102,11 @@ class Child:
             with self.log.open("rb") as log:
                 log.seek(self.log_begins)
                 text = log.read().decode(errors="replace").splitlines()
+            free = os.statvfs(self.log)
         except OSError as error:
             return f"  (no log: {error.strerror})"
-        return "\n".join(f"  {line}" for line in text[-lines:]) or "  (its log is empty)"
+        full = "" if free.f_bavail or not free.f_blocks else f", for the disk of {self.log} is full: make room there"
+        return "\n".join(f"  {line}" for line in text[-lines:]) or f"  (its log is empty{full})"
 
 
 def _bytecode_prefix() -> dict[str, str]:

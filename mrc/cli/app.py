@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from ipc import units
-from ipc.errors import EXIT_CODES, FULL, INTERRUPTED, INTERRUPTION, UNWRITTEN, FullDiskError, UsageError
+from ipc.errors import BARRED, EXIT_CODES, FULL, INTERRUPTED, INTERRUPTION, UNWRITTEN, FullDiskError, UsageError
 from ipc.progress import Progress
 from ipc.terminal import console, encode_all
 from mrc.cli import completion as offer
@@ -967,6 +967,9 @@ def main() -> None:
     except OSError as error:
         if isinstance(error, FileNotFoundError) and _is_adrift():
             print(f"mrc: error: {ADRIFT}", file=sys.stderr)
+            sys.exit(1)
+        if error.errno in BARRED and error.filename is not None:
+            print(f"mrc: error: {error.filename}: {error.strerror}: give another place", file=sys.stderr)
             sys.exit(1)
         if error.errno not in FULL:
             raise

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
+from ipc.errors import UsageError
 from ipc.progress import left_by_share
 from ipc.whole_files import write_whole
 from simulator.simtest.invariants import INVARIANTS
@@ -117,7 +118,12 @@ def _results(chunks: list[range], jobs: int) -> Iterator[Any]:
     if jobs == 1:
         yield from map(run_chunk, chunks)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    try:
+        started = multiprocessing.get_context("fork").Pool(jobs)
+    except OSError as error:
+        need = f"{jobs} processes side by side need shared memory"
+        raise UsageError(f"{need}, and /dev/shm gives none ({error.strerror}): give --jobs 1") from None
+    with started as pool:
         yield from pool.imap_unordered(run_chunk, chunks)
 
 
