@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 import threading
 
@@ -14,10 +15,12 @@ from tests.topologies.cli.terminal import PROMPT, ROOT, Terminal
 from topologies.cli.commands.notices import FaultFollower, Notices
 
 FRONT = """
-import json, os, select, sys
+import json, os, select, signal, sys
 from pathlib import Path
 from ipc.rpc import JsonlError
+from ipc.signals import terminating
 from tests.topologies.cli.session_doubles import Client, StandInFabric
+from topologies.cli.commands.notices import Notices, _Terminal
 from topologies.cli.shell import run_cli
 
 class Events:
@@ -46,7 +49,17 @@ class Controller(Client):
 fabric = StandInFabric(Path(sys.argv[1]).parent)
 fabric.controller = Controller()
 fabric.events = Events
-print("failures", run_cli(fabric))
+above = Notices._above
+
+def signalled(notices):
+    if notices._terminal is _Terminal.PROMPT and (numbers := sys.argv[2:]):
+        del sys.argv[2:]
+        signal.raise_signal(int(numbers[0]))
+    above(notices)
+
+Notices._above = signalled
+with terminating():
+    print("failures", run_cli(fabric))
 """
 
 
@@ -58,13 +71,16 @@ def a_fault(number=1, **fields):
 
 
 class Prompt(Terminal):
-    """The prompt of a stand-in fabric; `happens` is what its controller says."""
+    """The prompt of a stand-in fabric; `happens` is what its controller says.
 
-    def __init__(self, folder):
+    `signals`: one that comes while the line editor calls Python.
+    """
+
+    def __init__(self, folder, *signals):
         self.events = folder / "events"
         os.mkfifo(self.events)
         env = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "INPUTRC": "/dev/null", "HOME": str(folder)}
-        super().__init__([sys.executable, "-c", FRONT, str(self.events)], env)
+        super().__init__([sys.executable, "-c", FRONT, str(self.events), *map(str, map(int, signals))], env)
         self.expect(PROMPT)
 
     def happens(self, event):
@@ -134,12 +150,35 @@ def test_off__is_silent_until_on(prompt):
 
 
 def test_ctrl_c__at_the_prompt_leaves_notices_working(prompt):
-    prompt.type("half a line\x03")
-    prompt.expect("Interrupt")
+    for typed in ("", "half a line", ""):
+        prompt.type(typed)
+        prompt.expect(typed)
+        prompt.type("\x03")
+        shown = prompt.expect("\nInterrupt\n")
+        assert "ignored" not in shown and "Traceback" not in shown
+        prompt.expect(PROMPT)
     prompt.happens(a_fault(5))
     prompt.expect(r"fault 5: .*\n")
     prompt.type("exit\n")
     prompt.expect(r"failures \d")  # those of the tests before, which may run elsewhere
+
+
+def test_sigint__while_the_editor_calls_python_is_not_lost(tmp_path):
+    prompt = Prompt(tmp_path, signal.SIGINT)
+    assert "ignored" not in prompt.expect("\nInterrupt\n")
+    prompt.type("exit\n")
+    prompt.expect(r"failures \d")
+    prompt.close()
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end__at_the_prompt_ends_it(tmp_path, number, within):
+    prompt = Prompt(tmp_path, *([number] if within else []))
+    if not within:
+        prompt.process.send_signal(number)
+    assert prompt.process.wait(timeout=60) == 128 + number
+    prompt.close()
 
 
 # ---- without a terminal ---------------------------------------------------------------------------------------

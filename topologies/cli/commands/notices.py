@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 from ipc.rpc import JsonlError
+from ipc.signals import ENDING
 from ipc.terminal import folded
 
 if TYPE_CHECKING:
@@ -116,7 +119,8 @@ class _LineEditor:
         self._before = self._slot.value
         self._idle = idle
         self._hook = ctypes.PYFUNCTYPE(ctypes.c_int)(self._waits)  # kept: C has its address alone
-        self._slot.value = ctypes.cast(self._hook, ctypes.c_void_p).value
+        self._signals = PromptSignals(_LineEditor._waits, self._hold, self._go_on)
+        self._go_on()
 
     @classmethod
     def of_readline(cls, idle: Callable[[], None]) -> _LineEditor | None:
@@ -143,8 +147,94 @@ class _LineEditor:
         finally:
             self._library.rl_forced_update_display()
 
-    def close(self) -> None:
+    def _hold(self) -> None:
+        """Keep C from calling."""
         self._slot.value = self._before
+
+    def _go_on(self) -> None:
+        self._slot.value = ctypes.cast(self._hook, ctypes.c_void_p).value
+
+    def close(self) -> None:
+        try:
+            self._signals.close()
+        finally:
+            self._hold()
+
+
+class _Sender(threading.Thread):
+    """Sends a signal to the main thread again and again, until that has answered it."""
+
+    AGAIN_S = 0.02
+
+    def __init__(self, number: int) -> None:
+        super().__init__(name="signal", daemon=True)
+        self._number = number
+        self._answered = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self._answered.wait(self.AGAIN_S):
+            signal.pthread_kill(threading.main_thread().ident or 0, self._number)
+
+    def stop(self) -> None:
+        self._answered.set()
+        self.join()
+
+
+class PromptSignals:
+    """Signals that come while somebody types: none is lost in the function that the line editor calls.
+
+    What is raised in a function that C calls is printed and forgotten, and C calls it first when a signal interrupts
+    its wait. So a signal that is handled within is sent anew, while C is kept from calling: it looks for signals then.
+    """
+
+    def __init__(self, called_by_c: Callable[..., int], hold: Callable[[], None], go_on: Callable[[], None]) -> None:
+        self._code = called_by_c.__code__
+        self._hold, self._go_on = hold, go_on
+        self._senders: dict[int, _Sender] = {}
+        self._answering: int | None = None
+        self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, *ENDING):
+                if callable(handler := signal.getsignal(number)):  # else it is ignored, or ends the process by itself
+                    self._before[number] = handler
+                    signal.signal(number, self._came)
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        if number == self._answering:  # sent once more than needed
+            return
+        if self._is_within(frame):
+            self._hold()
+            if number not in self._senders:
+                self._senders[number] = _Sender(number)
+            return
+        self._stop(number)
+        self._before[number](number, frame)
+
+    def _is_within(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame.f_code is not self._code:
+            frame = frame.f_back
+        return frame is not None
+
+    def _stop(self, number: int) -> bool:
+        """End its sending; whether there was one."""
+        sender = self._senders.pop(number, None)
+        if sender is None:
+            return False
+        self._answering = number
+        sender.stop()
+        self._answering = None
+        if not self._senders:
+            self._go_on()
+        return True
+
+    def close(self) -> None:
+        """Let signals have their handlers of before, those too that are not answered yet."""
+        waiting = [number for number in self._before if self._stop(number)]
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        for number in waiting:
+            signal.raise_signal(number)
 
 
 class FaultFollower:
