@@ -108,7 +108,7 @@ class Writer:
 WRITERS = [
     Writer("run a.yaml --virtual --out NEW", verdict="passed"),
     Writer("run a.yaml --fluid --out NEW", verdict="passed"),
-    Writer("study study.yaml --out NEW --jobs 1", verdict="busbw.sum", step=4),
+    Writer("study study.yaml --out NEW --jobs 1", verdict="busbw.sum", step=7),
     Writer("merge made --out NEW", verdict="passed"),
     Writer("report made", "made/"),
     Writer("report made --parquet NEW"),

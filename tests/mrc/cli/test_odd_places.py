@@ -72,7 +72,7 @@ PLACES = {
         shell='mkdir -p "a b/c d" && cd "a b/c d" && exec "$@" <&-', without=("HOME", "TERM", *OWN)
     ),
     "HOME that is not there, dumb terminal of no width, docstrings and asserts left out": Place(
-        env={"HOME": "/proc/nobody", "TERM": "dumb", "COLUMNS": "0", "PYTHONOPTIMIZE": "2"}, without=OWN
+        env={"HOME": "/proc/nobody", "TERM": "dumb", "COLUMNS": "0", "PYTHONOPTIMIZE": "2"}, without=OWN, draws=False
     ),
     "HOME that is a file, C locale, no folder for temporary files, a time zone that is none": Place(
         env={
