@@ -1,7 +1,7 @@
 """One P4Runtime connection to one switch: arbitration, pipeline, tables.
 
 Design notes
-1. Built on finsy's P4Client (channel, stubs, error details), not on its Switch. Switch waits 10 s after every
+1. Built on finsy's P4Client (channel, stubs, error details; stream: grpc_streams.py), not on its Switch. Switch waits 10 s after every
    quick failure, which is what a rebooting switch looks like; a refused pipeline ends it as a cancelled task, with
    the reason in its log only; and it wants port state from the P4Runtime address.
 2. We never bid against another controller. Our election id is fixed: a person with a shell may take a switch over
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
-from finsy import GRPCStatusCode, P4Client, P4ClientError, P4DigestList
+from finsy import GRPCStatusCode, P4ClientError, P4DigestList
 from finsy.p4schema import P4ConfigAction, P4ConfigResponseType
 from finsy.proto import U128, p4r
 from google.protobuf.message import DecodeError
@@ -26,6 +26,7 @@ from controller.config import SwitchAddress
 from controller.errors import SwitchError
 from controller.p4runtime.counters import CELL_BITS
 from controller.p4runtime.entries import Catalog, NamedEntry, short
+from controller.p4runtime.grpc_streams import KeptStatusP4Client
 
 ELECTION_ID = 10
 """Ours. p4runtime-shell starts with 1, so it is backup unless told otherwise."""
@@ -73,7 +74,7 @@ class P4RuntimeSession:
         self.lost_reason = ""
         """Why the stream ended, once LOST was told."""
         self._catalog = catalog
-        self._client = P4Client(target.address, wait_for_ready=False)
+        self._client = KeptStatusP4Client(target.address, wait_for_ready=False)
         self._election_id = ELECTION_ID
         self._events: asyncio.Queue[SessionEvent] = asyncio.Queue()
         self._receiver: asyncio.Task[None] | None = None

@@ -14,12 +14,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from finsy import GNMIClient, GNMIPath, GNMIUpdate
+from finsy import GNMIPath, GNMIUpdate
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi
 
 from controller.api.rpc_client import pause_s
 from controller.errors import SwitchError
+from controller.p4runtime.grpc_streams import KeptStatusGNMIClient
 
 OPER_STATUS = "interfaces/interface[name=*]/state/oper-status"
 SYNC_TIMEOUT_S = 5.0
@@ -74,7 +75,7 @@ class GnmiPortWatch:
     async def _one_stream(self) -> None:
         """From connecting to the end of the stream. Ends with a SwitchError."""
         try:
-            async with GNMIClient(self.address) as client:
+            async with KeptStatusGNMIClient(self.address) as client:
                 subscription: Any = client.subscribe()  # finsy's types hide that its updates() can be closed
                 subscription.on_change(GNMIPath(OPER_STATUS))
                 try:

@@ -1,0 +1,116 @@
+"""Streams of gRPC that end with the status that the server gave, also when one of our writes saw the end first.
+
+Design note. grpc.aio answers a write to a stream that the server has just ended with INTERNAL "Internal error from
+Core", and puts that in the place of the status which came with the end (grpc issue 36066; 85 of 100 streams refused
+at once). INTERNAL is no code that passes, so a switch that restarts at such a moment would be given up. We keep the
+status when it comes first, and wait for it when the write fails first. grpc's blocking API, its unary calls and its
+calls with one request are not concerned: they read the status with the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import grpc
+from finsy import GNMIClient, P4Client
+
+PLACEHOLDER = (grpc.StatusCode.INTERNAL, "Internal error from Core")
+"""Code and details of a failed write, until the server's status is known."""
+LOOK_S = 0.001
+LOOKS_MAX = 5000
+"""A bound, not a patience: the core has ended the stream when a write fails, and tells its status next."""
+
+T = TypeVar("T")
+
+
+class KeptStatusStream:
+    """A call of a bidirectional stream, with the part of its interface that finsy uses."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._ended_with: grpc.aio.AioRpcError | None = None
+        self.done: Callable[[], bool] = call.done
+        self.cancel: Callable[[], bool] = call.cancel
+        call.add_done_callback(self._keep)
+
+    async def write(self, message: Any) -> None:
+        """Send a message. Raises AioRpcError; a stream that ended with OK takes it without a word, as in grpc."""
+        await self._with_status(self._call.write(message))
+
+    async def read(self) -> Any:
+        """Return the next message, grpc.aio.EOF after an end with OK. Raises AioRpcError."""
+        return await self._with_status(self._call.read(), grpc.aio.EOF)
+
+    async def _with_status(self, exchange: Awaitable[Any], at_end: Any = None) -> Any:
+        """Carry out a read or write; `at_end` when the stream ended with OK."""
+        try:
+            return await exchange
+        except grpc.aio.AioRpcError as error:
+            if not _is_placeholder(error):
+                raise
+            status = await self._status()
+            if status.code() is grpc.StatusCode.OK:
+                return at_end
+            raise status from None
+
+    async def _status(self) -> grpc.aio.AioRpcError:
+        status = self._ended_with
+        looks = 0
+        while status is None:
+            status = await _status_of(self._call)
+            if _is_placeholder(status) and looks < LOOKS_MAX:
+                status, looks = None, looks + 1
+                await asyncio.sleep(LOOK_S)
+        return status
+
+    def _keep(self, call: Any) -> None:
+        """Take note of the first status of a call that is done, before another can take its place."""
+        status = _at_once(_status_of(call))
+        if not _is_placeholder(status):
+            self._ended_with = status
+
+
+class KeptStatusP4Client(P4Client):
+    """P4Runtime client whose stream ends with the switch's status."""
+
+    async def open(self, **options: Any) -> None:
+        await super().open(**options)
+        assert self._stub is not None
+        self._stub.StreamChannel = _kept(self._stub.StreamChannel)
+
+
+class KeptStatusGNMIClient(GNMIClient):
+    """gNMI client whose subscriptions end with the server's status."""
+
+    async def open(self, **options: Any) -> None:
+        await super().open(**options)
+        assert self._stub is not None
+        self._stub.Subscribe = _kept(self._stub.Subscribe)
+
+
+def _kept(open_stream: Callable[..., Any]) -> Any:
+    """Wrap a stub's method; finsy uses what it returns as if it were grpc's own."""
+    return lambda **options: KeptStatusStream(open_stream(**options))
+
+
+async def _status_of(call: Any) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(
+        await call.code(), await call.initial_metadata(), await call.trailing_metadata(),
+        details=await call.details(), debug_error_string=await call.debug_error_string(),
+    )  # fmt: skip
+
+
+def _is_placeholder(error: grpc.aio.AioRpcError) -> bool:
+    return (error.code(), error.details()) == PLACEHOLDER
+
+
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that has nothing to wait for."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("a call that is done has a status")
