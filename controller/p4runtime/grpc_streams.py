@@ -56,13 +56,11 @@ class KeptStatusStream:
             raise status from None
 
     async def _status(self) -> grpc.aio.AioRpcError:
-        status = self._ended_with
-        looks = 0
-        while status is None:
-            status = await _status_of(self._call)
-            if _is_placeholder(status) and looks < LOOKS_MAX:
-                status, looks = None, looks + 1
-                await asyncio.sleep(LOOK_S)
+        for _ in range(LOOKS_MAX):
+            status = self._ended_with or await _status_of(self._call)
+            if not _is_placeholder(status):
+                break
+            await asyncio.sleep(LOOK_S)
         return status
 
     def _keep(self, call: Any) -> None:

@@ -1,9 +1,9 @@
 """One P4Runtime connection to one switch: arbitration, pipeline, tables.
 
 Design notes
-1. Built on finsy's P4Client (channel, stubs, error details; stream: grpc_streams.py), not on its Switch. Switch waits 10 s after every
-   quick failure, which is what a rebooting switch looks like; a refused pipeline ends it as a cancelled task, with
-   the reason in its log only; and it wants port state from the P4Runtime address.
+1. Built on finsy's P4Client (channel, stubs, error details; stream: grpc_streams.py), not on its Switch. Switch
+   waits 10 s after every quick failure, which is what a rebooting switch looks like; a refused pipeline ends it as a
+   cancelled task, with the reason in its log only; and it wants port state from the P4Runtime address.
 2. We never bid against another controller. Our election id is fixed: a person with a shell may take a switch over
    with a higher one, we then wait as backup and compare the tables when we are primary again.
 """

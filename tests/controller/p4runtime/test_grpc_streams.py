@@ -76,14 +76,14 @@ def serve():
 
 @pytest.fixture
 def hidden(monkeypatch):
-    """Count the writes that grpc answers with its placeholder; each is held back, alternately not at all."""
+    """Count the writes that grpc answers with its placeholder; each third is not held back, the others ever longer."""
     counts = Counter()
     write = KeptStatusStream.write
     serialize = grpc._common.serialize
 
     def late(message, serializer):
         counts["writes"] += 1
-        time.sleep(counts["writes"] % 3 * 0.002)
+        time.sleep(counts["writes"] % 3 * 0.002 * (1 + counts["writes"] // 60))
         return serialize(message, serializer)
 
     async def counted(self, message):
