@@ -1,7 +1,7 @@
 """Streams of gRPC that end with the status that the server gave, also when one of our writes saw the end first.
 
 Design note. grpc.aio answers a write to a stream that the server has just ended with INTERNAL "Internal error from
-Core", and puts that in the place of the status which came with the end (grpc issue 36066; 85 of 100 streams refused
+Core", and puts that in the place of the status which came with the end (grpc/grpc#36066; 85 of 100 streams refused
 at once). INTERNAL is no code that passes, so a switch that restarts at such a moment would be given up. We keep the
 status when it comes first, and wait for it when the write fails first. grpc's blocking API, its unary calls and its
 calls with one request are not concerned: they read the status with the answer.
