@@ -65,16 +65,18 @@ PENALTY_UNIT: Final = 7
 FLAG_WINDOWS: Final = 2
 """Quick-adapt windows after which a trim is forgotten (note 5)."""
 CROWD_PACKETS: Final = 8
-"""Window of a sender in a crowd (note 6), in packets, that neither grows nor shrinks at a delay of `target`."""
-CROWD_GAIN: Final = 0.06
-"""Increase there, in MTU a round trip at a window of one packet; it goes with the root of the window."""
-CROWD_DRAIN: Final = CROWD_GAIN / CROWD_PACKETS**0.5
-"""Share of the window that a round trip takes at a delay of `target`: both cancel at CROWD_PACKETS ..."""
+"""Window of a sender in a crowd (note 6), in packets, that neither grows nor shrinks at a delay of `target` ..."""
+CROWD_BDPS: Final = 0.8
+"""... where the pipe holds ten packets; in deeper pipes it is this share of theirs, as "shape" scaling has it."""
+CROWD_DRAIN: Final = 0.0212
+"""Share of the window that a round trip takes at a delay of `target`; the increase there follows from both."""
 CROWD_POWER: Final = 4
-"""... and it grows with this power of the delay: at twice the target they cancel at a 256th."""
+"""It grows with this power of the delay: at twice the target increase and decrease cancel at a 256th."""
 CROWD_MOST: Final = 0.35
 """Largest share that one packet's delay takes."""
-CROWD_CALM: Final = 0.1
+CROWD_SPEED_MAX: Final = 4.0
+"""Windows above CROWD_PACKETS grow and shrink faster in proportion, at most so much: they meet where they did."""
+CROWD_CALM: Final = 0.2
 """Increase while there is no queue, in MTU a packet at a window of one or more."""
 CROWD_CUT: Final = 0.7
 """Share of the window that a trim or a loss leaves there, at most once a round trip."""
@@ -117,6 +119,8 @@ class NsccParameters:
     qa_threshold: float = INF
     base_min: float = 0.0
     """No sample lowers the base below this."""
+    crowd_gain: float = CROWD_DRAIN * CROWD_PACKETS**0.5
+    """Increase in a crowd, in MTU a round trip at a window of one packet; it goes with the root of the window."""
 
     @property
     def bdp(self) -> float:
@@ -149,6 +153,7 @@ class NsccParameters:
             alpha=ALPHA * size * slowness * mtu / target, fi=FAIR * size * mtu, eta=ETA * size * mtu, fi_scale=fast,
             calm=calm, adjust_bytes=ADJUST_PACKETS * mtu, adjust_period=base_rtt,
             qa_threshold=INF if trimming else QA_TARGETS * target,
+            crowd_gain=CROWD_DRAIN * sqrt(max(CROWD_PACKETS, CROWD_BDPS * bdp / mtu)),
         )  # fmt: skip
 
 
@@ -359,8 +364,9 @@ class Nscc:
             reaction = Reaction.FAST
         else:
             self.calm_bytes = 0
-            drain = min(CROWD_DRAIN * (delay / p.target) ** CROWD_POWER, CROWD_MOST)
-            self.cwnd += size * min(1.0, share) * (CROWD_GAIN / sqrt(share) - drain)
+            speed = min(max(1.0, share / CROWD_PACKETS), CROWD_SPEED_MAX)
+            drain = min(speed * CROWD_DRAIN * (delay / p.target) ** CROWD_POWER, CROWD_MOST)
+            self.cwnd += size * min(1.0, share) * (speed * p.crowd_gain / sqrt(share) - drain)
             reaction = Reaction.FAIR if delay >= p.target else Reaction.PROPORTIONAL
         self.cwnd = max(CROWD_LEAST * mtu, min(self.cwnd, self.wmax))
         return reaction

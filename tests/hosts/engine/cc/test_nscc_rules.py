@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.engine.cc.nscc import CROWD_CUT, CROWD_LEAST, CROWD_PACKETS, QUADRANTS, Nscc, NsccParameters, Reaction
+from hosts.engine.cc.nscc import (
+    CROWD_BDPS,
+    CROWD_CUT,
+    CROWD_LEAST,
+    CROWD_PACKETS,
+    QUADRANTS,
+    Nscc,
+    NsccParameters,
+    Reaction,
+)
 
 MTU, RTT = 1500, 0.005
 PIPE = NsccParameters.derive(MTU, 12.5e6, RTT, trimming=True)
@@ -309,16 +318,16 @@ def test_crowd__begins_at_the_floor_or_with_a_loss_at_a_delay_where_nothing_trim
 
 @pytest.mark.parametrize("delay", [0.8, 1.0, 1.25, 1.5])
 def test_crowd__all_windows_meet_at_that_of_the_delay(delay):
-    """Delay in base RTTs. Both laws cancel at CROWD_PACKETS x (target / delay) ** 8."""
-    at = CROWD_PACKETS * (PIPE.target / (delay * RTT)) ** 8
+    """Delay in base RTTs. Increase and decrease cancel at 0.8 pipes x (target / delay) ** 8, whatever the speed."""
+    at = CROWD_BDPS * PIPE.bdp / MTU * (PIPE.target / (delay * RTT)) ** 8
     ends = []
-    for share in (0.01, 0.3, 4.0):
+    for share in (0.01, 0.3, 4.0, 60.0):
         cc, now = crowd(share), 20.0
         for _ in range(4000):
             now += RTT
             cc.on_ack(now, MTU, False, RTT * (1 + delay))
         ends.append(cc.cwnd / MTU)
-    assert ends == [pytest.approx(at, rel=0.05)] * 3
+    assert ends == [pytest.approx(at, rel=0.05)] * 4
 
 
 def test_crowd__marks_say_nothing_more():
