@@ -159,6 +159,7 @@ def campaign(parts: tuple[str, ...], kills: int, seed: int) -> tuple[list[Row], 
                 front.begin_load()
                 time.sleep(RELAPSE_S + dice.random())  # a part that dies sooner has relapsed, and is given up
                 front.kill(row.part, WORDS[number % len(WORDS)], row)
+                print(row, *row.faults, sep="\n", file=sys.stderr, flush=True)  # for one that is cut off
     except BaseException:
         front.terminal.close()
         raise
