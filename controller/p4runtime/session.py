@@ -31,6 +31,7 @@ from controller.p4runtime.grpc_streams import KeptStatusP4Client
 ELECTION_ID = 10
 """Ours. p4runtime-shell starts with 1, so it is backup unless told otherwise."""
 ARBITRATION_TIMEOUT_S = 5.0
+"""A bound: a switch that did not answer in time is tried again, again and again, seconds."""
 WRITE_BATCH = 500
 """Updates in one WriteRequest: about 40 kB, far below gRPC's 4 MiB message limit."""
 DIGEST_CONFIG = {"max_timeout_ns": 0, "max_list_size": 1, "ack_timeout_ns": 1_000_000_000}

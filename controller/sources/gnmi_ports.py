@@ -24,7 +24,7 @@ from controller.p4runtime.grpc_streams import KeptStatusGNMIClient
 
 OPER_STATUS = "interfaces/interface[name=*]/state/oper-status"
 SYNC_TIMEOUT_S = 5.0
-"""Time for the first values of all ports, seconds."""
+"""Time for the first values of all ports, seconds; a bound, after which a new stream is tried."""
 ENDED_S = 0.05
 """Time in which a stream that ended before it was in sync says so, seconds."""
 REMOVED = "NOT_PRESENT"

@@ -30,6 +30,7 @@ SOURCE = Path(__file__).with_name("native.c")
 MODULE = "mrc_native"
 CFLAGS = ("-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing", "-fPIC", "-shared", *SANITIZER_FLAGS)
 BUILD_LIMIT_S = 60.0
+"""A bound: the NIC goes on in Python sooner than it keeps an agent's start waiting, seconds."""
 
 log = logging.getLogger("hosts.nic")
 

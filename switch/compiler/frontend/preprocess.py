@@ -17,6 +17,7 @@ from switch.compiler.errors import Location, P4Error
 
 INCLUDE_DIR = Path(__file__).resolve().parents[2] / "include"
 CPP_TIMEOUT_S = 20
+"""A bound: macros that grow without end keep cpp at work, so its progress says nothing."""
 MAX_TEXT_BYTES = 8 << 20
 """Longest preprocessed program. Macros can make an endless text of a short one."""
 
