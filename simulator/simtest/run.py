@@ -51,9 +51,9 @@ LASTING_S = 120.0
 """... or with faults that never end, after which a slow transfer is watched no longer."""
 WIRE_EXTRA = 200
 """Bytes of headers of a packet, at most."""
-LONG_PACKETS, LEAST_EVEN = 50, 0.5
-"""From so many packets a sender on Jain's index of an incast's shares is at least this, with trims and NSCC. The goal
-is 0.95 in the steady state; flows this short are still in their first round trips, which the nearest sender wins."""
+LONG_TRIPS, LEAST_EVEN = 20, 0.6
+"""Jain's index of an incast's shares is at least this, with trims and NSCC, when the first sender is done after so many
+base round trips or later. The goal is 0.95 in the steady state; the first round trips are the nearest sender's."""
 FOREVER_S = 1e9
 CENSUS_S = 60.0
 """How often the state of a long run is counted."""
@@ -106,6 +106,8 @@ class Simulation:
             self.watch.trip_s = self.trip_s
         self.watch.crowded = schedule.kind == "incast" and not schedule.faults
         self.shares: list[int] = []
+        self.shared_s = 0.0
+        """Time from the first write until the shares were noted."""
         """Bytes of each sender that had arrived when the first one was done."""
         self.edges = sorted({0.0, *(edge for fault in schedule.faults for edge in _edges(fault))})
         """Times at which something breaks or is mended."""
@@ -406,8 +408,8 @@ class Simulation:
             what = f"{left} of {len(schedule.qps)} senders are not done {bound:.6f} s after the last write"
             raise Violation("congestion", what, fabric.now)
         even = jain(self.shares)
-        packets = min(sizes.values()) / config.pmtu_bytes
-        if config.fabric_trims and config.cc_algorithm != "fixed" and packets >= LONG_PACKETS and even < LEAST_EVEN:
+        is_long = self.shared_s >= LONG_TRIPS * config.base_rtt_s
+        if config.fabric_trims and config.cc_algorithm != "fixed" and is_long and even < LEAST_EVEN:
             raise Violation("congestion", f"Jain's index of {self.shares} bytes is {even:.3f}", fabric.now)
         fabric.run_for(AFTERMATH_S)
 
@@ -415,6 +417,7 @@ class Simulation:
         """Note the senders' shares when the first of them is done."""
         if self.watch.crowded and not self.shares and lane.pieces and lane.ended == len(lane.pieces):
             self.shares = [other.rcvd for (_, side), other in self.lanes.items() if side == 0]
+            self.shared_s = self.fabric.now - min(post.at for post in self.schedule.posts)
 
     def _check_ports(self, last: float) -> None:
         """*ports*: raises Violation unless, with all leases over, each end knows the other's ports."""
