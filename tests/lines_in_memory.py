@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,11 @@ class Line:
     number: int
     server: str
     to_server: bool
-    message: dict[str, Any]
+    data: bytes
+
+    @cached_property
+    def message(self) -> dict[str, Any]:
+        return decode(self.data.rstrip(b"\n"))
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ class LinesInMemory:
         return client
 
     def fate_of(self, server: str, to_server: bool, data: bytes) -> Fate:
-        line = Line(self._count, server, to_server, decode(data.rstrip(b"\n")))
+        line = Line(self._count, server, to_server, data)
         self._count += 1
         if self.keeps_lines:
             self.lines.append(line)

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from controller.errors import InputError
 from controller.faults.correlator import OBSERVATIONS, Fault, FaultCorrelator
 from controller.faults.path_segments import PathSegmenter, PathSegments
@@ -46,6 +48,10 @@ Told = Callable[[float, str, Fault], None]
 
 log = logging.getLogger(__name__)
 _SIGNATURES = {name: inspect.signature(getattr(FaultCorrelator, name)) for name in OBSERVATIONS}
+_DEFAULTS = {
+    name: {key: parameter.default for key, parameter in signature.parameters.items()}
+    for name, signature in _SIGNATURES.items()
+}
 
 
 class ObservationRecorder:
@@ -115,16 +121,17 @@ def header_of(plan: Plan) -> bytes:
 def line_of(name: str, arguments: dict[str, Any], traces: PathSegmenter) -> bytes:
     """The line of one call; traces become the nodes they lead over, and what is as its default is left out."""
     record: dict[str, Any] = {"of": name, "now": arguments["now"]}
+    defaults = _DEFAULTS[name]
     for key, value in arguments.items():
         if isinstance(value, PathSegments):
             record[key] = traces.nodes(value)
-        elif value != _SIGNATURES[name].parameters[key].default:
+        elif value != defaults[key]:
             record[key] = value
     return _line(record)
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+    return msgspec.json.encode(record) + b"\n"
 
 
 # ---- replay -------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ class PathSegmenter:
             for link in plan.links
             for here, there in ((link.lower, link.upper), (link.upper, link.lower))
         }
+        self._ends = {arc: ends for ends, arc in self._arcs.items()}
 
     def over(self, plane: int, nodes: tuple[str, ...]) -> PathSegments:
         """A walk from node to node; the switches among them are crossed. Raises KeyError for no such link."""
@@ -68,10 +69,8 @@ class PathSegmenter:
         return (*(self.ends(arc)[0] for arc in trace.arcs), self.ends(trace.arcs[-1])[1])
 
     def ends(self, arc: str) -> tuple[str, str]:
-        """Sender and receiver of an arc. Raises PlanError."""
-        link = self.plan.link_of_interface(arc)
-        ends = (link.lower.node, link.upper.node)
-        return ends if link.lower.interface == arc else ends[::-1]
+        """Sender and receiver of an arc. Raises KeyError for no such arc."""
+        return self._ends[arc]
 
     def t0_probe(self, host: str, plane: int) -> PathSegments:
         """From a NIC to its T0 and back (§9). Raises PlanError for no such host."""

@@ -34,6 +34,8 @@ GNMI_ADDRESS = "127.0.0.1:9339"
 CELL_BITS = 9
 PROBES_S = 10.0
 """Probes of a target in a second, and about as many packets of an EV."""
+TICK_S = 0.2
+"""Time in which two packets pass over each walk."""
 VERDICT_S = 0.35
 """From the death of a path to Clustermapper's verdict."""
 
@@ -136,6 +138,7 @@ class SwitchInFabric:
     def power(self, on):
         if on == self.is_on:
             return
+        self.fabric.count_traffic()
         self.is_on = on
         for stream in self.streams:
             stream.tell(rpc_error(grpc.StatusCode.UNAVAILABLE, "Socket closed"))
@@ -312,6 +315,7 @@ class SwitchInFabric:
         return answer
 
     def _cells(self, wanted):
+        self.fabric.count_traffic()
         name = self.fabric.counters.get(wanted.counter_id, "")
         counts = {"forwarded": self.forwarded, "drops": self.drops}.get(name, Counter())
         if wanted.HasField("index"):
@@ -429,6 +433,7 @@ class GnmiInFabric:
             await asyncio.sleep(1.0)
         if not self.is_on:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection refused")
+        self.fabric.count_traffic()
         notification = gnmi.Notification()
         for path in request.path:
             interface = path.elem[1].key["name"]
@@ -600,7 +605,9 @@ class FabricInMemory:
         self.fate = lambda _number, _kind: Fate()
         """Fate of a gRPC message by its number and kind."""
         self._ports()
-        self._walks = self.loop.create_task(self._traffic())
+        self._walks = self._all_walks()
+        self._passing = self._counters_of_passing()
+        self._counted_at = self.now
 
     @property
     def now(self):
@@ -617,7 +624,9 @@ class FabricInMemory:
 
     def changed(self):
         """Something was broken or mended: ports tell at once, hosts soon."""
+        self.count_traffic()
         self.dead_arcs |= {arc for link in self.down for arc in self.traces.arcs(link)}
+        self._passing = self._counters_of_passing()
         self._ports()
         self.loop.call_later(0.05, self._hosts_look)
         self.loop.call_later(VERDICT_S, self.mapper.look)
@@ -644,28 +653,42 @@ class FabricInMemory:
         (self.dead_arcs.discard if works else self.dead_arcs.add)(arc)
         self.changed()
 
-    async def _traffic(self):
-        """Packets over all walks, as the counters of switches see them."""
+    def _all_walks(self):
+        """(arc, sender, receiver, number of the sender's port, interface of the receiver) along each walk."""
         walks = [*self.mapper.walks, *(path.trace for agent in self.agents.values() for path in agent.paths)]
         numbers = {p.interface: p.number for s in self.plan.switches for p in self.plan.ports(s.name)}
-        hops = [[(arc, *self.traces.ends(arc)) for arc in walk.arcs] for walk in walks]
         peers = {
             here.interface: there.interface
             for link in self.plan.links
             for here, there in ((link.lower, link.upper), (link.upper, link.lower))
         }
-        while True:
-            await asyncio.sleep(0.2)
-            for walk in hops:
-                for arc, sender, receiver in walk:
-                    if sender in self.switches:
-                        switch = self.switches[sender]
-                        if not switch.is_on or switch.is_black_hole:
-                            break
-                        switch.forwarded[numbers[arc]] += 2
-                    if arc in self.dead_arcs or (receiver in self.switches and not self.switches[receiver].is_on):
+        return [[(arc, *self.traces.ends(arc), numbers.get(arc), peers[arc]) for arc in walk.arcs] for walk in walks]
+
+    def _counters_of_passing(self):
+        """({(switch, port): packets of a tick}, {interface: packets of a tick}) as the fabric is now."""
+        forwarded, received = Counter(), Counter()
+        for walk in self._walks:
+            for arc, sender, receiver, number, peer in walk:
+                if (switch := self.switches.get(sender)) is not None:
+                    if not switch.is_on or switch.is_black_hole:
                         break
-                    self.gnmi.received[peers[arc]] += 2
+                    forwarded[sender, number] += 2
+                if arc in self.dead_arcs or (receiver in self.switches and not self.switches[receiver].is_on):
+                    break
+                received[peer] += 2
+        return forwarded, received
+
+    def count_traffic(self):
+        """Count the packets of all walks until now: before a counter is read, and before the fabric changes."""
+        ticks = int((self.now - self._counted_at) / TICK_S)
+        if not ticks:
+            return
+        self._counted_at += ticks * TICK_S
+        forwarded, received = self._passing
+        for (name, number), packets in forwarded.items():
+            self.switches[name].forwarded[number] += ticks * packets
+        for interface, packets in received.items():
+            self.gnmi.received[interface] += ticks * packets
 
     # ---- the controller
 
@@ -696,10 +719,6 @@ class FabricInMemory:
     @property
     def ended(self):
         return self.running.done()
-
-    async def close(self):
-        self._walks.cancel()
-        await asyncio.gather(self._walks, return_exceptions=True)
 
     def differences(self):
         """What is not as it ought to be, now that nothing is broken."""

@@ -41,7 +41,12 @@ FABRICS = ((1, 2, 2, 1), (2, 2, 2, 1), (1, 2, 2, 2), (1, 3, 2, 1))
 SETTLED_S = 120.0
 """From the last restore until nothing may be left, virtual seconds: a stream that is stopped, a request that waits, the
 soak of a flapping fault and the pause of a client are each far below it."""
+CALM_S = 15.0
+"""A fabric that is as it ought to be for so long stays so; every tenth sequence waits for all of `SETTLED_S`."""
+LOOK_S = 1.0
 READY_S = 20.0
+"""Longest time that a controller takes to be ready on a fabric that is whole."""
+AFTER_READY_S = 2.0
 DEADLINE_S = 61.0
 """Time that a controller has to bring the fabric in line when it begins, and a little."""
 CHUNK = 10
@@ -342,6 +347,15 @@ def restore(fabric):
 # ---- one sequence -------------------------------------------------------------------------------------------
 
 
+async def _until(holds, limit_s, calm_s=0.0):
+    """Wait until it holds at each look for `calm_s`, at most `limit_s`."""
+    loop = asyncio.get_running_loop()
+    since, end = None, loop.time() + limit_s
+    while loop.time() < end and (since is None or loop.time() - since < calm_s):
+        await asyncio.sleep(LOOK_S)
+        since = (loop.time() if since is None else since) if holds() else None
+
+
 async def _play(sequence: Sequence, folder: Path, holder) -> list[str]:
     fabric = FabricInMemory(Plan(*sequence.fabric), catalog(sequence.program), sequence.program, folder)
     fabric.options = sequence.options
@@ -350,7 +364,8 @@ async def _play(sequence: Sequence, folder: Path, holder) -> list[str]:
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(f"loop: {context}"))
     (folder / "log").mkdir(exist_ok=True)
     await fabric.start(**dict(sequence.options))
-    await asyncio.sleep(READY_S)
+    await _until(lambda: fabric.controller.ready, READY_S)
+    await asyncio.sleep(AFTER_READY_S)
     if not fabric.controller.began:
         failures.append("the controller was never ready")
     ended: list[str] = []
@@ -375,14 +390,16 @@ async def _play(sequence: Sequence, folder: Path, holder) -> list[str]:
         fabric.close_journal()
         ended += internal(fabric.controller)
         await fabric.start(**dict(sequence.options))
-    await asyncio.sleep(SETTLED_S)
+    if sequence.seed % 10:
+        await _until(lambda: fabric.ended or not fabric.differences(), SETTLED_S, CALM_S)
+    else:
+        await asyncio.sleep(SETTLED_S)
     failures += ended + internal(fabric.controller)
     if fabric.ended:
         failures.append(f"the controller ended: {fabric.running.exception()!r}")
     else:
         failures += [d for d in fabric.differences() if d not in failures]
         await fabric.stop()
-    await fabric.close()
     return failures
 
 

@@ -80,7 +80,6 @@ def play(line_number=None, message_number=None, fate=None):
         (folder / "log").mkdir()
         wrong = await story(fabric) + fabric.differences()
         await fabric.stop()
-        await fabric.close()
         return wrong, [line_kind(line) for line in fabric.lines.lines], fabric.messages
 
     state = random.getstate()
