@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from controller.errors import InputError
 from controller.faults.correlator import OBSERVATIONS, Fault, FaultCorrelator
 from controller.faults.path_segments import PathSegmenter, PathSegments
@@ -47,6 +45,7 @@ Told = Callable[[float, str, Fault], None]
 """(time, change, fault) for each change of the list, as it comes."""
 
 log = logging.getLogger(__name__)
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 _SIGNATURES = {name: inspect.signature(getattr(FaultCorrelator, name)) for name in OBSERVATIONS}
 _DEFAULTS = {
     name: {key: parameter.default for key, parameter in signature.parameters.items()}
@@ -131,7 +130,7 @@ def line_of(name: str, arguments: dict[str, Any], traces: PathSegmenter) -> byte
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(record) + b"\n"
+    return _ENCODE(record).encode() + b"\n"
 
 
 # ---- replay -------------------------------------------------------------------------------------------------

@@ -118,6 +118,16 @@ def test_recorder__what_was_withdrawn_is_not_told_again(tmp_path):
     assert "h0" not in (tmp_path / FILE).read_text()
 
 
+def test_recorder__half_of_a_surrogate_pair_in_a_name_stops_nobody(tmp_path):
+    """A JSON line can carry one, UTF-8 cannot: the fault list hears of the path all the same."""
+    recorder = ObservationRecorder(tmp_path, PLAN)
+    faults = FaultCorrelator(PLAN, tap=recorder)
+    faults.path("h0 \ud800", faults.traces.t0_probe("h0", 0), "down", source="mapper", now=1.0)
+    recorder.close()
+    assert faults.has_path_symptoms
+    assert replay_file(tmp_path / FILE).has_path_symptoms
+
+
 def test_recorder__a_folder_that_cannot_be_written_stops_nobody(tmp_path, caplog):
     (tmp_path / "log").write_text("a file where the folder should be")
     recorder = ObservationRecorder(tmp_path / "log", PLAN)
