@@ -211,10 +211,11 @@ def test_gets_on():
 
 
 SERVER = """
-import socket, sys, time
+import os, socket, sys, time
 listener = socket.socket(socket.AF_UNIX)
-listener.bind(sys.argv[1])
+listener.bind(sys.argv[1] + ".new")
 listener.listen()
+os.rename(sys.argv[1] + ".new", sys.argv[1])  # who sees it may connect
 peer, _ = listener.accept()
 while True:
     peer.recv(4096)
