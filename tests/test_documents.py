@@ -12,7 +12,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -334,21 +336,44 @@ def captures_begun(folder: Path) -> str:
     return f"for i in $(seq 300); do {{ {begun}; }} && break; sleep 0.1; done"
 
 
+def read_capture(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of READ, without what comes after a pipe."""
+    _, _, asked = command.partition(" -r ")
+    file, *options = shlex.split(asked.partition(" | ")[0])
+    return tshark(folder / file, *options)
+
+
+def wait_for_packets(folder: Path) -> None:
+    """Wait until each of READ shows packets, two minutes at most; what is not there then, the test tells.
+
+    Copies are read: tshark would follow a capture that grows as fast as it reads.
+    """
+    copies = folder / "so_far"
+    copies.mkdir()
+    until = time.monotonic() + 120.0
+    while time.monotonic() < until:
+        for capture in folder.glob("*.pcap*"):
+            shutil.copy(capture, copies)
+        if all(read_capture(copies, command).stdout for command in READ):
+            return
+
+
 def script_beside(run_dir: Path) -> str:
     """BESIDE as a shell script, which says FAILED of what does not end well; captures begin first, and go on until
-    somebody ends the processes in `captures`.
+    somebody ends the processes in `captures`. All else waits for a file `sending`.
     """
     lines = ["set -o pipefail", f"cd {run_dir.parent}", f'mrc() {{ {shlex.join(MRC)} "$@"; }}']
+    others = []
     for number, command in sorted(enumerate(BESIDE), key=lambda one: not one[1].startswith("mrc pcap")):
         line = command.replace(FABRIC, str(run_dir))
         if line.startswith("curl -sN"):  # a stream of events: it ends when we do
-            lines.append(f"timeout 1 {line}; [ $? = 124 ] || echo FAILED {number}")
+            others.append(f"timeout 1 {line}; [ $? = 124 ] || echo FAILED {number}")
         elif line.startswith("mrc pcap"):
             capture = line.replace("mrc", shlex.join(MRC), 1).replace("--seconds 6", "--seconds 60")
             lines.append(f"{{ (echo $BASHPID >> captures; exec {capture}) || echo FAILED {number}; }} &")
         else:
-            lines.append(f"{line} || echo FAILED {number}")
-    return "\n".join([*lines, "wait", "echo END"])
+            others.append(f"{line} || echo FAILED {number}")
+    return "\n".join([*lines, "until [ -e sending ]; do sleep 0.1; done", *others, "wait", "echo END"])
 
 
 @needs_root
@@ -364,13 +389,15 @@ def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):
         script += [word, "sh sleep 2"] if word.startswith(("send ", "link ", "heal")) else [word]
     script += [
         "dash",
-        "send h0 h2 128M",
         f"sh bash {tmp_path}/beside.sh > {said} 2>&1 &",
         f"sh {captures_begun(tmp_path)}",
+        "loss p1-t0-0 p1-t1-1 50%",  # lasts, where a cut may fall beside the transfer or lose no packet of it
+        "send h0 h2 32M 8M",  # half a minute, and no capture too fast for its reader
+        f"sh touch {tmp_path}/sending",
     ]
-    # The cut falls into the captures: filters for packets sent again, and for probes, find some.
-    cut = ["link p1-t0-0 p1-t1-1 down", "sh sleep 1", f"sh kill $(cat {tmp_path}/captures)"]
-    script += [*cut, f"sh until grep -q END {said}; do sleep 0.1; done"]
+    wait = f"from tests.test_documents import *; wait_for_packets(Path({str(tmp_path)!r}))"
+    script += [f"sh {shlex.join([sys.executable, '-c', wait])}", "link p1-t0-0 p1-t1-1 down"]
+    script += [f"sh kill $(cat {tmp_path}/captures)", f"sh until grep -q END {said}; do sleep 0.1; done"]
     script += ["sh echo THE OTHERS", *words, "heal", "exit"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MRC_RUN_DIR": str(run_dir), "NO_COLOR": "1"}
     done = subprocess.run(
@@ -389,13 +416,8 @@ def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):
     beside = said.read_text()
     assert "FAILED" not in beside and beside.endswith("END\n") and 'mrc_evs{plane="' in beside, beside
 
-    def read(command: str) -> subprocess.CompletedProcess[str]:
-        _, _, asked = command.partition(" -r ")
-        file, *options = shlex.split(asked.partition(" | ")[0])
-        return tshark(tmp_path / file, *options)
-
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for command, done in zip(READ, pool.map(read, READ), strict=True):
+        for command, done in zip(READ, pool.map(partial(read_capture, tmp_path), READ), strict=True):
             assert done.returncode == 0 and done.stdout, (command, done.stderr)
 
 
