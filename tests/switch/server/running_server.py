@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import grpc
 from finsy.proto import U128, p4r, p4r_grpc, rpc_code, rpc_status
 
+from controller.p4runtime.grpc_streams import KeptStatusStream
 from switch.server.app import Daemon, ServerSettings
 from switch.server.p4runtime.errors import RpcError
 from switch.server.p4runtime.pipeline import Compiler
@@ -53,7 +54,7 @@ class Client:
         self.stub = p4r_grpc.P4RuntimeStub(channel)
         self.device_id = device_id
         self.election_id = election_id
-        self.stream = self.stub.StreamChannel()
+        self.stream = KeptStatusStream(self.stub.StreamChannel())
 
     async def ask(self, election_id: int | None = None) -> None:
         """Sends an arbitration message."""

@@ -12,6 +12,7 @@ import pytest
 from finsy import GNMIClient, P4Client
 from finsy.proto import gnmi, gnmi_grpc, p4r, p4r_grpc
 
+from controller.p4runtime.grpc_streams import KeptStatusStream
 from switch.server.app import Daemon, ServerSettings
 from switch.server.grpc_server import AddressError, ListenAddress, parse_address, read_token
 
@@ -40,11 +41,9 @@ async def ask_all(address, metadata=None):
         switch, ports = p4r_grpc.P4RuntimeStub(channel), gnmi_grpc.gNMIStub(channel)
 
         async def stream(call, request):
-            async def requests():
-                yield request
-
-            async for _ in call(requests(), timeout=LIMIT_S, metadata=metadata):
-                return
+            opened = KeptStatusStream(call(timeout=LIMIT_S, metadata=metadata))
+            await opened.write(request)
+            await opened.read()
 
         async def read():
             async for _ in switch.Read(p4r.ReadRequest(device_id=1), timeout=LIMIT_S, metadata=metadata):
