@@ -4,8 +4,8 @@
         return
 
 The engine has no source of randomness for this: simulation testing puts in a decision, drawn from the seed of the
-schedule, and takes it out again (`deciding`). Nobody else does, so that a point costs the look at one attribute; none
-is in what each packet passes. After FoundationDB's macro of that name.
+schedule, and takes it out again (`deciding`). Nobody else does, so that a point costs the look at one attribute
+(docs/simulation-testing.md: how often). After FoundationDB's macro of that name.
 """
 
 from __future__ import annotations
