@@ -155,15 +155,20 @@ class SwitchProvisioner:
         self._reading = asyncio.Lock()
         self._restoring = False
         """Whether it has restarted and is not verified again yet."""
+        self._given_up = False
+        """Whether the controller has begun without it (give_up_absent)."""
 
     async def run(self) -> None:
-        """Connect, keep, reconnect; until cancelled, or until the switch refuses what it is sent at the start."""
+        """Connect, keep, reconnect; until cancelled, or until the switch refuses what it is sent at the start.
+
+        A switch that was provisioned before the controller restarted is past its start: a refusal may pass.
+        """
         attempt = 0
         while True:
             try:
                 await self._one_session()
             except SwitchError as error:
-                if not error.retry and self.status.start_digest is None:
+                if not error.retry and self.status.start_digest is None and not self._given_up:
                     self._enter(SwitchState.FAILED, str(error))
                     return
                 attempt = 0 if self.status.verified else attempt
@@ -180,6 +185,7 @@ class SwitchProvisioner:
     def give_up_absent(self) -> None:
         """Whether it was provisioned before the controller restarted, and does not answer: it is lost, not late."""
         if self.status.state is SwitchState.CONNECTING:
+            self._given_up = True
             self._enter(SwitchState.LOST, self.status.reason)
 
     def describe(self) -> str:

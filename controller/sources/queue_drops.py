@@ -93,7 +93,11 @@ class QueueDropSource:
                 await asyncio.wait_for(self._look.wait(), ASK_EVERY_S if self._faults.has_path_symptoms else ASK_IDLE_S)
                 self._look.clear()
             planes = self._faults.planes_with_symptoms
-            await self._ask_all(k for k in self._provisioners if k.target.switch.plane in planes or not planes)
+            await self._ask_all(
+                provisioner
+                for provisioner in self._provisioners
+                if not planes or provisioner.target.switch.plane in planes or self._failed[provisioner.target.name]
+            )  # one that did not answer is asked until it does: its problem would never be over
             for plane in planes:
                 self._compare(plane)
             self._on_change()

@@ -35,6 +35,17 @@ FOUND = {
         0, (1, 2, 2, 1), "srv6", (),
         (Step(0.5, "switch refuses writes", 0, 0.0), Step(0.5, "link down", 2), Step(0.2, "link up", 2)),
     ),
+    "a switch that refused a write was given up for good by a controller that had begun without it": Sequence(
+        20154, (1, 2, 2, 1), "spray", (("denylist", "lossy"), ("react_after_s", 0.0)),
+        (Step(2.454, "switch off", 75), Step(2.35, "controller restarts", 54, 0.486),
+         Step(1.984, "switch refuses writes", 303, 0.753), Step(1.345, "agent dies", 903),
+         Step(0.072, "switch on", 547), Step(0.73, "gnmi off", 934)),
+    ),
+    "counters were unread for ever while another plane had a bad path": Sequence(
+        20121, (2, 2, 2, 1), "srv6", (),
+        (Step(0.074, "strange ev", 110, 0.243), Step(0.012, "switch refuses counters", 559),
+         Step(0.004, "link flaps", 427, 0.912)),
+    ),
 }  # fmt: skip
 
 
