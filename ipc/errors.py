@@ -13,13 +13,13 @@ EXIT_CODES = {
     NOT_ARRIVED: "`mrc trace`: the packet ended on its way",
     INTERRUPTED: "Ctrl-C; 143 and 129 after SIGTERM and SIGHUP",
 }
-"""What the exit code of `mrc` means, of every command; `mrc --help` and docs/commands.md have it from here."""
+"""Meaning of each exit code of `mrc`, whatever the command; `mrc --help` and docs/commands.md have it from here."""
 INTERRUPTION = "mrc: interrupted; no process or interface of this run is left"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 """What a disk says that takes nothing."""
 
 BARRED = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
-"""What the system says of a path that cannot be used as it is: the user's, where no command has a word of its own."""
+"""Errors of a path that cannot be used as it is: the user's, where no command has a word of its own."""
 
 
 class UsageError(Exception):

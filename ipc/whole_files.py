@@ -19,7 +19,7 @@ PART = ".part"
 STEM_MAX = 40
 """Characters of a file's name that its part begins with: no part's name is too long where the file's is not."""
 CHUNK_BYTES = 1 << 20
-"""What `write_random` has in memory at once."""
+"""Bytes that `write_random` has in memory at once."""
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def hidden(monkeypatch):
 
 
 def codes(hidden, ask):
-    """What `ask()` ends with, again and again until enough was hidden."""
+    """Return the ends of `ask()`, called until enough statuses were hidden."""
     ended = Counter()
 
     async def story():
