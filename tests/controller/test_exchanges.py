@@ -4,13 +4,18 @@ Messages are those of one story, in which each exchange happens: start, a link t
 that is pushed and lifted, a controller that is started again. JSON lines (agents, Clustermapper) and gRPC messages
 (P4Runtime requests and streams, gNMI subscriptions and Gets) each have a number in it; one of each kind meets its fate.
 
-    python -m tests.controller.test_exchanges         forty of each kind
+    python -m tests.controller.test_exchanges                    forty of each kind
+    python -m tests.controller.test_exchanges --first 300        go on with story 300
 """
 
+import argparse
 import asyncio
+import logging
 import random
 import shutil
+import sys
 import tempfile
+import time
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -138,13 +143,33 @@ def test_the_last_message_of_a_kind(exchange, fate):
     assert wrong_with(exchange, numbers[len(numbers) * 3 // 4], fate) == []
 
 
+def campaign(arguments=None):
+    """Play stories of the campaign in their order, and tell of each that ends wrong; 1 if any did."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first story, from 0 (0)")
+    parser.add_argument("--count", type=int, default=None, metavar="N", help="how many stories (all that follow)")
+    options = parser.parse_args(arguments)
+    stories = [
+        (exchange, number, fate)
+        for exchange, numbers in kinds().items()
+        for number in numbers[:: max(1, len(numbers) // 40)]
+        for fate in FATES
+    ]
+    end = len(stories) if options.count is None else min(len(stories), options.first + options.count)
+    logging.disable(logging.CRITICAL)
+    failed, began = 0, time.monotonic()
+    for at in range(options.first, end):
+        exchange, number, fate = stories[at]
+        if wrong := wrong_with(exchange, number, fate):
+            failed += 1
+            print(f"story {at}: {' '.join(exchange)}, number {number}, {fate}: {'; '.join(wrong[:3])}", flush=True)
+        if (at + 1) % 10 == 0:
+            seconds = time.monotonic() - began
+            print(f"{at + 1} of {len(stories)} stories, {failed} wrong, {seconds:.0f} s", flush=True)
+    played = max(0, end - options.first)
+    print(f"{played} stories with one message lost, doubled or late, from {options.first}: {failed} ended wrong")
+    return 1 if failed else 0
+
+
 if __name__ == "__main__":
-    failed = played = 0
-    for exchange, numbers in kinds().items():
-        for fate in FATES:
-            for number in numbers[:: max(1, len(numbers) // 40)]:
-                played += 1
-                if wrong := wrong_with(exchange, number, fate):
-                    failed += 1
-                    print(f"{' '.join(exchange)}, number {number}, {fate}: {'; '.join(wrong[:3])}", flush=True)
-    print(f"{played} messages lost, doubled or late: {failed} stories ended wrong")
+    sys.exit(campaign())
