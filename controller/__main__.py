@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import logging
 import signal
+import ssl
 import sys
 from pathlib import Path
 
@@ -52,6 +53,7 @@ async def _run(options: argparse.Namespace) -> int:
     inputs = read_inputs(options.run_dir, options.program)
     controller = FabricController(inputs, options.denylist, options.react_after)
     token = None if options.open else RunFiles(inputs.run_dir).read_token()
+    tls = _read_tls(*options.tls) if options.tls else None
     server = ApiServer(ApiHandlers(controller).routes(), controller.snapshot, token)
     controller.on_event = server.publish
     loop = asyncio.get_running_loop()
@@ -59,11 +61,21 @@ async def _run(options: argparse.Namespace) -> int:
         loop.add_signal_handler(number, controller.stop)
     with controller.opened():
         try:
-            await server.start(inputs.run_dir, options.http)
+            await server.start(inputs.run_dir, options.http, tls)
             await controller.run(options.deadline)
         finally:
             await server.close()
     return 0
+
+
+def _read_tls(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Return what a server by TLS needs, from PEM files. Raises InputError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError as error:  # ssl.SSLError is one
+        raise InputError(f"--tls {certificate} {key}: {error.strerror or error}") from None
+    return context
 
 
 def _fail(text: str, code: int) -> int:
@@ -93,7 +105,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PORT",
         help="TCP port of the API on loopback (default: 9340 or a free one)",
     )
-    parser.add_argument("--open", action="store_true", help="answer the API's requests without the run's token, too")
+    parser.add_argument("--open", action="store_true", help="answer the API's requests by TCP without the run's token")
+    parser.add_argument(
+        "--tls", nargs=2, type=Path, metavar=("CERT", "KEY"), help="the API speaks TLS by TCP; PEM files"
+    )
     parser.add_argument("--denylist", choices=POLICIES, help="which faults take EVs out on the hosts (default: off)")
     parser.add_argument(
         "--react-after",

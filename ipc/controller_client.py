@@ -1,8 +1,8 @@
-"""Blocking client of the controller's northbound API (HTTP/JSON and an event stream; docs/northbound.md).
+"""Blocking client of the controller's northbound API, by its socket: HTTP/JSON and events (docs/northbound.md).
 
 ::
 
-    controller = Northbound(run_dir)                 # reads run_dir/controller.json for the address, each time anew
+    controller = Northbound(run_dir)                 # asks by run_dir/controller.sock
     controller.request("faults")["faults"]           # GET /v1/faults
     controller.request("verify", entries=True)       # POST /v1/verify
     with controller.watch() as watch:                # GET /v1/events
@@ -19,13 +19,20 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
-from ipc.framing import EventReader, JsonlError, JsonlPeerError, JsonlTimeoutError, LineBuffer, Message
-from ipc.rundir import RunFiles, read_json
+from ipc.framing import (
+    EventReader,
+    JsonlError,
+    JsonlPeerError,
+    JsonlTimeoutError,
+    LineBuffer,
+    Message,
+    check_socket_path,
+)
+from ipc.rundir import RunFiles
 
 OPERATIONS = {
     "status": ("GET", "/v1/status"),
@@ -46,39 +53,25 @@ OPERATIONS = {
 MAX_HEAD_BYTES = 1 << 16
 
 
-class Northbound:
-    """Client of one controller. `where`: the run folder, or a URL. Threads may share it."""
+class UnixHttpConnection(http.client.HTTPConnection):
+    """HTTP by a Unix socket, to a host that is called localhost."""
 
-    def __init__(self, where: Path | str, *, name: str = "controller", timeout_s: float = 10.0) -> None:
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        """Raises OSError, and JsonlError for a path that no socket can have."""
+        self.sock = _connected(self._path, self.timeout)
+
+
+class Northbound:
+    """Client of the controller of a run folder. Threads may share it."""
+
+    def __init__(self, run_dir: Path | str, *, name: str = "controller", timeout_s: float = 10.0) -> None:
         self.name = name
         self.timeout_s = timeout_s
-        self._where = where
-
-    @property
-    def url(self) -> str:
-        """`http://127.0.0.1:9340`. Raises JsonlError when no controller has published its address."""
-        if isinstance(self._where, str) and self._where.startswith("http://"):
-            return self._where
-        return str(self._published()["url"])
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers that the controller wants of every request. Raises JsonlError as `url` does."""
-        if isinstance(self._where, str) and self._where.startswith("http://"):
-            return {}
-        token = self._published().get("token")
-        return {} if token is None else {"Authorization": f"Bearer {token}"}
-
-    def _published(self) -> dict[str, Any]:
-        """Return what the controller wrote into the run folder: url, pid, and the token that it wants."""
-        path = RunFiles(self._where).controller_file
-        try:
-            published = read_json(path)
-            return {**published, "url": str(published["url"])}
-        except FileNotFoundError:
-            raise JsonlError(f"nobody listens: {path} is missing (is the fabric up? `mrc up`)") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise JsonlError(f"{path} cannot be read: {error} (is the fabric up? `mrc up`)") from error
+        self.socket = RunFiles(run_dir).controller_socket
 
     def request(self, op: str, *, timeout_s: float | None = None, **fields: Any) -> Message:
         """The answer to one request, a JSON object.
@@ -88,10 +81,9 @@ class Northbound:
         method, path, body = self._call(op, fields)
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
-            where = urlsplit(self.url)
-            connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=max(limit, 0.001))
+            connection = UnixHttpConnection(self.socket, max(limit, 0.001))
             try:
-                headers = self.headers | ({"Content-Type": "application/json"} if body is not None else {})
+                headers = {"Content-Type": "application/json"} if body is not None else {}
                 connection.request(method, path, body, headers)
                 answer = connection.getresponse()
                 status, data = answer.status, answer.read()
@@ -102,7 +94,7 @@ class Northbound:
         except JsonlError as error:
             raise JsonlError(f"{self.name}: {op}: {error}") from error
         except (OSError, http.client.HTTPException) as error:
-            raise JsonlError(f"{self.name}: {op}: {_reason(error)}") from error
+            raise JsonlError(f"{self.name}: {op}: {_reason(error, self.socket)}") from error
         return self._answer(op, status, data)
 
     def watch(self, *, timeout_s: float | None = None, **fields: Any) -> EventStream:
@@ -112,11 +104,11 @@ class Northbound:
         """
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
-            return EventStream(self.url, urlencode(fields), limit, self.name, self.headers)
+            return EventStream(self.socket, urlencode(fields), limit, self.name)
         except TimeoutError:
             raise JsonlTimeoutError(f"{self.name}: watch: no answer in time") from None
         except OSError as error:
-            raise JsonlError(f"{self.name}: watch: {_reason(error)}") from error
+            raise JsonlError(f"{self.name}: watch: {_reason(error, self.socket)}") from error
 
     def close(self) -> None:
         """For symmetry with other clients: nothing is open between requests."""
@@ -155,18 +147,14 @@ class Northbound:
 class EventStream(EventReader):
     """Event stream of the controller, over HTTP/1.0: the events follow each other with no chunk headers between."""
 
-    def __init__(
-        self, url: str, query: str, timeout_s: float, name: str, headers: Mapping[str, str] | None = None
-    ) -> None:
-        self._name = name
-        where = urlsplit(url)
-        self._socket = socket.create_connection((where.hostname or "", where.port or 80), timeout=timeout_s)
+    def __init__(self, path: Path, query: str, timeout_s: float, name: str) -> None:
+        self._name, self._path = name, path
+        self._socket = _connected(path, timeout_s)
         self._lines = LineBuffer()
         self._pending: list[bytes] = []
         try:
-            path = "/v1/events" + (f"?{query}" if query else "")
-            lines = "".join(f"{key}: {value}\r\n" for key, value in {"Host": where.netloc, **(headers or {})}.items())
-            self._socket.sendall(f"GET {path} HTTP/1.0\r\n{lines}\r\n".encode())
+            events = "/v1/events" + (f"?{query}" if query else "")
+            self._socket.sendall(f"GET {events} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
             self._take_head(time.monotonic() + timeout_s)
         except BaseException:
             self._socket.close()
@@ -184,7 +172,7 @@ class EventStream(EventReader):
             except TimeoutError:
                 return None
             except OSError as error:
-                raise JsonlError(f"{self._name}: watch: {_reason(error)}") from error
+                raise JsonlError(f"{self._name}: watch: {_reason(error, self._path)}") from error
 
     def fileno(self) -> int:
         """For `select`. Call `get(0)` until it returns None after each wake-up: events arrive in batches."""
@@ -234,7 +222,22 @@ class EventStream(EventReader):
         return event
 
 
-def _reason(error: Exception) -> str:
+def _connected(path: Path, timeout_s: float | None) -> socket.socket:
+    """Return a socket that is connected to `path`. Raises OSError, and JsonlError for a path that is too long."""
+    check_socket_path(path)
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        connected.settimeout(timeout_s)
+        connected.connect(str(path))
+    except BaseException:
+        connected.close()
+        raise
+    return connected
+
+
+def _reason(error: Exception, path: Path) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"nobody listens: {path} is missing (is the fabric up? `mrc up`)"
     if isinstance(error, ConnectionRefusedError):
         return "nobody listens at its address any more (did it die? see log/controller.log in the run folder)"
     if isinstance(error, OSError):

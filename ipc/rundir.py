@@ -36,7 +36,7 @@ DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
 IN_MEMORY_VARIABLE = "MRC_DATA_IN_MEMORY"
 """`0`: files that hosts receive stay on the disk of the run folder."""
-_SOCKETS = ("switchd.sock", "mapper.sock", "p4runtime.sock", "gnmi.sock")
+_SOCKETS = ("switchd.sock", "mapper.sock", "p4runtime.sock", "gnmi.sock", "controller.sock")
 _TOKEN_FILE = "token"
 _CONTROLLER_FILES = ("controller.json", "faults.jsonl")
 """Address and fault journal of the controller (controller/)."""
@@ -163,7 +163,7 @@ class RunFiles:
 
     @property
     def controller_file(self) -> Path:
-        """Address of the controller's northbound API: {url, pid}."""
+        """Address by TCP of the controller's northbound API: {url, pid}."""
         return self.path / "controller.json"
 
     @property
@@ -212,6 +212,11 @@ class RunFiles:
     @property
     def gnmi_socket(self) -> Path:
         return self.path / "gnmi.sock"
+
+    @property
+    def controller_socket(self) -> Path:
+        """The controller's northbound API, HTTP (docs/northbound.md)."""
+        return self.path / "controller.sock"
 
     @property
     def certificate(self) -> Path:

@@ -72,13 +72,15 @@ QUICK = (
 """Run after the tutorial's, in its folder."""
 BESIDE = (
     'URL=$(python3 -c \'import json; print(json.load(open("/run/mrc-testbed/controller.json"))["url"])\')',
-    'AUTH="Authorization: Bearer $(cat /run/mrc-testbed/token)"',
-    'curl -s -H "$AUTH" $URL/v1/faults?state=active',
-    'curl -s -H "$AUTH" "$URL/v1/evs?from=h0&to=h2"',
-    'curl -s -H "$AUTH" "$URL/v1/counters?switch=p1-t0-0"',
-    'curl -sN -H "$AUTH" "$URL/v1/events?events=fault,port"',
-    'curl -s -H "Authorization: Bearer $(cat /run/mrc-testbed/token)" http://127.0.0.1:9340/metrics | grep mrc_evs',
-    'curl -s -X POST -H "$AUTH" -H \'Content-Type: application/json\' -d \'{"policy": "lossy"}\' $URL/v1/denylist',
+    'curl -s -H "Authorization: Bearer $(cat /run/mrc-testbed/token)" $URL/v1/status',
+    "API=/run/mrc-testbed/controller.sock",
+    "curl -s --unix-socket $API http://localhost/v1/faults?state=active",
+    'curl -s --unix-socket $API "http://localhost/v1/evs?from=h0&to=h2"',
+    'curl -s --unix-socket $API "http://localhost/v1/counters?switch=p1-t0-0"',
+    'curl -sN --unix-socket $API "http://localhost/v1/events?events=fault,port"',
+    "curl -s --unix-socket /run/mrc-testbed/controller.sock http://localhost/metrics | grep mrc_evs",
+    "curl -s --unix-socket $API -X POST -H 'Content-Type: application/json' -d '{\"policy\": \"lossy\"}' "
+    "http://localhost/v1/denylist",
     "mrc dash",
     "mrc faults --replay /run/mrc-testbed/log/observations.jsonl",
     "mrc pcap p1-t0-0-eth3 --seconds 6 --out t0.pcap",

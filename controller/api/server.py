@@ -1,8 +1,9 @@
-"""The northbound HTTP server: JSON answers and an event stream, on loopback only (docs/northbound.md).
+"""The northbound HTTP server: JSON answers and an event stream, by a Unix socket and on loopback (docs/northbound.md).
 
-It knows HTTP and nothing of the fabric: the application gives it one handler for each route. What protects it, since
-any web page a user looks at may send requests to loopback: the Host header must name loopback (no DNS rebinding), a
-POST must be JSON and must not come from another origin.
+It knows HTTP and nothing of the fabric: the application gives it one handler for each route. Whoever can open the
+socket may ask; by TCP any user of the machine can connect, so the run's token is wanted there. What protects it
+further, since any web page a user looks at may send requests to loopback: the Host header must name loopback (no DNS
+rebinding), a POST must be JSON and must not come from another origin.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import hmac
 import json
 import logging
 import os
+import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +24,7 @@ from aiohttp import web
 
 from controller.api.http_log import http_logger
 from controller.errors import ControllerError
-from ipc.rpc import JsonlError, event_of
+from ipc.rpc import JsonlError, event_of, listen, remove_own
 from ipc.rundir import RunFiles, write_private
 
 PREFERRED_PORT = 9340
@@ -40,7 +43,7 @@ PATHS: web.AppKey[Iterable[str]] = web.AppKey("paths", list)
 """All routes, as 404 responses list them."""
 
 TOKEN: web.AppKey[str | None] = web.AppKey("token")
-"""What requests have to show."""
+"""What requests by TCP have to show."""
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +84,7 @@ class ApiServer:
     def __init__(
         self, routes: Iterable[Route], snapshot: Callable[[], list[Message]], token: str | None = None
     ) -> None:
-        """`token`: what a request has to show as `Authorization: Bearer TOKEN`; None: any user's is answered."""
-        self._token = token
+        """`token`: what a request by TCP shows as `Authorization: Bearer TOKEN`; None: any user's is answered."""
         self._snapshot = snapshot
         self._watchers: dict[asyncio.Queue[Message | None], tuple[frozenset[str], asyncio.Transport | None]] = {}
         """Watchers by the queue of events not sent yet: kinds of events wanted (none: all), and the connection."""
@@ -96,35 +98,40 @@ class ApiServer:
         self._app[PATHS] = self._paths
         self._app[TOKEN] = token
         self._runner: web.AppRunner | None = None
-        self._address_file: Path | None = None
+        self._files: RunFiles | None = None
+        self._inode = 0
+        """Inode of the Unix socket."""
         self.url = ""
 
-    async def start(self, run_dir: Path, port: int | None = None) -> None:
-        """Listen on loopback (`port` None: PREFERRED_PORT or any, 0: any) and write `controller.json`.
+    async def start(self, run_dir: Path, port: int | None = None, tls: ssl.SSLContext | None = None) -> None:
+        """Listen on the run folder's socket and on loopback, and write `controller.json`.
 
-        Raises JsonlError when the port is taken.
+        `port`: None is PREFERRED_PORT or any, 0 any. `tls`: for TCP; None: plain text. Raises JsonlError when the
+        socket or the port is taken.
         """
+        files = RunFiles(run_dir)
+        unix = listen(files.controller_socket)
+        self._files, self._inode = files, files.controller_socket.stat().st_ino
         self._runner = web.AppRunner(
             self._app, access_log=None, shutdown_timeout=0.5, logger=http_logger("controller.api.http")
         )
         await self._runner.setup()
+        await web.SockSite(self._runner, unix).start()
         wanted = (PREFERRED_PORT, 0) if port is None else (port,)
         for number in wanted:
             try:
-                site = web.TCPSite(self._runner, LOOPBACK, number)
+                site = web.TCPSite(self._runner, LOOPBACK, number, ssl_context=tls)
                 await site.start()
                 break
             except OSError as error:
                 if number == wanted[-1]:
-                    await self._runner.cleanup()
+                    await self.close()
                     raise JsonlError(
                         f"cannot listen on {LOOPBACK}:{number}: {error.strerror or error}: give --http another port"
                     ) from error
-        host, number = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{number}"
-        self._address_file = RunFiles(run_dir).controller_file
-        shown = {"url": self.url, "pid": os.getpid(), **({} if self._token is None else {"token": self._token})}
-        write_private(self._address_file, json.dumps(shown) + "\n")
+        host, number = self._runner.addresses[1][:2]
+        self.url = f"{'http' if tls is None else 'https'}://{host}:{number}"
+        write_private(files.controller_file, json.dumps({"url": self.url, "pid": os.getpid()}) + "\n")
 
     async def close(self) -> None:
         """End all streams and stop listening. Idempotent."""
@@ -134,10 +141,11 @@ class ApiServer:
         for queue in self._watchers:
             queue.put_nowait(None)
         await runner.cleanup()
-        if self._address_file is not None:
+        if self._files is not None:
+            remove_own(self._files.controller_socket, self._inode)
             try:
-                if json.loads(self._address_file.read_text()).get("pid") == os.getpid():
-                    self._address_file.unlink()
+                if json.loads(self._files.controller_file.read_text()).get("pid") == os.getpid():
+                    self._files.controller_file.unlink()
             except (OSError, ValueError):
                 pass  # gone, or a successor's half-written one: not ours to remove
 
@@ -248,13 +256,17 @@ async def _guard(request: web.Request, handler: Callable[..., Awaitable[web.Stre
 
 
 def _check_token(request: web.Request) -> None:
-    """Raises Refusal for a request that does not show the token: any user of the machine reaches loopback."""
+    """Raises Refusal for a request by TCP that does not show the token: any user of the machine reaches loopback."""
+    door = request.get_extra_info("socket")
+    if door is not None and door.family == socket.AF_UNIX:
+        return
     token = request.app[TOKEN]
     shown = request.headers.get("Authorization", "")
     if token is not None and not hmac.compare_digest(shown.encode("utf-8", "replace"), f"Bearer {token}".encode()):
         raise Refusal(
-            401, "this API takes requests only with the owner's token",
-            "curl -H \"Authorization: Bearer $(sudo cat RUN-FOLDER/token)\", or start with `mrc up --open`",
+            401, "this API takes requests by TCP only with the owner's token",
+            "curl --unix-socket RUN-FOLDER/controller.sock http://localhost/..., or -H \"Authorization: Bearer "
+            "$(cat RUN-FOLDER/token)\", or start with `mrc up --open`",
         )  # fmt: skip
 
 
@@ -265,5 +277,5 @@ def _check_origin(request: web.Request) -> None:
             403, f"Host {request.host!r} is not loopback", "ask http://127.0.0.1:PORT as controller.json says"
         )
     origin = request.headers.get("Origin")
-    if request.method != "GET" and origin is not None and origin != f"http://{request.host}":
+    if request.method != "GET" and origin is not None and origin != f"{request.scheme}://{request.host}":
         raise Refusal(403, f"a request from another origin ({origin})", "ask from a page of this server, or with curl")

@@ -275,7 +275,7 @@ def up(
         bool, typer.Option("--open", help="Let every user of this machine use the TCP ports, without the run's token.")
     ] = False,
     tls: Annotated[
-        bool, typer.Option("--tls", help="P4Runtime and gNMI by TCP speak TLS, with a certificate in the run folder.")
+        bool, typer.Option("--tls", help="TCP ports speak TLS, with a certificate in the run folder.")
     ] = False,
     rootless: Rootless = False,
 ) -> None:

@@ -1,22 +1,19 @@
 """A real daemon and a real controller as subprocesses, on loopback ports of their own, in a run folder of their own.
 
 `namespace=True` puts both into a private network namespace, so that interfaces can have the names of a plan without
-meeting a fabric's. The Unix sockets are in the run folder and reached from outside; the northbound API is reached from
-a thread that has entered the namespace.
+meeting a fabric's. The Unix sockets are in the run folder and reached from outside.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import subprocess
 import sys
 import time
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
-from ipc.controller_client import EventStream, Northbound
+from ipc.controller_client import EventStream, Northbound, UnixHttpConnection
 from ipc.rpc import JsonlClient
 from topologies.lab.p4_program import compile_program
 from topologies.plan import Plan
@@ -26,32 +23,13 @@ PATIENCE_S = 30.0
 """How long a test waits for what must happen; reaching it is a failure."""
 
 
-def metrics_of(controller: Northbound) -> urllib.request.Request:
-    """The request of a scrape, with what the controller wants to see."""
-    return urllib.request.Request(f"{controller.url}/metrics", headers=controller.headers)
-
-
-class NamespacedNorthbound(Northbound):
-    """A client whose sockets are made in another network namespace; they stay there wherever they are used."""
-
-    def __init__(self, run_dir: Path, namespace: str, **options: float) -> None:
-        super().__init__(run_dir, **options)
-
-        def enter() -> None:
-            with open(namespace) as handle:
-                if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), 0) != 0:
-                    raise OSError(ctypes.get_errno(), f"setns {namespace}")
-
-        self._thread = ThreadPoolExecutor(1, initializer=enter)
-
-    def request(self, op, **fields):
-        return self._thread.submit(super().request, op, **fields).result()
-
-    def watch(self, **fields):
-        return self._thread.submit(super().watch, **fields).result()
-
-    def close(self):
-        self._thread.shutdown()
+def scrape(controller: Northbound) -> tuple[str, str]:
+    """Content type and text of what Prometheus gets."""
+    with closing(UnixHttpConnection(controller.socket, PATIENCE_S)) as connection:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.headers["Content-Type"], answer.read().decode()
 
 
 class Rig:
@@ -96,9 +74,7 @@ class Rig:
         holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.processes.append(holder)
         assert holder.stdout is not None and holder.stdout.readline() == "up\n"
-        namespace = f"/proc/{holder.pid}/ns/net"
-        self.prefix = ["nsenter", f"--net={namespace}"]
-        self.controller = NamespacedNorthbound(self.run_dir, namespace, timeout_s=PATIENCE_S)
+        self.prefix = ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
 
     def run(self, *command: str) -> None:
         """Run a command to its end, in the namespace."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 import urllib.request
 from pathlib import Path
 
 import grpc
+
+from ipc.controller_client import Northbound
 
 if all("pygnmi" in word for word in sys.argv[2:]) and sys.argv[2:]:
     from pygnmi.client import gNMIclient
@@ -24,7 +27,7 @@ else:
     from controller.p4runtime.grpc_streams import KeptStatusP4Client
 
 R = Path(sys.argv[1])
-P4RUNTIME, GNMI, API = "127.0.0.1:9559", "127.0.0.1:9339", "http://127.0.0.1:9340"
+P4RUNTIME, GNMI, API = "127.0.0.1:9559", "127.0.0.1:9339", "127.0.0.1:9340"
 
 
 def token() -> str:
@@ -68,10 +71,12 @@ def with_tls(shown: bool) -> GRPCCredentialsTLS:
     )
 
 
-def ask(path: str, *, shown: bool = False, body: bytes | None = None) -> None:
+def ask(path: str, *, shown: bool = False, body: bytes | None = None, tls: bool = False) -> None:
     headers = {"Authorization": f"Bearer {token()}"} if shown else {}
-    request = urllib.request.Request(API + path, body, {**headers, "Content-Type": "application/json"})
-    urllib.request.urlopen(request, timeout=10).close()
+    address = f"{'https' if tls else 'http'}://{API}{path}"
+    request = urllib.request.Request(address, body, {**headers, "Content-Type": "application/json"})
+    trusting = ssl.create_default_context(cafile=str(R / "tls" / "cert.pem")) if tls else None
+    urllib.request.urlopen(request, timeout=10, context=trusting).close()
 
 
 def pygnmi(target: tuple[str, int], **options: object) -> None:
@@ -92,8 +97,11 @@ CLIENTS = {
     "pygnmi by TLS with token": lambda: pygnmi(
         ("127.0.0.1", 9339), path_cert=str(R / "tls" / "cert.pem"), token=token()
     ),
-    "API": lambda: ask("/v1/status"),
-    "API with token": lambda: ask("/v1/status", shown=True),
+    "API by its socket": lambda: Northbound(R).request("status"),
+    "API by TCP": lambda: ask("/v1/status"),
+    "API by TCP with token": lambda: ask("/v1/status", shown=True),
+    "API by TLS": lambda: ask("/v1/status", tls=True),
+    "API by TLS with token": lambda: ask("/v1/status", shown=True, tls=True),
     "metrics": lambda: ask("/metrics"),
     "API shutdown": lambda: ask("/v1/shutdown", body=b"{}"),
     "run folder": lambda: (R / "state.json").read_text(),

@@ -30,12 +30,14 @@ REFUSALS = (
     "Timeout",
     "No such file",
     "cannot be opened",
+    "closed connection without response",
+    "Connection reset",
 )
-WITH_TOKEN_BY_TLS = {"P4Runtime by TLS with token", "pygnmi by TLS with token"}
+WITH_TOKEN_BY_TLS = {"P4Runtime by TLS with token", "pygnmi by TLS with token", "API by TLS with token"}
 OF_OWNER = {
-    "P4Runtime by its socket", "gNMI by its socket", "pygnmi by its socket", "API with token", "run folder"
+    "P4Runtime by its socket", "gNMI by its socket", "pygnmi by its socket", "API by its socket", "run folder"
 }  # fmt: skip
-BY_ANYBODY = {"P4Runtime by TCP", "gNMI by TCP", "API", "metrics"}
+BY_ANYBODY = {"P4Runtime by TCP", "gNMI by TCP", "API by TCP", "metrics"}
 
 
 class Up:
@@ -72,7 +74,7 @@ class Up:
 
 ALL = (
     *OF_OWNER, *WITH_TOKEN_BY_TLS, *BY_ANYBODY, "P4Runtime primary by TCP", "P4Runtime by TLS", "gNMI Set by TCP",
-    "API shutdown",
+    "API by TCP with token", "API by TLS", "API shutdown",
 )  # fmt: skip
 
 
@@ -85,7 +87,7 @@ def calls(names: Iterable[str]) -> list[list[str]]:
 
 def tried_by_owner(folder: Path) -> dict[str, str]:
     answers: dict[str, str] = {}
-    for names in calls(name for name in ALL if name in {*OF_OWNER, *WITH_TOKEN_BY_TLS, *BY_ANYBODY}):
+    for names in calls(name for name in ALL if name != "API shutdown"):
         command = [sys.executable, CLIENTS, str(folder), *names]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
         answers |= json.loads(done.stdout.splitlines()[-1])

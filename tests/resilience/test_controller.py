@@ -2,13 +2,11 @@
 
 import os
 import signal
-import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mrc.checked_transfer import LIMIT_S
-from tests.controller.controller_fixture import metrics_of
+from tests.controller.controller_fixture import scrape
 from topologies.lab.targets import answers
 
 LINK = ("p1-t0-0", "p1-t1-0")
@@ -93,8 +91,7 @@ def test_check__names_a_link_that_loses_packets(fabric, faults, healed):
 
 def scraped(fabric):
     """Sums of the samples of each metric, by its name, and the EVs that are not good by T1."""
-    with urllib.request.urlopen(metrics_of(fabric.controller), timeout=LIMIT_S) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
+    families = list(text_string_to_metric_families(scrape(fabric.controller)[1]))
     sums = {one.name: sum(sample.value for sample in one.samples) for one in families}
     (evs,) = (one.samples for one in families if one.name == "mrc_evs")
     bad = {one.labels["t1"] for one in evs if one.labels["state"] == "assumed_bad" and one.value}

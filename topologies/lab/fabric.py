@@ -304,6 +304,7 @@ class Fabric:
         react = "never" if math.isinf(self._react_after_s) else f"{self._react_after_s:g}"
         options = ["--run-dir", str(self.run_dir.path), "--denylist", self._denylist, "--react-after", react]
         options += ["--open"] if self.target.ports.open_to_all else []
+        options += ["--tls", *map(str, self.target.certificate())] if self.target.ports.tls else []
         self.processes.spawn_module(CONTROLLER, "controller", *options)
 
     def kill_controller(self) -> None:

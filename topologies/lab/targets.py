@@ -62,7 +62,7 @@ class Ports:
     open_to_all: bool = False
     """Any user of the machine may use the ports; else they want the token of the run (docs/security.md)."""
     tls: bool = False
-    """P4Runtime and gNMI speak TLS by TCP, with a certificate that the run makes."""
+    """P4Runtime, gNMI and the controller's API speak TLS by TCP, with a certificate that the run makes."""
 
 
 class FabricSwitch(LateShell, FabricNode, Switch):
@@ -148,6 +148,13 @@ class Target(abc.ABC):
         """Options of a server of ours for where its gNMI listens, and what it wants of clients by TCP."""
         token = [] if self.ports.open_to_all else ["--token-file", str(self.run_dir.token_file)]
         return ["--gnmi", f"{LOOPBACK}:{self.ports.gnmi},unix:{self.run_dir.gnmi_socket}", *token]
+
+    def certificate(self) -> tuple[Path, Path]:
+        """Return the run's certificate and its key, made when there is none yet. Raises FabricError."""
+        files = self.run_dir
+        if not files.certificate.exists():
+            make_certificate(files.certificate, files.certificate_key)
+        return files.certificate, files.certificate_key
 
     @abc.abstractmethod
     def check(self) -> None:
@@ -235,8 +242,8 @@ class EmbeddedTarget(Target):
     def launch(self) -> dict[str, Probe]:
         files, tls = self.run_dir, []
         if self.ports.tls:
-            make_certificate(files.certificate, files.certificate_key)
-            tls = ["--tls-cert", str(files.certificate), "--tls-key", str(files.certificate_key)]
+            certificate, key = self.certificate()
+            tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
         self.processes.spawn_module(
             SWITCHD,
             "switch.server",
@@ -309,6 +316,10 @@ class Bmv2Target(Target):
         self._counting: P4RuntimeCounts | None = None
 
     def check(self) -> None:
+        if self.ports.tls:
+            raise FabricError(
+                f"--tls with --target bmv2: {self.executable}'s P4Runtime is started without TLS: leave out --tls"
+            )
         missing = [tool for tool in (self.executable, "p4c-bm2-ss") if shutil.which(tool) is None]
         if missing:
             raise FabricError(

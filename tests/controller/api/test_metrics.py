@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.request
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.metrics import FAMILIES
-from tests.controller.controller_fixture import Rig, metrics_of
+from tests.controller.controller_fixture import Rig, scrape
 from topologies.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,9 +42,9 @@ def test_scrape__of_switches_without_hosts(tmp_path):
     with Rig(tmp_path, Plan(2, 2, 2, 1)) as rig:
         rig.start_daemon()
         rig.start_controller()
-        with urllib.request.urlopen(metrics_of(rig.controller), timeout=30) as answer:
-            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-            found = {one.name: one for one in text_string_to_metric_families(answer.read().decode())}
+        kind, text = scrape(rig.controller)
+        assert kind.startswith("text/plain; version=0.0.4")
+        found = {family.name: family for family in text_string_to_metric_families(text)}
     names = {family.name.removesuffix("_total") for family in FAMILIES}
     assert set(found) <= names
     assert {sample.labels["switch"]: sample.value for sample in found["mrc_switch_verified"].samples} == {

@@ -5,6 +5,8 @@ import contextlib
 import http.client
 import json
 import socket
+import ssl
+import stat
 import threading
 from collections import deque
 
@@ -14,12 +16,13 @@ from controller.api.server import MAX_BODY_BYTES, ApiServer, Refusal, Route
 from ipc.controller_client import OPERATIONS, Northbound
 from ipc.rpc import JsonlError, JsonlPeerError, JsonlTimeoutError, event_of
 from ipc.rundir import RunFiles
+from topologies.lab.targets import make_certificate
 
 
 class Served:
     """A server in a thread of its own. `publish` may be called from any thread."""
 
-    def __init__(self, run_dir):
+    def __init__(self, run_dir, token=None, tls=None):
         self.run_dir = run_dir
         self.asked = []
         self._loop = asyncio.new_event_loop()
@@ -33,8 +36,8 @@ class Served:
             Route("GET", "/v1/switches", self._break),
             Route("GET", "/v1/queues", self._wait),
         ]
-        self.server = ApiServer(routes, lambda: [event_of("fault", 1.0, {"first": True})])
-        self.run(self.server.start(run_dir, 0))
+        self.server = ApiServer(routes, lambda: [event_of("fault", 1.0, {"first": True})], token)
+        self.run(self.server.start(run_dir, 0, tls))
 
     def run(self, what):
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
@@ -122,22 +125,77 @@ def test_request__unknown_op_lists_all(client):
 
 
 def test_client__without_a_controller_says_so(tmp_path):
-    with pytest.raises(JsonlError, match=r"controller: status: nobody listens: .*controller.json is missing"):
+    with pytest.raises(JsonlError, match=r"controller: status: nobody listens: .*controller.sock is missing"):
         Northbound(tmp_path).request("status")
-    RunFiles(tmp_path).controller_file.write_text('{"url": "http://127.0.0.1:1", "pid": 1}')
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(RunFiles(tmp_path).controller_socket))
     with pytest.raises(JsonlError, match="nobody listens at its address any more"):
         Northbound(tmp_path).request("status")
-    for text in ("", "[]", "null", '{"url": 7}'):
-        RunFiles(tmp_path).controller_file.write_text(text)
-        with pytest.raises(JsonlError):
-            Northbound(tmp_path).request("status")
+    with pytest.raises(JsonlError, match=r"socket path .* use a shorter run folder"):
+        Northbound(tmp_path / ("x" * 100)).request("status")
 
 
-def test_address_file__goes_with_the_server(tmp_path):
-    served = Served(tmp_path)
-    assert json.loads(RunFiles(tmp_path).controller_file.read_text())["url"] == served.server.url
+def test_address_file_and_socket__go_with_the_server(tmp_path):
+    files, served = RunFiles(tmp_path), Served(tmp_path)
+    assert json.loads(files.controller_file.read_text())["url"] == served.server.url
+    assert stat.S_IMODE(files.controller_socket.stat().st_mode) == 0o600
     served.close()
-    assert not RunFiles(tmp_path).controller_file.exists()
+    assert not files.controller_file.exists() and not files.controller_socket.exists()
+
+
+def test_socket_of_a_successor__stays_when_the_server_goes(tmp_path):
+    files, served = RunFiles(tmp_path), Served(tmp_path)
+    files.controller_socket.unlink()
+    files.controller_socket.write_text("")
+    served.close()
+    assert files.controller_socket.exists()
+
+
+def test_port_that_is_taken__leaves_neither_socket_nor_address(tmp_path):
+    server = ApiServer([], list)
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(JsonlError, match="give --http another port"):
+        asyncio.run(server.start(tmp_path, taken.getsockname()[1]))
+    assert not list(tmp_path.iterdir())
+
+
+def test_token__is_wanted_by_tcp_and_not_by_the_socket(tmp_path):
+    served = Served(tmp_path, token="secret")
+    try:
+        ask = "GET /v1/status HTTP/1.0\r\nHost: localhost\r\n"
+        for header in ("", "Authorization: Bearer other\r\n", "Authorization: secret\r\n"):
+            status, answer = raw(served, f"{ask}{header}\r\n".encode())
+            assert status == 401 and "--unix-socket" in answer["cure"]
+        assert served.asked == []
+        assert raw(served, f"{ask}Authorization: Bearer secret\r\n\r\n".encode())[0] == 200
+        assert Northbound(tmp_path).request("status") == {"got": {}}
+        with Northbound(tmp_path).watch() as watch:
+            assert watch.get(5)["first"] is True
+    finally:
+        served.close()
+
+
+def test_tls__refuses_plain_text_and_wants_the_token_still(tmp_path):
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    make_certificate(certificate, key)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    served = Served(tmp_path, token="secret", tls=tls)
+    try:
+        assert served.server.url.startswith("https://127.0.0.1:")
+        request = b"GET /v1/status HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n"
+        host, port = served.server.url[len("https://") :].split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as plain, contextlib.suppress(ConnectionError):
+            plain.sendall(request)
+            assert not plain.recv(1 << 16).startswith(b"HTTP")
+        assert served.asked == []
+        for headers, status in (({}, 401), ({"Authorization": "Bearer secret"}, 200)):
+            trusting = ssl.create_default_context(cafile=str(certificate))
+            with contextlib.closing(http.client.HTTPSConnection(host, int(port), context=trusting)) as connection:
+                connection.request("GET", "/v1/status", headers=headers)
+                assert connection.getresponse().status == status
+        assert Northbound(tmp_path).request("status") == {"got": {}}
+    finally:
+        served.close()
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "169.254.0.1"])

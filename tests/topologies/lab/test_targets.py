@@ -119,6 +119,21 @@ def test_embedded__two_ports_for_all_switches(tmp_path):
     assert "--token-file" in target.serve_gnmi() and "--token-file" not in open_.serve_gnmi()
 
 
+def test_certificate__is_made_once_a_run(tmp_path):
+    (tmp_path / "tls").mkdir()
+    target = EmbeddedTarget(RunDir(tmp_path), None, Ports(tls=True), Plan())
+    certificate, key = target.certificate()
+    text = certificate.read_text()
+    assert target.certificate() == (certificate, key) and certificate.read_text() == text, "a restarted part has it too"
+    assert key.stat().st_mode & 0o777 == 0o600
+
+
+def test_bmv2__speaks_no_tls_and_says_so(bmv2):
+    target = Bmv2Target(bmv2.target.run_dir, bmv2.processes, Ports(tls=True), Plan())
+    with pytest.raises(FabricError, match=r"--tls with --target bmv2: .*: leave out --tls"):
+        target.check()
+
+
 def test_wires__virtual_in_one_process_and_veth_pairs_for_all():
     assert [check_wires("embedded", kind) for kind in (None, "virtual", "veth")] == ["virtual", "virtual", "veth"]
     assert [check_wires("bmv2", kind) for kind in (None, "veth")] == ["veth", "veth"]
