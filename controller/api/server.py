@@ -24,7 +24,7 @@ from aiohttp import web
 
 from controller.api.http_log import http_logger
 from controller.errors import ControllerError
-from ipc.rpc import JsonlError, event_of, listen, remove_own
+from ipc.framing import JsonlError, event_of, listen, remove_own
 from ipc.rundir import RunFiles, write_private
 
 PREFERRED_PORT = 9340
