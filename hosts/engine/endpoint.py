@@ -289,7 +289,6 @@ class Endpoint:
         the same for control packets, where ports have a queue for them; None: they share `room`.
         """
         out: list[tuple[int, str, PacketRecord]] = []
-        control = self._peers.control
         if not self.can_send():
             return out
         ports = TxCredit(self.planes, room, self._peers.local_ports)
@@ -301,7 +300,7 @@ class Endpoint:
         first = bisect_left(ready, self._next)
         if self._owing:
             self._collect_acks()
-        if control:
+        if self._peers.has_control:
             self._peers.transmit(out, limit, control_ports)
         idle, at = 0, first
         while idle < len(ready) and len(out) < limit and ports.free:
@@ -321,7 +320,7 @@ class Endpoint:
     def can_send(self) -> bool:
         """Transmit may have something to send, as far as ports let it; False saves finding out their room."""
         self._see_ready()
-        return bool(self._ready or self._owing or self._peers.control)
+        return bool(self._ready or self._owing or self._peers.has_control)
 
     def _collect_acks(self) -> None:
         """Queue the Transport ACKs that are owed."""
@@ -330,7 +329,7 @@ class Endpoint:
             qp.owing = False
             ack = qp.transport_ack()
             if ack is not None and not (BUGGIFY.on and BUGGIFY.happens("Transport ACK lost")):
-                peers.control.append((peers.get(qp.peer or ""), ack))
+                peers.queue(peers.get(qp.peer or ""), ack)
         self._owing.clear()
 
     def _in_turn(self, qps: list[EngineQueuePair]) -> list[EngineQueuePair]:

@@ -304,10 +304,10 @@ class EngineQueuePair(Timed):
         hearing = ProofOfLoss(RoundTrips(config))
         paths = QpPaths(profile, context, self.counters, self._rng, link.reverse, hearing)
         requestor = Requestor(context, self.counters, paths, window, hearing, self.first_psn, self._fail)
-        control = self._peers.control
+        queue = self._peers.queue
         responder = Responder(
             context, self.counters, self._memory, remote.psn, self._receives,
-            lambda packet: control.append((link, packet)), partial(self._fail, blame_own=False),
+            lambda packet: queue(link, packet), partial(self._fail, blame_own=False),
         )  # fmt: skip
         self.connected = Connected(remote, requestor, responder, paths, window)
         self._dynamic_mpr = context.dynamic_mpr

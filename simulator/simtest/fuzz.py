@@ -22,6 +22,7 @@ from typing import Any
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import WireError
+from hosts.engine.paths.peer_table import CONTROL_MOST
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcWrite
 from hosts.engine.wire.codec import Addressing, Codec
 from hosts.engine.wire.icrc import icrc_ipv4, icrc_ipv6
@@ -251,7 +252,8 @@ class Victims:
             assert responder._above.bit_length() <= window
             assert len(responder._awaited) <= window + 1
             assert flight.bytes >= 0 and flight.cack < flight.next_psn
-            assert len(endpoint._peers.control) <= 1 << 14
+            peers = endpoint._peers
+            assert all(len(queue) <= CONTROL_MOST for queue in (peers._control, *peers._held.values()))
 
 
 def _hostile(feed: Feed, victims: Victims, name: str) -> PacketRecord:

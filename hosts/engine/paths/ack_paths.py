@@ -134,8 +134,9 @@ class AckPaths:
                 return found[int(self._rng.random() * len(found))]
         return None
 
-    def route(self, plane: int, up: int, free: int) -> tuple[int, int] | None:
-        """(plane, EV) for a control packet whose trigger came in on `plane`; None when there is no way now.
+    def route(self, plane: int, up: int, free: int) -> tuple[int, int]:
+        """(plane, EV) for a control packet whose trigger came in on `plane`; (ports, NOTHING) when it has to wait for
+        room at any of `ports`, a mask: 0 when no EV of the planes in `up` is known.
 
         `elsewhere(plane)`: the best-known way but the usual one. `up`: mask of the planes that can be used, `free`: of
         those whose port has room. A packet rather waits for room than to take a plane whose probes fail.
@@ -147,7 +148,7 @@ class AckPaths:
             ev = self._ev(plane)
             if ev is not None:
                 return plane, ev
-        count, wait = len(slots), False
+        count, wait = len(slots), 0
         for failing in (False, True):
             # Among failing planes by chance: packets that come in pairs would meet the same ones in turn.
             start = int(self._rng.random() * count) if failing else self._turn
@@ -160,12 +161,12 @@ class AckPaths:
                     if free >> other & 1:
                         self._turn = other
                         return other, ev
-                    wait = True
+                    wait |= 1 << other
             if wait:
                 break
-        return None
+        return wait, NOTHING
 
-    def _other_way(self, usual: int, up: int, free: int) -> tuple[int, int] | None:
+    def _other_way(self, usual: int, up: int, free: int) -> tuple[int, int]:
         """See route(). Planes in turn, the usual one last."""
         self._usual_next = not self._usual_next
         if not self._usual_next:
@@ -184,7 +185,7 @@ class AckPaths:
         if way is None:
             return self.route(usual, up, free)  # there is no other
         if not free >> way[0] & 1:
-            return None
+            return 1 << way[0], NOTHING
         self._turn = way[0]
         return way
 

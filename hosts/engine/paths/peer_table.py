@@ -31,7 +31,7 @@ from hosts.engine.config import Config
 from hosts.engine.connection import TxCredit
 from hosts.engine.deadlines import NEVER, Deadlines, Timed
 from hosts.engine.events import Event, EvProbeResult, PlaneChanged
-from hosts.engine.paths.ack_paths import AckPaths
+from hosts.engine.paths.ack_paths import NOTHING, AckPaths
 from hosts.engine.paths.ev import Ev, EvProfile
 from hosts.engine.wire.packets import (
     ECN_ECT0,
@@ -45,6 +45,8 @@ from hosts.engine.wire.packets import (
 )
 
 ALL_PORTS: Final = 0xFFFFFFFF
+CONTROL_MOST: Final = 1 << 14
+"""Control packets that a queue of them holds."""
 REQUEST_BITS: Final = 16
 LEASE_REFRESHES: Final = 3.5
 """For so many refreshes a port of a peer is believed to be down: two words in a row may get lost."""
@@ -153,6 +155,15 @@ class EvProbe(Timed):
         self.again_rtt_s: float | None = None
 
 
+def _put(queue: deque[tuple[Peer, Packet]], peer: Peer, packet: Packet) -> None:
+    """Append to a queue of control packets. Where that is full, its oldest is lost, as it might on the wire."""
+    if len(queue) >= CONTROL_MOST:
+        other, lost = queue.popleft()
+        if type(lost) is EndpointRequest and lost.op == EndpointOp.PORT_STATUS_UPDATE:
+            other.update_waits = False
+    queue.append((peer, packet))
+
+
 class PeerTable:
     """All other hosts an endpoint has heard of. `local_ports`: mask of our own ports that are up."""
 
@@ -161,8 +172,11 @@ class PeerTable:
         self._mask = (1 << planes) - 1
         self._by_name: dict[str, Peer] = {}
         self.local_ports = self._mask
-        self.control: deque[tuple[Peer, Packet]] = deque(maxlen=1 << 14)
-        """Control packets to be sent, oldest first; beyond the bound the oldest are lost, as they might on the wire."""
+        self._control: deque[tuple[Peer, Packet]] = deque()
+        """Control packets to be sent that were not tried yet, oldest first."""
+        self._held: dict[int, deque[tuple[Peer, Packet]]] = {}
+        """Those that wait for room at any of some ports, by the mask of these; 0: no EV of a port that is up is known.
+        So each is tried when it comes and when a port that it waits for has room, however many wait for others."""
         self._renewing = 0
         """Peers of which data came in, and to which an EV probe is due."""
         self._rng = rng
@@ -219,34 +233,65 @@ class PeerTable:
     # ---- control packets --------------------------------------------------------------------------------
 
     @staticmethod
-    def _route(peer: Peer, packet: Packet, up: int, free: int) -> tuple[int, int] | None:
-        """(plane, EV) of a control packet; None: it has to wait. Answers to EV probes have theirs (on_request)."""
+    def _route(peer: Peer, packet: Packet, up: int, free: int) -> tuple[int, int]:
+        """See AckPaths.route. Answers to EV probes have a way of their own (on_request)."""
         plane = packet.plane
         if type(packet) is EndpointResponse and packet.op == EndpointOp.EV_PROBE and up >> plane & 1:
-            return (plane, packet.ev) if free >> plane & 1 else None
+            return (plane, packet.ev) if free >> plane & 1 else (1 << plane, NOTHING)
         return peer.reverse.route(plane, up, free)
+
+    @property
+    def has_control(self) -> bool:
+        """Control packets wait to be sent."""
+        return bool(self._control or self._held)
+
+    def queue(self, peer: Peer, packet: Packet) -> None:
+        """Have a control packet leave when ports let it."""
+        _put(self._control, peer, packet)
+
+    def _release(self) -> None:
+        """Have all that is held tried anew: with other ports there are other ways."""
+        held = [item for queue in self._held.values() for item in queue]
+        self._held.clear()
+        self._control.extendleft(reversed(held))
+
+    def _hold(self, ports: int, peer: Peer, packet: Packet) -> None:
+        _put(self._held.setdefault(ports, deque()), peer, packet)
 
     def transmit(self, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
         """Send what is queued, where ports have room; the rest stays."""
-        queue = self.control
-        for _ in range(min(len(queue), limit)):
-            peer, packet = queue.popleft()
-            if type(packet) is EndpointRequest:
-                if packet.op == EndpointOp.EV_PROBE:
-                    self._send_probe(peer, packet, out, room)
-                    continue
-                packet.request_id, packet.port_mask = peer.update_id, self._port_mask()  # of now: it may have waited
-            # With no port up at both ends one belief must be wrong, and only a packet sent all the same can tell.
-            usable = self.local_ports & peer.ports or self.local_ports
-            route = self._route(peer, packet, usable, usable & room.free)
-            if route is None:
-                queue.append((peer, packet))
+        for ports in list(self._held):
+            if ports and not ports & room.free:
                 continue
-            if type(packet) is EndpointRequest:
-                peer.update_waits = False
-            packet.plane, packet.ev = route
-            room.take(packet.plane)
-            out.append((packet.plane, peer.name, packet))
+            queue = self._held[ports]
+            for _ in range(min(len(queue), limit)):
+                if len(out) >= limit or ports and not ports & room.free:
+                    break
+                self._send(*queue.popleft(), out, room)
+            del self._held[ports]
+            if queue:
+                self._held[ports] = queue  # the last one now: those of other masks may wait for the same port
+        while self._control and len(out) < limit:
+            self._send(*self._control.popleft(), out, room)
+
+    def _send(self, peer: Peer, packet: Packet, out: list[tuple[int, str, PacketRecord]], room: TxCredit) -> None:
+        """Send a control packet, or hold it."""
+        if type(packet) is EndpointRequest:
+            if packet.op == EndpointOp.EV_PROBE:
+                self._send_probe(peer, packet, out, room)
+                return
+            packet.request_id, packet.port_mask = peer.update_id, self._port_mask()  # of now: it may have waited
+        # With no port up at both ends one belief must be wrong, and only a packet sent all the same can tell.
+        usable = self.local_ports & peer.ports or self.local_ports
+        plane, ev = self._route(peer, packet, usable, usable & room.free)
+        if ev == NOTHING:
+            self._hold(plane, peer, packet)
+            return
+        if type(packet) is EndpointRequest:
+            peer.update_waits = False
+        packet.plane, packet.ev = plane, ev
+        room.take(plane)
+        out.append((plane, peer.name, packet))
 
     def _send_probe(
         self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, PacketRecord]], room: TxCredit
@@ -256,7 +301,7 @@ class PeerTable:
             room.take(packet.plane)
             out.append((packet.plane, peer.name, packet))
         elif self.local_ports >> packet.plane & 1:
-            self.control.append((peer, packet))
+            self._hold(1 << packet.plane, peer, packet)
 
     # ---- ports ------------------------------------------------------------------------------------------
 
@@ -267,6 +312,7 @@ class PeerTable:
             return
         self.local_ports ^= bit
         self._events.append(PlaneChanged(None, plane, up, now))
+        self._release()
         for peer in self._by_name.values():
             self._apply(peer, now)
             self.tell(peer, now)
@@ -313,6 +359,7 @@ class PeerTable:
             if changed >> plane & 1:
                 self._events.append(PlaneChanged(peer.name, plane, bool(ports >> plane & 1), now))
         if changed:
+            self._release()
             self._apply(peer, now)
 
     # ---- endpoint operations ----------------------------------------------------------------------------
@@ -330,10 +377,10 @@ class PeerTable:
         if request.rtx and request.op == EndpointOp.EV_PROBE:
             ways = peer.reverse.other_ways(request.plane, request.ev, self.local_ports & peer.ports)
         for plane, ev in ways:
-            self.control.append((peer, EndpointResponse(
+            self.queue(peer, EndpointResponse(
                 ENDPOINT_QPN, ev, plane, self._config.dscp_control, ECN_NOT_ECT, request.request_id, request.op,
                 request.timestamp or 0,
-            )))  # fmt: skip
+            ))  # fmt: skip
 
     def on_response(self, peer: Peer, response: EndpointResponse, now: float) -> None:
         """The peer answered. Matched by request id, not by op (§12 row 6)."""
@@ -396,10 +443,10 @@ class PeerTable:
         # Probes for control packets travel in their class, those of the application in that of data (§2.13).
         ours = probe.ev is not None or probe.qpcc is not None
         dscp, ecn = (self._config.dscp_control, ECN_NOT_ECT) if ours else (self._config.dscp_trimmable, ECN_ECT0)
-        self.control.append((probe.peer, EndpointRequest(
+        self.queue(probe.peer, EndpointRequest(
             ENDPOINT_QPN, probe.value, probe.plane, dscp, ecn, request_id, EndpointOp.EV_PROBE, 0,
             *self._timestamp(now), request_id != probe.request_id,
-        )))  # fmt: skip
+        ))  # fmt: skip
 
     def _overdue(self, probe: EvProbe, now: float) -> None:
         """Ask again, or end it."""
@@ -487,10 +534,10 @@ class PeerTable:
         if peer.update_waits:
             return
         peer.update_waits = True
-        self.control.append((peer, EndpointRequest(
+        self.queue(peer, EndpointRequest(
             ENDPOINT_QPN, 0, self._next_plane(), config.dscp_control, ECN_NOT_ECT, peer.update_id,
             EndpointOp.PORT_STATUS_UPDATE, self._port_mask(), *self._timestamp(now),
-        )))  # fmt: skip
+        ))  # fmt: skip
 
     def _port_mask(self) -> int:
         """Our ports that are up, as the wire has them."""
