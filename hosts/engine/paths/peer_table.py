@@ -265,7 +265,7 @@ class PeerTable:
                 continue
             queue = self._held[ports]
             for _ in range(min(len(queue), limit)):
-                if len(out) >= limit or ports and not ports & room.free:
+                if len(out) >= limit or (ports and not ports & room.free):
                     break
                 self._send(*queue.popleft(), out, room)
             del self._held[ports]
