@@ -17,8 +17,10 @@ from typing import Any, TypeVar
 
 MAX_LINE_BYTES = 4 << 20
 """Longest line either side takes, newline included. A table dump of a 64-switch fabric is about 1 MiB."""
-SOCKET_PATH_MAX = 107
-"""sun_path of a Unix socket address, bytes without the final zero."""
+UNHEARD = "~"
+"""Suffix of a socket's file until somebody listens there: whoever sees its own name is heard."""
+SOCKET_PATH_MAX = 107 - len(UNHEARD)
+"""sun_path of a Unix socket address, bytes without the final zero and the suffix."""
 
 Message = dict[str, Any]
 
@@ -183,21 +185,25 @@ def _plain_id(request: Message) -> Any:
 def listen(path: Path | str) -> socket.socket:
     """A listening Unix socket at `path`, mode 0600, non-blocking; the file of a dead server is replaced.
 
-    Raises JsonlError when someone listens there, the folder is missing or the path is too long for a socket.
+    The file appears when it can be connected to: it is made under another name. Raises JsonlError when someone listens
+    there, the folder is missing or the path is too long for a socket.
     """
     path = Path(path)
     check_socket_path(path)
+    unheard = path.with_name(path.name + UNHEARD)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         if path.exists():
             _remove_stale(path)
+        unheard.unlink(missing_ok=True)  # of a server that was killed in the middle of this
         old_mask = os.umask(0o177)
         try:
-            server.bind(str(path))
+            server.bind(str(unheard))
         finally:
             os.umask(old_mask)
         server.listen(64)
         server.setblocking(False)
+        unheard.rename(path)
     except OSError as error:
         server.close()
         raise JsonlError(f"cannot listen on {path}: {error.strerror or error}") from error
@@ -211,7 +217,7 @@ def check_socket_path(path: Path) -> None:
     """Raises JsonlError for a path that is too long for a socket."""
     if len(os.fsencode(path)) > SOCKET_PATH_MAX:
         raise JsonlError(
-            f"socket path {path} has {len(os.fsencode(path))} bytes and the kernel takes {SOCKET_PATH_MAX}: "
+            f"socket path {path} has {len(os.fsencode(path))} bytes and at most {SOCKET_PATH_MAX} will do: "
             "use a shorter run folder (MRC_RUN_DIR)"
         )
 

@@ -30,7 +30,7 @@ from typing import Any
 import psutil
 
 from ipc import memory, ownership, procfs
-from ipc.framing import SOCKET_PATH_MAX
+from ipc.framing import SOCKET_PATH_MAX, UNHEARD
 
 DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
@@ -392,7 +392,12 @@ class RunDir(RunFiles):
         for name in (*_FOLDERS, _MACHINES):
             _remove_tree(self.path / name)
         written = (*_JSON_FILES, *_CONTROLLER_FILES, _DASH_FILE, _TOKEN_FILE)
-        for name in (*_SOCKETS, *written, *(f"{name}.new" for name in written)):
+        for name in (
+            *_SOCKETS,
+            *(f"{name}{UNHEARD}" for name in _SOCKETS),
+            *written,
+            *(f"{name}.new" for name in written),
+        ):
             (self.path / name).unlink(missing_ok=True)
 
     # ---- inside -----------------------------------------------------------------------------------------

@@ -154,25 +154,35 @@ def field(request: Fields, name: str, kind: type, example: str) -> Any:
 
 
 def _listening_socket(path: Path) -> socket.socket:
-    """A listening Unix socket at `path`; the file of a dead server is replaced."""
+    """A listening Unix socket at `path`; the file of a dead server is replaced.
+
+    The file appears when it can be connected to: it is made under another name.
+    """
+    unheard = path.with_name(f"{path.name}~")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     old_mask = os.umask(0o177)
     try:
-        if path.is_socket() and not _answers(path):
-            path.unlink(missing_ok=True)
-        sock.bind(str(path))
+        if path.exists() and not path.is_socket():
+            raise _cannot_listen(path, "the file there is no socket; remove it")
+        if path.is_socket() and _answers(path):
+            raise _cannot_listen(path, "another process answers there; stop it first")
+        unheard.unlink(missing_ok=True)  # of a daemon that was killed in the middle of this
+        sock.bind(str(unheard))
         sock.listen(64)
+        unheard.rename(path)
+    except SocketError:
+        sock.close()
+        raise
     except OSError as error:
         sock.close()
-        why = error.strerror or str(error)
-        if path.is_socket():
-            why = "another process answers there; stop it first"
-        elif path.exists():
-            why = "the file there is no socket; remove it"
-        raise SocketError(f"control socket: cannot listen on {path}: {why}") from None
+        raise _cannot_listen(path, error.strerror or str(error)) from None
     finally:
         os.umask(old_mask)
     return sock
+
+
+def _cannot_listen(path: Path, reason: str) -> SocketError:
+    return SocketError(f"control socket: cannot listen on {path}: {reason}")
 
 
 def _answers(path: Path) -> bool:

@@ -211,6 +211,24 @@ def test_listen__stale_file_replaced_live_one_refused(tmp_path):
     running.stop()
 
 
+def test_listen__shows_the_file_when_somebody_listens(tmp_path, monkeypatch):
+    """Between bind and listen a client would be refused, and say that the server has ended."""
+    path, seen = tmp_path / "h0.sock", []
+
+    class Watched(socket.socket):
+        def listen(self, backlog):
+            seen.append(path.exists())
+            super().listen(backlog)
+
+    (tmp_path / "h0.sock~").write_text("of one that was killed")
+    monkeypatch.setattr(socket, "socket", Watched)
+    with rpc.listen(path):
+        assert seen == [False] and [entry.name for entry in tmp_path.iterdir()] == ["h0.sock"]
+        assert path.stat().st_mode & 0o777 == 0o600
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+
+
 def test_listen__errors_name_the_cause(tmp_path):
     with pytest.raises(JsonlError, match="use a shorter run folder"):
         rpc.listen(tmp_path / ("x" * 120))

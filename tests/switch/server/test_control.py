@@ -153,6 +153,28 @@ def test_shutdown__is_answered_first(path):
     asyncio.run(check())
 
 
+def test_socket_file__is_shown_when_somebody_listens(path, monkeypatch):
+    """Between bind and listen a client would be refused, and say that the daemon has ended."""
+    seen = []
+
+    class Watched(socket.socket):
+        def listen(self, backlog):
+            seen.append(path.exists())
+            super().listen(backlog)
+
+    async def check():
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "socket", Watched)
+            server = ControlServer(path, {})
+            await server.start()
+        assert seen[0] is False and path.stat().st_mode & 0o777 == 0o600
+        assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+        async with lines_to(path):
+            await server.close()
+
+    asyncio.run(check())
+
+
 def test_socket_file__of_a_dead_server_is_replaced_a_living_one_and_a_plain_file_are_not(path):
     async def check():
         dead = socket.socket(socket.AF_UNIX)
