@@ -21,15 +21,18 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from compiled.cache import GROUP, SANITIZER_FLAGS, CompileError, build_dir, remove_builds
+from compiled.cache import GROUP, SANITIZER_FLAGS, CompileError, FullCacheError, build_dir, remove_builds
 from compiled.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
 from ipc import ownership
 from ipc.cache_folder import cache_dir
+from ipc.errors import FULL
 
 KEPT_BUILDS = 3
 """Builds that stay in the cache: of this checkout, and of others in use beside it."""
 NICE = 10
 """A build gives way to whatever else runs."""
+SCRIPT = Path(__file__).with_name("mypyc_setup.py")
+"""Program that compiles, in a process of its own."""
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -54,7 +57,7 @@ def missing() -> list[str]:
 
 
 def build(progress: Progress, *, again: bool = False) -> Path:
-    """Folder of the build of these sources, compiled unless it is there. Raises CompileError.
+    """Folder of the build of these sources, compiled unless it is there. Raises CompileError, FullCacheError.
 
     `again`: compile even so. Another build in progress is waited for.
     """
@@ -74,10 +77,21 @@ def build(progress: Progress, *, again: bool = False) -> Path:
                 if target.is_dir():
                     shutil.rmtree(target)
                 made.rename(target)
-        except OSError as error:  # no room, most likely
-            raise CompileError(f"{error}: make room there, or set MRC_CACHE_DIR to another folder") from None
+        except OSError as error:
+            _check_room(str(error))
+            raise CompileError(f"{error}: set MRC_CACHE_DIR to another folder") from None
         remove_builds(KEPT_BUILDS)
         return target
+
+
+def _check_room(said: str) -> None:
+    """Raises FullCacheError when an error's text is that of a disk that takes nothing.
+
+    The text alone tells it of errors of other processes, and of shutil.Error, which has one for each file.
+    """
+    for reason in map(os.strerror, FULL):
+        if reason in said:
+            raise FullCacheError(f"{cache_dir()}: {reason}: make room there, or set MRC_CACHE_DIR to another folder")
 
 
 @contextlib.contextmanager
@@ -89,6 +103,7 @@ def _lock(progress: Progress) -> Iterator[None]:
             raise CompileError(f"a cache that another user could change is not used: {reason}, or set MRC_CACHE_DIR")
         lock = (cache_dir() / "compiled.lock").open("w")
     except OSError as error:
+        _check_room(str(error))
         raise CompileError(f"{error}: set MRC_CACHE_DIR to a folder that can be written") from None
     with lock:
         try:
@@ -147,10 +162,9 @@ def _compile(work: Path, made: Path, progress: Progress) -> None:
     for name in {**ACYCLIC, **NARROW}:
         made_for = for_mypyc((tree / name).read_text(encoding="utf-8"), ACYCLIC.get(name, ()), NARROW.get(name))
         (tree / name).write_text(made_for, encoding="utf-8")
-    script = Path(__file__).with_name("mypyc_setup.py")
     files = [*(path.as_posix() for path in compiled_files()), *C_MODULES]
-    command = [sys.executable, str(script), GROUP, str(made), *SANITIZER_FLAGS, *files]
-    environment = {**os.environ, "PYTHONPATH": str(tree), "MRC_COMPILED": "0"}
+    command = [sys.executable, str(SCRIPT), GROUP, str(made), *SANITIZER_FLAGS, *files]
+    environment = {**os.environ, "PYTHONPATH": str(tree), "MRC_COMPILED": "0", "LC_ALL": "C", "TMPDIR": str(work)}
     environment.pop("LD_PRELOAD", None)  # libasan, which would watch mypyc and gcc themselves
     process = subprocess.Popen(
         command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -165,6 +179,7 @@ def _compile(work: Path, made: Path, progress: Progress) -> None:
             else:
                 said.append(line)
         if process.wait():
+            _check_room("".join(said))
             raise CompileError(f"mypyc or gcc failed:\n{''.join(said[-30:]).strip()}")
     finally:
         if process.poll() is None:

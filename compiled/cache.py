@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from compiled.modules import C_MODULES, ROOT, compiled_files, module_of, source_files
 from ipc import ownership
 from ipc.cache_folder import cache_dir
+from ipc.errors import FullDiskError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,6 +44,10 @@ SANITIZER_FLAGS = ("-O0", "-g1", "-fsanitize=address") if os.environ.get("MRC_SA
 
 class CompileError(Exception):
     """The sources could not be compiled; the message says why and what would help."""
+
+
+class FullCacheError(CompileError, FullDiskError):
+    """The disk of the cache did not take the build."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ that build the same at once both succeed. Several sources are compiled side by s
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -25,8 +26,16 @@ Running = tuple[list[str], "subprocess.Popen[str]"]
 """A command, and the process that runs it."""
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
+"""Errors of a disk that takes nothing."""
+
+
 class BuildError(Exception):
     """gcc is missing, the cache cannot be written, or C code did not compile; the message says the cure."""
+
+
+class FullCacheError(BuildError):
+    """The disk of the cache did not take a build; the message names folder and cure."""
 
 
 def cache_dir() -> Path:
@@ -39,10 +48,17 @@ def cache_dir() -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         reason = ownership.refusal(path)
     except OSError as error:
-        raise BuildError(f"{path}: {error.strerror}: set MRC_CACHE_DIR to a folder that can be written") from None
+        raise unwritten(path, error) from None
     if reason is not None:
         raise BuildError(f"a cache that another user could change is not used: {reason}, or set MRC_CACHE_DIR")
     return path
+
+
+def unwritten(path: Path | str, error: OSError) -> BuildError:
+    """Return the error of a file or folder of the cache that cannot be written."""
+    if error.errno in FULL:
+        return FullCacheError(f"{path}: {error.strerror}: make room there, or set MRC_CACHE_DIR to another folder")
+    return BuildError(f"{path}: {error.strerror}: set MRC_CACHE_DIR to a folder that can be written")
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -113,20 +129,23 @@ def _build(
 def _make(command: list[str], includes: list[str], sources: list[Path], libraries: list[str], target: Path) -> None:
     """Compile and link in a temporary folder beside `target`, and move the whole result there."""
     try:
-        temporary = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as name:
+            _make_in(Path(name), command, includes, sources, libraries, target)
     except OSError as error:
-        where = f"{target.parent}: {error.strerror}"
-        raise BuildError(f"{where}: set MRC_CACHE_DIR to a folder that can be written") from None
-    with temporary as name:
-        folder = Path(name)
-        parts = [str(one) for one in sources]
-        if len(sources) > 1:
-            parts = _compile_beside([one for one in command if one != "-shared"] + includes, sources, folder, target)
-            includes = []
-        made = folder / "made"
-        _finish([_start([*command, *includes, *parts, "-o", str(made), *libraries], folder)], target)
-        os.chmod(made, 0o755)
-        os.replace(made, target)
+        raise unwritten(target.parent, error) from None
+
+
+def _make_in(
+    folder: Path, command: list[str], includes: list[str], sources: list[Path], libraries: list[str], target: Path
+) -> None:
+    parts = [str(one) for one in sources]
+    if len(sources) > 1:
+        parts = _compile_beside([one for one in command if one != "-shared"] + includes, sources, folder, target)
+        includes = []
+    made = folder / "made"
+    _finish([_start([*command, *includes, *parts, "-o", str(made), *libraries], folder)], target)
+    os.chmod(made, 0o755)
+    os.replace(made, target)
 
 
 def _compile_beside(command: list[str], sources: list[Path], folder: Path, target: Path) -> list[str]:
@@ -139,14 +158,21 @@ def _compile_beside(command: list[str], sources: list[Path], folder: Path, targe
 
 
 def _start(command: list[str], folder: Path) -> Running:
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    """Start gcc, which says errors of the system in English and keeps its temporary files in `folder`."""
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     return command, process
 
 
 def _finish(running: list[Running], target: Path) -> None:
-    """Wait for all; what the first that failed says becomes the BuildError."""
+    """Wait for all; the words of the first that failed become the BuildError."""
     said = [process.communicate()[1] for _, process in running]
     for (command, process), text in zip(running, said, strict=True):
         if process.returncode:
+            for number in FULL:
+                if os.strerror(number) in text:
+                    raise unwritten(target.parent, OSError(number, os.strerror(number)))
             told = " ".join(command)
             raise BuildError(f"gcc failed on {target.name}:\n{text.strip()}\n(command: {told})")

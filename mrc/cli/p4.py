@@ -6,19 +6,20 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from ipc.errors import FULL
+from ipc.errors import FULL, UNWRITTEN
 from ipc.progress import Progress
 from ipc.terminal import console
 from ipc.whole_files import write_output
 from mrc.cli import completion as offer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from switch.compiler import CompiledProgram
     from switch.compiler.errors import P4Warning
@@ -183,7 +184,8 @@ def trace(
         run = StfRun(device, compiled)
         for command in read_script(stf) if stf else ():
             run.command(command)
-        found = device.trace(port, bytes.fromhex(data))
+        with _building():  # of a form of the program that tells its steps
+            found = device.trace(port, bytes.fromhex(data))
     except (StfError, TableError) as error:
         _stop(str(error))
     except ValueError as error:
@@ -250,16 +252,30 @@ def _compiled(
     program: Path, include: list[Path] | None, define: list[str] | None, *, ahead: bool = True
 ) -> CompiledProgram:
     """The program, or the command ends with what is wrong; `ahead`: the runtime is wanted next."""
-    from switch.compiler import P4Error, compile_program
-    from switch.device.native import build_ahead
+    from switch.compiler import compile_program
+    from switch.device.native import build_ahead, runtime
 
     if ahead:
         build_ahead()
+    with _building(), Progress(console(stderr=True), "p4 compile", guess_s=3.0, text=f"compiling {program}"):
+        compiled = compile_program(program, include=include or (), defines=define or ())
+        if ahead:
+            runtime()
+        return compiled
+
+
+@contextmanager
+def _building() -> Iterator[None]:
+    """End the command with what is wrong when a program or the runtime cannot be made."""
+    from switch.build import BuildError, FullCacheError
+    from switch.compiler import P4Error, UnwrittenP4Error
+
     try:
-        with Progress(console(stderr=True), "p4 compile", guess_s=3.0, text=f"compiling {program}"):
-            return compile_program(program, include=include or (), defines=define or ())
+        yield
     except P4Error as error:
-        _stop("\n".join(error.lines()))
+        _stop("\n".join(error.lines()), UNWRITTEN if isinstance(error, UnwrittenP4Error) else FAILED)
+    except BuildError as error:
+        _stop(str(error), UNWRITTEN if isinstance(error, FullCacheError) else FAILED)
 
 
 def _warn(found: Iterable[P4Warning], werror: bool, wdisable: list[str] | None) -> bool:

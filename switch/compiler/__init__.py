@@ -8,6 +8,6 @@ file:line:column and what would have worked. Results are cached by content under
 """
 
 from switch.compiler.compiler import CompiledProgram, compile_program, prepare
-from switch.compiler.errors import Location, P4Error
+from switch.compiler.errors import Location, P4Error, UnwrittenP4Error
 
-__all__ = ["CompiledProgram", "Location", "P4Error", "compile_program", "prepare"]
+__all__ = ["CompiledProgram", "Location", "P4Error", "UnwrittenP4Error", "compile_program", "prepare"]

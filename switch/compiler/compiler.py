@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from finsy.proto import p4i
 
-from switch.build import BuildError, build_shared, cache_dir, write_whole
-from switch.compiler.errors import NOWHERE, Location, P4Error, P4Warning
+from switch.build import BuildError, FullCacheError, build_shared, cache_dir, unwritten, write_whole
+from switch.compiler.errors import NOWHERE, Location, P4Error, P4Warning, UnwrittenP4Error
 from switch.compiler.frontend.preprocess import preprocess
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class CompiledProgram:
         try:
             return build_shared([self.c_path], [RUNTIME_DIR], ("-DP4_TRACE",), tag=f"p4-{self.name}-trace")
         except BuildError as error:
-            raise P4Error(None, str(error)) from None
+            raise _p4_error(error) from None
 
 
 def compile_program(
@@ -53,7 +53,7 @@ def compile_program(
     """Compile a P4 file (Path), or the text of a program (str), preprocessed or not.
 
     `include` are folders for #include, `defines` macros (`NAME` or `NAME=value`). A text that holds no newline and
-    names a file is taken as its path. Raises P4Error.
+    names a file is taken as its path. Raises P4Error, UnwrittenP4Error.
     """
     if isinstance(source, str) and "\n" not in source and source.endswith(".p4"):
         source = Path(source)
@@ -74,10 +74,14 @@ def compile_program(
         info, config = p4i.P4Info.FromString(info_path.read_bytes()), text.encode("utf-8", "replace")
         return CompiledProgram(name, info, c_path, library, config, tuple(told))
     except BuildError as error:
-        raise P4Error(None, str(error)) from None
+        raise _p4_error(error) from None
     except OSError as error:
-        cure = "make room there, or set MRC_CACHE_DIR to another folder"
-        raise P4Error(None, f"{error.filename}: {error.strerror}: {cure}") from None
+        raise _p4_error(unwritten(error.filename, error)) from None
+
+
+def _p4_error(error: BuildError) -> P4Error:
+    kind = UnwrittenP4Error if isinstance(error, FullCacheError) else P4Error
+    return kind(None, str(error))
 
 
 def prepare() -> None:

@@ -47,6 +47,10 @@ class P4Error(Exception):
         return [f"{one.location}: error: {one.message}" if one.location else str(one) for one in (self, *self.others)]
 
 
+class UnwrittenP4Error(P4Error):
+    """A program that may be right: the disk of the cache did not take what is made of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class P4Warning:
     """What a program may say, and its author hardly means. `kind` as p4c names it: `unused`, `overflow` ..."""

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ipc.errors import UsageError
+from ipc.errors import FullDiskError, UsageError
 from ipc.whole_files import write_whole
 
 P4SRC = Path(__file__).resolve().parents[2] / "p4src"
@@ -15,6 +15,10 @@ CONFIG_NAME = {"embedded": "config.p4", "bmv2": "config.json"}
 
 class ProgramError(UsageError):
     """A P4 program does not exist or does not compile; the message carries the compiler's words."""
+
+
+class UnwrittenProgramError(ProgramError, FullDiskError):
+    """The disk of the cache did not take what is made of a P4 program."""
 
 
 def programs() -> list[str]:
@@ -48,13 +52,15 @@ def compile_program(folder: Path, target: str, program: str) -> None:
 def _compile_embedded(source: Path, folder: Path) -> None:
     from google.protobuf import text_format
 
-    from switch.compiler import P4Error
+    from switch.compiler import P4Error, UnwrittenP4Error
     from switch.compiler import compile_program as compile_p4
     from switch.device.native import build_ahead
 
     build_ahead()  # the daemon's; it starts next
     try:
         compiled = compile_p4(source)
+    except UnwrittenP4Error as error:
+        raise UnwrittenProgramError(str(error)) from error
     except P4Error as error:
         raise ProgramError(str(error)) from error
     write_whole(folder / "p4info.txtpb", text_format.MessageToString(compiled.p4info).encode())

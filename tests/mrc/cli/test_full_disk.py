@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from ipc.errors import UNWRITTEN
+from ipc.errors import UNWRITTEN, FullDiskError
 from mrc.capture import Captured, PcapFile
 from mrc.cli import app
 from tests.mrc.explain.made_frames import a_write, made_frame
+from topologies.lab.p4_program import compile_program
 
 SCENARIO = """\
 title: a transfer
@@ -199,3 +200,89 @@ def test_a_command__whose_writes_are_cut_leaves_no_half_file_and_tells_it(
         if code != 0:
             assert said.count("File too large") == 1 and writer.file in said, (size, said)
         assert code == UNWRITTEN or size > 50, said
+
+
+FAKE_GCC = """#!/bin/sh
+for word; do [ "$last" = -o ] && echo made > "$word"; last=$word; done
+[ -z "$GCC_SAYS" ] || { echo "as: $GCC_SAYS" >&2; exit 1; }
+"""
+FAKE_MYPYC = """
+import os, pathlib, sys
+made = pathlib.Path(sys.argv[2])
+made.mkdir()
+(made / "engine.so").write_text("half")
+sys.exit(os.environ.get("GCC_SAYS"))
+"""
+SMALL_PROGRAM = str(Path(__file__).resolve().parents[2] / "switch" / "p4" / "queues.p4")
+
+
+@pytest.fixture
+def fake_compilers(folder, tmp_path, monkeypatch):
+    """A gcc and a mypyc that make something at once; what they say is in GCC_SAYS."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "gcc").write_text(FAKE_GCC)
+    (programs / "gcc").chmod(0o755)
+    (programs / "mypyc.py").write_text(FAKE_MYPYC)
+    monkeypatch.setattr("compiled.build.SCRIPT", programs / "mypyc.py")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path / "run"))
+    (grammar,) = Path(os.environ["MRC_CACHE_DIR"]).glob("p4-grammar-*")
+    return grammar
+
+
+def compiled_in(place: Path, grammar: Path, monkeypatch, words: str) -> int:
+    """Exit code of a command with a cache of its own, in which it may leave whole files alone."""
+    cache = place / "cache"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not (cache / grammar.name).exists():
+        shutil.copy(grammar, cache)
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("MRC_CACHE_DIR", str(cache))
+    code = end_of(monkeypatch, words.split())
+    assert not list(place.rglob(".*")), "nothing half made stays"
+    assert (code == 0) is any(place.rglob("compiled-*/engine.so" if words == "compile" else "*.config.p4"))
+    return code
+
+
+@pytest.mark.parametrize(("words", "step"), [(f"p4 compile {SMALL_PROGRAM} -o NEW", 1), ("compile", 97)])
+def test_a_compiler__whose_cache_is_full_at_any_moment_tells_it_and_the_cure(
+    fake_compilers, tmp_path, monkeypatch, capsys, words, step
+):
+    codes = []
+    for number in range(1, 2000, step):
+        place = tmp_path / f"{number}"
+        (place / "cache").mkdir(mode=0o700, parents=True)
+        shutil.copy(fake_compilers, place / "cache")
+        with monkeypatch.context() as patch:
+            disk = FullDisk(patch, number, place)
+            codes.append(compiled_in(place, fake_compilers, patch, words))
+        said = "".join(capsys.readouterr())
+        if disk.left > 0:
+            break
+        if codes[-1] != 0:
+            assert said.count("No space left on device") == 1 and said.count("make room") == 1, (disk.refused, said)
+            assert f"{place}/cache" in said or "NEW" in said, said
+    assert codes[-1] == 0 and UNWRITTEN in codes and set(codes) <= {0, UNWRITTEN}
+
+
+@pytest.mark.parametrize("words", [f"p4 compile {SMALL_PROGRAM} -o NEW", "compile"])
+def test_a_compiler__whose_gcc_finds_no_room_tells_it_as_a_full_disk(
+    fake_compilers, tmp_path, monkeypatch, capsys, words
+):
+    for said_by_gcc, code in (("x.o: No space left on device", UNWRITTEN), ("x.c:1: error: no such word", 1)):
+        with monkeypatch.context() as patch:
+            patch.setenv("GCC_SAYS", said_by_gcc)
+            assert compiled_in(tmp_path / f"{code}", fake_compilers, patch, words) == code
+        said = "".join(capsys.readouterr())
+        assert ("make room there, or set MRC_CACHE_DIR to another folder" in said) is (code == UNWRITTEN), said
+        assert "Traceback" not in said
+
+
+def test_a_fabric__whose_program_finds_no_room_ends_with_the_code_of_a_full_disk(fake_compilers, tmp_path, monkeypatch):
+    assert fake_compilers.exists()
+    monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("GCC_SAYS", "x.o: No space left on device")
+    with pytest.raises(FullDiskError, match="make room there, or set MRC_CACHE_DIR"):
+        compile_program(tmp_path / "program", "embedded", SMALL_PROGRAM)
+    assert not list((tmp_path / "program").iterdir())
