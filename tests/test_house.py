@@ -56,7 +56,6 @@ FACES = {
         "turns",
     },
     "hosts.engine": {
-        "buggify",
         "config",
         "config_limits",
         "connection",

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
-from hosts.engine.buggify import BUGGIFY
 from hosts.engine.cc.ccprofile import CcProfiles
 from hosts.engine.config import Config
 from hosts.engine.connection import TxCredit
@@ -295,7 +294,6 @@ class Endpoint:
         control_ports = ports if control_room is None else TxCredit(self.planes, control_room, self._peers.local_ports)
         if not control_ports.free:
             return out
-        burst = 1 if BUGGIFY.on and BUGGIFY.happens("bursts of one") else BURST
         ready, turn = self._ready, self._turn
         first = bisect_left(ready, self._next)
         if self._owing:
@@ -307,7 +305,7 @@ class Endpoint:
             if at == len(ready):
                 at = 0
             before, qp = len(out), turn[ready[at]]
-            qp.transmit(now, out, min(burst, limit - before), ports)
+            qp.transmit(now, out, min(BURST, limit - before), ports)
             if len(out) == before:
                 idle += 1
             else:
@@ -328,7 +326,7 @@ class Endpoint:
         for qp in self._in_turn(self._owing):
             qp.owing = False
             ack = qp.transport_ack()
-            if ack is not None and not (BUGGIFY.on and BUGGIFY.happens("Transport ACK lost")):
+            if ack is not None:
                 peers.queue(peers.get(qp.peer or ""), ack)
         self._owing.clear()
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Final
 
-from hosts.engine.buggify import BUGGIFY
 from hosts.engine.cc.qpcc import Window
 from hosts.engine.cc.window import LONG_AGO
 from hosts.engine.config import Config
@@ -204,8 +203,6 @@ class Requestor:
         flight, window = self.flight, self._window
         if not flight.bytes:
             self._settle()
-        elif BUGGIFY.on and BUGGIFY.happens("window seems full"):
-            return  # an answer to what is in flight has it asked again
         profile = self._paths.profile
         if profile.skips:
             profile.tick(now)
@@ -551,8 +548,6 @@ class Requestor:
 
     def on_nack(self, nack: Nack, now: float) -> None:
         """§2.10 and §5.14. The EV is judged even when the PSN is no longer of interest."""
-        if BUGGIFY.on and BUGGIFY.happens("NACK lost"):
-            return
         flight, counters = self.flight, self._counters
         self._heard(now)
         psn = unwrap(nack.psn, flight.cack)

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
 
-from hosts.engine.buggify import BUGGIFY
 from hosts.engine.connection import Context, Counters
 from hosts.engine.deadlines import NEVER
 from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
@@ -405,8 +404,6 @@ class Responder:
 
     def on_probe(self, probe: ReliabilityProbe, now: float) -> None:
         """§6.10; the Transport ACK is repeated too, for its loss may be why the peer asks (§6.7)."""
-        if BUGGIFY.on and BUGGIFY.happens("probe unanswered"):
-            return
         if probe.rtx:
             probe.plane = elsewhere(probe.plane)
         self._sack(probe, None, now)
@@ -484,9 +481,6 @@ class Responder:
     def on_timer(self, now: float) -> None:
         """The SACK owed for the last few packets leaves."""
         if self._flush_at <= now and self._last is not None:
-            if BUGGIFY.on and BUGGIFY.happens("SACK late"):
-                self._flush_at = now + self._config.sack_flush_s
-                return
             self._sack(self._last, unwrap(self._last.psn, self.cack), now)
 
     def next_deadline(self) -> float:

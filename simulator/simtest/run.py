@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -28,7 +27,6 @@ from faults import (
     StallFault,
     VanishFault,
 )
-from hosts.engine.buggify import deciding
 from hosts.engine.config import Config
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
@@ -39,6 +37,7 @@ from hosts.engine.qp import EngineQpState, EngineQueuePair
 from simulator import HostProfile, Line, LinkProfile, QueueProfile, VirtualFabric
 from simulator.fault_target import LastWordFaultTarget
 from simulator.simtest.bounds import incast_bound_s, jain, silence_bound_s
+from simulator.simtest.buggify import RARE_S, Chance, RareEngine
 from simulator.simtest.invariants import InvariantChecker, Lane, QpSide, Violation
 from simulator.simtest.schedule import HEALED_S, LATE_ONE_IN, SURE, Schedule, SimFault
 from topologies.plan import ev_plane
@@ -78,10 +77,11 @@ class SimResult:
 
 
 class Simulation:
-    """A schedule, made ready to run."""
+    """A schedule, made ready to run. `chance`: of what is rare, by default the schedule's own."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, chance: Chance | None = None) -> None:
         self.schedule = schedule
+        self._chance = Chance(schedule.seed, schedule.buggify) if chance is None and schedule.buggify else chance
         network = schedule.network
         self.plan = schedule.plan_of()
         configs = schedule.configs()
@@ -95,7 +95,7 @@ class Simulation:
             host=HostProfile(ring_packets=network["ring_packets"]), wire=network["wire"], keep_events=False,
         )  # fmt: skip
         self._faults = LastWordFaultTarget(self.fabric)
-        self.trip_s = longest_trip_s(schedule)
+        self.trip_s = longest_trip_s(schedule) + (RARE_S if self._chance is not None else 0.0)
         busy_s = sum((f.until or FOREVER_S) - f.at + self.plan.planes * f.value for f in schedule.faults)
         patient = busy_s + self.trip_s + max(config.sack_flush_s for config in configs.values())
         in_time = patient < min(config.base_timeout_s for config in configs.values())
@@ -154,6 +154,11 @@ class Simulation:
         host = self.fabric.host(name)
         host.engine = side.engine
         side.stalled = lambda: host.stalled
+        chance = self._chance
+        if chance is not None:
+            rare = RareEngine(side.engine, endpoint, chance)
+            host.engine = rare
+            side.stalled = lambda: host.stalled or rare.is_late
         return side
 
     def _stalled_planes(self) -> frozenset[int]:
@@ -481,17 +486,16 @@ class _Listener:
                     self.simulation.done(lane)
 
 
-def simulate(schedule: Schedule, *, keep: bool = False) -> SimResult:
+def simulate(schedule: Schedule, *, keep: bool = False, chance: Chance | None = None) -> SimResult:
     """Run a schedule; what went wrong, if anything, is in the result. `keep`: so is the simulation."""
     result = SimResult(schedule.seed)
     try:
-        simulation = Simulation(schedule)
+        simulation = Simulation(schedule, chance)
     except LocalError as error:
         result.violation = Violation("crash", f"set-up: {error}")
         return result
     try:
-        with deciding(_decision(schedule)) if schedule.buggify else nullcontext():
-            simulation.run()
+        simulation.run()
     except Violation as violation:
         result.violation = violation
         result.trace = [_line(entry) for entry in simulation.watch.trace]
@@ -501,12 +505,6 @@ def simulate(schedule: Schedule, *, keep: bool = False) -> SimResult:
     else:
         simulation.close()
     return result
-
-
-def _decision(schedule: Schedule) -> Callable[[str], bool]:
-    """What happens at the engine's points in a schedule: drawn from its seed."""
-    rng, share = Random(schedule.seed ^ 0xB06), schedule.buggify
-    return lambda _point: rng.random() < share
 
 
 def _bytes(rng: Random, size: int) -> bytes:

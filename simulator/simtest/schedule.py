@@ -31,7 +31,7 @@ KINDS = {
 }  # fmt: skip
 """What a schedule may be about, and how often it is drawn."""
 BUGGIFIED = ("faults", "storm", "cut off", "window", "for ever", "restart", "data or control")
-"""Kinds whose packets may be lost or late: what the engine does rarely (buggify) cannot be told from that."""
+"""Kinds whose packets may be lost or late: what a host does rarely (buggify) cannot be told from that."""
 SELECTIVE = ("one_way", "loss")
 """Kinds of faults that may hit data or control packets alone (SORTS)."""
 SORTS = ("data", "control")
@@ -130,7 +130,7 @@ class Schedule:
     kind: str = "faults"
     """What it was drawn as (KINDS)."""
     buggify: float = 0.0
-    """Share of the times at which a point of hosts/engine/buggify.py does what is rare."""
+    """Share of the times at which a point of simulator/simtest/buggify.py does what is rare."""
     watched_s: float | None = None
     """How long it is watched at most, when that is not the usual time."""
 

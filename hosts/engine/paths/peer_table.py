@@ -24,7 +24,6 @@ from collections import deque
 from random import Random
 from typing import Final, Protocol
 
-from hosts.engine.buggify import BUGGIFY
 from hosts.engine.cc.incast import IncastSignal
 from hosts.engine.cc.qpcc import Qpcc, Qpccs
 from hosts.engine.config import Config
@@ -368,8 +367,6 @@ class PeerTable:
         """Answer an EV probe or a port status update; other operations are ignored."""
         if request.op == EndpointOp.PORT_STATUS_UPDATE:
             if not self._on_update(peer, request, now):
-                return
-            if BUGGIFY.on and BUGGIFY.happens("port update unanswered"):
                 return
         elif request.op != EndpointOp.EV_PROBE:
             return

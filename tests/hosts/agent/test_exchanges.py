@@ -5,6 +5,7 @@ Two agents' services, the real client and server, lines in memory and virtual ti
 
 import asyncio
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -18,6 +19,8 @@ LATE_S = 25.0
 """Later than an answer is waited for."""
 FATES = {"lost": Fate(copies=0), "doubled": Fate(copies=2), "late": Fate(late_s=LATE_S)}
 ENDED_S = 120.0
+STORIES = 30
+"""Stories with answers lost at random, for each share of them."""
 LINES = 12
 """Lines of the story: three requests to open twice, one to close, two for a QP of a test, and their answers."""
 
@@ -47,10 +50,15 @@ async def story(sides):
     return errors
 
 
-def play(monkeypatch, folder, number=None, fate=None):
-    """(errors told, lines sent) of a story in which one line has a fate; checks what is left at the end."""
+def is_known(error):
+    """An error that says which exchange failed, and how."""
+    return "no answer in" in error or "closed" in error or "no QP" in error
+
+
+def play(monkeypatch, folder, fate=lambda _line: Fate()):
+    """(errors told, lines sent) of a story in which `fate` decides of each line; checks what is left at the end."""
     loop, lines = JumpingLoop(), LinesInMemory()
-    lines.fate = lambda line: fate if line.number == number else Fate()
+    lines.fate = fate
     monkeypatch.setattr(RpcClient, "connect", lines.connect)
 
     async def run():
@@ -78,9 +86,27 @@ def play(monkeypatch, folder, number=None, fate=None):
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize("number", range(LINES))
 def test_a_line_between_agents(monkeypatch, tmp_path, number, fate):
-    errors, _ = play(monkeypatch, tmp_path, number, FATES[fate])
-    assert all("no answer in" in error or "closed" in error or "no QP" in error for error in errors), errors
+    errors, _ = play(monkeypatch, tmp_path, lambda line: FATES[fate] if line.number == number else Fate())
+    assert all(is_known(error) for error in errors), errors
     assert fate != "doubled" or not [e for e in errors if "no answer" in e]
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 0.9])
+def test_answers_lost_at_random(monkeypatch, tmp_path, share):
+    """As `mrc simtest` has a host do what is rare (docs/simulation-testing.md): any answers of a story, by seeds."""
+    lost = 0
+    for seed in range(STORIES):
+        rng = Random(seed)
+
+        def fate(line, rng=rng):
+            nonlocal lost
+            happens = not line.to_server and rng.random() < share
+            lost += happens
+            return FATES["lost"] if happens else Fate()
+
+        errors, _ = play(monkeypatch, tmp_path, fate)
+        assert all(is_known(error) for error in errors), (seed, errors)
+    assert lost
 
 
 def test_the_story_without_a_fault(monkeypatch, tmp_path):

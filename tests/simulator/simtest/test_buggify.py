@@ -1,0 +1,129 @@
+"""Rare and legal behaviour by order: each point is reached, and nothing is lost of what was written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from hosts.engine.events import Completion
+from hosts.engine.wire.packets import EndpointOp, EndpointRequest
+from simulator.simtest.buggify import AGAIN_S, LATE_S, POINTS, Chance, RareEngine
+from simulator.simtest.run import simulate
+from simulator.simtest.schedule import BUGGIFIED, draw
+from tests.hosts.engine.engine_pair import MTU, Pair
+
+
+class CountedChance(Chance):
+    """Chance that notes which points were reached, and with which decision."""
+
+    def __init__(self, seed: int, share: float, reached: Counter[tuple[str, bool]]) -> None:
+        super().__init__(seed, share)
+        self._reached = reached
+
+    def happens(self, point: str) -> bool:
+        answer = super().happens(point)
+        self._reached[point, answer] += 1
+        return answer
+
+
+def test_points__are_all_reached_and_the_invariants_hold() -> None:
+    """Each point acts at some times and not at others."""
+    reached: Counter[tuple[str, bool]] = Counter()
+    for seed in range(60):
+        schedule = draw(seed)
+        if schedule.kind in BUGGIFIED:
+            result = simulate(replace(schedule, buggify=0.0), chance=CountedChance(seed, 0.3, reached))
+            assert result.violation is None, seed
+    assert set(reached) == {(point, answer) for point in POINTS for answer in (True, False)}
+
+
+class Always(Chance):
+    """Chance of one point that always acts, of the others never."""
+
+    def __init__(self, point: str) -> None:
+        super().__init__(1, 0.0)
+        self._point = point
+
+    def happens(self, point: str) -> bool:
+        return point == self._point
+
+
+def rare(pair: Pair, point: str, side: str = "a") -> RareEngine:
+    endpoint = pair.a.endpoint if side == "a" else pair.b.endpoint
+    return RareEngine(endpoint, endpoint, Always(point))
+
+
+def test_timer_late() -> None:
+    pair = Pair()
+    pair.write(pair.bytes(MTU))
+    engine = rare(pair, "timer late")
+    engine.transmit(0.0)
+    due, late = pair.a.endpoint.next_timer(), engine.next_timer()
+    assert due is not None and late is not None and due < late <= due + LATE_S
+    assert engine.next_timer() == late, "it is drawn once"
+    engine.on_timer(due)
+    assert engine.is_late and pair.a.endpoint.next_timer() == due, "the engine was not called"
+    engine.on_timer(late)
+    assert not engine.is_late and pair.a.endpoint.next_timer() != due
+
+
+def test_backup_early() -> None:
+    pair = Pair(uplinks=8)
+    before = {row["ev"] for row in pair.a.qp.ev_states() if row["active"]}
+    rare(pair, "backup EV early").on_timer(0.0)
+    states = pair.a.qp.ev_states()
+    after = {row["ev"] for row in states if row["active"]}
+    assert len(after) == len(before) and len(after - before) == 1
+    ((old, new),) = [(old, new) for old in before - after for new in after - before]
+    assert old >> 8 == new >> 8 and {row["state"] for row in states} == {"good"}
+
+
+def test_completion_late() -> None:
+    pair = Pair()
+    for _ in range(2):
+        pair.write(b"x")
+    pair.run(0.1)
+    done = [event for event in pair.a.events if isinstance(event, Completion)]
+    pair.a.endpoint._events += done
+    engine = rare(pair, "completion late")
+    assert len(done) == 2 and engine.events() == []
+    due = engine.next_timer()
+    assert due is not None and 0 < due <= LATE_S
+    engine.on_timer(due)
+    assert engine.events() == done and engine.events() == []
+
+
+def test_ports_full() -> None:
+    pair = Pair(planes=8, config={"cwnd_bytes": 100_000})
+    pair.write(pair.bytes(64 * MTU))
+    engine = rare(pair, "ports seem full")
+    planes = {plane for plane, _, _ in engine.transmit(0.0)}
+    assert 0 < len(planes) < 8
+    due = engine.next_timer()
+    assert due is not None and due <= AGAIN_S
+
+
+def test_bursts() -> None:
+    pair = Pair(config={"cwnd_bytes": 100_000})
+    other = pair.a.endpoint.create_qp()
+    far = pair.b.endpoint.create_qp()
+    other.connect("b", far.attributes(pair.region), pair.evs, 0.0)
+    far.connect("a", other.attributes(), pair.evs, 0.0)
+    for qp in (pair.a.qp, other):
+        qp.post_write(pair.bytes(4 * MTU), pair.region.va, pair.region.rkey, now=0.0)
+    sent = rare(pair, "bursts of one").transmit(0.0)
+    targets = [packet.dest_qp for _, _, packet in sent if packet.dest_qp > 2]
+    assert targets == [pair.b.qp.qpn, far.qpn] * 4
+
+
+@pytest.mark.parametrize("point, gone", [("request unanswered", True), ("NACK lost", False)])
+def test_answers_lost(point: str, gone: bool) -> None:
+    pair = Pair()
+    pair.run(0.1)
+    engine = rare(pair, point, "b")
+    ev, plane = pair.evs[0]
+    engine.receive(EndpointRequest(2, ev, plane, 46, 0, 7, EndpointOp.EV_PROBE, 0), plane, "a", pair.now)
+    assert (engine.transmit(pair.now) == []) is gone
+    assert (engine.next_timer() == pair.now) is gone, "the host asks for more at once"
