@@ -33,7 +33,7 @@ from controller.sources.gnmi_ports import GnmiPortWatch
 from controller.sources.host_agents import BAD, HostAgentSource
 from controller.sources.queue_drops import QueueDropSource
 from ipc.framing import Message, event_of
-from ipc.patience import LOOK_S, Patience
+from ipc.patience import LOOK_S, LocalWork, Patience
 from ipc.rundir import RunFiles
 from topologies.plan import Link, PlanError
 
@@ -255,7 +255,7 @@ class FabricController:
 
     async def _until_ready(self, quiet_s: float) -> None:
         patience, reached = Patience(quiet_s), self._reached()
-        patience.follow(SWITCHES, _pid_of_switches(self.inputs.run_dir))
+        patience.follow(SWITCHES, LocalWork(_pid_of_switches(self.inputs.run_dir)))
         while not self.ready and not self._stopping:
             if any(k.status.state is SwitchState.FAILED for k in self.provisioners.values()):
                 raise NotReady(self._what_is_missing("a switch refuses what it was sent"))

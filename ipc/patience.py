@@ -1,7 +1,7 @@
 """How long a part is waited for: as long as it gets on, however slow the machine is.
 
     patience = Patience()
-    patience.follow("switchd", pid, log)
+    patience.follow("switchd", LocalWork(pid, log))
     while not ready():
         patience.look()
         if patience.is_over("switchd"): ...        # it has done nothing for QUIET_S
@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ipc import procfs
 
@@ -35,12 +36,56 @@ RESTS_PER_READY = 20
 """Looks at rest for which a look makes up at which it was ready to run."""
 
 
+class PartWork(Protocol):
+    """What tells whether a part gets on."""
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far of the part and of all that it started; 0 when it is gone."""
+
+    def is_ready_to_run(self) -> bool:
+        """Whether a thread of it runs, waits for a CPU, or for a disk."""
+
+    def log_bytes(self) -> int:
+        """Size of its log."""
+
+    def last_line(self) -> str | None:
+        """The last line of its log; None: it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWork:
+    """The work of a process of this machine, and its log where it has one."""
+
+    pid: int
+    log: Path | None = None
+
+    def cpu_seconds(self) -> float:
+        return sum(procfs.tree_seconds(self.pid))
+
+    def is_ready_to_run(self) -> bool:
+        return procfs.is_ready_to_run(self.pid)
+
+    def log_bytes(self) -> int:
+        try:
+            return self.log.stat().st_size if self.log is not None else 0
+        except OSError:
+            return 0
+
+    def last_line(self) -> str | None:
+        if self.log is None:
+            return None
+        try:
+            lines = self.log.read_bytes()[-4096:].decode(errors="replace").split("\n")
+        except OSError:
+            return ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
 @dataclass(slots=True)
 class _Followed:
     """A part at the last look. Times in seconds."""
 
-    pid: int
-    log: Path | None
+    work: PartWork
     began_at: float
     began_cpu_s: float
     cpu_s: float
@@ -56,10 +101,10 @@ class Patience:
         self._parts: dict[str, _Followed] = {}
         self._looked_at = time.monotonic()
 
-    def follow(self, name: str, pid: int, log: Path | None = None) -> None:
-        """Follow a process, and its log where it has one."""
-        used_s = _cpu_seconds(pid)
-        self._parts[name] = _Followed(pid, log, time.monotonic(), used_s, used_s, _size(log))
+    def follow(self, name: str, work: PartWork) -> None:
+        """Follow a part by its work."""
+        used_s = work.cpu_seconds()
+        self._parts[name] = _Followed(work, time.monotonic(), used_s, used_s, work.log_bytes())
 
     def step(self, name: str) -> None:
         """It has reported a step."""
@@ -76,13 +121,13 @@ class Patience:
             self._look_at(part, passed)
 
     def _look_at(self, part: _Followed, passed: float) -> None:
-        used, written = _cpu_seconds(part.pid), _size(part.log)
+        used, written = part.work.cpu_seconds(), part.work.log_bytes()
         counts = min(passed, LOOK_S)
         if written != part.log_bytes:
             part.quiet_s = 0.0
         elif used > part.cpu_s:
             part.quiet_s = max(0.0, part.quiet_s + counts - RESTS_PER_WORK * (used - part.cpu_s))
-        elif procfs.is_ready_to_run(part.pid):
+        elif part.work.is_ready_to_run():
             part.quiet_s = max(0.0, part.quiet_s - RESTS_PER_READY * counts)
         else:
             part.quiet_s += counts
@@ -102,36 +147,16 @@ class Patience:
         """`12.3 s of CPU in 41 s, last in its log: loading`."""
         part = self._parts[name]
         passed = time.monotonic() - part.began_at
-        text = f"{_cpu_seconds(part.pid):.1f} s of CPU in {passed:.0f} s"
-        last = _last_line(part.log)
-        return text + (f", last in its log: {last}" if last else ", its log is empty" if part.log else "")
+        text = f"{part.work.cpu_seconds():.1f} s of CPU in {passed:.0f} s"
+        last = part.work.last_line()
+        return text + (f", last in its log: {last}" if last else "" if last is None else ", its log is empty")
 
 
-def gets_on(pid: int, quiet_s: float = 1.0) -> bool:
-    """Whether a process works: looks at it until it does, `quiet_s` at most."""
-    before, until = _cpu_seconds(pid), time.monotonic() + quiet_s
+def gets_on(work: PartWork, quiet_s: float = 1.0) -> bool:
+    """Whether a part works: looks at it until it does, `quiet_s` at most."""
+    before, until = work.cpu_seconds(), time.monotonic() + quiet_s
     while time.monotonic() < until:
         time.sleep(min(LOOK_S, quiet_s / 4))
-        if _cpu_seconds(pid) - before >= quiet_s / RESTS_PER_WORK or procfs.is_ready_to_run(pid):
+        if work.cpu_seconds() - before >= quiet_s / RESTS_PER_WORK or work.is_ready_to_run():
             return True
     return False
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Of a process and of all that it started; 0 when it is gone."""
-    return sum(procfs.tree_seconds(pid))
-
-
-def _size(log: Path | None) -> int:
-    try:
-        return log.stat().st_size if log is not None else 0
-    except OSError:
-        return 0
-
-
-def _last_line(log: Path | None) -> str:
-    try:
-        lines = log.read_bytes()[-4096:].decode(errors="replace").split("\n") if log is not None else []
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

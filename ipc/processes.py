@@ -13,6 +13,7 @@ The instant between fork and `setpriv` is covered by the run's token (rundir.py)
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import os
 import queue
@@ -29,7 +30,7 @@ from typing import Any, TypeVar
 
 from ipc import ownership, procfs
 from ipc.cache_folder import cache_dir
-from ipc.patience import QUIET_S, Patience
+from ipc.patience import QUIET_S, LocalWork, PartWork, Patience
 from ipc.rundir import TOKEN_VARIABLE, FabricError, RunDir
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,16 +58,67 @@ class ProcessError(FabricError):
     """A child did not start, died, or did not become ready; the message ends with the tail of its log."""
 
 
+class FabricPart(abc.ABC):
+    """A process of the fabric, on this machine or on another one."""
+
+    name: str
+    where: str
+    """` on machine b`; empty: this one."""
+    log: Path
+    """Its log, on its machine."""
+    ready: bool
+    """Its probe has answered."""
+    ending: bool
+    """We have asked it to end."""
+
+    @property
+    @abc.abstractmethod
+    def pid(self) -> int:
+        """As its machine counts."""
+
+    @property
+    @abc.abstractmethod
+    def alive(self) -> bool:
+        """It has not ended."""
+
+    @property
+    @abc.abstractmethod
+    def work(self) -> PartWork:
+        """Whether it gets on."""
+
+    @abc.abstractmethod
+    def how_it_ended(self) -> str:
+        """`exited with code 1` or `was killed by SIGKILL`."""
+
+    @abc.abstractmethod
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """The last lines of its log, indented."""
+
+    @property
+    def has_died(self) -> bool:
+        """It has ended, and nobody had asked it to."""
+        return not self.ending and not self.alive
+
+    @property
+    def cause(self) -> str:
+        """`h2 (pid 12 on machine b) was killed by SIGKILL`."""
+        return f"{self.name} (pid {self.pid}{self.where}) {self.how_it_ended()}"
+
+    def last_words(self) -> str:
+        """`switchd (pid 12) was killed by SIGKILL; end of its log PATH:` and that end."""
+        return f"{self.cause}; end of its log {self.log}:\n{self.tail()}"
+
+
 @dataclass
-class Child:
-    """A process we started; `ready` turns true when its probe has answered."""
+class Child(FabricPart):
+    """A process we started."""
 
     name: str
     popen: subprocess.Popen[bytes]
     log: Path
     ready: bool = field(default=False)
     ending: bool = field(default=False)
-    """We have asked it to end."""
+    where: str = ""
     log_begins: int = 0
     """Bytes in its log that an earlier process of that name wrote."""
 
@@ -79,12 +131,10 @@ class Child:
         return self.popen.poll() is None
 
     @property
-    def has_died(self) -> bool:
-        """It has ended, and nobody had asked it to."""
-        return not self.ending and not self.alive
+    def work(self) -> PartWork:
+        return LocalWork(self.pid, self.log)
 
     def how_it_ended(self) -> str:
-        """`exited with code 1` or `was killed by SIGKILL`."""
         code = self.popen.poll()
         if code is None:
             return "is running"
@@ -92,12 +142,7 @@ class Child:
             return f"was killed by {signal.Signals(-code).name}"
         return f"exited with code {code}"
 
-    def last_words(self, lines: int = TAIL_LINES) -> str:
-        """`switchd (pid 12) was killed by SIGKILL; end of its log PATH:` and that end."""
-        return f"{self.name} (pid {self.pid}) {self.how_it_ended()}; end of its log {self.log}:\n{self.tail(lines)}"
-
     def tail(self, lines: int = TAIL_LINES) -> str:
-        """The last lines of its log, indented."""
         try:
             with self.log.open("rb") as log:
                 log.seek(self.log_begins)
@@ -126,22 +171,32 @@ def popen(argv: Sequence[str], token: str, **options: Any) -> subprocess.Popen[b
 
 
 class Processes:
-    """The child processes of one run, each recorded in the run's state and with a log of its own."""
+    """The child processes of one run, each recorded in the run's state and with a log of its own.
+
+    Iteration and `stop` are about those of this machine; the rest also about parts on other machines, which those keep.
+    """
 
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
         self._children: dict[str, Child] = {}
+        self.elsewhere: dict[str, FabricPart] = {}
+        """Parts on other machines by name."""
         self.tell: Callable[[str], None] = lambda _text: None
         """Is told what a wait that takes long is for."""
 
     def __iter__(self) -> Iterator[Child]:
         return iter(list(self._children.values()))
 
-    def __getitem__(self, name: str) -> Child:
-        return self._children[name]
+    def __getitem__(self, name: str) -> FabricPart:
+        return self._children[name] if name in self._children else self.elsewhere[name]
 
     def __contains__(self, name: str) -> bool:
-        return name in self._children
+        return name in self._children or name in self.elsewhere
+
+    @property
+    def parts(self) -> list[FabricPart]:
+        """All processes of the run, of this machine and of others."""
+        return [*self, *self.elsewhere.copy().values()]
 
     def spawn(self, name: str, argv: Sequence[str], *, in_namespace_of: int | None = None) -> Child:
         """Start `argv` under a name, in the network namespace of a pid or in ours. Raises ProcessError."""
@@ -194,49 +249,52 @@ class Processes:
         check: Callable[[], None] = lambda: None,
         *,
         alone: bool = False,
+        behind: Iterable[str] = (),
         quiet_s: float = QUIET_S,
     ) -> None:
-        """Wait until the probe of every named child has returned True.
+        """Wait until the probe of every named part has returned True.
 
         It is polled every 20 ms, less often when a poll takes long: polling must not slow down the start.
-        `alone`: the death of other children ends nothing. `quiet_s`: of ipc/patience.py.
+        `alone`: the death of other parts ends nothing. `behind`: parts that those may wait for: while these get on,
+        nobody is given up. `quiet_s`: of ipc/patience.py.
         Raises ProcessError when one dies (how, and the tail of its log), or none of those that are not ready gets on
         any more, and what `check` raises when something else has gone that they need.
         """
         patience, told_at = Patience(quiet_s), time.monotonic()
         waiting = dict(probes)
-        for name in waiting:
-            child = self._children[name]
-            patience.follow(name, child.pid, child.log)
+        others = [name for name in behind if name in self and name not in waiting]
+        for name in (*waiting, *others):
+            patience.follow(name, self[name].work)
         while waiting:
             asked = time.monotonic()
             for name in list(waiting):
                 if waiting[name]():
-                    self._children[name].ready = True
+                    self[name].ready = True
                     del waiting[name]
             self.check(*(probes if alone else ()))
             check()
             if not waiting:
                 return
             patience.look()
-            if patience.is_over(waiting):
+            if patience.is_over([*waiting, *others]):
                 raise ProcessError(self._gave_up(next(iter(waiting)), patience))
             if time.monotonic() - told_at >= TELL_S:
                 told_at = time.monotonic()
-                self.tell(f"waiting for {_names(waiting)}: {patience.doing(next(iter(waiting)))}")
+                doing = [patience.doing(next(iter(waiting))), *(f"{name}: {patience.doing(name)}" for name in others)]
+                self.tell(f"waiting for {_names(waiting)}: {'; '.join(doing)}")
             time.sleep(pause_s(time.monotonic() - asked))
 
     def _gave_up(self, name: str, patience: Patience) -> str:
-        child = self._children[name]
+        child = self[name]
         return (
-            f"{name} (pid {child.pid}) is not ready, and has done nothing for {patience.quiet_s:g} s "
+            f"{name} (pid {child.pid}{child.where}) is not ready, and has done nothing for {patience.quiet_s:g} s "
             f"({patience.doing(name)}): it waits for something that does not come, or was stopped (kill -CONT "
             f"{child.pid}); begin again, and if it comes again send its log {child.log}, which ends:\n{child.tail()}"
         )
 
     def check(self, *names: str) -> None:
-        """Raises ProcessError when one of the named children, or of all, has died: how, and the tail of its log."""
-        for child in self:
+        """Raises ProcessError when one of the named parts, or of all, has died: how, and the tail of its log."""
+        for child in self.parts:
             if child.has_died and (not names or child.name in names):
                 raise ProcessError(child.last_words())
 
@@ -251,7 +309,7 @@ class Processes:
         for child in ending:
             child.ending = True
             child.popen.terminate()
-            patience.follow(child.name, child.pid)
+            patience.follow(child.name, LocalWork(child.pid))
         for child in ending:
             while child.alive and not patience.is_over(child.name) and patience.used_s(child.name) < GRACES * grace_s:
                 patience.look()

@@ -52,7 +52,7 @@ from ipc.framing import (
     refusal_of,
     remove_own,
 )
-from ipc.patience import gets_on
+from ipc.patience import LocalWork, gets_on
 
 __all__ = [
     "MAX_BACKLOG_BYTES",
@@ -539,7 +539,7 @@ class JsonlClient:
         if self._socket is None:
             return False
         pid: int = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        return pid > 0 and gets_on(pid)
+        return pid > 0 and gets_on(LocalWork(pid))
 
     def _answer_to(self, request: Message, deadline: float) -> Message:
         """Answers of requests that timed out earlier are passed over by their id."""

@@ -15,7 +15,7 @@ import pytest
 
 from ipc import patience as module
 from ipc import procfs
-from ipc.patience import Patience, gets_on
+from ipc.patience import LocalWork, Patience, gets_on
 from ipc.processes import ProcessError, Processes
 from ipc.rpc import JsonlClient, JsonlTimeoutError
 from ipc.rundir import RunDir
@@ -158,7 +158,7 @@ def test_step_that_is_reported__is_progress(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     patience = Patience(2.0)
-    patience.follow("controller", 0)
+    patience.follow("controller", LocalWork(0))
     for _ in range(20):
         now[0] += 0.25
         patience.look()
@@ -174,7 +174,7 @@ def test_time_in_which_we_had_no_cpu_ourselves__is_nobodys_rest(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     patience = Patience(2.0)
-    patience.follow("switchd", 0)
+    patience.follow("switchd", LocalWork(0))
     now[0] += 3600.0  # the machine was asleep
     patience.look()
     assert not patience.is_over("switchd")
@@ -200,14 +200,14 @@ def test_stop__one_that_works_on_its_end_may_end_it(processes, tmp_path):
 
 def test_gets_on():
     with subprocess.Popen((sys.executable, "-c", "while True: pass")) as busy:
-        assert gets_on(busy.pid)
+        assert gets_on(LocalWork(busy.pid))
         busy.kill()
     with subprocess.Popen((sys.executable, "-c", WAITS)) as idle:
         while procfs.is_ready_to_run(idle.pid):  # until the interpreter has loaded
             pass
-        assert not gets_on(idle.pid, quiet_s=0.5)
+        assert not gets_on(LocalWork(idle.pid), quiet_s=0.5)
         idle.kill()
-    assert not gets_on(idle.pid, quiet_s=0.1)
+    assert not gets_on(LocalWork(idle.pid), quiet_s=0.1)
 
 
 SERVER = """

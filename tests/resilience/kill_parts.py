@@ -78,6 +78,15 @@ class Front:
         state = json.loads(self.files.state_file.read_text())
         return {name: process["pid"] for name, process in state["processes"].items()}
 
+    def end_parts(self, pids: dict[str, int]) -> None:
+        """Kill these parts."""
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+
+    def where(self, name: str) -> str:
+        """How the prompt names a part's machine."""
+        return ""
+
     def begin_load(self) -> None:
         """A transfer under way; the last one may have died with its host."""
         self.terminal.say("send h0 h1 4M", PROMPT)
@@ -87,9 +96,10 @@ class Front:
         row.kills += 1
         pids = {name: pid for name, pid in self.pids().items() if part in (name, "all")}
         at = time.monotonic()
-        for pid in pids.values():
-            os.kill(pid, signal.SIGKILL)
-        shown = self._until({name: rf"{name} \(pid {pid}\) was killed by SIGKILL" for name, pid in pids.items()}, at)
+        self.end_parts(pids)
+        shown = self._until(
+            {name: rf"{name} \(pid {pid}{self.where(name)}\) was killed by SIGKILL" for name, pid in pids.items()}, at
+        )
         row.told += len(shown) == len(pids)
         row.latest_told_s = max(row.latest_told_s, *shown.values(), 0.0)
         try:
@@ -98,7 +108,7 @@ class Front:
         except AssertionError as error:
             row.hung += 1
             row.faults.append(f"{word}: {str(error)[:400]}")
-        back = self._until({name: rf"{name} runs again \(pid \d+\)" for name in pids}, at)
+        back = self._until({name: rf"{name} runs again \(pid \d+{self.where(name)}\)" for name in pids}, at)
         row.restarted += len(back) == len(pids)
         row.latest_back_s = max(row.latest_back_s, *back.values(), 0.0)
         row.served += self._serves(row)

@@ -27,7 +27,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -172,7 +172,7 @@ class Fabric:
         placement = place(self.plan, self.servers)
         spread = ClusterTarget(self.run_dir, self.processes, ports, self.plan, placement)
         return spread, ClusterNetwork(
-            self.plan, placement, self.run_dir, spread, self.wires, set_link=self.link,
+            self.plan, placement, self.run_dir, self.processes, spread, self.wires, set_link=self.link,
             tell=lambda text: self.notice(text),
         )  # fmt: skip
 
@@ -260,17 +260,21 @@ class Fabric:
         probes = self._start_endpoints()
         self._apply_plan()  # while the others load their libraries
         if probes:
-            self.processes.wait_ready(probes, self.network.check_alive)
+            self.processes.wait_ready(probes, self.network.check_alive, behind=self._switch_parts())
         if self._want_mapper:
             self.mapper.request(
                 "start", patient=True
             )  # not before switches have their routes: each probe would count as a drop
 
-    def _apply_plan(self) -> None:
-        shared = [child for child in self.processes if self.target.loses(child.name) is not None]
-        self.traffic.gets_on = lambda: any(gets_on(child.pid) for child in shared)
+    def _switch_parts(self) -> list[str]:
+        """Processes of switches, which the others wait for."""
+        return [part.name for part in self.processes.parts if self.target.loses(part.name) is not None]
+
+    def _apply_plan(self, switches: Collection[str] | None = None) -> None:
+        shared = [self.processes[name].work for name in self._switch_parts()]
+        self.traffic.gets_on = lambda: any(gets_on(work) for work in shared)
         try:
-            for lacking in self.traffic.apply_plan():
+            for lacking in self.traffic.apply_plan(switches):
                 self._progress(f"links are not quite what the plan says: {lacking}")
         finally:
             self.traffic.gets_on = lambda: False  # from here on somebody waits at a prompt
@@ -326,7 +330,7 @@ class Fabric:
     def _mourn(self, part: DeadPart) -> None:
         """Let go of what would wait for a dead part."""
         if self.target.loses(part.name) is not None:
-            self.traffic.lost(part.cause)
+            self.traffic.lost(part.name, part.cause)
         if part.name in self.hosts:
             self._end_connections(part.name)
 
@@ -349,7 +353,7 @@ class Fabric:
         else:
             self._restart_switches(part)
             return
-        self.processes.wait_ready(probes, self.parts.check_open, alone=True)
+        self.processes.wait_ready(probes, self.parts.check_open, alone=True, behind=self._switch_parts())
         if part in self.hosts:
             self.inject.pace_again(part)
 
@@ -365,9 +369,10 @@ class Fabric:
                     switch.power(False)
                 for interface in switch.interfaces.values():
                     self.network.set_up(interface, switch.name not in off and interface not in self.cut)
-        self.traffic.found()
-        self._apply_plan()
-        self.inject.set_again()
+        self.traffic.found(part)
+        names = {switch.name for switch in made}
+        self._apply_plan(names)
+        self.inject.set_again(names)
 
     @contextlib.contextmanager
     def blaming_the_dead(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
@@ -311,12 +311,13 @@ class Injector:
             if one.thread is not None:
                 one.thread.join(timeout=5.0)
 
-    def set_again(self) -> None:
+    def set_again(self, switches: Collection[str]) -> None:
         """Give switches that were started again the settings of all active faults. Raises FabricError."""
+        traffic = self._fabric.traffic
         with self._lock:
-            for one in self._active.values():
-                if one.settings:
-                    self._fabric.traffic.apply(one.settings)
+            for fault in self._active.values():
+                if settings := [s for s in fault.settings if traffic.port(s.interface).node in switches]:
+                    traffic.apply(settings)
 
     def pace_again(self, host: str) -> None:
         """Give an agent that was started again the rates of its NIC. Raises FabricError."""

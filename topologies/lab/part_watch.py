@@ -1,6 +1,7 @@
 """The processes of a fabric while it runs: each death that nobody asked for is told, and cured where that can be done.
 
-One thread looks on, woken by the kernel (pidfds), and tells a death at once. Another carries out cures, one after the
+One thread looks on, woken by the kernel (pidfds), and tells a death at once; one on another machine as soon as that has
+told us (topologies/lab/cluster/remote_machine.py). Another carries out cures, one after the
 other: a cure takes as long as the part takes to start, and the next death is told meanwhile.
 
 A part that dies while it is started again stays dead, and so does one that died RELAPSES_MAX times in a row soon after
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ipc.processes import Child, Processes
+from ipc.processes import FabricPart, Processes
 from ipc.rpc import JsonlError
 from ipc.rundir import FabricError
 
@@ -40,6 +41,8 @@ class DeadPart:
 
     name: str
     pid: int
+    cause: str
+    """`h2 (pid 12 on machine b) was killed by SIGKILL`."""
     how: str
     """`was killed by SIGKILL`, `exited with code 1`."""
     at: float
@@ -56,11 +59,6 @@ class DeadPart:
 
     def __str__(self) -> str:
         return f"{self.cause}: {self.loses}; {self.cure}; end of its log {self.log}:\n{self.last_lines}"
-
-    @property
-    def cause(self) -> str:
-        """`switchd (pid 12) was killed by SIGKILL`."""
-        return f"{self.name} (pid {self.pid}) {self.how}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -137,7 +135,7 @@ class PartWatch:
     def look(self) -> list[DeadPart]:
         """Take note of the deaths since the last look; those that are new. From any thread."""
         with self._lock:
-            news = [self._note(child) for child in self._processes if self._is_news(child)]
+            news = [self._note(part) for part in self._processes.parts if self._is_news(part)]
         for part in news:
             self._mourn(part)
             self._tell(str(part))
@@ -153,28 +151,28 @@ class PartWatch:
             time.sleep(0.01)
         return self.dead[0] if self.dead else None
 
-    def _is_news(self, child: Child) -> bool:
-        return child.has_died and self._seen.get(child.name) != child.pid and not self._over.is_set()
+    def _is_news(self, part: FabricPart) -> bool:
+        return part.has_died and self._seen.get(part.name) != part.pid and not self._over.is_set()
 
-    def _note(self, child: Child) -> DeadPart:
+    def _note(self, part: FabricPart) -> DeadPart:
         now = time.monotonic()
-        self._seen[child.name] = child.pid
-        part = DeadPart(
-            child.name, child.pid, child.how_it_ended(), now, str(child.log), child.tail(LOG_LINES),
-            self._loses(child.name), self._cure_of(child, now),
+        self._seen[part.name] = part.pid
+        dead = DeadPart(
+            part.name, part.pid, part.cause, part.how_it_ended(), now, str(part.log), part.tail(LOG_LINES),
+            self._loses(part.name), self._cure_of(part.name, now),
         )  # fmt: skip
-        self.dead.append(part)
-        return part
+        self.dead.append(dead)
+        return dead
 
-    def _cure_of(self, child: Child, now: float) -> str:
+    def _cure_of(self, name: str, now: float) -> str:
         if not self.cures:
             return STAYS_DEAD
-        if child.name == self._starting:
+        if name == self._starting:
             return f"it died while it was started again, and stays dead: {BEGIN_AGAIN}"
-        back_at = self._back_at.pop(child.name, None)
+        back_at = self._back_at.pop(name, None)
         relapsed = back_at is not None and now - back_at < RELAPSE_S
-        self._relapses[child.name] = self._relapses.get(child.name, 0) + 1 if relapsed else 0
-        if self._relapses[child.name] >= RELAPSES_MAX:
+        self._relapses[name] = self._relapses.get(name, 0) + 1 if relapsed else 0
+        if self._relapses[name] >= RELAPSES_MAX:
             return f"it died {RELAPSES_MAX} times soon after its start and is not started again: {BEGIN_AGAIN}"
         return BEING_STARTED
 
@@ -214,8 +212,10 @@ class PartWatch:
                 self._starting = None
             self._back_at[part.name] = time.monotonic()
             part.is_back = True
-            pid = self._processes[part.name].pid
-            self._tell(f"{part.name} runs again (pid {pid}), {time.monotonic() - part.at:.1f} s after it died")
+            back = self._processes[part.name]
+            self._tell(
+                f"{part.name} runs again (pid {back.pid}{back.where}), {time.monotonic() - part.at:.1f} s after it died"
+            )
 
 
 BEING_STARTED = "it is being started again"

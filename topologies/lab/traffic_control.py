@@ -17,7 +17,7 @@ corruption are the cables', and the rest raises a TrafficError.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -115,12 +115,12 @@ class TrafficControl(abc.ABC):
         self.gets_on: Callable[[], bool] = lambda: False
         """Whether an answer that does not come in time is worth more time: of switches that start and work on it."""
 
-    def lost(self, why: str) -> None:
-        """The process behind the switches has died: all calls end at once, also those under way, until `found`."""
+    def lost(self, part: str, why: str) -> None:  # noqa: ARG002 - one process is behind all switches
+        """The process behind switches has died: calls end at once, also those under way, until `found`."""
         self.dead = why
         self.close()
 
-    def found(self) -> None:
+    def found(self, part: str) -> None:  # noqa: ARG002 - one process is behind all switches
         """It has been started again."""
         self.dead = None
 
@@ -136,9 +136,13 @@ class TrafficControl(abc.ABC):
     def _apply(self, settings: list[Setting]) -> None:
         """Do settings that have been checked."""
 
-    def apply_plan(self) -> list[str]:
-        """Make all links as the plan says; returns what this target does otherwise. For switches just started."""
-        wanted = plan_settings(self.plan)
+    def apply_plan(self, switches: Collection[str] | None = None) -> list[str]:
+        """Make all links as the plan says, or those of some switches; returns what this target does otherwise.
+
+        For switches just started.
+        """
+        ports = [port for port in self._ports.values() if switches is None or port.node in switches]
+        wanted = plan_settings(self.plan, ports)
         lacking = list(dict.fromkeys(what for one in wanted if (what := self.cannot(one)) is not None))
         for rate in sorted({int(one.value) for one in wanted if one.figure == "rate-bps"}):
             if note := self.rate_note(rate):

@@ -28,7 +28,7 @@ def test_call_under_way__ends_with_the_cause(monkeypatch):
     reading.start()
     while traffic._channel is None:
         pass
-    traffic.lost(DIED)
+    traffic.lost("switchd", DIED)
     reading.join(LIMIT_S / 2)
     assert errors == [f"gNMI Get: {DIED}"]
 
@@ -36,11 +36,11 @@ def test_call_under_way__ends_with_the_cause(monkeypatch):
 def test_later_calls__are_not_sent_until_the_daemon_is_back(monkeypatch):
     monkeypatch.setattr("topologies.lab.traffic_control_gnmi.TIMEOUT_S", 0.1)
     traffic = GnmiTraffic(Plan(), NOBODY)
-    traffic.lost(DIED)
+    traffic.lost("switchd", DIED)
     with pytest.raises(TrafficError, match=re.escape(f"gNMI Get: {DIED}")):
         traffic.read("p0-t0-0-eth1")
     assert traffic._channel is None
-    traffic.found()
+    traffic.found("switchd")
     with pytest.raises(TrafficError, match=r"no answer in 0.1 s: do the switches run\?"):
         traffic.read("p0-t0-0-eth1")
     traffic.close()

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import select
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from msgspec import Meta
 
 from ipc import processes
 from ipc.errors import UsageError
-from ipc.processes import Probe, Processes
+from ipc.processes import Processes
 from ipc.procfs import thread_seconds
 from ipc.requests import Request, RequestError, RequestPart, parse
 from ipc.rpc import JsonlError, LineBuffer, Message, answer_of, decode_request, encode, refusal_of
@@ -34,11 +36,14 @@ from topologies.lab.cluster import clock
 from topologies.lab.cluster.sources import sources_digest
 from topologies.lab.cluster.underlay import Echo, probe
 from topologies.lab.network import LocalNetwork, MachinePart, Tunnel
-from topologies.lab.targets import EmbeddedTarget, Ports
+from topologies.lab.targets import SWITCHD, EmbeddedTarget, Ports
 from topologies.plan import Plan, PlanError
 
 SILENCE_S: Final = 15.0
-"""Without a line for that long, the front process is taken for gone, seconds."""
+"""Without a line for that long, the front process is taken for gone, seconds. Wall time: what it does cannot be seen
+from here, and it owes a line every half second (remote_machine.BEAT_S)."""
+WORK_S: Final = 2.0
+"""Between two lines that say that an answer is being worked on, seconds."""
 _REFUSALS = (FabricError, JsonlError, PlanError, RequestError, UsageError, OSError)
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 
@@ -79,7 +84,7 @@ class EchoOff(Request, tag="echo_off"):
 
 
 class BeginPart(Request, tag="begin"):
-    """Claim the run folder, start the switches' daemon, make namespaces and the links inside: {pids, removed}."""
+    """Claim the run folder, start the switches' daemon, make namespaces and links inside: {pids, removed, started}."""
 
     run_dir: str
     plan: dict[str, Any]
@@ -101,13 +106,24 @@ class AddTunnels(Request, tag="tunnels"):
 
 
 class Attach(Request, tag="attach"):
-    """Wait for the daemon, and give switches their ports."""
+    """Give switches their ports, once the daemon answers."""
+
+    switches: list[str]
+
+
+class StartSwitches(Request, tag="switches"):
+    """Start the switches' daemon again: {started: {name: {pid, log}}}."""
 
 
 class StartAgents(Request, tag="agents"):
-    """Start an agent in every host here, and wait until all answer."""
+    """Start an agent in hosts here: {started: {name: {pid, log}}}."""
 
     arguments: list[str]
+    hosts: list[str]
+
+
+class PartsWork(Request, tag="work"):
+    """Whether the processes here get on: {work: {name: {cpu_s, is_ready, log_bytes, last_line}}} (ipc/patience.py)."""
 
 
 class SetUp(Request, tag="set_up"):
@@ -139,7 +155,7 @@ class Threads(Request, tag="threads"):
 
 
 class Beat(Request, tag="beat"):
-    """The front process lives; are all processes here alive: {dead}, a text or null."""
+    """The front process lives; which processes here have died: {dead: {name: {pid, how, tail}}}."""
 
 
 class Close(Request, tag="close"):
@@ -154,8 +170,6 @@ class _Holding:
     processes: Processes
     target: EmbeddedTarget
     network: LocalNetwork
-    shared: dict[str, Probe]
-    """Of the daemon, until it answers."""
 
 
 class MachineSide:
@@ -163,6 +177,10 @@ class MachineSide:
 
     def __init__(self, go_on: Callable[[float], None] = clock.enter) -> None:
         self._go_on = go_on
+        self.send: Callable[[Message], None] = lambda _message: None
+        """Sends a line beside the answers, from any thread."""
+        self._answering: object = None
+        """Id of the request that is being answered."""
         self._held: _Holding | None = None
         self._echo: Echo | None = None
         self.done = False
@@ -170,7 +188,8 @@ class MachineSide:
             "hello": (Hello, self._hello), "clock": (Clock, self._clock), "echo": (EchoOn, self._echo_on),
             "probe": (ProbeUnderlay, self._probe), "echo_off": (EchoOff, self._echo_off),
             "begin": (BeginPart, self._begin), "tunnels": (AddTunnels, self._tunnels), "attach": (Attach, self._attach),
-            "agents": (StartAgents, self._agents), "set_up": (SetUp, self._set_up),
+            "switches": (StartSwitches, self._switches), "agents": (StartAgents, self._agents),
+            "work": (PartsWork, self._parts_work), "set_up": (SetUp, self._set_up),
             "set_carrier": (SetCarrier, self._set_carrier), "is_up": (IsUp, self._is_up), "look": (Look, self._look),
             "threads": (Threads, self._threads), "beat": (Beat, self._beat), "close": (Close, self._close_op),
         }  # fmt: skip
@@ -184,9 +203,24 @@ class MachineSide:
             if found is None:
                 raise JsonlError(f"no op {request['op']!r} (has: {', '.join(sorted(self._ops))})")
             kind, method = found
+            self._answering = request.get("id")
             return answer_of(request, method(parse(kind, request)))
         except _REFUSALS as error:
             return refusal_of(request, str(error))
+        finally:
+            self._answering = None
+
+    def _tell_of_work(self) -> None:
+        """Say now and then that an answer is being worked on: the main thread uses CPU time, or tools do."""
+        clock_number = time.pthread_getcpuclockid(cast(int, threading.main_thread().ident))
+        told_s = 0.0
+        while True:
+            time.sleep(WORK_S)
+            ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+            used_s = time.clock_gettime(clock_number) + ended.ru_utime + ended.ru_stime
+            if (number := self._answering) is not None and used_s > told_s:
+                self.send({"id": number, "works": True})
+            told_s = used_s
 
     def close(self) -> list[str]:
         """Remove everything that was made; returns what would not go."""
@@ -245,6 +279,7 @@ class MachineSide:
         preflight.check_namespaces()
         plan = Plan.from_json(request.plan)
         self._go_on(request.offset_s)
+        threading.Thread(target=self._tell_of_work, name="work", daemon=True).start()
         run_dir = RunDir(request.run_dir)
         run_dir.acquire()
         held = None
@@ -259,7 +294,8 @@ class MachineSide:
             run_dir.begin(request.token)
             run_dir.keep_data_in_memory()
             run_dir.write_json(run_dir.plan_file, plan.to_json())
-            held = self._held = _Holding(run_dir, children, target, network, target.launch())
+            held = self._held = _Holding(run_dir, children, target, network)
+            target.launch()
             network.make()
         except BaseException:
             if held is None:
@@ -267,7 +303,11 @@ class MachineSide:
             self.close()
             raise
         self._share()
-        return {"pids": network.pids, "removed": removed}
+        return {"pids": network.pids, "removed": removed, "started": self._started([SWITCHD])}
+
+    def _started(self, names: Iterable[str]) -> Message:
+        children = self._now.processes
+        return {name: {"pid": children[name].pid, "log": str(children[name].log)} for name in names}
 
     def _share(self) -> None:
         """Sockets belong to whoever logged in: sshd makes and opens them in that name."""
@@ -283,19 +323,29 @@ class MachineSide:
         self._now.network.add_tunnels(tunnels)
         return {}
 
-    def _attach(self, _request: Attach) -> Message:
-        held = self._now
-        held.processes.wait_ready(held.shared)
-        held.network.attach()
-        held.processes.wait_ready(held.target.probes())
-        self._share()
+    def _attach(self, request: Attach) -> Message:
+        self._now.network.attach(request.switches)
         return {}
 
+    def _switches(self, _request: StartSwitches) -> Message:
+        self._now.target.launch()
+        return {"started": self._started([SWITCHD])}
+
     def _agents(self, request: StartAgents) -> Message:
-        held = self._now
-        held.processes.wait_ready(held.network.start_agents(request.arguments))
-        self._share()
-        return {}
+        self._now.network.start_agents(request.arguments, request.hosts)
+        return {"started": self._started(request.hosts)}
+
+    def _parts_work(self, _request: PartsWork) -> Message:
+        work = {child.name: child.work for child in self._now.processes}
+        return {
+            "work": {
+                name: {
+                    "cpu_s": one.cpu_seconds(), "is_ready": one.is_ready_to_run(), "log_bytes": one.log_bytes(),
+                    "last_line": one.last_line(),
+                }
+                for name, one in work.items()
+            }
+        }  # fmt: skip
 
     def _set_up(self, request: SetUp) -> Message:
         for name in request.interfaces:
@@ -317,12 +367,11 @@ class MachineSide:
         return {"processes": {child.name: thread_seconds(child.pid) for child in self._now.processes}}
 
     def _beat(self, _request: Beat) -> Message:
-        try:
-            if self._held is not None:
-                self._held.processes.check()
-        except FabricError as error:
-            return {"dead": str(error)}
-        return {"dead": None}
+        if self._held is None:
+            return {"dead": {}}
+        self._share()
+        dead = [child for child in self._held.processes if child.has_died]
+        return {"dead": {c.name: {"pid": c.pid, "how": c.how_it_ended(), "tail": c.tail()} for c in dead}}
 
     def _close_op(self, _request: Close) -> Message:
         errors = self.close()
@@ -344,7 +393,15 @@ def _no_link(a: str, b: str, _up: bool) -> None:
 
 def serve(side: MachineSide, source: int, sink: int) -> None:
     """Answer lines until `close`, the end of the input, or silence."""
-    lines = LineBuffer()
+    lines, writing = LineBuffer(), threading.Lock()
+
+    def send(message: Message) -> None:
+        with writing:
+            left = memoryview(encode(message))
+            while left:
+                left = left[os.write(sink, left) :]
+
+    side.send = send
     while not side.done:
         ready, _, _ = select.select([source], [], [], SILENCE_S)
         data = os.read(source, 1 << 16) if ready else b""
@@ -352,9 +409,7 @@ def serve(side: MachineSide, source: int, sink: int) -> None:
             print("the front process is gone" if ready else f"no word for {SILENCE_S:g} s", file=sys.stderr)
             return
         for line in lines.feed(data):
-            answer = memoryview(encode(side.answer(line)))
-            while answer:
-                answer = answer[os.write(sink, answer) :]
+            send(side.answer(line))
 
 
 def main() -> int:

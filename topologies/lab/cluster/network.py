@@ -23,8 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ipc.processes import Probe
+from ipc.processes import Probe, Processes
 from ipc.procfs import ThreadSeconds
+from ipc.rpc import JsonlClient, Message
 from ipc.rundir import FabricError, RunDir
 from topologies.lab.cluster.connection import ConnectionLostError, Forwards
 from topologies.lab.cluster.nodes import RemoteFabricHost, RemoteFabricSwitch, RemoteInterfaces, VxlanLink
@@ -34,12 +35,11 @@ from topologies.lab.cluster.switches import ClusterTarget
 from topologies.lab.network import Network, SetLink
 from topologies.lab.nodes import FabricMininet
 from topologies.lab.preflight import check_tcp_ports
+from topologies.lab.targets import answers
 from topologies.lab.wires import PortLook
 from topologies.plan import Plan
 from topologies.servers import Machine, Placement
 
-START_S: Final = 120.0
-"""Limit of a step of the start on a machine, seconds: its P4 program may have to be compiled first."""
 ROUND_TRIP: Final = ("count", "lost", "min_s", "median_s")
 READ_S: Final = 300.0
 """Limit of the bytes of a file to come here, seconds."""
@@ -58,6 +58,7 @@ class ClusterNetwork(Network):
         plan: Plan,
         placement: Placement,
         run_dir: RunDir,
+        processes: Processes,
         target: ClusterTarget,
         wires: str,
         set_link: SetLink,
@@ -65,9 +66,11 @@ class ClusterNetwork(Network):
     ) -> None:
         super().__init__(plan)
         self.placement, self.run_dir, self.target = placement, run_dir, target
+        self._elsewhere = processes.elsewhere
         self._wires, self._set_link, self._tell = wires, set_link, tell
         self.machines = {one.name: RemoteMachine(one, run_dir, self._lost) for one in placement.machines}
         target.lost = lambda name: self.machines[name].lost
+        target.launch_again = lambda name: self._start(self.machines[name], "switches")
         self.underlay: list[dict[str, Any]] = []
         """Round trips between machines: from, to, count, lost, min_s, median_s."""
         self._far: dict[str, str] = {}
@@ -104,7 +107,7 @@ class ClusterNetwork(Network):
                 port1=lower.number, port2=upper.number, intfName1=lower.interface, intfName2=upper.interface,
                 addr1=self.plan.mac(lower), addr2=self.plan.mac(upper),
             )  # fmt: skip
-        self._each(lambda one: one.request("tunnels", tunnels=self._tunnels_of(one.name), limit_s=START_S))
+        self._each(lambda one: one.request("tunnels", tunnels=self._tunnels_of(one.name)))
         net.build()
 
     def _each(
@@ -161,11 +164,11 @@ class ClusterNetwork(Network):
 
     def _begin(self, one: RemoteMachine) -> dict[str, Any]:
         ports = self.target.ports_of(one.name)
-        return one.request(
-            "begin", run_dir=str(one.run_dir), plan=self.plan.to_json(), wires=self._wires,
+        return self._start(
+            one, "begin", run_dir=str(one.run_dir), plan=self.plan.to_json(), wires=self._wires,
             hosts=list(self.placement.hosts[one.name]), switches=list(self.placement.switches[one.name]),
             p4runtime=ports.p4runtime, gnmi=ports.gnmi, open_to_all=ports.open_to_all, token=self.run_dir.read_token(),
-            offset_s=one.clock_offset_s, limit_s=START_S,
+            offset_s=one.clock_offset_s,
         )  # fmt: skip
 
     def _forward(self) -> None:
@@ -223,15 +226,32 @@ class ClusterNetwork(Network):
                     })  # fmt: skip
         return ends
 
-    def attach(self, switches: Collection[str] | None = None) -> None:  # noqa: ARG002 - only at the start
-        self._each(lambda one: one.request("attach", limit_s=START_S))
-        for switch in self.switches.values():
-            switch.start()
+    def attach(self, switches: Collection[str] | None = None) -> None:
+        chosen = list(self.switches if switches is None else switches)
+        by_machine: dict[str, list[str]] = {name: [] for name in self.machines}
+        for name in chosen:
+            by_machine[self.placement.of(name).name].append(name)
+        holding = [one for one in self.machines.values() if switches is None or by_machine[one.name]]
+        self._each(lambda one: one.request("attach", switches=by_machine[one.name]), holding)
+        for name in chosen:
+            self.switches[name].start()
 
-    def start_agents(self, arguments: Sequence[str], hosts: Collection[str] | None = None) -> dict[str, Probe]:  # noqa: ARG002 - only at the start
-        """They answer when this returns. A part that dies on another machine is not started again."""
-        self._each(lambda one: one.request("agents", arguments=list(arguments), limit_s=START_S))
-        return {}
+    def start_agents(self, arguments: Sequence[str], hosts: Collection[str] | None = None) -> dict[str, Probe]:
+        chosen = list(self.hosts if hosts is None else hosts)
+        by_machine: dict[str, list[str]] = defaultdict(list)
+        for name in chosen:
+            by_machine[self.placement.of(name).name].append(name)
+        holding = [self.machines[name] for name in by_machine]
+        self._each(
+            lambda one: self._start(one, "agents", arguments=list(arguments), hosts=by_machine[one.name]), holding
+        )
+        return {name: answers(JsonlClient(self.run_dir.agent_socket(name), name=name), "status") for name in chosen}
+
+    def _start(self, one: RemoteMachine, op: str, **fields: Any) -> Message:
+        """Have a machine start parts, which from then on are parts of the fabric. Raises FabricError."""
+        answer = one.request(op, **fields)
+        self._elsewhere.update(one.begin_parts(answer["started"]))
+        return answer
 
     # ---- links ------------------------------------------------------------------------------------------
 
@@ -368,13 +388,11 @@ class ClusterNetwork(Network):
         return [one for one in self.machines.values() if one.lost is not None]
 
     def check_alive(self) -> None:
-        """Raises FabricError naming machines that are lost, and processes that died on others."""
-        gone = [
-            f"machine {one.name} is lost, with {self.placement.describe(one.name)}: {one.lost}" for one in self.lost
-        ]
-        dead = [f"machine {one.name}: {one.dead}" for one in self.machines.values() if one.dead is not None]
-        if gone or dead:
-            raise FabricError("\n".join([*gone, *dead]))
+        if gone := self.lost:
+            held = {one.name: self.placement.describe(one.name) for one in gone}
+            raise FabricError(
+                "\n".join(f"machine {one.name} is lost, with {held[one.name]}: {one.lost}" for one in gone)
+            )
 
     def stop_mininet(self) -> None:
         """End shells, then have every machine remove its part; where one was lost, see whether it still can.

@@ -99,10 +99,6 @@ class RemoteFabricHost(_OverSsh, FabricNode, Host):
 class RemoteFabricSwitch(_OverSsh, FabricSwitch):
     """A switch of another machine's daemon; its commands run in that machine's own namespace."""
 
-    def start(self, _controllers: object = ()) -> None:
-        """Its machine made the device."""
-        self.powered = True
-
 
 class VxlanLink(RemoteGRELink):
     """A link between nodes, wherever they are; between machines it is a VXLAN tunnel.

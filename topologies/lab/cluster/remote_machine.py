@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from ipc.framing import LineBuffer, accepted, decode, encode
+from ipc.patience import LOOK_S
 from ipc.rpc import JsonlError, JsonlPeerError, Message
 from ipc.rundir import FabricError, RunDir
 from topologies.lab.cluster import clock
 from topologies.lab.cluster.connection import CONNECT_S, ConnectionLostError, MachineConnection, connect
+from topologies.lab.cluster.remote_part import RemotePart, RemoteWork
+from topologies.lab.cluster.switches import daemon_of
+from topologies.lab.targets import SWITCHD
 from topologies.servers import Machine
 
-BEAT_S: Final = 2.0
+BEAT_S: Final = 0.5
+"""Between two beats, seconds: a death there is known here after so long at most."""
 LIMIT_S: Final = 30.0
-"""Limit of an answer, seconds."""
+"""A machine that neither answers nor says that it works on an answer is lost after so long, seconds. Wall time: what it
+does cannot be seen from here, and while it works on an answer it says so (machine_side.WORK_S)."""
+HELLO_S: Final = 600.0
+"""The first answer may take so long, seconds. Wall time: until its interpreter runs, nothing there can say that it
+starts; when the way there breaks, ssh says so."""
 CLEAN_S: Final = 20.0
 """A part that nobody asks for any more removes itself within that, seconds (machine_side.SILENCE_S, and the work)."""
 _TAIL_LINES: Final = 5
@@ -47,8 +57,10 @@ class RemoteMachine:
         self.hello: Message = {}
         self.lost: str | None = None
         """Why it is gone, when it is."""
-        self.dead: str | None = None
-        """What it said of a process that died there."""
+        self.parts: dict[str, RemotePart] = {}
+        """The processes there, by the names that they have there."""
+        self._work: Mapping[str, Mapping[str, Any]] = {}
+        self._work_at = -math.inf
         self._front, self._on_lost = front, on_lost
         self._connection: MachineConnection | None = None
         self._side: subprocess.Popen[bytes] | None = None
@@ -80,7 +92,7 @@ class RemoteMachine:
                 start_new_session=True,
             )
         try:
-            self.hello = self.request("hello")
+            self.hello = self.request("hello", limit_s=HELLO_S)
         except ConnectionLostError:
             raise ConnectionLostError(
                 f"machine {self.name}: mrc-testbed does not run there ({self.lost}): run `make setup` there, and give "
@@ -166,7 +178,7 @@ class RemoteMachine:
             if self._closing.is_set() and op != "close":
                 raise ConnectionLostError(f"machine {self.name}: it is being closed")
             try:
-                answer = self._ask({"op": op, "id": next(self._numbers), **fields}, time.monotonic() + limit_s)
+                answer = self._ask({"op": op, "id": next(self._numbers), **fields}, limit_s)
             except (OSError, JsonlError, ValueError) as error:
                 if isinstance(error, JsonlPeerError):
                     raise FabricError(f"machine {self.name}: {error.reason}") from error
@@ -177,7 +189,8 @@ class RemoteMachine:
             raise ConnectionLostError(f"machine {self.name} is lost: {self.lost}")
         return answer
 
-    def _ask(self, request: Message, until: float) -> Message:
+    def _ask(self, request: Message, limit_s: float) -> Message:
+        until = time.monotonic() + limit_s
         side = self._side
         if side is None or side.stdin is None or side.stdout is None:
             raise JsonlError("it is closed")
@@ -187,8 +200,11 @@ class RemoteMachine:
             while not self._waiting:
                 self._waiting += self._answers.feed(self._read(side, until))
             answer = decode(self._waiting.pop(0))
-            if answer.get("id") == request["id"]:  # else to a request that Ctrl-C ended
+            if answer.get("id") != request["id"]:
+                continue  # to a request that Ctrl-C ended
+            if not answer.get("works"):
                 return accepted(answer, self.name)
+            until = time.monotonic() + limit_s
 
     @staticmethod
     def _read(side: subprocess.Popen[bytes], until: float) -> bytes:
@@ -214,9 +230,30 @@ class RemoteMachine:
         return "; ".join([reason, *(line.strip() for line in said if line.strip())])
 
     def _beat(self) -> None:
-        """Tell it that we live, and hear whether all its processes do."""
+        """Tell it that we live, and hear which of its processes do not."""
         while not self._closing.wait(BEAT_S):
             try:
-                self.dead = self.request("beat")["dead"]
+                dead = self.request("beat")["dead"]
             except FabricError:
                 return
+            for name, end in dead.items():
+                part = self.parts.get(name)
+                if part is not None and part.pid == end["pid"]:  # else it has been started again since
+                    part.ended(end["how"], end["tail"])
+
+    # ---- its processes ----------------------------------------------------------------------------------
+
+    def begin_parts(self, started: Mapping[str, Mapping[str, Any]]) -> dict[str, RemotePart]:
+        """Note processes that it has started; returns them by the names that they have here."""
+        for name, process in started.items():
+            front_name, where = daemon_of(self.name) if name == SWITCHD else name, f" on machine {self.name}"
+            work = RemoteWork(name, self.work)
+            self.parts[name] = RemotePart(front_name, where, process["pid"], Path(process["log"]), work)
+        return {self.parts[name].name: self.parts[name] for name in started}
+
+    def work(self) -> Mapping[str, Mapping[str, Any]]:
+        """What its processes have done (machine_side.PartsWork), as often as patience looks. Raises FabricError."""
+        if time.monotonic() - self._work_at >= LOOK_S:
+            self._work = self.request("work")["work"]
+            self._work_at = time.monotonic()
+        return self._work

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING
 from ipc.processes import Probe, Processes
 from ipc.rundir import FabricError, RunDir
 from topologies.lab.netdev import VXLAN_PORT
-from topologies.lab.targets import LOOPBACK, EmbeddedTarget, FabricSwitch, Ports, Target
+from topologies.lab.targets import LOOPBACK, SWITCHD, EmbeddedTarget, FabricSwitch, Ports, Target, answers
 from topologies.lab.traffic_control import PortTraffic, Setting, TrafficControl, TrafficError
 from topologies.plan import Plan
 from topologies.servers import Machine, Placement
 
 if TYPE_CHECKING:
     from topologies.lab.switch_counters import Counts
+
+
+def daemon_of(machine: str) -> str:
+    """Name of a machine's switch daemon among the parts of the fabric."""
+    return f"{SWITCHD} of {machine}"
 
 
 class ClusterTarget(Target):
@@ -36,8 +41,13 @@ class ClusterTarget(Target):
         }
         self._name_of_device = {one.device_id: placement.of(one.name).name for one in fabric.switches}
         self._addresses: dict[str, str] = {}
+        self._daemons = {daemon_of(name): name for name in self._number}
+        """Machine of each daemon."""
+        self._made: dict[str, FabricSwitch] = {}
         self.lost: Callable[[str], str | None] = lambda _name: None
         """Why a machine is gone, or None (ClusterNetwork knows)."""
+        self.launch_again: Callable[[str], object] = lambda _name: None
+        """Has a machine start its daemon again (ClusterNetwork can)."""
 
     def ports_of(self, machine: str) -> Ports:
         """TCP ports of a machine, the same there and here."""
@@ -77,11 +87,15 @@ class ClusterTarget(Target):
         return self._targets[self._name_of_device[device_id]].gnmi
 
     def launch(self) -> dict[str, Probe]:
-        """Each machine launches its daemon."""
-        return {}
+        """Each machine launches its daemon, once there is a connection."""
+        return {daemon: self._answers(daemon) for daemon in self._daemons}
+
+    def _answers(self, daemon: str) -> Probe:
+        return answers(self._targets[self._daemons[daemon]].client, "devices")
 
     def start(self, switch: FabricSwitch) -> None:
         """Its machine made the device."""
+        self._made[switch.name] = switch
 
     def probes(self) -> dict[str, Probe]:
         return {}
@@ -91,13 +105,20 @@ class ClusterTarget(Target):
         self._require(name)
         self._targets[name].power(switch, on)
 
-    def loses(self, part: str) -> str | None:  # noqa: ARG002 - each machine has its own
-        """None: the processes of switches are those of other parts."""
-        return None
+    def loses(self, part: str) -> str | None:
+        if part not in self._daemons:
+            return None
+        planes = self.placement.planes[self._daemons[part]]
+        if not planes:
+            return "its machine holds no switches: nothing"
+        numbers = f"plane{'s' * (len(planes) > 1)} {', '.join(map(str, planes))}"
+        return f"no switch of {numbers} forwards; their P4Runtime, gNMI and the links between them are gone"
 
     def restart(self, part: str) -> list[FabricSwitch]:
-        """Raises FabricError: each machine has its own switches, and a machine that lost them is lost."""
-        raise FabricError(f"{part} is no process of this machine's switches")
+        machine = self._daemons[part]
+        self.launch_again(machine)
+        self.processes.wait_ready({part: self._answers(part)}, alone=True)
+        return [switch for name, switch in self._made.items() if self.placement.of(name).name == machine]
 
     def _require(self, name: str) -> None:
         if (why := self.lost(name)) is not None:
@@ -105,7 +126,7 @@ class ClusterTarget(Target):
 
     def traffic(self) -> TrafficControl:
         parts = {name: one.traffic() for name, one in self._targets.items()}
-        return ClusterTraffic(self.plan, self.placement, parts, self._require)
+        return ClusterTraffic(self.plan, self.placement, parts, self._require, self._daemons)
 
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
         """Of the machines that answer; switches of others are told as without power."""
@@ -140,9 +161,20 @@ class ClusterTraffic(TrafficControl):
         placement: Placement,
         by_machine: Mapping[str, TrafficControl],
         require: Callable[[str], None],
+        daemons: Mapping[str, str],
     ) -> None:
         super().__init__(plan)
         self._placement, self._by_machine, self._require = placement, by_machine, require
+        self._daemons = daemons
+        for traffic in by_machine.values():
+            traffic.gets_on = lambda: self.gets_on()
+
+    def lost(self, part: str, why: str) -> None:
+        """Those of one machine do not answer; the others do."""
+        self._by_machine[self._daemons[part]].lost(part, why)
+
+    def found(self, part: str) -> None:
+        self._by_machine[self._daemons[part]].found(part)
 
     def _of(self, interface: str) -> TrafficControl:
         """Raises TrafficError when its machine is lost."""

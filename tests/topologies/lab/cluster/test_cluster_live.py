@@ -208,7 +208,7 @@ def test_end__of_the_front_process_leaves_nothing_on_any_machine(rig, tmp_path, 
         assert cleaned.returncode == 0 and "a: clean: " in cleaned.stdout and "b: clean: " in cleaned.stdout, cleaned
     else:
         assert child.returncode == 130, rest
-    assert interfaces_here() == before
+    assert interfaces_here() == before, rest
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock", "log"]
     assert [clean(rig, name) for name in rig.names] == [[], [], []]
 

@@ -28,7 +28,7 @@ def ask(side, **request):
         (b"[]", "object"),
         (b'{"id": 1}', "op"),
         (b'{"op": "fly", "id": 1}', "no op 'fly' (has: agents, attach, beat, begin,"),
-        (b'{"op": "attach", "id": 1}', "no fabric here yet"),
+        (b'{"op": "attach", "id": 1, "switches": []}', "no fabric here yet"),
         (b'{"op": "begin", "id": 1}', "begin needs"),
         (b'{"op": "begin", "id": 1, "run_dir": 5}', "run_dir"),
         (b'{"op": "tunnels", "id": 1, "tunnels": [{"vni": 99999999}]}', "tunnels"),
@@ -47,7 +47,7 @@ def test_answer__who_it_is():
     side = MachineSide()
     told = ask(side, op="hello")
     assert told["ok"] and told["id"] == 7 and told["digest"] == sources_digest()
-    assert ask(side, op="clock")["t"] > 0 and ask(side, op="beat")["dead"] is None
+    assert ask(side, op="clock")["t"] > 0 and ask(side, op="beat")["dead"] == {}
     assert ask(side, op="close")["ok"] and side.done
 
 

@@ -1,0 +1,80 @@
+"""A process of the fabric on another machine, as the front process sees it: from what that machine tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipc.patience import PartWork
+from ipc.processes import TAIL_LINES, FabricPart
+
+WorkOfAll = Callable[[], Mapping[str, Mapping[str, Any]]]
+"""Of all processes of a machine by name: cpu_s, is_ready, log_bytes, last_line. Raises FabricError."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteWork:
+    """The work of such a process. All raise FabricError when its machine is lost."""
+
+    name: str
+    of_all: WorkOfAll
+
+    def cpu_seconds(self) -> float:
+        return float(self._now().get("cpu_s", 0.0))
+
+    def is_ready_to_run(self) -> bool:
+        return bool(self._now().get("is_ready", False))
+
+    def log_bytes(self) -> int:
+        return int(self._now().get("log_bytes", 0))
+
+    def last_line(self) -> str | None:
+        return str(self._now().get("last_line", ""))
+
+    def _now(self) -> Mapping[str, Any]:
+        return self.of_all().get(self.name, {})
+
+
+@dataclass
+class RemotePart(FabricPart):
+    """Such a process; `ended` when its machine says that it has."""
+
+    name: str
+    where: str
+    number: int
+    """Its pid there."""
+    log: Path
+    work_there: RemoteWork
+    ready: bool = False
+    ending: bool = False
+    how: str | None = None
+    """How it ended, when it has."""
+    words: tuple[str, ...] = ()
+    """Last lines of its log, when it has ended, indented."""
+
+    @property
+    def pid(self) -> int:
+        return self.number
+
+    @property
+    def alive(self) -> bool:
+        return self.how is None
+
+    @property
+    def work(self) -> PartWork:
+        return self.work_there
+
+    def how_it_ended(self) -> str:
+        return self.how or "is running"
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        if self.how is None:
+            return f"  (on its machine; its last line: {self.work_there.last_line()})"
+        return "\n".join(self.words[-lines:])
+
+    def ended(self, how: str, tail: str) -> None:
+        """Note its end."""
+        self.words = tuple(tail.splitlines())
+        self.how = how
