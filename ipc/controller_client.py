@@ -7,6 +7,8 @@
     controller.request("verify", entries=True)       # POST /v1/verify
     with controller.watch() as watch:                # GET /v1/events
         event = watch.get(timeout_s=1.0)             # {"event": "fault", "t": ..., ...} or None
+    known = KnownFaults("text")                      # across streams that break
+    known.change(event["fault"])                     # "raised", ..., or None: told before
 
 Same methods and exceptions as `ipc.rpc.JsonlClient`, so callers are independent of the transport.
 Standard library only, and nothing is kept open between requests: a restarted controller is found by itself.
@@ -19,6 +21,7 @@ import http.client
 import json
 import socket
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -142,6 +145,45 @@ class Northbound:
             cure = answer.get("cure")
             raise JsonlPeerError(f"{self.name}: {op}: {reason}" + (f": {cure}" if cure else ""), reason)
         return answer
+
+
+class KnownFaults:
+    """Faults as they were told last: what of another record of one is news.
+
+    A stream that broke begins anew with the active faults, so it repeats some changes and misses others: those of
+    `missed` are told as if they had come. A record that is older than the one before it is passed over.
+    """
+
+    def __init__(self, *fields: str) -> None:
+        """`fields`: fields of a fault whose change is told, beside its state."""
+        self._fields = fields
+        self._records: dict[int, Message] = {}
+
+    def change(self, fault: Message) -> str | None:
+        """Keep a record; `raised`, `updated`, `cleared` or `merged`, or None when it is no news."""
+        before = self._records.get(fault["number"])
+        if before is not None:
+            if _age(fault) < _age(before):
+                return None
+            if fault["raised"] == before["raised"]:
+                changed = [name for name in ("state", *self._fields) if fault[name] != before[name]]
+                if not changed:
+                    return None
+        self._records[fault["number"]] = fault
+        if fault["state"] != "active":
+            return str(fault["state"])
+        return "raised" if before is None or fault["raised"] != before["raised"] else "updated"
+
+    def missed(self, faults: Iterable[Message]) -> Iterator[tuple[str, Message]]:
+        """Keep the records of faults that were told before; yield the change and the fault of each that is news."""
+        for fault in faults:
+            if fault["number"] in self._records and (change := self.change(fault)) is not None:
+                yield change, fault
+
+
+def _age(fault: Message) -> tuple[float, bool, float]:
+    """Order of the records of one fault: it may come back after it was over, and is seen again and again until then."""
+    return fault["raised"], fault["state"] != "active", fault["last_seen"]
 
 
 class EventStream(EventReader):

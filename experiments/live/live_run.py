@@ -35,6 +35,7 @@ from experiments.outcome import (
     down_planes,
     iterations_of,
 )
+from ipc.controller_client import KnownFaults
 from ipc.rpc import JsonlClient, JsonlError
 from ipc.rundir import FabricError
 from topologies.lab.fabric import Fabric
@@ -160,6 +161,7 @@ class LiveRun:
         self.outcome.notes += unlike(run.scenario, target)
         self.sampler = LiveSampler(self.fabric, self.work, self.outcome, self._note)
         self._timeline: list[FaultStep] = []
+        self._known_faults = KnownFaults("text")
         self._events_lock = threading.Lock()
         self._stop = threading.Event()
 
@@ -347,23 +349,34 @@ class LiveRun:
         while not self._stop.is_set():
             try:
                 with self.fabric.controller.watch(timeout_s=2.0, events="fault,live,denylist") as watch:
+                    for change, fault in self._known_faults.missed(self.fabric.controller.request("faults")["faults"]):
+                        self._detected(change, fault, time.monotonic())
                     while not self._stop.is_set():
-                        event = watch.get(timeout_s=0.2)
-                        if event is not None and self.work.begins:
+                        if (event := watch.get(timeout_s=0.2)) is not None:
                             self._controller_event(event)
             except JsonlError:
                 self._stop.wait(0.3)
 
     def _controller_event(self, event: dict[str, Any]) -> None:
-        t = event.get("t", time.monotonic()) - self.work.begins
-        with self._events_lock:
-            match event["event"]:
-                case "fault" if t >= 0:
-                    self.outcome.event(t, "detected", text=f"{event['change']}: {event['fault']['text']}")
-                case "live" if event.get("reason") in ROUTE_WRITES:
-                    self.outcome.event(t, "control", text="tables changed")
-                case "denylist":
-                    self.outcome.event(t, "control", text=f"denylist: {len(event['entries'])} entries")
+        if event["event"] == "fault":
+            if (change := self._known_faults.change(event["fault"])) is not None:
+                self._detected(change, event["fault"], event["t"])
+            return
+        text = ""
+        if event["event"] == "live" and event.get("reason") in ROUTE_WRITES:
+            text = "tables changed"
+        elif event["event"] == "denylist":
+            text = f"denylist: {len(event['entries'])} entries"
+        if text and self.work.begins:
+            with self._events_lock:
+                self.outcome.event(event["t"] - self.work.begins, "control", text=text)
+
+    def _detected(self, change: str, fault: dict[str, Any], heard: float) -> None:
+        """Note a change of a fault at its own time: one that a broken stream hid is heard of late."""
+        at = {"raised": fault["raised"], "updated": heard}.get(change, fault["cleared"])
+        if self.work.begins and at >= self.work.begins:
+            with self._events_lock:
+                self.outcome.event(at - self.work.begins, "detected", text=f"{change}: {fault['text']}")
 
     # ---- the end ----------------------------------------------------------------------------------------
 

@@ -315,6 +315,26 @@ def test_events__end_with_the_server(tmp_path):
     watch.close()
 
 
+def test_events__half_of_one_is_none(tmp_path):
+    """The stream breaks within an event: it is lost, and what comes is an error."""
+    whole = b'HTTP/1.0 200 OK\r\n\r\nevent: port\ndata: {"event":"port","n":1}\n\nevent: port\ndata: {"event":"po'
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(RunFiles(tmp_path).controller_socket))
+        listener.listen()
+        threading.Thread(target=_answer, args=(listener, whole), daemon=True).start()
+        with Northbound(tmp_path).watch() as watch:
+            assert watch.get(5) == {"event": "port", "n": 1}
+            with pytest.raises(JsonlError, match="the controller closed the connection"):
+                watch.get(5)
+
+
+def _answer(listener, data):
+    connection, _ = listener.accept()
+    connection.recv(1 << 16)
+    connection.sendall(data)
+    connection.close()
+
+
 def test_events__other_clients_read_them_too(served):
     """As a browser or curl does: HTTP/1.1, chunked."""
     host, port = served.server.url[len("http://") :].split(":")

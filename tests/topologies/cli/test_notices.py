@@ -45,6 +45,8 @@ class Events:
 class Controller(Client):
     def watch(self, events):
         return Events()
+    def request(self, op, **fields):
+        return {"faults": [], "problems": []} if op == "faults" else super().request(op, **fields)
 
 fabric = StandInFabric(Path(sys.argv[1]).parent)
 fabric.controller = Controller()
@@ -66,7 +68,8 @@ with terminating():
 def a_fault(number=1, **fields):
     evidence = [{"source": "gnmi 127.0.0.1:9339"}, {"source": "mapper"}]
     row = {"number": number, "state": "active", "kind": "link", "location": "p1-t0-0 p1-t1-1", "first_seen": 2.0,
-           "text": "T0-T1 link p1-t0-0 p1-t1-1 down", "cleared": None, "into": [], "evidence": evidence}  # fmt: skip
+           "raised": 2.5, "last_seen": 2.5, "text": "T0-T1 link p1-t0-0 p1-t1-1 down", "cleared": None, "into": [],
+           "evidence": evidence}  # fmt: skip
     return {"event": "fault", "change": "raised", "fault": {**row, **fields}}
 
 
@@ -209,6 +212,9 @@ class Controller:
     def watch(self, events):
         assert events == "fault,problem"
         return self
+
+    def request(self, _op):
+        return {"faults": [], "problems": []}
 
     def get(self, timeout_s):
         if not self.events:

@@ -17,6 +17,7 @@ from enum import Enum
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
+from ipc.controller_client import KnownFaults
 from ipc.rpc import JsonlError
 from ipc.signals import ENDING
 from ipc.terminal import folded
@@ -244,10 +245,10 @@ class FaultFollower:
         self._fabric, self._tell = fabric, tell
         self._over = threading.Event()
         self._watch: Any = None
-        self._known: dict[int, tuple[str, str, str]] = {}
-        """(state, kind, location) of each fault, as last told."""
-        self._problems: set[tuple[int, float]] = set()
-        """Problems that last and were told: number and time of their begin (a restarted controller counts anew)."""
+        self._known = KnownFaults("kind", "location")  # figures in the text change all the time
+        self._problems: dict[tuple[int, float], bool] = {}
+        """Problems that were told, and whether they last: by number and time of their begin (a restarted controller
+        counts anew)."""
         self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
         self._thread.start()
 
@@ -262,40 +263,46 @@ class FaultFollower:
         while not self._over.is_set():
             try:
                 with self._fabric.controller.watch(events="fault,problem") as self._watch:
+                    self._catch_up()
                     while not self._over.is_set():
                         if event := self._watch.get(AGAIN_S):
                             self._heard(event)
             except JsonlError:  # it is restarting, or the fabric ends
                 self._over.wait(AGAIN_S)
 
+    def _catch_up(self) -> None:
+        """Tell the end of what was told before and ended while no stream was open: a new one does not name it."""
+        listed = self._fabric.controller.request("faults")
+        for change, fault in self._known.missed(listed["faults"]):
+            self._tell(self.told(change, fault))
+        for problem in listed["problems"]:
+            if problem["over"] is not None and self._problems.get((problem["number"], problem["began"])):
+                self._heard({"event": "problem", "change": "over", "problem": problem})
+
     def _heard(self, event: dict[str, Any]) -> None:
-        if event.get("event") == "fault" and (text := self.told(event["fault"])):
-            self._tell(text)
+        if event.get("event") == "fault" and (change := self._known.change(event["fault"])):
+            self._tell(self.told(change, event["fault"]))
         if event.get("event") == "problem" and (text := self.told_problem(event["change"], event["problem"])):
             self._tell(text)
 
     def told_problem(self, change: str, problem: dict[str, Any]) -> str | None:
         """A line about a problem of the controller; None when it was told before."""
-        key = problem["number"], problem["began"]
-        if change == "over":
-            self._problems.discard(key)
-            lasted_s = problem["over"] - problem["began"]
-            return f"controller: over after {lasted_s:.1f} s: {problem['kind']}: {problem['about']}"
-        if key in self._problems:
+        key, lasts = (problem["number"], problem["began"]), change != "over"
+        if self._problems.get(key) in (lasts, False):  # what is over does not begin again
             return None
-        self._problems.add(key)
-        return f"controller: {problem['text']}"
+        self._problems[key] = lasts
+        if lasts:
+            return f"controller: {problem['text']}"
+        lasted_s = problem["over"] - problem["began"]
+        return f"controller: over after {lasted_s:.1f} s: {problem['kind']}: {problem['about']}"
 
-    def told(self, fault: dict[str, Any]) -> str | None:
-        """A line about a fault; None when nothing has changed that was told before, but for figures in its text."""
-        number, state, text = fault["number"], fault["state"], fault["text"]
-        now = state, fault["kind"], fault["location"]
-        before, self._known[number] = self._known.get(number), now
-        if now == before:
-            return None
-        if state == "cleared":
+    @staticmethod
+    def told(change: str, fault: dict[str, Any]) -> str:
+        """A line about a change of a fault."""
+        number, text = fault["number"], fault["text"]
+        if change == "cleared":
             return f"fault {number} is over after {fault['cleared'] - fault['first_seen']:.1f} s: {text}"
-        if state == "merged":
+        if change == "merged":
             return f"fault {number} is part of fault {', '.join(map(str, fault['into']))}: {text}"
         by = ", ".join(dict.fromkeys(str(one["source"]).split()[0] for one in fault["evidence"]))
-        return f"fault {number}{' is now' if before else ''}: {text}" + (f" (seen by {by})" if by else "")
+        return f"fault {number}{' is now' if change == 'updated' else ''}: {text}" + (f" (seen by {by})" if by else "")
