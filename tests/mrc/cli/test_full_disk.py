@@ -218,7 +218,11 @@ SMALL_PROGRAM = str(Path(__file__).resolve().parents[2] / "switch" / "p4" / "que
 
 @pytest.fixture
 def fake_compilers(folder, tmp_path, monkeypatch):
-    """A gcc and a mypyc that make something at once; what they say is in GCC_SAYS."""
+    """A gcc and a mypyc that make something at once; what they say is in GCC_SAYS.
+
+    `folder` has had this process make the parser.
+    """
+    assert folder.exists()
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "gcc").write_text(FAKE_GCC)
@@ -227,36 +231,30 @@ def fake_compilers(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("compiled.build.SCRIPT", programs / "mypyc.py")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path / "run"))
-    (grammar,) = Path(os.environ["MRC_CACHE_DIR"]).glob("p4-grammar-*")
-    return grammar
 
 
-def compiled_in(place: Path, grammar: Path, monkeypatch, words: str) -> int:
+def compiled_in(place: Path, monkeypatch, words: str) -> int:
     """Exit code of a command with a cache of its own, in which it may leave whole files alone."""
-    cache = place / "cache"
-    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not (cache / grammar.name).exists():
-        shutil.copy(grammar, cache)
     monkeypatch.chdir(place)
-    monkeypatch.setenv("MRC_CACHE_DIR", str(cache))
+    monkeypatch.setenv("MRC_CACHE_DIR", str(place / "cache"))
     code = end_of(monkeypatch, words.split())
     assert not list(place.rglob(".*")), "nothing half made stays"
     assert (code == 0) is any(place.rglob("compiled-*/engine.so" if words == "compile" else "*.config.p4"))
     return code
 
 
+@pytest.mark.usefixtures("fake_compilers")
 @pytest.mark.parametrize(("words", "step"), [(f"p4 compile {SMALL_PROGRAM} -o NEW", 1), ("compile", 97)])
 def test_a_compiler__whose_cache_is_full_at_any_moment_tells_it_and_the_cure(
-    fake_compilers, tmp_path, monkeypatch, capsys, words, step
+    tmp_path, monkeypatch, capsys, words, step
 ):
     codes = []
     for number in range(1, 2000, step):
         place = tmp_path / f"{number}"
-        (place / "cache").mkdir(mode=0o700, parents=True)
-        shutil.copy(fake_compilers, place / "cache")
+        place.mkdir()
         with monkeypatch.context() as patch:
             disk = FullDisk(patch, number, place)
-            codes.append(compiled_in(place, fake_compilers, patch, words))
+            codes.append(compiled_in(place, patch, words))
         said = "".join(capsys.readouterr())
         if disk.left > 0:
             break
@@ -266,21 +264,21 @@ def test_a_compiler__whose_cache_is_full_at_any_moment_tells_it_and_the_cure(
     assert codes[-1] == 0 and UNWRITTEN in codes and set(codes) <= {0, UNWRITTEN}
 
 
+@pytest.mark.usefixtures("fake_compilers")
 @pytest.mark.parametrize("words", [f"p4 compile {SMALL_PROGRAM} -o NEW", "compile"])
-def test_a_compiler__whose_gcc_finds_no_room_tells_it_as_a_full_disk(
-    fake_compilers, tmp_path, monkeypatch, capsys, words
-):
+def test_a_compiler__whose_gcc_finds_no_room_tells_it_as_a_full_disk(tmp_path, monkeypatch, capsys, words):
     for said_by_gcc, code in (("x.o: No space left on device", UNWRITTEN), ("x.c:1: error: no such word", 1)):
         with monkeypatch.context() as patch:
             patch.setenv("GCC_SAYS", said_by_gcc)
-            assert compiled_in(tmp_path / f"{code}", fake_compilers, patch, words) == code
+            (place := tmp_path / f"{code}").mkdir()
+            assert compiled_in(place, patch, words) == code
         said = "".join(capsys.readouterr())
         assert ("make room there, or set MRC_CACHE_DIR to another folder" in said) is (code == UNWRITTEN), said
         assert "Traceback" not in said
 
 
-def test_a_fabric__whose_program_finds_no_room_ends_with_the_code_of_a_full_disk(fake_compilers, tmp_path, monkeypatch):
-    assert fake_compilers.exists()
+@pytest.mark.usefixtures("fake_compilers")
+def test_a_fabric__whose_program_finds_no_room_ends_with_the_code_of_a_full_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("GCC_SAYS", "x.o: No space left on device")
     with pytest.raises(FullDiskError, match="make room there, or set MRC_CACHE_DIR"):
