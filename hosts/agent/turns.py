@@ -67,12 +67,11 @@ class Turns:
                 drained = True
                 self._on_timer(before)  # not now: an answer may have come since
             sent = 0
-            if not nic.backlog:
-                packets = endpoint.transmit(_now(), TRANSMIT_BATCH, nic.room(), nic.control_room())
-                if packets:
-                    nic.send_many(packets)
-                    sent = len(packets)
-                nic.flush()
+            packets = endpoint.transmit(_now(), TRANSMIT_BATCH, nic.room(), nic.control_room())
+            if packets:
+                nic.send_many(packets)
+                sent = len(packets)
+            nic.flush()
             events = endpoint.events()
             if events:
                 told = True

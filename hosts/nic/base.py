@@ -35,6 +35,8 @@ SRH_ROOM = 8 + 16 * 4
 INNER_OVERHEAD = 40 + 8 + 12 + 4 + 4 + 16 + 4 + 4
 """Most an MRC write adds to its payload: IPv6, UDP, BTH, METH, TSETH, RETH, ImmDt, iCRC; bytes (§1.1)."""
 HOP_LIMIT = 64
+NO_LIMIT = 1 << 30
+"""Room of a port without a rate."""
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
@@ -131,7 +133,7 @@ class Nic(ABC):
 
     @property
     def backlog(self) -> int:
-        """Frames that wait because the kernel took no more; nothing should be sent until `flush` has them out."""
+        """Frames that wait because the kernel took no more; until `flush` has them out their ports have no room."""
         return 0
 
     def room(self) -> list[int] | None:

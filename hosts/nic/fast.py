@@ -26,6 +26,7 @@ from hosts.nic.base import (
     ENCAPSULATION_BYTES,
     ETHERNET_BYTES,
     INNER_OVERHEAD,
+    NO_LIMIT,
     SRH_ROOM,
     Nic,
     Outgoing,
@@ -136,6 +137,11 @@ class FastNic(Nic):
     def backlog(self) -> int:
         """Frames that wait because the kernel took no more."""
         return self._waiting
+
+    def room(self) -> list[int] | None:
+        if not self._waiting:
+            return None
+        return [0 if self._opened[plane].backlog else NO_LIMIT for plane in self.ports]
 
     @property
     def is_compiled(self) -> bool:

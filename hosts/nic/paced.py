@@ -34,7 +34,7 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, Nic, Outgoing, PortCounters, Received
+from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, NO_LIMIT, Nic, Outgoing, PortCounters, Received
 from hosts.nic.netlink import LinkState
 
 DATA_RING = 2
@@ -271,10 +271,17 @@ class PacedNic(Nic):
         return None if first == NEVER else first
 
     def room(self) -> list[int] | None:
-        return self._room if self._paced else None
+        return self._both(self._room)
 
     def control_room(self) -> list[int] | None:
-        return self._control_room if self._paced else None
+        return self._both(self._control_room)
+
+    def _both(self, room: list[int]) -> list[int] | None:
+        """Room of the ports here, where those below have any."""
+        below = self.nic.room()
+        if below is None:
+            return room if self._paced else None
+        return [min(packets) for packets in zip(room, below, strict=True)]
 
     # ---- the rest is the NIC's ----------------------------------------------------------------------------
 
@@ -302,7 +309,3 @@ class PacedNic(Nic):
 
     def close(self) -> None:
         self.nic.close()
-
-
-NO_LIMIT = 1 << 30
-"""Room of a port without a rate."""

@@ -216,12 +216,11 @@ class LiveDriver(PlanDriver):
         if taken < RECEIVE_BATCH:  # so no port had more
             endpoint.on_timer(before)
         sent = 0
-        if not nic.backlog:
-            for plane, peer, packet in endpoint.transmit(self.now(), TRANSMIT_BATCH, nic.room(), nic.control_room()):
-                if type(packet) is not EndpointResponse or not self._agent_answers():
-                    nic.send(plane, peer, packet)
-                sent += 1
-            nic.flush()
+        for plane, peer, packet in endpoint.transmit(self.now(), TRANSMIT_BATCH, nic.room(), nic.control_room()):
+            if type(packet) is not EndpointResponse or not self._agent_answers():
+                nic.send(plane, peer, packet)
+            sent += 1
+        nic.flush()
         self._busy = bool(taken or sent)
         if self.collect():
             self._notify()

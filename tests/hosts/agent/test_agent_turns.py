@@ -149,6 +149,15 @@ def test_turn__a_backlog_is_tried_again_soon():
     assert before < Agenda(Engine(None), port).turn() < 7e9
 
 
+def test_turn__a_backlog_does_not_hold_up_packets_for_other_ports():
+    """The engine hears of it by the room of that port, and was not asked at all."""
+    engine, port = Engine(None), Port()
+    port.backlog = 3
+    engine.to_send = [(1, "h1", "a")]
+    Agenda(engine, port).turn()
+    assert port.sent == [(1, "h1", "a")]
+
+
 def test_turn__all_that_the_engine_sends_goes_in_one_piece():
     engine, port = Engine(None), Port(waiting=3)
     engine.to_send = [(0, "h1", "a"), (1, "h1", "b")]

@@ -24,9 +24,9 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from hosts.nic.base import Nic
+from hosts.nic.base import NO_LIMIT, Nic
 from hosts.nic.netlink import LinkState
-from hosts.nic.paced import CONTROL_RING, DATA_MOST, DATA_RING, NO_LIMIT, PacedNic, PacedPort, inner_bytes
+from hosts.nic.paced import CONTROL_RING, DATA_MOST, DATA_RING, PacedNic, PacedPort, inner_bytes
 from topologies.plan import Plan
 
 PLAN = Plan(2, 2, 2, 2)
@@ -224,6 +224,14 @@ def test_nic__ports_without_a_rate_send_at_once():
     assert rig.wire.out == [(0, "Write")]
     assert rig.nic.room()[0] == rig.nic.control_room()[0] == NO_LIMIT
     assert Rig({}).nic.room() is None
+
+
+def test_nic__a_port_whose_frames_the_kernel_does_not_take_has_no_room():
+    for rates, others in (({0: 10e6, 1: 10e6}, DATA_RING + 1), ({}, NO_LIMIT)):
+        rig = Rig(rates)
+        rig.wire.room = lambda: [0, NO_LIMIT]
+        assert rig.nic.room() == [0, others]
+        assert rig.nic.control_room() == [0, CONTROL_RING if rates else NO_LIMIT]
 
 
 def test_nic__what_waits_at_a_port_that_goes_down_is_lost():

@@ -16,7 +16,7 @@ from hosts.engine.config import Config
 from hosts.engine.wire.codec import write_size
 from hosts.engine.wire.packets import Nack, Opcode, Write
 from hosts.nic import open_nic
-from hosts.nic.base import NicError
+from hosts.nic.base import NO_LIMIT, NicError
 from hosts.nic.encapsulation import Encapsulation
 from hosts.nic.fast import BACKLOG_FRAMES, FastNic
 from hosts.nic.native import NativeMissingError, load
@@ -153,10 +153,11 @@ def test_send_many__nothing_overtakes_a_backlog(nic):
     with far_end(0) as first, far_end(1) as second:
         nic.send_many([(plane, "h1", a_write(b"behind", plane << 8)) for plane in (0, 1, 0)])
         assert nic.backlog == 3 and b"behind" in second.recv(10_000)
+        assert nic.room() == [0, NO_LIMIT] and nic.control_room() is None
         nic.flush()
         frames = frames_at(first, 3)
     assert frames[0] == waiting and all(b"behind" in frame for frame in frames[1:])
-    assert nic.backlog == 0
+    assert nic.backlog == 0 and nic.room() is None
 
 
 def test_receive__good_frames_between_hostile_ones(nic):
