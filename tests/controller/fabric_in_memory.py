@@ -28,10 +28,15 @@ from hosts.clustermapper.health import Rules, TargetHealth, TargetState
 from hosts.clustermapper.prober import target_json
 from hosts.clustermapper.targets import loops_of, targets_of
 from ipc.rpc import JsonlError
+from switch.device.entities import Digest
+from switch.server.p4runtime.digests import Digests
+from switch.server.p4runtime.errors import RpcError
 from tests.lines_in_memory import Fate, LinesInMemory
 
 GNMI_ADDRESS = "127.0.0.1:9339"
 CELL_BITS = 9
+DEAD_NEXT_HOP = 10
+"""Reason of a report (drop_reason_t of p4src)."""
 PROBES_S = 10.0
 """Probes of a target in a second, and about as many packets of an EV."""
 TICK_S = 0.2
@@ -58,21 +63,39 @@ class Stream:
 
     def __init__(self, fabric, name, serve):
         self._fabric, self._name, self._serve = fabric, name, serve
-        self._queue, self.over, self._free_at = asyncio.Queue(), False, 0.0
+        self._queue, self.over = asyncio.Queue(), False
+        self._free_at = self._served_at = 0.0
+        """Times before which nothing arrives, at the client and at the server: a stream keeps its order."""
 
     async def write(self, message):
         if self.over:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, "the stream has ended")
-        self._serve(self, message)
+        fate = self._fabric.fate_of_message(f"{self._name} request {_kind_of(message)}")
+        if not fate.copies:
+            self._break()
+        self._served_at = max(self._served_at, self._fabric.now + fate.late_s)
+        for _ in range(fate.copies):
+            if self._served_at > self._fabric.now:
+                self._fabric.loop.call_at(self._served_at, self._arrive, message)
+            else:
+                self._arrive(message)
+
+    def _arrive(self, message):
+        if not self.over:
+            self._serve(self, message)
+
+    def _break(self):
+        self._queue.put_nowait(rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection reset by peer"))
 
     def tell(self, item):
         fate = Fate()
         if not isinstance(item, BaseException) and item is not grpc.aio.EOF:
             fate = self._fabric.fate_of_message(f"{self._name} {_kind_of(item)}")
         if not fate.copies:
-            item = rpc_error(grpc.StatusCode.UNAVAILABLE, "Connection reset by peer")
+            self._break()
+            return
         self._free_at = max(self._free_at, self._fabric.now + fate.late_s)
-        for _ in range(max(1, fate.copies)):
+        for _ in range(fate.copies):
             if self._free_at > self._fabric.now:
                 self._fabric.loop.call_at(self._free_at, self._queue.put_nowait, item)
             else:
@@ -130,8 +153,15 @@ class SwitchInFabric:
         self.bids = {}
 
     def _forget(self):
-        self.cookie, self.entities, self.digests, self.streams = None, {}, {}, []
+        self.cookie, self.entities, self.streams = None, {}, []
+        self.digests = self._no_digests()
         self.bids, self.highest = {}, 0
+
+    def _no_digests(self):
+        """Digests as the server of ours sends them, none configured."""
+        self.unacknowledged = set()
+        """Ids of lists that were sent and not acknowledged."""
+        return Digests(self.fabric.catalog.schema.p4info, self._send_digests, self.fabric.loop)
 
     # ---- power, another controller
 
@@ -199,27 +229,32 @@ class SwitchInFabric:
             self.bids[stream] = bid
             self.highest = max(self.highest, bid)
             self._tell_primary()
+        elif message.HasField("digest_ack"):
+            self._acknowledge(stream, message.digest_ack)
 
     async def _later(self, stream, message):
         await self.go_on.wait()
         self.serve_stream(stream, message)
 
-    def digest(self, **fields):
-        """Report of a packet, as a list of one."""
-        schema = self.fabric.catalog.schema
-        for info in schema.digests:
-            if info.id in self.digests and self.streams:
-                members = [p4r.P4Data() for _ in range(4)]
-                for stream in self.streams:
-                    stream.tell(
-                        p4r.StreamMessageResponse(
-                            digest=p4r.DigestList(
-                                digest_id=info.id,
-                                list_id=1,
-                                data=[p4r.P4Data(struct=p4r.P4StructLike(members=members))],
-                            )
-                        )
-                    )
+    def _send_digests(self, message):
+        primaries = [stream for stream, bid in self.bids.items() if bid == self.primary and not stream.over]
+        for stream in primaries:
+            stream.tell(message)
+        if primaries:
+            self.unacknowledged.add(message.digest.list_id)
+        return bool(primaries)
+
+    def report(self, egress_port):
+        """Report a packet that met a dead next hop behind a port."""
+        (info,) = self.fabric.catalog.schema.p4info.digests
+        fields = ((DEAD_NEXT_HOP, 1), (1, 2), (egress_port, 2), (7, 16))
+        data = b"".join(value.to_bytes(size, "big") for value, size in fields)
+        self.digests.feed([Digest(info.preamble.id, data, 0)])
+
+    def _acknowledge(self, stream, ack):
+        if self.bids.get(stream) == self.primary:
+            self.unacknowledged.discard(ack.list_id)
+            self.digests.acknowledge(ack)
 
     # ---- requests
 
@@ -255,7 +290,7 @@ class SwitchInFabric:
 
     def set_pipeline(self, message):
         self._must_be_primary(message)
-        self.cookie, self.entities, self.digests = message.config.cookie.cookie, {}, {}
+        self.cookie, self.entities, self.digests = message.config.cookie.cookie, {}, self._no_digests()
         return p4r.SetForwardingPipelineConfigResponse()
 
     def get_pipeline(self, _message):
@@ -282,7 +317,11 @@ class SwitchInFabric:
     def _update(self, update):
         kind, entity = update.type, update.entity
         if entity.HasField("digest_entry"):
-            self.digests[entity.digest_entry.digest_id] = entity
+            change = {p4r.Update.INSERT: self.digests.insert, p4r.Update.MODIFY: self.digests.modify}.get(kind)
+            try:
+                (change or self.digests.delete)(entity.digest_entry)
+            except RpcError as error:
+                return error.code, str(error)
             return rpc_code.OK, ""
         key = _key(entity)
         is_default = entity.HasField("table_entry") and entity.table_entry.is_default_action
@@ -307,9 +346,8 @@ class SwitchInFabric:
                     raise rpc_error(grpc.StatusCode.INTERNAL, "counters are not to be had")
                 answer.entities.extend(self._cells(wanted.counter_entry))
             elif kind == "digest_entry":
-                if wanted.digest_entry.digest_id not in self.digests:
-                    raise rpc_error(grpc.StatusCode.NOT_FOUND, "no such digest entry")
-                answer.entities.append(self.digests[wanted.digest_entry.digest_id])
+                entries = self.digests.entries(wanted.digest_entry.digest_id)
+                answer.entities.extend(p4r.Entity(digest_entry=entry) for entry in entries)
             else:
                 answer.entities.extend(e for e in self.entities.values() if _is_of(e, wanted, kind))
         return answer

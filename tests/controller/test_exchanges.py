@@ -2,7 +2,8 @@
 
 Messages are those of one story, in which each exchange happens: start, a link that is cut, a black hole, a denylist
 that is pushed and lifted, a controller that is started again. JSON lines (agents, Clustermapper) and gRPC messages
-(P4Runtime requests and streams, gNMI subscriptions and Gets) each have a number in it; one of each kind meets its fate.
+(P4Runtime requests and streams, with digests and their acknowledgements; gNMI subscriptions and Gets) each have a
+number in it; one of each kind meets its fate.
 
     python -m tests.controller.test_exchanges                    forty of each kind
     python -m tests.controller.test_exchanges --first 300        go on with story 300
@@ -33,6 +34,7 @@ PLAN = Plan(1, 2, 2, 1)
 LATE_S = 7.0
 """Later than every time after which somebody asks again, and earlier than the end of a request of gRPC."""
 SETTLED_S = 60.0
+REPORTS = 3
 FATES = {"lost": Fate(copies=0), "doubled": Fate(copies=2), "late": Fate(late_s=LATE_S)}
 
 
@@ -50,7 +52,9 @@ async def story(fabric):
     await asyncio.sleep(15.0)
     link = next(link for link in PLAN.links if link.lower.node in fabric.switches)
     fabric.set_link(link, False)
-    await asyncio.sleep(12.0)
+    for _ in range(REPORTS):  # equal ones, of packets that come until the hosts have left the path
+        await asyncio.sleep(12.0 / REPORTS)
+        fabric.switches[link.lower.node].report(link.lower.number)
     fabric.set_link(link, True)
     await asyncio.sleep(12.0)
     hole = fabric.switches["p0-t1-0"]
@@ -71,6 +75,10 @@ async def story(fabric):
     await fabric.start(denylist="all")
     await asyncio.sleep(SETTLED_S)
     told += fabric.controller.problems.all()
+    heard = sum(event == "digest" for event, _t, _fields in fabric.told)
+    unread = sum(len(switch.unacknowledged) for switch in fabric.switches.values())
+    if heard < REPORTS - 1 or unread > 1:  # the one that has a fate
+        return [f"{heard} of {REPORTS} reports of a dead next hop were heard, {unread} never acknowledged"]
     return [problem.text for problem in told if problem.kind is ProblemKind.INTERNAL]
 
 
@@ -114,7 +122,9 @@ EXCHANGES = [
     ("line", "agent watch"), ("line", "agent answer"), ("line", "agent ev event"), ("line", "agent health"),
     ("line", "agent denylist"), ("line", "mapper watch"), ("line", "mapper answer"), ("line", "mapper probe event"),
     ("line", "mapper targets"),
-    ("grpc", "p4runtime stream arbitration"), ("grpc", "p4runtime GetForwardingPipelineConfigRequest"),
+    ("grpc", "p4runtime stream request arbitration"), ("grpc", "p4runtime stream arbitration"),
+    ("grpc", "p4runtime stream digest"), ("grpc", "p4runtime stream request digest_ack"),
+    ("grpc", "gnmi subscription request subscribe"), ("grpc", "p4runtime GetForwardingPipelineConfigRequest"),
     ("grpc", "p4runtime GetForwardingPipelineConfigRequest answer"),
     ("grpc", "p4runtime SetForwardingPipelineConfigRequest"),
     ("grpc", "p4runtime SetForwardingPipelineConfigRequest answer"), ("grpc", "p4runtime WriteRequest"),

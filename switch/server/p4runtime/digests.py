@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from finsy.proto import p4i, p4r, rpc_code
@@ -48,6 +48,16 @@ class _Learner:
     """Lists not acknowledged yet, by list id, oldest first."""
     round: int = 0
     """Counts the lists sent: tells a timer whether its list is still the one being gathered."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLearner:
+    """Digest before a change: the same object, since its timers know it by that, and what the change replaces."""
+
+    learner: _Learner
+    config: p4r.DigestEntry.Config
+    seen: set[bytes]
+    sent: dict[int, list[bytes]]
 
 
 class Digests:
@@ -102,16 +112,17 @@ class Digests:
         wanted = [one for one in self._learners if digest_id in (0, one)]
         return [p4r.DigestEntry(digest_id=one, config=self._learners[one].config) for one in wanted]
 
-    def kept(self, digest_id: int) -> _Learner | None:
+    def kept(self, digest_id: int) -> KeptLearner | None:
         """State of a digest for `restore`, which takes a change back."""
         learner = self._learners.get(digest_id)
-        return None if learner is None else replace(learner, config=_copy(learner.config))
+        return None if learner is None else KeptLearner(learner, learner.config, learner.seen, learner.sent)
 
-    def restore(self, digest_id: int, kept: _Learner | None) -> None:
-        """The entry is as it was at `kept`; lists that left meanwhile have left."""
+    def restore(self, digest_id: int, kept: KeptLearner | None) -> None:
+        """The entry is as it was at `kept`, with its timers; lists that left meanwhile have left."""
         self._learners.pop(digest_id, None)
         if kept is not None:
-            self._learners[digest_id] = kept
+            learner = self._learners[digest_id] = kept.learner
+            learner.config, learner.seen, learner.sent = kept.config, kept.seen, kept.sent
 
     def _spec(self, digest_id: int) -> p4i.Digest:
         spec = self._specs.get(digest_id)

@@ -107,6 +107,9 @@ class Learning:
         self.lists += [(message.digest.list_id, macs)] if self.heard else []
         return self.heard
 
+    def acknowledge(self, list_id: int) -> None:
+        self.digests.acknowledge(p4r.DigestListAck(digest_id=LEARN, list_id=list_id))
+
     def feed(self, *macs: int) -> None:
         self.digests.feed([Digest(LEARN, mac.to_bytes(6, "big") + b"\0\1\7\1", 0) for mac in macs])
 
@@ -144,8 +147,8 @@ def test_a_datum_is_not_repeated_until_acknowledged():
     learning = Learning(max_list_size=1, ack_timeout_ns=500 * MS)
     learning.feed(1, 1, 2)
     assert learning.lists == [(1, [1]), (2, [2])]
-    learning.digests.acknowledge(p4r.DigestListAck(digest_id=LEARN, list_id=1))
-    learning.digests.acknowledge(p4r.DigestListAck(digest_id=LEARN, list_id=77))  # never sent: says nothing
+    learning.acknowledge(1)
+    learning.acknowledge(77)  # never sent: says nothing
     learning.feed(1, 2)
     assert learning.lists[2:] == [(3, [1])]
 
@@ -159,6 +162,48 @@ def test_a_list_never_acknowledged_is_forgotten_after_its_time():
     learning.clock.advance(0.2)
     learning.feed(1)
     assert learning.lists == [(1, [1]), (2, [1])]
+
+
+def test_an_acknowledgement_that_is_doubled__is_of_its_list_alone():
+    learning = Learning(max_list_size=1, ack_timeout_ns=500 * MS)
+    learning.feed(1)
+    learning.acknowledge(1)
+    learning.feed(1)
+    learning.acknowledge(1)
+    learning.feed(1)
+    assert learning.lists == [(1, [1]), (2, [1])]
+    learning.clock.advance(0.6)  # the timer of list 1 says nothing of list 2, whose own has run out
+    learning.feed(1)
+    assert learning.lists[2:] == [(3, [1])]
+
+
+def test_an_acknowledgement_that_is_late__says_nothing_of_the_list_that_was_sent_meanwhile():
+    learning = Learning(max_list_size=1, ack_timeout_ns=500 * MS)
+    learning.feed(1)
+    learning.clock.advance(0.6)
+    learning.feed(1)
+    learning.acknowledge(1)
+    learning.feed(1)
+    assert learning.lists == [(1, [1]), (2, [1])]
+    learning.acknowledge(2)
+    learning.feed(1)
+    assert learning.lists[2:] == [(3, [1])]
+
+
+@pytest.mark.parametrize("change", ["modify", "delete"])
+@pytest.mark.parametrize("timeout_ns", [0, 10**12])
+def test_a_change_that_is_taken_back__sends_nothing_twice_and_leaves_no_datum_waiting(change, timeout_ns):
+    """Once a list that a modification had sent was sent again, and after a deletion the rest waited for ever."""
+    learning = Learning(max_timeout_ns=100 * MS, max_list_size=8, ack_timeout_ns=10**12)
+    learning.feed(1)
+    before = learning.digests.kept(LEARN)
+    config = p4r.DigestEntry.Config(max_timeout_ns=100 * MS, ack_timeout_ns=timeout_ns)
+    getattr(learning.digests, change)(p4r.DigestEntry(digest_id=LEARN, config=config))
+    learning.digests.restore(LEARN, before)
+    learning.feed(1, 2)
+    learning.clock.advance(0.15)
+    assert [mac for _, macs in learning.lists for mac in macs] == [1, 2]
+    assert learning.digests.entries(LEARN)[0].config.max_list_size == 8
 
 
 def test_a_list_without_a_primary_is_lost_and_its_data_may_come_again():
