@@ -393,9 +393,7 @@ class LiveRun:
             self._group_outcome(group, last)
         self._count()
         self._tell_lost_inside()
-        states = [ev[2] for one in last.values() for qps in self._all_qps(one) for qp in qps for ev in qp["evs"]]
-        self.outcome.evs_bad = sum(state == "assumed_bad" for state in states)
-        self.outcome.evs_denied = sum(state == "denied" for state in states)
+        self._count_evs(last)
         audit(self.outcome, self.work.flows, self.work.groups, self._timeline)
 
     def _untold_errors(self, last: Answers) -> None:
@@ -475,6 +473,12 @@ class LiveRun:
         deepest = {port: max(depths) for port, depths in seen.items() if port in last_hop and depths}
         if deepest:  # as seen at the intervals, of the ports that measure.queues names
             self.outcome.counters["peak_queue_bytes"] = deepest
+
+    def _count_evs(self, last: Answers) -> None:
+        """EVs of all QPs that are bad or denied at the end."""
+        states = [ev[2] for one in last.values() for qps in self._all_qps(one) for qp in qps for ev in qp["evs"]]
+        self.outcome.evs_bad = sum(state == "assumed_bad" for state in states)
+        self.outcome.evs_denied = sum(state == "denied" for state in states)
 
     def _tell_lost_inside(self) -> None:
         """Losses of switches that do not count them."""

@@ -98,6 +98,7 @@ def outcome() -> Outcome:
     made.event(6.0, "fault", number=1, action="cut", undo=0, text="end of cut")
     for t, ev in ((6.3, 1), (6.85, 2)):
         made.event(t, "ev", host="h0", qpn=1, peer="h2", ev=ev, plane=0, old="assumed_bad", new="good", cause="probes")
+    made.event(6.9, "ev", host="h0", qpn=1, peer="h2", ev=3, plane=0, old="good", new="skip", cause="mark")
     for number in range(6):
         made.event(7.0 + number / 10, "qp_error", host="h0", qpn=number, peer="h2", text="died", work="a")
     made.evs_bad, made.evs_denied = 0, 8
@@ -132,5 +133,8 @@ EXPECTED = {
     "table_writes": 257.0,
 }  # fmt: skip
 """Every metric of METRICS for one workload or port, from the numbers above."""
+TWO_SWAPS = [{"t": t, "what": "replaced", "ev": 1, "by": by, "plane": 0} for t, by in ((4.7, None), (4.8, 3))]
+LAST_PARTS = {"evs.swapped_in_plane": (0.0, {"events": TWO_SWAPS})}
+"""Metrics whose last part is the whole in the exam: the value, and fields of an outcome in which it is not."""
 CHANGES = {"evs.bad": {"evs_bad": 9}}
 """Fields of the outcome that are different for one metric: EVs that stay bad are never restored."""
