@@ -11,7 +11,7 @@ import pytest
 
 from mrc import ApiError, ResultsError, ResultSet
 from mrc.cli import app
-from tests.experiments.export.test_tables import RINGS
+from tests.experiments.export.ring_scenario import RINGS
 from tests.experiments.report.test_report import make
 
 pandas = pytest.importorskip("pandas", reason="`make test` installs the extra `data`")

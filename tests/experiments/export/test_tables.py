@@ -13,19 +13,12 @@ import pytest
 from experiments.export.tables import Rows, frame, write_parquet
 from experiments.results import ResultsError
 from ipc.errors import UsageError
+from tests.experiments.export.ring_scenario import RINGS
 from tests.experiments.report.test_report import make
 
 pandas = pytest.importorskip("pandas", reason="`make test` installs the extra `data`")
 pytest.importorskip("pyarrow", reason="`make test` installs the extra `data`")
 
-RINGS = """\
-title: rings
-fabric: {planes: 2, racks: 2, spines: 1, hosts_per_rack: 1}
-workload: [{collective: $kind, name: ring, size: 16K, iterations: 3}]
-variants: {mrc: {}, roce-1: {transport: {kind: rocev2}}}
-sweep: {kind: [all_reduce, all_gather]}
-measure: {every: 20ms}
-"""
 STREAM = """\
 title: a stream over a cut
 fabric: {planes: 2, racks: 2, spines: 1, hosts_per_rack: 1}
