@@ -48,6 +48,10 @@ def report(
     for number, path in enumerate(inside):
         told(number / len(inside), f"drawing {path}")
         try:
+            if not path.resolve().is_relative_to(folder.resolve()):
+                raise ResultsError(
+                    f"{path} is a link to another folder, where its page would be written: name that one"
+                )
             pages.append(one(path))
         except ResultsError as error:
             bad.append(str(error))
