@@ -6,6 +6,7 @@ import contextlib
 import errno
 import random
 import socket
+import struct
 import zlib
 from dataclasses import fields, replace
 
@@ -294,7 +295,12 @@ def test_native__switched_off(monkeypatch):
     assert native_module.native.__wrapped__() is None
 
 
-@pytest.mark.skipif(state().active, reason="records as machine code: mypyc ends the process where memory is short")
+SHORT_OF_MEMORY = pytest.mark.skipif(
+    state().active, reason="records as machine code: mypyc ends the process where memory is short"
+)
+
+
+@SHORT_OF_MEMORY
 def test_an_allocation_that_fails__is_a_memory_error_and_the_next_frame_is_the_same(ends):
     rng = random.Random(5)
     for record in (a_write(rng), a_sack(rng), an_ack(rng)):
@@ -304,3 +310,87 @@ def test_an_allocation_that_fails__is_a_memory_error_and_the_next_frame_is_the_s
         assert ends.port.build(ends.route, record) == frame
         opened = list(results_without_memory(lambda frame=frame: ends.port.open(ends.arrived(frame))))
         assert ends.port.open(ends.arrived(frame)) in opened and MemoryError in opened
+
+
+@SHORT_OF_MEMORY
+def test_an_allocation_that_fails__sends_a_frame_once_or_says_so(ends, pipe):
+    """One frame alone, and many: those before the one that had no memory may have left, and none is sent twice."""
+    record = a_sack(random.Random(6))
+    frame = ends.port.build(ends.route, record)
+    for result in results_without_memory(lambda: pipe.port.send(ends.route, record)):
+        assert pipe.frames() in ([frame], []) if result is MemoryError else (result, pipe.frames()) == (0, [frame])
+    items = [(1, "h1", record) for record in records(40, 14)]
+    frames = [ends.port.build(ends.route, record) for _, _, record in items]
+    ends.port.take_counts()
+    for result in results_without_memory(lambda: pipe.send(items)):
+        sent = pipe.frames()
+        assert frames[: len(sent)] == sent and (result is MemoryError or (result, len(sent)) == ((40, []), 40))
+        assert ends.port.take_counts()[0] == len(sent)
+    pipe.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
+    for result in results_without_memory(lambda: pipe.send(items * 5)):
+        assert result is MemoryError or result[1][0] == (len(pipe.frames()), errno.EAGAIN)
+        pipe.frames()
+    ends.port.take_counts()
+    assert pipe.send(items) == (40, []) and pipe.frames() == frames
+    taken = [counts for counts in results_without_memory(ends.port.take_counts) if counts is not MemoryError]
+    assert len(taken) < 60 and taken[0] == (40, sum(map(len, frames)), 0, 0), "counts go when they have been taken"
+
+
+SLOT, SLOTS = 1 << 13, 4
+
+
+@SHORT_OF_MEMORY
+def test_an_allocation_that_fails__loses_one_received_frame_at_most_and_the_ring_goes_on(ends):
+    ring = bytearray(SLOT * SLOTS)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ends.port.attach(ours.fileno(), memoryview(ring), SLOT * SLOTS, SLOT, SLOTS, SLOTS)
+    rng = random.Random(7)
+    sent = [a_write(rng), a_sack(rng), an_ack(rng), None]
+    frames = [b"something else" if record is None else ends.arrived(ends.python_frame(record)) for record in sent]
+    wanted = [(1, "h0", record) for record in sent[:3]] + [b"something else"]
+
+    def fill():
+        for at, frame in enumerate(frames):
+            struct.pack_into("=IIIH", ring, at * SLOT, 1, len(frame), len(frame), 64)
+            ring[at * SLOT + 64 : at * SLOT + 64 + len(frame)] = frame
+
+    fill()
+    received, lost = [], 0
+    for result in results_without_memory(lambda: ends.port.receive(SLOTS, received, bytes)):
+        ends.port.receive(SLOTS, received, bytes)
+        assert not any(ring[at * SLOT] for at in range(SLOTS))
+        assert [record for record in wanted if record in received] == received
+        assert len(received) >= len(wanted) - (result is MemoryError)
+        lost += len(wanted) - len(received)
+        received.clear()
+        fill()
+    assert lost > 5 and result is None
+    ends.port.detach()
+    ours.close(), theirs.close()
+
+
+@SHORT_OF_MEMORY
+def test_an_allocation_that_fails__makes_no_half_port_or_route(ends):
+    """What is made without enough memory is an error, and what there was before is as it was."""
+    there, usid = ends.there, ends.decapsulation.own_usid
+    route = (there.ethernet, there.source, there.addressing.pair, there.destination)
+    port = {
+        "plane": 1, "own_usid": usid, "own_address": ends.decapsulation.own_address, "peers": ends.decapsulation.peers,
+        "ports": tuple(UDP_PORTS), "dport": ends.config.udp_dport, "pkey": ends.config.pkey, "low": True,
+        "trimmed": (1,),
+    }  # fmt: skip
+    record = a_sack(random.Random(8))
+    frame = ends.port.build(ends.route, record)
+    calls = {
+        "route": lambda: ends.module.Route(*route), "port": lambda: ends.module.Port(**port),
+        "add_route": lambda: ends.port.add_route(f"h{random.random()}", ends.route),
+        "setup": lambda: ends.module.setup(Write, Sack, TransportAck, Opcode), "crc32": lambda: ends.module.crc32(b"1"),
+    }  # fmt: skip
+    for name, call in calls.items():
+        results = list(results_without_memory(call))
+        assert results[-1] is not MemoryError, name
+        assert name == "crc32" or MemoryError in results, name
+        for made in results:
+            if name == "route" and made is not MemoryError:
+                assert ends.port.build(made, record) == frame
+        assert ends.port.build(ends.route, record) == frame, name
