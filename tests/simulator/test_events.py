@@ -375,3 +375,55 @@ def test_c__an_allocation_that_fails_is_a_memory_error_and_the_queue_goes_on(mak
             accepted += result is not MemoryError
     queue.run(inf)
     assert len(events) == accepted >= 120
+
+
+@pytest.mark.parametrize("make", [queue_in_c, lookahead_in_c], ids=["queue", "lookahead"])
+def test_c__an_allocation_that_fails_in_a_run_loses_the_event_at_hand_alone(make):
+    """The error comes out of run(), as one of a handler does; another run goes on with all that is left."""
+    handled, current = [], []
+
+    def fill():
+        queue = make()
+        if make is lookahead_in_c:
+            queue.note_delay(2.0)
+        places = [queue.place(0) for _ in range(40)]  # more than a heap has room for at first
+        for number, place in enumerate(places):
+            place.push(float(number % 7), note, number)
+        current[:] = queue, places
+
+    def note(argument, now):
+        handled.append(argument)
+        if argument < 40:
+            current[1][argument * 3 % 40].push(now + 2.0, note, argument + 100)
+
+    fill()
+    for result in results_without_memory(lambda: current[0].run(inf)):
+        current[0].run(inf)
+        assert len(set(handled)) == len(handled) and len(current[0]) == 0
+        missing = 80 - len(handled)
+        assert missing <= 2 * (result is MemoryError)  # the event, and the one that it would have brought
+        handled.clear()
+        fill()
+
+
+@pytest.mark.parametrize("make", [queue_in_c, lookahead_in_c], ids=["queue", "lookahead"])
+def test_c__an_allocation_that_fails_elsewhere_leaves_the_queue_as_it_was(make):
+    queue = make()
+    place = queue.place(0)
+    told = []
+    for number in range(3):
+        place.push(float(number), lambda argument, _now: told.append(argument), number)
+    calls = {
+        "make": type(queue), "place": lambda: queue.place(0), "next_at": queue.next_at, "of a place": place.next_at,
+        "keep_near": lambda: place.keep_near([told, queue], True), "refusing": lambda: queue.take(lambda *_: False),
+        "counts": lambda: (queue.done, queue.now, len(queue)),
+    }  # fmt: skip
+    for name, call in calls.items():
+        results = list(results_without_memory(call))
+        assert results[-1] is not MemoryError, name
+        assert (queue.next_at(), len(queue)) == (0.0, 3), name
+    for result in results_without_memory(lambda: queue.take(lambda *_: True)):
+        assert result is MemoryError or result in ([0, 1, 2], []), "what was taken out is gone"
+        assert len(queue) == 0 or result is MemoryError
+    queue.run(inf)
+    assert told == [] and len(queue) == 0
