@@ -23,6 +23,7 @@ from topologies.servers import Servers
 
 SCHEMA = "mrc-bench-cluster/1"
 TRANSFER_LIMIT_S = 300.0
+"""A bound for a transfer that takes seconds: beyond it there is no figure."""
 WHERE = ("one", "several")
 
 

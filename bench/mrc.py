@@ -85,6 +85,7 @@ from topologies.plan import Plan
 
 SCHEMA = "mrc-bench-mrc/4"
 TRANSFER_LIMIT_S = 300.0
+"""A bound for a transfer that takes seconds: beyond it there is no figure."""
 TRANSFERS = 3
 ROUNDS = 5
 WIRES_SHARE = 0.5

@@ -11,13 +11,15 @@ Every method raises AgentError, whose text begins with the host's name and the o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
 
 CALL_TIMEOUT_S = 10.0
+PEER_S = 30.0
+"""An agent that asks a peer is not heard of for so long at most, seconds: the peer is given up before (ipc/rpc.py)."""
 
 
 class AgentError(Exception):
@@ -30,15 +32,23 @@ class AgentError(Exception):
 
 
 class AgentClient:
-    """Calls to the agent listening on `path`; `host` is taken from the file's name (`h0.sock`)."""
+    """Calls to the agent listening on `path`; `host` is taken from the file's name (`h0.sock`).
 
-    def __init__(self, path: Path | str, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+    `works`: JsonlClient's.
+    """
+
+    def __init__(
+        self, path: Path | str, *, timeout_s: float = CALL_TIMEOUT_S, works: Callable[[], bool] | None = None
+    ) -> None:
         self.path = Path(path)
         self.host = self.path.stem
-        self._client = JsonlClient(self.path, name=self.host, timeout_s=timeout_s)
+        self._client = JsonlClient(self.path, name=self.host, timeout_s=timeout_s, works=works)
 
     def call(self, op: str, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
-        """Any operation (hosts/agent/services); the fields of its answer. None fields are left out."""
+        """Any operation (hosts/agent/services); the fields of its answer. None fields are left out.
+
+        `patient` is JsonlClient's.
+        """
         try:
             given = {key: value for key, value in fields.items() if value is not None}
             return self._client.request(op, timeout_s=timeout_s, **given)

@@ -19,9 +19,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import select
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -35,6 +36,7 @@ from ipc.framing import (
     Message,
     check_socket_path,
 )
+from ipc.patience import peer_gets_on
 from ipc.rundir import RunFiles
 
 OPERATIONS = {
@@ -54,6 +56,8 @@ OPERATIONS = {
 }
 """`request`'s op -> method and path. Fields in braces fill the path; the others are the query (GET) or JSON (POST)."""
 MAX_HEAD_BYTES = 1 << 16
+SWITCHES_S = 30.0
+"""A controller that asks switches is not heard of for so long at most, seconds: each is given up after 10 s."""
 
 
 class UnixHttpConnection(http.client.HTTPConnection):
@@ -69,25 +73,43 @@ class UnixHttpConnection(http.client.HTTPConnection):
 
 
 class Northbound:
-    """Client of the controller of a run folder. Threads may share it."""
+    """Client of the controller of a run folder. Threads may share it.
 
-    def __init__(self, run_dir: Path | str, *, name: str = "controller", timeout_s: float = 10.0) -> None:
+    `works`: JsonlClient's.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path | str,
+        *,
+        name: str = "controller",
+        timeout_s: float = 10.0,
+        works: Callable[[], bool] | None = None,
+    ) -> None:
         self.name = name
         self.timeout_s = timeout_s
+        self._works = works
         self.socket = RunFiles(run_dir).controller_socket
 
-    def request(self, op: str, *, timeout_s: float | None = None, **fields: Any) -> Message:
-        """The answer to one request, a JSON object.
+    def request(
+        self, op: str, *, timeout_s: float | None = None, patient: bool | None = None, **fields: Any
+    ) -> Message:
+        """The answer to one request, a JSON object. `patient`: JsonlClient's.
 
         Raises JsonlPeerError when refused, JsonlTimeoutError, and JsonlError when it could not be carried.
         """
         method, path, body = self._call(op, fields)
         limit = self.timeout_s if timeout_s is None else timeout_s
+        if patient is None:
+            patient = self._works is not None and timeout_s is None
         try:
             connection = UnixHttpConnection(self.socket, max(limit, 0.001))
             try:
                 headers = {"Content-Type": "application/json"} if body is not None else {}
                 connection.request(method, path, body, headers)
+                while not select.select([connection.sock], [], [], limit)[0]:
+                    if not (patient and (self._works() if self._works else peer_gets_on(connection.sock))):
+                        raise TimeoutError
                 answer = connection.getresponse()
                 status, data = answer.status, answer.read()
             finally:

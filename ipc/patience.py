@@ -18,6 +18,8 @@ can end it.
 
 from __future__ import annotations
 
+import socket
+import struct
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -152,11 +154,18 @@ class Patience:
         return text + (f", last in its log: {last}" if last else "" if last is None else ", its log is empty")
 
 
-def gets_on(work: PartWork, quiet_s: float = 1.0) -> bool:
-    """Whether a part works: looks at it until it does, `quiet_s` at most."""
-    before, until = work.cpu_seconds(), time.monotonic() + quiet_s
+def peer_gets_on(connected: socket.socket) -> bool:
+    """Whether the process at the other end of a Unix socket works."""
+    pid: int = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    return pid > 0 and gets_on(LocalWork(pid))
+
+
+def gets_on(*works: PartWork, quiet_s: float = 1.0) -> bool:
+    """Whether one of these parts works: looks at them until it does, `quiet_s` at most."""
+    before, until = [work.cpu_seconds() for work in works], time.monotonic() + quiet_s
     while time.monotonic() < until:
         time.sleep(min(LOOK_S, quiet_s / 4))
-        if work.cpu_seconds() - before >= quiet_s / RESTS_PER_WORK or work.is_ready_to_run():
-            return True
+        for work, used_s in zip(works, before, strict=True):
+            if work.cpu_seconds() - used_s >= quiet_s / RESTS_PER_WORK or work.is_ready_to_run():
+                return True
     return False

@@ -23,7 +23,6 @@ import asyncio
 import errno
 import logging
 import socket
-import struct
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -52,7 +51,7 @@ from ipc.framing import (
     refusal_of,
     remove_own,
 )
-from ipc.patience import LocalWork, gets_on
+from ipc.patience import peer_gets_on
 
 __all__ = [
     "MAX_BACKLOG_BYTES",
@@ -79,7 +78,8 @@ __all__ = [
 ]
 
 ANSWER_TIMEOUT_S = 20.0
-"""Time for an answer that takes no work, seconds: far more than an agent needs on a machine with 64 of them."""
+"""Time for an answer that takes no work, seconds: far more than an agent needs on a machine with 64 of them. A bound:
+whoever asks serves others meanwhile, and has to tell them some time that a peer is stopped."""
 MAX_BACKLOG_BYTES = 16 << 20
 """Bytes that a server keeps for a peer that does not read; beyond that it closes the connection."""
 
@@ -435,25 +435,39 @@ class JsonlClient:
     """Blocking client of one socket; connects at the first request and again when the server was restarted.
 
     `name` goes before every error (`h0: send: no host 'h9'`). One request at a time; threads may share a client.
+    `works`: whether the server gets on, where the process at the other end is not it (ssh); with it, requests without a
+    limit of their own are patient.
     """
 
-    def __init__(self, path: Path | str, *, name: str | None = None, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        name: str | None = None,
+        timeout_s: float = 10.0,
+        works: Callable[[], bool] | None = None,
+    ) -> None:
         self.path = Path(path)
         self.name = name or self.path.stem
         self.timeout_s = timeout_s
+        self._works = works
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._lines = LineBuffer()
         self._pending: list[bytes] = []
         self._last_id = 0
 
-    def request(self, op: str, *, timeout_s: float | None = None, patient: bool = False, **fields: Any) -> Message:
+    def request(
+        self, op: str, *, timeout_s: float | None = None, patient: bool | None = None, **fields: Any
+    ) -> Message:
         """The answer to one request, without `id` and `ok`.
 
-        `patient`: it is waited for as long as the server works, whatever the limit; for the start of a fabric.
+        `patient`: beyond the limit it is waited for as long as the server works (default: see the class).
         Raises JsonlPeerError when refused, JsonlTimeoutError, and JsonlError when it could not be carried.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
+        if patient is None:
+            patient = self._works is not None and timeout_s is None
         with self._lock:
             self._last_id += 1
             request = {"op": op, "id": self._last_id, **fields}
@@ -477,7 +491,7 @@ class JsonlClient:
 
         Events published after that are all in the stream. `timeout_s` is for agreeing, not for events.
         """
-        own = JsonlClient(self.path, name=self.name, timeout_s=self.timeout_s)
+        own = JsonlClient(self.path, name=self.name, timeout_s=self.timeout_s, works=self._works)
         try:
             own.request("watch", timeout_s=timeout_s, **fields)
         except BaseException:
@@ -536,10 +550,9 @@ class JsonlClient:
 
     def _server_gets_on(self) -> bool:
         """Whether the process at the other end works."""
-        if self._socket is None:
-            return False
-        pid: int = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        return pid > 0 and gets_on(LocalWork(pid))
+        if self._works is not None:
+            return self._works()
+        return self._socket is not None and peer_gets_on(self._socket)
 
     def _answer_to(self, request: Message, deadline: float) -> Message:
         """Answers of requests that timed out earlier are passed over by their id."""

@@ -22,6 +22,7 @@ from switch.server.p4runtime.translate import group_in, integer, member_in, tabl
 from topologies.lab.p4_program import source_of
 
 TIMEOUT_S = 10.0
+"""A bound for an answer of a switch, seconds: somebody waits, and can ask again."""
 OPTIONS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
 
 _programs: dict[bytes, CompiledProgram] = {}

@@ -31,6 +31,7 @@ UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--mount")
 PREPARE = "mount -t sysfs sysfs /sys && ip link set lo up"
 """Inside, before anything else: /sys of the new network namespace, and the loopback of controller and switches."""
 TRY_S = 10.0
+"""A bound for a trial that takes milliseconds, seconds: without an answer there are no namespaces for users."""
 
 SYSCTLS: Mapping[str, tuple[str, str]] = {
     "kernel/unprivileged_userns_clone": ("0", "1"),

@@ -127,7 +127,11 @@ class TimelineRecorder:
 
     @property
     def all_usable(self) -> bool:
-        return all(self.usable(ev) for ev in self.evs)
+        return self.count_usable == len(self.evs)
+
+    @property
+    def count_usable(self) -> int:
+        return sum(self.usable(ev) for ev in self.evs)
 
     def cut(self, link: Link, evs: tuple[int, ...], at: float) -> CutRecord:
         """The command that takes a link down begins now; call `is_down` when it has returned."""

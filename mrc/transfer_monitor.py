@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ipc.agent_client import AgentClient, AgentWatch
+from ipc.agent_client import PEER_S, AgentClient, AgentWatch
 from ipc.controller_client import EventStream
 from mrc.timeline import CutRecord, TimelineRecorder
 from topologies.lab.fabric import Fabric
@@ -19,7 +19,6 @@ from topologies.plan import Host, Link
 
 POLL_S = 0.05
 """Seconds between readings of events while waiting."""
-START_LIMIT_S = 30.0
 USABLE_STATES = ("good", "skip")
 
 Note = Callable[[float, str], None]
@@ -45,7 +44,7 @@ class FollowedTransfer:
         """The agent's last event of the transfer, once it is done or failed."""
         self._note = note or (lambda _t, _text: None)
         self._transfer = 0
-        self.agent = AgentClient(fabric.run_dir.agent_socket(source))
+        self.agent = AgentClient(fabric.run_dir.agent_socket(source), works=fabric.works(source))
         self._watches: list[AgentWatch | EventStream] = [self.agent.watch(), fabric.controller.watch()]
 
     def __enter__(self) -> FollowedTransfer:
@@ -69,7 +68,8 @@ class FollowedTransfer:
             dest_path=str(received),
             rate_bps=rate_bps,
             fresh=True,
-            timeout_s=START_LIMIT_S,
+            timeout_s=PEER_S,
+            patient=True,
         )
         self._transfer = begun["transfer"]
 

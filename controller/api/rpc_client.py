@@ -22,6 +22,7 @@ second of answering, and an absent one costs one refused connection a second."""
 JITTER = 0.25
 """Share of a pause by which it is shortened or lengthened, so that many do not knock at once."""
 ASK_TIMEOUT_S = 5.0
+"""A bound for an answer, seconds: the controller serves others meanwhile, and asks again."""
 
 log = logging.getLogger(__name__)
 

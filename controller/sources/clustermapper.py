@@ -17,6 +17,8 @@ from controller.problems import Problems
 from ipc.rpc import JsonlError, Message
 from ipc.rundir import RunFiles
 
+PROBE_ALL_S = 60.0
+"""A bound for a round over all links, seconds: the API serves others meanwhile, and can be asked again."""
 COUNTS_EVERY_S = 2.0
 COUNTS_WHEN_BAD_S = 0.35
 TOGETHER_S = 0.03
@@ -71,7 +73,7 @@ class ClustermapperSource:
 
     async def probe_all(self, **fields: Any) -> Message:
         """The burst of the pre-job check. Raises JsonlError."""
-        return await ask(self.path, "probe_all", timeout_s=60.0, **fields)
+        return await ask(self.path, "probe_all", timeout_s=PROBE_ALL_S, **fields)
 
     def look(self) -> None:
         """Read the counts of all paths now: somebody found one bad."""

@@ -50,7 +50,8 @@ from topologies.servers import read as read_servers
 SETTLE_S = 0.5
 """Between the fabric being up and the first request."""
 DENYLIST_STEADY_S, DENYLIST_LIMIT_S = 3.0, 20.0
-"""Seconds without a new entry after which the denylist counts as settled, and limit of that wait."""
+"""Seconds without a new entry after which the denylist counts as settled, and a bound for that: where nothing is
+denied, no entry ever comes, and where links flap, the last one never."""
 DRAIN_S = 0.3
 """Seconds that stopped flows may take to complete their posted writes."""
 NOT_CORRUPT = ("not ours", "no buffer", "ring full")
@@ -67,13 +68,16 @@ Watched = Callable[[Fabric, Callable[[], list[dict[str, Any]]]], AbstractContext
 
 def run_live(
     run: Run, progress: Progress, *, target: str = "embedded", wires: str | None = None, nic: str = "fast",
-    watched: Watched | None = None, servers: Path | None = None,
+    watched: Watched | None = None, servers: Path | None = None, waits: Callable[[str], None] | None = None,
 ) -> Outcome:  # fmt: skip
-    """Carry out a run. `servers`: file of the machines that hold the fabric together (docs/cluster.md).
+    """Carry out a run. `servers`: file of the machines that hold the fabric together (docs/cluster.md). `waits` is told
+    what a wait for a part that takes long is for.
 
     Raises FabricError, ServersError, JsonlError or PlanError when a machine or the fabric refuses it.
     """
     live = LiveRun(run, target, wires, nic, None if servers is None else read_servers(servers))
+    if waits is not None:
+        live.fabric.processes.tell = waits
     try:
         with live.fabric, watched(live.fabric, live.work_done) if watched is not None else nullcontext():
             return live.carry_out(progress)
@@ -308,7 +312,7 @@ class LiveRun:
     def _watch(self, host: str) -> None:
         """EV, plane and QP events of one agent, until the end."""
         try:
-            client = JsonlClient(self.fabric.run_dir.agent_socket(host), name=host)
+            client = JsonlClient(self.fabric.run_dir.agent_socket(host), name=host, works=self.fabric.works(host))
             with client, client.watch(events=["ev", "ev_replaced", "plane", "qp_error"]) as watch:
                 while not self._stop.is_set():
                     event = watch.get(timeout_s=0.2)

@@ -61,7 +61,7 @@ class LiveWork:
     def open(self, fabric: Fabric, stack: ExitStack) -> None:
         """Connect to the agents, for as long as the stack lasts."""
         for host in self.hosts:
-            client = JsonlClient(fabric.run_dir.agent_socket(host), name=host)
+            client = JsonlClient(fabric.run_dir.agent_socket(host), name=host, works=fabric.works(host))
             self._clients[host] = client
             stack.callback(client.close)
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(self._clients)), thread_name_prefix="ask")

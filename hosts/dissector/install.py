@@ -18,7 +18,7 @@ from ipc.whole_files import write_whole
 _PERSONAL = re.compile(r"^Personal Lua Plugins:\s*(/.*\S)\s*$", re.MULTILINE)
 """The line of `tshark -G folders`."""
 ASK_S = 30.0
-"""How long tshark may take to answer, seconds."""
+"""A bound for an answer of tshark, seconds: without one, Wireshark's usual folder is taken."""
 FIRST_LINE = SCRIPT.read_bytes().partition(b"\n")[0]
 """What every version of our dissector begins with."""
 

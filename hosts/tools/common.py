@@ -20,6 +20,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from ipc.agent_client import PEER_S
 from ipc.errors import INTERRUPTED
 from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
 from ipc.rundir import DEFAULT_PATH, RunFiles
@@ -27,10 +28,8 @@ from ipc.terminal import encode_all
 from topologies.plan import Host, Plan, PlanError
 
 OK, FAILED, WRONG = 0, 1, 2
-BEGIN_TIMEOUT_S = 60.0
-"""Limit for the set-up of QPs and memory at both ends, seconds."""
 STOP_TIMEOUT_S = 10.0
-"""Limit after Ctrl-C for the agents to stop posting and to report the measurement, seconds."""
+"""A bound after Ctrl-C for the agents to stop posting and to report the measurement, seconds: somebody waits."""
 SIZE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 Event = dict[str, Any]
@@ -255,7 +254,7 @@ def conduct(
     """
     client = JsonlClient(place.socket, name=place.host.name)
     try:
-        begun = client.request(op, timeout_s=BEGIN_TIMEOUT_S, **fields)
+        begun = client.request(op, timeout_s=PEER_S, patient=True, **fields)
         on_begin(begun)
         with interruptible(lambda: stop_work(place, begun["work"])) as interrupted:
             watch = Watch(client)

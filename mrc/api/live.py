@@ -15,15 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from ipc.agent_client import AgentClient, AgentError, AgentWatch
-from ipc.controller_client import EventStream
+from ipc.agent_client import PEER_S, AgentClient, AgentError, AgentWatch
+from ipc.controller_client import SWITCHES_S, EventStream
 from ipc.rpc import JsonlError
 from ipc.whole_files import write_random, write_whole
 from mrc.api.backend import Tell, TransferOrder
 from mrc.api.records import ApiError, NamedFault, PacketWay, PortCount
 from mrc.trace import LiveFabric, follow
 from topologies.cli.commands.faults import injection_of
-from topologies.cli.commands.queues import COUNTERS_TIMEOUT_S, counter_row
+from topologies.cli.commands.queues import counter_row
 from topologies.lab.fabric import Fabric
 from topologies.lab.fault_target import LiveFaultTarget
 from topologies.lab.p4_program import compile_program
@@ -33,7 +33,6 @@ EVENTS = ("progress", "transfer", "ev", "plane", "qp_error")
 """Events of agents that are listened to."""
 CHECK_S = 0.1
 """Between two looks at a condition and at the processes while waiting."""
-BEGIN_TIMEOUT_S = 30.0
 
 
 class LiveBackend:
@@ -67,7 +66,9 @@ class LiveBackend:
 
     def listen(self, tell: Tell) -> None:
         for host in self.plan.hosts:
-            agent = self._agents[host.name] = AgentClient(self.lab.run_dir.agent_socket(host.name))
+            agent = self._agents[host.name] = AgentClient(
+                self.lab.run_dir.agent_socket(host.name), works=self.lab.works(host.name)
+            )
             self._watches[host.name] = agent.watch(*EVENTS)
         self._watches[""] = self.lab.controller.watch(events="fault")
         self._ending = socket.socketpair()
@@ -145,7 +146,7 @@ class LiveBackend:
             there = self.lab.bring(order.source, path)
             begun = self._agents[order.source].send_file(
                 there, order.destination, dest_path=str(received), rate_bps=order.rate_bps, fresh=True,
-                chunk_bytes=order.chunk_bytes, transport=order.transport, timeout_s=BEGIN_TIMEOUT_S,
+                chunk_bytes=order.chunk_bytes, transport=order.transport, timeout_s=PEER_S, patient=True,
             )  # fmt: skip
         except BaseException:
             if ours is not None or there != path:
@@ -197,7 +198,7 @@ class LiveBackend:
         for switch in self.plan.switches:
             if not self.lab.switches[switch.name].powered:
                 continue  # it counts nothing, and answers nobody
-            answer = self.lab.controller.request("counters", timeout_s=COUNTERS_TIMEOUT_S, switch=switch.name)
+            answer = self.lab.controller.request("counters", timeout_s=SWITCHES_S, patient=True, switch=switch.name)
             for port in answer["ports"]:
                 name, neighbour, _, forwarded, marked, trims, dropped, why = counter_row(
                     self.plan, switch.name, port, answer["counters"]

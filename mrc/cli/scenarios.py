@@ -208,6 +208,8 @@ def run(
     if virtual and dash:
         raise UsageError("--dash is of live runs; of one in virtual time `mrc dash DIR` makes the page when it is over")
     options: dict[str, Any] = {} if virtual or fluid else {"target": target, "wires": wires, "servers": servers}
+    if where == "live":
+        options["waits"] = lambda text: console(stderr=True).print(text, style="dim", markup=False)
     if dash:
         from mrc.dash.live_page import RunPages
 

@@ -51,6 +51,7 @@ _COUNTERS = struct.Struct("=8Q")  # the head of rtnl_link_stats64
 
 RECEIVE_BUFFER_BYTES = 4 << 20
 DUMP_TIMEOUT_S = 5.0
+"""A bound for an answer of the kernel, seconds: it takes no other part's work."""
 RETRY_S = 0.2
 SO_RCVBUFFORCE = 33
 

@@ -15,6 +15,7 @@ import pytest
 
 from ipc import patience as module
 from ipc import procfs
+from ipc.controller_client import Northbound
 from ipc.patience import LocalWork, Patience, gets_on
 from ipc.processes import ProcessError, Processes
 from ipc.rpc import JsonlClient, JsonlTimeoutError
@@ -144,6 +145,15 @@ def test_one_that_works__has_the_others_waited_for(processes):
     assert waits.ready
 
 
+def test_one_that_waits_for_another_part__is_not_given_up_while_that_works(processes):
+    """As a controller behind the switches' daemon, which compiles."""
+    loads, waits = spawn(processes, LOADS), spawn(processes, WAITS, "controller")
+    up = says_up(loads)["switchd"]
+    with throttled(loads.pid):
+        processes.wait_ready({"controller": up}, behind=["switchd"], quiet_s=QUIET_S)
+    assert waits.ready and not loads.ready
+
+
 def test_long_wait__is_told_with_what_the_part_does(processes, monkeypatch):
     monkeypatch.setattr("ipc.processes.TELL_S", 0.2)
     told = []
@@ -224,6 +234,53 @@ while True:
     if not float(sys.argv[2]): time.sleep(1000)
     peer.sendall(b'{"id": 1, "ok": true, "answer": 42}\\n')
 """
+
+
+HTTP_SERVER = """
+import socket, sys, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("up", flush=True)
+peer, _ = listener.accept()
+peer.recv(4096)
+until = time.process_time() + float(sys.argv[2])
+while time.process_time() < until: pass
+if not float(sys.argv[2]): time.sleep(1000)
+peer.sendall(b"HTTP/1.0 200 OK\\r\\nContent-Length: 14\\r\\n\\r\\n{\\"answer\\": 42}")
+peer.close()
+"""
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_patient_request_to_a_controller__waits_for_one_that_works_alone(tmp_path, works):
+    controller = Northbound(tmp_path)
+    command = (sys.executable, "-c", HTTP_SERVER, str(controller.socket), "0.5" if works else "0")
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server, contextlib.ExitStack() as stack:
+        stack.callback(server.kill)
+        server.stdout.readline()
+        if works:
+            assert controller.request("verify", timeout_s=0.05, patient=True) == {"answer": 42}
+        else:
+            with pytest.raises(JsonlTimeoutError):
+                controller.request("verify", timeout_s=0.05, patient=True)
+
+
+def test_client_told_who_works__is_patient_unless_it_has_a_limit(tmp_path):
+    """Behind ssh the process at the other end says nothing of the agent."""
+    path, asked = tmp_path / "s.sock", iter([True, True, False])
+    with subprocess.Popen((sys.executable, "-c", SERVER, str(path), "0")) as server:
+        while not path.exists():
+            assert server.poll() is None
+        client = JsonlClient(path, timeout_s=0.02, works=lambda: next(asked))
+        with contextlib.ExitStack() as stack:
+            stack.callback(server.kill)
+            with pytest.raises(JsonlTimeoutError):
+                client.request("devices", timeout_s=0.02)
+            with pytest.raises(JsonlTimeoutError):
+                client.request("devices")
+        assert list(asked) == []
+        client.close()
 
 
 @pytest.mark.parametrize("works", [True, False])

@@ -262,9 +262,7 @@ class Fabric:
         if probes:
             self.processes.wait_ready(probes, self.network.check_alive, behind=self._switch_parts())
         if self._want_mapper:
-            self.mapper.request(
-                "start", patient=True
-            )  # not before switches have their routes: each probe would count as a drop
+            self.mapper.request("start")  # not before switches have their routes: each probe would count as a drop
 
     def _switch_parts(self) -> list[str]:
         """Processes of switches, which the others wait for."""
@@ -514,7 +512,7 @@ class Fabric:
     @property
     def controller(self) -> Northbound:
         """Client of the controller's northbound API."""
-        return Northbound(self.run_dir.path, name=CONTROLLER)
+        return Northbound(self.run_dir.path, name=CONTROLLER, works=self.works(CONTROLLER))
 
     @property
     def mapper(self) -> JsonlClient:
@@ -528,8 +526,12 @@ class Fabric:
 
     def _client(self, name: str, path: Path) -> JsonlClient:
         if name not in self._clients:
-            self._clients[name] = JsonlClient(path, name=name)
+            self._clients[name] = JsonlClient(path, name=name, works=self.works(name))
         return self._clients[name]
+
+    def works(self, part: str) -> Callable[[], bool]:
+        """Whether a part gets on, for clients of it that are patient (ipc/rpc.py)."""
+        return lambda: part in self.processes and gets_on(self.processes[part].work)
 
     def look(self) -> dict[str, PortLook]:
         """All links at a glance, each by the interface of its upper end; made to be asked often."""

@@ -226,8 +226,8 @@ class LocalNetwork(Network):
     def make(self) -> None:
         state = self.run_dir.state
         if self._wired:
-            self._wires = WireClient(self.run_dir.switchd_socket)
-            self._looking = WireClient(self.run_dir.switchd_socket)
+            self._wires = WireClient(self.run_dir.switchd_socket, self.target.works)
+            self._looking = WireClient(self.run_dir.switchd_socket, self.target.works)
             self._devices = WiredDevices(self._wires, self._wired)
         else:
             self._devices = NetDevices()

@@ -32,7 +32,8 @@ RELAPSE_S = 2.0
 """A part that dies so soon after it was back has relapsed, seconds."""
 RELAPSES_MAX = 3
 SOON_S = 2.0
-"""A process closes its sockets a little before it counts as dead: how long that is waited for, seconds."""
+"""A process closes its sockets a little before it counts as dead, and one of another machine is told by its next beat:
+a bound for that, seconds, after which an error is told without a death behind it."""
 
 
 @dataclass(slots=True, eq=False)

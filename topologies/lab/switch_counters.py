@@ -24,6 +24,7 @@ from topologies.lab.traffic_control import DIRECTIONS, TrafficError
 from topologies.plan import CPU_PORT, Plan, Switch
 
 TIMEOUT_S = 5.0
+"""A bound for counters, seconds: those of a switch that does not answer are told as unread."""
 CELL_BITS, REASONS = 9, 16
 """The counter `drops` is indexed by reason and port (p4src/headers.p4)."""
 

@@ -25,6 +25,7 @@ from urllib.parse import quote
 from mininet.node import Node, Switch
 
 from ipc.controller_client import Northbound
+from ipc.patience import gets_on
 from ipc.processes import Probe, ProcessError, Processes
 from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, JsonlTimeoutError
 from ipc.rundir import FabricError, RunDir
@@ -195,6 +196,10 @@ class Target(abc.ABC):
         Returns the switches that have to be made again. Raises ProcessError when it dies again.
         """
 
+    def works(self) -> bool:
+        """Whether a process that all switches share gets on; False where there is none."""
+        return False
+
     @abc.abstractmethod
     def traffic(self) -> TrafficControl:
         """Traffic control of the switches; connects when first used."""
@@ -223,10 +228,15 @@ class EmbeddedTarget(Target):
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
-        self.client = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
+        self.daemon = SWITCHD
+        """Its process."""
+        self.client = JsonlClient(run_dir.switchd_socket, name=SWITCHD, works=self.works)
         self._made: dict[str, FabricSwitch] = {}
         self._looking = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
         """For counts, so that nobody who switches a device on or off waits for them, nor they for him."""
+
+    def works(self) -> bool:
+        return self.daemon in self.processes and gets_on(self.processes[self.daemon].work)
 
     def check(self) -> None:
         """gcc is the P4 compiler's business, which names it."""
@@ -292,7 +302,7 @@ class EmbeddedTarget(Target):
 
     def _request(self, op: str, **fields: Any) -> None:
         try:
-            self.client.request(op, patient=True, **fields)
+            self.client.request(op, **fields)
         except JsonlError:
             self.processes.check()  # when the daemon died, its log says more than the broken connection
             raise

@@ -30,6 +30,7 @@ from topologies.lab.traffic_control import (
 from topologies.plan import Plan
 
 TIMEOUT_S = 10.0
+"""A bound for an answer, seconds: of switches that start and work, another is waited for (TrafficControl.gets_on)."""
 UPDATES_PER_SET = 4000
 """A Set of that many is half a MiB; a fabric of 64 switches needs 1,600."""
 QUEUE_STATES = (

@@ -50,6 +50,7 @@ service Standard {
 DEPTH_REGISTER = "queue_depth"
 """Packets in the data queue of each port, as the egress discipline last saw it (p4src/egress.p4)."""
 TIMEOUT_MS = 5000
+"""A bound for an answer of a BMv2 switch, milliseconds."""
 DEFAULT_DEPTH = 64
 """Packets that simple_switch queues when nothing is set; it has no "no limit"."""
 SWALLOW = "swallow"

@@ -7,7 +7,7 @@ need not know which it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,10 +57,13 @@ def look(links: Iterable[Link], wires: Mapping[str, Mapping[str, Any]]) -> dict[
 
 
 class WireClient:
-    """The wires of a running daemon. Calls may come from any thread. Raises FabricError when it does not answer."""
+    """The wires of a running daemon. Calls may come from any thread. Raises FabricError when it does not answer.
 
-    def __init__(self, control: Path) -> None:
-        self._client = JsonlClient(control, name="switchd")
+    `works`: whether the daemon gets on.
+    """
+
+    def __init__(self, control: Path, works: Callable[[], bool] | None = None) -> None:
+        self._client = JsonlClient(control, name="switchd", works=works)
 
     def close(self) -> None:
         self._client.close()
@@ -68,7 +71,7 @@ class WireClient:
     def add(self, links: Iterable[Link]) -> None:
         """Make a wire of each, both ends up."""
         pairs = [[link.lower.interface, link.upper.interface] for link in links]
-        self._request("add_wires", patient=True, wires=pairs, mtu=DEVICE_MTU)
+        self._request("add_wires", wires=pairs, mtu=DEVICE_MTU)
 
     def set_up(self, interface: str, up: bool) -> None:
         """Set an end up or down."""

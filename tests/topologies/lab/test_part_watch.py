@@ -4,12 +4,14 @@ import os
 import queue
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
 from ipc.processes import ProcessError, Processes
 from ipc.rundir import RunDir
 from topologies.lab import part_watch
+from topologies.lab.cluster.remote_part import RemotePart, RemoteWork
 from topologies.lab.part_watch import BEING_STARTED, STAYS_DEAD, PartWatch
 
 FOREVER = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(1000)")
@@ -151,3 +153,21 @@ def test_closed__nothing_is_told_or_started_any_more(watched):
     watched.kill("h0")
     watched.processes["h0"].popen.wait(LIMIT_S)
     assert watched.watch.closing and watched.watch.look() == [] and watched.news.empty()
+
+
+def test_death_on_another_machine__is_told_with_its_machine_and_cured(watched):
+    """What the machine tells of its part is all that there is: no pidfd, no log."""
+
+    def part(pid):
+        return RemotePart("h7", " on machine b", pid, Path("/run/there/h7.log"), RemoteWork("h7", dict))
+
+    watched.processes.elsewhere["h7"] = part(12)
+    watched.restart = lambda name: watched.processes.elsewhere.update({name: part(13)})
+    watched.watch.cures = True
+    watched.watch.start()
+    watched.processes.elsewhere["h7"].ended("was killed by SIGKILL", "  one\n  two\n  three\n  four")
+    text = watched.told()
+    assert text.startswith("h7 (pid 12 on machine b) was killed by SIGKILL: no h7 any more; ") and BEING_STARTED in text
+    assert text.endswith("end of its log /run/there/h7.log:\n  two\n  three\n  four")
+    assert watched.told().startswith("h7 runs again (pid 13 on machine b), ")
+    assert watched.watch.missing == []

@@ -13,7 +13,6 @@ from ipc.rpc import JsonlClient
 from ipc.terminal import Cell, Style, table
 
 CLASSES = ("control", "data")
-TIMEOUT_S = 300.0
 LOOKS = {"ok": "good", "lossy": "warn", "down": "bad", "unknown": "dim"}
 PROBE_S = 0.02
 """What a round of probes takes, a guess, seconds."""
@@ -110,7 +109,7 @@ def check_fabric(mapper: JsonlClient, count: int, link_is_up: Callable[[str], bo
 
     `link_is_up` takes a link's name. Raises JsonlError when there is no Clustermapper, or it refuses.
     """
-    answer = mapper.request("probe_all", count=count, classes=list(CLASSES), timeout_s=TIMEOUT_S)
+    answer = mapper.request("probe_all", count=count, classes=list(CLASSES), patient=True)
     rows = answer["links"]
     for row in rows:
         if not row["by"] and not link_is_up(row["link"]):

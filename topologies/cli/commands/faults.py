@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ipc.controller_client import SWITCHES_S
 from ipc.terminal import Cell, table
 from topologies.cli.commands.base import (
     LOOK,
@@ -23,7 +24,6 @@ from topologies.lab.fault_injection import Injection
 if TYPE_CHECKING:
     from topologies.lab.fabric import Fabric
 
-VERIFY_TIMEOUT_S = 60.0
 SETTLE_S = 2.0
 """How long a difference has to last before `routes` tells it, seconds."""
 SHOWN = ("active", "all")
@@ -146,7 +146,7 @@ def routes(session: CliSession, given: Args) -> str:
     until = time.monotonic() + SETTLE_S
     with session.progress("routes", SETTLE_S, len(session.plan.switches)):
         while True:
-            answer = session.fabric.controller.request("verify", timeout_s=VERIFY_TIMEOUT_S)
+            answer = session.fabric.controller.request("verify", timeout_s=SWITCHES_S, patient=True)
             differences = answer.get("differences", [])
             if not differences or time.monotonic() >= until:
                 break

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
+from ipc.controller_client import SWITCHES_S
 from ipc.rpc import JsonlError
 from ipc.rundir import FabricError
 from ipc.terminal import Cell, table
@@ -26,7 +27,6 @@ from topologies.lab.traffic_control import CONTROL, DATA, Queue
 from topologies.plan import Plan
 
 CLASS_NAMES = {DATA: "data", CONTROL: "control"}
-COUNTERS_TIMEOUT_S = 30.0
 
 
 @command("queues", LOOK, complete=nodes_and_ports, reads=True)
@@ -129,7 +129,7 @@ COUNTED = ("in", "forwarded", "marked", "trimmed", "dropped", "why")
 
 
 def _read(session: CliSession, name: str) -> dict[str, Any]:
-    return session.fabric.controller.request("counters", timeout_s=COUNTERS_TIMEOUT_S, switch=name)
+    return session.fabric.controller.request("counters", timeout_s=SWITCHES_S, patient=True, switch=name)
 
 
 def counter_row(plan: Plan, name: str, port: dict[str, Any], counted: dict[str, list[dict[str, Any]]]) -> list[Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ipc.agent_client import PEER_S
 from ipc.rpc import JsonlError, Watch
 from ipc.units import UnitError
 from ipc.units import rate as rate_of
@@ -155,7 +156,7 @@ class Transfers:
             fields["transport"] = transport
         watch = agent.watch()
         try:
-            transfer = agent.request("send_file", timeout_s=30.0, **fields)["transfer"]
+            transfer = agent.request("send_file", timeout_s=PEER_S, patient=True, **fields)["transfer"]
         except BaseException:
             watch.close()
             if there != path:

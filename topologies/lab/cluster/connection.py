@@ -31,8 +31,10 @@ ALIVE_EVERY_S: Final = 2
 SILENCE_S: Final = 3 * ALIVE_EVERY_S
 """After that long without a sign of the other side, ssh gives it up, seconds."""
 CONNECT_S: Final = 10
-RUN_S: Final = 30.0
-"""Limit of a command that is run, seconds."""
+"""A bound for the network to carry a first answer, seconds."""
+RUN_S: Final = 300.0
+"""A bound for a command that is run, seconds: what it does there cannot be seen from here, and ssh says when the way
+there breaks. A Python that starts takes 0.4 s, and fifty times as long on a machine that emulates its CPU."""
 _CURES: Final = (
     ("Host key verification failed", "log in once by hand (`{login}`) and compare its key, or put it into known_hosts"),
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", "it is another machine than before, or was set up anew: see `{login}`"),
@@ -94,15 +96,18 @@ class MachineConnection(abc.ABC):
         """End it, and what goes over it. Idempotent."""
 
     def run(
-        self, argv: Sequence[str], *, input_: bytes | None = None, limit_s: float = RUN_S, root: bool = True
+        self, argv: Sequence[str], *, input_: bytes | None = None, limit_s: float | None = RUN_S, root: bool = True
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a command to its end, whatever its exit code. Raises ConnectionLostError when it does not end in time."""
+        """Run a command to its end, whatever its exit code. Raises ConnectionLostError when it does not end in time.
+
+        `limit_s` None: no limit but that of ssh, which ends when the way there breaks.
+        """
         feed: dict[str, Any] = {"stdin": subprocess.DEVNULL} if input_ is None else {"input": input_}
         try:
             return subprocess.run(self.command(argv, root=root), capture_output=True, timeout=limit_s, **feed)
         except subprocess.TimeoutExpired:
             raise ConnectionLostError(
-                f"{self.machine.name}: no answer to `{shlex.join(argv)}` in {limit_s:g} s"
+                f"{self.machine.name}: no answer to `{shlex.join(argv)}` in {limit_s} s"
             ) from None
 
     def popen(self, argv: Sequence[str], token: str, **options: Any) -> subprocess.Popen[bytes]:
@@ -193,12 +198,12 @@ class SshConnection(MachineConnection):
 
     def _become_root(self) -> None:
         """Find out whether commands need sudo. Raises FabricError where it wants a password."""
-        who = self.run(["id", "-u"], root=False, limit_s=CONNECT_S)
+        who = self.run(["id", "-u"], root=False)
         if who.returncode != 0:
             raise ConnectionLostError(f"{self.machine.name}: cannot run commands: {_last(who.stderr)}")
         if who.stdout.strip() == b"0":
             return
-        tried = self.run(["sudo", "-n", "true"], root=False, limit_s=CONNECT_S)
+        tried = self.run(["sudo", "-n", "true"], root=False)
         if tried.returncode != 0:
             raise FabricError(
                 f"{self.machine.name}: {self._destination} cannot become root there ({_last(tried.stderr)}): log in "

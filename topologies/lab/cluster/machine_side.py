@@ -40,7 +40,7 @@ from topologies.lab.targets import SWITCHD, EmbeddedTarget, Ports
 from topologies.plan import Plan, PlanError
 
 SILENCE_S: Final = 15.0
-"""Without a line for that long, the front process is taken for gone, seconds. Wall time: what it does cannot be seen
+"""Without a line for that long, the front process is taken for gone, seconds. A bound: what it does cannot be seen
 from here, and it owes a line every half second (remote_machine.BEAT_S)."""
 WORK_S: Final = 2.0
 """Between two lines that say that an answer is being worked on, seconds."""

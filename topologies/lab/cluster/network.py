@@ -41,10 +41,8 @@ from topologies.plan import Plan
 from topologies.servers import Machine, Placement
 
 ROUND_TRIP: Final = ("count", "lost", "min_s", "median_s")
-READ_S: Final = 300.0
-"""Limit of the bytes of a file to come here, seconds."""
 ENDING_S: Final = 5.0
-"""Limit of what is under way when somebody interrupts a start, seconds."""
+"""A bound for what is under way when somebody interrupts a start, seconds."""
 GONE_S: Final = 4
 """A machine that was lost may answer within that, seconds."""
 Result = TypeVar("Result")
@@ -311,7 +309,7 @@ class ClusterNetwork(Network):
         one = self._of_host(host)
         if one.machine.is_local:
             return path.read_bytes()
-        done = one.connection.run(["cat", "--", str(path)], limit_s=READ_S)
+        done = one.connection.run(["cat", "--", str(path)], limit_s=None)
         if done.returncode != 0:
             raise FabricError(f"{path} of {host} cannot be read on machine {one.name}: {done.stderr.decode().strip()}")
         return done.stdout

@@ -28,10 +28,10 @@ from topologies.servers import Machine
 BEAT_S: Final = 0.5
 """Between two beats, seconds: a death there is known here after so long at most."""
 LIMIT_S: Final = 30.0
-"""A machine that neither answers nor says that it works on an answer is lost after so long, seconds. Wall time: what it
+"""A machine that neither answers nor says that it works on an answer is lost after so long, seconds. A bound: what it
 does cannot be seen from here, and while it works on an answer it says so (machine_side.WORK_S)."""
 HELLO_S: Final = 600.0
-"""The first answer may take so long, seconds. Wall time: until its interpreter runs, nothing there can say that it
+"""A bound for the first answer, seconds: until its interpreter runs, nothing there can say that it
 starts; when the way there breaks, ssh says so."""
 CLEAN_S: Final = 20.0
 """A part that nobody asks for any more removes itself within that, seconds (machine_side.SILENCE_S, and the work)."""

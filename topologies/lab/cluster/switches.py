@@ -43,6 +43,8 @@ class ClusterTarget(Target):
         self._addresses: dict[str, str] = {}
         self._daemons = {daemon_of(name): name for name in self._number}
         """Machine of each daemon."""
+        for daemon, name in self._daemons.items():
+            self._targets[name].daemon = daemon
         self._made: dict[str, FabricSwitch] = {}
         self.lost: Callable[[str], str | None] = lambda _name: None
         """Why a machine is gone, or None (ClusterNetwork knows)."""

@@ -24,6 +24,7 @@ HEADERS_BYTES: Final = {4: 20 + 8, 6: 40 + 8}
 """IP and UDP in front of that, by version."""
 COUNT: Final = 12
 WAIT_S: Final = 1.0
+"""A bound for a datagram to come back, seconds: many are sent, and one has to."""
 _MAGIC: Final = b"mrc-underlay"
 _IP_MTU_DISCOVER, _IP_PMTUDISC_DO, _IP_MTU = 10, 2, 14
 _IPV6_MTU_DISCOVER, _IPV6_MTU = 23, 24

@@ -2,6 +2,7 @@
 
 import json
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -98,3 +99,45 @@ def test_machine__no_ssh_here_is_told_with_a_cure(tmp_path, monkeypatch):
     with pytest.raises(ConnectionLostError, match=r"install ssh here \(`apt-get install openssh-client`\)"):
         one.open()
     one.close()
+
+
+SIDE = """
+import sys, time
+for line in sys.stdin:
+    for _ in range(int(sys.argv[1])):
+        time.sleep(0.1)
+        print('{"id": 1, "works": true}', flush=True)
+    if not int(sys.argv[1]): time.sleep(1000)
+    print('{"id": 1, "ok": true, "answer": 42}', flush=True)
+"""
+
+
+@pytest.mark.parametrize("lines", [20, 0])
+def test_request__a_machine_that_says_that_it_works_is_waited_for(tmp_path, lines):
+    front = RunDir(tmp_path)
+    front.logs.mkdir()
+    machine = RemoteMachine(Machine(name="a", address="local"), front, lambda _machine, _why: None)
+    command = [sys.executable, "-c", SIDE, str(lines)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as machine._side:
+        try:
+            if lines:  # they take far longer than the limit
+                assert machine.request("begin", limit_s=1.0) == {"answer": 42}
+            else:
+                with pytest.raises(ConnectionLostError, match="machine a is lost: it does not answer"):
+                    machine.request("begin", limit_s=1.0)
+        finally:
+            machine._side.kill()
+
+
+def test_module__says_that_it_works_on_an_answer_that_takes_long(monkeypatch):
+    monkeypatch.setattr("topologies.lab.cluster.machine_side.WORK_S", 0.02)
+    side, sent = MachineSide(), queue.SimpleQueue()
+    side.send = sent.put
+    side._answering = 7
+    threading.Thread(target=side._tell_of_work, daemon=True).start()
+    for _ in range(1000):  # the main thread, which answers
+        sum(range(100_000))
+        if not sent.empty():
+            break
+    assert sent.get(timeout=5) == {"id": 7, "works": True}
+    side._answering = None
