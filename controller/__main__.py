@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import math
 import signal
 import ssl
 import sys
@@ -128,8 +129,8 @@ def _seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0.0 < value < 86_400.0:
-        raise argparse.ArgumentTypeError(f"{text!r}: wants seconds, more than 0 and less than a day")
+    if not 0.0 < value < 86_400.0 and value != math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: wants seconds, more than 0 and less than a day, or inf")
     return value
 
 

@@ -8,13 +8,11 @@ whoever listens (`on_event`); `controller/__main__.py` puts it together with the
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from controller.config import ControllerConfig
@@ -72,14 +70,6 @@ SWITCHES = "switchd"
 """The process that has all embedded switches."""
 
 log = logging.getLogger(__name__)
-
-
-def _pid_of_switches(run_dir: Path) -> int:
-    """Of the daemon that has all embedded switches; 0 where there is none, or it is not known."""
-    try:
-        return int(json.loads(RunFiles(run_dir).state_file.read_text())["processes"][SWITCHES]["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
 
 
 class NotReady(Exception):  # noqa: N818 - a state of the fabric, which the text explains
@@ -255,7 +245,7 @@ class FabricController:
 
     async def _until_ready(self, quiet_s: float) -> None:
         patience, reached = Patience(quiet_s), self._reached()
-        patience.follow(SWITCHES, LocalWork(_pid_of_switches(self.inputs.run_dir)))
+        patience.follow(SWITCHES, LocalWork(RunFiles(self.inputs.run_dir).pid_of(SWITCHES)))
         while not self.ready and not self._stopping:
             if any(k.status.state is SwitchState.FAILED for k in self.provisioners.values()):
                 raise NotReady(self._what_is_missing("a switch refuses what it was sent"))

@@ -58,7 +58,7 @@ class ProcessError(FabricError):
     """A child did not start, died, or did not become ready; the message ends with the tail of its log."""
 
 
-class FabricPart(abc.ABC):
+class FabricProcess(abc.ABC):
     """A process of the fabric, on this machine or on another one."""
 
     name: str
@@ -110,7 +110,7 @@ class FabricPart(abc.ABC):
 
 
 @dataclass
-class Child(FabricPart):
+class Child(FabricProcess):
     """A process we started."""
 
     name: str
@@ -179,7 +179,7 @@ class Processes:
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
         self._children: dict[str, Child] = {}
-        self.elsewhere: dict[str, FabricPart] = {}
+        self.elsewhere: dict[str, FabricProcess] = {}
         """Parts on other machines by name."""
         self.tell: Callable[[str], None] = lambda _text: None
         """Is told what a wait that takes long is for."""
@@ -187,14 +187,14 @@ class Processes:
     def __iter__(self) -> Iterator[Child]:
         return iter(list(self._children.values()))
 
-    def __getitem__(self, name: str) -> FabricPart:
+    def __getitem__(self, name: str) -> FabricProcess:
         return self._children[name] if name in self._children else self.elsewhere[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self._children or name in self.elsewhere
 
     @property
-    def parts(self) -> list[FabricPart]:
+    def parts(self) -> list[FabricProcess]:
         """All processes of the run, of this machine and of others."""
         return [*self, *self.elsewhere.copy().values()]
 

@@ -156,6 +156,13 @@ class RunFiles:
         """Record of the run's processes and interfaces: RunState."""
         return self.path / "state.json"
 
+    def pid_of(self, process: str) -> int:
+        """Pid of a process of the run; 0 where there is none, or it is not known."""
+        try:
+            return int(read_json(self.state_file)["processes"][process]["pid"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+
     @property
     def has_run(self) -> bool:
         """Whether a run is recorded here, as far as this user may look."""

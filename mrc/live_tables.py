@@ -7,8 +7,10 @@ p4src/ instead; its ids are the same, since both compilers take them from the P4
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from finsy.proto import p4r, p4r_grpc
@@ -22,16 +24,21 @@ from switch.server.p4runtime.translate import group_in, integer, member_in, tabl
 from topologies.lab.p4_program import source_of
 
 TIMEOUT_S = 10.0
-"""A bound for an answer of a switch, seconds: somebody waits, and can ask again."""
+"""An answer of a switch is asked for again after so long, seconds, when the switch works."""
 OPTIONS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
 
 _programs: dict[bytes, CompiledProgram] = {}
 
 
-def device_like(name: str, where: dict[str, Any], fallback_program: str) -> P4Device:
+Answer = TypeVar("Answer")
+
+
+def device_like(name: str, where: dict[str, Any], fallback_program: str, works: Callable[[], bool]) -> P4Device:
     """A device in memory with the program and the tables that switch `name` has now; the caller closes it.
 
-    `where`: its entry of switches.json. Raises UsageError when the switch does not answer or has no pipeline.
+    `where`: its entry of switches.json. `works`: whether the switch gets on.
+
+    Raises UsageError when the switch does not answer or has no pipeline.
     """
     with grpc.insecure_channel(where["address"], OPTIONS) as channel:
         stub = p4r_grpc.P4RuntimeStub(channel)
@@ -39,11 +46,11 @@ def device_like(name: str, where: dict[str, Any], fallback_program: str) -> P4De
             ask = p4r.GetForwardingPipelineConfigRequest(
                 device_id=where["device_id"], response_type=p4r.GetForwardingPipelineConfigRequest.ALL
             )
-            config = stub.GetForwardingPipelineConfig(ask, timeout=TIMEOUT_S).config
+            config = _patiently(lambda: stub.GetForwardingPipelineConfig(ask, timeout=TIMEOUT_S), works).config
             program = _program(bytes(config.p4_device_config), fallback_program)
             device = P4Device(where["device_id"], name)
             device.load(program)
-            entities = _read(stub, where["device_id"], program)
+            entities = _read(stub, where["device_id"], program, works)
         except grpc.RpcError as error:
             raise UsageError(f"{name}: cannot read its tables: {_reason(error)}") from error
     try:
@@ -72,7 +79,23 @@ def _program(config: bytes, fallback_program: str) -> CompiledProgram:
     return found
 
 
-def _read(stub: p4r_grpc.P4RuntimeStub, device_id: int, program: CompiledProgram) -> list[p4r.Entity]:
+def _patiently(ask: Callable[[], Answer], works: Callable[[], bool]) -> Answer:
+    """Ask again while whoever did not answer in time works on it. Raises grpc.RpcError."""
+    while True:
+        try:
+            return ask()
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED or not works():
+                raise
+
+
+def _answers(stub: p4r_grpc.P4RuntimeStub, request: p4r.ReadRequest) -> list[p4r.ReadResponse]:
+    return list(stub.Read(request, timeout=TIMEOUT_S))
+
+
+def _read(
+    stub: p4r_grpc.P4RuntimeStub, device_id: int, program: CompiledProgram, works: Callable[[], bool]
+) -> list[p4r.Entity]:
     info = program.p4info
     wanted = [p4r.Entity(action_profile_member=p4r.ActionProfileMember())] if info.action_profiles else []
     wanted += [p4r.Entity(action_profile_group=p4r.ActionProfileGroup())] if info.action_profiles else []
@@ -84,7 +107,8 @@ def _read(stub: p4r_grpc.P4RuntimeStub, device_id: int, program: CompiledProgram
     cells = [p4r.Entity(register_entry=p4r.RegisterEntry(register_id=one.preamble.id)) for one in info.registers]
     for request in (wanted, cells):
         try:
-            for answer in stub.Read(p4r.ReadRequest(device_id=device_id, entities=request), timeout=TIMEOUT_S):
+            read = partial(_answers, stub, p4r.ReadRequest(device_id=device_id, entities=request))
+            for answer in _patiently(read, works):
                 out += answer.entities
         except grpc.RpcError as error:
             if request is wanted or error.code() is not grpc.StatusCode.UNIMPLEMENTED:

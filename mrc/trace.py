@@ -23,12 +23,14 @@ from hosts.engine.wire.codec import Codec
 from hosts.engine.wire.packets import Opcode, Write
 from hosts.nic.encapsulation import Decapsulation, Encapsulation
 from ipc.errors import NOT_ARRIVED, UsageError
+from ipc.patience import LocalWork, gets_on
 from ipc.rundir import FabricError, RunFiles
 from ipc.terminal import Style
 from mrc.live_tables import device_like
 from mrc.several_machines import refuse_several_machines
 from switch.device.trace import PacketTrace
 from topologies.lab.p4_program import P4SRC
+from topologies.lab.targets import SWITCHD
 from topologies.lab.traffic_control import Cable, TrafficControl, UnreachableTraffic
 from topologies.lab.traffic_control_gnmi import GnmiTraffic
 from topologies.lab.wires import states_of
@@ -107,6 +109,11 @@ class LiveFabric:
         gnmi = next((where.get("gnmi") for where in self.switches.values()), None)
         self.traffic: TrafficControl = GnmiTraffic(self.plan, gnmi) if gnmi else UnreachableTraffic(self.plan)
         self._control = files.switchd_socket
+        self._files = files
+
+    def switches_work(self) -> bool:
+        """Whether the switches' daemon works; False where each is a process of its own."""
+        return gets_on(LocalWork(self._files.pid_of(SWITCHD)))
 
     def is_up(self, port: Port) -> bool:
         """Carrier of a switch's port: of a wire by the daemon, else by the kernel; switches are in this namespace."""
@@ -185,7 +192,7 @@ def _walk(fabric: LiveFabric, way: Way, there: Host, at: Port, frame: bytes) -> 
 
 def _through(fabric: LiveFabric, at: Port, frame: bytes) -> PacketTrace:
     name = at.node
-    device = device_like(name, fabric.switches[name], fabric.plan.mode.program)
+    device = device_like(name, fabric.switches[name], fabric.plan.mode.program, fabric.switches_work)
     try:
         for port in fabric.plan.ports(name):
             device.set_port_up(port.number, fabric.is_up(port))

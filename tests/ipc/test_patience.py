@@ -76,27 +76,35 @@ def test_part_that_is_slowed_down__is_waited_for_beyond_any_limit(processes):
     assert child.ready
 
 
-def test_part_with_a_limit_of_its_cpu__is_waited_for(processes):
-    """Held back by the kernel it is ready to run, and uses hardly any CPU."""
-    group = Path("/sys/fs/cgroup/mrc-test-patience")
-    if os.geteuid() != 0 or "cpu" not in _controllers():
-        pytest.skip("needs root, and the cpu controller of cgroup v2")
-    group.mkdir()
-    child = spawn(processes, LOADS)
+V2, V1 = Path("/sys/fs/cgroup/mrc-test-patience"), Path("/sys/fs/cgroup/cpu/mrc-test-patience")
+LIMITS = {V2: {"cpu.max": "8000 100000"}, V1: {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "8000"}}
+"""A group with 8 % of a CPU, by version of cgroups."""
+
+
+@pytest.fixture
+def slow_group():
+    """A group of processes with 8 % of a CPU."""
+    group = V1 if V1.parent.is_dir() else V2
     try:
-        (group / "cpu.max").write_text("8000 100000")
-        (group / "cgroup.procs").write_text(str(child.pid))
-        processes.wait_ready(says_up(child), quiet_s=QUIET_S)
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"needs a cgroup: {error}")
+    try:
+        for name, value in LIMITS[group].items():
+            (group / name).write_text(value)
+        yield group
+    except OSError as error:
+        pytest.skip(f"needs the cpu controller of cgroups: {error}")
     finally:
-        processes.stop("switchd", grace_s=0.05)
         group.rmdir()
 
 
-def _controllers():
-    try:
-        return Path("/sys/fs/cgroup/cgroup.subtree_control").read_text().split()
-    except OSError:
-        return []
+def test_part_with_a_limit_of_its_cpu__is_waited_for(processes, slow_group):
+    """Held back by the kernel it is ready to run, and uses hardly any CPU."""
+    child = spawn(processes, LOADS)
+    (slow_group / "cgroup.procs").write_text(str(child.pid))
+    processes.wait_ready(says_up(child), quiet_s=QUIET_S)
+    processes.stop("switchd", grace_s=0.05)
 
 
 def test_work_of_what_it_started__is_its_own(processes):

@@ -65,6 +65,9 @@ class Fabric:
         self.switches = {switch.name: {} for switch in PLAN.switches}
         self.down, self.cables = set(), {}
 
+    def switches_work(self):
+        return False
+
     def is_up(self, port):
         return port.interface not in self.down
 
@@ -84,7 +87,7 @@ def fabric(monkeypatch):
         match = (FieldMatch.exact(1, key.lstrip(b"\0")),)
         return TableEntry(tables[table].preamble.id, match, ActionCall(actions[action], params))
 
-    def device_like(name, where, fallback):
+    def device_like(name, where, fallback, works):
         device = P4Device(1, name)
         device.load(program)
         routes = PLAN.srv6_routes(PLAN.switch(name))
@@ -131,9 +134,9 @@ def test_way__ends_where_something_is_broken(fabric):
 def test_way__a_switch_without_a_route_says_why(fabric, monkeypatch):
     given = trace.device_like
 
-    def without(name, where, fallback):
+    def without(name, where, fallback, works):
         if name != "p1-t1-1":
-            return given(name, where, fallback)
+            return given(name, where, fallback, works)
         device = P4Device(1, name)
         device.load(compile_program(P4SRC / "srv6.p4"))
         return device

@@ -305,6 +305,8 @@ class Fabric:
             return
         react = "never" if math.isinf(self._react_after_s) else f"{self._react_after_s:g}"
         options = ["--run-dir", str(self.run_dir.path), "--denylist", self._denylist, "--react-after", react]
+        if self.servers is not None:
+            options += ["--deadline", "inf"]  # it cannot see whether switches of other machines work; `wait_ready` can
         options += ["--open"] if self.target.ports.open_to_all else []
         options += ["--tls", *map(str, self.target.certificate())] if self.target.ports.tls else []
         self.processes.spawn_module(CONTROLLER, "controller", *options)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ipc.processes import FabricPart, Processes
+from ipc.processes import FabricProcess, Processes
 from ipc.rpc import JsonlError
 from ipc.rundir import FabricError
 
@@ -152,10 +152,10 @@ class PartWatch:
             time.sleep(0.01)
         return self.dead[0] if self.dead else None
 
-    def _is_news(self, part: FabricPart) -> bool:
+    def _is_news(self, part: FabricProcess) -> bool:
         return part.has_died and self._seen.get(part.name) != part.pid and not self._over.is_set()
 
-    def _note(self, part: FabricPart) -> DeadPart:
+    def _note(self, part: FabricProcess) -> DeadPart:
         now = time.monotonic()
         self._seen[part.name] = part.pid
         dead = DeadPart(

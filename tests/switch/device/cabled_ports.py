@@ -9,9 +9,11 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from ipc.procfs import thread_seconds
 from switch.device.device import P4Device
 from switch.device.entities import ActionCall, FieldMatch, TableEntry
 from switch.device.loop import EventLoop, PacketIn, PortEvent
@@ -20,7 +22,11 @@ from tests.switch.mini_program import BY_MAC, FORWARD, mini
 
 CLONE_NEWNET = 0x40000000
 WAIT_S = 10.0
-"""How long a test waits for something that must happen; only a failure takes that long."""
+"""How long a test waits for something that must happen; only a failure takes that long.
+
+A frame is waited for longer while the forwarding thread waits for a CPU: beside real-time threads (fabrics with rates)
+ordinary ones share 5 % of the time, and a thread of a process that was started by `nice` has a hundredth of that.
+"""
 
 
 def ip(*arguments: str) -> None:
@@ -51,10 +57,20 @@ def namespace() -> Iterator[None]:
             libc.setns(home.fileno(), CLONE_NEWNET)
 
 
-class Peer:
-    """The far end of a port's cable."""
+def no_story() -> str:
+    return ""
 
-    def __init__(self, interface: str):
+
+def waited_s() -> float:
+    """How long the threads of this process have been ready to run without a CPU, seconds."""
+    return sum(waited for _, waited in thread_seconds(os.getpid()).values())
+
+
+class Peer:
+    """The far end of a port's cable. `story`: what has become of frames, for the message of a failure."""
+
+    def __init__(self, interface: str, story: Callable[[], str] = no_story):
+        self.story = story
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
         self.socket.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
         self.socket.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE: a busy machine loses nothing
@@ -65,7 +81,15 @@ class Peer:
         self.socket.send(data)
 
     def receive(self) -> bytes:
-        return self.socket.recv(20000)
+        while True:
+            before = waited_s()
+            try:
+                return self.socket.recv(20000)
+            except TimeoutError:
+                if (starved_s := waited_s() - before) < WAIT_S / 2:
+                    raise AssertionError(
+                        f"no frame in {WAIT_S:g} s, our threads were {starved_s:.2f} s without a CPU: {self.story()}"
+                    ) from None
 
 
 class Bench:
@@ -76,9 +100,14 @@ class Bench:
         self.loop.start()
         self.device = P4Device(7, "mini-switch")
         self.power_on()
-        self.peers = {number: Peer(f"h{number}") for number in (1, 2, 3)}
+        self.peers = {number: Peer(f"h{number}", self.story) for number in (1, 2, 3)}
         self.seen: list[PacketIn | PortEvent] = []
         self.waiting: list[PacketIn | PortEvent] = []
+
+    def story(self) -> str:
+        """Counters along a frame's way: the ports', the device's, the kernel's backlog (/proc/net/softnet_stat)."""
+        softnet = [line.split()[:3] for line in Path("/proc/net/softnet_stat").read_text().splitlines()]
+        return f"{self.loop.ports(self.device)}, {self.device.stats()}, backlog taken, dropped, squeezed {softnet}"
 
     def power_on(self) -> None:
         self.device.load(mini())

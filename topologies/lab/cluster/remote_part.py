@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ipc.patience import PartWork
-from ipc.processes import TAIL_LINES, FabricPart
+from ipc.processes import TAIL_LINES, FabricProcess
 
 WorkOfAll = Callable[[], Mapping[str, Mapping[str, Any]]]
 """Of all processes of a machine by name: cpu_s, is_ready, log_bytes, last_line. Raises FabricError."""
@@ -38,7 +38,7 @@ class RemoteWork:
 
 
 @dataclass
-class RemotePart(FabricPart):
+class RemotePart(FabricProcess):
     """Such a process; `ended` when its machine says that it has."""
 
     name: str

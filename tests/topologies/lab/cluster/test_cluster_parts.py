@@ -32,7 +32,7 @@ fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}
 links: {rate: 10M}
 workload:
   - {stream: h0 h1, name: flow, message: 16K, depth: 2}
-duration: 60s
+duration: 600s
 expect:
   - {metric: rate.flow, at_least: 0}
 """
@@ -101,7 +101,7 @@ def test_run__fails_with_the_part_that_died_on_another_machine_as_its_cause(rig,
     assert [(died["name"], died["pid"], died["how"]) for died in outcome["dead_parts"]] == [
         (part, pid, "was killed by SIGKILL")
     ]
-    assert outcome["finished"] is False and 0 < outcome["dead_parts"][0]["t"] < 60
+    assert outcome["finished"] is False and 0 < outcome["dead_parts"][0]["t"] < 600
     assert f"{part} (pid {pid}" in shown
 
 
@@ -117,8 +117,8 @@ def ticks_of_h0(rig):
 
 def kill_at_work(rig, files, part, front):
     """Kill a part once the controller is ready and h0 sends; its pid."""
-    until, before = time.monotonic() + LIMIT_S, None
-    while time.monotonic() < until and front.poll() is None:
+    before = None
+    while front.poll() is None:
         time.sleep(0.05)
         try:
             if "ready" not in (files.logs / "controller.log").read_text():
