@@ -107,7 +107,9 @@ class Northbound:
             try:
                 headers = {"Content-Type": "application/json"} if body is not None else {}
                 connection.request(method, path, body, headers)
-                while not select.select([connection.sock], [], [], limit)[0]:
+                answers = select.poll()  # select() takes no descriptor from 1024 on
+                answers.register(connection.sock, select.POLLIN)
+                while not answers.poll(limit * 1000):
                     if not (patient and (self._works() if self._works else peer_gets_on(connection.sock))):
                         raise TimeoutError
                 answer = connection.getresponse()
