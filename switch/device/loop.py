@@ -201,9 +201,11 @@ class EventLoop:
                 raise PortError(f"{device.name}: no port {number} (has: {self._numbers(device)})")
 
     def ports(self, device: P4Device) -> dict[int, PortStats]:
-        """Ports of a device with their counts."""
+        """Ports of a device with their counts. Raises PortError without memory for them."""
         with self._lock:
             count, block = native.take_block(self._lib.rt_ports_read, self._owner(device), device.handle)
+        if count < 0:
+            raise PortError(f"{device.name}: its ports cannot be read: out of memory")
         size = ctypes.sizeof(native.PortCounts)
         out = {}
         for position in range(count):
@@ -271,9 +273,11 @@ class EventLoop:
         return bool(changed)
 
     def wires(self) -> dict[str, WireEnd]:
-        """All ends of wires by name."""
+        """All ends of wires by name. Raises PortError without memory for them."""
         with self._lock:
             count, block = native.take_block(self._lib.rt_wires_read, self._alive())
+        if count < 0:
+            raise PortError("wires cannot be read: out of memory")
         size = ctypes.sizeof(native.EndState)
         out = {}
         for position in range(count):

@@ -253,6 +253,8 @@ class DeviceTables:
     def _note_entry(self, op: int, at: tuple[int, bytes, bytes, int]) -> None:
         """Called before an entry is modified or deleted: what it is like is written again."""
         count, block = native.take_block(self._state.lib.rt_table_read, self._state.handle, *at)
+        if count == native.NO_MEMORY:  # what cannot be taken back is not done
+            check(count, self._state.name, "entry", "")
         if count < 1:
             return
         _, kind, ref, size, packets, octets, timeout_ns, hit_us, _, constant, _ = _VIEW_HEAD.unpack_from(block)
@@ -264,7 +266,8 @@ class DeviceTables:
 
     def _note_default(self, table: TableSchema) -> None:
         at = (table.index, b"", b"", -1)
-        _, block = native.take_block(self._state.lib.rt_table_read, self._state.handle, table.index, None, None, 0)
+        count, block = native.take_block(self._state.lib.rt_table_read, self._state.handle, table.index, None, None, 0)
+        check(min(count, 0), table.name, "default action", "")
         _, kind, ref, size, packets, octets, *_ = _VIEW_HEAD.unpack_from(block)
         head = _VIEW_HEAD.size + 2 * table.key_bytes
         params, given = block[head : head + size], native.Given(native.GIVEN_COUNT, native.Cell(packets, octets))

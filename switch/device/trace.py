@@ -25,6 +25,7 @@ from switch.device.entities import DeviceStats, TableError
 from switch.device.native_device import NativeDevice
 from switch.device.port_numbers import DROP_PORT
 from switch.device.schema import MatchField, Schema
+from switch.device.state import check
 
 _HEAD = struct.Struct("=6I")  # struct rt_trace_head
 _TABLE = struct.Struct("=7Ii")  # struct p4rt_trace_table
@@ -249,7 +250,8 @@ def take_trace(
         sent = process(port, frame)
         after = stats()
     finally:
-        _, block = native.take_block(lib.rt_trace_end, device.handle)
+        count, block = native.take_block(lib.rt_trace_end, device.handle)
+    check(min(count, 0), device.name, "trace", "")
     steps = _steps(_records(block), places, schema)
     return PacketTrace(
         device.name, program.name, port, bytes(frame), steps, sent, "" if sent else _why(before, after, steps)

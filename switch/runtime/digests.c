@@ -4,6 +4,7 @@
  * buffer loses the newest, and counts them. The device's wake descriptor (the event loop's eventfd) is written to when
  * the first record after a drain arrives, so that a flood of digests costs one system call per drain.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -65,17 +66,21 @@ RT_API uint64_t rt_digests_lost(struct rt_device *dev)
     return __atomic_load_n(&dev->digests.lost, __ATOMIC_RELAXED);
 }
 
-/* All waiting digests, oldest first, in one block to be freed with rt_free; returns their number. */
+/* All waiting digests, oldest first, in one block to be freed with rt_free; returns their number. Without memory for
+ * them they go on waiting, and the wake descriptor is written to again: no other digest will do that.
+ */
 RT_API int rt_digests_take(struct rt_device *dev, uint8_t **out, size_t *out_bytes)
 {
+    uint64_t one = 1;
     int n;
 
     rt_lock(&dev->lock);
     *out_bytes = dev->digests.used;
     *out = malloc(*out_bytes + 1);
     if (!*out) {
+        n = dev->digests.wake >= 0 && write(dev->digests.wake, &one, sizeof one) < 0 && errno != EAGAIN;
         rt_unlock(&dev->lock);
-        return RT_NO_MEMORY;
+        return n ? RT_SYSTEM : RT_NO_MEMORY;
     }
     if (*out_bytes)
         memcpy(*out, dev->digests.bytes, *out_bytes);

@@ -56,11 +56,13 @@ void rt_port_is(struct rt_loop *loop, struct rt_port *port, int ifindex, unsigne
     rt_event_port(loop, port);
 }
 
-/* All waiting events, oldest first, in one block to be freed with rt_free; returns their number. */
+/* All waiting events, oldest first, in one block to be freed with rt_free; returns their number. Without memory for
+ * them they go on waiting, and the descriptor stays readable.
+ */
 RT_API int rt_loop_events(struct rt_loop *loop, uint8_t **out, size_t *out_bytes)
 {
     struct rt_queued_event *first, *next;
-    uint64_t count;
+    uint64_t count, one = 1;
     size_t bytes = 0;
     int n = 0;
 
@@ -68,23 +70,25 @@ RT_API int rt_loop_events(struct rt_loop *loop, uint8_t **out, size_t *out_bytes
         return RT_SYSTEM;
     rt_lock(&loop->event_lock);
     first = loop->first_event;
-    loop->first_event = NULL;
-    loop->last_event = &loop->first_event;
-    loop->n_frames = 0;
-    loop->frame_bytes = 0;
-    rt_unlock(&loop->event_lock);
     for (struct rt_queued_event *e = first; e; e = e->next)
         bytes += sizeof e->event + e->event.len;
     uint8_t *at = *out = malloc(bytes + 1);
     *out_bytes = bytes;
+    if (at) {
+        loop->first_event = NULL;
+        loop->last_event = &loop->first_event;
+        loop->n_frames = 0;
+        loop->frame_bytes = 0;
+    }
+    rt_unlock(&loop->event_lock);
+    if (!at)
+        return write(loop->notify, &one, sizeof one) < 0 && errno != EAGAIN ? RT_SYSTEM : RT_NO_MEMORY;
     for (struct rt_queued_event *e = first; e; e = next, n++) {
         next = e->next;
-        if (at) {
-            memcpy(at, &e->event, sizeof e->event);
-            memcpy(at + sizeof e->event, e->frame, e->event.len);
-            at += sizeof e->event + e->event.len;
-        }
+        memcpy(at, &e->event, sizeof e->event);
+        memcpy(at + sizeof e->event, e->frame, e->event.len);
+        at += sizeof e->event + e->event.len;
         free(e);
     }
-    return *out ? n : RT_NO_MEMORY;
+    return n;
 }

@@ -46,8 +46,10 @@ static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number
     rt_lock(&dev->lock);
     int room_there = rt_traffic_of(dev, number) != NULL;
     rt_unlock(&dev->lock);
-    if (!room_there)
+    if (!room_there) {
+        snprintf(why, room, "%s: out of memory", port->name);
         return RT_NO_MEMORY;
+    }
     port->dev = dev;
     port->number = number;
     port->index = index;
