@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from switch.device import native
 from switch.device.device import P4Device
 from switch.device.entities import (
     ActionCall,
@@ -215,3 +216,22 @@ def test_held__packets_see_all_or_nothing(device: P4Device) -> None:
     with device.held(), device.held():
         pass
     assert device.process(1, frame(1, a=1 << 24))[0][0] == 149
+
+
+@pytest.mark.parametrize("op", ["modify", "delete", "default"])
+def test_a_write_that_could_not_be_taken_back__is_refused(monkeypatch, op):
+    """Once it was done, and stayed when the transaction failed; a default action's ended in struct.error."""
+    device = P4Device(1, "s1", seed=1)
+    device.load(mini())
+    device.insert(mac(1))
+    before = list(device.read(defaults=True))
+    change = {
+        "modify": lambda: device.modify(mac(1, port=2)), "delete": lambda: device.delete(mac(1)),
+        "default": lambda: device.modify(TableEntry(BY_MAC, (), forward(3), is_default=True)),
+    }[op]  # fmt: skip
+    with monkeypatch.context() as short:
+        short.setattr(native, "take_block", lambda *_arguments: (native.NO_MEMORY, b""))
+        with pytest.raises(TableError, match="out of memory"), device.transaction():
+            change()
+    assert list(device.read(defaults=True)) == before
+    device.close()
