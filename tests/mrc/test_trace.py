@@ -3,11 +3,12 @@
 The whole of it, on live switches: tests/topologies/cli/test_shell_live.py.
 """
 
+import grpc
 import pytest
 
 from hosts.clustermapper.targets import targets_of
 from ipc.errors import UsageError
-from mrc import trace
+from mrc import live_tables, trace
 from switch.compiler import compile_program
 from switch.device.device import P4Device
 from switch.device.entities import ActionCall, FieldMatch, TableEntry
@@ -164,3 +165,27 @@ def test_probes__go_where_the_mapper_thinks(fabric):
             link = PLAN.link_of_interface(left.interface)
             at = link.upper if link.lower == left else link.lower
         assert at.number == target.plane + 1 and target.switch in passed and len(passed) in (1, 3)
+
+
+class TooLateError(grpc.RpcError):
+    def code(self):
+        return grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("looks", [[True, True], [True, False]])
+def test_tables__of_a_switch_that_works_are_asked_for_again(looks):
+    answers = iter([TooLateError(), TooLateError(), 42])
+
+    def ask():
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    works = iter(looks)
+    if all(looks):
+        assert live_tables._patiently(ask, lambda: next(works)) == 42
+    else:
+        with pytest.raises(TooLateError):
+            live_tables._patiently(ask, lambda: next(works))
+    assert list(works) == []
