@@ -40,6 +40,7 @@ FABRICS: dict[str, dict[str, Any]] = {
     "last hop marks": {"queues": {"last_hop_ecn": True}},
     "no marks": {"ecn": False},
     "drops": {"trim": False},
+    "fixed windows": {"cc": "fixed"},
 }
 MICROSECONDS = {
     "timeout": 9,
@@ -197,6 +198,15 @@ def crowds() -> Iterator[Row]:
             yield Row(group, f"{senders}, {name}: share used", sum(rates) / _payload_bps(scale), ">= 0.95")
             yield Row(group, f"{senders}, {name}: Jain index", jain(rates), ">= 0.95")
             yield Row(group, f"{senders}, {name}: QPs that died", sum(bool(flow.failures) for flow in flows), "= 0")
+    group = "N-to-1 incast, many QPs of each of 8 hosts"
+    for qps in (16, 64):
+        scale, fabric, names = _crowd(8)
+        flows = [flow for _ in range(qps) for flow in incast(fabric, names, "h0", message_bytes=1 << 16)]
+        rates = rates_bps(fabric, flows, 1.5, 2.5)
+        yield Row(group, f"{qps} QPs: share used", sum(rates) / _payload_bps(scale), ">= 0.95")
+        hosts = [sum(rates[number :: len(names)]) for number in range(len(names))]
+        yield Row(group, f"{qps} QPs: Jain index of the hosts", jain(hosts), ">= 0.95")
+        yield Row(group, f"{qps} QPs: QPs that died", sum(bool(flow.failures) for flow in flows), "= 0")
     group = "N-to-1 incast of 1 MB each, 100 Gb/s, 10 us"
     for senders in (8, 16, 32, 63):
         scale, fabric, names = _crowd(senders, rate_bps=100e9, rtt_s=10e-6, pmtu_bytes=4096, config=MICROSECONDS)

@@ -521,7 +521,7 @@ class Requestor:
         ev.lost += 1
         ev.newest_lost = max(ev.newest_lost, sent.serial)
         self.flight.give_up(sent)
-        self._window.on_loss(now, sent.size)
+        self._window.on_loss(now, sent.size, sent.sent_at)
         heappush(self._again, sent.psn)
         context.events.append(
             PacketLost(context.qpn, sent.psn & 0xFFFFFF, ev.value, ev.plane, cause, sent.sent_at, now)
@@ -592,7 +592,8 @@ class Requestor:
             counters.trimmed_lasthop += nack.reason == NackReason.TRIMMED_LASTHOP
             if told or sent.attempt == 1:
                 self._sample(sent, now)
-            self._window.on_trim(now, sent.size, nack.reason == NackReason.TRIMMED_LASTHOP)
+            is_last_hop, is_again = nack.reason == NackReason.TRIMMED_LASTHOP, sent.attempt > 1
+            self._window.on_trim(now, sent.size, is_last_hop, sent.sent_at, is_again)
             heappush(self._again, psn)
             return
         counters.refused += 1

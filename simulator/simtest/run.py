@@ -413,7 +413,7 @@ class Simulation:
             what = f"{left} of {len(schedule.qps)} senders are not done {bound:.6f} s after the last write"
             raise Violation("congestion", what, fabric.now)
         even = jain(self.shares)
-        is_long = self.shared_s >= LONG_TRIPS * config.base_rtt_s
+        is_long = 0.0 < LONG_TRIPS * config.base_rtt_s <= self.shared_s
         if config.fabric_trims and config.cc_algorithm != "fixed" and is_long and even < LEAST_EVEN:
             raise Violation("congestion", f"Jain's index of {self.shares} bytes is {even:.3f}", fabric.now)
         fabric.run_for(AFTERMATH_S)

@@ -17,23 +17,18 @@ Design notes.
    not learned from them (§6.2, the caution; the UET text would).
 5. Quick adapt trusts a measuring window only when the *window* was what limited the sender in it. The UET text trusts
    every one, and never forgets a trim: one old trim and a pause of the application then cost all of cwnd (§6.5).
-6. A *crowd* is when hardly a packet is left for each sender of a port. NSCC keeps a packet of each in the pipe, and N
-   packets do not fit one that holds fewer: all are trimmed, all leave again at once, and their headers starve the
-   data. So from a trim at the last hop on (or a loss, with delay, where nothing trims; or with the window at its
-   floor) the window follows another law, without a floor: below one packet, one leaves every base RTT / share of a
-   packet. Each delay has a window at which increase (with its root) and decrease (with the delay's fourth power)
-   cancel: all senders of a port see one delay, so they meet at one window, and the queue neither empties nor trims.
-   Marks say nothing more then. Who was trimmed waits a random part of its interval, or those who collided once would
-   for ever. A crowd is over for a sender that had a whole window, CROWD_PACKETS or more, without any queue.
+6. A *crowd* (crowd.py) begins with a trim at the last hop, with a loss at a delay where nothing trims, or with either
+   at a window of one packet. Its law moves the window until it is over; marks say nothing more then.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from math import sqrt
 from random import Random
 from typing import Final
+
+from hosts.engine.cc.crowd import LEAST, PACKETS, Crowd, share_at_target
 
 INF: Final = float("inf")
 
@@ -64,24 +59,6 @@ PENALTY_UNIT: Final = 7
 """rcv_cwnd_pen is in 1 / 2**7 of the bytes acknowledged (§2.6)."""
 FLAG_WINDOWS: Final = 2
 """Quick-adapt windows after which a trim is forgotten (note 5)."""
-CROWD_PACKETS: Final = 8
-"""Window of a sender in a crowd (note 6), in packets, that neither grows nor shrinks at a delay of `target` ..."""
-CROWD_BDPS: Final = 0.8
-"""... where the pipe holds ten packets; in deeper pipes it is this share of theirs, as "shape" scaling has it."""
-CROWD_DRAIN: Final = 0.0212
-"""Share of the window that a round trip takes at a delay of `target`; the increase there follows from both."""
-CROWD_POWER: Final = 4
-"""It grows with this power of the delay: at twice the target increase and decrease cancel at a 256th."""
-CROWD_MOST: Final = 0.35
-"""Largest share that one packet's delay takes."""
-CROWD_SPEED_MAX: Final = 4.0
-"""Windows above CROWD_PACKETS grow and shrink faster in proportion, at most so much: they meet where they did."""
-CROWD_CALM: Final = 0.2
-"""Increase while there is no queue, in MTU a packet at a window of one or more."""
-CROWD_CUT: Final = 0.7
-"""Share of the window that a trim or a loss leaves there, at most once a round trip."""
-CROWD_LEAST: Final = 1 / 1024
-"""Least window there, in packets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +96,8 @@ class NsccParameters:
     qa_threshold: float = INF
     base_min: float = 0.0
     """No sample lowers the base below this."""
-    crowd_gain: float = CROWD_DRAIN * CROWD_PACKETS**0.5
-    """Increase in a crowd, in MTU a round trip at a window of one packet; it goes with the root of the window."""
+    crowd_share: float = PACKETS
+    """Window in a crowd at a delay of `target`, in packets."""
 
     @property
     def bdp(self) -> float:
@@ -153,7 +130,7 @@ class NsccParameters:
             alpha=ALPHA * size * slowness * mtu / target, fi=FAIR * size * mtu, eta=ETA * size * mtu, fi_scale=fast,
             calm=calm, adjust_bytes=ADJUST_PACKETS * mtu, adjust_period=base_rtt,
             qa_threshold=INF if trimming else QA_TARGETS * target,
-            crowd_gain=CROWD_DRAIN * sqrt(max(CROWD_PACKETS, CROWD_BDPS * bdp / mtu)),
+            crowd_share=share_at_target(bdp / mtu),
         )  # fmt: skip
 
 
@@ -186,22 +163,18 @@ QUADRANTS: Final[dict[tuple[bool, bool], Reaction]] = {
 
 
 class Nscc:
-    """One controller. `inflight` is SIGNED: the responder's byte counter, which drains it, rounds up."""
+    """One controller. `inflight`: what all QPs have in flight, none of them less than nothing."""
 
     __slots__ = (
-        "avg", "base", "calm_bytes", "counts", "credit", "crowded", "cwnd", "inflight", "mute", "muted", "p", "qa_due",
-        "qa_limited", "qa_trim_at", "rng", "saved", "settled_bytes", "sprint", "t_avg", "t_cut", "t_settle", "turn_at",
+        "avg", "base", "calm_bytes", "counts", "credit", "crowd", "cwnd", "inflight", "mute", "muted", "p", "qa_due",
+        "qa_limited", "qa_trim_at", "saved", "settled_bytes", "sprint", "t_avg", "t_cut", "t_settle",
         "wmax", "won",
     )  # fmt: skip
 
     def __init__(self, parameters: NsccParameters, now: float = 0.0, rng: Random | None = None) -> None:
         self.p = parameters
-        self.rng = rng or Random(0)
-        """Asked only after a cut below one packet a round trip: senders that were trimmed together must part."""
-        self.crowded = False
+        self.crowd = Crowd(parameters.mtu, rng or Random(0), now)
         """See note 6."""
-        self.turn_at = now
-        """When the last packet left that waited for `opens_at`."""
         self.base = parameters.base_rtt
         """Smallest round trip seen, and never above the configured one."""
         self.wmax = parameters.max_cwnd
@@ -240,8 +213,8 @@ class Nscc:
         self.inflight += size
 
     def opens_at(self) -> float:
-        """With a window below one packet: when the next one may leave."""
-        return self.turn_at + self.base * self.p.mtu / self.cwnd
+        """Return when the next packet may leave by a window below one packet."""
+        return self.crowd.opens_at(self.cwnd, self.base)
 
     # ---- acknowledgments --------------------------------------------------------------------------------
 
@@ -262,15 +235,15 @@ class Nscc:
         self._drain(size)
         self.settled_bytes += size
         self.won += size
-        if not self.crowded:
+        if not self.crowd.joined:
             self._receiver(penalty, restore, size)
         if rtt is None:
             return Reaction.NO_SAMPLE
         self.learn_base(rtt)
         delay = max(0.0, rtt - self.base)
         self._average(now, delay)
-        if self.crowded:
-            return self._share_crowd(now, size, delay, penalty)
+        if self.crowd.joined:
+            return self._share_crowd(now, size, rtt, delay, penalty)
         if (adapted := self._quick_adapt(now, delay, marked, lost=False)) is not None:
             return adapted
         reaction = QUADRANTS[marked, delay >= self.p.target]
@@ -292,12 +265,12 @@ class Nscc:
 
     # ---- bad news ---------------------------------------------------------------------------------------
 
-    def on_trim(self, now: float, size: int, last_hop: bool = False) -> None:
+    def on_trim(self, now: float, size: int, last_hop: bool = False, left_at: float = INF) -> None:
         """A packet was trimmed, in the core or at the last hop: one packet of window, or a quick adapt."""
         self._drain(size)
         self._average(now, self.p.base_rtt)  # stand-in for the delay of a full queue
-        if self.crowded:
-            self._leave_crowd_room(now)
+        if self.crowd.joined:
+            self.cwnd = self.crowd.after_trim(self.cwnd, now, left_at, self.base)
             return
         self.qa_trim_at = now
         adapted = self._quick_adapt(now, 0.0, True, lost=True)
@@ -306,17 +279,17 @@ class Nscc:
         else:
             self.counts[adapted] += 1
         if last_hop:
-            self._meet_crowd()
+            self._join_crowd()
 
-    def on_loss(self, now: float, size: int) -> None:
+    def on_loss(self, now: float, size: int, left_at: float = INF) -> None:
         """A packet was given up, by its timer or by inference: one packet of window. Does not arm quick adapt."""
         self._drain(size)
-        if self.crowded:
-            self._leave_crowd_room(now)
+        if self.crowd.joined:
+            self.cwnd = self.crowd.after_loss(self.cwnd, now, left_at, self.base, size, self.avg >= self.p.target)
             return
         self._shrink(size)
         if self.p.qa_threshold < INF and self.avg >= self.p.target:  # nothing trims: a full queue loses
-            self._meet_crowd()
+            self._join_crowd()
 
     def on_other_nack(self, size: int) -> None:
         """Refused for want of resources at the responder: the network is not to blame."""
@@ -332,55 +305,32 @@ class Nscc:
     def _shrink(self, size: int) -> None:
         self.cwnd = max(self.cwnd - size, self.p.mtu)
         if self.cwnd <= self.p.mtu:
-            self._meet_crowd()
+            self._join_crowd()
 
-    # ---- a crowd: hardly a packet for each sender -------------------------------------------------------
+    # ---- a crowd (note 6) -------------------------------------------------------------------------------
 
-    def _meet_crowd(self) -> None:
-        """Begin to share as in a crowd, unless it has begun."""
-        if self.crowded:
-            return
-        self.crowded, self.saved = True, 0.0
-        self.calm_bytes, self.sprint = 0, False
-        self.credit, self.settled_bytes = 0.0, 0
+    def _join_crowd(self) -> None:
+        """Begin to share as in a crowd, unless that has begun."""
+        if not self.crowd.joined:
+            self.crowd.join()
+            self.saved = self.credit = 0.0
+            self.calm_bytes, self.settled_bytes, self.sprint = 0, 0, False
 
-    def _leave_crowd(self, now: float) -> None:
-        self.crowded = False
-        self.t_settle, self.qa_due, self.qa_trim_at = now, 0.0, None
-
-    def _share_crowd(self, now: float, size: int, delay: float, penalty: int) -> Reaction:
-        """One acknowledgment in a crowd (note 6)."""
-        p, mtu = self.p, self.p.mtu
-        share = self.cwnd / mtu
-        if penalty:
-            self.cwnd = max(min(self.cwnd, mtu), self.cwnd - (penalty * size >> PENALTY_UNIT))
-        if penalty:
+    def _share_crowd(self, now: float, size: int, rtt: float, delay: float, penalty: int) -> Reaction:
+        """Apply one acknowledgment in a crowd."""
+        p = self.p
+        if penalty:  # the receiver's word counts down to one packet; below it the delay speaks for all senders alike
+            cut = self.cwnd - (penalty * size >> PENALTY_UNIT)
+            self.cwnd = max(min(self.cwnd, p.mtu), cut)
             return Reaction.HELD
-        if delay < p.calm:
-            self.cwnd += CROWD_CALM * size * sqrt(min(1.0, share))
-            self.calm_bytes += size
-            if self.calm_bytes > self.cwnd >= CROWD_PACKETS * mtu:
-                self._leave_crowd(now)
-            reaction = Reaction.FAST
-        else:
-            self.calm_bytes = 0
-            speed = min(max(1.0, share / CROWD_PACKETS), CROWD_SPEED_MAX)
-            drain = min(speed * CROWD_DRAIN * (delay / p.target) ** CROWD_POWER, CROWD_MOST)
-            self.cwnd += size * min(1.0, share) * (speed * p.crowd_gain / sqrt(share) - drain)
-            reaction = Reaction.FAIR if delay >= p.target else Reaction.PROPORTIONAL
-        self.cwnd = max(CROWD_LEAST * mtu, min(self.cwnd, self.wmax))
-        return reaction
-
-    def _cut_crowded(self, now: float, factor: float) -> None:
-        self.t_cut = now
-        self.cwnd = max(self.cwnd * factor, CROWD_LEAST * self.p.mtu)
-
-    def _leave_crowd_room(self, now: float) -> None:
-        """A trim or a loss: less, once for what left together, and at a time of its own."""
-        if now - self.t_cut > self.base:
-            self._cut_crowded(now, CROWD_CUT)
-            if self.cwnd < self.p.mtu:
-                self.turn_at = now - self.rng.random() * self.base * self.p.mtu / self.cwnd
+        is_calm = delay < p.calm
+        window = self.crowd.after_ack(self.cwnd, size, now - rtt, is_calm, delay / p.target, p.crowd_share)
+        self.cwnd = min(window, self.wmax)
+        if not self.crowd.joined:
+            self.t_settle, self.qa_due, self.qa_trim_at = now, 0.0, None
+        if is_calm:
+            return Reaction.FAST
+        return Reaction.FAIR if delay >= p.target else Reaction.PROPORTIONAL
 
     # ---- delay ------------------------------------------------------------------------------------------
 
@@ -476,4 +426,4 @@ class Nscc:
         self.p = parameters
         self.base = min(self.base, parameters.base_rtt)
         self._follow_base()
-        self.cwnd = max(min(self.cwnd, self.wmax), parameters.mtu)
+        self.cwnd = max(min(self.cwnd, self.wmax), LEAST * parameters.mtu if self.crowd.joined else parameters.mtu)

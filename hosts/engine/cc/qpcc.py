@@ -103,12 +103,12 @@ class Share:
         return cc.opens_at() if cc.cwnd < self._mtu else LONG_AGO
 
     def took_turn(self, now: float) -> None:
-        self._cc.turn_at = now
+        self._cc.crowd.turn_at = now
 
     def on_send(self, size: int) -> None:
         self.inflight += size
         if not self.parked:
-            self._cc.inflight += size
+            self._cc.inflight += min(size, max(0, self.inflight))
 
     def on_ack(
         self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False,
@@ -118,35 +118,44 @@ class Share:
         if rtt_s is not None and sampled is not None and sampled < self._mtu:
             rtt_s += self.qpcc.shorter_s(sampled)
         self.qpcc.on_ack(self, now, size, marked, rtt_s, penalty, restore)
+        self._keep_surplus(size)
 
-    def on_trim(self, now: float, size: int, last_hop: bool = False) -> None:
+    def on_trim(self, now: float, size: int, last_hop: bool, left_at: float, is_again: bool) -> None:
         self.inflight -= size
-        self.qpcc.on_trim(now, size, last_hop)
+        self.qpcc.on_trim(now, size, last_hop, left_at)
+        self._keep_surplus(size)
 
     def on_other_nack(self, size: int) -> None:
         self.inflight -= size
         self._cc.on_other_nack(size)
+        self._keep_surplus(size)
 
-    def on_loss(self, now: float, size: int) -> None:
+    def on_loss(self, now: float, size: int, left_at: float) -> None:
         self.inflight -= size
         if not self.parked:
-            self._cc.on_loss(now, size)
+            self._cc.on_loss(now, size, left_at)
+            self._keep_surplus(size)
         elif self.qpcc.all_parked:
             self._cc.inflight += size
-            self._cc.on_loss(now, size)
+            self._cc.on_loss(now, size, left_at)
+
+    def _keep_surplus(self, size: int) -> None:
+        """Take back what the window was drained of, `size`, beyond what this QP had in flight (note 5)."""
+        if self.inflight < 0:
+            self._cc.inflight += min(size, -self.inflight)
 
     def on_unlost(self, size: int) -> None:
         self.inflight += size
-        self._cc.on_unlost(size)
+        self._cc.on_unlost(min(size, max(0, self.inflight)))
 
     def on_silence(self) -> None:
         if not self.parked:
-            self._cc.inflight -= self.inflight
+            self._cc.inflight -= max(0, self.inflight)
             self.parked = True
 
     def on_life(self) -> None:
         if self.parked:
-            self._cc.inflight += self.inflight
+            self._cc.inflight += max(0, self.inflight)
             self.parked = False
 
     def cap(self, outstanding: int) -> None:
@@ -154,7 +163,7 @@ class Share:
         plausible = plausible_inflight(self.inflight, outstanding)
         if plausible != self.inflight:
             if not self.parked:
-                self._cc.inflight += plausible - self.inflight
+                self._cc.inflight += max(0, plausible) - max(0, self.inflight)
             self.inflight = plausible
 
     def leave(self) -> None:
@@ -175,7 +184,7 @@ class Qpcc:
 
     __slots__ = (
         "_config", "_known_base", "_meter", "_mtu", "_planes", "_probe", "_probes_left", "_probing", "_profile",
-        "_throttled", "_trimming", "_window", "cc", "peer", "shares",
+        "_rng", "_throttled", "_trimming", "_window", "cc", "peer", "shares",
     )  # fmt: skip
 
     def __init__(
@@ -185,7 +194,7 @@ class Qpcc:
         self.peer = peer
         self.shares: list[Share] = []
         self._profile, self._config, self._planes, self._mtu = profile, config, planes, mtu
-        self._trimming, self._probe = trimming, probe
+        self._trimming, self._probe, self._rng = trimming, probe, rng
         self._probes_left = PROBES if config.cc_probe else 0
         self._probing = False
         self._throttled: set[Share] = set()
@@ -219,7 +228,7 @@ class Qpcc:
         """A QP connects. The first one after a time without any starts with a fresh window, but a known base RTT."""
         if not self.shares:
             old = self.cc
-            self.cc = Nscc(old.p, now, old.rng)
+            self.cc = Nscc(old.p, now, self._rng)
             self.cc.counts = old.counts
             self.cc.learn_base(old.base)
             self.cc.cwnd = max(self.cc.wmax * self._config.cc_start, self.cc.p.mtu)
@@ -235,7 +244,7 @@ class Qpcc:
             self.shares.remove(share)
             self._throttled.discard(share)
             if not share.parked:
-                self.cc.inflight -= share.inflight
+                self.cc.inflight -= max(0, share.inflight)
             share.inflight = 0
 
     @property
@@ -268,8 +277,8 @@ class Qpcc:
                 meter.pause()
         self._learn_base(now)
 
-    def on_trim(self, now: float, size: int, last_hop: bool) -> None:
-        self.cc.on_trim(now, size, last_hop)
+    def on_trim(self, now: float, size: int, last_hop: bool, left_at: float) -> None:
+        self.cc.on_trim(now, size, last_hop, left_at)
         self._learn_base(now)
 
     def _learn_base(self, now: float) -> None:
@@ -339,9 +348,9 @@ class Qpccs:
         """
         profile = self.profiles.get(profile_id) if profile_id != DEFAULT_PROFILE else default_profile(config)
         if profile.algorithm is None:
-            return FixedWindow(mpr_packets * mtu, mtu)
+            return FixedWindow(mpr_packets * mtu, mtu, config.base_rtt_s, self._rng, now)
         if profile.algorithm == FIXED:
-            return FixedWindow(profile.max_cwnd or config.cwnd_bytes, mtu)
+            return FixedWindow(profile.max_cwnd or config.cwnd_bytes, mtu, config.base_rtt_s, self._rng, now)
         key = (peer, profile_id, profile, trims)
         shared = config.cc_scope == "destination"
         found = self._by_key.get(key) if shared else None

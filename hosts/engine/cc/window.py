@@ -1,4 +1,7 @@
-"""Interface of congestion control to a requestor, in its simplest form: a window per QP that never changes.
+"""Interface of congestion control to a requestor, in its simplest form: a window per QP that is fixed.
+
+It changes in one case, for there it would end in nothing: in a crowd (crowd.py), which begins for it when a packet that
+was sent again is trimmed at the last hop once more, it follows the crowd's law until that is over.
 
 The other one is qpcc.Share: a share of the window that all QPs to one destination have together. Which methods there
 are, and what they are told, is described here.
@@ -9,8 +12,10 @@ which rounds up to 256 bytes, and may dip below zero by that much.
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any, Final
 
+from hosts.engine.cc.crowd import PACKETS, Crowd
 from hosts.engine.wire.packets import RCVD_UNIT
 
 LONG_AGO: Final = float("-inf")
@@ -21,17 +26,32 @@ def plausible_inflight(inflight: int, outstanding: int) -> int:
     return max(min(inflight, outstanding), -RCVD_UNIT)
 
 
+TARGET: Final = 0.75
+"""Delay in base RTTs that a crowd steers to ..."""
+CALM: Final = 1 / 12
+"""... and below which there is no queue, both as for NSCC in fabrics that trim."""
+
+
 class FixedWindow:
-    """`cwnd` bytes may be in flight; `mtu` is the nominal size of a full packet."""
+    """`whole` bytes may be in flight; `mtu` is the nominal size of a full packet.
 
-    __slots__ = ("alone", "cwnd", "inflight", "mtu")
+    `base_rtt_s`: the round trip of an idle fabric; 0: the shortest of a full packet so far.
+    """
 
-    def __init__(self, cwnd: int, mtu: int) -> None:
-        self.cwnd = float(cwnd)
+    __slots__ = ("_base_s", "_crowd", "_delay", "_whole", "alone", "cwnd", "inflight", "mtu")
+
+    def __init__(
+        self, whole: int, mtu: int, base_rtt_s: float = 0.0, rng: Random | None = None, now: float = 0.0
+    ) -> None:
+        self.cwnd = self._whole = float(whole)
         self.mtu = mtu
         self.inflight = 0
         self.alone = True
         """No other QP sends by it."""
+        self._base_s = base_rtt_s
+        self._crowd = Crowd(float(mtu), rng or Random(0), now)
+        self._delay = 0.0
+        """Of the last full packet that arrived, in base RTTs."""
 
     def may_send(self) -> bool:
         """MRC's rule (§5.3): one packet may always leave an empty pipe, whatever the window."""
@@ -43,10 +63,12 @@ class FixedWindow:
 
     def opens_at(self) -> float:
         """When the next packet may leave that the window lets go; any number of them where it is in the past."""
-        return LONG_AGO
+        crowd = self._crowd
+        return crowd.opens_at(self.cwnd, self._base_s) if crowd.joined and self.cwnd < self.mtu else LONG_AGO
 
     def took_turn(self, now: float) -> None:
         """A packet left that had to wait for opens_at()."""
+        self._crowd.turn_at = now
 
     def on_send(self, size: int) -> None:
         self.inflight += size
@@ -59,18 +81,38 @@ class FixedWindow:
         bytes (None: a full packet's).
         """
         self.inflight -= size
+        if rtt_s is None or (sampled is not None and sampled < self.mtu):
+            return
+        if not 0.0 < self._base_s <= rtt_s:
+            self._base_s = rtt_s
+        delay = self._delay = rtt_s / self._base_s - 1.0
+        if self._crowd.joined:  # nothing is known of the pipe, so the share at target is that of a short one
+            self.cwnd = self._crowd.after_ack(
+                self.cwnd, size, now - rtt_s, delay < CALM, delay / TARGET, float(PACKETS)
+            )
+            self.cwnd = min(self.cwnd, self._whole) if self._crowd.joined else self._whole
 
-    def on_trim(self, now: float, size: int, last_hop: bool = False) -> None:
-        """A packet was trimmed on its way, `last_hop`: at the port to its receiver."""
+    def on_trim(self, now: float, size: int, last_hop: bool, left_at: float, is_again: bool) -> None:
+        """A packet that left at `left_at` was trimmed on its way; `last_hop`: at the port to its receiver.
+
+        `is_again`: it had been sent before.
+        """
         self.inflight -= size
+        if self._crowd.joined:
+            self.cwnd = self._crowd.after_trim(self.cwnd, now, left_at, self._base_s)
+        elif last_hop and is_again:
+            self._crowd.join()
+            self.cwnd = min(self._whole, PACKETS * float(self.mtu))
 
     def on_other_nack(self, size: int) -> None:
         """A packet was refused for want of resources at the responder."""
         self.inflight -= size
 
-    def on_loss(self, now: float, size: int) -> None:
-        """A packet was given up as lost."""
+    def on_loss(self, now: float, size: int, left_at: float) -> None:
+        """A packet that left at `left_at` was given up as lost."""
         self.inflight -= size
+        if self._crowd.joined:
+            self.cwnd = self._crowd.after_loss(self.cwnd, now, left_at, self._base_s, size, self._delay >= TARGET)
 
     def on_unlost(self, size: int) -> None:
         """A packet given up, and not sent again yet, turns out to have arrived: rcvd_bytes counts it once more."""

@@ -9,7 +9,7 @@ import pytest
 
 from hosts.engine.cc.qpcc import Share
 from hosts.engine.wire.packets import EndpointRequest, Write
-from simulator import VirtualFabric, incast, jain, rates_bps, scaled
+from simulator import VirtualFabric, incast, jain, rates_bps, run_all, scaled
 from topologies.plan import Plan
 
 
@@ -30,6 +30,8 @@ def make(senders: int, planes: int = 1, seed: int = 1, **options: Any) -> tuple[
         (32, {"ecn": False}),
         (32, {"queues": {"last_hop_ecn": True}}),
         (16, {"planes": 4}),
+        (4, {"cc": "fixed"}),
+        (32, {"cc": "fixed"}),
     ],
     ids=str,
 )
@@ -42,15 +44,25 @@ def test_incast__keeps_the_link_busy_shares_evenly_and_kills_no_qp(senders: int,
     assert not any(flow.failures for flow in flows)
 
 
-def test_incast__many_qps_of_a_host_share_its_turns() -> None:
+@pytest.mark.parametrize("qps", [16, 64])
+def test_incast__many_qps_of_a_host_share_its_turns(qps: int) -> None:
     fabric, names, capacity = make(8)
-    flows = [flow for _ in range(16) for flow in incast(fabric, names, "h0", message_bytes=1 << 16)]
-    rates = rates_bps(fabric, flows, 1.5, 6.0)
+    flows = [flow for _ in range(qps) for flow in incast(fabric, names, "h0", message_bytes=1 << 16)]
+    rates = rates_bps(fabric, flows, 1.5, 3.0)
     assert sum(rates) >= 0.95 * capacity
     hosts = [sum(rates[n :: len(names)]) for n in range(len(names))]
-    assert jain(hosts) >= 0.9
-    assert jain(rates) >= 0.85, "those of a host take turns"
+    assert jain(hosts) >= 0.95
+    assert jain(rates) >= 0.9, "those of a host take turns"
     assert not any(flow.failures for flow in flows)
+
+
+def test_incast__of_fixed_windows_beyond_all_measure_ends() -> None:
+    """Sixteen windows of 256 KiB over a pipe of ten packets were trimmed for ever; 59 of 64 QPs died of it once."""
+    fabric, names, capacity = make(16, cc="fixed", config={"cwnd_bytes": 1 << 18})
+    flows = incast(fabric, names, "h0", message_bytes=1 << 16, messages=8)
+    assert run_all(fabric, flows, limit_s=60.0)
+    assert not any(flow.failures for flow in flows)
+    assert 16 * 8 * (8 << 16) / max(flow.duration_s for flow in flows) >= 0.9 * capacity
 
 
 def test_below_a_packet_a_round_trip__packets_leave_one_by_one_also_those_sent_again() -> None:

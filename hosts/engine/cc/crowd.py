@@ -1,0 +1,113 @@
+"""Law of one sender's window in a crowd: when a port has hardly a packet of room for each of its senders.
+
+NSCC keeps a packet of each sender in the pipe, and a fixed window many. N packets do not fit a pipe that holds fewer:
+all are trimmed, all leave again at once, and their headers starve the data. The reference is silent about that; what
+is decided here stands in docs/congestion.md. Knows nothing of who holds the window: Nscc and FixedWindow do, and say
+when a crowd begins.
+
+1. The window follows the delay alone, and has no floor of a packet: below one, a packet leaves every base RTT / share
+   of a packet. Each delay has a window at which increase (with its root) and decrease (with the delay's fifth power)
+   cancel. All senders of a port see one delay, so they meet at one window, and the queue neither empties nor trims.
+2. Acknowledged bytes beyond the window left while it was larger, and say nothing of this one. A trim, a loss or the
+   delay of a packet that left before the last cut says nothing new either: one flight is cut for once.
+3. Who was trimmed waits a random part of its interval, or those who collided once would for ever.
+4. A crowd is over for a sender that had a whole window, as large as one at target, without any queue: it is alone.
+   A smaller one would not do. Who leaves while others stay gets less than they do, for NSCC steers to the target.
+5. A loss without delay is no word of a queue: it costs one packet of a window that has more, as everywhere.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from random import Random
+from typing import Final
+
+PACKETS: Final = 8
+"""Window in packets that neither grows nor shrinks at a delay of the target ..."""
+BDPS: Final = 0.8
+"""... where the pipe holds ten packets; in deeper pipes it is this share of theirs, as "shape" scaling has it."""
+DRAIN: Final = 0.0212
+"""Share of the window that a round trip takes at a delay of the target; the increase there follows from both."""
+POWER: Final = 5
+"""It grows with this power of the delay: at twice the target increase and decrease cancel at a 1024th."""
+MOST: Final = 0.5
+"""Largest share that one packet's delay takes."""
+SPEED_MAX: Final = 4.0
+"""Windows above PACKETS grow and shrink faster in proportion, at most so much: they meet where they did."""
+CALM: Final = 0.2
+"""Increase while there is no queue, in MTU a packet at a window of one or more."""
+CUT: Final = 0.7
+"""Share of the window that a trim or a loss leaves."""
+LEAST: Final = 1 / 128
+"""Least window, in packets: 512 senders share the shortest pipe of four hops, five packets, with it ..."""
+LOSS_LEAST: Final = 1 / 8
+"""... and least that losses leave: a path that loses all is no crowd, and its QP is to find that out soon."""
+
+
+def share_at_target(pipe_packets: float) -> float:
+    """Return the window in packets that neither grows nor shrinks at a delay of the target."""
+    return max(float(PACKETS), BDPS * pipe_packets)
+
+
+class Crowd:
+    """State of one sender: `joined` while it is in a crowd. Windows and sizes are nominal bytes, times any one unit."""
+
+    __slots__ = ("_calm_bytes", "_cut_at", "_mtu", "_rng", "joined", "turn_at")
+
+    def __init__(self, mtu: float, rng: Random, now: float) -> None:
+        self._mtu, self._rng = mtu, rng
+        self.joined = False
+        self.turn_at = now
+        """When the last packet left that waited for `opens_at`."""
+        self._calm_bytes = 0
+        """Acknowledged in a row without a queue."""
+        self._cut_at = now
+
+    def join(self) -> None:
+        """Begin to share, unless that has begun."""
+        if not self.joined:
+            self.joined, self._calm_bytes = True, 0
+
+    def opens_at(self, window: float, base: float) -> float:
+        """Return when the next packet may leave by a window below one packet; `base` is the round trip when idle."""
+        return self.turn_at + base * self._mtu / window
+
+    def after_ack(self, window: float, size: int, left_at: float, is_calm: bool, pressure: float, goal: float) -> float:
+        """Return the window after `size` bytes arrived; the packet that tells left at `left_at`.
+
+        `pressure`: its delay in targets; `goal`: share_at_target(). Ends the crowd (note 4) where it is over.
+        """
+        mtu = self._mtu
+        share = window / mtu
+        if is_calm:
+            window += CALM * size * sqrt(min(1.0, share))
+            self._calm_bytes += size
+            if self._calm_bytes > window >= goal * mtu:
+                self.joined = False
+            return window
+        self._calm_bytes = 0
+        if left_at < self._cut_at:  # note 2
+            return window
+        speed = min(max(1.0, share / PACKETS), SPEED_MAX)
+        drain = min(speed * DRAIN * pressure**POWER, MOST)
+        part = min(1.0, size / max(window, mtu))  # note 2
+        return max(window * (1.0 + part * (speed * DRAIN * sqrt(goal / share) - drain)), LEAST * mtu)
+
+    def after_trim(self, window: float, now: float, left_at: float, base: float) -> float:
+        """Return the window after a packet that left at `left_at` was trimmed."""
+        return self._cut(window, now, left_at, base, LEAST)
+
+    def after_loss(self, window: float, now: float, left_at: float, base: float, size: int, is_late: bool) -> float:
+        """Return the window after a packet of `size` was lost; `is_late`: the delay is at the target (note 5)."""
+        if not is_late:
+            return max(window - size, min(window, self._mtu))
+        return self._cut(window, now, left_at, base, LOSS_LEAST)
+
+    def _cut(self, window: float, now: float, left_at: float, base: float, least: float) -> float:
+        if left_at < self._cut_at:  # note 2
+            return window
+        self._cut_at = now
+        window = min(window, max(window * CUT, least * self._mtu))
+        if window < self._mtu:  # note 3
+            self.turn_at = now - self._rng.random() * base * self._mtu / window
+        return window
