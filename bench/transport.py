@@ -192,6 +192,8 @@ def crowds() -> Iterator[Row]:
     group = "N-to-1 incast, a pipe of ten packets"
     for senders in CROWDS:
         for name, options in FABRICS.items():
+            if name == "fixed windows" and senders == 2:  # they fit pipe and queue, unless both are trimmed thrice
+                continue
             scale, fabric, names = _crowd(senders, **options)
             flows = incast(fabric, names, "h0", message_bytes=1 << 16)
             rates = rates_bps(fabric, flows, 1.5, 2.5)

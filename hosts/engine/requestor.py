@@ -592,8 +592,8 @@ class Requestor:
             counters.trimmed_lasthop += nack.reason == NackReason.TRIMMED_LASTHOP
             if told or sent.attempt == 1:
                 self._sample(sent, now)
-            is_last_hop, is_again = nack.reason == NackReason.TRIMMED_LASTHOP, sent.attempt > 1
-            self._window.on_trim(now, sent.size, is_last_hop, sent.sent_at, is_again)
+            is_last_hop = nack.reason == NackReason.TRIMMED_LASTHOP
+            self._window.on_trim(now, sent.size, is_last_hop, sent.sent_at, sent.attempt)
             heappush(self._again, psn)
             return
         counters.refused += 1

@@ -120,7 +120,7 @@ class Share:
         self.qpcc.on_ack(self, now, size, marked, rtt_s, penalty, restore)
         self._keep_surplus(size)
 
-    def on_trim(self, now: float, size: int, last_hop: bool, left_at: float, is_again: bool) -> None:
+    def on_trim(self, now: float, size: int, last_hop: bool, left_at: float, attempt: int) -> None:
         self.inflight -= size
         self.qpcc.on_trim(now, size, last_hop, left_at)
         self._keep_surplus(size)

@@ -1,7 +1,7 @@
 """Interface of congestion control to a requestor, in its simplest form: a window per QP that is fixed.
 
-It changes in one case, for there it would end in nothing: in a crowd (crowd.py), which begins for it when a packet that
-was sent again is trimmed at the last hop once more, it follows the crowd's law until that is over.
+It changes in one case, for there it would end in nothing: in a crowd (crowd.py), which begins for it when a packet is
+trimmed at the last hop for the third time, it follows the crowd's law until that is over.
 
 The other one is qpcc.Share: a share of the window that all QPs to one destination have together. Which methods there
 are, and what they are told, is described here.
@@ -26,6 +26,8 @@ def plausible_inflight(inflight: int, outstanding: int) -> int:
     return max(min(inflight, outstanding), -RCVD_UNIT)
 
 
+CROWDED_ATTEMPT: Final = 3
+"""Transmission of a packet whose trim at the last hop begins a crowd: two are what a burst costs."""
 TARGET: Final = 0.75
 """Delay in base RTTs that a crowd steers to ..."""
 CALM: Final = 1 / 12
@@ -92,15 +94,15 @@ class FixedWindow:
             )
             self.cwnd = min(self.cwnd, self._whole) if self._crowd.joined else self._whole
 
-    def on_trim(self, now: float, size: int, last_hop: bool, left_at: float, is_again: bool) -> None:
+    def on_trim(self, now: float, size: int, last_hop: bool, left_at: float, attempt: int) -> None:
         """A packet that left at `left_at` was trimmed on its way; `last_hop`: at the port to its receiver.
 
-        `is_again`: it had been sent before.
+        `attempt`: 1 for the first transmission of the packet.
         """
         self.inflight -= size
         if self._crowd.joined:
             self.cwnd = self._crowd.after_trim(self.cwnd, now, left_at, self._base_s)
-        elif last_hop and is_again:
+        elif last_hop and attempt >= CROWDED_ATTEMPT:
             self._crowd.join()
             self.cwnd = min(self._whole, PACKETS * float(self.mtu))
 

@@ -265,7 +265,7 @@ def test_base_probe__repeated_when_lost_but_not_for_ever():
     qpcc, probes = stub()
     share = qpcc.join(0.0)
     for i in range(10):
-        share.on_trim(i * RTT, 0, False, 0.0, False)
+        share.on_trim(i * RTT, 0, False, 0.0, 1)
         qpcc.on_probe(None)
     assert len(probes) == 3
 

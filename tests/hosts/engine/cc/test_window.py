@@ -11,17 +11,18 @@ MTU, WHOLE, RTT = 1112, 100_000, 0.01
 
 
 def crowded() -> FixedWindow:
-    """A fixed window that a packet trimmed twice has brought into a crowd, at 1 s."""
+    """A fixed window that a packet trimmed three times has brought into a crowd, at 1 s."""
     window = FixedWindow(WHOLE, MTU, RTT, Random(1))
-    window.on_trim(0.99, MTU, True, 0.98, False)
-    window.on_trim(1.0, MTU, True, 0.99, True)
+    window.on_trim(0.99, MTU, True, 0.98, 2)
+    assert window.cwnd == WHOLE
+    window.on_trim(1.0, MTU, True, 0.99, 3)
     return window
 
 
-def test_fixed__no_trim_of_a_first_copy_or_in_the_core_changes_it():
+def test_fixed__no_trim_of_two_copies_or_in_the_core_changes_it():
     window = FixedWindow(WHOLE, MTU)
-    for last_hop, is_again in ((False, False), (False, True), (True, False)):
-        window.on_trim(1.0, MTU, last_hop, 0.9, is_again)
+    for last_hop, attempt in ((False, 1), (False, 9), (True, 1), (True, 2)):
+        window.on_trim(1.0, MTU, last_hop, 0.9, attempt)
     window.on_loss(1.0, MTU, 0.9)
     window.on_ack(1.1, MTU, True, 5.0)
     assert window.cwnd == WHOLE and window.opens_at() == LONG_AGO
@@ -31,16 +32,16 @@ def test_fixed__one_smaller_than_a_packet_has_no_pace():
     assert FixedWindow(500, MTU).opens_at() == LONG_AGO
 
 
-def test_fixed__a_packet_trimmed_twice_at_the_last_hop_begins_a_crowd():
+def test_fixed__a_packet_trimmed_three_times_at_the_last_hop_begins_a_crowd():
     window = crowded()
     assert window.cwnd == PACKETS * MTU
-    window.on_trim(2.0, MTU, True, 1.5, True)
-    window.on_trim(2.0, MTU, True, 1.6, True)
+    window.on_trim(2.0, MTU, True, 1.5, 3)
+    window.on_trim(2.0, MTU, True, 1.6, 3)
     assert window.cwnd == PACKETS * MTU * CUT
     window.on_loss(2.1, MTU, 1.5)
     assert window.cwnd == PACKETS * MTU * CUT - MTU, "a loss without delay"
     for second in range(3, 100):
-        window.on_trim(float(second), MTU, True, second - 0.5, True)
+        window.on_trim(float(second), MTU, True, second - 0.5, 3)
     assert window.cwnd == LEAST * MTU
     window.took_turn(100.0)
     assert window.opens_at() == 100.0 + RTT / LEAST
@@ -68,8 +69,8 @@ def test_fixed__a_base_that_is_not_configured_is_the_shortest_of_full_packets():
     for rtt in (0.03, RTT, 0.02):
         window.on_ack(0.5, MTU, False, rtt)
     window.on_ack(0.5, 100, False, RTT / 4, 0, False, 100)
-    window.on_trim(1.0, MTU, True, 0.99, True)
+    window.on_trim(1.0, MTU, True, 0.99, 3)
     for second in range(2, 100):
-        window.on_trim(float(second), MTU, True, second - 0.5, True)
+        window.on_trim(float(second), MTU, True, second - 0.5, 3)
     window.took_turn(100.0)
     assert window.opens_at() == 100.0 + RTT / LEAST
