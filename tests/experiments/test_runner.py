@@ -28,6 +28,7 @@ from experiments.metrics import METRICS
 from experiments.report.page import report
 from experiments.runner import carry_out, plan_runs
 from experiments.virtual.virtual_run import run_virtual
+from ipc import terminal
 from ipc.errors import UsageError
 from mrc.cli.app import app
 
@@ -442,3 +443,18 @@ def test_bmv2__what_it_cannot_do_is_said(tmp_path):
     assert "bmv2 cannot delay packets, nor does it serialise a lone one" in round_trip and "the 50 ms of" in round_trip
     assert "faults that set a link's delay leave it as it is" in line
     assert live_run.unlike(scenario) == []
+
+
+def test_display__of_resumed_runs_that_are_stopped_counts_those_that_were_there(tmp_path, capsys):
+    """Two of four were there and two more ended: four of four, where it once said "4 of 2"."""
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "title: four\nfabric: {planes: 1, racks: 1, spines: 1, hosts_per_rack: 2}\nrepeat: 4\n"
+        "workload: [{stream: h0 h1, name: flow, bytes: 4K}]\n"
+    )
+    planned = plan_runs(read(path), "virtual")
+    display = command.Display(terminal.console(), 1, len(planned.runs))
+    display.scenario("a", len(planned.runs))
+    display.begins(planned.runs[2:])
+    display.stops(4, tmp_path)
+    assert "(4 of 4)" in capsys.readouterr().out
