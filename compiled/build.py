@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from compiled.cache import GROUP, SANITIZER_FLAGS, CompileError, FullCacheError, build_dir, remove_builds
+from compiled.cache import GROUP, SANITIZER_FLAGS, CompileError, FullCompileCacheError, build_dir, remove_builds
 from compiled.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
 from ipc import ownership
 from ipc.cache_folder import cache_dir
@@ -57,7 +57,7 @@ def missing() -> list[str]:
 
 
 def build(progress: Progress, *, again: bool = False) -> Path:
-    """Folder of the build of these sources, compiled unless it is there. Raises CompileError, FullCacheError.
+    """Folder of the build of these sources, compiled unless it is there. Raises CompileError, FullCompileCacheError.
 
     `again`: compile even so. Another build in progress is waited for.
     """
@@ -85,13 +85,15 @@ def build(progress: Progress, *, again: bool = False) -> Path:
 
 
 def _check_room(said: str) -> None:
-    """Raises FullCacheError when an error's text is that of a disk that takes nothing.
+    """Raises FullCompileCacheError when an error's text is that of a disk that takes nothing.
 
     The text alone tells it of errors of other processes, and of shutil.Error, which has one for each file.
     """
     for reason in map(os.strerror, FULL):
         if reason in said:
-            raise FullCacheError(f"{cache_dir()}: {reason}: make room there, or set MRC_CACHE_DIR to another folder")
+            raise FullCompileCacheError(
+                f"{cache_dir()}: {reason}: make room there, or set MRC_CACHE_DIR to another folder"
+            )
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ class CompileError(Exception):
     """The sources could not be compiled; the message says why and what would help."""
 
 
-class FullCacheError(CompileError, FullDiskError):
+class FullCompileCacheError(CompileError, FullDiskError):
     """The disk of the cache did not take the build."""
 
 

@@ -52,10 +52,10 @@ OTHERS = {
 OTHER_NAMES = re.compile(
     r"ibv?_\w+|mrc_ctl\w*|mrc_\w+_(device|port|qp|cq|context|hint)|bad_wr|bonding_masters|__sk_buff"
     r"|P4C_16_INCLUDE_PATH|ignore_ipv6_zero_checksum|\w+NNN"
-    r"|report_gbits|tps_average|analyze_perf_json"
+    r"|report_gbits|tps_average|analyze_perf_json|tls_config|ca_file"
 )
-"""Names in texts that are those of libibverbs, perftest, nccl-tests, `mrc.h`, the kernel, p4c and Wireshark, and a
-placeholder."""
+"""Names in texts that are those of libibverbs, perftest, nccl-tests, `mrc.h`, the kernel, p4c, Prometheus and
+Wireshark, and a placeholder."""
 
 
 @cache
@@ -201,7 +201,7 @@ def is_module(name: str) -> bool:
 
 def dead_modules(name: str, text: str) -> list[str]:
     """Dotted names below our packages that lead nowhere."""
-    found = [one for one in MODULE.findall(text) if not one.endswith((".json", ".jsonl", ".py"))]
+    found = [one for one in MODULE.findall(text) if not one.endswith((".json", ".jsonl", ".py", ".sock"))]
     return [f"{name}: no {one}" for one in found if not is_module(one)]
 
 

@@ -398,7 +398,7 @@ def compile_(
     import time
 
     from compiled.build import build
-    from compiled.cache import CompileError, FullCacheError
+    from compiled.cache import CompileError, FullCompileCacheError
     from ipc.rundir import RunFiles
 
     if (fabric := RunFiles()).has_run:
@@ -410,7 +410,7 @@ def compile_(
     try:
         with Progress(lines, "compile", guess_s=COMPILE_S) as progress:
             folder = build(lambda said: progress.step(f"compile: {said}"), again=again)
-    except FullCacheError as error:
+    except FullCompileCacheError as error:
         raise FullDiskError(f"compile: {error}") from None
     except CompileError as error:
         raise UsageError(f"compile: {error}") from None
