@@ -64,9 +64,8 @@ class Crowd:
         self._cut_at = now
 
     def join(self) -> None:
-        """Begin to share, unless that has begun."""
-        if not self.joined:
-            self.joined, self._calm_bytes = True, 0
+        """Begin to share."""
+        self.joined, self._calm_bytes = True, 0
 
     def opens_at(self, window: float, base: float) -> float:
         """Return when the next packet may leave by a window below one packet; `base` is the round trip when idle."""

@@ -310,11 +310,10 @@ class Nscc:
     # ---- a crowd (note 6) -------------------------------------------------------------------------------
 
     def _join_crowd(self) -> None:
-        """Begin to share as in a crowd, unless that has begun."""
-        if not self.crowd.joined:
-            self.crowd.join()
-            self.saved = self.credit = 0.0
-            self.calm_bytes, self.settled_bytes, self.sprint = 0, 0, False
+        """Begin to share as in a crowd."""
+        self.crowd.join()
+        self.saved = self.credit = 0.0
+        self.calm_bytes, self.settled_bytes, self.sprint = 0, 0, False
 
     def _share_crowd(self, now: float, size: int, rtt: float, delay: float, penalty: int) -> Reaction:
         """Apply one acknowledgment in a crowd."""
