@@ -37,6 +37,13 @@ def test_compaction__does_not_lose_an_item_that_had_been_taken_out():
     assert deadlines.first() == 2.0
 
 
+def test_compaction__keeps_one_entry_of_an_item_whose_deadline_came_nearer_all_the_time():
+    deadlines, item = Deadlines(), Timed()
+    for number in range(COMPACT_FROM + 1):
+        deadlines.put(item, 100.0 - number)
+    assert len(deadlines._heap) == 1 and deadlines.first() == 100.0 - COMPACT_FROM
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_changes__agree_with_a_plain_minimum(seed: int) -> None:
     rng, deadlines = Random(seed), Deadlines()

@@ -8,6 +8,8 @@ import hosts.engine
 from hosts.engine import Config, Endpoint, LocalError
 from hosts.engine.config import ConfigError
 from hosts.engine.rocev2.rc_config import RcConfig
+from hosts.engine.wire.packets import Write
+from tests.hosts.engine.engine_pair import make_evs
 
 
 def endpoint(**keys: object) -> Endpoint:
@@ -51,6 +53,39 @@ def test_create_qp__a_taken_number_is_passed_over():
     made = endpoint(first_qpn=100, qpns=range(100, 103))
     made.create_qp(qpn=101)
     assert [made.create_qp().qpn for _ in range(2)] == [100, 102]
+
+
+def sending(made: Endpoint, name: str = "b") -> int:
+    """A QP of the endpoint, connected, with more to send than it will; the peer's QPN, which its packets carry."""
+    qp = made.create_qp()
+    peer = Endpoint(name, planes=2, seed=qp.qpn).create_qp()
+    qp.connect(name, peer.attributes(), make_evs(2, 2), 0.0)
+    qp.post_write(bytes(100_000), 0, 0, now=0.0)
+    return peer.qpn
+
+
+def served(made: Endpoint, packets: int) -> list[int]:
+    """QPNs of the peers that got one packet each, in the order in which the packets left."""
+    qpns: list[int] = []
+    while len(qpns) < packets:
+        qpns += [packet.dest_qp for _, _, packet in made.transmit(0.0, 1) if isinstance(packet, Write)]
+    return qpns
+
+
+def test_create_qp__a_new_one_has_its_turn_after_all_others():
+    made = endpoint()
+    first, second, third = (sending(made) for _ in range(3))
+    assert served(made, 1) == [first]
+    new = sending(made)
+    assert served(made, 5) == [second, third, first, new, second]
+
+
+def test_destroy_qp__takes_no_turn_from_those_that_were_to_come():
+    made = endpoint(first_qpn=100, qpns=range(100, 110))
+    qpns = [sending(made) for _ in range(4)]
+    assert served(made, 2) == qpns[:2]
+    made.destroy_qp(100)
+    assert served(made, 4) == [qpns[2], qpns[3], qpns[1], qpns[2]]
 
 
 @pytest.mark.parametrize("plane", [-1, 2])

@@ -8,7 +8,7 @@ import pytest
 
 from hosts.engine.endpoint import Endpoint
 from hosts.engine.errors import LocalError
-from hosts.engine.events import Completion, QpError, Status, WriteImmReceived
+from hosts.engine.events import Completion, QpError, ReceiveFlushed, Status, WriteImmReceived
 from hosts.engine.qp import EngineQpState
 from hosts.engine.rocev2.rc_config import RcConfig
 from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcWrite
@@ -73,6 +73,14 @@ def test_write_imm__rnr_retries_run_out():
     pair.run(1)
     assert pair.completions() == [(1, "RETRY_EXCEEDED")]
     assert len(pair.sent(RcWrite)) == 3
+
+
+def test_receives__come_back_when_the_qp_fails():
+    pair = RcPair()
+    ids = [pair.b.qp.post_recv() for _ in range(2)]
+    pair.write(b"x", offset=1 << 20)
+    pair.run_until_quiet()
+    assert [e.recv_id for e in pair.of(ReceiveFlushed, "b")] == ids and not pair.b.qp.receives()
 
 
 def test_one_loss__goes_back_and_sends_everything_since_again():
