@@ -50,9 +50,10 @@ LASTING_S = 120.0
 """... or with faults that never end, after which a slow transfer is watched no longer."""
 WIRE_EXTRA = 200
 """Bytes of headers of a packet, at most."""
-LONG_TRIPS, LEAST_EVEN = 20, 0.6
+LONG_TRIPS, LEAST_EVEN = 20, 0.5
 """Jain's index of an incast's shares is at least this, with trims and NSCC, when the first sender is done after so many
-base round trips or later. The goal is 0.95 in the steady state; the first round trips are the nearest sender's."""
+base round trips or later. The goal is 0.95 once each has sent a hundred packets, and here they send no more; below a
+packet a round trip a share takes as many round trips to be found."""
 FOREVER_S = 1e9
 CENSUS_S = 60.0
 """How often the state of a long run is counted."""
