@@ -83,7 +83,7 @@ class FixedWindow:
         bytes (None: a full packet's).
         """
         self.inflight -= size
-        if rtt_s is None or (sampled is not None and sampled < self.mtu):
+        if not rtt_s or (sampled is not None and sampled < self.mtu):  # 0.0: the clock did not move
             return
         if not 0.0 < self._base_s <= rtt_s:
             self._base_s = rtt_s

@@ -66,7 +66,7 @@ def test_fixed__a_crowd_ends_and_gives_the_window_back():
 
 def test_fixed__a_base_that_is_not_configured_is_the_shortest_of_full_packets():
     window = FixedWindow(WHOLE, MTU)
-    for rtt in (0.03, RTT, 0.02):
+    for rtt in (0.03, RTT, 0.02, 0.0):
         window.on_ack(0.5, MTU, False, rtt)
     window.on_ack(0.5, 100, False, RTT / 4, 0, False, 100)
     window.on_trim(1.0, MTU, True, 0.99, 3)
