@@ -130,7 +130,7 @@ def test_main__bad_input_is_one_line_and_exit_2(tmp_path, capsys):
     )
 
 
-@pytest.mark.parametrize("deadline", ["0", "-1", "nan", "inf", "x"])
+@pytest.mark.parametrize("deadline", ["0", "-1", "nan", "-inf", "x"])
 def test_main__bad_deadline(run_dir, deadline, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["--run-dir", str(run_dir), f"--deadline={deadline}"])

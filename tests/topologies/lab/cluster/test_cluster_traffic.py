@@ -18,7 +18,7 @@ def traffic_of(lost=()):
             raise TrafficError(f"machine {name} is lost: its ssh connection has ended")
 
     parts = {name: Traffic(PLAN) for name in "ab"}
-    return ClusterTraffic(PLAN, PLACED, parts, require), parts
+    return ClusterTraffic(PLAN, PLACED, parts, require, {"switchd of a": "a", "switchd of b": "b"}), parts
 
 
 RATE_BPS = 5_000_000
@@ -43,3 +43,11 @@ def test_apply__a_machine_that_is_lost_is_named_and_the_others_are_set():
     assert parts["b"].read("p1-t0-0-eth1").rate_bps == RATE_BPS
     with pytest.raises(TrafficError, match="machine a is lost"):
         traffic.read("p0-t0-0-eth1")
+
+
+def test_lost__a_daemon_that_died_is_told_for_its_machine_alone():
+    traffic, parts = traffic_of()
+    traffic.lost("switchd of b", "switchd of b was killed by SIGKILL")
+    assert parts["b"].dead == "switchd of b was killed by SIGKILL" and parts["a"].dead is None
+    traffic.found("switchd of b")
+    assert parts["b"].dead is None
