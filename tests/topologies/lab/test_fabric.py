@@ -314,7 +314,7 @@ def test_spawn_controller__starts_one_when_none_runs():
     children, run_dir = Children(), SimpleNamespace(path=Path("/run"))
     fabric = SimpleNamespace(
         processes=children, run_dir=run_dir, target=SimpleNamespace(ports=Ports()), _react_after_s=math.inf,
-        _denylist="off",
+        _denylist="off", servers=None,
     )  # fmt: skip
     Fabric.spawn_controller(fabric)
     children[CONTROLLER] = SimpleNamespace(alive=True)
