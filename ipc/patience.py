@@ -39,7 +39,7 @@ RESTS_PER_READY = 20
 
 
 class PartWork(Protocol):
-    """What tells whether a part gets on."""
+    """Sources that tell whether a part gets on."""
 
     def cpu_seconds(self) -> float:
         """CPU time so far of the part and of all that it started; 0 when it is gone."""

@@ -43,7 +43,7 @@ PATHS: web.AppKey[Iterable[str]] = web.AppKey("paths", list)
 """All routes, as 404 responses list them."""
 
 TOKEN: web.AppKey[str | None] = web.AppKey("token")
-"""What requests by TCP have to show."""
+"""Token that requests by TCP have to show."""
 
 log = logging.getLogger(__name__)
 

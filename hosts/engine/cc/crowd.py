@@ -2,8 +2,8 @@
 
 NSCC keeps a packet of each sender in the pipe, and a fixed window many. N packets do not fit a pipe that holds fewer:
 all are trimmed, all leave again at once, and their headers starve the data. The reference is silent about that; what
-is decided here stands in docs/congestion.md. Knows nothing of who holds the window: Nscc and FixedWindow do, and say
-when a crowd begins.
+is decided here stands in docs/congestion.md. The windows are those of Nscc and FixedWindow, which say when a crowd
+begins.
 
 1. The window follows the delay alone, and has no floor of a packet: below one, a packet leaves every base RTT / share
    of a packet. Each delay has a window at which increase (with its root) and decrease (with the delay's fifth power)
@@ -29,7 +29,7 @@ BDPS: Final = 0.8
 DRAIN: Final = 0.0212
 """Share of the window that a round trip takes at a delay of the target; the increase there follows from both."""
 POWER: Final = 5
-"""It grows with this power of the delay: at twice the target increase and decrease cancel at a 1024th."""
+"""Power of the delay with which that share grows: at twice the target increase and decrease cancel at a 1024th."""
 MOST: Final = 0.5
 """Largest share that one packet's delay takes."""
 SPEED_MAX: Final = 4.0
@@ -58,9 +58,9 @@ class Crowd:
         self._mtu, self._rng = mtu, rng
         self.joined = False
         self.turn_at = now
-        """When the last packet left that waited for `opens_at`."""
+        """Time at which the last packet left that waited for `opens_at`."""
         self._calm_bytes = 0
-        """Acknowledged in a row without a queue."""
+        """Bytes acknowledged in a row without a queue."""
         self._cut_at = now
 
     def join(self) -> None:

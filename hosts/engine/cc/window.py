@@ -53,7 +53,7 @@ class FixedWindow:
         self._base_s = base_rtt_s
         self._crowd = Crowd(float(mtu), rng or Random(0), now)
         self._delay = 0.0
-        """Of the last full packet that arrived, in base RTTs."""
+        """Queueing delay of the last full packet that arrived, in base RTTs."""
 
     def may_send(self) -> bool:
         """MRC's rule (§5.3): one packet may always leave an empty pipe, whatever the window."""
