@@ -33,6 +33,7 @@ from controller.sources.queue_drops import QueueDropSource
 from ipc.framing import Message, event_of
 from ipc.patience import LOOK_S, LocalWork, Patience
 from ipc.rundir import RunFiles
+from ipc.service import end_tasks
 from topologies.plan import Link, PlanError
 
 CONFIRM_S = 4.0
@@ -185,11 +186,7 @@ class FabricController:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            left = set(tasks)
-            while left:  # again: one that was just told of a closed connection may have missed it
-                for task in left:
-                    task.cancel()
-                _, left = await asyncio.wait(left, timeout=1.0)
+            await end_tasks(tasks)
 
     def stop(self) -> None:
         """End run(). Switches keep their tables."""

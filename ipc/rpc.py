@@ -52,6 +52,7 @@ from ipc.framing import (
     remove_own,
 )
 from ipc.patience import peer_gets_on
+from ipc.service import end_tasks
 
 __all__ = [
     "MAX_BACKLOG_BYTES",
@@ -213,9 +214,7 @@ class RpcServer:
         server.close()
         for peer in list(self._peers):
             peer.abort()
-        for task in self._awaited:
-            task.cancel()
-        await asyncio.gather(*self._awaited, return_exceptions=True)
+        await end_tasks(self._awaited)
         await asyncio.sleep(0)  # lets connections learn that they are closed
         remove_own(self.path, self._inode)
 

@@ -16,10 +16,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from selectors import BaseSelector
+from typing import Any
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
+CANCEL_AGAIN_S = 0.1
 
 
 def run_service(
@@ -56,10 +58,21 @@ async def _and_cancel_rest(serving: Coroutine[object, None, None]) -> None:
 
 async def cancel_others() -> None:
     """Cancel every other task of this loop and wait until their `finally` blocks have run."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
+
+
+async def end_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks until all have ended, whatever with.
+
+    One cancellation can be lost: before Python 3.12, asyncio.wait_for() drops it when its answer comes at that moment.
+    """
+    ending = set(tasks)
+    left = {task for task in ending if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+    await asyncio.gather(*ending, return_exceptions=True)  # retrieves exceptions, which asyncio would log
 
 
 async def wait_until(news: asyncio.Event, when: float | None) -> None:

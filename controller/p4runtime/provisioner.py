@@ -37,6 +37,7 @@ from controller.p4runtime.entries import (
 from controller.p4runtime.pruning import reason_of
 from controller.p4runtime.session import P4RuntimeSession, SessionEvent
 from controller.problems import ProblemKind, Problems
+from ipc.service import end_tasks
 
 SHOWN_DIFFERENCES = 3
 LIVE_AGAIN_S = 1.0
@@ -263,8 +264,7 @@ class SwitchProvisioner:
         finally:
             self._session = None
             if writer is not None:
-                writer.cancel()
-                await asyncio.gather(writer, return_exceptions=True)
+                await end_tasks([writer])
             await session.close()
 
     async def _bring_in_line_while_primary(self, session: P4RuntimeSession) -> None:

@@ -27,6 +27,7 @@ from controller.errors import SwitchError
 from controller.p4runtime.counters import CELL_BITS
 from controller.p4runtime.entries import Catalog, NamedEntry, short
 from controller.p4runtime.grpc_streams import KeptStatusP4Client
+from ipc.service import end_tasks
 
 ELECTION_ID = 10
 """Ours. p4runtime-shell starts with 1, so it is backup unless told otherwise."""
@@ -109,8 +110,7 @@ class P4RuntimeSession:
         """End the stream and the connection. Idempotent. Requests that are on their way end as SwitchErrors."""
         self._closed = True
         if self._receiver is not None:
-            self._receiver.cancel()
-            await asyncio.gather(self._receiver, return_exceptions=True)
+            await end_tasks([self._receiver])
             self._receiver = None
         await self._client.close()
 

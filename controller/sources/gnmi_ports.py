@@ -21,6 +21,7 @@ from finsy.proto import gnmi
 from controller.api.rpc_client import pause_s
 from controller.errors import SwitchError
 from controller.p4runtime.grpc_streams import KeptStatusGNMIClient
+from ipc.service import end_tasks
 
 OPER_STATUS = "interfaces/interface[name=*]/state/oper-status"
 SYNC_TIMEOUT_S = 5.0
@@ -118,8 +119,7 @@ class GnmiPortWatch:
                 self._take(update)
                 following = asyncio.ensure_future(anext(updates, None))
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            await end_tasks([following])
 
     def _take(self, update: GNMIUpdate) -> str:
         """One value; returns its interface, "" for what is not a port's status."""

@@ -46,6 +46,10 @@ FOUND = {
         (Step(0.074, "strange ev", 110, 0.243), Step(0.012, "switch refuses counters", 559),
          Step(0.004, "link flaps", 427, 0.912)),
     ),
+    "a switch that restarted during a write was never connected again: its cancellation was lost": Sequence(
+        200110, (1, 3, 2, 1), "spray", (("denylist", "off"), ("react_after_s", 0.4)),
+        (Step(0.019, "switch off", 964), Step(0.001, "switch off", 611)),
+    ),
 }  # fmt: skip
 
 

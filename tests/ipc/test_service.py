@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from ipc.service import run_service, wait_until
+from ipc.service import end_tasks, run_service, wait_until
 from tests.jumping_loop import JumpingLoop
 
 
@@ -31,6 +31,33 @@ def test_run_service__ends_by_a_signal_and_cancels_what_is_left(number):
 
     run_service(serve)
     assert told == ["stopped", "cancelled"]
+
+
+def test_end_tasks__ends_a_task_that_lost_a_cancellation_and_drops_what_others_ended_with():
+    cancelled = []
+
+    async def stubborn():
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append("once more")
+                if len(cancelled) == 3:
+                    raise
+
+    async def failing():
+        raise LookupError("no plan")
+
+    async def scenario():
+        tasks = [asyncio.ensure_future(stubborn()), asyncio.ensure_future(failing())]
+        await asyncio.sleep(0)
+        await end_tasks(tasks)
+        assert all(task.done() for task in tasks)
+
+    loop = JumpingLoop()
+    loop.run_until_complete(scenario())
+    loop.close()
+    assert len(cancelled) == 3
 
 
 def test_run_service__raises_what_the_service_raises():
