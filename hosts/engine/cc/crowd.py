@@ -9,7 +9,8 @@ begins.
    of a packet. Each delay has a window at which increase (with its root) and decrease (with the delay's fifth power)
    cancel. All senders of a port see one delay, so they meet at one window, and the queue neither empties nor trims.
 2. Acknowledged bytes beyond the window left while it was larger, and say nothing of this one. A trim, a loss or the
-   delay of a packet that left before the last cut says nothing new either: one flight is cut for once.
+   delay of a packet that left before the last cut says nothing new either: one flight is cut for once, and its delays
+   together take at most what one of them may.
 3. Who was trimmed waits a random part of its interval, or those who collided once would for ever.
 4. A crowd is over for a sender that had a whole window, as large as one at target, without any queue: it is alone.
    A smaller one would not do. Who leaves while others stay gets less than they do, for NSCC steers to the target.
@@ -31,7 +32,7 @@ DRAIN: Final = 0.0212
 POWER: Final = 5
 """Power of the delay with which that share grows: at twice the target increase and decrease cancel at a 1024th."""
 MOST: Final = 0.5
-"""Largest share that one packet's delay takes."""
+"""Largest share that one packet's delay takes, or those of all packets of a flight."""
 SPEED_MAX: Final = 4.0
 """Windows above PACKETS grow and shrink faster in proportion, at most so much: they meet where they did."""
 CALM: Final = 0.2
@@ -52,7 +53,7 @@ def share_at_target(pipe_packets: float) -> float:
 class Crowd:
     """State of one sender: `joined` while it is in a crowd. Windows and sizes are nominal bytes, times any one unit."""
 
-    __slots__ = ("_calm_bytes", "_cut_at", "_mtu", "_rng", "joined", "turn_at")
+    __slots__ = ("_calm_bytes", "_cut_at", "_flight_at", "_flight_window", "_mtu", "_rng", "joined", "turn_at")
 
     def __init__(self, mtu: float, rng: Random, now: float) -> None:
         self._mtu, self._rng = mtu, rng
@@ -62,6 +63,10 @@ class Crowd:
         self._calm_bytes = 0
         """Bytes acknowledged in a row without a queue."""
         self._cut_at = now
+        self._flight_at = now
+        """Time of the first answer to the flight that is answered now ..."""
+        self._flight_window = mtu
+        """... and the window at that time."""
 
     def join(self) -> None:
         """Begin to share."""
@@ -71,13 +76,17 @@ class Crowd:
         """Return when the next packet may leave by a window below one packet; `base` is the round trip when idle."""
         return self.turn_at + base * self._mtu / window
 
-    def after_ack(self, window: float, size: int, left_at: float, is_calm: bool, pressure: float, goal: float) -> float:
+    def after_ack(
+        self, window: float, now: float, size: int, left_at: float, is_calm: bool, pressure: float, goal: float
+    ) -> float:
         """Return the window after `size` bytes arrived; the packet that tells left at `left_at`.
 
         `pressure`: its delay in targets; `goal`: share_at_target(). Ends the crowd (note 4) where it is over.
         """
         mtu = self._mtu
         share = window / mtu
+        if left_at >= self._flight_at:
+            self._flight_at, self._flight_window = now, window
         if is_calm:
             window += CALM * size * sqrt(min(1.0, share))
             self._calm_bytes += size
@@ -90,7 +99,8 @@ class Crowd:
         speed = min(max(1.0, share / PACKETS), SPEED_MAX)
         drain = min(speed * DRAIN * pressure**POWER, MOST)
         part = min(1.0, size / max(window, mtu))  # note 2
-        return max(window * (1.0 + part * (speed * DRAIN * sqrt(goal / share) - drain)), LEAST * mtu)
+        least = max(min(window, self._flight_window * (1.0 - MOST)), LEAST * mtu)  # note 2
+        return max(window * (1.0 + part * (speed * DRAIN * sqrt(goal / share) - drain)), least)
 
     def after_trim(self, window: float, now: float, left_at: float, base: float) -> float:
         """Return the window after a packet that left at `left_at` was trimmed."""

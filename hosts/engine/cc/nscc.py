@@ -323,7 +323,7 @@ class Nscc:
             self.cwnd = max(min(self.cwnd, p.mtu), cut)
             return Reaction.HELD
         is_calm = delay < p.calm
-        window = self.crowd.after_ack(self.cwnd, size, now - rtt, is_calm, delay / p.target, p.crowd_share)
+        window = self.crowd.after_ack(self.cwnd, now, size, now - rtt, is_calm, delay / p.target, p.crowd_share)
         self.cwnd = min(window, self.wmax)
         if not self.crowd.joined:
             self.t_settle, self.qa_due, self.qa_trim_at = now, 0.0, None

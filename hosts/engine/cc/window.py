@@ -90,7 +90,7 @@ class FixedWindow:
         delay = self._delay = rtt_s / self._base_s - 1.0
         if self._crowd.joined:  # nothing is known of the pipe, so the share at target is that of a short one
             self.cwnd = self._crowd.after_ack(
-                self.cwnd, size, now - rtt_s, delay < CALM, delay / TARGET, float(PACKETS)
+                self.cwnd, now, size, now - rtt_s, delay < CALM, delay / TARGET, float(PACKETS)
             )
             self.cwnd = min(self.cwnd, self._whole) if self._crowd.joined else self._whole
 

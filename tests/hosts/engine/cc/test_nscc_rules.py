@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.engine.cc.crowd import BDPS, CUT, LEAST, LOSS_LEAST, PACKETS, POWER
+from hosts.engine.cc.crowd import BDPS, CUT, LEAST, LOSS_LEAST, MOST, PACKETS, POWER
 from hosts.engine.cc.nscc import QUADRANTS, Nscc, NsccParameters, Reaction
 
 MTU, RTT = 1500, 0.005
@@ -369,6 +369,29 @@ def test_crowd__bytes_beyond_the_window_say_nothing_of_it(share):
         cc.on_ack(20.0, packets * MTU, False, 2.5 * RTT)
         ends.append(cc.cwnd)
     assert ends[0] == ends[1] >= share * MTU / 2
+
+
+@pytest.mark.parametrize("share", [1.0, 6.0])
+def test_crowd__delays_of_one_flight_take_half_of_the_window_at_most(share):
+    """Six packets that left before the crowd began once took a window of one to 0.09 in two round trips."""
+    cc = crowd(share)
+    for number in range(20):
+        cc.on_ack(20.0 + number * RTT / 20, MTU, False, 4 * RTT)
+    assert cc.cwnd == share * MTU * (1 - MOST)
+    cc.on_ack(20.0 + 5 * RTT, MTU, False, 4 * RTT)  # left after the first answer
+    assert cc.cwnd < share * MTU * (1 - MOST)
+
+
+def test_crowd__losses_that_took_more_than_half_of_a_flight_are_not_given_back_by_its_delays():
+    cc = crowd(6.0)
+    cc.on_ack(20.0, MTU, False, 2.5 * RTT)
+    cc.avg = 0.0
+    for _ in range(4):
+        cc.on_loss(20.0, MTU)
+    left = cc.cwnd
+    assert left < 6 * MTU * (1 - MOST)
+    cc.on_ack(20.01, MTU, False, 2.5 * RTT)
+    assert cc.cwnd == left
 
 
 def test_crowd__a_loss_without_delay_is_one_packet_of_several():
