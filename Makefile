@@ -93,8 +93,8 @@ format: ready ## bring all Python files into the form that `make lint` asks for
 	@$(VENV)/bin/ruff format .
 
 # The engine has no clock and no socket, so no line of it is out of a test's reach: below 100 % `coverage` fails.
-MIN := $(if $(filter hosts.engine,$(PACKAGE)),100,0)
-coverage: ready-to-test ## branch coverage of the tests that need no root; PACKAGE=hosts.engine is one that must have 100 %
+MIN := $(if $(filter mrc_testbed.hosts.engine,$(PACKAGE)),100,0)
+coverage: ready-to-test ## branch coverage of the tests that need no root; PACKAGE=mrc_testbed.hosts.engine is one that must have 100 %
 	@$(PYTEST) -m "not root and not build" -n auto --dist worksteal -q $(ARGS) --cov-branch --cov-report=term-missing:skip-covered \
 		--cov-fail-under=$(MIN) \
 		$(foreach one,$(or $(PACKAGE),controller experiments hosts ipc mrc simulator switch topologies),--cov=$(one))

@@ -1,4 +1,4 @@
-"""`python -m controller --run-dir DIR`: the fabric controller (docs/architecture.md, controller/).
+"""`python -m mrc_testbed.controller --run-dir DIR`: the fabric controller (docs/architecture.md, controller/).
 
 Prints `ready` when every switch holds what the plan says; then runs until `shutdown`, SIGTERM or SIGINT.
 Exit codes: 0 ended on request, 1 the fabric did not come into line, 2 wrong input.
@@ -15,20 +15,20 @@ import ssl
 import sys
 from pathlib import Path
 
-from controller.api.handlers import ApiHandlers
-from controller.api.server import ApiServer
-from controller.app import FabricController, NotReady
-from controller.config import read_inputs
-from controller.denylist import POLICIES
-from controller.errors import InputError
-from controller.p4runtime.routes import PROGRAMS
-from controller.reconvergence import seconds_of
-from ipc.errors import INTERRUPTED
-from ipc.rpc import JsonlError
-from ipc.rundir import DEFAULT_PATH, RunFiles, default_run_dir
+from mrc_testbed.controller.api.handlers import ApiHandlers
+from mrc_testbed.controller.api.server import ApiServer
+from mrc_testbed.controller.app import FabricController, NotReady
+from mrc_testbed.controller.config import read_inputs
+from mrc_testbed.controller.denylist import POLICIES
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.p4runtime.routes import PROGRAMS
+from mrc_testbed.controller.reconvergence import seconds_of
+from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.ipc.rundir import DEFAULT_PATH, RunFiles, default_run_dir
 
 DEADLINE_S = 60.0
-"""Switches none of which has got on for so long are given up, seconds (ipc/patience.py)."""
+"""Switches none of which has got on for so long are given up, seconds (mrc_testbed/ipc/patience.py)."""
 
 
 def main(arguments: list[str] | None = None) -> int:

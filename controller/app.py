@@ -15,26 +15,26 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from controller.config import ControllerConfig
-from controller.denylist import DenylistPolicy
-from controller.faults.correlator import PORT_IS_BAD, Fault, FaultCorrelator
-from controller.faults.diagnosis import How
-from controller.faults.journal import Journal
-from controller.faults.observations import ObservationRecorder
-from controller.p4runtime.entries import number_text
-from controller.p4runtime.provisioner import SwitchProvisioner, SwitchState
-from controller.p4runtime.pruning import Dead, live_entries
-from controller.problems import AGAIN_S, ControllerProblem, ProblemKind, Problems
-from controller.reconvergence import ReconvergenceDelay
-from controller.sources.clustermapper import ClustermapperSource
-from controller.sources.gnmi_ports import GnmiPortWatch
-from controller.sources.host_agents import BAD, HostAgentSource
-from controller.sources.queue_drops import QueueDropSource
-from ipc.framing import Message, event_of
-from ipc.patience import LOOK_S, LocalWork, Patience
-from ipc.rundir import RunFiles
-from ipc.service import end_tasks
-from topologies.plan import Link, PlanError
+from mrc_testbed.controller.config import ControllerConfig
+from mrc_testbed.controller.denylist import DenylistPolicy
+from mrc_testbed.controller.faults.correlator import PORT_IS_BAD, Fault, FaultCorrelator
+from mrc_testbed.controller.faults.diagnosis import How
+from mrc_testbed.controller.faults.journal import Journal
+from mrc_testbed.controller.faults.observations import ObservationRecorder
+from mrc_testbed.controller.p4runtime.entries import number_text
+from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner, SwitchState
+from mrc_testbed.controller.p4runtime.pruning import Dead, live_entries
+from mrc_testbed.controller.problems import AGAIN_S, ControllerProblem, ProblemKind, Problems
+from mrc_testbed.controller.reconvergence import ReconvergenceDelay
+from mrc_testbed.controller.sources.clustermapper import ClustermapperSource
+from mrc_testbed.controller.sources.gnmi_ports import GnmiPortWatch
+from mrc_testbed.controller.sources.host_agents import BAD, HostAgentSource
+from mrc_testbed.controller.sources.queue_drops import QueueDropSource
+from mrc_testbed.ipc.framing import Message, event_of
+from mrc_testbed.ipc.patience import LOOK_S, LocalWork, Patience
+from mrc_testbed.ipc.rundir import RunFiles
+from mrc_testbed.ipc.service import end_tasks
+from mrc_testbed.topologies.plan import Link, PlanError
 
 CONFIRM_S = 4.0
 """After a restart: how long a remembered fault stays in the list without anybody seeing it, once all sources answer."""
@@ -160,7 +160,7 @@ class FabricController:
     async def run(self, deadline_s: float) -> None:
         """Bring all switches into line, print `ready`, keep them so until stop().
 
-        Raises NotReady when none gets on for `deadline_s` (ipc/patience.py) or a switch refuses. An exception of a task
+        Raises NotReady when none gets on for `deadline_s` (mrc_testbed/ipc/patience.py) or a switch refuses. An exception of a task
         or of a reaction is a bug; it is told (problems.py), and the rest goes on.
         """
         running: dict[str, Callable[[], Awaitable[None]]] = {f"ports at {w.address}": w.run for w in self.watches}

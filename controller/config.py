@@ -16,12 +16,12 @@ from typing import Any, TypeGuard
 
 from finsy import P4Schema
 
-from controller.errors import InputError
-from controller.p4runtime.entries import Catalog, NamedEntry
-from controller.p4runtime.qos import DEFAULT, Discipline
-from controller.p4runtime.routes import entries_of, recognise
-from ipc.rundir import RunFiles
-from topologies.plan import Plan, PlanError, Switch
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry
+from mrc_testbed.controller.p4runtime.qos import DEFAULT, Discipline
+from mrc_testbed.controller.p4runtime.routes import entries_of, recognise
+from mrc_testbed.ipc.rundir import RunFiles
+from mrc_testbed.topologies.plan import Plan, PlanError, Switch
 
 DEVICE_ID_MAX = (1 << 64) - 1
 

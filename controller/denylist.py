@@ -16,11 +16,11 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from controller.faults.diagnosis import How
-from controller.faults.fault_model import Fault, is_nic
-from controller.faults.path_segments import Cause
-from controller.sources.host_agents import HostAgentSource
-from topologies.plan import Plan, Switch
+from mrc_testbed.controller.faults.diagnosis import How
+from mrc_testbed.controller.faults.fault_model import Fault, is_nic
+from mrc_testbed.controller.faults.path_segments import Cause
+from mrc_testbed.controller.sources.host_agents import HostAgentSource
+from mrc_testbed.topologies.plan import Plan, Switch
 
 POLICIES = ("off", "lossy", "all")
 AGAIN_S = 2.0

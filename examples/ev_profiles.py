@@ -4,7 +4,7 @@
 Virtual time: `python examples/ev_profiles.py`
 """
 
-from hosts.verbs import (
+from mrc_testbed.hosts.verbs import (
     EpRequest,
     EvEntry,
     EvField,

@@ -18,8 +18,8 @@ import sys
 import time
 from pathlib import Path
 
-from hosts.engine.config import Config
-from hosts.verbs import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.verbs import (
     IBV_WR_RDMA_WRITE_WITH_IMM,
     Device,
     LocalError,
@@ -31,8 +31,8 @@ from hosts.verbs import (
     SendWR,
     establish,
 )
-from hosts.verbs.live import open_device
-from ipc.rundir import default_run_dir
+from mrc_testbed.hosts.verbs.live import open_device
+from mrc_testbed.ipc.rundir import default_run_dir
 
 CHUNK = 1 << 18
 DEPTH = 8

@@ -5,12 +5,12 @@ A QP type is all that differs: 4 MiB from h0 to h1 over 2 planes x 2 spines, in 
 `python examples/loss.py`.
 """
 
-from faults import LossFault
-from hosts.engine.config import Config
-from hosts.verbs import QpInitAttr, QpType, SendWR, connect_pair
-from simulator import VirtualFabric
-from simulator.verbs import open_device
-from topologies.plan import Plan
+from mrc_testbed.faults import LossFault
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.verbs import QpInitAttr, QpType, SendWR, connect_pair
+from mrc_testbed.simulator import VirtualFabric
+from mrc_testbed.simulator.verbs import open_device
+from mrc_testbed.topologies.plan import Plan
 
 TOTAL, CHUNK = 1 << 22, 1 << 18
 

@@ -7,7 +7,7 @@ in the EV event queue. Virtual time: `python examples/write_imm_events.py`
 
 import select
 
-from hosts.verbs import (
+from mrc_testbed.hosts.verbs import (
     IBV_SEND_SIGNALED,
     IBV_SEND_SOLICITED,
     IBV_WR_RDMA_WRITE,

@@ -22,7 +22,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipc.processes import DEATH_SIGNAL
+from mrc_testbed.ipc.processes import DEATH_SIGNAL
 
 NETWORK = "10.213.77"
 BRIDGE = "mrcrig0"

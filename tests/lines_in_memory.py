@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ipc.rpc import RpcClient, RpcServer, ServerConnection, decode
+from mrc_testbed.ipc.rpc import RpcClient, RpcServer, ServerConnection, decode
 
 DELAY_S = 0.001
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from hosts.dissector import tshark
-from mrc.cli.app import app
+from mrc_testbed.hosts.dissector import tshark
+from mrc_testbed.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "p4src/README.md"]
@@ -29,7 +29,7 @@ PAGE = (ROOT / "docs/tutorial.md").read_text()
 COMMANDS = re.findall(r"^    \$ (.+)$", PAGE, re.MULTILINE)
 WORDS = re.findall(r"^    mininet> (.+)$", PAGE, re.MULTILINE)
 SCENARIO = re.search(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1]
-MRC = [sys.executable, "-m", "mrc"]
+MRC = [sys.executable, "-m", "mrc_testbed"]
 FABRIC = "/run/mrc-testbed"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and raw sockets")
 only_all = pytest.mark.skipif(os.environ.get("MRC_EXAMPLES") != "all", reason="takes long: MRC_EXAMPLES=all runs it")
@@ -149,9 +149,9 @@ TOOLS = (
 )
 """In h0, at the prompt of the fabric without rates."""
 ELSEWHERE = {
-    "tests/bench/test_p4_fuzz.py": ("mrc fuzz p4 --runs 1000 --seconds 3600", "mrc fuzz p4 a.p4 b.p4"),
-    "tests/bench/test_virtual_faults.py": ("mrc bench faults --virtual --sets 10000 --keep DIR",),
-    "tests/compiled/test_both_forms.py": ("mrc compile",),
+    "tests/tools/campaigns/test_p4_fuzz.py": ("mrc fuzz p4 --runs 1000 --seconds 3600", "mrc fuzz p4 a.p4 b.p4"),
+    "tests/tools/campaigns/test_virtual_faults.py": ("mrc bench faults --virtual --sets 10000 --keep DIR",),
+    "tests/native_build/test_both_forms.py": ("mrc compile",),
     "tests/controller/faults/test_observations.py": (
         "mrc faults --replay RESULTS/runs/without.observations.jsonl --json",
     ),
@@ -174,17 +174,17 @@ ELSEWHERE = {
     ),
     "tests/hosts/dissector/test_install.py": ("mrc pcap --install-dissector",),
     "tests/hosts/tools/test_tools_network.py": ("mrc-write-bw h2 -s 1M -n 100 --out_json",),
-    "tests/mrc/test_result_set.py": (
+    "tests/api/test_result_set.py": (
         "mrc report results --parquet results.parquet",
         "mrc report results/e15 --nccl-tests nccl",
     ),
-    "tests/mrc/cli/test_completion.py": (
+    "tests/cli/test_completion.py": (
         "source .venv/bin/activate",
         "mrc --install-completion",
         "mrc run head<Tab>",
         "mrc links p7-t1<Tab>",
     ),
-    "tests/mrc/explain/test_explained_file.py": ("mrc pcap h0.pcapng --explain",),
+    "tests/capture/explain/test_explained_file.py": ("mrc pcap h0.pcapng --explain",),
     "tests/topologies/lab/cluster/test_cluster_live.py": (
         "mrc doctor --servers servers.yaml",
         "mrc demo --servers servers.yaml",
@@ -206,7 +206,7 @@ NOT_RUN = {
         'make resilience ARGS="-k t1"',
         "python -m pytest -q tests/hosts/engine/paths/test_ev.py",
         'python -m pytest -q tests/hosts -k "skip and not probe"',
-        "python -m pytest -q tests/topologies/cli/test_shell_live.py",
+        "python -m pytest -q tests/cli/prompt/test_shell_live.py",
         "pip install -e '.[data]'",
     ),
     "needs several machines for a minute; docs/cluster.md has what it gave": (
@@ -324,7 +324,7 @@ def test_quick_ones__after_the_tutorial(tutorial):
 
 
 OWN_PACE = ("wait", "heal", "exit", "iperf", "pingpairfull", "send h0 h2 64M", "links p1-t1")
-"""Words that others would wait for (`pingall` and tests/topologies/cli/test_shell_live.py do what Mininet's do), and a
+"""Words that others would wait for (`pingall` and tests/cli/prompt/test_shell_live.py do what Mininet's do), and a
 line that is half typed.
 """
 FOUND = re.compile(r"\*\*\* (Ping:|Results:|\d+ (down|lossy))")

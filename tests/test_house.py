@@ -39,7 +39,7 @@ FACES = {
         "runner",
     },
     "hosts": set(),
-    "hosts.agent": {
+    "mrc_testbed.hosts.agent": {
         "__main__",
         "agent",
         "connections",
@@ -55,7 +55,7 @@ FACES = {
         "turn_selector",
         "turns",
     },
-    "hosts.engine": {
+    "mrc_testbed.hosts.engine": {
         "config",
         "config_limits",
         "connection",
@@ -110,7 +110,7 @@ FACES = {
         "workloads",
     },
     "switch": {"build", "ownership"},
-    "topologies.lab": {
+    "mrc_testbed.topologies.lab": {
         "cables",
         "ebpf",
         "fabric",
@@ -130,8 +130,8 @@ FACES = {
         "traffic_control_thrift",
         "wires",
     },
-    "switch.compiler": {"compiler", "errors"},
-    "switch.server": {
+    "mrc_testbed.switch.compiler": {"compiler", "errors"},
+    "mrc_testbed.switch.server": {
         "__main__",
         "app",
         "chassis",
@@ -144,7 +144,7 @@ FACES = {
         "wires",
     },
     "topologies": {"sizing", "infragraph_file"},
-    "topologies.cli": {"shell"},
+    "mrc_testbed.cli.prompt": {"shell"},
 }
 """Package that has packages -> modules at its top. One without packages is its modules, whatever they are."""
 

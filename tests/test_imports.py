@@ -2,7 +2,7 @@
 
 mrc > bench, experiments > simulator > hosts;  mrc > controller;  topologies > switch
 simulator, topologies > faults, which needs leaves alone
-compiled, ipc and topologies.plan are leaves, for all
+compiled, ipc and mrc_testbed.topologies.plan are leaves, for all
 """
 
 import ast
@@ -29,18 +29,18 @@ CODE = (
 )
 """Folders of Python outside tests."""
 OURS = (*CODE, "tests", "scenarios")
-LEAVES = ("compiled", "ipc", "topologies.plan")
+LEAVES = ("compiled", "ipc", "mrc_testbed.topologies.plan")
 
 MAY_IMPORT = {
     "compiled": ("compiled", "ipc"),
     "ipc": ("ipc",),
-    "topologies/plan": ("topologies.plan",),
+    "topologies/plan": ("mrc_testbed.topologies.plan",),
     "faults": ("faults", *LEAVES),
     "switch": ("switch",),
     "topologies": ("topologies", "faults", "switch", "ipc"),
     "controller": ("controller", *LEAVES),
     "hosts": ("hosts", *LEAVES),
-    "simulator": ("simulator", "faults", "hosts", "switch.build", *LEAVES),
+    "simulator": ("simulator", "faults", "hosts", "mrc_testbed.switch.build", *LEAVES),
     "experiments": ("experiments", "faults", "simulator", "hosts", "controller", "topologies", "compiled", "ipc"),
     "bench": (
         "bench",
@@ -109,7 +109,7 @@ def test_page__has_the_same_arrows():
 
 def test_engine__needs_only_the_standard_library():
     def wrong(module):
-        return module.split(".")[0] not in sys.stdlib_module_names and not is_in(module, ("hosts.engine", "compiled"))
+        return module.split(".")[0] not in sys.stdlib_module_names and not is_in(module, ("mrc_testbed.hosts.engine", "compiled"))
 
     assert broken("hosts/engine", wrong) == []
 
@@ -137,14 +137,14 @@ def test_imports_of__sees_every_form(tmp_path):
     (tmp_path / "topologies" / "lab").mkdir(parents=True)
     (tmp_path / "topologies" / "lab" / "fabric.py").touch()
     (package / "app.py").write_text(
-        "import os.path\nfrom topologies.lab import fabric\nfrom . import b\nfrom .c import d\n"
-        "from topologies.plan import Plan\ndef late():\n    from hosts.engine import qp\n"
+        "import os.path\nfrom mrc_testbed.topologies.lab import fabric\nfrom . import b\nfrom .c import d\n"
+        "from mrc_testbed.topologies.plan import Plan\ndef late():\n    from mrc_testbed.hosts.engine import qp\n"
     )
     assert [name for _, name in imports_of(package / "app.py", tmp_path)] == [
         "os.path",
-        "topologies.lab.fabric",
+        "mrc_testbed.topologies.lab.fabric",
         "controller",
         "controller.c",
-        "topologies.plan",
-        "hosts.engine",
+        "mrc_testbed.topologies.plan",
+        "mrc_testbed.hosts.engine",
     ]

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from mrc.doctor import RELEASES
+from mrc_testbed.doctor.doctor import RELEASES
 from tests.test_imports import ROOT
 
 VAGRANTFILE = (ROOT / "Vagrantfile").read_text()

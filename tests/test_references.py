@@ -352,11 +352,11 @@ def test_references__all_lead_somewhere():
 
 
 def test_switch__names_the_document_of_every_section():
-    """switch/ knows nothing of MRC, so a bare § there would be one of another specification."""
+    """mrc_testbed/switch/ knows nothing of MRC, so a bare § there would be one of another specification."""
     bare = [
         f"{name}:{line}"
         for name, text in texts().items()
-        if name.startswith("switch/")
+        if name.startswith("mrc_testbed/switch/")
         for line, *_ in citations(text, "mrc-protocol")
     ]
     assert bare == []
@@ -476,7 +476,7 @@ def test_dead_paths__files_folders_and_patterns():
 
 
 def test_dead_modules__packages_modules_and_what_they_say():
-    assert dead_modules("w", "hosts.engine, hosts.engine.qp, tests.test_imports.ROOT, switch.json") == []
+    assert dead_modules("w", "mrc_testbed.hosts.engine, mrc_testbed.hosts.engine.qp, tests.test_imports.ROOT, switch.json") == []
     assert dead_modules("w", "hosts.motor and tests.test_imports.NOWHERE") == ["w: no hosts.motor"]
     assert dead_modules("w", "tests.test_imports.nowhere") == ["w: no tests.test_imports.nowhere"]
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from mrc.doctor import RELEASES
-from switch.build import cache_dir
+from mrc_testbed.doctor.doctor import RELEASES
+from mrc_testbed.switch.build import cache_dir
 from tests.test_imports import ROOT
 
 SUITES = {

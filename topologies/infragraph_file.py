@@ -22,9 +22,9 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from ipc.errors import FULL, UsageError
-from ipc.whole_files import write_output
-from topologies.sizing import FabricSize
+from mrc_testbed.errors import FULL, UsageError
+from mrc_testbed.files.whole_files import write_output
+from mrc_testbed.topologies.sizing import FabricSize
 
 LINKS_MAX: Final = 1 << 22
 """Links of a file that are looked at: twice those of 131,072 NICs in eight planes."""

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from ipc.errors import UsageError
+from mrc_testbed.errors import UsageError
 
 TABLE_ENTRIES = 1024
 """What `my_usid` and `usid_next` of p4src/srv6.p4 hold, each."""

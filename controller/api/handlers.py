@@ -7,17 +7,17 @@ import math
 from difflib import get_close_matches
 from itertools import pairwise
 
-from controller.api.metrics import CONTENT_TYPE, exposition
-from controller.api.server import Message, Refusal, Route, Text
-from controller.app import FabricController
-from controller.denylist import POLICIES
-from controller.errors import SwitchError
-from controller.faults.correlator import PORT_IS_BAD
-from controller.p4runtime.counters import NO_PORT, counters_by_name, read_ports, read_queues
-from controller.p4runtime.provisioner import SwitchProvisioner, Verification
-from controller.reconvergence import NEVER
-from ipc.rpc import JsonlError
-from topologies.plan import CPU_PORT, PlanError
+from mrc_testbed.controller.api.metrics import CONTENT_TYPE, exposition
+from mrc_testbed.controller.api.server import Message, Refusal, Route, Text
+from mrc_testbed.controller.app import FabricController
+from mrc_testbed.controller.denylist import POLICIES
+from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.faults.correlator import PORT_IS_BAD
+from mrc_testbed.controller.p4runtime.counters import NO_PORT, counters_by_name, read_ports, read_queues
+from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner, Verification
+from mrc_testbed.controller.reconvergence import NEVER
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.topologies.plan import CPU_PORT, PlanError
 
 READ_AT_ONCE = 32
 """Switches read side by side by `verify`: keeps a big fabric's answers from piling up in memory."""

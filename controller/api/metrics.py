@@ -16,13 +16,13 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from controller.app import FabricController
-from controller.errors import SwitchError
-from controller.faults.correlator import PORT_IS_BAD
-from controller.p4runtime.counters import NO_PORT, counters_by_name, read_ports, read_queues
-from controller.p4runtime.provisioner import SwitchProvisioner
-from ipc.rpc import JsonlError
-from topologies.plan import CPU_PORT
+from mrc_testbed.controller.app import FabricController
+from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.faults.correlator import PORT_IS_BAD
+from mrc_testbed.controller.p4runtime.counters import NO_PORT, counters_by_name, read_ports, read_queues
+from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.topologies.plan import CPU_PORT
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AT_ONCE = 16

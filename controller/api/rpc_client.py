@@ -1,6 +1,6 @@
 """JSON lines from asyncio: one request to a Unix socket, and a watch that comes back when its server does.
 
-The servers are the hosts' agents and the Clustermapper (ipc/rpc.py has the protocol).
+The servers are the hosts' agents and the Clustermapper (mrc_testbed/ipc/rpc.py has the protocol).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from controller.problems import Problems
-from ipc.rpc import JsonlError, Message, RpcClient
+from mrc_testbed.controller.problems import Problems
+from mrc_testbed.ipc.rpc import JsonlError, Message, RpcClient
 
 BACKOFF_S = (0.1, 0.2, 0.4, 0.8, 1.0)
 """Pauses between attempts to reach somebody, seconds; the last one repeats. A rebooted switch has its routes within a

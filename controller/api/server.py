@@ -22,10 +22,10 @@ from typing import Any
 
 from aiohttp import web
 
-from controller.api.http_log import http_logger
-from controller.errors import ControllerError
-from ipc.framing import JsonlError, event_of, listen, remove_own
-from ipc.rundir import RunFiles, write_private
+from mrc_testbed.controller.api.http_log import http_logger
+from mrc_testbed.controller.errors import ControllerError
+from mrc_testbed.ipc.framing import JsonlError, event_of, listen, remove_own
+from mrc_testbed.ipc.rundir import RunFiles, write_private
 
 PREFERRED_PORT = 9340
 """Taken when it is free; otherwise any port. `controller.json` tells which."""
@@ -113,7 +113,7 @@ class ApiServer:
         unix = listen(files.controller_socket)
         self._files, self._inode = files, files.controller_socket.stat().st_ino
         self._runner = web.AppRunner(
-            self._app, access_log=None, shutdown_timeout=0.5, logger=http_logger("controller.api.http")
+            self._app, access_log=None, shutdown_timeout=0.5, logger=http_logger("mrc_testbed.controller.api.http")
         )
         await self._runner.setup()
         await web.SockSite(self._runner, unix).start()

@@ -16,9 +16,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, ParamSpec
 
-from controller.faults.diagnosis import Finding, How, explain_dead_paths, explain_losses, explain_ports
-from controller.faults.fault_list import FaultList, Found
-from controller.faults.fault_model import (
+from mrc_testbed.controller.faults.diagnosis import Finding, How, explain_dead_paths, explain_losses, explain_ports
+from mrc_testbed.controller.faults.fault_list import FaultList, Found
+from mrc_testbed.controller.faults.fault_model import (
     COUNTERS,
     DIGEST,
     EV,
@@ -30,10 +30,10 @@ from controller.faults.fault_model import (
     Symptom,
     is_nic,
 )
-from controller.faults.path_segments import Cause, PathSegmenter, PathSegments
-from controller.faults.path_stats import NEVER, PathFate, PathStats
-from controller.faults.timers import FaultTimers
-from topologies.plan import Link, Plan, Switch
+from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter, PathSegments
+from mrc_testbed.controller.faults.path_stats import NEVER, PathFate, PathStats
+from mrc_testbed.controller.faults.timers import FaultTimers
+from mrc_testbed.topologies.plan import Link, Plan, Switch
 
 __all__ = [
     "COUNTERS",

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import product
 
-from controller.faults.path_segments import Cause, PathSegmenter, PathSegments
-from topologies.plan import Link, Switch
+from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter, PathSegments
+from mrc_testbed.topologies.plan import Link, Switch
 
 COVER_MAX = 4
 """Simultaneous causes that are searched for among dead paths which share suspects."""

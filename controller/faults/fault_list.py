@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from controller.faults.diagnosis import Finding, How
-from controller.faults.fault_model import Fault, FaultState, Symptom, key_of, named_alike
-from controller.faults.path_segments import Cause, PathSegmenter
-from controller.faults.timers import FaultTimers
-from topologies.plan import Link, Switch
+from mrc_testbed.controller.faults.diagnosis import Finding, How
+from mrc_testbed.controller.faults.fault_model import Fault, FaultState, Symptom, key_of, named_alike
+from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter
+from mrc_testbed.controller.faults.timers import FaultTimers
+from mrc_testbed.topologies.plan import Link, Switch
 
 KEEP_CLOSED = 1000
 """Closed faults remembered; the oldest are forgotten."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from controller.faults.diagnosis import Explanation, Finding, How
-from controller.faults.path_segments import Cause, PathSegmenter, PathSegments
-from topologies.plan import Link, PlanError, Switch
+from mrc_testbed.controller.faults.diagnosis import Explanation, Finding, How
+from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter, PathSegments
+from mrc_testbed.topologies.plan import Link, PlanError, Switch
 
 P4RUNTIME = "p4runtime"
 EV = "ev"

@@ -21,8 +21,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from controller.faults.path_segments import PathSegmenter, PathSegments
-from topologies.plan import Switch
+from mrc_testbed.controller.faults.path_segments import PathSegmenter, PathSegments
+from mrc_testbed.topologies.plan import Switch
 
 SENT_MIN = 8
 """Packets sent of which one would have arrived, were it only a few that are lost."""

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.errors import InputError
-from ipc.rpc import JsonlError
-from ipc.rundir import RunFiles
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.ipc.rundir import RunFiles
 
 COMPACT_BYTES = 8 << 20
 """A journal longer than this is rewritten at the start with one line a fault."""

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from controller.errors import InputError
-from controller.faults.correlator import OBSERVATIONS, Fault, FaultCorrelator
-from controller.faults.path_segments import PathSegmenter, PathSegments
-from controller.faults.timers import FaultTimers
-from topologies.plan import Plan, PlanError
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.faults.correlator import OBSERVATIONS, Fault, FaultCorrelator
+from mrc_testbed.controller.faults.path_segments import PathSegmenter, PathSegments
+from mrc_testbed.controller.faults.timers import FaultTimers
+from mrc_testbed.topologies.plan import Plan, PlanError
 
 FILE = "observations.jsonl"
 """In the run folder's `log`, which stays when the fabric goes."""

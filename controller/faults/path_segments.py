@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from topologies.plan import Host, Link, Plan, Switch
+from mrc_testbed.topologies.plan import Host, Link, Plan, Switch
 
 Cause = Switch | Link
 """A root cause."""

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from controller.faults.diagnosis import Hypothesis
-from controller.faults.path_segments import Cause, PathSegmenter, PathSegments
+from mrc_testbed.controller.faults.diagnosis import Hypothesis
+from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter, PathSegments
 
 NEVER = float("-inf")
 COUNTS_KEPT = 24

@@ -11,9 +11,9 @@ from finsy import GNMIClient, GNMIPath, GNMIUpdate
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi, p4r
 
-from controller.errors import SwitchError
-from controller.p4runtime.entries import Catalog, short
-from topologies.plan import CPU_PORT
+from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.p4runtime.entries import Catalog, short
+from mrc_testbed.topologies.plan import CPU_PORT
 
 COUNTERS = "interfaces/interface[name={}]/state/counters"
 QUEUES = "qos/interfaces/interface[interface-id={}]/output/queues/queue[name=*]/state"

@@ -25,7 +25,7 @@ from finsy import P4Schema
 from finsy.p4schema import P4MatchType
 from finsy.proto import p4r
 
-from controller.errors import InputError
+from mrc_testbed.controller.errors import InputError
 
 DECIMAL_BITS = 16
 """Numbers up to this width are written in decimal, wider ones in hex, 128 bits as an IPv6 address."""

@@ -22,10 +22,10 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from controller.api.rpc_client import pause_s
-from controller.config import SwitchAddress
-from controller.errors import SwitchError
-from controller.p4runtime.entries import (
+from mrc_testbed.controller.api.rpc_client import pause_s
+from mrc_testbed.controller.config import SwitchAddress
+from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.p4runtime.entries import (
     Catalog,
     Difference,
     NamedEntry,
@@ -34,10 +34,10 @@ from controller.p4runtime.entries import (
     updates_for,
     with_watch_ports,
 )
-from controller.p4runtime.pruning import reason_of
-from controller.p4runtime.session import P4RuntimeSession, SessionEvent
-from controller.problems import ProblemKind, Problems
-from ipc.service import end_tasks
+from mrc_testbed.controller.p4runtime.pruning import reason_of
+from mrc_testbed.controller.p4runtime.session import P4RuntimeSession, SessionEvent
+from mrc_testbed.controller.problems import ProblemKind, Problems
+from mrc_testbed.ipc.service import end_tasks
 
 SHOWN_DIFFERENCES = 3
 LIVE_AGAIN_S = 1.0
@@ -76,7 +76,7 @@ class SwitchStatus:
     entries: int = 0
     """Entries read back at the last verification."""
     digest: str | None = None
-    """Digest of those (controller.p4runtime.entries.digest)."""
+    """Digest of those (mrc_testbed.controller.p4runtime.entries.digest)."""
     start_digest: str | None = None
     """Digest of the first verification of this controller."""
     writes: int = 0

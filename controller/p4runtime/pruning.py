@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controller.p4runtime.entries import Catalog, NamedEntry
-from controller.p4runtime.qos import dead_port_entry
-from topologies.plan import Link, Plan, Switch
+from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry
+from mrc_testbed.controller.p4runtime.qos import dead_port_entry
+from mrc_testbed.topologies.plan import Link, Plan, Switch
 
 RACK_GROUPS = 2
 """Group of the uplinks that reach rack 0; rack r has RACK_GROUPS + r. Group 1 is all uplinks (routes.py)."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from controller.errors import InputError
-from controller.p4runtime.entries import Catalog, NamedEntry
-from topologies.plan import Plan, Switch, Thresholds
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry
+from mrc_testbed.topologies.plan import Plan, Switch, Thresholds
 
 CONTROL_PRIORITY = 7
 """v1model's first served; data has priority 0 (egress.p4)."""

@@ -9,10 +9,10 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.errors import InputError
-from controller.p4runtime.entries import Catalog, NamedEntry, short
-from controller.p4runtime.qos import DEFAULT, Discipline, discipline_entries
-from topologies.plan import LOCATOR, USID_BITS, Mode, Plan, Switch
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry, short
+from mrc_testbed.controller.p4runtime.qos import DEFAULT, Discipline, discipline_entries
+from mrc_testbed.topologies.plan import LOCATOR, USID_BITS, Mode, Plan, Switch
 
 UPLINK_GROUP = 1
 """Group of all uplinks of a T0. 0 means `not sprayed` in spray.p4's metadata."""

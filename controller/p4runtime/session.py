@@ -22,12 +22,12 @@ from finsy.p4schema import P4ConfigAction, P4ConfigResponseType
 from finsy.proto import U128, p4r
 from google.protobuf.message import DecodeError
 
-from controller.config import SwitchAddress
-from controller.errors import SwitchError
-from controller.p4runtime.counters import CELL_BITS
-from controller.p4runtime.entries import Catalog, NamedEntry, short
-from controller.p4runtime.grpc_streams import KeptStatusP4Client
-from ipc.service import end_tasks
+from mrc_testbed.controller.config import SwitchAddress
+from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.p4runtime.counters import CELL_BITS
+from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry, short
+from mrc_testbed.controller.p4runtime.grpc_streams import KeptStatusP4Client
+from mrc_testbed.ipc.service import end_tasks
 
 ELECTION_ID = 10
 """Ours. p4runtime-shell starts with 1, so it is backup unless told otherwise."""

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from controller.api.rpc_client import Subscription, ask
-from controller.faults.correlator import MAPPER, FaultCorrelator
-from controller.faults.path_segments import PathSegments
-from controller.problems import Problems
-from ipc.rpc import JsonlError, Message
-from ipc.rundir import RunFiles
+from mrc_testbed.controller.api.rpc_client import Subscription, ask
+from mrc_testbed.controller.faults.correlator import MAPPER, FaultCorrelator
+from mrc_testbed.controller.faults.path_segments import PathSegments
+from mrc_testbed.controller.problems import Problems
+from mrc_testbed.ipc.rpc import JsonlError, Message
+from mrc_testbed.ipc.rundir import RunFiles
 
 PROBE_ALL_S = 60.0
 """A bound for a round over all links, seconds: the API serves others meanwhile, and can be asked again."""

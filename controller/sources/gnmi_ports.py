@@ -18,10 +18,10 @@ from finsy import GNMIPath, GNMIUpdate
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi
 
-from controller.api.rpc_client import pause_s
-from controller.errors import SwitchError
-from controller.p4runtime.grpc_streams import KeptStatusGNMIClient
-from ipc.service import end_tasks
+from mrc_testbed.controller.api.rpc_client import pause_s
+from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.p4runtime.grpc_streams import KeptStatusGNMIClient
+from mrc_testbed.ipc.service import end_tasks
 
 OPER_STATUS = "interfaces/interface[name=*]/state/oper-status"
 SYNC_TIMEOUT_S = 5.0

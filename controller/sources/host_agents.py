@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from controller.api.rpc_client import Subscription, ask
-from controller.faults.correlator import EV, FaultCorrelator
-from controller.problems import Problems
-from ipc.rpc import JsonlError, Message
-from ipc.rundir import RunFiles
-from topologies.plan import Host, Plan
+from mrc_testbed.controller.api.rpc_client import Subscription, ask
+from mrc_testbed.controller.faults.correlator import EV, FaultCorrelator
+from mrc_testbed.controller.problems import Problems
+from mrc_testbed.ipc.rpc import JsonlError, Message
+from mrc_testbed.ipc.rundir import RunFiles
+from mrc_testbed.topologies.plan import Host, Plan
 
 ASK_EVERY_S = 0.5
 """Interval between requests to the agents while an EV is bad."""

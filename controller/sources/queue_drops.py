@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from controller.errors import SwitchError
-from controller.faults.correlator import COUNTERS, FaultCorrelator
-from controller.faults.forwarding import Forwarding, Reading
-from controller.p4runtime.counters import CELL_BITS, DEAD_NEXT_HOP, FULL_QUEUE, read_ports
-from controller.p4runtime.provisioner import SwitchProvisioner, SwitchState
-from controller.problems import ProblemKind, Problems
+from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.faults.correlator import COUNTERS, FaultCorrelator
+from mrc_testbed.controller.faults.forwarding import Forwarding, Reading
+from mrc_testbed.controller.p4runtime.counters import CELL_BITS, DEAD_NEXT_HOP, FULL_QUEUE, read_ports
+from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner, SwitchState
+from mrc_testbed.controller.problems import ProblemKind, Problems
 
 COUNTER = "drops"
 ASK_EVERY_S = 0.5

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from compiled import use
+from mrc_testbed.native_build import use
 
 use()

@@ -1,8 +1,8 @@
-"""`python -m hosts.agent`: the process in each host."""
+"""`python -m mrc_testbed.hosts.agent`: the process in each host."""
 
 import sys
 
-from hosts.agent.agent import main
+from mrc_testbed.hosts.agent.agent import main
 
 if __name__ == "__main__":
     sys.exit(main())

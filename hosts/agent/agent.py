@@ -1,4 +1,4 @@
-"""The process in each host: `python -m hosts.agent --host h0 --run-dir DIR`. One asyncio loop around NIC, clock, link
+"""The process in each host: `python -m mrc_testbed.hosts.agent --host h0 --run-dir DIR`. One asyncio loop around NIC, clock, link
 state and socket, with the NIC's turn in its selector (hosts/agent/turn_selector.py).
 
     DIR/plan.json         the fabric (read)
@@ -27,30 +27,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hosts.agent.connections import Connections
-from hosts.agent.engine_defaults import host_config
-from hosts.agent.event_json import event_json, event_name
-from hosts.agent.operations import rpc_table
-from hosts.agent.ports import HostPorts
-from hosts.agent.regions import Regions
-from hosts.agent.turn_selector import TurnSelector, no_turn
-from hosts.agent.turns import Turns
-from hosts.engine.config import Config, ConfigError
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.events import Event
-from hosts.nic import KINDS, open_nic
-from hosts.nic.base import Nic, NicError
-from hosts.nic.netlink import LinkState
-from hosts.nic.qpns import AGENT_QPNS, keep
-from ipc.rpc import JsonlError, RpcServer
-from ipc.rundir import RunFiles
-from ipc.service import cancel_others, run_service
-from topologies.plan import Plan, PlanError
+from mrc_testbed.hosts.agent.connections import Connections
+from mrc_testbed.hosts.agent.engine_defaults import host_config
+from mrc_testbed.hosts.agent.event_json import event_json, event_name
+from mrc_testbed.hosts.agent.operations import rpc_table
+from mrc_testbed.hosts.agent.ports import HostPorts
+from mrc_testbed.hosts.agent.regions import Regions
+from mrc_testbed.hosts.agent.turn_selector import TurnSelector, no_turn
+from mrc_testbed.hosts.agent.turns import Turns
+from mrc_testbed.hosts.engine.config import Config, ConfigError
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.events import Event
+from mrc_testbed.hosts.nic import KINDS, open_nic
+from mrc_testbed.hosts.nic.base import Nic, NicError
+from mrc_testbed.hosts.nic.netlink import LinkState
+from mrc_testbed.hosts.nic.qpns import AGENT_QPNS, keep
+from mrc_testbed.ipc.rpc import JsonlError, RpcServer
+from mrc_testbed.ipc.rundir import RunFiles
+from mrc_testbed.ipc.service import cancel_others, run_service
+from mrc_testbed.topologies.plan import Plan, PlanError
 
 GARBAGE_EVERY = 20_000
 """Objects made and not freed between two collections of the youngest: packets and records are in no circle."""
 
-log = logging.getLogger("hosts.agent")
+log = logging.getLogger("mrc_testbed.hosts.agent")
 
 
 class AgentStartError(Exception):
@@ -183,7 +183,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="hosts.agent", description="MRC agent of one host")
+    parser = argparse.ArgumentParser(prog="mrc_testbed.hosts.agent", description="MRC agent of one host")
     parser.add_argument("--host", required=True, help="name in the plan, such as h0")
     parser.add_argument("--run-dir", required=True, type=Path, help="run folder with plan.json")
     parser.add_argument("--nic", choices=KINDS, default="fast")

@@ -11,20 +11,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hosts.agent.denylist import Denylist
-from hosts.agent.engine_defaults import baseline_config
-from hosts.agent.path_health import PathHealth, uplink_of
-from hosts.engine.config import Config
-from hosts.engine.endpoint import TRANSPORTS
-from hosts.engine.events import Completion, Event, EvProbeResult, WriteImmReceived
-from hosts.engine.qp import EngineQpState, QpAttributes
-from hosts.engine.rocev2.rc_config import RcConfig
-from ipc.rpc import JsonlError, JsonlTimeoutError, RpcClient
-from topologies.plan import Host, Plan
+from mrc_testbed.hosts.agent.denylist import Denylist
+from mrc_testbed.hosts.agent.engine_defaults import baseline_config
+from mrc_testbed.hosts.agent.path_health import PathHealth, uplink_of
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.endpoint import TRANSPORTS
+from mrc_testbed.hosts.engine.events import Completion, Event, EvProbeResult, WriteImmReceived
+from mrc_testbed.hosts.engine.qp import EngineQpState, QpAttributes
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.ipc.rpc import JsonlError, JsonlTimeoutError, RpcClient
+from mrc_testbed.topologies.plan import Host, Plan
 
 if TYPE_CHECKING:
-    from hosts.engine.endpoint import Endpoint
-    from hosts.engine.qp import EngineQueuePair
+    from mrc_testbed.hosts.engine.endpoint import Endpoint
+    from mrc_testbed.hosts.engine.qp import EngineQueuePair
 
 
 MRC = TRANSPORTS[0]

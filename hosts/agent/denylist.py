@@ -20,9 +20,9 @@ from typing import Any
 
 import msgspec
 
-from ipc.framing import Message
-from ipc.requests import Number, RequestError, check_range, parse_part
-from topologies.plan import Host, Link, Plan, PlanError
+from mrc_testbed.ipc.framing import Message
+from mrc_testbed.ipc.requests import Number, RequestError, check_range, parse_part
+from mrc_testbed.topologies.plan import Host, Link, Plan, PlanError
 
 MAX_ENTRIES = 4096
 

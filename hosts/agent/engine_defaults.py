@@ -10,19 +10,19 @@ from __future__ import annotations
 from math import ceil, log2
 from typing import Any
 
-from hosts.engine.cc.ccprofile import NSCC
-from hosts.engine.config import TIMEOUT_UNIT_S, Config
-from hosts.engine.rocev2.rc_config import RcConfig
-from hosts.engine.wire.codec import write_size
-from hosts.engine.wire.packets import Opcode
-from topologies.plan import Mode, Plan
+from mrc_testbed.hosts.engine.cc.ccprofile import NSCC
+from mrc_testbed.hosts.engine.config import TIMEOUT_UNIT_S, Config
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.hosts.engine.wire.codec import write_size
+from mrc_testbed.hosts.engine.wire.packets import Opcode
+from mrc_testbed.topologies.plan import Mode, Plan
 
 HOST_OVERHEAD_S = 0.001
 """Delay that two hosts add to the base RTT of the plan: wake-ups and Python (measured, docs/congestion.md)."""
 TIMEOUT_RTTS = 5
 """Retry timer in base RTTs: base, a queue at its hard limit of 3 BDP, and one for SACKs that wait (nscc.md §6.4)."""
 INCAST_PENALTY = 24
-"""rcv_cwnd_pen after trims at the last hop, which is never marked (nscc.md §4.3; as simulator/profiles.py)."""
+"""rcv_cwnd_pen after trims at the last hop, which is never marked (nscc.md §4.3; as mrc_testbed/simulator/profiles.py)."""
 DEFAULT = Config()
 
 

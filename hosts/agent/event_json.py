@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hosts.engine.events import (
+from mrc_testbed.hosts.engine.events import (
     Completion,
     EvChanged,
     Event,
@@ -32,7 +32,7 @@ from hosts.engine.events import (
     Status,
     WriteImmReceived,
 )
-from topologies.plan import ev_uplink
+from mrc_testbed.topologies.plan import ev_uplink
 
 
 def event_name(event: Event) -> str:

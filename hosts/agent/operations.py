@@ -6,24 +6,24 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from hosts.agent.connections import Connections, QpUseError
-from hosts.agent.ports import HostPorts
-from hosts.agent.regions import RegionError, Regions
-from hosts.agent.services.admin import AdminService
-from hosts.agent.services.local_end import LocalEnd
-from hosts.agent.services.measurement import MeasurementService, TestFailedError
-from hosts.agent.services.memory import MemoryService
-from hosts.agent.services.paths import PathService
-from hosts.agent.services.qp import QpService
-from hosts.agent.services.traffic import TrafficService
-from hosts.agent.services.transfers import TransferService
-from hosts.agent.session import ClientSessions
-from hosts.engine.config import Config, ConfigError
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.errors import LocalError, PeerError
-from hosts.traffic.file_transfer import Publish
-from ipc.rpc_table import RpcTable
-from topologies.plan import PlanError
+from mrc_testbed.hosts.agent.connections import Connections, QpUseError
+from mrc_testbed.hosts.agent.ports import HostPorts
+from mrc_testbed.hosts.agent.regions import RegionError, Regions
+from mrc_testbed.hosts.agent.services.admin import AdminService
+from mrc_testbed.hosts.agent.services.local_end import LocalEnd
+from mrc_testbed.hosts.agent.services.measurement import MeasurementService, TestFailedError
+from mrc_testbed.hosts.agent.services.memory import MemoryService
+from mrc_testbed.hosts.agent.services.paths import PathService
+from mrc_testbed.hosts.agent.services.qp import QpService
+from mrc_testbed.hosts.agent.services.traffic import TrafficService
+from mrc_testbed.hosts.agent.services.transfers import TransferService
+from mrc_testbed.hosts.agent.session import ClientSessions
+from mrc_testbed.hosts.engine.config import Config, ConfigError
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.errors import LocalError, PeerError
+from mrc_testbed.hosts.traffic.file_transfer import Publish
+from mrc_testbed.ipc.rpc_table import RpcTable
+from mrc_testbed.topologies.plan import PlanError
 
 REFUSALS = (RegionError, QpUseError, LocalError, PeerError, PlanError, TestFailedError, ConfigError, OSError)
 """Errors of an operation whose text is for the client."""

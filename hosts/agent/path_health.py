@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv6Address
 from typing import Any
 
-from hosts.engine.events import EvProbeResult
-from topologies.plan import Host, Plan, ev_uplink
+from mrc_testbed.hosts.engine.events import EvProbeResult
+from mrc_testbed.topologies.plan import Host, Plan, ev_uplink
 
 COUNTS = ("sent", "acked", "lost", "marked", "trimmed", "probes_answered")
 _WORST = {"denied": 4, "assumed_bad": 3, "skip": 2, "good": 1, "unknown": 0}

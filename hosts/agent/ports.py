@@ -6,14 +6,14 @@ import logging
 import os
 from typing import Any
 
-from hosts.nic.base import Nic
-from hosts.nic.netlink import LinkWatcher
-from hosts.nic.paced import PacedNic
+from mrc_testbed.hosts.nic.base import Nic
+from mrc_testbed.hosts.nic.netlink import LinkWatcher
+from mrc_testbed.hosts.nic.paced import PacedNic
 
 REST_MAX_S = 0.001
 """An agent whose ports all have a rate rests as long as a full frame of the fastest takes, at most so long."""
 
-log = logging.getLogger("hosts.agent")
+log = logging.getLogger("mrc_testbed.hosts.agent")
 
 
 class HostPorts:
@@ -51,7 +51,7 @@ class HostPorts:
         self.choose_scheduler()
 
     def choose_scheduler(self) -> None:
-        """Real-time scheduling while a port is paced, as the switches' (switch/runtime/event_loop.c): on a machine with
+        """Real-time scheduling while a port is paced, as the switches' (mrc_testbed/switch/runtime/event_loop.c): on a machine with
         other work frames would leave 10 ms late, which congestion control takes for a queue. Without permission: as
         ever.
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hosts.engine.endpoint import Endpoint
-    from hosts.engine.memory import EngineMemoryRegion
+    from mrc_testbed.hosts.engine.endpoint import Endpoint
+    from mrc_testbed.hosts.engine.memory import EngineMemoryRegion
 
 MAX_REGION_BYTES = 1 << 36
 """64 GiB: beyond that a length is taken for a mistake."""

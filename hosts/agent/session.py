@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from hosts.agent.connections import Connection, Connections
-from hosts.agent.regions import Region, Regions
-from ipc.requests import RequestError
-from ipc.rpc import ServerConnection as Client
+from mrc_testbed.hosts.agent.connections import Connection, Connections
+from mrc_testbed.hosts.agent.regions import Region, Regions
+from mrc_testbed.ipc.requests import RequestError
+from mrc_testbed.ipc.rpc import ServerConnection as Client
 
 
 class ClientSession:

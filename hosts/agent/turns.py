@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.events import Event
-from hosts.nic.base import Nic
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.events import Event
+from mrc_testbed.hosts.nic.base import Nic
 
 RECEIVE_BATCH: Final = 8
 """Frames read from one port before the next has its turn: ports read one after the other look reordered."""

@@ -1,4 +1,4 @@
-"""The process: `python -m hosts.clustermapper --run-dir DIR`. Clock and sockets around prober.py and burst.py.
+"""The process: `python -m mrc_testbed.hosts.clustermapper --run-dir DIR`. Clock and sockets around prober.py and burst.py.
 
     DIR/plan.json     the fabric (read)
     DIR/hosts.json    {"h0": pid of a process in its network namespace} (read)
@@ -33,11 +33,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from hosts.clustermapper import burst as bursts
-from hosts.clustermapper.burst import Burst
-from hosts.clustermapper.health import TargetState
-from hosts.clustermapper.packets import MAX_TARGETS, PortIdentity, ProbeTemplate, ServiceClass, kernel_filter
-from hosts.clustermapper.ports import (
+from mrc_testbed.hosts.clustermapper import burst as bursts
+from mrc_testbed.hosts.clustermapper.burst import Burst
+from mrc_testbed.hosts.clustermapper.health import TargetState
+from mrc_testbed.hosts.clustermapper.packets import MAX_TARGETS, PortIdentity, ProbeTemplate, ServiceClass, kernel_filter
+from mrc_testbed.hosts.clustermapper.ports import (
     NO_BUFFER,
     PortsError,
     ProbePort,
@@ -45,19 +45,19 @@ from hosts.clustermapper.ports import (
     open_port,
     wall_offset_ns,
 )
-from hosts.clustermapper.prober import Prober, ProberSettings, TargetChange, target_json
-from hosts.clustermapper.targets import ProbeTarget, loops_of, targets_of, uses_srv6
-from ipc.requests import Request, RequestError
-from ipc.rpc import JsonlError, Message, RpcCall, RpcServer, event_of
-from ipc.rpc_table import RpcTable, rpc
-from ipc.rundir import RunFiles
-from ipc.service import run_service, wait_until
-from topologies.plan import Plan, PlanError
+from mrc_testbed.hosts.clustermapper.prober import Prober, ProberSettings, TargetChange, target_json
+from mrc_testbed.hosts.clustermapper.targets import ProbeTarget, loops_of, targets_of, uses_srv6
+from mrc_testbed.ipc.requests import Request, RequestError
+from mrc_testbed.ipc.rpc import JsonlError, Message, RpcCall, RpcServer, event_of
+from mrc_testbed.ipc.rpc_table import RpcTable, rpc
+from mrc_testbed.ipc.rundir import RunFiles
+from mrc_testbed.ipc.service import run_service, wait_until
+from mrc_testbed.topologies.plan import Plan, PlanError
 
 STREAMS = 255
 NEEDS_SRV6 = "T0-T1 links are not probed in this mode: a self-probe of a T1 needs SRv6"
 
-log = logging.getLogger("hosts.clustermapper")
+log = logging.getLogger("mrc_testbed.hosts.clustermapper")
 
 
 class StartError(Exception):
@@ -354,7 +354,7 @@ def _seconds(text: str) -> float:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="hosts.clustermapper", description="Probes every link of the fabric")
+    parser = argparse.ArgumentParser(prog="mrc_testbed.hosts.clustermapper", description="Probes every link of the fabric")
     parser.add_argument("--run-dir", required=True, type=Path, help="run folder with plan.json and hosts.json")
     parser.add_argument("--interval", type=_seconds, default=0.1, help="seconds between two probes of a target (0.1)")
     parser.add_argument(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hosts.clustermapper.packets import ReturnedProbe, ServiceClass
-from hosts.clustermapper.targets import ProbeTarget, TargetKind
-from topologies.plan import Link, Plan
+from mrc_testbed.hosts.clustermapper.packets import ReturnedProbe, ServiceClass
+from mrc_testbed.hosts.clustermapper.targets import ProbeTarget, TargetKind
+from mrc_testbed.topologies.plan import Link, Plan
 
 COUNT = 50
 COUNT_MAX = 10_000

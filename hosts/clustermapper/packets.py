@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from hosts.clustermapper.targets import ProbeTarget
-from hosts.engine.config import Config
-from topologies.plan import Plan
+from mrc_testbed.hosts.clustermapper.targets import ProbeTarget
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.topologies.plan import Plan
 
 UDP_PORT = 3785
 MAGIC = b"MRCM"

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hosts.clustermapper.packets import (
+from mrc_testbed.hosts.clustermapper.packets import (
     SO_ATTACH_FILTER,
     NotOursError,
     PortIdentity,
@@ -25,7 +25,7 @@ from hosts.clustermapper.packets import (
     filter_option,
     read,
 )
-from topologies.plan import DEVICE_MTU
+from mrc_testbed.topologies.plan import DEVICE_MTU
 
 CLONE_NEWNET = 0x4000_0000
 ETH_P_IPV6 = 0x86DD

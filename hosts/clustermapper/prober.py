@@ -25,8 +25,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from hosts.clustermapper.health import Rules, TargetHealth, TargetState
-from hosts.clustermapper.targets import ProbeTarget, TargetKind
+from mrc_testbed.hosts.clustermapper.health import Rules, TargetHealth, TargetState
+from mrc_testbed.hosts.clustermapper.targets import ProbeTarget, TargetKind
 
 PATIENCE_RTTS = 4.0
 PATIENCE_MAX_S = 2.0

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from topologies.plan import Link, Plan, Switch, make_ev, segment_list
+from mrc_testbed.topologies.plan import Link, Plan, Switch, make_ev, segment_list
 
 COVER = 2
 """Hosts of a rack that probe one T1 of a plane."""

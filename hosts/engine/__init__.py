@@ -1,7 +1,7 @@
 """MRC endpoint without clock and socket: requestor and responder, loss recovery, paths, congestion control, codec.
 
 After each call: drain transmit() and events(), re-arm at next_timer() (endpoint.py). LocalError is the caller's fault,
-PeerError and WireError the other side's. Names are loaded at first use: `hosts.engine.errors` alone stays light.
+PeerError and WireError the other side's. Names are loaded at first use: `mrc_testbed.hosts.engine.errors` alone stays light.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from compiled import use
+from mrc_testbed.native_build import use
 
 if TYPE_CHECKING:
-    from hosts.engine.config import Config
-    from hosts.engine.endpoint import Endpoint
-    from hosts.engine.errors import LocalError, PeerError, WireError
-    from hosts.engine.events import Completion, Status, WriteImmReceived
-    from hosts.engine.qp import EngineQueuePair, QpAttributes
+    from mrc_testbed.hosts.engine.config import Config
+    from mrc_testbed.hosts.engine.endpoint import Endpoint
+    from mrc_testbed.hosts.engine.errors import LocalError, PeerError, WireError
+    from mrc_testbed.hosts.engine.events import Completion, Status, WriteImmReceived
+    from mrc_testbed.hosts.engine.qp import EngineQueuePair, QpAttributes
 
 __all__ = [
     "Completion", "Config", "Endpoint", "EngineQueuePair", "LocalError", "PeerError", "QpAttributes", "Status",

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import Any, Final
 
-from hosts.engine.config_limits import CHOICES, EXP_FOREVER, ONLY, PATH_MTUS, RANGES, TIMEOUT_UNIT_S, WIDTHS
+from mrc_testbed.hosts.engine.config_limits import CHOICES, EXP_FOREVER, ONLY, PATH_MTUS, RANGES, TIMEOUT_UNIT_S, WIDTHS
 
 __all__ = ("EXP_FOREVER", "PATH_MTUS", "TIMEOUT_UNIT_S", "Config", "ConfigError")
 

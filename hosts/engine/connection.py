@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hosts.engine.cc.incast import IncastSignal
-from hosts.engine.config import Config
-from hosts.engine.events import Event
+from mrc_testbed.hosts.engine.cc.incast import IncastSignal
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.events import Event
 
 
 @dataclass(slots=True)

@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
 
-from hosts.engine.cc.ccprofile import CcProfiles
-from hosts.engine.config import Config
-from hosts.engine.connection import TxCredit
-from hosts.engine.deadlines import NEVER, Deadlines
-from hosts.engine.errors import LocalError
-from hosts.engine.events import Event
-from hosts.engine.memory import EngineMemoryRegion, Memory
-from hosts.engine.paths.peer_table import PeerTable
-from hosts.engine.qp import EngineQueuePair
-from hosts.engine.rocev2.rc_config import RcConfig
-from hosts.engine.rocev2.rc_qp import RcQueuePair
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.cc.ccprofile import CcProfiles
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.connection import TxCredit
+from mrc_testbed.hosts.engine.deadlines import NEVER, Deadlines
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import Event
+from mrc_testbed.hosts.engine.memory import EngineMemoryRegion, Memory
+from mrc_testbed.hosts.engine.paths.peer_table import PeerTable
+from mrc_testbed.hosts.engine.qp import EngineQueuePair
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.hosts.engine.rocev2.rc_qp import RcQueuePair
+from mrc_testbed.hosts.engine.wire.packets import (
     ENDPOINT_QPN,
     FIRST_QPN,
     EndpointRequest,
@@ -32,7 +32,7 @@ from hosts.engine.wire.packets import (
     ReliabilityProbe,
     Write,
 )
-from hosts.engine.wire.psn import PSN_BITS, PSN_MASK
+from mrc_testbed.hosts.engine.wire.psn import PSN_BITS, PSN_MASK
 
 TRANSPORTS: Final = ("mrc", "rocev2")
 """Transports of create_qp: MRC, or the baseline it is compared with."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from hosts.engine.paths.ev_state import EvState
+from mrc_testbed.hosts.engine.paths.ev_state import EvState
 
 
 class Status(Enum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final, Protocol
 
-from hosts.engine.wire.payload import Payload, buffer_of
+from mrc_testbed.hosts.engine.wire.payload import Payload, buffer_of
 
 VA_BASE: Final = 0x1000_0000_0000
 VA_ALIGN: Final = 1 << 21

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hosts.engine.wire.packets import Opcode
-from hosts.engine.wire.payload import Data
+from mrc_testbed.hosts.engine.wire.packets import Opcode
+from mrc_testbed.hosts.engine.wire.payload import Data
 
 
 class Message:

@@ -10,25 +10,25 @@ from functools import partial
 from random import Random
 from typing import Any, Final, Protocol
 
-from hosts.engine.cc.ccprofile import DEFAULT_PROFILE
-from hosts.engine.cc.qpcc import Window
-from hosts.engine.config import PATH_MTUS, Config
-from hosts.engine.connection import Context, Counters, TxCredit
-from hosts.engine.deadlines import NEVER, Timed
-from hosts.engine.errors import LocalError, PeerError
-from hosts.engine.events import Event, QpError, Status
-from hosts.engine.loss.proof_of_loss import ProofOfLoss
-from hosts.engine.loss.roundtrips import RoundTrips
-from hosts.engine.memory import EngineMemoryRegion, WritableMemory
-from hosts.engine.paths.ev import EvProfile
-from hosts.engine.paths.ev_state import EvSignal
-from hosts.engine.paths.paths import QpPaths
-from hosts.engine.paths.peer_table import Peer, PeerTable
-from hosts.engine.requestor import Requestor
-from hosts.engine.resources import PENALTY_MAX
-from hosts.engine.responder import Responder
-from hosts.engine.wire.codec import nominal_size
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.cc.ccprofile import DEFAULT_PROFILE
+from mrc_testbed.hosts.engine.cc.qpcc import Window
+from mrc_testbed.hosts.engine.config import PATH_MTUS, Config
+from mrc_testbed.hosts.engine.connection import Context, Counters, TxCredit
+from mrc_testbed.hosts.engine.deadlines import NEVER, Timed
+from mrc_testbed.hosts.engine.errors import LocalError, PeerError
+from mrc_testbed.hosts.engine.events import Event, QpError, Status
+from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
+from mrc_testbed.hosts.engine.loss.roundtrips import RoundTrips
+from mrc_testbed.hosts.engine.memory import EngineMemoryRegion, WritableMemory
+from mrc_testbed.hosts.engine.paths.ev import EvProfile
+from mrc_testbed.hosts.engine.paths.ev_state import EvSignal
+from mrc_testbed.hosts.engine.paths.paths import QpPaths
+from mrc_testbed.hosts.engine.paths.peer_table import Peer, PeerTable
+from mrc_testbed.hosts.engine.requestor import Requestor
+from mrc_testbed.hosts.engine.resources import PENALTY_MAX
+from mrc_testbed.hosts.engine.responder import Responder
+from mrc_testbed.hosts.engine.wire.codec import nominal_size
+from mrc_testbed.hosts.engine.wire.packets import (
     FIRST_QPN,
     MPR_UNIT,
     Nack,
@@ -39,8 +39,8 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from hosts.engine.wire.payload import Data, TextPart
-from hosts.engine.wire.psn import PSN_MASK
+from mrc_testbed.hosts.engine.wire.payload import Data, TextPart
+from mrc_testbed.hosts.engine.wire.psn import PSN_MASK
 
 
 class EngineQpState(Enum):

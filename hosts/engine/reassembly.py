@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from hosts.engine.wire.packets import END_OPCODES, START_OPCODES, Opcode, Write
+from mrc_testbed.hosts.engine.wire.packets import END_OPCODES, START_OPCODES, Opcode, Write
 
 RING_FROM: Final = 32
 """Packets above a hole for which there is room at first; a power of two."""

@@ -14,22 +14,22 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Final
 
-from hosts.engine.cc.qpcc import Window
-from hosts.engine.cc.window import LONG_AGO
-from hosts.engine.config import Config
-from hosts.engine.connection import Context, Counters, TxCredit
-from hosts.engine.deadlines import NEVER
-from hosts.engine.events import Completion, LossCause, PacketLost, Status
-from hosts.engine.loss.proof_of_loss import ProofOfLoss
-from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
-from hosts.engine.loss.send_window import BITMAP_BITS, GIVEN_UP, IN_FLIGHT, SendWindow, Sent
-from hosts.engine.loss.tail_loss_probe import HeuristicLoss, TailLossProbe, Trial
-from hosts.engine.messages import Message
-from hosts.engine.paths.ev import Ev, Obstacle
-from hosts.engine.paths.ev_state import EvSignal, EvState
-from hosts.engine.paths.paths import QpPaths
-from hosts.engine.wire.codec import nominal_size
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.cc.qpcc import Window
+from mrc_testbed.hosts.engine.cc.window import LONG_AGO
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.connection import Context, Counters, TxCredit
+from mrc_testbed.hosts.engine.deadlines import NEVER
+from mrc_testbed.hosts.engine.events import Completion, LossCause, PacketLost, Status
+from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
+from mrc_testbed.hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
+from mrc_testbed.hosts.engine.loss.send_window import BITMAP_BITS, GIVEN_UP, IN_FLIGHT, SendWindow, Sent
+from mrc_testbed.hosts.engine.loss.tail_loss_probe import HeuristicLoss, TailLossProbe, Trial
+from mrc_testbed.hosts.engine.messages import Message
+from mrc_testbed.hosts.engine.paths.ev import Ev, Obstacle
+from mrc_testbed.hosts.engine.paths.ev_state import EvSignal, EvState
+from mrc_testbed.hosts.engine.paths.paths import QpPaths
+from mrc_testbed.hosts.engine.wire.codec import nominal_size
+from mrc_testbed.hosts.engine.wire.packets import (
     CC_NSCC,
     ECN_ECT0,
     MPR_UNIT,
@@ -44,8 +44,8 @@ from hosts.engine.wire.packets import (
     Verdict,
     Write,
 )
-from hosts.engine.wire.payload import Data, cut
-from hosts.engine.wire.psn import PSN_MASK, advance, unwrap
+from mrc_testbed.hosts.engine.wire.payload import Data, cut
+from mrc_testbed.hosts.engine.wire.psn import PSN_MASK, advance, unwrap
 
 _VERDICTS: Final[dict[int, EvSignal]] = {
     Verdict.SKIP_ONCE: EvSignal.SACK_SKIP_ONCE,

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from hosts.engine.config import Config
-from hosts.engine.wire.packets import NackReason
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.wire.packets import NackReason
 
 PENALTY_MAX: Final = 127
 

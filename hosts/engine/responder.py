@@ -20,15 +20,15 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
 
-from hosts.engine.connection import Context, Counters
-from hosts.engine.deadlines import NEVER
-from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
-from hosts.engine.loss.send_window import BITMAP_BITS
-from hosts.engine.memory import AccessError, Memory, WritableMemory
-from hosts.engine.reassembly import Reassembly
-from hosts.engine.resources import Resources
-from hosts.engine.wire.codec import NOMINAL_EXTRA
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.connection import Context, Counters
+from mrc_testbed.hosts.engine.deadlines import NEVER
+from mrc_testbed.hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
+from mrc_testbed.hosts.engine.loss.send_window import BITMAP_BITS
+from mrc_testbed.hosts.engine.memory import AccessError, Memory, WritableMemory
+from mrc_testbed.hosts.engine.reassembly import Reassembly
+from mrc_testbed.hosts.engine.resources import Resources
+from mrc_testbed.hosts.engine.wire.codec import NOMINAL_EXTRA
+from mrc_testbed.hosts.engine.wire.packets import (
     ECN_CE,
     ECN_NOT_ECT,
     END_OPCODES,
@@ -47,7 +47,7 @@ from hosts.engine.wire.packets import (
     Write,
     elsewhere,
 )
-from hosts.engine.wire.psn import unwrap
+from mrc_testbed.hosts.engine.wire.psn import unwrap
 
 _BITMAP_MASK: Final = (1 << BITMAP_BITS) - 1
 MIN_TRIGGER_BYTES: Final = 1024

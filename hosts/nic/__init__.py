@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from compiled import use
+from mrc_testbed.native_build import use
 
 use()
 
-from hosts.engine.config import Config  # noqa: E402 - after use()
-from hosts.nic.base import Nic, NicError  # noqa: E402
-from hosts.nic.paced import PacedNic  # noqa: E402
-from topologies.plan import Host, Plan  # noqa: E402
+from mrc_testbed.hosts.engine.config import Config  # noqa: E402 - after use()
+from mrc_testbed.hosts.nic.base import Nic, NicError  # noqa: E402
+from mrc_testbed.hosts.nic.paced import PacedNic  # noqa: E402
+from mrc_testbed.topologies.plan import Host, Plan  # noqa: E402
 
 __all__ = ["KINDS", "Nic", "NicError", "PacedNic", "open_nic"]
 
@@ -26,11 +26,11 @@ def _open(kind: str, plan: Plan, host: Host, config: Config, hooks: list[str] | 
     if kind == "fast":
         if hooks:
             raise NicError("--hook needs --nic scapy: the fast NIC makes no scapy packets")
-        from hosts.nic.fast import FastNic
+        from mrc_testbed.hosts.nic.fast import FastNic
 
         return FastNic(plan, host, config)
     if kind == "scapy":
-        from hosts.nic.scapy_nic import ScapyNic
+        from mrc_testbed.hosts.nic.scapy_nic import ScapyNic
 
         return ScapyNic(plan, host, config, hooks or [])
     raise NicError(f"no NIC {kind!r} (has: {', '.join(KINDS)})")

@@ -20,11 +20,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hosts.engine.config import Config
-from hosts.engine.errors import WireError
-from hosts.engine.wire.packets import PacketRecord
-from hosts.nic.netlink import LinkState
-from topologies.plan import Host, Plan, Port
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.errors import WireError
+from mrc_testbed.hosts.engine.wire.packets import PacketRecord
+from mrc_testbed.hosts.nic.netlink import LinkState
+from mrc_testbed.topologies.plan import Host, Plan, Port
 
 ETHERNET_BYTES = 14
 OUTER_BYTES = 40

@@ -15,12 +15,12 @@ import re
 from collections.abc import Callable
 from struct import Struct
 
-from hosts.engine.errors import WireError
-from hosts.engine.wire.codec import Addressing
-from hosts.engine.wire.packets import PacketRecord
-from hosts.engine.wire.wire_variants import AnyCodec
-from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, HOP_LIMIT
-from topologies.plan import Host, Plan
+from mrc_testbed.hosts.engine.errors import WireError
+from mrc_testbed.hosts.engine.wire.codec import Addressing
+from mrc_testbed.hosts.engine.wire.packets import PacketRecord
+from mrc_testbed.hosts.engine.wire.wire_variants import AnyCodec
+from mrc_testbed.hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, HOP_LIMIT
+from mrc_testbed.topologies.plan import Host, Plan
 
 _OUTER_TAIL = Struct(">HBB16s16s")  # payload length, next header 41, hop limit, source, destination
 _OUTER = Struct(">12xHIHB17x16s")  # ethertype, outer word, length, next header; outer DA

@@ -17,12 +17,12 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from hosts.engine.config import Config
-from hosts.engine.errors import WireError
-from hosts.engine.wire.codec import UDP_PORTS, Codec
-from hosts.engine.wire.packets import PacketRecord
-from hosts.engine.wire.wire_variants import in_dialect, outer_words, speaks_dialect
-from hosts.nic.base import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.errors import WireError
+from mrc_testbed.hosts.engine.wire.codec import UDP_PORTS, Codec
+from mrc_testbed.hosts.engine.wire.packets import PacketRecord
+from mrc_testbed.hosts.engine.wire.wire_variants import in_dialect, outer_words, speaks_dialect
+from mrc_testbed.hosts.nic.base import (
     ENCAPSULATION_BYTES,
     ETHERNET_BYTES,
     INNER_OVERHEAD,
@@ -35,11 +35,11 @@ from hosts.nic.base import (
     check_config,
     drop_reason,
 )
-from hosts.nic.encapsulation import Decapsulation, Encapsulation
-from hosts.nic.native import native
-from hosts.nic.netlink import LinkState
-from hosts.nic.port import RETRY, RxRing, bind, clear_error, explain, open_socket
-from topologies.plan import Host, Plan
+from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
+from mrc_testbed.hosts.nic.native import native
+from mrc_testbed.hosts.nic.netlink import LinkState
+from mrc_testbed.hosts.nic.port import RETRY, RxRing, bind, clear_error, explain, open_socket
+from mrc_testbed.topologies.plan import Host, Plan
 
 BACKLOG_FRAMES = 1024
 """Frames a port keeps when the kernel takes no more for the moment; beyond that they are dropped and counted."""
@@ -151,7 +151,7 @@ class FastNic(Nic):
     # ---- out --------------------------------------------------------------------------------------------
 
     def add_route(self, plane: int, peer: str, encapsulation: Encapsulation) -> None:
-        """Towards `peer` on a plane; by default what the plan says (bench/ has no switch between two hosts)."""
+        """Towards `peer` on a plane; by default what the plan says (tools/bench/ has no switch between two hosts)."""
         self._encapsulations[plane, peer] = encapsulation
         if self._module is not None:
             route = self._routes[plane, peer] = self._module.Route(

@@ -21,10 +21,10 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
-from compiled.cache import SANITIZER_FLAGS
-from hosts.engine.wire.packets import Opcode, Sack, TransportAck, Write
-from ipc import ownership
-from ipc.cache_folder import cache_dir
+from mrc_testbed.native_build.cache import SANITIZER_FLAGS
+from mrc_testbed.hosts.engine.wire.packets import Opcode, Sack, TransportAck, Write
+from mrc_testbed.files import ownership
+from mrc_testbed.files.cache_folder import cache_dir
 
 SOURCE = Path(__file__).with_name("native.c")
 MODULE = "mrc_native"
@@ -32,7 +32,7 @@ CFLAGS = ("-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing",
 BUILD_LIMIT_S = 60.0
 """A bound: the NIC goes on in Python sooner than it keeps an agent's start waiting, seconds."""
 
-log = logging.getLogger("hosts.nic")
+log = logging.getLogger("mrc_testbed.hosts.nic")
 
 
 class NativeError(Exception):

@@ -20,10 +20,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
-from hosts.engine.wire.codec import write_size
-from hosts.engine.wire.headers import CONTROL_HEADERS
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
+from mrc_testbed.hosts.engine.wire.codec import write_size
+from mrc_testbed.hosts.engine.wire.headers import CONTROL_HEADERS
+from mrc_testbed.hosts.engine.wire.packets import (
     EndpointRequest,
     EndpointResponse,
     Nack,
@@ -34,8 +34,8 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, NO_LIMIT, Nic, Outgoing, PortCounters, Received
-from hosts.nic.netlink import LinkState
+from mrc_testbed.hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, NO_LIMIT, Nic, Outgoing, PortCounters, Received
+from mrc_testbed.hosts.nic.netlink import LinkState
 
 DATA_RING = 2
 """Data packets that wait behind the one being sent: enough for a loop that wakes up a frame late."""

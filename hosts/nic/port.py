@@ -22,7 +22,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from hosts.nic.base import NicError
+from mrc_testbed.hosts.nic.base import NicError
 
 ETH_P_IPV6 = 0x86DD
 SOL_PACKET = 263

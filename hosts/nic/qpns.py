@@ -18,7 +18,7 @@ import os
 import socket
 import struct
 
-from hosts.engine.wire.packets import ENDPOINT_QPN, FIRST_QPN
+from mrc_testbed.hosts.engine.wire.packets import ENDPOINT_QPN, FIRST_QPN
 
 VERBS_SLOT_BITS = 16
 """Each verbs program of a host has the 65536 QPNs of its slot, 1 and up (hosts/verbs/live.py)."""

@@ -1,6 +1,6 @@
 """The readable NIC: every packet sent or received is a scapy object, which hooks may print, change or drop.
 
-    python -m hosts.agent --host h0 --run-dir DIR --nic scapy --hook my_hooks:show
+    python -m mrc_testbed.hosts.agent --host h0 --run-dir DIR --nic scapy --hook my_hooks:show
 
     def show(packet, direction, plane):          # my_hooks.py; direction is "send" or "receive"
         packet.show()
@@ -32,12 +32,12 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet as ScapyPacket
 
-from hosts.engine.config import Config
-from hosts.engine.errors import WireError
-from hosts.engine.wire.codec import Addressing
-from hosts.engine.wire.packets import PacketRecord
-from hosts.engine.wire.wire_variants import in_dialect, outer_words
-from hosts.nic.base import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.errors import WireError
+from mrc_testbed.hosts.engine.wire.codec import Addressing
+from mrc_testbed.hosts.engine.wire.packets import PacketRecord
+from mrc_testbed.hosts.engine.wire.wire_variants import in_dialect, outer_words
+from mrc_testbed.hosts.nic.base import (
     ENCAPSULATION_BYTES,
     HOP_LIMIT,
     INNER_OVERHEAD,
@@ -48,14 +48,14 @@ from hosts.nic.base import (
     check_config,
     drop_reason,
 )
-from hosts.nic.encapsulation import Decapsulation
-from hosts.nic.netlink import LinkState
-from hosts.nic.port import bind, clear_error, explain, open_socket
-from hosts.scapy.codec import ScapyCodec
-from hosts.scapy.layers import USidCarrier
-from topologies.plan import Host, Plan
+from mrc_testbed.hosts.nic.encapsulation import Decapsulation
+from mrc_testbed.hosts.nic.netlink import LinkState
+from mrc_testbed.hosts.nic.port import bind, clear_error, explain, open_socket
+from mrc_testbed.hosts.scapy.codec import ScapyCodec
+from mrc_testbed.hosts.scapy.layers import USidCarrier
+from mrc_testbed.topologies.plan import Host, Plan
 
-log = logging.getLogger("hosts.nic.scapy")
+log = logging.getLogger("mrc_testbed.hosts.nic.scapy")
 
 Hook = Callable[[ScapyPacket, str, int], ScapyPacket | None]
 FRAME_BYTES = 1 << 16

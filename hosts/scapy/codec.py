@@ -19,12 +19,12 @@ from scapy.packet import Packet as ScapyPacket
 from scapy.packet import Raw
 from scapy.utils import checksum
 
-from hosts.engine.config import Config
-from hosts.engine.errors import WireError
-from hosts.engine.rocev2.rc_codec import RC_OPCODES
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcPacket, RcWrite
-from hosts.engine.wire.codec import Addressing, DecodedFrame, ev_to_fields, fields_to_ev
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.errors import WireError
+from mrc_testbed.hosts.engine.rocev2.rc_codec import RC_OPCODES
+from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcPacket, RcWrite
+from mrc_testbed.hosts.engine.wire.codec import Addressing, DecodedFrame, ev_to_fields, fields_to_ev
+from mrc_testbed.hosts.engine.wire.packets import (
     IMM_OPCODES,
     NOMINAL_OVERHEAD,
     WRITE_OPCODES,
@@ -40,8 +40,8 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from hosts.scapy import layers
-from hosts.scapy.layers import (
+from mrc_testbed.hosts.scapy import layers
+from mrc_testbed.hosts.scapy.layers import (
     AETH,
     BTH,
     EETH,
@@ -56,7 +56,7 @@ from hosts.scapy.layers import (
     CCState,
     ImmDt,
 )
-from hosts.scapy.rocev2 import rc_packet, rc_record
+from mrc_testbed.hosts.scapy.rocev2 import rc_packet, rc_record
 
 CE = 3
 _HEADERS = (AETH, BTH, EETH, ERTH, METH, NETH, PETH, RETH, SETH, TSETH, CCState, ImmDt)
@@ -68,7 +68,7 @@ MORE_FRAGMENTS = 1
 
 
 class ScapyCodec:
-    """Encodes and decodes with one configuration, as `hosts.engine.wire.codec.Codec` does."""
+    """Encodes and decodes with one configuration, as `mrc_testbed.hosts.engine.wire.codec.Codec` does."""
 
     def __init__(self, config: Config | None = None) -> None:
         config = config or Config()

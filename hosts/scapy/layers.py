@@ -43,7 +43,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import CookedLinux, Ether
 from scapy.packet import Packet, bind_layers, split_layers
 
-from topologies import plan
+from mrc_testbed.topologies import plan
 
 UDP_PORTS = (4791, 4971)
 """RoCEv2's port, which we send, and the one the specification prints, which we accept too (§1.3)."""

@@ -7,8 +7,8 @@ from typing import Any
 from scapy.packet import Packet as ScapyPacket
 from scapy.packet import Raw
 
-from hosts.engine.errors import WireError
-from hosts.engine.rocev2.rc_packets import (
+from mrc_testbed.hosts.engine.errors import WireError
+from mrc_testbed.hosts.engine.rocev2.rc_packets import (
     RC_IMM,
     RC_START,
     RC_WRITES,
@@ -18,8 +18,8 @@ from hosts.engine.rocev2.rc_packets import (
     RcPacket,
     RcWrite,
 )
-from hosts.engine.wire.packets import NOMINAL_OVERHEAD
-from hosts.scapy.layers import AETH, BTH, ICRC, RETH, ImmDt
+from mrc_testbed.hosts.engine.wire.packets import NOMINAL_OVERHEAD
+from mrc_testbed.hosts.scapy.layers import AETH, BTH, ICRC, RETH, ImmDt
 
 BECN = 0x40
 CNP_BYTES = 16

@@ -6,8 +6,8 @@ import json
 import sys
 from typing import Annotated
 
-from hosts.tools import common, perftest_json
-from hosts.tools.common import Event, Work
+from mrc_testbed.hosts.tools import common, perftest_json
+from mrc_testbed.hosts.tools.common import Event, Work
 
 TOOL = "mrc-write-lat"
 SCHEMA = "mrc-write-lat/1"

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from hosts.engine.errors import LocalError
-from hosts.engine.events import Completion, Status
-from hosts.traffic.collectives import ELEMENT, CollectiveError, Rank, Send
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import Completion, Status
+from mrc_testbed.hosts.traffic.collectives import ELEMENT, CollectiveError, Rank, Send
 
 PARTS_MAX = 256
 STEP_BITS = 16

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from hosts.traffic.collective_base import (
+from mrc_testbed.hosts.traffic.collective_base import (
     ELEMENT,
     PIECE,
     CollectiveError,
@@ -32,10 +32,10 @@ from hosts.traffic.collective_base import (
     input_key,
     total,
 )
-from hosts.traffic.collective_options import NO_OPTIONS, CollectiveOptions
-from hosts.traffic.mailbox_collectives import AllToAll, AllToAllV, SendRecv
-from hosts.traffic.ring_collectives import AllGather, AllReduce, ReduceScatter
-from hosts.traffic.tree_collectives import AllReduceHalving, AllReduceHierarchical, AllReduceTree
+from mrc_testbed.hosts.traffic.collective_options import NO_OPTIONS, CollectiveOptions
+from mrc_testbed.hosts.traffic.mailbox_collectives import AllToAll, AllToAllV, SendRecv
+from mrc_testbed.hosts.traffic.ring_collectives import AllGather, AllReduce, ReduceScatter
+from mrc_testbed.hosts.traffic.tree_collectives import AllReduceHalving, AllReduceHierarchical, AllReduceTree
 
 RINGS = (AllReduce, ReduceScatter, AllGather)
 MAILBOXES = (AllToAll, AllToAllV, SendRecv)

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hosts.engine.events import Completion, Status
-from ipc.rpc import ANSWER_TIMEOUT_S, JsonlError, RpcClient
-from ipc.service import wait_until
+from mrc_testbed.hosts.engine.events import Completion, Status
+from mrc_testbed.ipc.rpc import ANSWER_TIMEOUT_S, JsonlError, RpcClient
+from mrc_testbed.ipc.service import wait_until
 
 if TYPE_CHECKING:
-    from hosts.agent.connections import Connection, Connections
+    from mrc_testbed.hosts.agent.connections import Connection, Connections
 
 CHUNK_BYTES = 1 << 18
 """Default length of one write: 64 packets of 4096 bytes."""

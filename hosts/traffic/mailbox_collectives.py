@@ -6,8 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from hosts.traffic.collective_base import ELEMENT, CollectiveError, Rank, Send
-from hosts.traffic.collective_options import CollectiveOptions
+from mrc_testbed.hosts.traffic.collective_base import ELEMENT, CollectiveError, Rank, Send
+from mrc_testbed.hosts.traffic.collective_options import CollectiveOptions
 
 
 class _Mailbox(Rank):

@@ -9,7 +9,7 @@ from functools import lru_cache
 from random import Random
 from zlib import crc32
 
-from hosts.engine.wire.payload import TextPart
+from mrc_testbed.hosts.engine.wire.payload import TextPart
 
 STEP = 257
 """The next message begins so many bytes further on (modulo): consecutive messages differ in nearly every byte."""

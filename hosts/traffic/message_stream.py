@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hosts.engine.errors import LocalError
-from hosts.engine.events import Completion, Status
-from hosts.traffic.message_bytes import MessageBytes
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import Completion, Status
+from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
 
 
 @dataclass(frozen=True, slots=True)

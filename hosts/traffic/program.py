@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hosts.traffic.collective_options import CollectiveOptions
-from ipc.errors import UsageError
+from mrc_testbed.hosts.traffic.collective_options import CollectiveOptions
+from mrc_testbed.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class JoinCollective(Task):
     """
 
     kind: str
-    """One of hosts.traffic.collectives.KINDS."""
+    """One of mrc_testbed.hosts.traffic.collectives.KINDS."""
     size: int
     """Bytes as nccl-tests count them: what a rank's larger buffer holds."""
     group: tuple[int, ...]

@@ -9,7 +9,7 @@ import heapq
 from collections import defaultdict
 from dataclasses import dataclass
 
-from hosts.traffic.program import (
+from mrc_testbed.hosts.traffic.program import (
     AnyTask,
     Compute,
     JoinCollective,
@@ -18,7 +18,7 @@ from hosts.traffic.program import (
     SendMessage,
     TrainingProgramError,
 )
-from hosts.traffic.program_script import scripts_of
+from mrc_testbed.hosts.traffic.program_script import scripts_of
 
 SHOWN_MAX = 6
 """Tasks of a cycle that a message names."""

@@ -17,7 +17,7 @@ from collections import deque
 import msgspec
 import numpy as np
 
-from hosts.traffic.collectives import (
+from mrc_testbed.hosts.traffic.collectives import (
     ELEMENT,
     PIECE,
     CollectiveError,
@@ -29,7 +29,7 @@ from hosts.traffic.collectives import (
     make,
     steps_of,
 )
-from hosts.traffic.program_script import MEMORY_MAX, ComputeTask, Incoming, JoinTask, RankScript, ReceiveTask, SendTask
+from mrc_testbed.hosts.traffic.program_script import MEMORY_MAX, ComputeTask, Incoming, JoinTask, RankScript, ReceiveTask, SendTask
 
 INBOX, OUTBOX = "inbox", "outbox"
 

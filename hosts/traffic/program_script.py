@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from hosts.traffic.collective_options import CollectiveOptions
-from hosts.traffic.program import (
+from mrc_testbed.hosts.traffic.collective_options import CollectiveOptions
+from mrc_testbed.hosts.traffic.program import (
     Compute,
     JoinCollective,
     Program,
@@ -113,7 +113,7 @@ class RankScript(msgspec.Struct, frozen=True):
 
 def scripts_of(program: Program) -> list[RankScript]:
     """The script of each rank. Raises TrainingProgramError."""
-    from hosts.traffic.collectives import CollectiveError  # numpy comes with it
+    from mrc_testbed.hosts.traffic.collectives import CollectiveError  # numpy comes with it
 
     try:
         return _scripts(program)
@@ -122,7 +122,7 @@ def scripts_of(program: Program) -> list[RankScript]:
 
 
 def _scripts(program: Program) -> list[RankScript]:
-    from hosts.traffic.collectives import bus_factor_of, peers_of, steps_of
+    from mrc_testbed.hosts.traffic.collectives import bus_factor_of, peers_of, steps_of
 
     ranks = len(program.ranks)
     blocks = _collectives(program)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hosts.traffic.collective_base import ELEMENT, CollectiveError, Rank, Send
+from mrc_testbed.hosts.traffic.collective_base import ELEMENT, CollectiveError, Rank, Send
 
 
 class _Ring(Rank):

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hosts.traffic.collective_options import NO_OPTIONS, CollectiveOptions
-from hosts.traffic.program import (
+from mrc_testbed.hosts.traffic.collective_options import NO_OPTIONS, CollectiveOptions
+from mrc_testbed.hosts.traffic.program import (
     AnyTask,
     Compute,
     JoinCollective,

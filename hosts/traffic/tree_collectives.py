@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from hosts.traffic.collective_base import ELEMENT, CollectiveError, Rank, Send
-from hosts.traffic.collective_options import CollectiveOptions
+from mrc_testbed.hosts.traffic.collective_base import ELEMENT, CollectiveError, Rank, Send
+from mrc_testbed.hosts.traffic.collective_options import CollectiveOptions
 
 TREE_CHUNKS = 4
 """Parts of a tree's half of the data: while one goes up, the one before comes down."""

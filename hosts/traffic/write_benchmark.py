@@ -18,14 +18,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hosts.engine.errors import LocalError
-from hosts.engine.events import Completion, Status
-from hosts.traffic.file_transfer import growth
-from hosts.traffic.statistics import PeakMeter, latency_summary
-from ipc.service import wait_until
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import Completion, Status
+from mrc_testbed.hosts.traffic.file_transfer import growth
+from mrc_testbed.hosts.traffic.statistics import PeakMeter, latency_summary
+from mrc_testbed.ipc.service import wait_until
 
 if TYPE_CHECKING:
-    from hosts.agent.connections import Connection
+    from mrc_testbed.hosts.agent.connections import Connection
 
 DRAIN_S = 2.0
 """Longest wait for posted writes to complete after the end of a measurement."""

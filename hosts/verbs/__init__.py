@@ -14,10 +14,10 @@ Two devices on a virtual wire, a write from one into the other's memory:
 (7, 'IBV_WC_SUCCESS', b'hello, fabric')
 """
 
-from hosts.engine.cc.ccprofile import CcProfile, ProfileState
-from hosts.engine.errors import LocalError, PeerError
-from hosts.verbs import enums
-from hosts.verbs.attributes import (
+from mrc_testbed.hosts.engine.cc.ccprofile import CcProfile, ProfileState
+from mrc_testbed.hosts.engine.errors import LocalError, PeerError
+from mrc_testbed.hosts.verbs import enums
+from mrc_testbed.hosts.verbs.attributes import (
     TRANSITIONS,
     UNSUPPORTED,
     AddressVector,
@@ -28,8 +28,8 @@ from hosts.verbs.attributes import (
     QpInitAttr,
     QpTransition,
 )
-from hosts.verbs.control import Controller, EpBatch
-from hosts.verbs.control_types import (
+from mrc_testbed.hosts.verbs.control import Controller, EpBatch
+from mrc_testbed.hosts.verbs.control_types import (
     EV_UNPOPULATED,
     CtlDeviceAttr,
     EpOp,
@@ -44,11 +44,11 @@ from hosts.verbs.control_types import (
     EvStateMask,
     OptCap,
 )
-from hosts.verbs.cq import CompletionChannel, CompletionQueue, WorkCompletion
-from hosts.verbs.device import AsyncEvent, Device, DeviceAttr, PortAttr
-from hosts.verbs.driver import Driver
-from hosts.verbs.enums import *  # noqa: F403 - the constants under their C names
-from hosts.verbs.enums import (
+from mrc_testbed.hosts.verbs.cq import CompletionChannel, CompletionQueue, WorkCompletion
+from mrc_testbed.hosts.verbs.device import AsyncEvent, Device, DeviceAttr, PortAttr
+from mrc_testbed.hosts.verbs.driver import Driver
+from mrc_testbed.hosts.verbs.enums import *  # noqa: F403 - the constants under their C names
+from mrc_testbed.hosts.verbs.enums import (
     AccessFlags,
     DeviceCap,
     EventType,
@@ -64,9 +64,9 @@ from hosts.verbs.enums import (
     WcStatus,
     WrOpcode,
 )
-from hosts.verbs.errors import VerbsError
-from hosts.verbs.ev_events import EvEvent, EvEventCq
-from hosts.verbs.exchange import (
+from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.ev_events import EvEvent, EvEventCq
+from mrc_testbed.hosts.verbs.exchange import (
     QpInfo,
     bring_up,
     connect_over,
@@ -78,10 +78,10 @@ from hosts.verbs.exchange import (
     send_info,
     swap,
 )
-from hosts.verbs.fields import EvField, EvFormat, collapse, expand
-from hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
-from hosts.verbs.qp import QueuePair, RecvWR, SendWR
-from hosts.verbs.virtual import VirtualDriver, VirtualWire
+from mrc_testbed.hosts.verbs.fields import EvField, EvFormat, collapse, expand
+from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, Sge
+from mrc_testbed.hosts.verbs.qp import QueuePair, RecvWR, SendWR
+from mrc_testbed.hosts.verbs.virtual import VirtualDriver, VirtualWire
 
 __all__ = [
     "EV_UNPOPULATED", "TRANSITIONS", "UNSUPPORTED", "AccessFlags", "AddressVector", "AsyncEvent", "CcProfile",

@@ -4,10 +4,10 @@ A field of `QpAttr` and `MrcQpAttr` that is not None counts as given; an explici
 
 >>> check_modify(QpState.INIT, QpState.RTS, QpAttrMask(1), MrcQpAttrMask(0))
 Traceback (most recent call last):
-hosts.verbs.errors.VerbsError: modify_qp INIT->RTS: not a transition (from INIT: INIT, RTR, ERROR, RESET)
+mrc_testbed.hosts.verbs.errors.VerbsError: modify_qp INIT->RTS: not a transition (from INIT: INIT, RTR, ERROR, RESET)
 >>> check_modify(QpState.RESET, QpState.INIT, QpAttrMask.IBV_QP_STATE | QpAttrMask.IBV_QP_PORT, MrcQpAttrMask(0))
 Traceback (most recent call last):
-hosts.verbs.errors.VerbsError: modify_qp RESET->INIT: IBV_QP_PORT is not supported by MRC: a QP uses all ports of the \
+mrc_testbed.hosts.verbs.errors.VerbsError: modify_qp RESET->INIT: IBV_QP_PORT is not supported by MRC: a QP uses all ports of the \
 device
 """
 
@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from hosts.engine.config import PATH_MTUS
-from hosts.verbs.checks import flags, number, record, shown
-from hosts.verbs.cq import CompletionQueue
-from hosts.verbs.enums import AccessFlags, MrcQpAttrMask, MrcQpCap, QpAttrMask, QpState, QpType, names
-from hosts.verbs.errors import VerbsError
-from hosts.verbs.memory import ProtectionDomain
+from mrc_testbed.hosts.engine.config import PATH_MTUS
+from mrc_testbed.hosts.verbs.checks import flags, number, record, shown
+from mrc_testbed.hosts.verbs.cq import CompletionQueue
+from mrc_testbed.hosts.verbs.enums import AccessFlags, MrcQpAttrMask, MrcQpCap, QpAttrMask, QpState, QpType, names
+from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.memory import ProtectionDomain
 
 _I, _M = QpAttrMask, MrcQpAttrMask
 _I_NONE, _M_NONE = QpAttrMask(0), MrcQpAttrMask(0)

@@ -6,11 +6,11 @@ import errno
 from dataclasses import dataclass, field
 from typing import Any
 
-from hosts.engine.cc.ccprofile import CcProfile, ProfileState
-from hosts.engine.errors import LocalError
-from hosts.engine.qp import EngineQueuePair
-from hosts.verbs.context import DeviceContext
-from hosts.verbs.control_types import (
+from mrc_testbed.hosts.engine.cc.ccprofile import CcProfile, ProfileState
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.qp import EngineQueuePair
+from mrc_testbed.hosts.verbs.context import DeviceContext
+from mrc_testbed.hosts.verbs.control_types import (
     AUTO_PROFILE,
     INIT,
     MAX_CC_PROFILES,
@@ -22,7 +22,7 @@ from hosts.verbs.control_types import (
     number_of,
     room_in,
 )
-from hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.errors import VerbsError
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class CcProfileTable:
     ) -> None:
         """Write a CC profile, then move it. `algorithm`: one of `query_device().cc_algorithms`, None = no control.
 
-        `config`: the parameters of §10.4 under their names and in their units (hosts.engine.cc.ccprofile.CcProfile).
+        `config`: the parameters of §10.4 under their names and in their units (mrc_testbed.hosts.engine.cc.ccprofile.CcProfile).
         """
         with self._context.lock:
             what = f"CC profile {profile_id}"

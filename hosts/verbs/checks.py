@@ -2,7 +2,7 @@
 
 >>> number("timeout", 25, 1, 24)
 Traceback (most recent call last):
-hosts.verbs.errors.VerbsError: timeout = 25: must be 1 to 24
+mrc_testbed.hosts.verbs.errors.VerbsError: timeout = 25: must be 1 to 24
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from enum import Enum, IntFlag
 from typing import Any, TypeVar
 
-from hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.errors import VerbsError
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hosts.engine.config import Config
-from hosts.verbs.checks import shown
-from hosts.verbs.driver import Driver
-from hosts.verbs.enums import EventType
-from hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.verbs.checks import shown
+from mrc_testbed.hosts.verbs.driver import Driver
+from mrc_testbed.hosts.verbs.enums import EventType
+from mrc_testbed.hosts.verbs.errors import VerbsError
 
 
 @dataclass(slots=True)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hosts.engine.cc.ccprofile import ALGORITHMS
-from hosts.engine.events import EvChanged, EvProbeResult
-from hosts.engine.qp import EngineQueuePair
-from hosts.verbs.cc_profiles import CcProfileTable
-from hosts.verbs.checks import number, record, records, shown
-from hosts.verbs.context import DeviceContext
-from hosts.verbs.control_types import (
+from mrc_testbed.hosts.engine.cc.ccprofile import ALGORITHMS
+from mrc_testbed.hosts.engine.events import EvChanged, EvProbeResult
+from mrc_testbed.hosts.engine.qp import EngineQueuePair
+from mrc_testbed.hosts.verbs.cc_profiles import CcProfileTable
+from mrc_testbed.hosts.verbs.checks import number, record, records, shown
+from mrc_testbed.hosts.verbs.context import DeviceContext
+from mrc_testbed.hosts.verbs.control_types import (
     MAX_CC_PROFILES,
     MAX_EVS,
     MAX_EVS_PROFILE,
@@ -34,9 +34,9 @@ from hosts.verbs.control_types import (
     EvMode,
     OptCap,
 )
-from hosts.verbs.errors import VerbsError
-from hosts.verbs.ev_profiles import EvProfileTable
-from hosts.verbs.fields import EvFormat
+from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.ev_profiles import EvProfileTable
+from mrc_testbed.hosts.verbs.fields import EvFormat
 
 
 class Controller:

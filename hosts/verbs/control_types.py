@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum, IntFlag
 from typing import Any
 
-from hosts.engine.cc.ccprofile import ProfileState
-from hosts.verbs.checks import choice, number
-from hosts.verbs.errors import VerbsError
-from hosts.verbs.fields import EvField, EvFormat
+from mrc_testbed.hosts.engine.cc.ccprofile import ProfileState
+from mrc_testbed.hosts.verbs.checks import choice, number
+from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.fields import EvField, EvFormat
 
 AUTO_PROFILE = 0
 """The EV profile of QPs without one, and the CC profile that the configuration is."""

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hosts.verbs.context import DeviceContext
-from hosts.verbs.enums import EventType, WcFlags, WcOpcode, WcStatus
-from hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.context import DeviceContext
+from mrc_testbed.hosts.verbs.enums import EventType, WcFlags, WcOpcode, WcStatus
+from mrc_testbed.hosts.verbs.errors import VerbsError
 
 NO_FLAGS = WcFlags(0)
 

@@ -4,7 +4,7 @@
     mr = device.reg_mr(bytearray(1 << 20))
     cq = device.create_cq(256)
     qp = device.create_qp(QpInitAttr(send_cq=cq))
-    ...                                                      # modify to INIT, RTR, RTS (hosts.verbs.exchange helps)
+    ...                                                      # modify to INIT, RTR, RTS (mrc_testbed.hosts.verbs.exchange helps)
     qp.post_send(SendWR(wr_id=1, sg_list=[mr.sge()], remote_addr=..., rkey=...))
     [wc] = cq.wait(timeout_s=1.0)
 
@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hosts.engine.errors import LocalError
-from hosts.engine.events import (
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import (
     Completion,
     EvChanged,
     Event,
@@ -29,16 +29,16 @@ from hosts.engine.events import (
     QpError,
     WriteImmReceived,
 )
-from hosts.verbs.attributes import QpCap, QpHint, QpInitAttr
-from hosts.verbs.checks import choice, number, record
-from hosts.verbs.context import AsyncEvent, DeviceContext
-from hosts.verbs.control import Controller
-from hosts.verbs.cq import CompletionChannel, CompletionQueue
-from hosts.verbs.driver import Driver
-from hosts.verbs.enums import UNIT_MPR, AccessFlags, DeviceCap, EventType, PortState, QpType
-from hosts.verbs.errors import VerbsError
-from hosts.verbs.memory import MemoryRegion, ProtectionDomain, RegionTable
-from hosts.verbs.qp import QueuePair
+from mrc_testbed.hosts.verbs.attributes import QpCap, QpHint, QpInitAttr
+from mrc_testbed.hosts.verbs.checks import choice, number, record
+from mrc_testbed.hosts.verbs.context import AsyncEvent, DeviceContext
+from mrc_testbed.hosts.verbs.control import Controller
+from mrc_testbed.hosts.verbs.cq import CompletionChannel, CompletionQueue
+from mrc_testbed.hosts.verbs.driver import Driver
+from mrc_testbed.hosts.verbs.enums import UNIT_MPR, AccessFlags, DeviceCap, EventType, PortState, QpType
+from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.memory import MemoryRegion, ProtectionDomain, RegionTable
+from mrc_testbed.hosts.verbs.qp import QueuePair
 
 API_VERSION = 1 << 0
 """Bit 0: version 1 of the API and of the wire protocol."""

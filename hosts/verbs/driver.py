@@ -6,8 +6,8 @@ A driver owns one engine `Endpoint` and moves its packets and its clock. It has 
 * get on with the work in `step`, which is how all waiting verbs wait;
 * know addresses: which peer a GID belongs to, and which EVs lead there.
 
-Two are here: `hosts.verbs.virtual.VirtualDriver` (devices in one process, virtual time) and
-`hosts.verbs.live.LiveDriver` (the NIC ports of a host, real time). Others subclass `Driver`; a simulated fabric needs
+Two are here: `mrc_testbed.hosts.verbs.virtual.VirtualDriver` (devices in one process, virtual time) and
+`mrc_testbed.hosts.verbs.live.LiveDriver` (the NIC ports of a host, real time). Others subclass `Driver`; a simulated fabric needs
 `now`, `step`, `evs`, `gids` and `resolve`.
 """
 
@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Any
 
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.events import Event
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.events import Event
 
 
 class Driver(ABC):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno as _errno
 
-from hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.errors import LocalError
 
 
 class VerbsError(LocalError):

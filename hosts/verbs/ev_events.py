@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from hosts.verbs.context import DeviceContext
+from mrc_testbed.hosts.verbs.context import DeviceContext
 
 
 @dataclass(slots=True)

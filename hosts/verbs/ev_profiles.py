@@ -8,14 +8,14 @@ from dataclasses import fields, replace
 from random import Random
 from typing import Any
 
-from hosts.engine.cc.ccprofile import ProfileState
-from hosts.engine.errors import LocalError
-from hosts.engine.events import EvChanged
-from hosts.engine.paths.ev_state import EvState
-from hosts.engine.qp import EngineQueuePair
-from hosts.verbs.checks import choice, flags, number, record, records, shown
-from hosts.verbs.context import DeviceContext
-from hosts.verbs.control_types import (
+from mrc_testbed.hosts.engine.cc.ccprofile import ProfileState
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import EvChanged
+from mrc_testbed.hosts.engine.paths.ev_state import EvState
+from mrc_testbed.hosts.engine.qp import EngineQueuePair
+from mrc_testbed.hosts.verbs.checks import choice, flags, number, record, records, shown
+from mrc_testbed.hosts.verbs.context import DeviceContext
+from mrc_testbed.hosts.verbs.control_types import (
     AUTO_PROFILE,
     EV_UNPOPULATED,
     INIT,
@@ -38,9 +38,9 @@ from hosts.verbs.control_types import (
     number_of,
     room_in,
 )
-from hosts.verbs.errors import VerbsError
-from hosts.verbs.ev_events import EvEventCq
-from hosts.verbs.fields import (
+from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.ev_events import EvEventCq
+from mrc_testbed.hosts.verbs.fields import (
     MAX_WIDTH,
     EvField,
     EvFormat,

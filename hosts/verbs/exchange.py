@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from hosts.engine.config import PATH_MTUS
-from hosts.engine.errors import PeerError
-from hosts.verbs.attributes import AddressVector, MrcQpAttr, QpAttr
-from hosts.verbs.enums import UNIT_MPR, AccessFlags, MrcQpCap, QpState
-from hosts.verbs.memory import MemoryRegion
-from hosts.verbs.qp import QueuePair
+from mrc_testbed.hosts.engine.config import PATH_MTUS
+from mrc_testbed.hosts.engine.errors import PeerError
+from mrc_testbed.hosts.verbs.attributes import AddressVector, MrcQpAttr, QpAttr
+from mrc_testbed.hosts.verbs.enums import UNIT_MPR, AccessFlags, MrcQpCap, QpState
+from mrc_testbed.hosts.verbs.memory import MemoryRegion
+from mrc_testbed.hosts.verbs.qp import QueuePair
 
 MAX_INFO_BYTES = 1 << 16
 DIAL_AGAIN_S = 0.02

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from enum import IntFlag
 from math import prod
 
-from hosts.verbs.checks import number
-from hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.checks import number
+from mrc_testbed.hosts.verbs.errors import VerbsError
 
 
 class EvFormat(IntFlag):

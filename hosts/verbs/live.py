@@ -26,20 +26,20 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from hosts.agent.engine_defaults import host_config
-from hosts.agent.timerfd import TimerFd
-from hosts.engine.config import Config
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.wire.packets import EndpointResponse
-from hosts.nic import open_nic
-from hosts.nic.base import NicError
-from hosts.nic.netlink import LinkState, LinkWatcher
-from hosts.nic.qpns import VERBS_SLOT_BITS, keep
-from hosts.verbs.device import Device
-from hosts.verbs.errors import VerbsError
-from hosts.verbs.plan_driver import PlanDriver
-from ipc.rundir import DEFAULT_PATH, RunFiles
-from topologies.plan import Host, Plan, PlanError
+from mrc_testbed.hosts.agent.engine_defaults import host_config
+from mrc_testbed.hosts.agent.timerfd import TimerFd
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.wire.packets import EndpointResponse
+from mrc_testbed.hosts.nic import open_nic
+from mrc_testbed.hosts.nic.base import NicError
+from mrc_testbed.hosts.nic.netlink import LinkState, LinkWatcher
+from mrc_testbed.hosts.nic.qpns import VERBS_SLOT_BITS, keep
+from mrc_testbed.hosts.verbs.device import Device
+from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.plan_driver import PlanDriver
+from mrc_testbed.ipc.rundir import DEFAULT_PATH, RunFiles
+from mrc_testbed.topologies.plan import Host, Plan, PlanError
 
 SLOTS = range(1, 256)
 RECEIVE_BATCH = 8
@@ -47,7 +47,7 @@ TRANSMIT_BATCH = 64
 RETRY_S = 0.001
 """How soon to try again when the kernel took no more frames."""
 AGENT_CHECK_S = 1.0
-log = logging.getLogger("hosts.verbs")
+log = logging.getLogger("mrc_testbed.hosts.verbs")
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
@@ -204,7 +204,7 @@ class LiveDriver(PlanDriver):
             return self._alarm.wait(min((t for t in times if t is not None), default=None), now)
 
     def _network(self) -> None:
-        """One round: down to the last frame first, and only then timers, as in hosts.agent."""
+        """One round: down to the last frame first, and only then timers, as in mrc_testbed.hosts.agent."""
         endpoint, nic = self.endpoint, self.nic
         nic.flush()
         before = self.now()

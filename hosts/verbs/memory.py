@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hosts.engine.memory import AccessError, Memory
-from hosts.engine.memory import EngineMemoryRegion as EngineRegion
-from hosts.verbs.checks import flags
-from hosts.verbs.context import DeviceContext
-from hosts.verbs.enums import AccessFlags
-from hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.engine.memory import AccessError, Memory
+from mrc_testbed.hosts.engine.memory import EngineMemoryRegion as EngineRegion
+from mrc_testbed.hosts.verbs.checks import flags
+from mrc_testbed.hosts.verbs.context import DeviceContext
+from mrc_testbed.hosts.verbs.enums import AccessFlags
+from mrc_testbed.hosts.verbs.errors import VerbsError
 
 
 class RegionTable:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import count
 
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.errors import LocalError
-from hosts.verbs.driver import Driver
-from topologies.plan import Host, Plan, PlanError, ev_plane
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.verbs.driver import Driver
+from mrc_testbed.topologies.plan import Host, Plan, PlanError, ev_plane
 
 
 class PlanDriver(Driver):

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from hosts.engine.config import Config
-from hosts.engine.errors import LocalError
-from hosts.engine.events import Completion, Status, WriteImmReceived
-from hosts.engine.qp import EngineQueuePair, QpAttributes
-from hosts.verbs.attributes import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import Completion, Status, WriteImmReceived
+from mrc_testbed.hosts.engine.qp import EngineQueuePair, QpAttributes
+from mrc_testbed.hosts.verbs.attributes import (
     FIELDS,
     MRC_FIELDS,
     MrcQpAttr,
@@ -28,11 +28,11 @@ from hosts.verbs.attributes import (
     given,
     given_mrc,
 )
-from hosts.verbs.checks import choice, flags, iterable, number, record, records, required, shown
-from hosts.verbs.context import DeviceContext
-from hosts.verbs.control import Controller
-from hosts.verbs.cq import CompletionQueue, WorkCompletion
-from hosts.verbs.enums import (
+from mrc_testbed.hosts.verbs.checks import choice, flags, iterable, number, record, records, required, shown
+from mrc_testbed.hosts.verbs.context import DeviceContext
+from mrc_testbed.hosts.verbs.control import Controller
+from mrc_testbed.hosts.verbs.cq import CompletionQueue, WorkCompletion
+from mrc_testbed.hosts.verbs.enums import (
     UNIT_MPR,
     AccessFlags,
     EventType,
@@ -47,8 +47,8 @@ from hosts.verbs.enums import (
     WrOpcode,
     names,
 )
-from hosts.verbs.errors import VerbsError
-from hosts.verbs.memory import ProtectionDomain, QpAccess, Sge
+from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.hosts.verbs.memory import ProtectionDomain, QpAccess, Sge
 
 STATUS = {
     Status.SUCCESS: WcStatus.IBV_WC_SUCCESS,
@@ -431,14 +431,14 @@ class QueuePair:
 
     def ev_states(self) -> list[dict[str, Any]]:
         """One row per EV: ev, plane, state, active, sent, lost, rtt_s ...
-        (`hosts.engine.qp.EngineQueuePair.ev_states`).
+        (`mrc_testbed.hosts.engine.qp.EngineQueuePair.ev_states`).
         """
         with self.context.lock:
             return self.engine.ev_states()
 
     @property
     def counters(self) -> Any:
-        """Counters of the engine (`hosts.engine.connection.Counters`); live, do not change them."""
+        """Counters of the engine (`mrc_testbed.hosts.engine.connection.Counters`); live, do not change them."""
         return self.engine.counters
 
 

@@ -17,13 +17,13 @@ from random import Random
 from threading import RLock
 from typing import Any
 
-from hosts.engine.config import Config
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.errors import LocalError
-from hosts.engine.wire.codec import Addressing, Codec
-from hosts.engine.wire.wire_variants import in_dialect
-from hosts.verbs.device import Device
-from hosts.verbs.driver import Driver
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec
+from mrc_testbed.hosts.engine.wire.wire_variants import in_dialect
+from mrc_testbed.hosts.verbs.device import Device
+from mrc_testbed.hosts.verbs.driver import Driver
 
 Filter = Callable[[str, str, int, Any], Sequence[float] | None]
 """(source, destination, plane, packet) -> extra delays of the copies that arrive ([] = lost); None = as usual."""

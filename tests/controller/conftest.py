@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from finsy import P4Schema
 
-from controller.p4runtime.entries import Catalog
-from switch.compiler import compile_program
+from mrc_testbed.controller.p4runtime.entries import Catalog
+from mrc_testbed.switch.compiler import compile_program
 
 P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 

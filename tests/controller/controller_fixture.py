@@ -13,10 +13,10 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from ipc.controller_client import EventStream, Northbound, UnixHttpConnection
-from ipc.rpc import JsonlClient
-from topologies.lab.p4_program import compile_program
-from topologies.plan import Plan
+from mrc_testbed.ipc.controller_client import EventStream, Northbound, UnixHttpConnection
+from mrc_testbed.ipc.rpc import JsonlClient
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 30.0
@@ -93,8 +93,8 @@ class Rig:
         (self.run_dir / "devices.json").write_text(json.dumps(devices))
         options = ["--grpc", "127.0.0.1:0", "--gnmi", "127.0.0.1:0"]
         options += ["--control", str(self.run_dir / "switchd.sock"), "--config", str(self.run_dir / "devices.json")]
-        line = self._start("switch.server", *options).readline()
-        assert line.startswith("ready "), self.log("switch.server")
+        line = self._start("mrc_testbed.switch.server", *options).readline()
+        assert line.startswith("ready "), self.log("mrc_testbed.switch.server")
         told = self.daemon.request("devices")
         address, gnmi = f"127.0.0.1:{told['p4runtime_port']}", f"127.0.0.1:{told['gnmi_port']}"
         places = {s.name: {"address": address, "device_id": s.device_id, "gnmi": gnmi} for s in self.plan.switches}

@@ -19,18 +19,18 @@ import grpc
 from finsy.proto import U128, gnmi, p4r, rpc_code, rpc_status
 from google.protobuf.any_pb2 import Any as PbAny
 
-from controller.app import FabricController
-from controller.config import ControllerConfig, SwitchAddress
-from controller.faults.path_segments import PathSegmenter
-from controller.p4runtime.routes import entries_of
-from controller.problems import ProblemKind
-from hosts.clustermapper.health import Rules, TargetHealth, TargetState
-from hosts.clustermapper.prober import target_json
-from hosts.clustermapper.targets import loops_of, targets_of
-from ipc.rpc import JsonlError
-from switch.device.entities import Digest
-from switch.server.p4runtime.digests import Digests
-from switch.server.p4runtime.errors import RpcError
+from mrc_testbed.controller.app import FabricController
+from mrc_testbed.controller.config import ControllerConfig, SwitchAddress
+from mrc_testbed.controller.faults.path_segments import PathSegmenter
+from mrc_testbed.controller.p4runtime.routes import entries_of
+from mrc_testbed.controller.problems import ProblemKind
+from mrc_testbed.hosts.clustermapper.health import Rules, TargetHealth, TargetState
+from mrc_testbed.hosts.clustermapper.prober import target_json
+from mrc_testbed.hosts.clustermapper.targets import loops_of, targets_of
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.switch.device.entities import Digest
+from mrc_testbed.switch.server.p4runtime.digests import Digests
+from mrc_testbed.switch.server.p4runtime.errors import RpcError
 from tests.lines_in_memory import Fate, LinesInMemory
 
 GNMI_ADDRESS = "127.0.0.1:9339"
@@ -761,8 +761,8 @@ class FabricInMemory:
     def differences(self):
         """What is not as it ought to be, now that nothing is broken."""
         controller, out = self.controller, []
-        out += [f"fault {f.number}: {f.text}" for f in controller.faults.active()]
-        out += [f"problem: {p.text}" for p in controller.problems.active() if p.kind is not ProblemKind.INTERNAL]
+        out += [f"fault {f.number}: {f.text}" for f in mrc_testbed.controller.faults.active()]
+        out += [f"problem: {p.text}" for p in mrc_testbed.controller.problems.active() if p.kind is not ProblemKind.INTERNAL]
         for name, provisioner in controller.provisioners.items():
             switch = self.switches[name]
             if provisioner.status.state.value != "verified":
@@ -771,8 +771,8 @@ class FabricInMemory:
             if wanted != switch.entities:
                 out.append(f"{name} holds {len(switch.entities)} entries and not the plan's {len(wanted)}")
         for host, agent in self.agents.items():
-            if agent.denylist != controller.denylist.entries:
-                out.append(f"{host} has the denylist {agent.denylist} and not {controller.denylist.entries}")
+            if agent.denylist != mrc_testbed.controller.denylist.entries:
+                out.append(f"{host} has the denylist {agent.denylist} and not {mrc_testbed.controller.denylist.entries}")
         out += [f"{w.address}: {w.reason}" for w in controller.watches if not w.synced]
         out += [f"{s.name} is not followed" for s in (controller.agents, controller.mapper) if not s.connected]
         return out
@@ -798,8 +798,8 @@ def in_memory(loop):
             ("finsy.gnmiclient.grpc_channel", channel_to),
             ("finsy.p4client.p4r_grpc.P4RuntimeStub", p4_stub),
             ("finsy.gnmiclient.gnmi_grpc.gNMIStub", lambda _channel: GnmiStub(holder.fabric.gnmi)),
-            ("controller.api.rpc_client.RpcClient.connect", lambda path: holder.fabric.lines.connect(path)),
-            ("controller.faults.journal.os.fdatasync", lambda _descriptor: None),
+            ("mrc_testbed.controller.api.rpc_client.RpcClient.connect", lambda path: holder.fabric.lines.connect(path)),
+            ("mrc_testbed.controller.faults.journal.os.fdatasync", lambda _descriptor: None),
         ):
             stack.enter_context(mock.patch(name, value))
         stack.enter_context(mock.patch.object(time, "monotonic", loop.time))

@@ -8,11 +8,11 @@ import pytest
 from finsy import P4Client
 from finsy.proto import U128, p4r
 
-from controller.config import read_inputs
-from controller.p4runtime.entries import Catalog
-from controller.p4runtime.qos import DEFAULT
+from mrc_testbed.controller.config import read_inputs
+from mrc_testbed.controller.p4runtime.entries import Catalog
+from mrc_testbed.controller.p4runtime.qos import DEFAULT
 from tests.controller.controller_fixture import PATIENCE_S, ROOT, Rig, wait_for
-from topologies.plan import Plan
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1)
 
@@ -143,7 +143,7 @@ def test_another_controller__is_waited_for_and_its_changes_are_found_and_undone(
 
 def test_refused_program__ends_the_start_with_the_switch_and_its_reason(rig):
     (rig.run_dir / "program" / "config.p4").write_bytes(b"table { nonsense")
-    command = [sys.executable, "-m", "controller", "--run-dir", str(rig.run_dir)]
+    command = [sys.executable, "-m", "mrc_testbed.controller", "--run-dir", str(rig.run_dir)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "controller: a switch refuses what it was sent:" in done.stderr
@@ -159,7 +159,7 @@ def test_northbound__unknown_op_lists_the_ops(rig):
 
 def test_second_controller__of_a_run_folder_is_refused(rig):
     rig.start_controller()
-    command = [sys.executable, "-m", "controller", "--run-dir", str(rig.run_dir)]
+    command = [sys.executable, "-m", "mrc_testbed.controller", "--run-dir", str(rig.run_dir)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
     assert done.returncode == 1
     assert "another controller runs in this run folder" in done.stderr

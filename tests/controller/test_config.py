@@ -5,10 +5,10 @@ import json
 import pytest
 from google.protobuf import text_format
 
-from controller.__main__ import main
-from controller.config import read_inputs
-from controller.errors import InputError
-from topologies.plan import Plan
+from mrc_testbed.controller.__main__ import main
+from mrc_testbed.controller.config import read_inputs
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=1, racks=2, spines=1, hosts_per_rack=1)
 

@@ -23,12 +23,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.problems import ProblemKind
+from mrc_testbed.controller.problems import ProblemKind
 from tests.controller.fabric_in_memory import FabricInMemory, in_memory
 from tests.controller.sequences import catalog
 from tests.jumping_loop import JumpingLoop
 from tests.lines_in_memory import Fate
-from topologies.plan import Plan
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(1, 2, 2, 1)
 LATE_S = 7.0

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from controller.problems import AGAIN_S, KEEP_OVER, ProblemKind, Problems
+from mrc_testbed.controller.problems import AGAIN_S, KEEP_OVER, ProblemKind, Problems
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_keep__a_task_begins_again_after_an_exception_and_not_after_its_end(prob
         if len(runs) < 3:
             fail()
 
-    monkeypatch.setattr("controller.problems.asyncio.sleep", sleep)
+    monkeypatch.setattr("mrc_testbed.controller.problems.asyncio.sleep", sleep)
     asyncio.run(problems.keep("counters", run))
     assert (runs, [p.times for p in problems.active()]) == ([0, 1, 2], [2])
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from controller.p4runtime.pruning import Dead, live_entries
-from controller.reconvergence import ReconvergenceDelay, seconds_of
-from topologies.plan import Plan
+from mrc_testbed.controller.p4runtime.pruning import Dead, live_entries
+from mrc_testbed.controller.reconvergence import ReconvergenceDelay, seconds_of
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
 ONE, OTHER = (PLAN.link("p0-t0-1", f"p0-t1-{k}") for k in range(2))

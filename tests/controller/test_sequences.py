@@ -65,7 +65,7 @@ def test_an_exception_in_a_reaction_is_seen(monkeypatch, program):
     def broken(*_arguments, **_fields):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("controller.faults.forwarding.Forwarding.read", broken)
+    monkeypatch.setattr("mrc_testbed.controller.faults.forwarding.Forwarding.read", broken)
     steps = (Step(1.0, "link down", 0), Step(1.0, "link up", 0), Step(0.5, "black hole", 2), Step(4.0, "policy", 0))
     sequence = Sequence(0, (1, 2, 2, 1), program, (), steps)
     failures = run_sequence(sequence)

@@ -20,13 +20,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from experiments.language.assertions import judge
-from experiments.language.expand import expand
-from experiments.language.yaml_loader import read
-from experiments.metric_values import Measured
-from experiments.virtual.virtual_run import run_virtual
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.events import Completion, Event, QpError, Status
+from mrc_testbed.experiments.language.assertions import judge
+from mrc_testbed.experiments.language.expand import expand
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.events import Completion, Event, QpError, Status
 
 MESSAGES, ITERATIONS = 16, 30
 """Messages of each flow, and iterations of the collective."""

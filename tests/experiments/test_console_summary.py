@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from experiments.console_summary import told
-from experiments.language.assertions import EVENTS_AROUND, events_around, matches, told_together
-from experiments.language.yaml_loader import read
-from experiments.metric_values import Measured
-from experiments.outcome import Outcome
-from experiments.repeats import base_name, spread_text
-from experiments.results import again
-from experiments.runner import carry_out, plan_runs
-from mrc.cli.app import app
+from mrc_testbed.experiments.console_summary import told
+from mrc_testbed.experiments.language.assertions import EVENTS_AROUND, events_around, matches, told_together
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.repeats import base_name, spread_text
+from mrc_testbed.experiments.results import again
+from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.cli.app import app
 from tests.experiments.report.test_report import SMALL, Quiet
 
 invoke = CliRunner().invoke
@@ -169,8 +169,8 @@ def test_compare_refuses_what_are_no_results(sides, other, words):
         text = {"half": json.dumps(manifest), "old": json.dumps({"schema": "x"}), "broken": "{"}.get(other)
         if text:
             (sides / "bad" / other / "manifest.json").write_text(text)
-    from experiments.compare import compared
-    from experiments.results import ResultsError
+    from mrc_testbed.experiments.compare import compared
+    from mrc_testbed.experiments.results import ResultsError
 
     folder = sides / other if other in (".", "nowhere") else sides / "bad" / other
     with pytest.raises(ResultsError) as error:
@@ -179,7 +179,7 @@ def test_compare_refuses_what_are_no_results(sides, other, words):
 
 
 def test_the_command_of_a_result_makes_it_again():
-    from experiments.command import SCENARIOS
+    from mrc_testbed.experiments.command import SCENARIOS
 
     assert again(SCENARIOS / "e6.yaml", "virtual", 3, None, {}) == "mrc run scenarios/e6.yaml --virtual --seed 3"
     live = {"target": "bmv2"}

@@ -9,15 +9,15 @@ from statistics import median
 import pytest
 from typer.testing import CliRunner
 
-from experiments.compare import compared
-from experiments.console_summary import told
-from experiments.language.yaml_loader import read
-from experiments.report.page import report
-from experiments.report.summary import summary
-from experiments.results import Results
-from experiments.runner import RunReport, carry_out, plan_runs
-from experiments.study.tables import as_csv
-from mrc.cli.app import app
+from mrc_testbed.experiments.compare import compared
+from mrc_testbed.experiments.console_summary import told
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.report.page import report
+from mrc_testbed.experiments.report.summary import summary
+from mrc_testbed.experiments.results import Results
+from mrc_testbed.experiments.runner import RunReport, carry_out, plan_runs
+from mrc_testbed.experiments.study.tables import as_csv
+from mrc_testbed.cli.app import app
 from tests.experiments.report.test_report import Quiet
 
 LUCK = """\

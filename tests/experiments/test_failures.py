@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.failures import UNWRITTEN
-from experiments.fluid.fluid_run import run_fluid
-from experiments.language.assertions import ALWAYS, ExpectationVerdict, causes, judge
-from experiments.language.expand import Run, expand
-from experiments.language.yaml_loader import ScenarioError, read
-from experiments.metric_values import Measured
-from experiments.outcome import EVENTS_MAX, Outcome
-from experiments.runner import plan_runs
-from experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.failures import UNWRITTEN
+from mrc_testbed.experiments.fluid.fluid_run import run_fluid
+from mrc_testbed.experiments.language.assertions import ALWAYS, ExpectationVerdict, causes, judge
+from mrc_testbed.experiments.language.expand import Run, expand
+from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.outcome import EVENTS_MAX, Outcome
+from mrc_testbed.experiments.runner import plan_runs
+from mrc_testbed.experiments.virtual.virtual_run import run_virtual
 
 DEAD_RANK = """\
 title: A rank is cut off for good

@@ -11,20 +11,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.language.expand import expand
-from experiments.language.yaml_loader import read
-from experiments.live.counts import SwitchTotals
-from experiments.live.live_run import LiveRun
-from experiments.metric_values import Measured
-from experiments.outcome import Outcome, Series
-from experiments.virtual import virtual_run
-from experiments.virtual.control_plane import VirtualControl
-from experiments.virtual.virtual_run import VirtualRun
-from faults import CutFault
-from simulator import VirtualFabric
+from mrc_testbed.experiments.language.expand import expand
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.live.counts import SwitchTotals
+from mrc_testbed.experiments.live.live_run import LiveRun
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.outcome import Outcome, Series
+from mrc_testbed.experiments.virtual import virtual_run
+from mrc_testbed.experiments.virtual.control_plane import VirtualControl
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
+from mrc_testbed.faults import CutFault
+from mrc_testbed.simulator import VirtualFabric
 from tests.experiments import exam
-from topologies.lab.switch_counters import Counts, SwitchCounts
-from topologies.plan import Plan
+from mrc_testbed.topologies.lab.switch_counters import Counts, SwitchCounts
+from mrc_testbed.topologies.plan import Plan
 
 VIRTUAL = {
     "marked": 111.0, "trimmed": 222.0, "trimmed.last_hop": 202.0, "dropped.queue": 1443.0, "pauses": 777.0,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments import metric_values
-from experiments.metric_values import Measured
-from experiments.metrics import METRICS, Metric
-from experiments.outcome import CollectiveOutcome, FlowOutcome
+from mrc_testbed.experiments import metric_values
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics import METRICS, Metric
+from mrc_testbed.experiments.outcome import CollectiveOutcome, FlowOutcome
 from tests.experiments import exam
 from tests.experiments.test_gathered_counts import VIRTUAL
 

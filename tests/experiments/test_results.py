@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.command import run
-from experiments.executors.options import ExecutorOptions
-from experiments.language.assertions import ExpectationVerdict
-from experiments.language.yaml_loader import read
-from experiments.results import LoadMeter, Results, ResultsError, again
-from experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
-from ipc.errors import UsageError
-from ipc.signals import Terminated
-from ipc.whole_files import write_whole
+from mrc_testbed.experiments.command import run
+from mrc_testbed.experiments.executors.options import ExecutorOptions
+from mrc_testbed.experiments.language.assertions import ExpectationVerdict
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.results import LoadMeter, Results, ResultsError, again
+from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
+from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc.signals import Terminated
+from mrc_testbed.files.whole_files import write_whole
 from tests.experiments.report.test_report import Quiet
 
 SHORT = """\
@@ -91,7 +91,7 @@ def test_interrupted_while_the_first_run_is_written_leaves_nothing(tmp_path, mon
             raise OSError(28, "No space left on device")
         write_whole(path, data)
 
-    monkeypatch.setattr("experiments.run_store.write_whole", full)
+    monkeypatch.setattr("mrc_testbed.experiments.run_store.write_whole", full)
     report = carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out")
     assert "run 'run' cannot be written: No space left on device: make room, and go on" in report.unwritten
     assert report.verdicts and report.folder is None
@@ -195,7 +195,7 @@ def test_the_command_says_what_is_kept_however_early_it_ends(tmp_path, monkeypat
 
     for name in ("one", "two"):
         (tmp_path / f"{name}.yaml").write_text(SHORT)
-    monkeypatch.setattr(f"experiments.command.{where}", end)
+    monkeypatch.setattr(f"mrc_testbed.experiments.command.{where}", end)
     if where == "_estimated":
         monkeypatch.setattr(ExecutorOptions, "elsewhere", True)
     files = [str(tmp_path / f"{name}.yaml") for name in ("one", "two")]
@@ -217,7 +217,7 @@ def test_the_command_ends_at_once_with_all_its_processes(tmp_path, how, code):
     (tmp_path / "long.yaml").write_text(text + "repeat: 3\n")
     words = ["run", str(tmp_path / "long.yaml"), "--virtual", "--jobs", "2", "--out", str(tmp_path / "out")]
     mrc = subprocess.Popen(
-        [sys.executable, "-m", "mrc", *words],
+        [sys.executable, "-m", "mrc_testbed", *words],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     manifest = tmp_path / "out" / "manifest.json"
@@ -350,7 +350,7 @@ def test_resume__of_something_else_is_refused(tmp_path, monkeypatch, change, say
     path = tmp_path / "short.yaml"
     path.write_text(change.get("text", THREE))
     if "commit" in change:
-        monkeypatch.setattr("experiments.results._commit", lambda: change["commit"])
+        monkeypatch.setattr("mrc_testbed.experiments.results._commit", lambda: change["commit"])
     one = plan_runs(read(path), "virtual", seed=change.get("seed"), repeat=change.get("repeat"))
     with pytest.raises(ResultsError, match=f"out was made with {says}: give the same again, or another --out"):
         Prepared.resume(one, out)
@@ -482,7 +482,7 @@ def test_stopped__leaves_no_folder_of_scenarios_that_had_no_turn(tmp_path, monke
     def stopped(*_args, **_keys):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("experiments.command.carry_out", stopped)
+    monkeypatch.setattr("mrc_testbed.experiments.command.carry_out", stopped)
     options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False, "options": {}}
     with pytest.raises(KeyboardInterrupt):
         run([str(tmp_path / f"{name}.yaml") for name in "ab"], out=tmp_path / "out", **options)

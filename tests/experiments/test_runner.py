@@ -13,24 +13,24 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from experiments import command
-from experiments.command import SCENARIOS
-from experiments.executors.crew import RunProgress
-from experiments.executors.worker_pool import WorkerPool
-from experiments.language.assertions import judge
-from experiments.language.expand import expand, places_of
-from experiments.language.fault_schedule import steps
-from experiments.language.validate import plan_of
-from experiments.language.yaml_loader import read
-from experiments.live import live_run
-from experiments.metric_values import _WHOLE, Measured
-from experiments.metrics import METRICS
-from experiments.report.page import report
-from experiments.runner import carry_out, plan_runs
-from experiments.virtual.virtual_run import run_virtual
-from ipc import terminal
-from ipc.errors import UsageError
-from mrc.cli.app import app
+from mrc_testbed.experiments import command
+from mrc_testbed.experiments.command import SCENARIOS
+from mrc_testbed.experiments.executors.crew import RunProgress
+from mrc_testbed.experiments.executors.worker_pool import WorkerPool
+from mrc_testbed.experiments.language.assertions import judge
+from mrc_testbed.experiments.language.expand import expand, places_of
+from mrc_testbed.experiments.language.fault_schedule import steps
+from mrc_testbed.experiments.language.validate import plan_of
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.live import live_run
+from mrc_testbed.experiments.metric_values import _WHOLE, Measured
+from mrc_testbed.experiments.metrics import METRICS
+from mrc_testbed.experiments.report.page import report
+from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.console import terminal
+from mrc_testbed.errors import UsageError
+from mrc_testbed.cli.app import app
 
 SMALL = """\
 title: one link of two planes

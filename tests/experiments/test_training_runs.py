@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments.language.validate import plan_of
-from experiments.language.yaml_loader import ScenarioError, read
-from experiments.metric_values import Measured
-from experiments.runner import plan_runs
-from experiments.virtual.sizes import size_lines
-from experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.language.validate import plan_of
+from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.runner import plan_runs
+from mrc_testbed.experiments.virtual.sizes import size_lines
+from mrc_testbed.experiments.virtual.virtual_run import run_virtual
 from tests.experiments.traces.chakra_files import node, write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,7 +141,7 @@ def test_sizes__are_told_beside_what_fills_the_pipe(tmp_path):
 def mrc(folder: Path, *words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "100"}
     return subprocess.run(
-        [sys.executable, "-m", "mrc", *words], cwd=folder, env=env, capture_output=True, text=True, timeout=seconds
+        [sys.executable, "-m", "mrc_testbed", *words], cwd=folder, env=env, capture_output=True, text=True, timeout=seconds
     )
 
 

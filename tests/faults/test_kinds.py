@@ -7,7 +7,7 @@ from inspect import signature
 import pytest
 from pydantic import TypeAdapter
 
-from faults import (
+from mrc_testbed.faults import (
     KINDS,
     VIRTUAL_KINDS,
     CutFault,
@@ -26,10 +26,10 @@ from faults import (
     VanishFault,
     fault_from_json,
 )
-from faults.kinds import DRAIN_S
-from simulator.fault_target import VirtualFaultTarget
-from topologies.lab.fault_target import LiveFaultTarget
-from topologies.plan import Plan
+from mrc_testbed.faults.kinds import DRAIN_S
+from mrc_testbed.simulator.fault_target import VirtualFaultTarget
+from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(2, 2, 2, 1)
 LINK, BACK = ("p0-t0-0", "p0-t1-0"), ("p0-t1-0", "p0-t0-0")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from simulator.simtest.fuzz import TARGETS, run_atheris
+from mrc_testbed.simulator.simtest.fuzz import TARGETS, run_atheris
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in TARGETS:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from ipc import patience as module
-from ipc import procfs
-from ipc.controller_client import Northbound
-from ipc.patience import LocalWork, Patience, gets_on
-from ipc.processes import ProcessError, Processes
-from ipc.rpc import JsonlClient, JsonlTimeoutError
-from ipc.rundir import RunDir
+from mrc_testbed.ipc import patience as module
+from mrc_testbed.ipc import procfs
+from mrc_testbed.ipc.controller_client import Northbound
+from mrc_testbed.ipc.patience import LocalWork, Patience, gets_on
+from mrc_testbed.ipc.processes import ProcessError, Processes
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlTimeoutError
+from mrc_testbed.ipc.rundir import RunDir
 
 LOADS = "import time\nwhile time.process_time() < 0.5: pass\nprint('up', flush=True)\ntime.sleep(1000)"
 """A part that needs 0.5 s of CPU to be ready."""
@@ -163,7 +163,7 @@ def test_one_that_waits_for_another_part__is_not_given_up_while_that_works(proce
 
 
 def test_long_wait__is_told_with_what_the_part_does(processes, monkeypatch):
-    monkeypatch.setattr("ipc.processes.TELL_S", 0.2)
+    monkeypatch.setattr("mrc_testbed.ipc.processes.TELL_S", 0.2)
     told = []
     processes.tell = told.append
     child = spawn(processes, f"print('loading the libraries', flush=True)\n{LOADS}")

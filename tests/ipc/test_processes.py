@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from ipc import procfs
-from ipc.processes import ProcessError, Processes, pause_s
-from ipc.rundir import RunDir
+from mrc_testbed.ipc import procfs
+from mrc_testbed.ipc.processes import ProcessError, Processes, pause_s
+from mrc_testbed.ipc.rundir import RunDir
 
 FOREVER = (sys.executable, "-c", "import sys, time; print('up', flush=True); time.sleep(1000)")
 
@@ -46,12 +46,12 @@ def test_spawn__recorded_with_start_time_and_logged(processes, run_dir):
 
 
 def test_wait_ready__dead_child_tells_its_last_words(processes):
-    script = "print('loading'); raise SystemExit('switch.server: no device p0-t0-0')"
+    script = "print('loading'); raise SystemExit('mrc_testbed.switch.server: no device p0-t0-0')"
     processes.spawn("switchd", (sys.executable, "-c", script))
     with pytest.raises(ProcessError) as caught:
         processes.wait_ready({"switchd": lambda: False})
     assert re.search(r"switchd \(pid \d+\) exited with code 1; end of its log", str(caught.value))
-    assert "switch.server: no device p0-t0-0" in str(caught.value)
+    assert "mrc_testbed.switch.server: no device p0-t0-0" in str(caught.value)
 
 
 def test_wait_ready__another_childs_death_ends_the_waiting(processes):
@@ -107,7 +107,7 @@ def test_child__dies_with_its_parent_at_kill_9(tmp_path):
         (
             sys.executable,
             "-c",
-            "import sys\nfrom ipc.rundir import RunDir\nfrom ipc.processes import Processes\n"
+            "import sys\nfrom mrc_testbed.ipc.rundir import RunDir\nfrom mrc_testbed.ipc.processes import Processes\n"
             "r = RunDir(sys.argv[1]); r.acquire(); r.begin(); p = Processes(r)\n"
             "c = p.spawn('h0', (sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(1000)'))\n"
             "p.wait_ready({'h0': lambda: c.log.read_text() == '1\\n'})\n"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from ipc.requests import Number, Request, RequestError, RequestPart, check_range, parse
+from mrc_testbed.ipc.requests import Number, Request, RequestError, RequestPart, check_range, parse
 
 
 class Part(RequestPart):

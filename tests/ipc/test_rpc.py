@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from ipc import rpc
-from ipc.rpc import (
+from mrc_testbed.ipc import rpc
+from mrc_testbed.ipc.rpc import (
     JsonlClient,
     JsonlError,
     JsonlPeerError,

@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from hosts.agent.services import admin, measurement, memory, paths, qp, traffic, transfers
-from ipc.requests import Request, RequestError
-from ipc.rpc import JsonlError, RpcCall, ServerConnection
-from ipc.rpc_table import RpcTable, operations_of, rpc
+from mrc_testbed.hosts.agent.services import admin, measurement, memory, paths, qp, traffic, transfers
+from mrc_testbed.ipc.requests import Request, RequestError
+from mrc_testbed.ipc.rpc import JsonlError, RpcCall, ServerConnection
+from mrc_testbed.ipc.rpc_table import RpcTable, operations_of, rpc
 from tests.test_imports import ROOT
 
 SERVICES = [
@@ -139,4 +139,4 @@ def test_services__every_op_once_and_all_of_them():
 def test_services__know_no_agent():
     for path in (ROOT / "hosts" / "agent" / "services").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            assert not (isinstance(node, ast.ImportFrom) and node.module == "hosts.agent.agent"), path
+            assert not (isinstance(node, ast.ImportFrom) and node.module == "mrc_testbed.hosts.agent.agent"), path

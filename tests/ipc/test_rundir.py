@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from ipc import procfs, rundir
-from ipc.rundir import TOKEN_VARIABLE, RunDir, RunDirError, RunState, kill_run
+from mrc_testbed.ipc import procfs, rundir
+from mrc_testbed.ipc.rundir import TOKEN_VARIABLE, RunDir, RunDirError, RunState, kill_run
 from tests.test_imports import CODE, ROOT
 
 SLEEP = (sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()")
@@ -35,7 +35,7 @@ def test_lock__second_holder_is_told_who_has_it(tmp_path):
         (
             sys.executable,
             "-c",
-            "import sys; from ipc.rundir import RunDir\n"
+            "import sys; from mrc_testbed.ipc.rundir import RunDir\n"
             f"with RunDir({str(tmp_path / 'run')!r}): print('up', flush=True); sys.stdin.read()",
         )
     )
@@ -51,7 +51,7 @@ def test_lock__second_holder_is_told_who_has_it(tmp_path):
 
 
 def test_lock__freed_by_kill_9(tmp_path):
-    script = "import sys; from ipc.rundir import RunDir; r = RunDir(sys.argv[1]); r.acquire(); "
+    script = "import sys; from mrc_testbed.ipc.rundir import RunDir; r = RunDir(sys.argv[1]); r.acquire(); "
     holder = started((sys.executable, "-c", script + "print('up', flush=True); sys.stdin.read()", str(tmp_path)))
     holder.kill()
     holder.communicate()

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from ipc.service import end_tasks, run_service, wait_until
+from mrc_testbed.ipc.service import end_tasks, run_service, wait_until
 from tests.jumping_loop import JumpingLoop
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from finsy import P4Schema
 from finsy.proto import p4r
 
-from controller.p4runtime.entries import Catalog, NamedEntry, compare, updates_for
-from controller.p4runtime.qos import DEFAULT, Discipline, discipline_entries
-from controller.p4runtime.routes import PROGRAMS
-from hosts.engine.wire.codec import Addressing, Codec
-from hosts.engine.wire.packets import Opcode, Sack, Write
-from hosts.nic.encapsulation import Decapsulation, Encapsulation
-from switch.compiler import CompiledProgram, compile_program
-from switch.device.device import P4Device
-from switch.server.p4runtime.translate import group_in, member_in, table_entry_in
-from topologies.plan import Plan
+from mrc_testbed.controller.p4runtime.entries import Catalog, NamedEntry, compare, updates_for
+from mrc_testbed.controller.p4runtime.qos import DEFAULT, Discipline, discipline_entries
+from mrc_testbed.controller.p4runtime.routes import PROGRAMS
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec
+from mrc_testbed.hosts.engine.wire.packets import Opcode, Sack, Write
+from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
+from mrc_testbed.switch.compiler import CompiledProgram, compile_program
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.server.p4runtime.translate import group_in, member_in, table_entry_in
+from mrc_testbed.topologies.plan import Plan
 
 P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 NO_TRIM, TRIMMABLE, TRIMMABLE_RETX, TRIMMED, TRIMMED_LASTHOP, CONTROL = 0, 4, 8, 12, 16, 46

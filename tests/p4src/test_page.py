@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from controller.p4runtime.counters import REASONS
+from mrc_testbed.controller.p4runtime.counters import REASONS
 from tests.p4src.plan_switch import P4SRC, compiled
 
 PAGE = (P4SRC / "README.md").read_text()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from switch.tools.stf import read_script
-from switch.tools.stf_run import run_script
+from mrc_testbed.switch.tools.stf import read_script
+from mrc_testbed.switch.tools.stf_run import run_script
 from tests.p4src.plan_switch import compiled
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.stf"))

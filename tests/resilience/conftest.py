@@ -1,4 +1,4 @@
-"""What the scripted resilience tests share beside mrc/pytest_plugin.py: it has `fabric`, `transfer`, `cut`.
+"""What the scripted resilience tests share beside mrc_testbed/testing/__init__.py: it has `fabric`, `transfer`, `cut`.
 
 They run on the embedded switch, and on BMv2 as well where simple_switch_grpc and p4c-bm2-ss are on PATH.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mrc.checked_transfer import LIMIT_S
+from mrc_testbed.testing.checked_transfer import LIMIT_S
 
 TARGETS = ["embedded", *(["bmv2"] if shutil.which("simple_switch_grpc") and shutil.which("p4c-bm2-ss") else [])]
 

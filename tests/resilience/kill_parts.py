@@ -20,9 +20,9 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from ipc.rundir import RunFiles, default_run_dir
-from tests.topologies.cli.terminal import PROMPT, ROOT, Terminal
-from topologies.lab.part_watch import RELAPSE_S
+from mrc_testbed.ipc.rundir import RunFiles, default_run_dir
+from tests.cli.prompt.terminal import PROMPT, ROOT, Terminal
+from mrc_testbed.topologies.lab.part_watch import RELAPSE_S
 
 PARTS = ("switchd", "h1", "controller", "mapper", "all")
 WORDS = ("queues", "counters", "links", "faults", "evs h0 h1", "routes")
@@ -68,7 +68,7 @@ class Front:
         env = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "INPUTRC": "/dev/null", "NO_COLOR": "1"}
         self.files = RunFiles(default_run_dir())
         self.terminal = Terminal(
-            [sys.executable, "-m", "mrc", "up", "--planes", "2", "--hosts-per-rack", "1", *options], env
+            [sys.executable, "-m", "mrc_testbed", "up", "--planes", "2", "--hosts-per-rack", "1", *options], env
         )
         self.terminal.expect(PROMPT, 300.0)
         self.load = False

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.resilience.kill_parts import PARTS, Front, Row
-from topologies.lab.part_watch import RELAPSE_S
+from mrc_testbed.topologies.lab.part_watch import RELAPSE_S
 
 
 @pytest.fixture(autouse=True)

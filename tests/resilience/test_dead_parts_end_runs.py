@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from ipc import procfs
-from ipc.rundir import RunFiles
-from tests.topologies.cli.terminal import ROOT
+from mrc_testbed.ipc import procfs
+from mrc_testbed.ipc.rundir import RunFiles
+from tests.cli.prompt.terminal import ROOT
 
 LIMIT_S = 120.0
 SCENARIO = """
@@ -37,7 +37,7 @@ def begin(tmp_path, *command):
     """A command with a fabric of its own, once that is up and at work."""
     env = {**os.environ, "MRC_RUN_DIR": str(tmp_path / "r"), "PYTHONPATH": str(ROOT)}
     front = subprocess.Popen(
-        [sys.executable, "-m", "mrc", *command], env=env, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "mrc_testbed", *command], env=env, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )  # fmt: skip
     return front, RunFiles(tmp_path / "r")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ipc.agent_client import AgentClient
-from topologies.lab.fabric import Fabric
-from topologies.lab.p4_program import compile_program
-from topologies.plan import Mode, Plan
+from mrc_testbed.ipc.agent_client import AgentClient
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.plan import Mode, Plan
 
 LIMIT_S = 60.0
 SCALE = {"embedded": {}, "bmv2": {"rate_bps": 5e6, "rtt_s": 0.02}}

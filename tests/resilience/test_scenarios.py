@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.command import SCENARIOS
-from experiments.language.yaml_loader import read
-from experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.command import SCENARIOS
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.runner import carry_out, plan_runs
 
 QUICK = ("e10", "x-drain")
 """Always run: a dead T0, and a plane taken out for maintenance."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from topologies.plan import LinkSpeed
+from mrc_testbed.topologies.plan import LinkSpeed
 
 
 @pytest.fixture(autouse=True)

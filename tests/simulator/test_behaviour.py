@@ -2,10 +2,10 @@
 
 import pytest
 
-from faults import LossFault, OneWayFault
-from hosts.engine.events import EvChanged, PacketLost
-from simulator import Flow, VirtualFabric, rates_bps, run_all, scaled
-from topologies.plan import Plan
+from mrc_testbed.faults import LossFault, OneWayFault
+from mrc_testbed.hosts.engine.events import EvChanged, PacketLost
+from mrc_testbed.simulator import Flow, VirtualFabric, rates_bps, run_all, scaled
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(4, 2, 4, 1)
 

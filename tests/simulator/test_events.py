@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.events import PythonEventQueue, PythonLookaheadQueue
-from switch.build import build_shared
+from mrc_testbed.simulator.events import PythonEventQueue, PythonLookaheadQueue
+from mrc_testbed.switch.build import build_shared
 from tests.allocation_failures import results_without_memory
 
 SOURCE = Path(__file__).resolve().parents[2] / "simulator" / "event_queue.c"

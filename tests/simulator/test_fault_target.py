@@ -2,11 +2,11 @@
 
 import pytest
 
-from faults import ControllerFault, CutFault, DrainFault, FaultError, Held, LossFault, OneWayFault, PacketChoice
-from faults.kinds import DRAIN_S
-from simulator import VirtualFabric
-from simulator.fault_target import REBOOT_S, LastWordFaultTarget, VirtualFaultTarget
-from topologies.plan import Plan
+from mrc_testbed.faults import ControllerFault, CutFault, DrainFault, FaultError, Held, LossFault, OneWayFault, PacketChoice
+from mrc_testbed.faults.kinds import DRAIN_S
+from mrc_testbed.simulator import VirtualFabric
+from mrc_testbed.simulator.fault_target import REBOOT_S, LastWordFaultTarget, VirtualFaultTarget
+from mrc_testbed.topologies.plan import Plan
 
 A, B = "p0-t0-0", "p0-t1-0"
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from faults import CutFault, LossFault, StallFault, VanishFault
-from hosts.engine.rocev2.rc_config import RcConfig
-from simulator import Flow, LinkProfile, VirtualFabric, incast, run_all, scaled
-from simulator.fabric import TWO_DELAYS_FROM, usual_lookahead
-from simulator.pfc import pause_of
-from simulator.profiles import PfcProfile
-from simulator.switches import MODES
-from simulator.trace import describe
-from topologies.plan import Plan
+from mrc_testbed.faults import CutFault, LossFault, StallFault, VanishFault
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.simulator import Flow, LinkProfile, VirtualFabric, incast, run_all, scaled
+from mrc_testbed.simulator.fabric import TWO_DELAYS_FROM, usual_lookahead
+from mrc_testbed.simulator.pfc import pause_of
+from mrc_testbed.simulator.profiles import PfcProfile
+from mrc_testbed.simulator.switches import MODES
+from mrc_testbed.simulator.trace import describe
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(2, 2, 2, 3)
 ENDS_S = 0.4

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hosts.engine.wire.payload import TextPart
-from hosts.traffic.message_bytes import MessageBytes
-from simulator.message_slots import MessageSlots
+from mrc_testbed.hosts.engine.wire.payload import TextPart
+from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
+from mrc_testbed.simulator.message_slots import MessageSlots
 
 SIZE, UNIT, SLOTS = 1000, 256, 2
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from faults import CutFault, LossFault
-from hosts.engine.rocev2.rc_config import RcConfig
-from simulator import Flow, VirtualFabric, run_all, scaled
-from simulator.pfc import PAUSE_BYTES, QUANTA_MAX, PauseFrame, PfcNicPort, PfcPort, pause_for, pause_of
-from simulator.ports import EgressPort, NicPort
-from simulator.profiles import PfcProfile, ProfileError, QueueProfile
-from topologies.plan import Plan
+from mrc_testbed.faults import CutFault, LossFault
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.simulator import Flow, VirtualFabric, run_all, scaled
+from mrc_testbed.simulator.pfc import PAUSE_BYTES, QUANTA_MAX, PauseFrame, PfcNicPort, PfcPort, pause_for, pause_of
+from mrc_testbed.simulator.ports import EgressPort, NicPort
+from mrc_testbed.simulator.profiles import PfcProfile, ProfileError, QueueProfile
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(1, 4, 2, 2)
 """Three racks can send to the fourth."""
@@ -175,6 +175,6 @@ def test_profiles__what_makes_no_sense_is_refused():
 
 
 def _pause(quanta: int):
-    from simulator.frames import Frame
+    from mrc_testbed.simulator.frames import Frame
 
     return Frame(pause_for(quanta), PAUSE_BYTES, "p0-t0-0", "p0-t1-0", 0, 0, 0, True, False)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from simulator import scaled
-from simulator.planned_fabric import link_profile, planned, queue_profile
-from simulator.profiles import UNLIMITED
-from topologies.lab.traffic_control import plan_settings
-from topologies.plan import LinkSpeed, Mode, Plan
+from mrc_testbed.simulator import scaled
+from mrc_testbed.simulator.planned_fabric import link_profile, planned, queue_profile
+from mrc_testbed.simulator.profiles import UNLIMITED
+from mrc_testbed.topologies.lab.traffic_control import plan_settings
+from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan
 
 SLOW = Plan(2, 2, 2, 1, host_link=LinkSpeed(10e6, 0.0005), fabric_link=LinkSpeed(5e6, 0.001), pmtu_bytes=1024)
 

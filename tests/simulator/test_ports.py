@@ -4,11 +4,11 @@ from math import inf
 
 import pytest
 
-from hosts.engine.wire.packets import ECN_CE, ECN_ECT0, Nack, NackReason, Opcode, Write
-from simulator.events import PythonEventQueue
-from simulator.frames import Frame, FrameQueue
-from simulator.ports import EgressPort, NicPort
-from simulator.profiles import Line, ProfileError, QueueProfile
+from mrc_testbed.hosts.engine.wire.packets import ECN_CE, ECN_ECT0, Nack, NackReason, Opcode, Write
+from mrc_testbed.simulator.events import PythonEventQueue
+from mrc_testbed.simulator.frames import Frame, FrameQueue
+from mrc_testbed.simulator.ports import EgressPort, NicPort
+from mrc_testbed.simulator.profiles import Line, ProfileError, QueueProfile
 
 TRIMMED, LAST_HOP = 12, 16
 

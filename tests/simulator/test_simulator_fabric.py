@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from faults import CorruptFault, LossFault
-from hosts.engine.config import Config
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck
-from hosts.engine.wire.codec import Addressing, Codec
-from hosts.engine.wire.packets import (
+from mrc_testbed.faults import CorruptFault, LossFault
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec
+from mrc_testbed.hosts.engine.wire.packets import (
     EndpointRequest,
     EndpointResponse,
     Nack,
@@ -20,8 +20,8 @@ from hosts.engine.wire.packets import (
     Sack,
     TransportAck,
 )
-from hosts.traffic.message_bytes import MessageBytes
-from simulator import (
+from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
+from mrc_testbed.simulator import (
     UNLIMITED,
     Flow,
     HostProfile,
@@ -35,9 +35,9 @@ from simulator import (
     run_all,
     scaled,
 )  # fmt: skip
-from simulator.host import INNER_BYTES
-from simulator.switches import MODES
-from topologies.plan import Plan, PlanError
+from mrc_testbed.simulator.host import INNER_BYTES
+from mrc_testbed.simulator.switches import MODES
+from mrc_testbed.topologies.plan import Plan, PlanError
 
 SMALL = Plan(2, 2, 2, 2)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from faults import (
+from mrc_testbed.faults import (
     BlackholeFault,
     CorruptFault,
     CutFault,
@@ -20,11 +20,11 @@ from faults import (
     StallFault,
     VanishFault,
 )
-from hosts.engine.errors import LocalError
-from hosts.engine.events import EvChanged, PlaneChanged
-from hosts.engine.wire.packets import Sack
-from simulator import Flow, HostProfile, VirtualFabric, run_all, scaled
-from topologies.plan import Plan
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import EvChanged, PlaneChanged
+from mrc_testbed.hosts.engine.wire.packets import Sack
+from mrc_testbed.simulator import Flow, HostProfile, VirtualFabric, run_all, scaled
+from mrc_testbed.topologies.plan import Plan
 
 
 def fabric_with_flow(fault=None, at=0.020, plan=None, seed=1, **options):

@@ -2,9 +2,9 @@
 
 import random
 
-from faults import CutFault
-from hosts.engine.config import Config
-from hosts.verbs import (
+from mrc_testbed.faults import CutFault
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.verbs import (
     IBV_EVENT_PORT_ERR,
     EpRequest,
     QpInitAttr,
@@ -13,9 +13,9 @@ from hosts.verbs import (
     SendWR,
     connect_pair,
 )
-from simulator import VirtualFabric
-from simulator.verbs import open_device
-from topologies.plan import Plan
+from mrc_testbed.simulator import VirtualFabric
+from mrc_testbed.simulator.verbs import open_device
+from mrc_testbed.topologies.plan import Plan
 
 
 def two(qp_type=QpType.MRC, size=1 << 18, **fabric):

@@ -24,23 +24,23 @@ from pathlib import Path
 
 import pytest
 
-import switch.build
+import mrc_testbed.switch.build
 from tests.switch import sanitized_run
 from tests.switch.sanitized_run import LEAK_BYTES, allocated, one_round
 
 HEADER = Path(__file__).with_name("failing_allocations.h")
 # The cache knows a build by its flags, so they carry what the header says.
 VERSION = f"-DALLOCATIONS_FAIL={zlib.crc32(HEADER.read_bytes())}"
-switch.build.CFLAGS = (*switch.build.CFLAGS, "-include", str(HEADER), VERSION)
+mrc_testbed.switch.build.CFLAGS = (*mrc_testbed.switch.build.CFLAGS, "-include", str(HEADER), VERSION)
 
-from switch.compiler import compile_program  # noqa: E402
-from switch.device import native  # noqa: E402
-from switch.device.device import P4Device  # noqa: E402
-from switch.device.entities import ActionCall, FieldMatch, TableEntry, TableError  # noqa: E402
-from switch.device.loop import EventLoop, PacketIn, PortError, PortEvent  # noqa: E402
-from switch.device.port_numbers import CPU_PORT  # noqa: E402
-from switch.device.traffic import Impairment, PortSettings  # noqa: E402
-from switch.tools.stf import read_script  # noqa: E402
+from mrc_testbed.switch.compiler import compile_program  # noqa: E402
+from mrc_testbed.switch.device import native  # noqa: E402
+from mrc_testbed.switch.device.device import P4Device  # noqa: E402
+from mrc_testbed.switch.device.entities import ActionCall, FieldMatch, TableEntry, TableError  # noqa: E402
+from mrc_testbed.switch.device.loop import EventLoop, PacketIn, PortError, PortEvent  # noqa: E402
+from mrc_testbed.switch.device.port_numbers import CPU_PORT  # noqa: E402
+from mrc_testbed.switch.device.traffic import Impairment, PortSettings  # noqa: E402
+from mrc_testbed.switch.tools.stf import read_script  # noqa: E402
 from tests.switch.mini_program import BY_MAC, FORWARD, frame, mini  # noqa: E402
 
 PACKETS = 40

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from switch.compiler import CompiledProgram, compile_program
-from switch.device.device import P4Device
-from switch.device.entities import (
+from mrc_testbed.switch.compiler import CompiledProgram, compile_program
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import (
     ActionCall,
     FieldMatch,
     Group,

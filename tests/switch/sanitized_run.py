@@ -17,18 +17,18 @@ import random
 import sys
 from pathlib import Path
 
-import switch.build
+import mrc_testbed.switch.build
 
-switch.build.CFLAGS = (
-    *(flag for flag in switch.build.CFLAGS if flag != "-O2"), "-O1", "-fsanitize=address,undefined",
+mrc_testbed.switch.build.CFLAGS = (
+    *(flag for flag in mrc_testbed.switch.build.CFLAGS if flag != "-O2"), "-O1", "-fsanitize=address,undefined",
     "-fno-sanitize-recover=undefined",
 )  # fmt: skip
 
-from switch.compiler import CompiledProgram, compile_program  # noqa: E402
-from switch.device.device import P4Device  # noqa: E402
-from switch.device.entities import CloneSession, MulticastGroup, Replica, TableError  # noqa: E402
-from switch.tools.stf import Command, StfError, read_script  # noqa: E402
-from switch.tools.stf_run import StfRun  # noqa: E402
+from mrc_testbed.switch.compiler import CompiledProgram, compile_program  # noqa: E402
+from mrc_testbed.switch.device.device import P4Device  # noqa: E402
+from mrc_testbed.switch.device.entities import CloneSession, MulticastGroup, Replica, TableError  # noqa: E402
+from mrc_testbed.switch.tools.stf import Command, StfError, read_script  # noqa: E402
+from mrc_testbed.switch.tools.stf_run import StfRun  # noqa: E402
 
 LEAK_BYTES = 64 << 10
 """What may be allocated more after a round than after the one before: Python's own caches."""

@@ -10,11 +10,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from bench import bmv2
-from bench.bmv2 import Bmv2, Bmv2Error, P4cProgram, RefusedError, RemoteDevice, compile_command, missing_tools
-from switch.compiler import compile_program
-from switch.tools.stf import parse_script, read_script
-from switch.tools.stf_run import StfRun, difference
+from tools.campaigns import bmv2
+from tools.campaigns.bmv2 import Bmv2, Bmv2Error, P4cProgram, RefusedError, RemoteDevice, compile_command, missing_tools
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.tools.stf import parse_script, read_script
+from mrc_testbed.switch.tools.stf_run import StfRun, difference
 from tests.switch.bmv2_switch import LEFT_OUT, NOT_ON_BMV2, limit, on_bmv2, on_ours
 from tests.switch.compiled_programs import PROGRAMS, ROOT, SMALL
 
@@ -138,7 +138,7 @@ def daemon():
     """A P4Runtime server: ours, in place of BMv2's."""
     servers = ("--p4runtime", "127.0.0.1:0", "--gnmi", "127.0.0.1:0")
     child = subprocess.Popen(
-        [sys.executable, "-m", "switch.server", *servers, "--config", "/dev/stdin"],
+        [sys.executable, "-m", "mrc_testbed.switch.server", *servers, "--config", "/dev/stdin"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
     child.stdin.write('[{"name": "s1", "device_id": 1, "ports": {}}]')

@@ -1,4 +1,4 @@
-"""switch/build.py: several sources side by side, whole files in the cache or none."""
+"""mrc_testbed/switch/build.py: several sources side by side, whole files in the cache or none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 
-from switch.build import BuildError, build_shared
+from mrc_testbed.switch.build import BuildError, build_shared
 
 
 def test_several_sources__make_one_library(tmp_path, monkeypatch):

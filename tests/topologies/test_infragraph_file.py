@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ipc.errors import UsageError
-from topologies.infragraph_file import infrastructure, read, write
-from topologies.sizing import FabricSize
+from mrc_testbed.errors import UsageError
+from mrc_testbed.topologies.infragraph_file import infrastructure, read, write
+from mrc_testbed.topologies.sizing import FabricSize
 
 SIZES = {
     "by NICs": FabricSize.for_nics(100, radix=16, planes=4, nic_bps=800e9),

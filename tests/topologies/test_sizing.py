@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.language.yaml_loader import read
-from experiments.runner import plan_runs
-from experiments.virtual.virtual_run import run_virtual
-from ipc.errors import UsageError
-from mrc.cli.plan import on_this_machine
-from topologies.plan import Plan
-from topologies.sizing import FabricSize
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.runner import plan_runs
+from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.errors import UsageError
+from mrc_testbed.cli.plan import on_this_machine
+from mrc_testbed.topologies.plan import Plan
+from mrc_testbed.topologies.sizing import FabricSize
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,7 +106,7 @@ def test_other_way_round__parts_given_nics_out():
 
 def mrc(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "mrc", "plan", *words], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "mrc_testbed", "plan", *words], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
 
 

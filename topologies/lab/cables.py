@@ -35,12 +35,12 @@ from random import Random
 
 from pyroute2 import IPRoute, NetlinkError
 
-from ipc.rundir import FabricError
-from topologies.lab import netdev
-from topologies.lab.ebpf import Assembler, HashMap, load_program
-from topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd
-from topologies.lab.traffic_control import INPUT, OUTPUT, PATTERN_MAX, PPM, Cable, Setting
-from topologies.plan import Link, Plan, Port
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.lab import netdev
+from mrc_testbed.topologies.lab.ebpf import Assembler, HashMap, load_program
+from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd
+from mrc_testbed.topologies.lab.traffic_control import INPUT, OUTPUT, PATTERN_MAX, PPM, Cable, Setting
+from mrc_testbed.topologies.plan import Link, Plan, Port
 
 FIGURES = ("loss-ppm", "loss-pattern", "corrupt-ppm", "corrupt-pattern", "seed")
 """Settings of a direction that a cable can do."""

@@ -12,7 +12,7 @@ import os
 import platform
 import struct
 
-from ipc.rundir import FabricError
+from mrc_testbed.ipc.rundir import FabricError
 
 SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 """Number of bpf(2) by machine."""

@@ -32,25 +32,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ipc import processes
-from ipc.agent_client import AgentError
-from ipc.controller_client import Northbound
-from ipc.patience import gets_on
-from ipc.processes import ProcessError, Processes
-from ipc.procfs import ThreadSeconds, thread_seconds
-from ipc.rpc import JsonlClient, JsonlError
-from ipc.rundir import FabricError, RunDir, remove_run
-from ipc.signals import ENDING, Terminated, terminate
-from topologies.lab import preflight
-from topologies.lab.fault_injection import Injector
-from topologies.lab.network import LocalNetwork, Network
-from topologies.lab.nodes import FabricHost, FabricMininet
-from topologies.lab.part_watch import DeadPart, PartWatch
-from topologies.lab.targets import TARGETS, FabricSwitch, Ports, Target, answers, check_wires
-from topologies.lab.traffic_control import TrafficControl
-from topologies.lab.wires import PortLook
-from topologies.plan import Link, Plan, PlanError
-from topologies.servers import Servers, place
+from mrc_testbed.ipc import processes
+from mrc_testbed.ipc.agent_client import AgentError
+from mrc_testbed.ipc.controller_client import Northbound
+from mrc_testbed.ipc.patience import gets_on
+from mrc_testbed.ipc.processes import ProcessError, Processes
+from mrc_testbed.ipc.procfs import ThreadSeconds, thread_seconds
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
+from mrc_testbed.ipc.rundir import FabricError, RunDir, remove_run
+from mrc_testbed.ipc.signals import ENDING, Terminated, terminate
+from mrc_testbed.topologies.lab import preflight
+from mrc_testbed.topologies.lab.fault_injection import Injector
+from mrc_testbed.topologies.lab.network import LocalNetwork, Network
+from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet
+from mrc_testbed.topologies.lab.part_watch import DeadPart, PartWatch
+from mrc_testbed.topologies.lab.targets import TARGETS, FabricSwitch, Ports, Target, answers, check_wires
+from mrc_testbed.topologies.lab.traffic_control import TrafficControl
+from mrc_testbed.topologies.lab.wires import PortLook
+from mrc_testbed.topologies.plan import Link, Plan, PlanError
+from mrc_testbed.topologies.servers import Servers, place
 
 __all__ = ["Fabric", "FabricError", "Ports", "Terminated"]
 
@@ -131,7 +131,7 @@ class Fabric:
         self.removed_leftovers: list[str] = []
         """Leftovers of a killed earlier run that `start` removed."""
         self.data_in_memory = False
-        """Whether files that hosts receive are in memory with huge pages (ipc/memory.py)."""
+        """Whether files that hosts receive are in memory with huge pages (mrc_testbed/files/memory.py)."""
         self.start_s: float | None = None
         """Seconds that `start` took."""
         self._compile_program = compile_program
@@ -164,8 +164,8 @@ class Fabric:
                 self.plan, self.run_dir, self.processes, chosen, self.wires, set_link=self.link,
                 pulled=lambda port: self.set_interfaces((port,), False), tell=lambda text: self.notice(text),
             )  # fmt: skip
-        from topologies.lab.cluster.network import ClusterNetwork  # most fabrics are on one machine
-        from topologies.lab.cluster.switches import ClusterTarget
+        from mrc_testbed.topologies.lab.cluster.network import ClusterNetwork  # most fabrics are on one machine
+        from mrc_testbed.topologies.lab.cluster.switches import ClusterTarget
 
         if target != ClusterTarget.name:
             raise FabricError(f"--servers with --target {target}: only --target {ClusterTarget.name} runs on several")
@@ -296,7 +296,7 @@ class Fabric:
         return probes
 
     def _spawn_mapper(self, *options: str) -> dict[str, processes.Probe]:
-        self.processes.spawn_module(MAPPER, "hosts.clustermapper", *options, "--run-dir", str(self.run_dir.path))
+        self.processes.spawn_module(MAPPER, "mrc_testbed.hosts.clustermapper", *options, "--run-dir", str(self.run_dir.path))
         return {MAPPER: answers(self.mapper, "status")}
 
     def spawn_controller(self) -> None:
@@ -532,7 +532,7 @@ class Fabric:
         return self._clients[name]
 
     def works(self, part: str) -> Callable[[], bool]:
-        """Whether a part gets on, for clients of it that are patient (ipc/rpc.py)."""
+        """Whether a part gets on, for clients of it that are patient (mrc_testbed/ipc/rpc.py)."""
         return lambda: part in self.processes and gets_on(self.processes[part].work)
 
     def look(self) -> dict[str, PortLook]:

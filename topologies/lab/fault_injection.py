@@ -27,11 +27,11 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
-from ipc.rundir import FabricError
-from topologies.lab import traffic_control
-from topologies.lab.traffic_control import Setting, TrafficControl, TrafficError
-from topologies.plan import Link, Plan, PlanError
-from topologies.plan.link_speeds import in_units
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.lab import traffic_control
+from mrc_testbed.topologies.lab.traffic_control import Setting, TrafficControl, TrafficError
+from mrc_testbed.topologies.plan import Link, Plan, PlanError
+from mrc_testbed.topologies.plan.link_speeds import in_units
 
 LOG_MAX = 10_000
 FLAP_TIMES_MAX = 100_000
@@ -48,7 +48,7 @@ class SwitchPower(Protocol):
 
 
 class FabricControl(Protocol):
-    """What faults are made with; topologies.lab.fabric.Fabric is one."""
+    """What faults are made with; mrc_testbed.topologies.lab.fabric.Fabric is one."""
 
     @property
     def plan(self) -> Plan: ...

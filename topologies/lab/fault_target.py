@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from faults.target import Damage, Delayed, Direction, Drains, FaultError, Holds, PacketChoice
+from mrc_testbed.faults.target import Damage, Delayed, Direction, Drains, FaultError, Holds, PacketChoice
 
 if TYPE_CHECKING:
-    from topologies.lab.fabric import Fabric  # brings Mininet along, which words at a prompt do not need
+    from mrc_testbed.topologies.lab.fabric import Fabric  # brings Mininet along, which words at a prompt do not need
 
 REBOOT_OFF_S = 1.0
 """How long a switch that reboots has no power, seconds."""

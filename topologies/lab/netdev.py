@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from ipc.rundir import FabricError
-from topologies.plan import DEVICE_MTU
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.plan import DEVICE_MTU
 
 IFF_UP, IFF_NOARP = 0x1, 0x80
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCETHTOOL = 0x8913, 0x8914, 0x8946

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ipc.processes import Probe, Processes
-from ipc.procfs import ThreadSeconds
-from ipc.rpc import JsonlClient
-from ipc.rundir import FabricError, RunDir
-from topologies.lab import cables, netdev, preflight
-from topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd, VxlanEnd
-from topologies.lab.nodes import FabricHost, FabricMininet
-from topologies.lab.targets import FabricSwitch, Target, answers
-from topologies.lab.wires import VIRTUAL, PortLook, WireClient, WiredDevices, links_between_switches, look
-from topologies.plan import Link, Plan, Port
+from mrc_testbed.ipc.processes import Probe, Processes
+from mrc_testbed.ipc.procfs import ThreadSeconds
+from mrc_testbed.ipc.rpc import JsonlClient
+from mrc_testbed.ipc.rundir import FabricError, RunDir
+from mrc_testbed.topologies.lab import cables, netdev, preflight
+from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd, VxlanEnd
+from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet
+from mrc_testbed.topologies.lab.targets import FabricSwitch, Target, answers
+from mrc_testbed.topologies.lab.wires import VIRTUAL, PortLook, WireClient, WiredDevices, links_between_switches, look
+from mrc_testbed.topologies.plan import Link, Plan, Port
 
 SetLink = Callable[[str, str, bool], object]
 """Mininet's way to cut a link: two nodes, and whether it is to be up."""
@@ -332,7 +332,7 @@ class LocalNetwork(Network):
         pids = {name: pid for name, pid in self.pids.items() if hosts is None or name in hosts}
         for name, pid in pids.items():
             options = ("--host", name, "--run-dir", str(self.run_dir.path), *arguments)
-            self.processes.spawn_module(name, "hosts.agent", *options, in_namespace_of=pid)
+            self.processes.spawn_module(name, "mrc_testbed.hosts.agent", *options, in_namespace_of=pid)
         return {name: answers(JsonlClient(self.run_dir.agent_socket(name), name=name), "status") for name in pids}
 
     # ---- links ------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Host, Node
 
-from ipc import processes
-from ipc.rundir import FabricError
-from topologies.lab.netdev import IFF_UP, NodeInterfaces, in_namespace, prepare_namespace
-from topologies.lab.wires import WiredDevices
+from mrc_testbed.ipc import processes
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.lab.netdev import IFF_UP, NodeInterfaces, in_namespace, prepare_namespace
+from mrc_testbed.topologies.lab.wires import WiredDevices
 
 OPEN_FILES = 16384
 

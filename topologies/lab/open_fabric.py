@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from ipc.progress import Progress
-from topologies.lab.fabric import Fabric
-from topologies.lab.p4_program import compile_program
-from topologies.plan import Plan
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.plan import Plan
 
 START_S, PROCESS_S = 2.0, 0.1
 """What a fabric takes to come up, and a switch or an agent of it: a guess for the first time, seconds."""

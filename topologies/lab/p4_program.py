@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ipc.errors import FullDiskError, UsageError
-from ipc.whole_files import write_whole
+from mrc_testbed.errors import FullDiskError, UsageError
+from mrc_testbed.files.whole_files import write_whole
 
 P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 CONFIG_NAME = {"embedded": "config.p4", "bmv2": "config.json"}
@@ -52,9 +52,9 @@ def compile_program(folder: Path, target: str, program: str) -> None:
 def _compile_embedded(source: Path, folder: Path) -> None:
     from google.protobuf import text_format
 
-    from switch.compiler import P4Error, UnwrittenP4Error
-    from switch.compiler import compile_program as compile_p4
-    from switch.device.native import build_ahead
+    from mrc_testbed.switch.compiler import P4Error, UnwrittenP4Error
+    from mrc_testbed.switch.compiler import compile_program as compile_p4
+    from mrc_testbed.switch.device.native import build_ahead
 
     build_ahead()  # the daemon's; it starts next
     try:

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ipc.processes import FabricProcess, Processes
-from ipc.rpc import JsonlError
-from ipc.rundir import FabricError
+from mrc_testbed.ipc.processes import FabricProcess, Processes
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.ipc.rundir import FabricError
 
 LOOK_S = 0.25
 """How long a process that was just started may not be watched yet, seconds."""

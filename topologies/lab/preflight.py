@@ -8,8 +8,8 @@ import socket
 import subprocess
 from collections.abc import Iterable
 
-from ipc import procfs
-from ipc.rundir import FabricError
+from mrc_testbed.ipc import procfs
+from mrc_testbed.ipc.rundir import FabricError
 
 TOOLS = {"mnexec": "mininet", "ip": "iproute2", "setpriv": "util-linux", "bash": "bash"}
 """Program -> Debian and Ubuntu package."""

@@ -17,11 +17,11 @@ import grpc
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
-from ipc.rpc import JsonlClient, JsonlError
-from ipc.rundir import FabricError, RunDir
-from topologies.lab.cables import Cables
-from topologies.lab.traffic_control import DIRECTIONS, TrafficError
-from topologies.plan import CPU_PORT, Plan, Switch
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
+from mrc_testbed.ipc.rundir import FabricError, RunDir
+from mrc_testbed.topologies.lab.cables import Cables
+from mrc_testbed.topologies.lab.traffic_control import DIRECTIONS, TrafficError
+from mrc_testbed.topologies.plan import CPU_PORT, Plan, Switch
 
 TIMEOUT_S = 5.0
 """A bound for counters, seconds: those of a switch that does not answer are told as unread."""

@@ -3,8 +3,8 @@
 A *target* starts what its switches share and makes `FabricSwitch`es, Mininet nodes in the root namespace with an
 `address` (P4Runtime), a `device_id`, `start`, `stop` and `power`.
 
-    embedded   one daemon for all switches, `python -m switch.server`; a switch is a device id in it
-    bmv2       one `simple_switch_grpc` process for each, and `python -m switch.server.portstate` for gNMI
+    embedded   one daemon for all switches, `python -m mrc_testbed.switch.server`; a switch is a device id in it
+    bmv2       one `simple_switch_grpc` process for each, and `python -m mrc_testbed.switch.server.portstate` for gNMI
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from urllib.parse import quote
 
 from mininet.node import Node, Switch
 
-from ipc.controller_client import Northbound
-from ipc.patience import gets_on
-from ipc.processes import Probe, ProcessError, Processes
-from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, JsonlTimeoutError
-from ipc.rundir import FabricError, RunDir
-from topologies import plan
-from topologies.lab.cables import Cables
-from topologies.lab.nodes import FabricNode, LateShell
-from topologies.lab.traffic_control import TrafficControl
-from topologies.lab.wires import VETH, VIRTUAL, WIRES
-from topologies.plan import CPU_PORT, Plan
+from mrc_testbed.ipc.controller_client import Northbound
+from mrc_testbed.ipc.patience import gets_on
+from mrc_testbed.ipc.processes import Probe, ProcessError, Processes
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, JsonlTimeoutError
+from mrc_testbed.ipc.rundir import FabricError, RunDir
+from mrc_testbed.topologies import plan
+from mrc_testbed.topologies.lab.cables import Cables
+from mrc_testbed.topologies.lab.nodes import FabricNode, LateShell
+from mrc_testbed.topologies.lab.traffic_control import TrafficControl
+from mrc_testbed.topologies.lab.wires import VETH, VIRTUAL, WIRES
+from mrc_testbed.topologies.plan import CPU_PORT, Plan
 
 if TYPE_CHECKING:
-    from topologies.lab.switch_counters import Counts, P4RuntimeCounts  # gRPC takes a while to load
-    from topologies.lab.traffic_control_thrift import ThriftTraffic
+    from mrc_testbed.topologies.lab.switch_counters import Counts, P4RuntimeCounts  # gRPC takes a while to load
+    from mrc_testbed.topologies.lab.traffic_control_thrift import ThriftTraffic
 
 LOOPBACK = "127.0.0.1"
 SWITCHD = "switchd"
@@ -256,7 +256,7 @@ class EmbeddedTarget(Target):
             tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
         self.processes.spawn_module(
             SWITCHD,
-            "switch.server",
+            "mrc_testbed.switch.server",
             *("--control", str(files.switchd_socket)),
             *("--p4runtime", f"{LOOPBACK}:{self.ports.p4runtime},unix:{files.p4runtime_socket}"),
             *self.serve_gnmi(),
@@ -285,14 +285,14 @@ class EmbeddedTarget(Target):
         return list(self._made.values())
 
     def traffic(self) -> TrafficControl:
-        from topologies.lab.traffic_control_gnmi import (
+        from mrc_testbed.topologies.lab.traffic_control_gnmi import (
             GnmiTraffic,  # gRPC takes a while to load, and not every fabric needs it
         )
 
         return GnmiTraffic(self.plan, self.gnmi)
 
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
-        from topologies.lab.switch_counters import read_embedded
+        from mrc_testbed.topologies.lab.switch_counters import read_embedded
 
         return read_embedded(self._looking, cells, depths)
 
@@ -351,7 +351,7 @@ class Bmv2Target(Target):
         self.run_dir.write_json(self.run_dir.devices_file, [self._device(switch) for switch in self.plan.switches])
         devices = str(self.run_dir.devices_file)
         self.processes.spawn_module(
-            PORTSTATE, "switch.server.portstate", *self.serve_gnmi(), "--interfaces-from", devices
+            PORTSTATE, "mrc_testbed.switch.server.portstate", *self.serve_gnmi(), "--interfaces-from", devices
         )
         return {PORTSTATE: accepts(f"{LOOPBACK}:{self.ports.gnmi}")}
 
@@ -423,7 +423,7 @@ class Bmv2Target(Target):
     @cached_property
     def thrift(self) -> ThriftTraffic:
         """Traffic control over the switches' Thrift servers."""
-        from topologies.lab.traffic_control_thrift import ThriftTraffic
+        from mrc_testbed.topologies.lab.traffic_control_thrift import ThriftTraffic
 
         return ThriftTraffic(self.plan, self.thrift_address, self.cables)
 
@@ -437,7 +437,7 @@ class Bmv2Target(Target):
         return self._counter().lost_inside(self._came_before)
 
     def _counter(self) -> P4RuntimeCounts:
-        from topologies.lab.switch_counters import P4RuntimeCounts
+        from mrc_testbed.topologies.lab.switch_counters import P4RuntimeCounts
 
         if self._counting is None:
             self._counting = P4RuntimeCounts(self.plan, self.run_dir, self.cables, self.thrift.depth_packets)

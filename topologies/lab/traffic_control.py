@@ -21,9 +21,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from ipc.rundir import FabricError
-from topologies.plan import Link, Plan, Port
-from topologies.plan.link_speeds import in_units
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.plan import Link, Plan, Port
+from mrc_testbed.topologies.plan.link_speeds import in_units
 
 PRIORITIES = 8
 DATA, CONTROL = 0, 7

@@ -1,6 +1,6 @@
 """TrafficControl of embedded switches: gNMI Set and Get.
 
-The leaf names are those of switch/device/traffic_paths.py, which a test compares; this folder may not import that one.
+The leaf names are those of mrc_testbed/switch/device/traffic_paths.py, which a test compares; this folder may not import that one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from finsy.proto import gnmi, gnmi_grpc
 
-from topologies.lab.traffic_control import (
+from mrc_testbed.topologies.lab.traffic_control import (
     CABLE_FIGURES,
     DIRECTIONS,
     PORT_FIGURES,
@@ -27,7 +27,7 @@ from topologies.lab.traffic_control import (
     TrafficControl,
     TrafficError,
 )
-from topologies.plan import Plan
+from mrc_testbed.topologies.plan import Plan
 
 TIMEOUT_S = 10.0
 """A bound for an answer, seconds: of switches that start and work, another is waited for (TrafficControl.gets_on)."""
@@ -43,7 +43,7 @@ Leaf = tuple[str, ...]
 
 
 def leaf_of(setting: Setting) -> Leaf:
-    """Names of a setting's path below its interface, as switch/device/traffic_paths.py writes them."""
+    """Names of a setting's path below its interface, as mrc_testbed/switch/device/traffic_paths.py writes them."""
     if setting.direction is not None:
         return ("impairments", setting.direction, "config", setting.figure)
     if setting.priority is not None:

@@ -22,8 +22,8 @@ from thriftpy2.protocol import TBinaryProtocol, TMultiplexedProtocol
 from thriftpy2.thrift import TClient, TException
 from thriftpy2.transport import TBufferedTransport, TSocket
 
-from topologies.lab.cables import FIGURES, Cables
-from topologies.lab.traffic_control import (
+from mrc_testbed.topologies.lab.cables import FIGURES, Cables
+from mrc_testbed.topologies.lab.traffic_control import (
     CABLE_FIGURES,
     CONTROL,
     DATA,
@@ -34,7 +34,7 @@ from topologies.lab.traffic_control import (
     TrafficControl,
     TrafficError,
 )
-from topologies.plan import Plan
+from mrc_testbed.topologies.plan import Plan
 
 SERVICE, STANDARD_SERVICE = "simple_switch", "standard"
 """Names under which simple_switch registers the two services in its multiplexed server."""

@@ -10,10 +10,10 @@
 What others need stands here; the modules inside may change.
 """
 
-from topologies.plan.addressing import usids_of
-from topologies.plan.model import path_label, turning_point
-from topologies.plan.outline import Outline
-from topologies.plan.plan import (
+from mrc_testbed.topologies.plan.addressing import usids_of
+from mrc_testbed.topologies.plan.model import path_label, turning_point
+from mrc_testbed.topologies.plan.outline import Outline
+from mrc_testbed.topologies.plan.plan import (
     CPU_PORT,
     DEVICE_MTU,
     INTERFACE_NAME_MAX,

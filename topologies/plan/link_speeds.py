@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from topologies.plan.addressing import PlanError
-from topologies.plan.modes import Mode
+from mrc_testbed.topologies.plan.addressing import PlanError
+from mrc_testbed.topologies.plan.modes import Mode
 
 ETHERNET_BYTES = 14
 OUTER_BYTES = 40

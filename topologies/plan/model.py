@@ -1,6 +1,6 @@
 """Records of a fabric: ports, links, hosts, switches, routes and paths.
 
-`topologies.plan` makes them and exports them again; import them from there.
+`mrc_testbed.topologies.plan` makes them and exports them again; import them from there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
-from topologies.plan.addressing import ROLE_T0, ROLE_T1, usid
+from mrc_testbed.topologies.plan.addressing import ROLE_T0, ROLE_T1, usid
 
 
 @dataclass(frozen=True, slots=True)

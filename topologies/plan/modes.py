@@ -7,7 +7,7 @@ from enum import Enum
 from functools import lru_cache
 from random import Random
 
-from topologies.plan.addressing import PlanError, make_ev
+from mrc_testbed.topologies.plan.addressing import PlanError, make_ev
 
 ECMP_EVS_PER_UPLINK = 4
 """EVs a plane in ECMP mode, for each uplink of a T0: enough that every uplink is hit, most likely."""

@@ -4,7 +4,7 @@
     plan.links_of("fabric")[77]
 
 The addresses of §8.3 and the names of Linux interfaces end at 256 T0s a plane; nothing here has either, so that models
-which need neither (simulator/fluid) take fabrics of any size by the same names. What is drawn of it by dice is drawn as
+which need neither (mrc_testbed/simulator/fluid) take fabrics of any size by the same names. What is drawn of it by dice is drawn as
 of a Plan: links and switches stand in the same order.
 """
 
@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar, overload
 
-from topologies.plan.model import Host, Link, Port, Switch
-from topologies.plan.plan import Plan, PlanError, Tier
+from mrc_testbed.topologies.plan.model import Host, Link, Port, Switch
+from mrc_testbed.topologies.plan.plan import Plan, PlanError, Tier
 
 LARGEST: Final = {"planes": 64, "racks": 65_536, "spines": 4_096, "hosts_per_rack": 4_096}
 """What arrays of the models take."""

@@ -15,8 +15,8 @@ from ipaddress import IPv6Address
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
-from topologies.plan import addressing, link_speeds, modes
-from topologies.plan.addressing import (
+from mrc_testbed.topologies.plan import addressing, link_speeds, modes
+from mrc_testbed.topologies.plan.addressing import (
     LOCATOR,
     LOCATOR_BITS,
     ROLE_ADJACENCY_DOWN,
@@ -36,9 +36,9 @@ from topologies.plan.addressing import (
     segment_list,
     usid,
 )
-from topologies.plan.link_speeds import PATH_MTUS, LinkSpeed, Thresholds
-from topologies.plan.model import FabricPath, Host, Link, Port, SprayRoutes, Switch, SwitchRoutes
-from topologies.plan.modes import Mode
+from mrc_testbed.topologies.plan.link_speeds import PATH_MTUS, LinkSpeed, Thresholds
+from mrc_testbed.topologies.plan.model import FabricPath, Host, Link, Port, SprayRoutes, Switch, SwitchRoutes
+from mrc_testbed.topologies.plan.modes import Mode
 
 __all__ = [
     "CPU_PORT",

@@ -1,6 +1,6 @@
 """Machines that hold a live fabric together: their file, and which of them holds what (docs/cluster.md)."""
 
-from topologies.servers.file import LOCAL, Machine, Servers, ServersError, read
-from topologies.servers.placement import Crossing, Placement, place
+from mrc_testbed.topologies.servers.file import LOCAL, Machine, Servers, ServersError, read
+from mrc_testbed.topologies.servers.placement import Crossing, Placement, place
 
 __all__ = ["LOCAL", "Crossing", "Machine", "Placement", "Servers", "ServersError", "place", "read"]

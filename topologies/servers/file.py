@@ -25,9 +25,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from ipc.errors import UsageError
-from ipc.processes import ROOT
-from ipc.rundir import DEFAULT_PATH
+from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc.processes import ROOT
+from mrc_testbed.ipc.rundir import DEFAULT_PATH
 
 LOCAL: Final = "local"
 """Address of the machine where the command is given, which needs no ssh."""

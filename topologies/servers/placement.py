@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from topologies.plan import Link, Plan
-from topologies.servers.file import Machine, Servers, ServersError
+from mrc_testbed.topologies.plan import Link, Plan
+from mrc_testbed.topologies.servers.file import Machine, Servers, ServersError
 
 
 @dataclass(frozen=True, slots=True)

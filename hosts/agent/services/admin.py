@@ -14,15 +14,15 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from hosts.agent.connections import Connections
-from hosts.agent.ports import HostPorts
-from hosts.agent.regions import Regions
-from hosts.engine.config import Config
-from hosts.engine.endpoint import Endpoint
-from hosts.traffic.file_transfer import Transfer
-from ipc.requests import Number, Request, RequestError, check_range
-from ipc.rpc import Message, RpcCall
-from ipc.rpc_table import rpc
+from mrc_testbed.hosts.agent.connections import Connections
+from mrc_testbed.hosts.agent.ports import HostPorts
+from mrc_testbed.hosts.agent.regions import Regions
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.traffic.file_transfer import Transfer
+from mrc_testbed.ipc.requests import Number, Request, RequestError, check_range
+from mrc_testbed.ipc.rpc import Message, RpcCall
+from mrc_testbed.ipc.rpc_table import rpc
 
 
 class HelloRequest(Request, tag="hello"):

@@ -16,12 +16,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from hosts.agent.path_health import uplink_of
-from hosts.agent.services.local_end import LocalEnd
-from hosts.engine.events import EvProbeResult
-from ipc.requests import Request
-from ipc.rpc import Message, ServerConnection, event_of
-from ipc.service import wait_until
+from mrc_testbed.hosts.agent.path_health import uplink_of
+from mrc_testbed.hosts.agent.services.local_end import LocalEnd
+from mrc_testbed.hosts.engine.events import EvProbeResult
+from mrc_testbed.ipc.requests import Request
+from mrc_testbed.ipc.rpc import Message, ServerConnection, event_of
+from mrc_testbed.ipc.service import wait_until
 
 MAX_COUNT = 1 << 20
 SPREAD = 0.5

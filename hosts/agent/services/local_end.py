@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hosts.agent.connections import Connections
-from hosts.agent.regions import Regions
-from hosts.engine.config import PATH_MTUS
-from ipc.requests import RequestError
+from mrc_testbed.hosts.agent.connections import Connections
+from mrc_testbed.hosts.agent.regions import Regions
+from mrc_testbed.hosts.engine.config import PATH_MTUS
+from mrc_testbed.ipc.requests import RequestError
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from typing import Annotated, Protocol
 
 from msgspec import Meta
 
-from hosts.agent.connections import MRC
-from hosts.agent.services.ev_ping import EvPing, EvSweepRequest
-from hosts.agent.services.local_end import LocalEnd, checked_pmtu
-from hosts.agent.session import ClientSession, ClientSessions
-from hosts.traffic.write_benchmark import (
+from mrc_testbed.hosts.agent.connections import MRC
+from mrc_testbed.hosts.agent.services.ev_ping import EvPing, EvSweepRequest
+from mrc_testbed.hosts.agent.services.local_end import LocalEnd, checked_pmtu
+from mrc_testbed.hosts.agent.session import ClientSession, ClientSessions
+from mrc_testbed.hosts.traffic.write_benchmark import (
     DEPTH_BYTES,
     DRAIN_S,
     LoadFlow,
@@ -33,9 +33,9 @@ from hosts.traffic.write_benchmark import (
     drain,
     measure,
 )
-from ipc.requests import Number, Request, RequestError, Rkey
-from ipc.rpc import Message, RpcCall, RpcClient, ServerConnection, event_of
-from ipc.rpc_table import Later, rpc
+from mrc_testbed.ipc.requests import Number, Request, RequestError, Rkey
+from mrc_testbed.ipc.rpc import Message, RpcCall, RpcClient, ServerConnection, event_of
+from mrc_testbed.ipc.rpc_table import Later, rpc
 
 MAX_QPS = 256
 MAX_DEPTH = 1 << 16

@@ -12,11 +12,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from hosts.agent.regions import MAX_REGION_BYTES, Regions
-from hosts.agent.session import ClientSessions
-from ipc.requests import Number, Request, RequestError
-from ipc.rpc import Message, RpcCall
-from ipc.rpc_table import Later, rpc
+from mrc_testbed.hosts.agent.regions import MAX_REGION_BYTES, Regions
+from mrc_testbed.hosts.agent.session import ClientSessions
+from mrc_testbed.ipc.requests import Number, Request, RequestError
+from mrc_testbed.ipc.rpc import Message, RpcCall
+from mrc_testbed.ipc.rpc_table import Later, rpc
 
 Length = Annotated[int, Meta(ge=1, le=MAX_REGION_BYTES)]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hosts.agent.connections import Connections
-from hosts.agent.denylist import DenylistEntry
-from ipc.requests import Request
-from ipc.rpc import Message, RpcCall
-from ipc.rpc_table import rpc
+from mrc_testbed.hosts.agent.connections import Connections
+from mrc_testbed.hosts.agent.denylist import DenylistEntry
+from mrc_testbed.ipc.requests import Request
+from mrc_testbed.ipc.rpc import Message, RpcCall
+from mrc_testbed.ipc.rpc_table import rpc
 
 
 class HealthRequest(Request, tag="health"):

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hosts.agent.connections import MRC, Connection, Connections, QpUseError
-from hosts.agent.regions import Regions
-from hosts.agent.session import ClientSessions
-from hosts.engine.qp import EngineQpState, QpAttributes
-from ipc.requests import Number, Request, RequestError, Rkey, check_range
-from ipc.rpc import Answer, Message, RpcCall
-from ipc.rpc_table import rpc
+from mrc_testbed.hosts.agent.connections import MRC, Connection, Connections, QpUseError
+from mrc_testbed.hosts.agent.regions import Regions
+from mrc_testbed.hosts.agent.session import ClientSessions
+from mrc_testbed.hosts.engine.qp import EngineQpState, QpAttributes
+from mrc_testbed.ipc.requests import Number, Request, RequestError, Rkey, check_range
+from mrc_testbed.ipc.rpc import Answer, Message, RpcCall
+from mrc_testbed.ipc.rpc_table import rpc
 
 
 class CreateQpRequest(Request, tag="create_qp"):

@@ -1,4 +1,4 @@
-"""Flows and ranks of collectives in an agent: the ops of scenarios (experiments/live/live_run.py is the one who asks).
+"""Flows and ranks of collectives in an agent: the ops of scenarios (mrc_testbed/experiments/live/live_run.py is the one who asks).
 
     flow_qp       peer, transport, settings       -> qpn, attributes   a QP in INIT, ours until the client goes
     flow_connect  qpn, remote, config, evs        -> {}
@@ -25,21 +25,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from hosts.agent.connections import MRC, Connection, Connections
-from hosts.agent.regions import Regions
-from hosts.agent.session import ClientSession, ClientSessions
-from hosts.engine.config import Config, ConfigError
-from hosts.engine.qp import QpAttributes
-from hosts.traffic.collective_options import NO_OPTIONS, CollectiveOptions
-from hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape
-from hosts.traffic.program_script import RankScript
-from ipc.requests import Number, Request, RequestError, RequestPart, Rkey, Seconds
-from ipc.rpc import Message, RpcCall, ServerConnection
-from ipc.rpc_table import rpc
+from mrc_testbed.hosts.agent.connections import MRC, Connection, Connections
+from mrc_testbed.hosts.agent.regions import Regions
+from mrc_testbed.hosts.agent.session import ClientSession, ClientSessions
+from mrc_testbed.hosts.engine.config import Config, ConfigError
+from mrc_testbed.hosts.engine.qp import QpAttributes
+from mrc_testbed.hosts.traffic.collective_options import NO_OPTIONS, CollectiveOptions
+from mrc_testbed.hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape
+from mrc_testbed.hosts.traffic.program_script import RankScript
+from mrc_testbed.ipc.requests import Number, Request, RequestError, RequestPart, Rkey, Seconds
+from mrc_testbed.ipc.rpc import Message, RpcCall, ServerConnection
+from mrc_testbed.ipc.rpc_table import rpc
 
 if TYPE_CHECKING:
-    from hosts.traffic.collective_base import Rank
-    from hosts.traffic.collective_rank import RankDriver
+    from mrc_testbed.hosts.traffic.collective_base import Rank
+    from mrc_testbed.hosts.traffic.collective_rank import RankDriver
 
 MAX_MESSAGE = 1 << 26
 MAX_DEPTH = 32
@@ -264,7 +264,7 @@ class TrafficService:
     def rank_open(self, request: RankOpenRequest, call: RpcCall) -> Message:
         """A rank with its memory."""
         session, traffic = self._traffic(call.client)
-        from hosts.traffic.collective_rank import RankDriver  # numpy: only agents that take part in one load it
+        from mrc_testbed.hosts.traffic.collective_rank import RankDriver  # numpy: only agents that take part in one load it
 
         rank = self._rank_of(request)
         regions = {}
@@ -278,8 +278,8 @@ class TrafficService:
 
     @staticmethod
     def _rank_of(request: RankOpenRequest) -> Rank:
-        from hosts.traffic.collectives import CollectiveError, make
-        from hosts.traffic.program_rank import ProgramRank
+        from mrc_testbed.hosts.traffic.collectives import CollectiveError, make
+        from mrc_testbed.hosts.traffic.program_rank import ProgramRank
 
         one = request.collective
         if (one is None) == (request.script is None):

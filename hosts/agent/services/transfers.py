@@ -14,12 +14,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from hosts.agent.connections import MRC, Connections
-from hosts.agent.services.local_end import checked_pmtu
-from hosts.traffic.file_transfer import Publish, Sender, Transfer, TransferRequest, chunk_for
-from ipc.requests import Number, Request, RequestError
-from ipc.rpc import Message, RpcCall
-from ipc.rpc_table import Later, rpc
+from mrc_testbed.hosts.agent.connections import MRC, Connections
+from mrc_testbed.hosts.agent.services.local_end import checked_pmtu
+from mrc_testbed.hosts.traffic.file_transfer import Publish, Sender, Transfer, TransferRequest, chunk_for
+from mrc_testbed.ipc.requests import Number, Request, RequestError
+from mrc_testbed.ipc.rpc import Message, RpcCall
+from mrc_testbed.ipc.rpc_table import Later, rpc
 
 KEPT_TRANSFERS = 1000
 """Ended transfers an agent remembers for `wait` and `status`."""

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any, Final
 
-from hosts.engine.cc.nscc import INF, NsccParameters
-from hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.cc.nscc import INF, NsccParameters
+from mrc_testbed.hosts.engine.errors import LocalError
 
 NSCC: Final = "uet-1.0-nscc"
 FIXED: Final = "fixed"

@@ -28,7 +28,7 @@ from enum import Enum
 from random import Random
 from typing import Final
 
-from hosts.engine.cc.crowd import LEAST, PACKETS, Crowd, share_at_target
+from mrc_testbed.hosts.engine.cc.crowd import LEAST, PACKETS, Crowd, share_at_target
 
 INF: Final = float("inf")
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from hosts.engine.cc.ccprofile import ALGORITHMS, DEFAULT_PROFILE, FIXED, NS, NSCC, CcProfile, CcProfiles
-from hosts.engine.cc.nscc import START_BDPS, Nscc, NsccParameters
-from hosts.engine.cc.window import LONG_AGO, FixedWindow, plausible_inflight
-from hosts.engine.config import Config
+from mrc_testbed.hosts.engine.cc.ccprofile import ALGORITHMS, DEFAULT_PROFILE, FIXED, NS, NSCC, CcProfile, CcProfiles
+from mrc_testbed.hosts.engine.cc.nscc import START_BDPS, Nscc, NsccParameters
+from mrc_testbed.hosts.engine.cc.window import LONG_AGO, FixedWindow, plausible_inflight
+from mrc_testbed.hosts.engine.config import Config
 
 PROVISIONAL_RTT_S: Final = 0.01
 """Base RTT assumed until the first acknowledgment, when none is configured."""

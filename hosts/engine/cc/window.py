@@ -15,8 +15,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final
 
-from hosts.engine.cc.crowd import PACKETS, Crowd
-from hosts.engine.wire.packets import RCVD_UNIT
+from mrc_testbed.hosts.engine.cc.crowd import PACKETS, Crowd
+from mrc_testbed.hosts.engine.wire.packets import RCVD_UNIT
 
 LONG_AGO: Final = float("-inf")
 

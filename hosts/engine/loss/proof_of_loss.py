@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from hosts.engine.loss.roundtrips import RoundTrips
-from hosts.engine.paths.ev import Ev
+from mrc_testbed.hosts.engine.loss.roundtrips import RoundTrips
+from mrc_testbed.hosts.engine.paths.ev import Ev
 
 LONG_AGO: Final = float("-inf")
 PLANES: Final = 32

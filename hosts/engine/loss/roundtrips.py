@@ -26,8 +26,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from hosts.engine.config import Config
-from hosts.engine.paths.ev import Ev
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.paths.ev import Ev
 
 PATIENCE: Final = 1.5
 """Round trips before distance alone makes a packet suspect."""

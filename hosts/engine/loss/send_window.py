@@ -22,12 +22,12 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from hosts.engine.deadlines import NEVER
-from hosts.engine.events import LossCause
-from hosts.engine.loss.proof_of_loss import ProofOfLoss
-from hosts.engine.messages import Message
-from hosts.engine.paths.ev import UNKNOWN, Ev, Transmission
-from hosts.engine.wire.packets import Sack
+from mrc_testbed.hosts.engine.deadlines import NEVER
+from mrc_testbed.hosts.engine.events import LossCause
+from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
+from mrc_testbed.hosts.engine.messages import Message
+from mrc_testbed.hosts.engine.paths.ev import UNKNOWN, Ev, Transmission
+from mrc_testbed.hosts.engine.wire.packets import Sack
 
 IN_FLIGHT: Final = 0
 ARRIVED: Final = 1

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from hosts.engine.config import Config
-from hosts.engine.loss.proof_of_loss import ProofOfLoss
-from hosts.engine.loss.send_window import BITMAP_BITS, Copy, SendWindow, Sent
-from hosts.engine.paths.ev import Ev
-from hosts.engine.paths.paths import QpPaths
-from hosts.engine.wire.packets import Sack
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
+from mrc_testbed.hosts.engine.loss.send_window import BITMAP_BITS, Copy, SendWindow, Sent
+from mrc_testbed.hosts.engine.paths.ev import Ev
+from mrc_testbed.hosts.engine.paths.paths import QpPaths
+from mrc_testbed.hosts.engine.wire.packets import Sack
 
 OOO_PACKETS: Final = 5
 """loss_rule "ooo": fewest packets out of order that begin a recovery (§5.9)."""

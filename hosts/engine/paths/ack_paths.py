@@ -10,9 +10,9 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from hosts.engine.paths.ev import Ev, EvProfile, shuffle
-from hosts.engine.paths.ev_state import EvState
-from hosts.engine.wire.packets import elsewhere
+from mrc_testbed.hosts.engine.paths.ev import Ev, EvProfile, shuffle
+from mrc_testbed.hosts.engine.paths.ev_state import EvState
+from mrc_testbed.hosts.engine.wire.packets import elsewhere
 
 PLANE_FAILURES: Final = 2
 """EV probes unanswered in a row on a plane, whichever EVs they tried, after which its proven EV is tried again."""

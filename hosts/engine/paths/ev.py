@@ -22,8 +22,8 @@ from enum import Enum
 from random import Random
 from typing import Any, Final
 
-from hosts.engine.config import Config
-from hosts.engine.paths.ev_state import EV_MOVES, EvSignal, EvState, ev_moves
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.paths.ev_state import EV_MOVES, EvSignal, EvState, ev_moves
 
 LOSSY_ONE_IN: Final = 8
 """An EV that loses more than one packet in so many is not spared as the last of its plane."""

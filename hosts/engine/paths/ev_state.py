@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from hosts.engine.config import Config
+from mrc_testbed.hosts.engine.config import Config
 
 
 class EvState(Enum):

@@ -24,14 +24,14 @@ from collections import deque
 from random import Random
 from typing import Final
 
-from hosts.engine.connection import Context, Counters, TxCredit
-from hosts.engine.deadlines import NEVER
-from hosts.engine.events import EvChanged, EvReplaced
-from hosts.engine.loss.proof_of_loss import ProofOfLoss
-from hosts.engine.paths.ack_paths import AckPaths
-from hosts.engine.paths.ev import Ev, EvProfile, Move
-from hosts.engine.paths.ev_state import EvSignal, EvState
-from hosts.engine.wire.packets import ECN_ECT0, PacketRecord, ReliabilityProbe, Sack, Verdict
+from mrc_testbed.hosts.engine.connection import Context, Counters, TxCredit
+from mrc_testbed.hosts.engine.deadlines import NEVER
+from mrc_testbed.hosts.engine.events import EvChanged, EvReplaced
+from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
+from mrc_testbed.hosts.engine.paths.ack_paths import AckPaths
+from mrc_testbed.hosts.engine.paths.ev import Ev, EvProfile, Move
+from mrc_testbed.hosts.engine.paths.ev_state import EvSignal, EvState
+from mrc_testbed.hosts.engine.wire.packets import ECN_ECT0, PacketRecord, ReliabilityProbe, Sack, Verdict
 
 ASKINGS: Final = 2
 """Transmissions of a probe, evenly spread over probe_timeout_s, each with another way back, before it has failed."""

@@ -24,15 +24,15 @@ from collections import deque
 from random import Random
 from typing import Final, Protocol
 
-from hosts.engine.cc.incast import IncastSignal
-from hosts.engine.cc.qpcc import Qpcc, Qpccs
-from hosts.engine.config import Config
-from hosts.engine.connection import TxCredit
-from hosts.engine.deadlines import NEVER, Deadlines, Timed
-from hosts.engine.events import Event, EvProbeResult, PlaneChanged
-from hosts.engine.paths.ack_paths import NOTHING, AckPaths
-from hosts.engine.paths.ev import Ev, EvProfile
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.cc.incast import IncastSignal
+from mrc_testbed.hosts.engine.cc.qpcc import Qpcc, Qpccs
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.connection import TxCredit
+from mrc_testbed.hosts.engine.deadlines import NEVER, Deadlines, Timed
+from mrc_testbed.hosts.engine.events import Event, EvProbeResult, PlaneChanged
+from mrc_testbed.hosts.engine.paths.ack_paths import NOTHING, AckPaths
+from mrc_testbed.hosts.engine.paths.ev import Ev, EvProfile
+from mrc_testbed.hosts.engine.wire.packets import (
     ECN_ECT0,
     ECN_NOT_ECT,
     ENDPOINT_QPN,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from hosts.engine.errors import WireError
-from hosts.engine.rocev2.rc_packets import (
+from mrc_testbed.hosts.engine.errors import WireError
+from mrc_testbed.hosts.engine.rocev2.rc_packets import (
     RC_IMM,
     RC_START,
     RC_WRITES,
@@ -19,9 +19,9 @@ from hosts.engine.rocev2.rc_packets import (
     RcPacket,
     RcWrite,
 )
-from hosts.engine.wire.headers import AETH, IMMDT, RETH, Layout
-from hosts.engine.wire.packets import NOMINAL_OVERHEAD, Envelope
-from hosts.engine.wire.payload import buffer_of
+from mrc_testbed.hosts.engine.wire.headers import AETH, IMMDT, RETH, Layout
+from mrc_testbed.hosts.engine.wire.packets import NOMINAL_OVERHEAD, Envelope
+from mrc_testbed.hosts.engine.wire.payload import buffer_of
 
 RC_OPCODES: Final = {int(op): op for op in RcOpcode}
 CNP_RESERVED: Final = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from hosts.engine.config import ConfigError
+from mrc_testbed.hosts.engine.config import ConfigError
 
 ACK_TIMEOUT_UNIT_S: Final = 4.096e-6
 """Local ACK Timeout = this x 2**timeout [IBTA]; MRC's unit is a quarter of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hosts.engine.connection import Counters
+from mrc_testbed.hosts.engine.connection import Counters
 
 
 @dataclass(slots=True)

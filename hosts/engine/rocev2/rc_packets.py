@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from hosts.engine.wire.packets import PacketRecord
-from hosts.engine.wire.payload import Payload
+from mrc_testbed.hosts.engine.wire.packets import PacketRecord
+from mrc_testbed.hosts.engine.wire.payload import Payload
 
 
 class RcOpcode(IntEnum):

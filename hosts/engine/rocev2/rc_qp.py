@@ -15,21 +15,21 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from hosts.engine.config import Config
-from hosts.engine.connection import Context, TxCredit
-from hosts.engine.deadlines import NEVER
-from hosts.engine.errors import LocalError
-from hosts.engine.events import Event, Status
-from hosts.engine.memory import EngineMemoryRegion, WritableMemory
-from hosts.engine.paths.peer_table import PeerTable
-from hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes, SendingHalf
-from hosts.engine.rocev2.rc_config import RcConfig
-from hosts.engine.rocev2.rc_counters import RcCounters
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
-from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, rate_control
-from hosts.engine.rocev2.rc_requestor import RcRequestor
-from hosts.engine.rocev2.rc_responder import RcResponder
-from hosts.engine.wire.packets import PacketRecord
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.connection import Context, TxCredit
+from mrc_testbed.hosts.engine.deadlines import NEVER
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import Event, Status
+from mrc_testbed.hosts.engine.memory import EngineMemoryRegion, WritableMemory
+from mrc_testbed.hosts.engine.paths.peer_table import PeerTable
+from mrc_testbed.hosts.engine.qp import EngineQpState, EngineQueuePair, QpAttributes, SendingHalf
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.hosts.engine.rocev2.rc_counters import RcCounters
+from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
+from mrc_testbed.hosts.engine.rocev2.rc_rate import Dcqcn, LineRate, rate_control
+from mrc_testbed.hosts.engine.rocev2.rc_requestor import RcRequestor
+from mrc_testbed.hosts.engine.rocev2.rc_responder import RcResponder
+from mrc_testbed.hosts.engine.wire.packets import PacketRecord
 
 _RTS: Final = EngineQpState.RTS
 

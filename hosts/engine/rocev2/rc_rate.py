@@ -14,7 +14,7 @@ Neither reacts to loss: RoCE was made for networks without it.
 
 from __future__ import annotations
 
-from hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 
 
 class LineRate:

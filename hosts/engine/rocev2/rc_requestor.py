@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hosts.engine.config import Config
-from hosts.engine.connection import Context, TxCredit
-from hosts.engine.deadlines import NEVER
-from hosts.engine.events import Completion, LossCause, PacketLost, Status
-from hosts.engine.rocev2.rc_codec import rc_write_size
-from hosts.engine.rocev2.rc_config import RcConfig
-from hosts.engine.rocev2.rc_counters import RcCounters
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcSyndrome, RcWrite
-from hosts.engine.rocev2.rc_rate import Dcqcn, LineRate
-from hosts.engine.wire.packets import ECN_ECT0, PacketRecord
-from hosts.engine.wire.payload import Data, cut
-from hosts.engine.wire.psn import unwrap
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.connection import Context, TxCredit
+from mrc_testbed.hosts.engine.deadlines import NEVER
+from mrc_testbed.hosts.engine.events import Completion, LossCause, PacketLost, Status
+from mrc_testbed.hosts.engine.rocev2.rc_codec import rc_write_size
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.hosts.engine.rocev2.rc_counters import RcCounters
+from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcSyndrome, RcWrite
+from mrc_testbed.hosts.engine.rocev2.rc_rate import Dcqcn, LineRate
+from mrc_testbed.hosts.engine.wire.packets import ECN_ECT0, PacketRecord
+from mrc_testbed.hosts.engine.wire.payload import Data, cut
+from mrc_testbed.hosts.engine.wire.psn import unwrap
 
 RNR_FOREVER: Final = 7
 """rnr_retry with the meaning "never give up" [IBTA]."""

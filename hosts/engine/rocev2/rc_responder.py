@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from hosts.engine.connection import Context, TxCredit
-from hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
-from hosts.engine.memory import AccessError, WritableMemory
-from hosts.engine.rocev2.rc_config import RcConfig
-from hosts.engine.rocev2.rc_counters import RcCounters
-from hosts.engine.rocev2.rc_packets import (
+from mrc_testbed.hosts.engine.connection import Context, TxCredit
+from mrc_testbed.hosts.engine.events import ReceiveFlushed, Status, WriteImmReceived
+from mrc_testbed.hosts.engine.memory import AccessError, WritableMemory
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.hosts.engine.rocev2.rc_counters import RcCounters
+from mrc_testbed.hosts.engine.rocev2.rc_packets import (
     RC_END,
     RC_IMM,
     RC_START,
@@ -24,8 +24,8 @@ from hosts.engine.rocev2.rc_packets import (
     RcSyndrome,
     RcWrite,
 )
-from hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, PacketRecord
-from hosts.engine.wire.psn import unwrap
+from mrc_testbed.hosts.engine.wire.packets import ECN_CE, ECN_NOT_ECT, PacketRecord
+from mrc_testbed.hosts.engine.wire.psn import unwrap
 
 
 class RcResponder:

@@ -18,11 +18,11 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from hosts.engine.config import Config
-from hosts.engine.errors import WireError
-from hosts.engine.rocev2.rc_codec import RC_OPCODES, decode_rc, encode_rc
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcPacket, RcWrite
-from hosts.engine.wire.headers import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.errors import WireError
+from mrc_testbed.hosts.engine.rocev2.rc_codec import RC_OPCODES, decode_rc, encode_rc
+from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcPacket, RcWrite
+from mrc_testbed.hosts.engine.wire.headers import (
     AETH,
     BTH,
     CONTROL_HEADERS,
@@ -34,8 +34,8 @@ from hosts.engine.wire.headers import (
     PETH,
     write_headers,
 )
-from hosts.engine.wire.icrc import IPV4_PREFIX, IPV6_PREFIX, LRH, icrc_ipv4, icrc_ipv6
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.wire.icrc import IPV4_PREFIX, IPV6_PREFIX, LRH, icrc_ipv4, icrc_ipv6
+from mrc_testbed.hosts.engine.wire.packets import (
     ECN_CE,
     IMM_OPCODES,
     NOMINAL_OVERHEAD,
@@ -53,7 +53,7 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from hosts.engine.wire.payload import buffer_of
+from mrc_testbed.hosts.engine.wire.payload import buffer_of
 
 UDP_PORTS: Final = frozenset((4791, 4971))
 """Destination ports accepted (§1.3)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from hosts.engine.wire.packets import Opcode
+from mrc_testbed.hosts.engine.wire.packets import Opcode
 
 
 class Layout:

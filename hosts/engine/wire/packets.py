@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from hosts.engine.wire.payload import Payload
+from mrc_testbed.hosts.engine.wire.payload import Payload
 
 ECN_NOT_ECT: Final = 0
 ECN_ECT0: Final = 2

@@ -14,8 +14,8 @@ from struct import Struct
 from typing import Any, Final, Protocol
 from zlib import crc32
 
-from hosts.engine.config import Config
-from hosts.engine.wire.codec import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.wire.codec import (
     BTH_SIZE,
     ICRC_SIZE,
     IPV4_SIZE,
@@ -26,9 +26,9 @@ from hosts.engine.wire.codec import (
     ev_to_fields,
     fields_to_ev,
 )
-from hosts.engine.wire.codec import udp_checksum as checksum_of
-from hosts.engine.wire.icrc import icrc_ipv4, icrc_ipv6
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.wire.codec import udp_checksum as checksum_of
+from mrc_testbed.hosts.engine.wire.icrc import icrc_ipv4, icrc_ipv6
+from mrc_testbed.hosts.engine.wire.packets import (
     ECN_CE,
     EndpointRequest,
     EndpointResponse,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.api.metrics import FAMILIES
+from mrc_testbed.controller.api.metrics import FAMILIES
 from tests.controller.controller_fixture import Rig, scrape
-from topologies.plan import Plan
+from mrc_testbed.topologies.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[3]
 LABELS = {family.name: set(family.labels) for family in FAMILIES}

@@ -12,11 +12,11 @@ from collections import deque
 
 import pytest
 
-from controller.api.server import MAX_BODY_BYTES, ApiServer, Refusal, Route
-from ipc.controller_client import OPERATIONS, Northbound
-from ipc.rpc import JsonlError, JsonlPeerError, JsonlTimeoutError, event_of
-from ipc.rundir import RunFiles
-from topologies.lab.targets import make_certificate
+from mrc_testbed.controller.api.server import MAX_BODY_BYTES, ApiServer, Refusal, Route
+from mrc_testbed.ipc.controller_client import OPERATIONS, Northbound
+from mrc_testbed.ipc.rpc import JsonlError, JsonlPeerError, JsonlTimeoutError, event_of
+from mrc_testbed.ipc.rundir import RunFiles
+from mrc_testbed.topologies.lab.targets import make_certificate
 
 
 class Served:
@@ -287,7 +287,7 @@ def test_events__narrowed_to_some(served, client):
 
 
 def test_events__a_watcher_that_leaves_or_sleeps_disturbs_nobody(served, client, monkeypatch):
-    monkeypatch.setattr("controller.api.server.MAX_BACKLOG", 50)
+    monkeypatch.setattr("mrc_testbed.controller.api.server.MAX_BACKLOG", 50)
     sleeper, leaver = client.watch(), client.watch()
     leaver.close()
     with client.watch() as watch:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.faults.correlator import PORT_IS_BAD, FaultCorrelator, FaultState
-from topologies.plan import Plan, PlanError
+from mrc_testbed.controller.faults.correlator import PORT_IS_BAD, FaultCorrelator, FaultState
+from mrc_testbed.topologies.plan import Plan, PlanError
 
 GNMI = "gnmi 127.0.0.1:9339"
 pytestmark = pytest.mark.filterwarnings("error")
@@ -278,7 +278,7 @@ def test_planes__do_not_touch_each_other():
 
 
 def test_history__forgets_the_oldest(monkeypatch):
-    monkeypatch.setattr("controller.faults.fault_list.KEEP_CLOSED", 3)
+    monkeypatch.setattr("mrc_testbed.controller.faults.fault_list.KEEP_CLOSED", 3)
     story = Story()
     for _ in range(5):
         story.down("p0-t0-0-eth3")

@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from controller.faults.correlator import EV, MAPPER, FaultCorrelator
-from controller.faults.diagnosis import Hypothesis, explain_losses
-from controller.faults.path_segments import PathSegmenter
-from topologies.plan import Plan
+from mrc_testbed.controller.faults.correlator import EV, MAPPER, FaultCorrelator
+from mrc_testbed.controller.faults.diagnosis import Hypothesis, explain_losses
+from mrc_testbed.controller.faults.path_segments import PathSegmenter
+from mrc_testbed.topologies.plan import Plan
 
 
 class World:

@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from mrc.replay import replay_faults
-from topologies.lab.fabric import Fabric
-from topologies.lab.p4_program import compile_program
-from topologies.lab.targets import Ports
-from topologies.plan import Plan
+from mrc_testbed.capture.replay import replay_faults
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.targets import Ports
+from mrc_testbed.topologies.plan import Plan
 
 pytestmark = pytest.mark.root
 PLAN = Plan(4, 2, 2, 2)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.faults.forwarding import HISTORY, READINGS_MIN, Forwarding, Reading
-from controller.faults.path_segments import PathSegmenter
-from topologies.plan import Plan
+from mrc_testbed.controller.faults.forwarding import HISTORY, READINGS_MIN, Forwarding, Reading
+from mrc_testbed.controller.faults.path_segments import PathSegmenter
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(1, 2, 2, 1)
 T0, T1 = PLAN.switch("p0-t0-0"), PLAN.switch("p0-t1-0")

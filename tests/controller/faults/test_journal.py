@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from controller.errors import InputError
-from controller.faults.correlator import FaultCorrelator
-from controller.faults.journal import Journal
-from ipc.rpc import JsonlError
-from ipc.rundir import RunFiles
-from topologies.plan import Plan
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.faults.correlator import FaultCorrelator
+from mrc_testbed.controller.faults.journal import Journal
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.ipc.rundir import RunFiles
+from mrc_testbed.topologies.plan import Plan
 
 
 def write(tmp_path, *faults, ready=False, policy=None, reacted=None):
@@ -108,7 +108,7 @@ def test_journal__of_another_boot_is_forgotten(tmp_path):
 
 
 def test_journal__long_ones_are_compacted_and_stay_locked(tmp_path, monkeypatch):
-    monkeypatch.setattr("controller.faults.journal.COMPACT_BYTES", 2000)
+    monkeypatch.setattr("mrc_testbed.controller.faults.journal.COMPACT_BYTES", 2000)
     many = [("updated", {"number": n % 3, "n": n}) for n in range(200)]
     write(tmp_path, *many, ready=True, policy="all", reacted=["a"])
     before = os.path.getsize(RunFiles(tmp_path).fault_journal)

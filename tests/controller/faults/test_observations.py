@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from controller.errors import InputError
-from controller.faults.correlator import OBSERVATIONS, FaultCorrelator
-from controller.faults.observations import (
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.faults.correlator import OBSERVATIONS, FaultCorrelator
+from mrc_testbed.controller.faults.observations import (
     EARLIER,
     FILE,
     VERSION,
@@ -17,9 +17,9 @@ from controller.faults.observations import (
     replay,
     replay_file,
 )
-from ipc.errors import UsageError
-from mrc.cli.app import app
-from topologies.plan import Plan
+from mrc_testbed.errors import UsageError
+from mrc_testbed.cli.app import app
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=1, racks=2, spines=2, hosts_per_rack=2)
 GNMI = "gnmi 127.0.0.1:9339"

@@ -8,8 +8,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.errors import InputError
-from controller.p4runtime.entries import (
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.p4runtime.entries import (
     Difference,
     compare,
     digest,

@@ -16,16 +16,16 @@ from finsy import GNMIPath, GRPCStatusCode, P4ClientError
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi_grpc, p4r, p4r_grpc
 
-from controller.config import SwitchAddress
-from controller.errors import SwitchError
-from controller.p4runtime.grpc_streams import (
+from mrc_testbed.controller.config import SwitchAddress
+from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.p4runtime.grpc_streams import (
     PLACEHOLDER,
     KeptStatusGNMIClient,
     KeptStatusP4Client,
     KeptStatusStream,
 )
-from controller.p4runtime.session import P4RuntimeSession
-from topologies.plan import Plan
+from mrc_testbed.controller.p4runtime.session import P4RuntimeSession
+from mrc_testbed.topologies.plan import Plan
 
 HIDDEN_MIN = 20
 """Streams whose status grpc has hidden, before a test believes itself."""
@@ -225,8 +225,8 @@ class EndsUnder:
     ],
 )  # fmt: skip
 def test_write__waits_for_the_status_in_either_order_and_not_for_ever(monkeypatch, statuses, code):
-    monkeypatch.setattr("controller.p4runtime.grpc_streams.LOOK_S", 0.0005 if len(statuses) == 1 else 0.02)
-    monkeypatch.setattr("controller.p4runtime.grpc_streams.LOOKS_MAX", 20)
+    monkeypatch.setattr("mrc_testbed.controller.p4runtime.grpc_streams.LOOK_S", 0.0005 if len(statuses) == 1 else 0.02)
+    monkeypatch.setattr("mrc_testbed.controller.p4runtime.grpc_streams.LOOKS_MAX", 20)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         asyncio.run(KeptStatusStream(EndsUnder(*statuses)).write(None))
     assert caught.value.code() is code

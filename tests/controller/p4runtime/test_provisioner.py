@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from controller.config import SwitchAddress
-from controller.p4runtime.provisioner import SwitchProvisioner
-from controller.p4runtime.pruning import Dead, live_entries
-from topologies.plan import Plan
+from mrc_testbed.controller.config import SwitchAddress
+from mrc_testbed.controller.p4runtime.provisioner import SwitchProvisioner
+from mrc_testbed.controller.p4runtime.pruning import Dead, live_entries
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
 SWITCH = PLAN.switch("p0-t1-1")

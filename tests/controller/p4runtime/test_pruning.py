@@ -1,7 +1,7 @@
 """What follows from what is alive: dead ports in every mode, groups by rack in spray modes."""
 
-from controller.p4runtime.pruning import Dead, live_entries, reach
-from topologies.plan import Plan
+from mrc_testbed.controller.p4runtime.pruning import Dead, live_entries, reach
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=3, spines=3, hosts_per_rack=1)
 

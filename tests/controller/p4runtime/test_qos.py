@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.errors import InputError
-from controller.p4runtime.qos import (
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.p4runtime.qos import (
     Discipline,
     dead_port_entry,
     depths_of,
@@ -12,7 +12,7 @@ from controller.p4runtime.qos import (
     threshold_entry,
     trimming_entry,
 )
-from topologies.plan import Plan, Thresholds
+from mrc_testbed.topologies.plan import Plan, Thresholds
 
 FABRIC = Thresholds(ecn_min=2, ecn_max=9, trim_at=12, drop_at=36, last_hop=False, control_depth=90)
 CLASSES = [

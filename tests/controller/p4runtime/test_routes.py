@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.errors import InputError
-from controller.p4runtime.routes import entries_of, hash_seed, recognise
-from topologies.plan import Plan
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.p4runtime.routes import entries_of, hash_seed, recognise
+from mrc_testbed.topologies.plan import Plan
 
 SHARED = ("traffic_class ", "trimming ", "queue_thresholds ")
 

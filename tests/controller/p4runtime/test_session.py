@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from controller.config import SwitchAddress
-from controller.errors import SwitchError
-from controller.p4runtime.session import P4RuntimeSession
-from topologies.plan import Plan
+from mrc_testbed.controller.config import SwitchAddress
+from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.p4runtime.session import P4RuntimeSession
+from mrc_testbed.topologies.plan import Plan
 
 
 class ClosingClient:

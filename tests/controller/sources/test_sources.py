@@ -6,16 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from controller.api.rpc_client import ask, pause_s
-from controller.denylist import DenylistPolicy, entries_for
-from controller.errors import SwitchError
-from controller.faults.correlator import FaultCorrelator
-from controller.p4runtime.provisioner import SwitchState
-from controller.sources.clustermapper import ClustermapperSource
-from controller.sources.host_agents import HostAgentSource
-from controller.sources.queue_drops import QueueDropSource
-from ipc.rpc import JsonlError, RpcServer
-from topologies.plan import Plan
+from mrc_testbed.controller.api.rpc_client import ask, pause_s
+from mrc_testbed.controller.denylist import DenylistPolicy, entries_for
+from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.faults.correlator import FaultCorrelator
+from mrc_testbed.controller.p4runtime.provisioner import SwitchState
+from mrc_testbed.controller.sources.clustermapper import ClustermapperSource
+from mrc_testbed.controller.sources.host_agents import HostAgentSource
+from mrc_testbed.controller.sources.queue_drops import QueueDropSource
+from mrc_testbed.ipc.rpc import JsonlError, RpcServer
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=1, racks=3, spines=2, hosts_per_rack=2)
 

@@ -15,13 +15,13 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from experiments.executors.crew import RunLost, RunProgress
-from experiments.executors.options import ExecutorOptions
-from experiments.executors.worker_pool import WorkerPool
-from experiments.language.yaml_loader import read
-from experiments.runner import Prepared, carry_out, plan_runs
-from ipc.errors import UsageError
-from mrc.cli.app import app
+from mrc_testbed.experiments.executors.crew import RunLost, RunProgress
+from mrc_testbed.experiments.executors.options import ExecutorOptions
+from mrc_testbed.experiments.executors.worker_pool import WorkerPool
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.runner import Prepared, carry_out, plan_runs
+from mrc_testbed.errors import UsageError
+from mrc_testbed.cli.app import app
 from tests.experiments.executors.clusters import (
     WITHOUT_RAY,
     free_port,
@@ -83,7 +83,7 @@ def long_ones(folder: Path) -> Path:
 
 def mrc(*words: object) -> subprocess.Popen:
     said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen([sys.executable, "-m", "mrc", *map(str, words)], start_new_session=True, **said)
+    return subprocess.Popen([sys.executable, "-m", "mrc_testbed", *map(str, words)], start_new_session=True, **said)
 
 
 def whole(out: Path) -> int:
@@ -159,7 +159,7 @@ def news(begun, count: int, timeout_s: float = 120.0) -> list:
 
 @needs_submitit
 def test_submitit__a_task_that_is_killed_loses_runs_by_name_and_resume_makes_them(tmp_path):
-    from experiments.executors.submitit_crew import SubmititCrew
+    from mrc_testbed.experiments.executors.submitit_crew import SubmititCrew
 
     one, out = planned(tmp_path), tmp_path / "out"
     expected = carry_out(one, Quiet(), out=tmp_path / "whole").digest
@@ -189,7 +189,7 @@ def test_submitit__a_task_that_is_killed_loses_runs_by_name_and_resume_makes_the
 def test_submitit__a_run_that_fails_comes_back_with_its_traceback(tmp_path):
     from dataclasses import replace
 
-    from experiments.executors.submitit_crew import SubmititCrew
+    from mrc_testbed.experiments.executors.submitit_crew import SubmititCrew
 
     one = planned(tmp_path)
     bad = replace(one.runs[0], scenario=one.runs[0].scenario.model_copy(update={"workload": None}))
@@ -222,7 +222,7 @@ def test_submitit__ctrl_c_ends_its_tasks_and_keeps_what_is_whole(tmp_path):
 
 @needs_submitit
 def test_submitit__tasks_of_a_command_that_was_killed_stop_when_another_takes_over(tmp_path):
-    from experiments.executors.task import OWNER, RunTask, carry_out_task, tasks_folder
+    from mrc_testbed.experiments.executors.task import OWNER, RunTask, carry_out_task, tasks_folder
 
     one = planned(tmp_path)
     store = Prepared.create(one, tmp_path / "out").results.store

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.executors.packs import packs, side_by_side
+from mrc_testbed.experiments.executors.packs import packs, side_by_side
 
 costs = st.lists(st.floats(0.001, 200.0), min_size=1, max_size=80)
 

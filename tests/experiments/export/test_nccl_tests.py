@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.export.nccl_tests import write_nccl_tests
-from experiments.results import Results, ResultsError
-from experiments.run_store import RunStore, file_name
+from mrc_testbed.experiments.export.nccl_tests import write_nccl_tests
+from mrc_testbed.experiments.results import Results, ResultsError
+from mrc_testbed.experiments.run_store import RunStore, file_name
 from tests.experiments.report.test_report import make
 
 SIZES = """\

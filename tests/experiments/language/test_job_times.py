@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from experiments.flows import collective_plans
-from experiments.language.job_times import job_times
-from experiments.language.model import Scenario
-from experiments.language.validate import plan_of
-from experiments.metric_values import Measured
-from experiments.outcome import CollectiveOutcome, Iteration, JobsOutcome, Outcome
-from experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.flows import collective_plans
+from mrc_testbed.experiments.language.job_times import job_times
+from mrc_testbed.experiments.language.model import Scenario
+from mrc_testbed.experiments.language.validate import plan_of
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.outcome import CollectiveOutcome, Iteration, JobsOutcome, Outcome
+from mrc_testbed.experiments.virtual.virtual_run import run_virtual
 from tests.experiments.fluid.test_fluid_run import only
 
 WORK = {"collective": "all_reduce", "name": "job", "ranks": 2, "jobs": 3, "iterations": 4}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.language.yaml_loader import ScenarioError, read
-from experiments.runner import plan_runs
-from experiments.virtual.virtual_run import VirtualRun
-from hosts.engine.config_limits import RANGES
+from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
+from mrc_testbed.experiments.runner import plan_runs
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
+from mrc_testbed.hosts.engine.config_limits import RANGES
 
 EXTREMES = (
     "0", "-1", "1e-300", "1e-30us", "1e-9", "1e9", "1e30", "1e400", "'1e400'", "9" * 40, ".nan", ".inf", "3 parsecs",

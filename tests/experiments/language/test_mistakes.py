@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.language.yaml_loader import ScenarioError, read
-from experiments.runner import plan_runs
+from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
+from mrc_testbed.experiments.runner import plan_runs
 from tests.refusals import may_raise
 
 GOOD = """\

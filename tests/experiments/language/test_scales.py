@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.command import SCENARIOS
-from experiments.language.assertions import judge
-from experiments.language.expand import expand
-from experiments.language.yaml_loader import ScenarioError, read
-from experiments.runner import plan_runs
-from topologies.plan.plan import LIMITS
+from mrc_testbed.experiments.command import SCENARIOS
+from mrc_testbed.experiments.language.assertions import judge
+from mrc_testbed.experiments.language.expand import expand
+from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
+from mrc_testbed.experiments.runner import plan_runs
+from mrc_testbed.topologies.plan.plan import LIMITS
 
 TEXT = """\
 title: two sizes of one thing

@@ -1,7 +1,7 @@
 """What switches counted, look by look: sums of a live run's series."""
 
-from experiments.live.counts import CELLS, SwitchTotals, numbers_of
-from topologies.lab.switch_counters import Counts, SwitchCounts
+from mrc_testbed.experiments.live.counts import CELLS, SwitchTotals, numbers_of
+from mrc_testbed.topologies.lab.switch_counters import Counts, SwitchCounts
 
 
 def one(marked=0, trims=(0, 0), drops=(0, 0, 0), queue=(0, 0), lost=0):

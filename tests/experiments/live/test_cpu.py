@@ -5,8 +5,8 @@ import subprocess
 import sys
 import time
 
-from experiments.live.cpu import WAITED, CpuWatch
-from ipc.procfs import thread_seconds
+from mrc_testbed.experiments.live.cpu import WAITED, CpuWatch
+from mrc_testbed.ipc.procfs import thread_seconds
 
 
 def watch_of(pids):

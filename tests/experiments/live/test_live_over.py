@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from experiments.language.expand import expand
-from experiments.language.yaml_loader import read
-from experiments.live.live_run import plan_of
-from experiments.live.live_work import LiveWork
+from mrc_testbed.experiments.language.expand import expand
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.live.live_run import plan_of
+from mrc_testbed.experiments.live.live_work import LiveWork
 
 TWO_JOBS = """\
 title: two jobs and a flow

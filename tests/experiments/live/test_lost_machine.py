@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.live import live_run
-from ipc.rundir import FabricError
+from mrc_testbed.experiments.live import live_run
+from mrc_testbed.ipc.rundir import FabricError
 
 LOST = "machine b is lost, with plane 2 (4 switches), host h2: its ssh connection has ended"
 LEFT = "machine b (plane 2 (4 switches), host h2) cannot be asked: it is off"

@@ -14,16 +14,16 @@ from typing import get_args
 
 import pytest
 
-from experiments.language.model import Figure
-from experiments.language.yaml_loader import read
-from experiments.metric_values import Measured
-from experiments.outcome import FlowOutcome, Outcome, Series
-from experiments.report import canvas, ev_strips, figures, paper_reference, pictures
-from experiments.report.faults import ROWS_MAX, fault_bars
-from experiments.report.page import measured_runs, report
-from experiments.report.summary import summary
-from experiments.results import ResultsError
-from experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.language.model import Figure
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.outcome import FlowOutcome, Outcome, Series
+from mrc_testbed.experiments.report import canvas, ev_strips, figures, paper_reference, pictures
+from mrc_testbed.experiments.report.faults import ROWS_MAX, fault_bars
+from mrc_testbed.experiments.report.page import measured_runs, report
+from mrc_testbed.experiments.report.summary import summary
+from mrc_testbed.experiments.results import ResultsError
+from mrc_testbed.experiments.runner import carry_out, plan_runs
 
 SMALL = """\
 title: one link of <two> planes
@@ -158,7 +158,7 @@ def test_a_run_that_was_killed_has_a_page_of_what_ended(tmp_path, how):
     text = SMALL.replace("duration: 1s", "duration: 300ms").replace("at: 0.4s", "at: 0.1s")
     (tmp_path / "two.yaml").write_text(text + "variants: {short: {}, long: {duration: 5000s}}\n")
     words = ["run", str(tmp_path / "two.yaml"), "--virtual", "--jobs", "1", "--out", str(tmp_path / "out")]
-    mrc = subprocess.Popen([sys.executable, "-m", "mrc", *words], stdout=subprocess.PIPE, text=True)
+    mrc = subprocess.Popen([sys.executable, "-m", "mrc_testbed", *words], stdout=subprocess.PIPE, text=True)
     manifest = tmp_path / "out" / "manifest.json"
     while mrc.poll() is None and not (manifest.exists() and json.loads(manifest.read_text())["runs"]):
         time.sleep(0.05)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.study.intervals import t_interval
-from experiments.study.model import Seeds, StudyMetric
-from experiments.study.plan import Bound, Point, Wanted
-from experiments.study.stopping import PointProgress, SeedValues
+from mrc_testbed.experiments.study.intervals import t_interval
+from mrc_testbed.experiments.study.model import Seeds, StudyMetric
+from mrc_testbed.experiments.study.plan import Bound, Point, Wanted
+from mrc_testbed.experiments.study.stopping import PointProgress, SeedValues
 
 NARROW = Wanted(StudyMetric(metric="time"), "s", Bound(0.05, is_share=True))
 VALUES = [1.0 + 0.3 * Random(9).gauss(0, 1) * (-1) ** n / (n + 1) for n in range(40)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from experiments.traces.chakra_schema import COLLECTIVES, MESSAGES, NODE_TYPES
+from mrc_testbed.experiments.traces.chakra_schema import COLLECTIVES, MESSAGES, NODE_TYPES
 
 NUMBERS = {name: number for number, name in NODE_TYPES.items()}
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from experiments.traces.errors import TraceError
-from experiments.traces.read import read_trace
-from hosts.traffic.program import Compute, JoinCollective, ReceiveMessage, SendMessage
-from hosts.traffic.program_check import check
+from mrc_testbed.experiments.traces.errors import TraceError
+from mrc_testbed.experiments.traces.read import read_trace
+from mrc_testbed.hosts.traffic.program import Compute, JoinCollective, ReceiveMessage, SendMessage
+from mrc_testbed.hosts.traffic.program_check import check
 from tests.experiments.traces.chakra_files import NUMBERS, framed, node, write
 
 RANKS = 4

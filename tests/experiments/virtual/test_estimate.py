@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.executors.worker_pool import WorkerPool
-from experiments.language.expand import expand
-from experiments.language.yaml_loader import read
-from experiments.virtual.engine_clock import config_times, rc_times
-from experiments.virtual.estimate import (
+from mrc_testbed.experiments.executors.worker_pool import WorkerPool
+from mrc_testbed.experiments.language.expand import expand
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.virtual.engine_clock import config_times, rc_times
+from mrc_testbed.experiments.virtual.estimate import (
     Piece,
     chosen,
     described,
@@ -21,9 +21,9 @@ from experiments.virtual.estimate import (
     memory_described,
     payload_bytes,
 )
-from experiments.virtual.virtual_run import VirtualRun
-from hosts.engine.config import Config
-from hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 
 TEXT = """\
 title: collectives of two sizes

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ipc.agent_client import AgentClient, AgentError
-from topologies.plan import Plan
+from mrc_testbed.ipc.agent_client import AgentClient, AgentError
+from mrc_testbed.topologies.plan import Plan
 
 pytestmark = [
     pytest.mark.root,
@@ -81,7 +81,7 @@ class Wire:
     def agent(self, host: str, *options: str, config: tuple[str, ...] = FAST_PROBES) -> AgentClient:
         settings = [word for setting in config for word in ("--config", setting)]
         self.start(
-            host, "-m", "hosts.agent", "--host", host, "--run-dir", str(self.run_dir), *settings, *options,
+            host, "-m", "mrc_testbed.hosts.agent", "--host", host, "--run-dir", str(self.run_dir), *settings, *options,
             ready="ready on",
         )  # fmt: skip
         return AgentClient(self.run_dir / "agents" / f"{host}.sock")
@@ -235,7 +235,7 @@ def test_send_file__a_port_goes_down_and_up(wire, file, end):
 
 
 LOSE_THE_FIFTH_WRITE = """
-from hosts.scapy.layers import BTH, RETH
+from mrc_testbed.hosts.scapy.layers import BTH, RETH
 
 writes = []
 
@@ -374,7 +374,7 @@ def test_agent__survives_its_clients_and_ends_cleanly(wire, file):
         watching.close()  # a client that dies in the middle
         assert h0.wait(started["transfer"], timeout_s=TIMEOUT_S)["state"] == "done"
         h0.send_file(file, "h1", rate_bps=1e6, dest_path="unfinished.bin")
-        agents = [p for p in wire.processes if "hosts.agent" in p.args]
+        agents = [p for p in wire.processes if "mrc_testbed.hosts.agent" in p.args]
         h1.call("shutdown")
         agents[0].send_signal(signal.SIGTERM)
         assert [p.wait(TIMEOUT_S) for p in agents] == [0, 0]
@@ -394,7 +394,7 @@ def test_agent__survives_its_clients_and_ends_cleanly(wire, file):
     ],
 )
 def test_start__what_cannot_work_is_told_in_one_line(wire, options, said):
-    command = ["-m", "hosts.agent", "--run-dir", str(wire.run_dir), *options]
+    command = ["-m", "mrc_testbed.hosts.agent", "--run-dir", str(wire.run_dir), *options]
     done = subprocess.run(
         ["ip", "netns", "exec", f"{wire.prefix}-h0", sys.executable, *command],
         cwd=REPOSITORY, capture_output=True, text=True, timeout=TIMEOUT_S,

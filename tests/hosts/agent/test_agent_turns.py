@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hosts.agent.agent import Agent
-from hosts.agent.turns import PATIENCE, RECEIVE_BATCH, ROUNDS, Turns
+from mrc_testbed.hosts.agent.agent import Agent
+from mrc_testbed.hosts.agent.turns import PATIENCE, RECEIVE_BATCH, ROUNDS, Turns
 
 
 class Engine:

@@ -10,18 +10,18 @@ from typing import get_args
 
 import pytest
 
-from hosts.agent import event_json as event_json_page
-from hosts.agent.agent import Agent
-from hosts.agent.connections import Connections
-from hosts.agent.denylist import Denylist
-from hosts.agent.event_json import event_json, event_name
-from hosts.agent.path_health import PathHealth
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.events import EvChanged, Event
-from hosts.engine.paths.ev_state import EvState
-from ipc.requests import RequestError
-from ipc.rpc import JsonlClient, JsonlError, RpcServer
-from topologies.plan import Plan
+from mrc_testbed.hosts.agent import event_json as event_json_page
+from mrc_testbed.hosts.agent.agent import Agent
+from mrc_testbed.hosts.agent.connections import Connections
+from mrc_testbed.hosts.agent.denylist import Denylist
+from mrc_testbed.hosts.agent.event_json import event_json, event_name
+from mrc_testbed.hosts.agent.path_health import PathHealth
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.events import EvChanged, Event
+from mrc_testbed.hosts.engine.paths.ev_state import EvState
+from mrc_testbed.ipc.requests import RequestError
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, RpcServer
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=2)
 H0, H1, H2 = PLAN.hosts[0], PLAN.hosts[1], PLAN.hosts[2]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.agent.engine_defaults import HOST_OVERHEAD_S, baseline_config, host_config, pipe_rate_bps
-from hosts.engine.config import Config, ConfigError
-from topologies.plan import LinkSpeed, Plan
+from mrc_testbed.hosts.agent.engine_defaults import HOST_OVERHEAD_S, baseline_config, host_config, pipe_rate_bps
+from mrc_testbed.hosts.engine.config import Config, ConfigError
+from mrc_testbed.topologies.plan import LinkSpeed, Plan
 
 
 def test_config__without_rates_only_the_path_mtu_follows():

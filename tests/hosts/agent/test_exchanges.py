@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from hosts.engine.qp import EngineQpState
-from ipc.rpc import JsonlError, RpcClient
+from mrc_testbed.hosts.engine.qp import EngineQpState
+from mrc_testbed.ipc.rpc import JsonlError, RpcClient
 from tests.hosts.agent.services.test_services import Side
 from tests.jumping_loop import JumpingLoop
 from tests.lines_in_memory import Fate, LinesInMemory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ipc.agent_client import AgentError
+from mrc_testbed.ipc.agent_client import AgentError
 from tests.hosts.agent.test_agent_network import file, pytestmark, qp_of, sent, wire  # noqa: F401 - fixtures and marks
 
 

@@ -14,7 +14,7 @@ import selectors
 import socket
 import sys
 
-from topologies.plan import ROLE_DOWNLINK, ROLE_T0, ROLE_T1, Plan
+from mrc_testbed.topologies.plan import ROLE_DOWNLINK, ROLE_T0, ROLE_T1, Plan
 
 
 def route(plan: Plan, plane: int, frame: bytearray, size: int, cut: set[tuple[int, int]]) -> str | None:

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from hosts.clustermapper.burst import Burst
-from hosts.clustermapper.health import Rules, TargetHealth, TargetState
-from hosts.clustermapper.packets import (
+from mrc_testbed.hosts.clustermapper.burst import Burst
+from mrc_testbed.hosts.clustermapper.health import Rules, TargetHealth, TargetState
+from mrc_testbed.hosts.clustermapper.packets import (
     ETHERNET,
     SO_ATTACH_FILTER,
     NotOursError,
@@ -20,10 +20,10 @@ from hosts.clustermapper.packets import (
     kernel_filter,
     read,
 )
-from hosts.clustermapper.prober import COMMON_ROUNDS, Prober, ProberSettings
-from hosts.clustermapper.targets import COVER, TargetKind, loops_of, targets_of
-from hosts.nic import qpns
-from topologies.plan import Plan, usid
+from mrc_testbed.hosts.clustermapper.prober import COMMON_ROUNDS, Prober, ProberSettings
+from mrc_testbed.hosts.clustermapper.targets import COVER, TargetKind, loops_of, targets_of
+from mrc_testbed.hosts.nic import qpns
+from mrc_testbed.topologies.plan import Plan, usid
 
 KEY = b"k" * 16
 PAYLOAD_AT = ETHERNET + 40 + 40 + 8

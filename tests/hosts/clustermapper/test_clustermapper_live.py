@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from hosts.clustermapper.packets import UDP_PORT
-from ipc.rpc import JsonlClient, JsonlError, JsonlPeerError
-from topologies.lab.fabric import Fabric
-from topologies.lab.p4_program import compile_program
-from topologies.lab.targets import Ports
-from topologies.plan import Plan
+from mrc_testbed.hosts.clustermapper.packets import UDP_PORT
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.targets import Ports
+from mrc_testbed.topologies.plan import Plan
 
 pytestmark = pytest.mark.root
 PLAN = Plan(2, 2, 2, 2)
@@ -123,7 +123,7 @@ def test_requests__that_make_no_sense_are_refused(fabric, request_, says):
 
 def test_start__without_a_fabric_says_what_is_missing(tmp_path):
     run = subprocess.run(
-        [sys.executable, "-m", "hosts.clustermapper", "--run-dir", tmp_path], capture_output=True, text=True
+        [sys.executable, "-m", "mrc_testbed.hosts.clustermapper", "--run-dir", tmp_path], capture_output=True, text=True
     )
     assert run.returncode == 1
     assert run.stderr == (

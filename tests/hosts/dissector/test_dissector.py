@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from hosts.dissector import SCRIPT, generate, tshark
-from hosts.engine.config import Config
-from hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
-from hosts.engine.wire.codec import Addressing, Codec
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.dissector import SCRIPT, generate, tshark
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec
+from mrc_testbed.hosts.engine.wire.packets import (
     EndpointOp,
     EndpointRequest,
     EndpointResponse,
@@ -34,9 +34,9 @@ from hosts.engine.wire.packets import (
     Verdict,
     Write,
 )
-from hosts.nic.encapsulation import Encapsulation
-from mrc.capture import Captured, PcapFile
-from topologies.plan import Plan
+from mrc_testbed.hosts.nic.encapsulation import Encapsulation
+from mrc_testbed.capture.packet_files import Captured, PcapFile
+from mrc_testbed.topologies.plan import Plan
 
 needs_tshark = pytest.mark.skipif(
     shutil.which("tshark") is None, reason="tshark is not installed: apt-get install --no-install-recommends tshark"
@@ -110,7 +110,7 @@ def texts(tmp_path: Path, frames: list[bytes], *options: str, snap: int = 1 << 1
 
 def test_tables__are_those_of_the_engine():
     script = SCRIPT.read_text()
-    assert generate.with_tables(script) == script, "run `python -m hosts.dissector.generate`"
+    assert generate.with_tables(script) == script, "run `python -m mrc_testbed.hosts.dissector.generate`"
 
 
 def test_with_tables__names_what_is_missing():
@@ -146,7 +146,7 @@ def test_tshark__never_runs_as_root(tmp_path, monkeypatch, behind):
 
 def fields_of(opcode: Opcode, inner: bytes) -> dict[str, int]:
     """What headers.py reads in a packet: {mrc.header.field: value} of all that is not reserved."""
-    from hosts.engine.wire.headers import BTH, CONTROL_HEADERS, write_headers
+    from mrc_testbed.hosts.engine.wire.headers import BTH, CONTROL_HEADERS, write_headers
 
     at = (40 if inner[0] >> 4 == 6 else 20) + 8
     bth = BTH.unpack(inner, at)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from hosts.engine.config import Config
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.events import Completion, Event
-from hosts.engine.qp import EngineQueuePair
-from hosts.engine.wire.codec import Addressing, Codec
-from hosts.engine.wire.packets import Nack, Packet, Sack, TransportAck, Write
-from hosts.engine.wire.payload import TextPart
-from hosts.engine.wire.wire_variants import in_dialect
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.events import Completion, Event
+from mrc_testbed.hosts.engine.qp import EngineQueuePair
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec
+from mrc_testbed.hosts.engine.wire.packets import Nack, Packet, Sack, TransportAck, Write
+from mrc_testbed.hosts.engine.wire.payload import TextPart
+from mrc_testbed.hosts.engine.wire.wire_variants import in_dialect
 
 MTU = 256
 """Path MTU of the tests, bytes: many packets in little memory."""

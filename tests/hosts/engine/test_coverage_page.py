@@ -6,9 +6,9 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from hosts.engine import config
-from hosts.engine.config import Config
-from hosts.engine.config_limits import CHOICES
+from mrc_testbed.hosts.engine import config
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.config_limits import CHOICES
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/mrc-coverage.md").read_text()

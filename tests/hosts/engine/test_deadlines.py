@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from hosts.engine.deadlines import COMPACT_FROM, NEVER, Deadlines, Timed
+from mrc_testbed.hosts.engine.deadlines import COMPACT_FROM, NEVER, Deadlines, Timed
 
 
 def test_first__is_never_without_items_and_after_the_last_is_taken_out():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import hosts.engine
-from hosts.engine import Config, Endpoint, LocalError
-from hosts.engine.config import ConfigError
-from hosts.engine.rocev2.rc_config import RcConfig
-from hosts.engine.wire.packets import Write
+import mrc_testbed.hosts.engine
+from mrc_testbed.hosts.engine import Config, Endpoint, LocalError
+from mrc_testbed.hosts.engine.config import ConfigError
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.hosts.engine.wire.packets import Write
 from tests.hosts.engine.engine_pair import make_evs
 
 
@@ -17,12 +17,12 @@ def endpoint(**keys: object) -> Endpoint:
 
 
 def test_face__every_name_leads_to_its_class():
-    assert all(getattr(hosts.engine, name).__name__ == name for name in hosts.engine.__all__)
+    assert all(getattr(mrc_testbed.hosts.engine, name).__name__ == name for name in mrc_testbed.hosts.engine.__all__)
 
 
 def test_face__another_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'Requestor'"):
-        _ = hosts.engine.Requestor
+        _ = mrc_testbed.hosts.engine.Requestor
 
 
 @pytest.mark.parametrize("planes", [0, 33])
@@ -136,8 +136,8 @@ def test_rc_config__values_that_cannot_work_say_why(keys, why):
 def test_config__other_dscps_that_differ_are_taken_and_what_alone_works_is_the_default():
     from dataclasses import fields
 
-    from hosts.engine.config import Config
-    from hosts.engine.config_limits import ONLY
+    from mrc_testbed.hosts.engine.config import Config
+    from mrc_testbed.hosts.engine.config_limits import ONLY
 
     assert Config(dscp_control=47).dscp_control == 47
     defaults = {field.name: field.default for field in fields(Config)}

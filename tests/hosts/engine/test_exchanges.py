@@ -9,9 +9,9 @@ from functools import cache
 
 import pytest
 
-from hosts.engine.events import EvProbeResult
-from hosts.engine.qp import EngineQpState
-from hosts.engine.wire.packets import NackReason, Write
+from mrc_testbed.hosts.engine.events import EvProbeResult
+from mrc_testbed.hosts.engine.qp import EngineQpState
+from mrc_testbed.hosts.engine.wire.packets import NackReason, Write
 from tests.hosts.engine.engine_pair import Pair
 
 FATES = {"lost": [], "doubled": [0.0, 0.0], "doubled and late": [0.0, 0.3], "late": [0.3]}

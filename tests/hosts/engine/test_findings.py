@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hosts.engine.paths.ev_state import EvSignal
-from hosts.engine.wire.codec import nominal_size
-from hosts.engine.wire.packets import RCVD_UNIT, Opcode, Packet, Sack, Write
+from mrc_testbed.hosts.engine.paths.ev_state import EvSignal
+from mrc_testbed.hosts.engine.wire.codec import nominal_size
+from mrc_testbed.hosts.engine.wire.packets import RCVD_UNIT, Opcode, Packet, Sack, Write
 from tests.hosts.engine.engine_pair import Pair
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.events import QpError, Status
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.events import QpError, Status
+from mrc_testbed.hosts.engine.wire.packets import (
     EndpointRequest,
     Nack,
     NackReason,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.events import Completion, QpError, Status
-from hosts.engine.responder import MARKED_EVS
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.events import Completion, QpError, Status
+from mrc_testbed.hosts.engine.responder import MARKED_EVS
+from mrc_testbed.hosts.engine.wire.packets import (
     ECN_CE,
     Nack,
     NackReason,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.events import WriteImmReceived
-from hosts.engine.wire.packets import ECN_CE, NackReason, Packet, Write
+from mrc_testbed.hosts.engine.events import WriteImmReceived
+from mrc_testbed.hosts.engine.wire.packets import ECN_CE, NackReason, Packet, Write
 from tests.hosts.engine.engine_pair import Pair
 
 

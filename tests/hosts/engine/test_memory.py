@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from hosts.engine.memory import AccessError, Memory, PayloadSink
+from mrc_testbed.hosts.engine.memory import AccessError, Memory, PayloadSink
 
 
 def memory() -> Memory:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.config import Config, ConfigError
-from hosts.engine.connection import Context
-from hosts.engine.events import PacketLost, QpError, Status, WriteImmReceived
-from hosts.engine.paths.ev import Ev, EvProfile
-from hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
-from hosts.engine.paths.ev_state import EvSignal, EvState
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.config import Config, ConfigError
+from mrc_testbed.hosts.engine.connection import Context
+from mrc_testbed.hosts.engine.events import PacketLost, QpError, Status, WriteImmReceived
+from mrc_testbed.hosts.engine.paths.ev import Ev, EvProfile
+from mrc_testbed.hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
+from mrc_testbed.hosts.engine.paths.ev_state import EvSignal, EvState
+from mrc_testbed.hosts.engine.wire.packets import (
     EndpointRequest,
     Nack,
     NackReason,
@@ -26,16 +26,16 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from hosts.verbs.attributes import check_modify
-from hosts.verbs.enums import MrcQpAttrMask, QpAttrMask, QpState
-from hosts.verbs.errors import VerbsError
-from simulator import Flow, QueueProfile, VirtualFabric, run_all, scaled
-from simulator.events import PythonEventQueue
-from simulator.frames import Frame
-from simulator.ports import EgressPort
-from simulator.profiles import Line, ProfileError
+from mrc_testbed.hosts.verbs.attributes import check_modify
+from mrc_testbed.hosts.verbs.enums import MrcQpAttrMask, QpAttrMask, QpState
+from mrc_testbed.hosts.verbs.errors import VerbsError
+from mrc_testbed.simulator import Flow, QueueProfile, VirtualFabric, run_all, scaled
+from mrc_testbed.simulator.events import PythonEventQueue
+from mrc_testbed.simulator.frames import Frame
+from mrc_testbed.simulator.ports import EgressPort
+from mrc_testbed.simulator.profiles import Line, ProfileError
 from tests.hosts.engine.engine_pair import MTU, Pair, finished, lose_first
-from topologies.plan import Plan
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=4, hosts_per_rack=1)
 

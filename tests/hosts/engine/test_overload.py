@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from hosts.engine.events import EvChanged, QpError
-from hosts.engine.wire.packets import Packet
+from mrc_testbed.hosts.engine.events import EvChanged, QpError
+from mrc_testbed.hosts.engine.wire.packets import Packet
 from tests.hosts.engine.engine_pair import MTU, Pair
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from hosts.engine import Endpoint, LocalError, PeerError, QpAttributes
-from hosts.engine.connection import TxCredit
-from hosts.engine.events import Status
-from hosts.engine.memory import Memory
-from hosts.engine.wire.packets import TransportAck
+from mrc_testbed.hosts.engine import Endpoint, LocalError, PeerError, QpAttributes
+from mrc_testbed.hosts.engine.connection import TxCredit
+from mrc_testbed.hosts.engine.events import Status
+from mrc_testbed.hosts.engine.memory import Memory
+from mrc_testbed.hosts.engine.wire.packets import TransportAck
 from tests.hosts.engine.engine_pair import Pair, make_evs
 from tests.hosts.engine.rocev2.rocev2_pair import RcPair
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.events import QpError, Status, WriteImmReceived
-from hosts.engine.wire.packets import NackReason, Opcode, Packet, Syndrome, TransportAck, Write
+from mrc_testbed.hosts.engine.events import QpError, Status, WriteImmReceived
+from mrc_testbed.hosts.engine.wire.packets import NackReason, Opcode, Packet, Syndrome, TransportAck, Write
 from tests.hosts.engine.engine_pair import MTU, Pair
 
 FIRST, MIDDLE, LAST, ONLY = Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE, Opcode.WRITE_LAST, Opcode.WRITE_ONLY

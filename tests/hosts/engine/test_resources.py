@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.errors import LocalError
-from hosts.engine.events import EvChanged, PacketLost, QpError, Status
-from hosts.engine.loss.send_window import GIVEN_UP
-from hosts.engine.wire.packets import ECN_CE, Nack, NackReason, Packet, Sack, Verdict, Write
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import EvChanged, PacketLost, QpError, Status
+from mrc_testbed.hosts.engine.loss.send_window import GIVEN_UP
+from mrc_testbed.hosts.engine.wire.packets import ECN_CE, Nack, NackReason, Packet, Sack, Verdict, Write
 from tests.hosts.engine.engine_pair import MTU, Pair
 
 RESOURCE = (NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE)

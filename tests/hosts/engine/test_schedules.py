@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.engine.wire.packets import Packet, Write
+from mrc_testbed.hosts.engine.wire.packets import Packet, Write
 from tests.hosts.engine.engine_pair import Pair
 
 SCHEDULES = st.fixed_dictionaries(

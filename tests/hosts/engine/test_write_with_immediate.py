@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.errors import LocalError
-from hosts.engine.events import QpError, ReceiveFlushed, Status, WriteImmReceived
-from hosts.engine.wire.packets import Nack, NackReason, Opcode, Packet, Syndrome, TransportAck, Write
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import QpError, ReceiveFlushed, Status, WriteImmReceived
+from mrc_testbed.hosts.engine.wire.packets import Nack, NackReason, Opcode, Packet, Syndrome, TransportAck, Write
 from tests.hosts.engine.engine_pair import MTU, Pair, lose_first
 
 

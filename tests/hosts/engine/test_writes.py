@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.engine.events import LossCause, PacketLost, WriteImmReceived
-from hosts.engine.wire.packets import IMM_OPCODES, Opcode, Packet, Sack, TransportAck, Write
+from mrc_testbed.hosts.engine.events import LossCause, PacketLost, WriteImmReceived
+from mrc_testbed.hosts.engine.wire.packets import IMM_OPCODES, Opcode, Packet, Sack, TransportAck, Write
 from tests.hosts.engine.engine_pair import MTU, Pair, lose_first
 
 

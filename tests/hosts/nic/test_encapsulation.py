@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.engine.config import Config
-from hosts.engine.wire.codec import Codec, WireError, write_size
-from hosts.engine.wire.packets import NackReason, Opcode, Write
-from hosts.nic import scapy_nic
-from hosts.nic.base import Nic, NicError, drop_reason
-from hosts.nic.encapsulation import Decapsulation, Encapsulation
-from hosts.nic.scapy_nic import ScapyNic, load_hook
-from topologies.plan import Plan
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.wire.codec import Codec, WireError, write_size
+from mrc_testbed.hosts.engine.wire.packets import NackReason, Opcode, Write
+from mrc_testbed.hosts.nic import scapy_nic
+from mrc_testbed.hosts.nic.base import Nic, NicError, drop_reason
+from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
+from mrc_testbed.hosts.nic.scapy_nic import ScapyNic, load_hook
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan()
 H0, H1, H2, H3 = PLAN.hosts
@@ -331,7 +331,7 @@ def test_hook__one_that_leaves_nonsense_costs_the_packet(hook):
     [
         ("nonsense", "MODULE:FUNCTION"),
         ("no_such_module_zz:f", "cannot import"),
-        ("hosts.nic.scapy_nic:missing", "no function missing"),
+        ("mrc_testbed.hosts.nic.scapy_nic:missing", "no function missing"),
     ],
 )
 def test_hook__a_wrong_name_is_explained(text, said):

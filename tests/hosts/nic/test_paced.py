@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from hosts.agent.timerfd import TimerFd
-from hosts.engine.config import Config
-from hosts.engine.rocev2.rc_codec import rc_write_size
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcWrite
-from hosts.engine.wire.codec import Addressing, Codec, write_size
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.agent.timerfd import TimerFd
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.rocev2.rc_codec import rc_write_size
+from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcWrite
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec, write_size
+from mrc_testbed.hosts.engine.wire.packets import (
     EndpointOp,
     EndpointRequest,
     EndpointResponse,
@@ -24,10 +24,10 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from hosts.nic.base import NO_LIMIT, Nic
-from hosts.nic.netlink import LinkState
-from hosts.nic.paced import CONTROL_RING, DATA_MOST, DATA_RING, PacedNic, PacedPort, inner_bytes
-from topologies.plan import Plan
+from mrc_testbed.hosts.nic.base import NO_LIMIT, Nic
+from mrc_testbed.hosts.nic.netlink import LinkState
+from mrc_testbed.hosts.nic.paced import CONTROL_RING, DATA_MOST, DATA_RING, PacedNic, PacedPort, inner_bytes
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(2, 2, 2, 2)
 MS = 1e-3

@@ -9,9 +9,9 @@ import subprocess
 
 import pytest
 
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.errors import LocalError
-from hosts.nic.qpns import AGENT_QPNS, keep, program
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.nic.qpns import AGENT_QPNS, keep, program
 from tests.cables import wait_until_up
 from tests.hosts.engine.engine_pair import MTU, Pair
 

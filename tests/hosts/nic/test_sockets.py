@@ -12,17 +12,17 @@ import subprocess
 
 import pytest
 
-from hosts.engine.config import Config
-from hosts.engine.wire.codec import write_size
-from hosts.engine.wire.packets import Nack, Opcode, Write
-from hosts.nic import open_nic
-from hosts.nic.base import NO_LIMIT, NicError
-from hosts.nic.encapsulation import Encapsulation
-from hosts.nic.fast import BACKLOG_FRAMES, FastNic
-from hosts.nic.native import NativeMissingError, load
-from hosts.nic.netlink import LinkWatcher
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.wire.codec import write_size
+from mrc_testbed.hosts.engine.wire.packets import Nack, Opcode, Write
+from mrc_testbed.hosts.nic import open_nic
+from mrc_testbed.hosts.nic.base import NO_LIMIT, NicError
+from mrc_testbed.hosts.nic.encapsulation import Encapsulation
+from mrc_testbed.hosts.nic.fast import BACKLOG_FRAMES, FastNic
+from mrc_testbed.hosts.nic.native import NativeMissingError, load
+from mrc_testbed.hosts.nic.netlink import LinkWatcher
 from tests.cables import wait_until_up
-from topologies.plan import Plan
+from mrc_testbed.topologies.plan import Plan
 
 pytestmark = [
     pytest.mark.root,

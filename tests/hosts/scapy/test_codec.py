@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.engine.config import Config
-from hosts.engine.wire import headers
-from hosts.engine.wire.codec import Addressing, Codec, WireError, write_size
-from hosts.engine.wire.icrc import icrc_ipv4, icrc_ipv6
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.wire import headers
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec, WireError, write_size
+from mrc_testbed.hosts.engine.wire.icrc import icrc_ipv4, icrc_ipv6
+from mrc_testbed.hosts.engine.wire.packets import (
     IMM_OPCODES,
     WRITE_OPCODES,
     EndpointRequest,
@@ -27,8 +27,8 @@ from hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from hosts.scapy import layers
-from hosts.scapy.codec import ScapyCodec
+from mrc_testbed.hosts.scapy import layers
+from mrc_testbed.hosts.scapy.codec import ScapyCodec
 
 WIRE = {
     k: bytes.fromhex(v)

@@ -11,8 +11,8 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
-from hosts.scapy import layers as mrc
-from hosts.scapy.layers import (
+from mrc_testbed.hosts.scapy import layers as mrc
+from mrc_testbed.hosts.scapy.layers import (
     AETH,
     BTH,
     EETH,

@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from topologies.cli.shell import run_cli
-from topologies.lab.fabric import Fabric, Ports
-from topologies.lab.p4_program import compile_program
-from topologies.plan import Plan
+from mrc_testbed.cli.prompt.shell import run_cli
+from mrc_testbed.topologies.lab.fabric import Fabric, Ports
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.plan import Plan
 
 pytestmark = [
     pytest.mark.root,

@@ -12,9 +12,9 @@ import sys
 
 import pytest
 
-from hosts.tools import ping, stat, write_bw, write_lat
-from ipc.agent_client import AgentClient, AgentError
-from ipc.rpc import JsonlClient, JsonlPeerError, Watch
+from mrc_testbed.hosts.tools import ping, stat, write_bw, write_lat
+from mrc_testbed.ipc.agent_client import AgentClient, AgentError
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlPeerError, Watch
 from tests.hosts.agent.test_agent_network import PLAN, REPOSITORY, TIMEOUT_S, Wire
 
 pytestmark = [
@@ -140,7 +140,7 @@ def test_ping__a_dead_path_and_a_port_down(wire, capsys):
 def test_ctrl_c__tells_what_was_measured_and_leaves_nothing(wire):
     wire.switches()
     with wire.agent("h0") as h0, wire.agent("h1") as h1:
-        command = ["-m", "hosts.tools.write_bw", "h1", "-D", "600", "-i", "0.05", "-b"]
+        command = ["-m", "mrc_testbed.hosts.tools.write_bw", "h1", "-D", "600", "-i", "0.05", "-b"]
         environment = {**os.environ, "MRC_HOST": "h0", "MRC_RUN_DIR": str(wire.run_dir), "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(
             [sys.executable, *command], cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE,

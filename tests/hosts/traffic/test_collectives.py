@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hosts.traffic.collectives import (
+from mrc_testbed.hosts.traffic.collectives import (
     KINDS,
     CollectiveError,
     CollectiveOptions,
@@ -20,8 +20,8 @@ from hosts.traffic.collectives import (
     peers_of,
     steps_of,
 )
-from hosts.traffic.mailbox_collectives import CAPACITY, UNITS, expert_shares
-from hosts.traffic.tree_collectives import double_tree
+from mrc_testbed.hosts.traffic.mailbox_collectives import CAPACITY, UNITS, expert_shares
+from mrc_testbed.hosts.traffic.tree_collectives import double_tree
 
 
 def options_of(count: int, seed: int = 1) -> CollectiveOptions:

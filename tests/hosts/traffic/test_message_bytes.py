@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hosts.traffic.message_bytes import MessageBytes
+from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
 
 SIZE = 1500
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.traffic.collectives import CollectiveError, CollectiveOptions, Send
-from hosts.traffic.program import (
+from mrc_testbed.hosts.traffic.collectives import CollectiveError, CollectiveOptions, Send
+from mrc_testbed.hosts.traffic.program import (
     Compute,
     JoinCollective,
     Program,
@@ -20,10 +20,10 @@ from hosts.traffic.program import (
     SendMessage,
     TrainingProgramError,
 )
-from hosts.traffic.program_check import check
-from hosts.traffic.program_rank import ProgramRank
-from hosts.traffic.program_script import RankScript, scripts_of
-from hosts.traffic.training_step import TrainingShape, training_step
+from mrc_testbed.hosts.traffic.program_check import check
+from mrc_testbed.hosts.traffic.program_rank import ProgramRank
+from mrc_testbed.hosts.traffic.program_script import RankScript, scripts_of
+from mrc_testbed.hosts.traffic.training_step import TrainingShape, training_step
 
 
 class Network:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.agent.services.measurement import WriteBwRequest, shapes_of
-from hosts.agent.session import ClientSessions
-from hosts.engine.errors import LocalError
-from hosts.engine.events import Completion, Status
-from hosts.traffic.write_benchmark import LoadFlow, LoadShape, WriteLoad, drain, measure
-from ipc.requests import RequestError, parse
-from ipc.rpc import ServerConnection as Client
+from mrc_testbed.hosts.agent.services.measurement import WriteBwRequest, shapes_of
+from mrc_testbed.hosts.agent.session import ClientSessions
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import Completion, Status
+from mrc_testbed.hosts.traffic.write_benchmark import LoadFlow, LoadShape, WriteLoad, drain, measure
+from mrc_testbed.ipc.requests import RequestError, parse
+from mrc_testbed.ipc.rpc import ServerConnection as Client
 from tests.jumping_loop import JumpingLoop
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.verbs import (
+from mrc_testbed.hosts.verbs import (
     EV_UNPOPULATED,
     EpRequest,
     EvEntry,
@@ -26,7 +26,7 @@ from hosts.verbs import (
     connect_pair,
     expand,
 )
-from hosts.verbs.fields import generated, packed_width
+from mrc_testbed.hosts.verbs.fields import generated, packed_width
 from tests.hosts.verbs.verbs_devices import MTU, VerbsPair
 
 INIT, OFFLINE, ONLINE = ProfileState.INIT, ProfileState.OFFLINE, ProfileState.ONLINE

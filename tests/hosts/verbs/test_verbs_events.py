@@ -4,8 +4,8 @@ import select
 
 import pytest
 
-import hosts.verbs
-from hosts.verbs import (
+import mrc_testbed.hosts.verbs
+from mrc_testbed.hosts.verbs import (
     IBV_EVENT_PORT_ACTIVE,
     IBV_EVENT_PORT_ERR,
     IBV_PORT_DOWN,
@@ -89,5 +89,5 @@ def test_device__attributes_say_what_there_is():
     pair = VerbsPair(planes=4)
     attr = pair.a.device.query_device()
     assert (attr.api_version, attr.max_mpr, attr.mpr_resolution, attr.phys_port_cnt) == (1, 255, 1, 4)
-    assert attr.cap == hosts.verbs.MRC_DEVICE_CAP_TRIM_NACK | hosts.verbs.MRC_DEVICE_CAP_DYNAMIC_MPR
+    assert attr.cap == mrc_testbed.hosts.verbs.MRC_DEVICE_CAP_TRIM_NACK | mrc_testbed.hosts.verbs.MRC_DEVICE_CAP_DYNAMIC_MPR
     assert QpType.RC in attr.qp_types

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from hosts.verbs import (
+from mrc_testbed.hosts.verbs import (
     AddressVector,
     EpRequest,
     EvEntry,

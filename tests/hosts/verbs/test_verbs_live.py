@@ -66,8 +66,8 @@ def test_live__without_agents(wire):
 
 
 TWO_DEVICES = """
-from hosts.verbs.live import open_device
-from hosts.verbs import EpRequest, QpInitAttr, IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_PORT_DOWN
+from mrc_testbed.hosts.verbs.live import open_device
+from mrc_testbed.hosts.verbs import EpRequest, QpInitAttr, IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_PORT_DOWN
 import os
 run_dir = os.environ["MRC_RUN_DIR"]
 with open_device(run_dir=run_dir) as one, open_device("h0", run_dir=run_dir) as two:
@@ -113,9 +113,9 @@ def test_live__errors_name_cause_and_cure(wire):
 
 PORTS_SERVER = """
 import pathlib
-from hosts.engine.events import PlaneChanged
-from hosts.verbs import QpInitAttr, RecvWR, establish
-from hosts.verbs.live import open_device
+from mrc_testbed.hosts.engine.events import PlaneChanged
+from mrc_testbed.hosts.verbs import QpInitAttr, RecvWR, establish
+from mrc_testbed.hosts.verbs.live import open_device
 run_dir = pathlib.Path(__file__).parent
 with open_device(run_dir=run_dir) as device:
     told = []
@@ -131,8 +131,8 @@ with open_device(run_dir=run_dir) as device:
 """
 PORTS_CLIENT = """
 import pathlib
-from hosts.verbs import QpInitAttr, SendWR, establish
-from hosts.verbs.live import open_device
+from mrc_testbed.hosts.verbs import QpInitAttr, SendWR, establish
+from mrc_testbed.hosts.verbs.live import open_device
 run_dir = pathlib.Path(__file__).parent
 with open_device(run_dir=run_dir) as device:
     cq = device.create_cq(64)

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import hosts.verbs
-from hosts.verbs import PeerError, QpInfo, SendWR, VirtualWire, local_info
+import mrc_testbed.hosts.verbs
+from mrc_testbed.hosts.verbs import PeerError, QpInfo, SendWR, VirtualWire, local_info
 from tests.hosts.verbs.verbs_devices import VerbsPair
 
 
@@ -33,12 +33,12 @@ def test_meet__two_ends_find_each_other_in_any_order(tmp_path):
     infos = [local_info(pair.a.qp), local_info(pair.b.qp)]
     path = tmp_path / "meeting.sock"
     with ThreadPoolExecutor(2) as pool:
-        dialled = pool.submit(hosts.verbs.meet, path, infos[0], listen=False)
-        listened = pool.submit(hosts.verbs.meet, path, infos[1], listen=True)
+        dialled = pool.submit(mrc_testbed.hosts.verbs.meet, path, infos[0], listen=False)
+        listened = pool.submit(mrc_testbed.hosts.verbs.meet, path, infos[1], listen=True)
         assert (dialled.result(), listened.result()) == (infos[1], infos[0])
     assert not path.exists()
     with pytest.raises(PeerError, match="waited 0 s at most"):
-        hosts.verbs.meet(path, infos[0], listen=False, timeout_s=0)
+        mrc_testbed.hosts.verbs.meet(path, infos[0], listen=False, timeout_s=0)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_swap__a_peer_that_talks_nonsense(line, words):
     with ours, theirs, ThreadPoolExecutor(1) as pool:
         pool.submit(lambda: (theirs.sendall(line), theirs.shutdown(socket.SHUT_WR)))
         with pytest.raises(PeerError, match=words):
-            hosts.verbs.swap(ours, local_info(VerbsPair(connect=False).a.qp))
+            mrc_testbed.hosts.verbs.swap(ours, local_info(VerbsPair(connect=False).a.qp))
         ours.close()
 
 
@@ -66,8 +66,8 @@ def test_connect_over__both_ends_are_up_before_either_sends():
     pair = VerbsPair(connect=False)
     ours, theirs = socket.socketpair()
     with ours, theirs, ThreadPoolExecutor(1) as pool:
-        other = pool.submit(hosts.verbs.connect_over, theirs, pair.b.qp, pair.b.mr)
-        info = hosts.verbs.connect_over(ours, pair.a.qp, pair.a.mr)
+        other = pool.submit(mrc_testbed.hosts.verbs.connect_over, theirs, pair.b.qp, pair.b.mr)
+        info = mrc_testbed.hosts.verbs.connect_over(ours, pair.a.qp, pair.a.mr)
         assert other.result().rkey == pair.a.mr.rkey
     pair.a.qp.post_send(SendWR(1, sg_list=[pair.a.mr.sge(0, 2000)], remote_addr=info.addr, rkey=info.rkey))
     assert pair.a.cq.wait(timeout_s=1)[0].ok

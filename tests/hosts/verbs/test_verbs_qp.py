@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-import hosts.verbs
-from hosts.verbs import (
+import mrc_testbed.hosts.verbs
+from mrc_testbed.hosts.verbs import (
     IBV_EVENT_CQ_ERR,
     IBV_EVENT_QP_FATAL,
     IBV_QP_ACCESS_FLAGS,
@@ -42,15 +42,15 @@ from hosts.verbs import (
     connect_pair,
     local_info,
 )
-from hosts.verbs.attributes import FIELDS, given
+from mrc_testbed.hosts.verbs.attributes import FIELDS, given
 from tests.hosts.verbs.verbs_devices import MTU, VerbsPair
 
 RESET, INIT, RTR, RTS, ERROR = QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS, QpState.ERROR
 
 
 def modules():
-    names = [m.name for m in pkgutil.iter_modules(hosts.verbs.__path__)]
-    return ["hosts.verbs", *(f"hosts.verbs.{name}" for name in names)]
+    names = [m.name for m in pkgutil.iter_modules(mrc_testbed.hosts.verbs.__path__)]
+    return ["mrc_testbed.hosts.verbs", *(f"mrc_testbed.hosts.verbs.{name}" for name in names)]
 
 
 @pytest.mark.parametrize("name", modules())
@@ -299,7 +299,7 @@ def test_post_send__zero_bytes_complete():
         ({"inline": b"x"}, "needs IBV_SEND_INLINE"),
         ({"send_flags": IBV_SEND_INLINE, "inline": bytes(5000)}, "max_inline_data = 4096"),
         ({"remote_addr": 1 << 64}, "must be 0 to 18446744073709551615"),
-        ({"sg_list": [hosts.verbs.Sge(0, 4, 12345)]}, "lkey 0x00003039 is no region"),
+        ({"sg_list": [mrc_testbed.hosts.verbs.Sge(0, 4, 12345)]}, "lkey 0x00003039 is no region"),
     ],
 )
 def test_post_send__bad_requests_are_refused_and_nothing_is_posted(change, words):
@@ -312,7 +312,7 @@ def test_post_send__bad_requests_are_refused_and_nothing_is_posted(change, words
 
 def test_post_send__an_element_outside_its_region():
     pair = VerbsPair()
-    sge = hosts.verbs.Sge(pair.a.mr.addr + 10, pair.a.mr.length, pair.a.mr.lkey)
+    sge = mrc_testbed.hosts.verbs.Sge(pair.a.mr.addr + 10, pair.a.mr.length, pair.a.mr.lkey)
     with pytest.raises(VerbsError, match="leave region"):
         pair.a.qp.post_send(pair.write(0, sg_list=[sge]))
 

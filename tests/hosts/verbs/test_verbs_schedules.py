@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
-from hosts.engine.config import Config
-from hosts.verbs import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.verbs import (
     IBV_SEND_SIGNALED,
     QpAttr,
     QpCap,

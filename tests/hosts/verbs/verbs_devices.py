@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hosts.engine.config import Config
-from hosts.verbs import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.verbs import (
     CompletionQueue,
     Device,
     MemoryRegion,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from faults.target import FaultError
-from simulator.fluid.outages import DOWN, PORT, RACK, SILENT, UP, FluidFaultTarget
-from simulator.fluid.shape import FabricShape
-from topologies.plan import Outline, Plan, PlanError
+from mrc_testbed.faults.target import FaultError
+from mrc_testbed.simulator.fluid.outages import DOWN, PORT, RACK, SILENT, UP, FluidFaultTarget
+from mrc_testbed.simulator.fluid.shape import FabricShape
+from mrc_testbed.topologies.plan import Outline, Plan, PlanError
 
 SHAPE = FabricShape(2, 2, 3, 2, 10e6, 0.01, 1166, 1024)
 INF = float("inf")

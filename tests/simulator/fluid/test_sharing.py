@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from simulator.fluid.calibration import CALIBRATIONS, calibration_for
-from simulator.fluid.shape import FabricShape, QueuePairs
-from simulator.fluid.sharing import NO_SPINE, Sharing, _in_c
+from mrc_testbed.simulator.fluid.calibration import CALIBRATIONS, calibration_for
+from mrc_testbed.simulator.fluid.shape import FabricShape, QueuePairs
+from mrc_testbed.simulator.fluid.sharing import NO_SPINE, Sharing, _in_c
 
 SHAPE = FabricShape(
     planes=2, racks=4, spines=8, hosts_per_rack=4, rate_bps=10e6, rtt_s=0.01, frame_bytes=1166, payload_bytes=1024

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from hosts.engine.events import Completion
-from hosts.engine.wire.packets import EndpointOp, EndpointRequest
-from simulator.simtest.buggify import AGAIN_S, LATE_S, POINTS, Chance, RareEngine
-from simulator.simtest.run import simulate
-from simulator.simtest.schedule import BUGGIFIED, draw
+from mrc_testbed.hosts.engine.events import Completion
+from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest
+from mrc_testbed.simulator.simtest.buggify import AGAIN_S, LATE_S, POINTS, Chance, RareEngine
+from mrc_testbed.simulator.simtest.run import simulate
+from mrc_testbed.simulator.simtest.schedule import BUGGIFIED, draw
 from tests.hosts.engine.engine_pair import MTU, Pair
 
 

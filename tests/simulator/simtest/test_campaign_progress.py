@@ -2,7 +2,7 @@
 
 import io
 
-from simulator.simtest.campaign import CampaignProgress, CampaignReport
+from mrc_testbed.simulator.simtest.campaign import CampaignProgress, CampaignReport
 
 
 def test_campaign__that_did_more_than_was_asked_has_nothing_left():

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.responder import Responder
-from simulator.simtest import campaign, command
-from simulator.simtest.invariants import INVARIANTS
-from simulator.simtest.run import MEANINGS, ORDERS, simulate
-from simulator.simtest.schedule import FAULTS, KINDS, Schedule, ScheduleError, draw
-from simulator.simtest.shrink import shrink
+from mrc_testbed.hosts.engine.responder import Responder
+from mrc_testbed.simulator.simtest import campaign, command
+from mrc_testbed.simulator.simtest.invariants import INVARIANTS
+from mrc_testbed.simulator.simtest.run import MEANINGS, ORDERS, simulate
+from mrc_testbed.simulator.simtest.schedule import FAULTS, KINDS, Schedule, ScheduleError, draw
+from mrc_testbed.simulator.simtest.shrink import shrink
 
 SCHEDULES = int(os.environ.get("MRC_SCHEDULES", "250"))
 """Twice what it takes to reach everything that is asked of the statistics below; `mrc simtest` runs 2,000 and more."""

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from faults import CorruptFault
-from hosts.engine.events import Status
-from simulator import Flow, HostProfile, VirtualFabric, run_all
-from simulator.simtest.campaign import load
-from simulator.simtest.run import Simulation, simulate
-from simulator.simtest.schedule import SURE, Post, Schedule, SimFault
-from simulator.wire import DESTINATION_AT, WireFrame
-from topologies.plan import Plan
+from mrc_testbed.faults import CorruptFault
+from mrc_testbed.hosts.engine.events import Status
+from mrc_testbed.simulator import Flow, HostProfile, VirtualFabric, run_all
+from mrc_testbed.simulator.simtest.campaign import load
+from mrc_testbed.simulator.simtest.run import Simulation, simulate
+from mrc_testbed.simulator.simtest.schedule import SURE, Post, Schedule, SimFault
+from mrc_testbed.simulator.wire import DESTINATION_AT, WireFrame
+from mrc_testbed.topologies.plan import Plan
 
 SCHEDULES = Path(__file__).parent / "schedules"
 

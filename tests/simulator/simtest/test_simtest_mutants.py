@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.cc.qpcc import Share
-from hosts.engine.cc.window import FixedWindow
-from hosts.engine.deadlines import NEVER
-from hosts.engine.loss import send_window
-from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
-from hosts.engine.loss.send_window import SendWindow, Sent
-from hosts.engine.memory import Memory
-from hosts.engine.paths.ev import EvProfile
-from hosts.engine.paths.ev_state import EvSignal, EvState
-from hosts.engine.paths.paths import QpPaths
-from hosts.engine.paths.peer_table import ALL_PORTS, PeerTable
-from hosts.engine.qp import EngineQueuePair
-from hosts.engine.requestor import Requestor
-from hosts.engine.responder import Responder
-from simulator.simtest.run import simulate
-from simulator.simtest.schedule import Schedule, draw, draw_long
+from mrc_testbed.hosts.engine.cc.qpcc import Share
+from mrc_testbed.hosts.engine.cc.window import FixedWindow
+from mrc_testbed.hosts.engine.deadlines import NEVER
+from mrc_testbed.hosts.engine.loss import send_window
+from mrc_testbed.hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
+from mrc_testbed.hosts.engine.loss.send_window import SendWindow, Sent
+from mrc_testbed.hosts.engine.memory import Memory
+from mrc_testbed.hosts.engine.paths.ev import EvProfile
+from mrc_testbed.hosts.engine.paths.ev_state import EvSignal, EvState
+from mrc_testbed.hosts.engine.paths.paths import QpPaths
+from mrc_testbed.hosts.engine.paths.peer_table import ALL_PORTS, PeerTable
+from mrc_testbed.hosts.engine.qp import EngineQueuePair
+from mrc_testbed.hosts.engine.requestor import Requestor
+from mrc_testbed.hosts.engine.responder import Responder
+from mrc_testbed.simulator.simtest.run import simulate
+from mrc_testbed.simulator.simtest.schedule import Schedule, draw, draw_long
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SEEDS, TRIES = 150, 150

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from switch.compiler import P4Error, compile_program
-from switch.compiler.frontend import parse
-from switch.compiler.frontend.parse import _parser, parse_program
-from switch.compiler.frontend.preprocess import preprocess
+from mrc_testbed.switch.compiler import P4Error, compile_program
+from mrc_testbed.switch.compiler.frontend import parse
+from mrc_testbed.switch.compiler.frontend.parse import _parser, parse_program
+from mrc_testbed.switch.compiler.frontend.preprocess import preprocess
 from tests.switch.compiled_programs import PROGRAMS, ROOT
 
 BASE = """#include <core.p4>
@@ -427,7 +427,7 @@ def test_missing_tool__named_with_the_cure(tool, tmp_path, monkeypatch):
 
 def test_cache__two_processes_at_once_and_nothing_left_over(tmp_path):
     program = str(PROGRAMS / "srv6.p4")
-    code = f"from switch.compiler import compile_program; print(compile_program({program!r}).library)"
+    code = f"from mrc_testbed.switch.compiler import compile_program; print(compile_program({program!r}).library)"
     env = {**os.environ, "MRC_CACHE_DIR": str(tmp_path)}
     both = [
         subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from switch.compiler import compile_program
+from mrc_testbed.switch.compiler import compile_program
 from tests.switch.compiled_programs import Bench
 
 INPUTS = {"a": 8, "b": 8, "c": 16, "d": 33, "e": 64, "f": 7, "w": 128, "x": 100}

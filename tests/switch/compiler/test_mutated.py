@@ -13,9 +13,9 @@ from functools import cache
 
 import pytest
 
-from switch.compiler import P4Error, compile_program
-from switch.compiler.compiler import check_program
-from switch.compiler.frontend.preprocess import preprocess
+from mrc_testbed.switch.compiler import P4Error, compile_program
+from mrc_testbed.switch.compiler.compiler import check_program
+from mrc_testbed.switch.compiler.frontend.preprocess import preprocess
 from tests.switch.compiled_programs import PROGRAMS, SMALL
 
 LONG = int(os.environ.get("MRC_FUZZ_PROGRAMS", "0"))

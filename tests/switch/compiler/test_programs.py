@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from switch.compiler import compile_program
-from switch.device.entities import MemberRef, ProfileMember
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.device.entities import MemberRef, ProfileMember
 from tests.switch.compiled_programs import Bench, small
 
 

@@ -1,7 +1,7 @@
 """Random programs that add, remove, copy, move and change headers, against lists of them in Python.
 
 The compiled deparser patches the frame where it can and builds the headers anew where it must
-(switch/compiler/backend/emit_parser.py); which one it does must not show.
+(mrc_testbed/switch/compiler/backend/emit_parser.py); which one it does must not show.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from switch.compiler import compile_program
+from mrc_testbed.switch.compiler import compile_program
 from tests.switch.compiled_programs import Bench
 
 SINGLE = ("h0", "h1", "h2", "h3")

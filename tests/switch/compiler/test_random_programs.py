@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from bench.p4_random import Maker, Routine, lines, written
-from switch.compiler import compile_program
+from tools.campaigns.p4_random import Maker, Routine, lines, written
+from mrc_testbed.switch.compiler import compile_program
 from tests.switch.compiled_programs import Bench
 
 PARTS = {

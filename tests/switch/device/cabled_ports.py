@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ipc.procfs import thread_seconds
-from switch.device.device import P4Device
-from switch.device.entities import ActionCall, FieldMatch, TableEntry
-from switch.device.loop import EventLoop, PacketIn, PortEvent
+from mrc_testbed.ipc.procfs import thread_seconds
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import ActionCall, FieldMatch, TableEntry
+from mrc_testbed.switch.device.loop import EventLoop, PacketIn, PortEvent
 from tests.cables import wait_until_up
 from tests.switch.mini_program import BY_MAC, FORWARD, mini
 

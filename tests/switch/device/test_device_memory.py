@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from switch import build
-from switch.device.device import P4Device
-from switch.device.entities import (
+from mrc_testbed.switch import build
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import (
     ActionCall,
     CounterData,
     FieldMatch,
@@ -23,8 +23,8 @@ from switch.device.entities import (
     TableEntry,
     TableError,
 )
-from switch.device.port_numbers import CPU_PORT
-from switch.device.schema import canonical
+from mrc_testbed.switch.device.port_numbers import CPU_PORT
+from mrc_testbed.switch.device.schema import canonical
 from tests.switch.mini_program import (
     BY_ACL,
     BY_ADDR,

@@ -8,8 +8,8 @@ import grpc
 import pytest
 from finsy.proto import p4r, rpc_code
 
-from switch.compiler import compile_program
-from switch.device.entities import MeterConfig, TableError
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.device.entities import MeterConfig, TableError
 from tests.switch.compiled_programs import SMALL, small
 from tests.switch.server.running_server import error_details, primary_of, running_daemon
 
@@ -88,7 +88,7 @@ def test_p4runtime__cells_and_entries():
 
 def test_device__the_default_entry_has_a_meter_too():
     bench = small("meters")
-    from switch.device.entities import TableEntry
+    from mrc_testbed.switch.device.entities import TableEntry
 
     default = TableEntry(TABLE.preamble.id, is_default=True)
     bench.device.write_direct_meter(default, MeterConfig(1, 1, 1, 1))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from switch.device.entities import (
+from mrc_testbed.switch.device.entities import (
     ActionCall,
     FieldMatch,
     Group,
@@ -18,8 +18,8 @@ from switch.device.entities import (
     ProfileMember,
     TableEntry,
 )
-from switch.device.loop import PacketIn, PortError, PortEvent
-from switch.device.port_numbers import CPU_PORT
+from mrc_testbed.switch.device.loop import PacketIn, PortError, PortEvent
+from mrc_testbed.switch.device.port_numbers import CPU_PORT
 from tests.switch.device.cabled_ports import Bench, Peer, ip, make_link, namespace  # noqa: F401
 from tests.switch.mini_program import BY_ADDR, BY_HASH, BY_MAC, FORWARD, SPRAY, frame
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switch.device.device import P4Device
-from switch.device.entities import ActionCall, FieldMatch, Match, TableEntry, TableError
-from switch.device.schema import canonical
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import ActionCall, FieldMatch, Match, TableEntry, TableError
+from mrc_testbed.switch.device.schema import canonical
 from tests.switch.mini_program import BY_ACL, BY_ADDR, BY_BOTH, BY_MAC, FORWARD, frame, mini
 
 WIDTHS = {

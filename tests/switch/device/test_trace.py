@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from mrc.cli.p4 import app
-from switch.device.device import P4Device
-from switch.device.entities import TableError
+from mrc_testbed.cli.p4 import app
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import TableError
 from tests.switch.compiled_programs import SMALL, Bench, compile_named, small
 
 

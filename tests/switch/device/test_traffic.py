@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from switch.device.port_numbers import CPU_PORT
-from switch.device.traffic import Impairment, PortSettings, QueueSettings, TrafficSettingError
+from mrc_testbed.switch.device.port_numbers import CPU_PORT
+from mrc_testbed.switch.device.traffic import Impairment, PortSettings, QueueSettings, TrafficSettingError
 from tests.switch.device.traffic_devices import (
     HEAD,
     IN,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from switch.device.traffic import Impairment, PortSettings
+from mrc_testbed.switch.device.traffic import Impairment, PortSettings
 from tests.switch.device.traffic_devices import IN, MS, OUT, US, S, advance, device, frame, send
 
 LINK = PortSettings(rate_bps=10_000_000)

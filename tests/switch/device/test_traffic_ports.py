@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from switch.compiler import compile_program
-from switch.device.entities import MulticastGroup, Replica
-from switch.device.loop import PacketIn, PortEvent
-from switch.device.port_numbers import CPU_PORT
-from switch.device.traffic import NOTHING, Impairment, PortSettings
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.device.entities import MulticastGroup, Replica
+from mrc_testbed.switch.device.loop import PacketIn, PortEvent
+from mrc_testbed.switch.device.port_numbers import CPU_PORT
+from mrc_testbed.switch.device.traffic import NOTHING, Impairment, PortSettings
 from tests.switch.compiled_programs import SMALL
 from tests.switch.device.cabled_ports import Bench, ip, namespace  # noqa: F401
 from tests.switch.device.traffic_devices import frame as traffic_frame

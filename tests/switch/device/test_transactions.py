@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from switch.device import native
-from switch.device.device import P4Device
-from switch.device.entities import (
+from mrc_testbed.switch.device import native
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import (
     ActionCall,
     ActionSet,
     CloneSession,

@@ -8,9 +8,9 @@ import grpc
 import pytest
 from finsy.proto import p4r, rpc_code
 
-from switch.compiler import compile_program
-from switch.tools.stf import parse_script
-from switch.tools.stf_run import run_script
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.tools.stf import parse_script
+from mrc_testbed.switch.tools.stf_run import run_script
 from tests.switch.compiled_programs import SMALL
 from tests.switch.server.running_server import error_details, primary_of, running_daemon
 

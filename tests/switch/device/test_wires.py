@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from switch.device.device import P4Device
-from switch.device.entities import ActionCall, FieldMatch, TableEntry
-from switch.device.loop import EventLoop, PacketIn, PortError, PortEvent
-from switch.device.port_numbers import CPU_PORT
-from switch.device.traffic import Impairment, PortSettings
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import ActionCall, FieldMatch, TableEntry
+from mrc_testbed.switch.device.loop import EventLoop, PacketIn, PortError, PortEvent
+from mrc_testbed.switch.device.port_numbers import CPU_PORT
+from mrc_testbed.switch.device.traffic import Impairment, PortSettings
 from tests.switch.mini_program import BY_MAC, FORWARD, frame, mini
 
 WAIT_S = 10.0

@@ -6,8 +6,8 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
-from switch.compiler import CompiledProgram, compile_program
-from switch.device.device import P4Device
+from mrc_testbed.switch.compiler import CompiledProgram, compile_program
+from mrc_testbed.switch.device.device import P4Device
 from tests.switch.compiled_programs import SMALL
 
 IN, OUT = 1, 2

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import grpc
 from finsy.proto import U128, p4r, p4r_grpc, rpc_code, rpc_status
 
-from controller.p4runtime.grpc_streams import KeptStatusStream
-from switch.server.app import Daemon, ServerSettings
-from switch.server.p4runtime.errors import RpcError
-from switch.server.p4runtime.pipeline import Compiler
+from mrc_testbed.controller.p4runtime.grpc_streams import KeptStatusStream
+from mrc_testbed.switch.server.app import Daemon, ServerSettings
+from mrc_testbed.switch.server.p4runtime.errors import RpcError
+from mrc_testbed.switch.server.p4runtime.pipeline import Compiler
 from tests.switch.mini_program import mini
 
 SOON_S = 20.0

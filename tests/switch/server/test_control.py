@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from switch.server.control import MAX_LINE_BYTES, ControlServer, SocketError
+from mrc_testbed.switch.server.control import MAX_LINE_BYTES, ControlServer, SocketError
 from tests.switch.server.running_server import running_daemon, soon
 
 

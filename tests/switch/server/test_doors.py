@@ -12,9 +12,9 @@ import pytest
 from finsy import GNMIClient, P4Client
 from finsy.proto import gnmi, gnmi_grpc, p4r, p4r_grpc
 
-from controller.p4runtime.grpc_streams import KeptStatusStream
-from switch.server.app import Daemon, ServerSettings
-from switch.server.grpc_server import AddressError, ListenAddress, parse_address, read_token
+from mrc_testbed.controller.p4runtime.grpc_streams import KeptStatusStream
+from mrc_testbed.switch.server.app import Daemon, ServerSettings
+from mrc_testbed.switch.server.grpc_server import AddressError, ListenAddress, parse_address, read_token
 
 LIMIT_S = 20.0
 

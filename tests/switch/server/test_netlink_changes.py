@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
     import subprocess, sys
-    from switch.server import netlink
+    from mrc_testbed.switch.server import netlink
 
     many = "".join(f"link add x{n} type veth peer name y{n}\\n" for n in range(200))  # no answer in one piece
     subprocess.run(["ip", "-batch", "-"], input=many, text=True, check=True)

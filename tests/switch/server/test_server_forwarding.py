@@ -17,9 +17,9 @@ import pytest
 from finsy.proto import p4r
 from google.protobuf import text_format
 
-from switch.compiler import compile_program
-from switch.server.app import Daemon
-from switch.server.netlink import read_links, set_admin_state
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.server.app import Daemon
+from mrc_testbed.switch.server.netlink import read_links, set_admin_state
 from tests.cables import wait_until_up
 from tests.switch.server.running_server import running_daemon, soon
 

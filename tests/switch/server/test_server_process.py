@@ -1,4 +1,4 @@
-"""`python -m switch.server` and `python -m switch.server.portstate` as processes: ready line, errors, signals. No root.
+"""`python -m mrc_testbed.switch.server` and `python -m mrc_testbed.switch.server.portstate` as processes: ready line, errors, signals. No root.
 
 What is wrong with arguments and files is asked of the daemon's `main` in this process.
 """
@@ -19,7 +19,7 @@ import grpc
 import pytest
 from finsy.proto import gnmi, gnmi_grpc
 
-from switch.server.__main__ import main
+from mrc_testbed.switch.server.__main__ import main
 
 PATIENCE_S = 60
 LOOPBACK = "127.0.0.1:0"
@@ -63,7 +63,7 @@ def test_daemon__is_ready_serves_its_devices_and_ends_on_sigterm(tmp_path):
     config = tmp_path / "devices.json"
     config.write_text(json.dumps([{"name": "s1", "device_id": 1, "ports": {}}]))
     arguments = ["--p4runtime", LOOPBACK, "--gnmi", LOOPBACK, "--control", str(control), "--config", str(config)]
-    with process("switch.server", *arguments) as child:
+    with process("mrc_testbed.switch.server", *arguments) as child:
         fields = ready(child)
         assert fields["devices"] == "1" and int(fields["pid"]) == child.pid
         with socket.socket(socket.AF_UNIX) as sock:
@@ -78,7 +78,7 @@ def test_daemon__is_ready_serves_its_devices_and_ends_on_sigterm(tmp_path):
 
 def test_daemon__ends_on_shutdown_over_the_socket(tmp_path):
     control = tmp_path / "c.sock"
-    with process("switch.server", "--grpc", LOOPBACK, "--gnmi", LOOPBACK, "--control", str(control)) as child:
+    with process("mrc_testbed.switch.server", "--grpc", LOOPBACK, "--gnmi", LOOPBACK, "--control", str(control)) as child:
         ready(child)
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(str(control))
@@ -91,7 +91,7 @@ def test_daemon__ends_on_shutdown_over_the_socket(tmp_path):
 def test_daemon__port_in_use_is_named_with_its_holder(option):
     with taken_port() as port:
         other = "--gnmi" if option == "--p4runtime" else "--p4runtime"
-        done = run("switch.server", option, f"127.0.0.1:{port}", other, LOOPBACK)
+        done = run("mrc_testbed.switch.server", option, f"127.0.0.1:{port}", other, LOOPBACK)
         assert done.returncode == 1
         assert f"cannot listen on 127.0.0.1:{port}: Address already in use (held by pid" in done.stderr
         assert "Traceback" not in done.stderr
@@ -145,11 +145,11 @@ def oper_status(port: str, target: str = "") -> dict[str, str]:
 
 
 def test_portstate__all_interfaces_or_those_with_a_prefix():
-    with process("switch.server.portstate", "--gnmi", LOOPBACK) as child:
+    with process("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK) as child:
         assert "lo" in oper_status(ready(child)["gnmi"])
         child.send_signal(signal.SIGINT)
         assert child.wait(PATIENCE_S) == 0
-    with process("switch.server.portstate", "--gnmi", LOOPBACK, "--prefix", "lo") as child:
+    with process("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK, "--prefix", "lo") as child:
         assert oper_status(ready(child)["gnmi"]) == {"lo": "UP"}
 
 
@@ -157,7 +157,7 @@ def test_portstate__interfaces_of_devices_from_a_file(tmp_path):
     devices = tmp_path / "devices.json"
     ports = [{"name": "s1", "device_id": 1, "ports": {"1": "lo"}}, {"name": "s2", "ports": {"1": "zzs2-eth1"}}]
     devices.write_text(json.dumps(ports))
-    with process("switch.server.portstate", "--gnmi", LOOPBACK, "--interfaces-from", str(devices)) as child:
+    with process("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK, "--interfaces-from", str(devices)) as child:
         port = ready(child)["gnmi"]
         assert oper_status(port) == {"lo": "UP", "zzs2-eth1": "NOT_PRESENT"}
         assert oper_status(port, "s1") == {"lo": "UP"}
@@ -167,7 +167,7 @@ def test_portstate__interfaces_of_devices_from_a_file(tmp_path):
 def test_portstate__names_from_a_file(tmp_path, text, names):
     listed = tmp_path / "interfaces"
     listed.write_text(text)
-    with process("switch.server.portstate", "--gnmi", LOOPBACK, "--interfaces-from", str(listed)) as child:
+    with process("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK, "--interfaces-from", str(listed)) as child:
         assert set(oper_status(ready(child)["gnmi"])) == names
 
 
@@ -175,8 +175,8 @@ def test_portstate__names_from_a_file(tmp_path, text, names):
 def test_portstate__bad_files_and_taken_ports_are_errors(tmp_path: Path, text):
     listed = tmp_path / "interfaces"
     listed.write_text(text)
-    done = run("switch.server.portstate", "--gnmi", LOOPBACK, "--interfaces-from", str(listed))
+    done = run("mrc_testbed.switch.server.portstate", "--gnmi", LOOPBACK, "--interfaces-from", str(listed))
     assert done.returncode == 1 and str(listed) in done.stderr and "Traceback" not in done.stderr
     with taken_port() as port:
-        done = run("switch.server.portstate", "--gnmi", f"127.0.0.1:{port}")
+        done = run("mrc_testbed.switch.server.portstate", "--gnmi", f"127.0.0.1:{port}")
         assert done.returncode == 1 and "held by pid" in done.stderr

@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
-from switch.device.loop import PortError
-from switch.server.wires import DaemonWires
+from mrc_testbed.switch.device.loop import PortError
+from mrc_testbed.switch.server.wires import DaemonWires
 from tests.switch.mini_program import frame
 from tests.switch.server.running_server import running_daemon, soon
 from tests.switch.server.test_control import lines_to

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from finsy.proto import gnmi, gnmi_grpc, p4r, p4r_grpc
 
-from switch.server.app import Daemon, ServerSettings
-from switch.server.grpc_server import AddressError, read_credentials
+from mrc_testbed.switch.server.app import Daemon, ServerSettings
+from mrc_testbed.switch.server.grpc_server import AddressError, read_credentials
 from tests.refusals import may_raise
 from tests.switch.server.running_server import SOON_S
 

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from mrc.cli.p4 import app
-from switch.compiler.compiler import front
-from switch.compiler.frontend import tree
-from switch.tools.graph import GraphError, _Drawing, graph
+from mrc_testbed.cli.p4 import app
+from mrc_testbed.switch.compiler.compiler import front
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.tools.graph import GraphError, _Drawing, graph
 from tests.switch.compiled_programs import PROGRAMS, SMALL
 
 PROGRAM = """

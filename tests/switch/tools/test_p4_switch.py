@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from switch.tools.stf import StfError
+from mrc_testbed.switch.tools.stf import StfError
 from tests.switch.compiled_programs import ROOT, SMALL
 
 PAGE = (ROOT / "docs" / "p4-development.md").read_text()
@@ -37,7 +37,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_examples_of_the_page_and_a_failure_with_its_trace(outside):
     with (outside / "test_router.py").open("a") as file:
         file.write("\n\ndef test_fails(router):\n    router.send(1, PACKET)\n    router.expect(4, PACKET)\n")
-    plugin = () if installed() else ("-p", "mrc.pytest_plugin")
+    plugin = () if installed() else ("-p", "mrc_testbed.testing")
     done = run(outside, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin)
     assert "3 passed" in done.stdout and "1 failed" in done.stdout, done.stdout
     assert "AssertionError: router: port 4 sent nothing (more)" in done.stdout
@@ -48,7 +48,7 @@ def installed() -> bool:
     """Whether this environment's own metadata has the plugin already."""
     from importlib.metadata import entry_points
 
-    return any(one.value == "mrc.pytest_plugin" for one in entry_points(group="pytest11"))
+    return any(one.value == "mrc_testbed.testing" for one in entry_points(group="pytest11"))
 
 
 def test_example_without_pytest(outside):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mrc.cli.p4 import app
-from switch.compiler import compile_program
-from switch.tools.stf import _READERS, StfError, parse_script
-from switch.tools.stf_run import StfRun, difference, run_script
+from mrc_testbed.cli.p4 import app
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.tools.stf import _READERS, StfError, parse_script
+from mrc_testbed.switch.tools.stf_run import StfRun, difference, run_script
 from tests.switch.compiled_programs import SMALL, compile_named
 
 SCRIPTS = sorted((Path(__file__).parents[1] / "stf").glob("*.stf"))

@@ -3,7 +3,7 @@
 import pytest
 from finsy.proto import p4i
 
-from switch.tools.stf_resolve import StfError, field_match
+from mrc_testbed.switch.tools.stf_resolve import StfError, field_match
 
 KEY = p4i.MatchField(id=1, name="h.f", bitwidth=8, match_type=p4i.MatchField.TERNARY)
 

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from ipc.rundir import FabricError
+from mrc_testbed.ipc.rundir import FabricError
 from tests.cables import wait_until, wait_until_up
-from topologies.lab import netdev
-from topologies.lab.cables import FIGURES, WAKING_FRAME, Cables, CableWatch
-from topologies.lab.ebpf import Assembler
-from topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices
-from topologies.lab.traffic_control import INPUT, OUTPUT, Setting, impairment
-from topologies.plan import Plan
+from mrc_testbed.topologies.lab import netdev
+from mrc_testbed.topologies.lab.cables import FIGURES, WAKING_FRAME, Cables, CableWatch
+from mrc_testbed.topologies.lab.ebpf import Assembler
+from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices
+from mrc_testbed.topologies.lab.traffic_control import INPUT, OUTPUT, Setting, impairment
+from mrc_testbed.topologies.plan import Plan
 
 root = [
     pytest.mark.root,

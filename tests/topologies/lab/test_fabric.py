@@ -15,12 +15,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from ipc import memory, procfs, rundir
-from ipc.rundir import FabricError, RunDir, RunDirError
+from mrc_testbed.files import memory
+from mrc_testbed.ipc import procfs, rundir
+from mrc_testbed.ipc.rundir import FabricError, RunDir, RunDirError
 from tests.topologies.lab.fabric_doubles import bare_fabric
-from topologies.lab.fabric import CONTROLLER, Fabric
-from topologies.lab.targets import Ports
-from topologies.plan import Plan, PlanError
+from mrc_testbed.topologies.lab.fabric import CONTROLLER, Fabric
+from mrc_testbed.topologies.lab.targets import Ports
+from mrc_testbed.topologies.plan import Plan, PlanError
 
 pytestmark = [
     pytest.mark.root,

@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from ipc.rundir import interfaces_of_group
+from mrc_testbed.ipc.rundir import interfaces_of_group
 from tests.cables import wait_until
 from tests.topologies.lab.fabric_doubles import bare_fabric, commands
-from topologies.lab.netdev import IFF_UP
-from topologies.plan import Plan
+from mrc_testbed.topologies.lab.netdev import IFF_UP
+from mrc_testbed.topologies.plan import Plan
 
 pytestmark = [
     pytest.mark.root,

@@ -6,13 +6,13 @@ import socket
 
 import pytest
 
-from ipc import procfs
-from ipc.processes import ProcessError
-from ipc.rundir import FabricError
+from mrc_testbed.ipc import procfs
+from mrc_testbed.ipc.processes import ProcessError
+from mrc_testbed.ipc.rundir import FabricError
 from tests.topologies.lab.fabric_doubles import commands
-from topologies.lab.fabric import Fabric, Ports
-from topologies.lab.wires import WIRES
-from topologies.plan import Plan
+from mrc_testbed.topologies.lab.fabric import Fabric, Ports
+from mrc_testbed.topologies.lab.wires import WIRES
+from mrc_testbed.topologies.plan import Plan
 
 pytestmark = [
     pytest.mark.root,

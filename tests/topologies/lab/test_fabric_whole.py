@@ -6,9 +6,9 @@ import re
 import pytest
 
 from tests.topologies.lab.fabric_doubles import commands
-from topologies.lab.fabric import Fabric, Ports
-from topologies.lab.p4_program import compile_program
-from topologies.plan import Plan
+from mrc_testbed.topologies.lab.fabric import Fabric, Ports
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.plan import Plan
 
 pytestmark = [
     pytest.mark.root,

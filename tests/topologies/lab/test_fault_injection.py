@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ipc.rundir import FabricError
-from topologies.lab.fault_injection import InjectError, Injector
-from topologies.lab.traffic_control import PortTraffic, TrafficControl, TrafficError, plan_settings
-from topologies.plan import LinkSpeed, Plan, PlanError
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.lab.fault_injection import InjectError, Injector
+from mrc_testbed.topologies.lab.traffic_control import PortTraffic, TrafficControl, TrafficError, plan_settings
+from mrc_testbed.topologies.plan import LinkSpeed, Plan, PlanError
 
 SLOW = Plan(2, 2, 2, 1, host_link=LinkSpeed(10e6, 0.001), fabric_link=LinkSpeed(20e6, 0.0005), pmtu_bytes=1024)
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from faults import (
+from mrc_testbed.faults import (
     DuplicateFault,
     FaultError,
     Held,
@@ -17,8 +17,8 @@ from faults import (
     StallFault,
     VanishFault,
 )
-from topologies.lab.fault_target import LiveFaultTarget
-from topologies.plan import Plan
+from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
+from mrc_testbed.topologies.plan import Plan
 
 A, B = "p0-t0-0", "p0-t1-0"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ipc.processes import ProcessError, Processes
-from ipc.rundir import RunDir
-from topologies.lab import part_watch
-from topologies.lab.cluster.remote_part import RemotePart, RemoteWork
-from topologies.lab.part_watch import BEING_STARTED, STAYS_DEAD, PartWatch
+from mrc_testbed.ipc.processes import ProcessError, Processes
+from mrc_testbed.ipc.rundir import RunDir
+from mrc_testbed.topologies.lab import part_watch
+from mrc_testbed.topologies.lab.cluster.remote_part import RemotePart, RemoteWork
+from mrc_testbed.topologies.lab.part_watch import BEING_STARTED, STAYS_DEAD, PartWatch
 
 FOREVER = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(1000)")
 LIMIT_S = 60.0

@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from ipc.rundir import FabricError
-from topologies.lab import preflight
-from topologies.lab.fabric import Fabric
-from topologies.plan import Plan
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.lab import preflight
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.plan import Plan
 
 
 def test_root__needed_and_said(monkeypatch, tmp_path):
@@ -87,7 +87,7 @@ def test_mininet__changes_no_sysctl_of_the_machine(monkeypatch):
     """Mininet calls its own `init` by name, which an override does not replace."""
     from mininet import net
 
-    from topologies.lab.nodes import FabricMininet
+    from mrc_testbed.topologies.lab.nodes import FabricMininet
 
     called = []
     monkeypatch.setattr(net, "fixLimits", lambda: called.append("sysctl"))

@@ -9,11 +9,11 @@ import types
 
 import pytest
 
-from ipc.processes import ProcessError, Processes
-from ipc.rundir import FabricError, RunDir
-from topologies.lab.fabric import Fabric
-from topologies.lab.targets import Bmv2Target, EmbeddedTarget, Ports, check_wires
-from topologies.plan import Plan
+from mrc_testbed.ipc.processes import ProcessError, Processes
+from mrc_testbed.ipc.rundir import FabricError, RunDir
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.targets import Bmv2Target, EmbeddedTarget, Ports, check_wires
+from mrc_testbed.topologies.plan import Plan
 
 FAKE = f"""#!{sys.executable}
 import argparse, socket, sys, time

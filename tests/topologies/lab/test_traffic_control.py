@@ -11,12 +11,12 @@ from thriftpy2.server import TThreadedServer
 from thriftpy2.thrift import TMultiplexedProcessor, TProcessor
 from thriftpy2.transport import TBufferedTransportFactory, TServerSocket
 
-from switch.device import traffic_paths
-from topologies.lab import traffic_control, traffic_control_gnmi
-from topologies.lab.cables import Cables
-from topologies.lab.traffic_control import Setting, TrafficError, plan_settings
-from topologies.lab.traffic_control_thrift import ThriftTraffic
-from topologies.plan import LinkSpeed, Plan
+from mrc_testbed.switch.device import traffic_paths
+from mrc_testbed.topologies.lab import traffic_control, traffic_control_gnmi
+from mrc_testbed.topologies.lab.cables import Cables
+from mrc_testbed.topologies.lab.traffic_control import Setting, TrafficError, plan_settings
+from mrc_testbed.topologies.lab.traffic_control_thrift import ThriftTraffic
+from mrc_testbed.topologies.plan import LinkSpeed, Plan
 
 PLAN = Plan(2, 2, 2, 1, host_link=LinkSpeed(10e6, 0.001), fabric_link=LinkSpeed(20e6, 0.0005), pmtu_bytes=1024)
 

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from topologies.lab.fabric import Fabric
-from topologies.lab.netdev import in_namespace
-from topologies.lab.p4_program import compile_program
-from topologies.lab.targets import Ports
-from topologies.lab.traffic_control import TrafficError
-from topologies.lab.wires import WIRES
-from topologies.plan import LinkSpeed, Plan, make_ev
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.netdev import in_namespace
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.targets import Ports
+from mrc_testbed.topologies.lab.traffic_control import TrafficError
+from mrc_testbed.topologies.lab.wires import WIRES
+from mrc_testbed.topologies.plan import LinkSpeed, Plan, make_ev
 
 pytestmark = [
     pytest.mark.root,

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.refusals import may_raise
-from topologies.plan import LinkSpeed, Mode, Plan, PlanError, Thresholds, link_speeds
+from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, PlanError, Thresholds, link_speeds
 
 
 def test_scaled__is_annex_c():
@@ -82,9 +82,9 @@ def test_scaled__gives_the_round_trip_asked_for_or_says_why_not(rate, pmtu, mode
 
 
 def test_sizes__are_those_of_the_engines_codec():
-    from hosts.engine.wire.codec import write_size
-    from hosts.engine.wire.packets import Opcode, Sack
-    from simulator.host import INNER_BYTES
+    from mrc_testbed.hosts.engine.wire.codec import write_size
+    from mrc_testbed.hosts.engine.wire.packets import Opcode, Sack
+    from mrc_testbed.simulator.host import INNER_BYTES
 
     for pmtu in link_speeds.PATH_MTUS:
         whole = write_size(Opcode.WRITE_MIDDLE, pmtu, True)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topologies.plan import LinkSpeed, Mode, Plan, PlanError, carrier, ev_plane, make_ev, segment_list
-from topologies.plan.addressing import usids_of
+from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, PlanError, carrier, ev_plane, make_ev, segment_list
+from mrc_testbed.topologies.plan.addressing import usids_of
 
 MODES = list(Mode)
 DIMENSIONS = st.tuples(st.integers(1, 8), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3))

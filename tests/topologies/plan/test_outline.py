@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from faults.places import Random
-from topologies.plan import Outline, Plan, PlanError
+from mrc_testbed.faults.places import Random
+from mrc_testbed.topologies.plan import Outline, Plan, PlanError
 
 SIZES = (3, 4, 5, 2)
 

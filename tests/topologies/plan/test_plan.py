@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from topologies.plan import CPU_PORT, INTERFACE_NAME_MAX, Plan, PlanError, carrier, make_ev
+from mrc_testbed.topologies.plan import CPU_PORT, INTERFACE_NAME_MAX, Plan, PlanError, carrier, make_ev
 
 DEFAULT = Plan()
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.plan import Plan
-from topologies.servers import Machine, Servers, ServersError, place, read
+from mrc_testbed.topologies.plan import Plan
+from mrc_testbed.topologies.servers import Machine, Servers, ServersError, place, read
 
 GOOD = """
 user: root

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ipc.rundir import FabricError
+from mrc_testbed.ipc.rundir import FabricError
 
 ROUNDS: Final = 8
 WORTH_S: Final = 1e-3

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ipc import processes
-from ipc.rundir import FabricError
-from topologies.servers import Machine
+from mrc_testbed.ipc import processes
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.servers import Machine
 
 ALIVE_EVERY_S: Final = 2
 SILENCE_S: Final = 3 * ALIVE_EVERY_S

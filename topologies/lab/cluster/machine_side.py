@@ -1,4 +1,4 @@
-"""What runs on each machine of a cluster: `python -m topologies.lab.cluster.machine_side`, begun over ssh.
+"""What runs on each machine of a cluster: `python -m mrc_testbed.topologies.lab.cluster.machine_side`, begun over ssh.
 
 It makes its part of the fabric as a fabric on one machine is made (network.py, targets.py), and answers JSON lines on
 its standard input and output, one after another. Everything it made goes with it, however it ends: on `close`; when its
@@ -23,21 +23,21 @@ from typing import Annotated, Any, Final, cast
 
 from msgspec import Meta
 
-from ipc import processes
-from ipc.errors import UsageError
-from ipc.processes import Processes
-from ipc.procfs import thread_seconds
-from ipc.requests import Request, RequestError, RequestPart, parse
-from ipc.rpc import JsonlError, LineBuffer, Message, answer_of, decode_request, encode, refusal_of
-from ipc.rundir import FabricError, RunDir, remove_run
-from ipc.signals import Terminated, terminate
-from topologies.lab import preflight
-from topologies.lab.cluster import clock
-from topologies.lab.cluster.sources import sources_digest
-from topologies.lab.cluster.underlay import Echo, probe
-from topologies.lab.network import LocalNetwork, MachinePart, Tunnel
-from topologies.lab.targets import SWITCHD, EmbeddedTarget, Ports
-from topologies.plan import Plan, PlanError
+from mrc_testbed.ipc import processes
+from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc.processes import Processes
+from mrc_testbed.ipc.procfs import thread_seconds
+from mrc_testbed.ipc.requests import Request, RequestError, RequestPart, parse
+from mrc_testbed.ipc.rpc import JsonlError, LineBuffer, Message, answer_of, decode_request, encode, refusal_of
+from mrc_testbed.ipc.rundir import FabricError, RunDir, remove_run
+from mrc_testbed.ipc.signals import Terminated, terminate
+from mrc_testbed.topologies.lab import preflight
+from mrc_testbed.topologies.lab.cluster import clock
+from mrc_testbed.topologies.lab.cluster.sources import sources_digest
+from mrc_testbed.topologies.lab.cluster.underlay import Echo, probe
+from mrc_testbed.topologies.lab.network import LocalNetwork, MachinePart, Tunnel
+from mrc_testbed.topologies.lab.targets import SWITCHD, EmbeddedTarget, Ports
+from mrc_testbed.topologies.plan import Plan, PlanError
 
 SILENCE_S: Final = 15.0
 """Without a line for that long, the front process is taken for gone, seconds. A bound: what it does cannot be seen
@@ -49,7 +49,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class TunnelEnd(RequestPart):
-    """topologies.lab.network.Tunnel."""
+    """mrc_testbed.topologies.lab.network.Tunnel."""
 
     interface: Name
     vni: Annotated[int, Meta(ge=1, lt=1 << 24)]
@@ -123,7 +123,7 @@ class StartAgents(Request, tag="agents"):
 
 
 class PartsWork(Request, tag="work"):
-    """Whether the processes here get on: {work: {name: {cpu_s, is_ready, log_bytes, last_line}}} (ipc/patience.py)."""
+    """Whether the processes here get on: {work: {name: {cpu_s, is_ready, log_bytes, last_line}}} (mrc_testbed/ipc/patience.py)."""
 
 
 class SetUp(Request, tag="set_up"):
@@ -151,7 +151,7 @@ class Look(Request, tag="look"):
 
 
 class Threads(Request, tag="threads"):
-    """CPU time of the processes here: {processes: {name: {thread: [on a CPU, waiting for one]}}} (ipc/procfs.py)."""
+    """CPU time of the processes here: {processes: {name: {thread: [on a CPU, waiting for one]}}} (mrc_testbed/ipc/procfs.py)."""
 
 
 class Beat(Request, tag="beat"):

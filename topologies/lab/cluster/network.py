@@ -23,22 +23,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ipc.processes import Probe, Processes
-from ipc.procfs import ThreadSeconds
-from ipc.rpc import JsonlClient, Message
-from ipc.rundir import FabricError, RunDir
-from topologies.lab.cluster.connection import ConnectionLostError, Forwards
-from topologies.lab.cluster.nodes import RemoteFabricHost, RemoteFabricSwitch, RemoteInterfaces, VxlanLink
-from topologies.lab.cluster.remote_machine import RemoteMachine
-from topologies.lab.cluster.sources import sources_digest
-from topologies.lab.cluster.switches import ClusterTarget
-from topologies.lab.network import Network, SetLink
-from topologies.lab.nodes import FabricMininet
-from topologies.lab.preflight import check_tcp_ports
-from topologies.lab.targets import answers
-from topologies.lab.wires import PortLook
-from topologies.plan import Plan
-from topologies.servers import Machine, Placement
+from mrc_testbed.ipc.processes import Probe, Processes
+from mrc_testbed.ipc.procfs import ThreadSeconds
+from mrc_testbed.ipc.rpc import JsonlClient, Message
+from mrc_testbed.ipc.rundir import FabricError, RunDir
+from mrc_testbed.topologies.lab.cluster.connection import ConnectionLostError, Forwards
+from mrc_testbed.topologies.lab.cluster.nodes import RemoteFabricHost, RemoteFabricSwitch, RemoteInterfaces, VxlanLink
+from mrc_testbed.topologies.lab.cluster.remote_machine import RemoteMachine
+from mrc_testbed.topologies.lab.cluster.sources import sources_digest
+from mrc_testbed.topologies.lab.cluster.switches import ClusterTarget
+from mrc_testbed.topologies.lab.network import Network, SetLink
+from mrc_testbed.topologies.lab.nodes import FabricMininet
+from mrc_testbed.topologies.lab.preflight import check_tcp_ports
+from mrc_testbed.topologies.lab.targets import answers
+from mrc_testbed.topologies.lab.wires import PortLook
+from mrc_testbed.topologies.plan import Plan
+from mrc_testbed.topologies.servers import Machine, Placement
 
 ROUND_TRIP: Final = ("count", "lost", "min_s", "median_s")
 ENDING_S: Final = 5.0

@@ -16,12 +16,12 @@ from typing import Any
 from mininet.examples.cluster import RemoteGRELink, RemoteMixin
 from mininet.node import Host, Node
 
-from ipc import processes
-from ipc.rundir import FabricError
-from topologies.lab.cluster.remote_machine import RemoteMachine
-from topologies.lab.netdev import IFF_UP
-from topologies.lab.nodes import FabricNode, LateShell
-from topologies.lab.targets import FabricSwitch
+from mrc_testbed.ipc import processes
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.lab.cluster.remote_machine import RemoteMachine
+from mrc_testbed.topologies.lab.netdev import IFF_UP
+from mrc_testbed.topologies.lab.nodes import FabricNode, LateShell
+from mrc_testbed.topologies.lab.targets import FabricSwitch
 
 
 class RemoteInterfaces:

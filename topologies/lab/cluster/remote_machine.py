@@ -14,16 +14,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ipc.framing import LineBuffer, accepted, decode, encode
-from ipc.patience import LOOK_S
-from ipc.rpc import JsonlError, JsonlPeerError, Message
-from ipc.rundir import FabricError, RunDir
-from topologies.lab.cluster import clock
-from topologies.lab.cluster.connection import CONNECT_S, ConnectionLostError, MachineConnection, connect
-from topologies.lab.cluster.remote_part import RemotePart, RemoteWork
-from topologies.lab.cluster.switches import daemon_of
-from topologies.lab.targets import SWITCHD
-from topologies.servers import Machine
+from mrc_testbed.ipc.framing import LineBuffer, accepted, decode, encode
+from mrc_testbed.ipc.patience import LOOK_S
+from mrc_testbed.ipc.rpc import JsonlError, JsonlPeerError, Message
+from mrc_testbed.ipc.rundir import FabricError, RunDir
+from mrc_testbed.topologies.lab.cluster import clock
+from mrc_testbed.topologies.lab.cluster.connection import CONNECT_S, ConnectionLostError, MachineConnection, connect
+from mrc_testbed.topologies.lab.cluster.remote_part import RemotePart, RemoteWork
+from mrc_testbed.topologies.lab.cluster.switches import daemon_of
+from mrc_testbed.topologies.lab.targets import SWITCHD
+from mrc_testbed.topologies.servers import Machine
 
 BEAT_S: Final = 0.5
 """Between two beats, seconds: a death there is known here after so long at most."""
@@ -84,7 +84,7 @@ class RemoteMachine:
         command = ["env", f"PYTHONPATH={machine.checkout}", "PYTHONUNBUFFERED=1", machine.python, "-m"]
         with self.log.open("wb") as log:
             self._side = self._connection.popen(
-                [*command, "topologies.lab.cluster.machine_side"],
+                [*command, "mrc_testbed.topologies.lab.cluster.machine_side"],
                 token,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -144,7 +144,7 @@ class RemoteMachine:
             given = (f"MRC_RUN_DIR={self.run_dir}", f"PYTHONPATH={self.machine.checkout}")
             until = time.monotonic() + CLEAN_S
             while True:
-                done = connection.run(["env", *given, self.machine.python, "-m", "mrc", "clean"])
+                done = connection.run(["env", *given, self.machine.python, "-m", "mrc_testbed", "clean"])
                 if done.returncode == 0 or time.monotonic() > until:  # it may be removing its part itself just now
                     break
                 time.sleep(0.5)

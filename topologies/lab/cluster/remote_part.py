@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ipc.patience import PartWork
-from ipc.processes import TAIL_LINES, FabricProcess
+from mrc_testbed.ipc.patience import PartWork
+from mrc_testbed.ipc.processes import TAIL_LINES, FabricProcess
 
 WorkOfAll = Callable[[], Mapping[str, Mapping[str, Any]]]
 """Of all processes of a machine by name: cpu_s, is_ready, log_bytes, last_line. Raises FabricError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from ipc.processes import ROOT
+from mrc_testbed.ipc.processes import ROOT
 
 _FOLDERS: Final = ("compiled", "controller", "faults", "hosts", "ipc", "p4src", "switch", "topologies")
 _SUFFIXES: Final = (".py", ".p4", ".c", ".h", ".lark")

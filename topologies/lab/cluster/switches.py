@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ipc.processes import Probe, Processes
-from ipc.rundir import FabricError, RunDir
-from topologies.lab.netdev import VXLAN_PORT
-from topologies.lab.targets import LOOPBACK, SWITCHD, EmbeddedTarget, FabricSwitch, Ports, Target, answers
-from topologies.lab.traffic_control import PortTraffic, Setting, TrafficControl, TrafficError
-from topologies.plan import Plan
-from topologies.servers import Machine, Placement
+from mrc_testbed.ipc.processes import Probe, Processes
+from mrc_testbed.ipc.rundir import FabricError, RunDir
+from mrc_testbed.topologies.lab.netdev import VXLAN_PORT
+from mrc_testbed.topologies.lab.targets import LOOPBACK, SWITCHD, EmbeddedTarget, FabricSwitch, Ports, Target, answers
+from mrc_testbed.topologies.lab.traffic_control import PortTraffic, Setting, TrafficControl, TrafficError
+from mrc_testbed.topologies.plan import Plan
+from mrc_testbed.topologies.servers import Machine, Placement
 
 if TYPE_CHECKING:
-    from topologies.lab.switch_counters import Counts
+    from mrc_testbed.topologies.lab.switch_counters import Counts
 
 
 def daemon_of(machine: str) -> str:
@@ -132,7 +132,7 @@ class ClusterTarget(Target):
 
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
         """Of the machines that answer; switches of others are told as without power."""
-        from topologies.lab.switch_counters import Counts, SwitchCounts
+        from mrc_testbed.topologies.lab.switch_counters import Counts, SwitchCounts
 
         by_machine: dict[str, list[str]] = {name: [] for name in self._targets}
         for interface in depths:

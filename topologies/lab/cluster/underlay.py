@@ -15,8 +15,8 @@ import threading
 import time
 from typing import Any, Final
 
-from ipc.rundir import FabricError
-from topologies.lab.netdev import VXLAN_PORT
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.lab.netdev import VXLAN_PORT
 
 VXLAN_BYTES: Final = 8
 """Header of VXLAN in front of a frame (RFC 7348)."""

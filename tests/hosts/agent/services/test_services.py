@@ -13,15 +13,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from hosts.agent.connections import Connections
-from hosts.agent.engine_defaults import host_config
-from hosts.agent.operations import rpc_table
-from hosts.agent.regions import Regions
-from hosts.agent.turn_selector import TurnSelector, no_turn
-from hosts.engine.endpoint import Endpoint
-from ipc.rpc import RpcServer
-from ipc.service import cancel_others
-from topologies.plan import Plan
+from mrc_testbed.hosts.agent.connections import Connections
+from mrc_testbed.hosts.agent.engine_defaults import host_config
+from mrc_testbed.hosts.agent.operations import rpc_table
+from mrc_testbed.hosts.agent.regions import Regions
+from mrc_testbed.hosts.agent.turn_selector import TurnSelector, no_turn
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.ipc.rpc import RpcServer
+from mrc_testbed.ipc.service import cancel_others
+from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
 SHAPE = {"message_bytes": 5000, "messages": 3, "depth": 2}

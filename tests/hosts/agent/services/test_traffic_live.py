@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ipc.rpc import JsonlClient, JsonlPeerError
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlPeerError
 from tests.hosts.agent.test_agent_network import pytestmark, wire  # noqa: F401 - fixture and marks
 
 SCRIPT = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.engine.cc.ccprofile import (
+from mrc_testbed.hosts.engine.cc.ccprofile import (
     DEFAULT_PROFILE,
     FIXED,
     NSCC,
@@ -13,8 +13,8 @@ from hosts.engine.cc.ccprofile import (
     CcProfiles,
     ProfileState,
 )
-from hosts.engine.cc.nscc import INF, NsccParameters
-from hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.cc.nscc import INF, NsccParameters
+from mrc_testbed.hosts.engine.errors import LocalError
 
 
 def online(profiles: CcProfiles, profile: CcProfile | None = None) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.cc.qpcc import Share
-from hosts.engine.wire.packets import EndpointRequest, Write
-from simulator import VirtualFabric, incast, jain, rates_bps, run_all, scaled
-from topologies.plan import Plan
+from mrc_testbed.hosts.engine.cc.qpcc import Share
+from mrc_testbed.hosts.engine.wire.packets import EndpointRequest, Write
+from mrc_testbed.simulator import VirtualFabric, incast, jain, rates_bps, run_all, scaled
+from mrc_testbed.topologies.plan import Plan
 
 
 def make(senders: int, planes: int = 1, seed: int = 1, **options: Any) -> tuple[VirtualFabric, list[str], float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.cc.nscc import INF, Nscc, NsccParameters, Reaction
+from mrc_testbed.hosts.engine.cc.nscc import INF, Nscc, NsccParameters, Reaction
 
 US = 1e-6
 R = NsccParameters.derive(4096, 12_500, 12.0, trimming=True, scaling="uet", unit_s=US)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from simulator import Flow, VirtualFabric, jain, rates_bps, scaled
-from simulator.profiles import frame_bytes
-from topologies.plan import Plan
+from mrc_testbed.simulator import Flow, VirtualFabric, jain, rates_bps, scaled
+from mrc_testbed.simulator.profiles import frame_bytes
+from mrc_testbed.topologies.plan import Plan
 
 RATE, RTT = 100e6, 0.005
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.engine.cc.crowd import BDPS, CUT, LEAST, LOSS_LEAST, MOST, PACKETS, POWER
-from hosts.engine.cc.nscc import QUADRANTS, Nscc, NsccParameters, Reaction
+from mrc_testbed.hosts.engine.cc.crowd import BDPS, CUT, LEAST, LOSS_LEAST, MOST, PACKETS, POWER
+from mrc_testbed.hosts.engine.cc.nscc import QUADRANTS, Nscc, NsccParameters, Reaction
 
 MTU, RTT = 1500, 0.005
 PIPE = NsccParameters.derive(MTU, 12.5e6, RTT, trimming=True)

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from faults import LossFault
-from hosts.engine.cc.ccprofile import FIXED, NSCC, CcProfile, ProfileState
-from hosts.engine.cc.incast import IncastSignal
-from hosts.engine.cc.nscc import Reaction
-from hosts.engine.cc.qpcc import Qpcc, RateMeter, Share
-from hosts.engine.cc.window import FixedWindow
-from hosts.engine.config import Config, ConfigError
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.errors import LocalError
-from hosts.engine.wire.packets import EndpointOp, EndpointRequest, Write
-from hosts.tools.stat import _congestion
-from simulator import Flow, QueueProfile, VirtualFabric, jain, scaled
+from mrc_testbed.faults import LossFault
+from mrc_testbed.hosts.engine.cc.ccprofile import FIXED, NSCC, CcProfile, ProfileState
+from mrc_testbed.hosts.engine.cc.incast import IncastSignal
+from mrc_testbed.hosts.engine.cc.nscc import Reaction
+from mrc_testbed.hosts.engine.cc.qpcc import Qpcc, RateMeter, Share
+from mrc_testbed.hosts.engine.cc.window import FixedWindow
+from mrc_testbed.hosts.engine.config import Config, ConfigError
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest, Write
+from mrc_testbed.hosts.tools.stat import _congestion
+from mrc_testbed.simulator import Flow, QueueProfile, VirtualFabric, jain, scaled
 from tests.hosts.engine.engine_pair import Pair
-from topologies.plan import Plan
+from mrc_testbed.topologies.plan import Plan
 
 RATE, RTT = 100e6, 0.005
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from hosts.engine.cc.crowd import CUT, LEAST, PACKETS
-from hosts.engine.cc.window import LONG_AGO, FixedWindow
+from mrc_testbed.hosts.engine.cc.crowd import CUT, LEAST, PACKETS
+from mrc_testbed.hosts.engine.cc.window import LONG_AGO, FixedWindow
 
 MTU, WHOLE, RTT = 1112, 100_000, 0.01
 

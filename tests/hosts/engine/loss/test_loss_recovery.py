@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.engine.events import (
+from mrc_testbed.hosts.engine.events import (
     Completion,
     EvChanged,
     EvProbeResult,
@@ -14,7 +14,7 @@ from hosts.engine.events import (
     QpError,
     Status,
 )
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.wire.packets import (
     EndpointRequest,
     EndpointResponse,
     ReliabilityProbe,

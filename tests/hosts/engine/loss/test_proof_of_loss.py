@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.engine.config import Config
-from hosts.engine.loss.proof_of_loss import ProofOfLoss
-from hosts.engine.loss.roundtrips import REST, RoundTrips
-from hosts.engine.paths.ev import Ev
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
+from mrc_testbed.hosts.engine.loss.roundtrips import REST, RoundTrips
+from mrc_testbed.hosts.engine.paths.ev import Ev
 
 RTT_S = 0.010
 REST_S = REST * Config().base_timeout_s

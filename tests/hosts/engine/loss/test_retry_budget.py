@@ -10,12 +10,12 @@ from itertools import product
 
 import pytest
 
-from hosts.engine.cc.crowd import LEAST
-from hosts.engine.config_limits import CHOICES
-from hosts.engine.events import QpError, Status
-from hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
-from hosts.engine.qp import EngineQpState
-from hosts.engine.wire.packets import Nack, NackReason, Packet, ReliabilityProbe, Sack, TransportAck, Write
+from mrc_testbed.hosts.engine.cc.crowd import LEAST
+from mrc_testbed.hosts.engine.config_limits import CHOICES
+from mrc_testbed.hosts.engine.events import QpError, Status
+from mrc_testbed.hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
+from mrc_testbed.hosts.engine.qp import EngineQpState
+from mrc_testbed.hosts.engine.wire.packets import Nack, NackReason, Packet, ReliabilityProbe, Sack, TransportAck, Write
 from tests.hosts.engine.engine_pair import ACKS, MTU, Pair
 
 BEGIN_S = 0.030

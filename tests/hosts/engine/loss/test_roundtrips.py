@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from hosts.engine.config import Config
-from hosts.engine.loss.roundtrips import LATE_HALVES_S, LATE_MARGIN, REST, RetryBudget, RoundTrips
-from hosts.engine.paths.ev import Ev
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.loss.roundtrips import LATE_HALVES_S, LATE_MARGIN, REST, RetryBudget, RoundTrips
+from mrc_testbed.hosts.engine.paths.ev import Ev
 
 RTT_S = 0.010
 CONFIG = Config(timeout=14)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import inf
 from random import Random
 
-from hosts.engine.config import Config
-from hosts.engine.loss.proof_of_loss import ProofOfLoss
-from hosts.engine.loss.roundtrips import RoundTrips
-from hosts.engine.loss.send_window import COMPACT_FROM, GIVEN_UP, RING_FROM, ByAge, SendWindow, Sent, keep
-from hosts.engine.messages import Message
-from hosts.engine.paths.ev import Ev, Transmission
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
+from mrc_testbed.hosts.engine.loss.roundtrips import RoundTrips
+from mrc_testbed.hosts.engine.loss.send_window import COMPACT_FROM, GIVEN_UP, RING_FROM, ByAge, SendWindow, Sent, keep
+from mrc_testbed.hosts.engine.messages import Message
+from mrc_testbed.hosts.engine.paths.ev import Ev, Transmission
 
 MESSAGE = Message(1, memoryview(bytes(100_000)), 0, 0, 0, 1000, 0, 0, None, False)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.engine.events import EvChanged, EvProbeResult
-from hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse, Sack
+from mrc_testbed.hosts.engine.events import EvChanged, EvProbeResult
+from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse, Sack
 from tests.hosts.engine.engine_pair import ACKS, MTU, Pair
 
 

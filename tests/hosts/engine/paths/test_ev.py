@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.engine.config import Config
-from hosts.engine.paths.ev import Ev, EvProfile, Obstacle
-from hosts.engine.paths.ev_state import EV_MOVES, EvSignal, EvState
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.paths.ev import Ev, EvProfile, Obstacle
+from mrc_testbed.hosts.engine.paths.ev_state import EV_MOVES, EvSignal, EvState
 from tests.hosts.engine.engine_pair import make_evs
 
 ALL = ~0

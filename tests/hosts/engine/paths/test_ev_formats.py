@@ -7,21 +7,21 @@ from random import Random
 
 import pytest
 
-from hosts.engine.config import Config
-from hosts.engine.errors import LocalError
-from hosts.engine.events import EvChanged, EvReplaced
-from hosts.engine.paths.ev import EvProfile
-from hosts.engine.paths.ev_formats import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import EvChanged, EvReplaced
+from mrc_testbed.hosts.engine.paths.ev import EvProfile
+from mrc_testbed.hosts.engine.paths.ev_formats import (
     EcmpFormat,
     EvFormatError,
     Srv6Format,
     StructuredFormat,
     distinct_on_ipv4,
 )
-from hosts.engine.paths.ev_state import EvState
-from hosts.engine.wire.packets import EndpointResponse
+from mrc_testbed.hosts.engine.paths.ev_state import EvState
+from mrc_testbed.hosts.engine.wire.packets import EndpointResponse
 from tests.hosts.engine.engine_pair import MTU, Pair, make_evs
-from topologies.plan import ev_plane, ev_uplink, make_ev
+from mrc_testbed.topologies.plan import ev_plane, ev_uplink, make_ev
 
 # ---- formats ----------------------------------------------------------------------------------------------
 

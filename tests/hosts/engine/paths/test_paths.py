@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hosts.engine.paths.ev import Ev
-from hosts.engine.paths.ev_state import EvSignal
-from hosts.engine.wire.packets import Packet, ReliabilityProbe, Sack, Verdict, Write
+from mrc_testbed.hosts.engine.paths.ev import Ev
+from mrc_testbed.hosts.engine.paths.ev_state import EvSignal
+from mrc_testbed.hosts.engine.wire.packets import Packet, ReliabilityProbe, Sack, Verdict, Write
 from tests.hosts.engine.engine_pair import Pair, lose_first
 
 EV, PLANE = 0x001, 0

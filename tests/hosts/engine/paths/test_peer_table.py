@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.paths import peer_table
-from hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.paths import peer_table
+from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse
 from tests.hosts.engine.engine_pair import Pair
 
 MANY = 300

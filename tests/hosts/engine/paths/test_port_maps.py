@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.events import PlaneChanged
-from hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse, Packet
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.events import PlaneChanged
+from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse, Packet
 from tests.hosts.engine.engine_pair import MTU, Pair, Side, finished
 
 REFRESH_S = 1.0

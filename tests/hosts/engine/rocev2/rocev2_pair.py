@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from hosts.engine.config import Config
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.rocev2.rc_config import RcConfig
-from hosts.engine.rocev2.rc_packets import RcAck, RcSyndrome, RcWrite
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.hosts.engine.rocev2.rc_packets import RcAck, RcSyndrome, RcWrite
 from tests.hosts.engine.engine_pair import Line, Pair, Side
 
 

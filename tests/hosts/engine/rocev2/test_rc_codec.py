@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.engine.events import Status
-from hosts.engine.qp import EngineQpState
-from hosts.engine.rocev2.rc_codec import rc_write_size
-from hosts.engine.rocev2.rc_packets import (
+from mrc_testbed.hosts.engine.events import Status
+from mrc_testbed.hosts.engine.qp import EngineQpState
+from mrc_testbed.hosts.engine.rocev2.rc_codec import rc_write_size
+from mrc_testbed.hosts.engine.rocev2.rc_packets import (
     RC_END,
     RC_IMM,
     RC_START,
@@ -24,9 +24,9 @@ from hosts.engine.rocev2.rc_packets import (
     RcSyndrome,
     RcWrite,
 )
-from hosts.engine.wire.codec import Addressing, Codec, WireError
-from hosts.engine.wire.packets import Write
-from hosts.scapy.codec import ScapyCodec
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec, WireError
+from mrc_testbed.hosts.engine.wire.packets import Write
+from mrc_testbed.hosts.scapy.codec import ScapyCodec
 from tests.hosts.engine.engine_pair import MTU
 from tests.hosts.engine.rocev2.rocev2_pair import RcPair
 
@@ -105,7 +105,7 @@ def test_round_trip__both_codecs_agree(seed):
 
 def refit(frame: bytes, body: bytes) -> bytes:
     """`frame` with another BTH and rest, lengths and iCRC made right."""
-    from hosts.engine.wire.icrc import icrc_ipv6
+    from mrc_testbed.hosts.engine.wire.icrc import icrc_ipv6
 
     length = 8 + len(body) + 4
     head = frame[:4] + length.to_bytes(2, "big") + frame[6:44] + length.to_bytes(2, "big") + frame[46:48]
@@ -244,7 +244,7 @@ def test_nak_of_the_peer__blames_the_work_request():
 
 
 def test_opcodes__mrc_is_rc_or_c0():
-    from hosts.engine.wire.packets import Opcode
+    from mrc_testbed.hosts.engine.wire.packets import Opcode
 
     rc = {op.name: int(op) for op in RcOpcode if op in RC_WRITES or op is RcOpcode.ACKNOWLEDGE}
     assert {name: value | 0xC0 for name, value in rc.items()} == {n: int(Opcode[n]) for n in rc}

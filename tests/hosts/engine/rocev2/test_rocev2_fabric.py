@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from faults import OneWayFault, RestoreFault
-from hosts.engine.rocev2.rc_config import RcConfig
-from simulator.fabric import VirtualFabric
-from simulator.workloads import Flow
-from topologies.plan import Plan
+from mrc_testbed.faults import OneWayFault, RestoreFault
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.simulator.fabric import VirtualFabric
+from mrc_testbed.simulator.workloads import Flow
+from mrc_testbed.topologies.plan import Plan
 
 
 def two_into_one(settings: RcConfig) -> tuple[list[float], dict]:

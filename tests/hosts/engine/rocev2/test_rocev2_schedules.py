@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from hosts.engine.events import Completion, Status, WriteImmReceived
+from mrc_testbed.hosts.engine.events import Completion, Status, WriteImmReceived
 from tests.hosts.engine.engine_pair import MTU
 from tests.hosts.engine.rocev2.rocev2_pair import RcPair
 

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from hosts.engine.endpoint import Endpoint
-from hosts.engine.errors import LocalError
-from hosts.engine.events import Completion, QpError, ReceiveFlushed, Status, WriteImmReceived
-from hosts.engine.qp import EngineQpState
-from hosts.engine.rocev2.rc_config import RcConfig
-from hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcWrite
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import Completion, QpError, ReceiveFlushed, Status, WriteImmReceived
+from mrc_testbed.hosts.engine.qp import EngineQpState
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcWrite
 from tests.hosts.engine.engine_pair import MTU, lose_first
 from tests.hosts.engine.rocev2.rocev2_pair import RcPair
 

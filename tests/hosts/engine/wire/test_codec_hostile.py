@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hosts.engine.wire.codec import Addressing, Codec, WireError, addresses
-from hosts.engine.wire.icrc import icrc_ipv6
-from hosts.engine.wire.packets import NackReason, Write
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec, WireError, addresses
+from mrc_testbed.hosts.engine.wire.icrc import icrc_ipv6
+from mrc_testbed.hosts.engine.wire.packets import NackReason, Write
 
 VECTORS = {
     name: bytes.fromhex(text) for name, text in json.loads((Path(__file__).parent / "annex_a.json").read_text()).items()

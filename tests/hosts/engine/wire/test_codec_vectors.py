@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hosts.engine.wire.codec import Addressing, Codec
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec
+from mrc_testbed.hosts.engine.wire.packets import (
     EndpointOp,
     EndpointRequest,
     EndpointResponse,

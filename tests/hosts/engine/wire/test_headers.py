@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.engine.config import Config
-from hosts.engine.wire import headers
-from hosts.engine.wire.codec import Addressing, Codec, ev_to_fields, fields_to_ev, write_size
-from hosts.engine.wire.headers import BTH, CC_STATE, IMMDT, IPV4, IPV6, METH, RETH, SETH, TSETH, UDP, Layout
-from hosts.engine.wire.packets import IMM_OPCODES, WRITE_OPCODES, Opcode, Sack, Write
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.wire import headers
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec, ev_to_fields, fields_to_ev, write_size
+from mrc_testbed.hosts.engine.wire.headers import BTH, CC_STATE, IMMDT, IPV4, IPV6, METH, RETH, SETH, TSETH, UDP, Layout
+from mrc_testbed.hosts.engine.wire.packets import IMM_OPCODES, WRITE_OPCODES, Opcode, Sack, Write
 
 SIZES = {
     "ETHERNET": 14, "IPV6": 40, "IPV4": 20, "UDP": 8, "BTH": 12, "METH": 4, "TSETH": 4, "RETH": 16, "IMMDT": 4,

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from hosts.engine.memory import Memory
-from hosts.engine.wire.codec import Addressing, Codec
-from hosts.engine.wire.packets import Opcode, Write
-from hosts.engine.wire.payload import Payload, TextPart, buffer_of, cut
+from mrc_testbed.hosts.engine.memory import Memory
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec
+from mrc_testbed.hosts.engine.wire.packets import Opcode, Write
+from mrc_testbed.hosts.engine.wire.payload import Payload, TextPart, buffer_of, cut
 from tests.hosts.engine.engine_pair import Pair
 
 TEXT = bytes(range(200))

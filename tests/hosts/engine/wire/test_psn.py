@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.engine.wire import psn
+from mrc_testbed.hosts.engine.wire import psn
 
 
 def test_unwrap__goes_to_the_nearest() -> None:

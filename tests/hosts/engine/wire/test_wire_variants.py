@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from hosts.engine.config import Config
-from hosts.engine.wire.codec import Addressing, Codec, WireError, ev_to_fields, udp_checksum
-from hosts.engine.wire.icrc import icrc_ipv4, icrc_ipv6
-from hosts.engine.wire.packets import (
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.wire.codec import Addressing, Codec, WireError, ev_to_fields, udp_checksum
+from mrc_testbed.hosts.engine.wire.icrc import icrc_ipv4, icrc_ipv6
+from mrc_testbed.hosts.engine.wire.packets import (
     ECN_CE,
     ECN_ECT0,
     ECN_NOT_ECT,
@@ -25,15 +25,15 @@ from hosts.engine.wire.packets import (
     Sack,
     Write,
 )
-from hosts.engine.wire.wire_variants import WIRE_KEYS, WireVariants, in_dialect, outer_words, speaks_dialect
-from hosts.nic.base import Nic, NicError, check_config
-from hosts.nic.encapsulation import Decapsulation, Encapsulation
-from hosts.nic.fast import FastNic
-from hosts.nic.scapy_nic import ScapyNic
-from hosts.scapy.codec import ScapyCodec
-from simulator import Flow, VirtualFabric, run_all, scaled
+from mrc_testbed.hosts.engine.wire.wire_variants import WIRE_KEYS, WireVariants, in_dialect, outer_words, speaks_dialect
+from mrc_testbed.hosts.nic.base import Nic, NicError, check_config
+from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
+from mrc_testbed.hosts.nic.fast import FastNic
+from mrc_testbed.hosts.nic.scapy_nic import ScapyNic
+from mrc_testbed.hosts.scapy.codec import ScapyCodec
+from mrc_testbed.simulator import Flow, VirtualFabric, run_all, scaled
 from tests.hosts.engine.engine_pair import Pair
-from topologies.plan import Plan
+from mrc_testbed.topologies.plan import Plan
 
 EV = 0x0001F305
 V6 = Addressing(bytes(15) + b"\x0a", bytes(15) + b"\x0b")
@@ -148,7 +148,7 @@ def test_eeth_op_shift__on_the_wire(shift: int) -> None:
 
 @pytest.mark.parametrize("config", [{"eeth_op_shift": 4}, {}])
 def test_eeth_op_shift__responses_are_matched_by_request_id(config: dict) -> None:
-    from hosts.engine.events import EvProbeResult
+    from mrc_testbed.hosts.engine.events import EvProbeResult
 
     pair = Pair(framed=True, config=config)
     found = pair.a.endpoint.probe_ev("b", pair.evs[0][0], pair.evs[0][1], now=0.0)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-import switch
-from switch.compiler.backend.emit_calls import CallEmitter
-from switch.compiler.backend.emit_expr import ExpressionEmitter
-from switch.compiler.backend.emit_externs import _SILENT, ExternEmitter
-from switch.compiler.backend.emit_stmt import StatementEmitter
-from switch.compiler.backend.emit_wide import WideEmitter
-from switch.compiler.frontend import tree
-from switch.compiler.sema import check_calls
-from switch.compiler.sema.elaborate import EXTERNS
+import mrc_testbed.switch
+from mrc_testbed.switch.compiler.backend.emit_calls import CallEmitter
+from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
+from mrc_testbed.switch.compiler.backend.emit_externs import _SILENT, ExternEmitter
+from mrc_testbed.switch.compiler.backend.emit_stmt import StatementEmitter
+from mrc_testbed.switch.compiler.backend.emit_wide import WideEmitter
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema import check_calls
+from mrc_testbed.switch.compiler.sema.elaborate import EXTERNS
 
 REFUSED = {tree.Instance}
 """Statements that the checker refuses."""

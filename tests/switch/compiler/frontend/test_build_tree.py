@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from switch.compiler import P4Error
-from switch.compiler.frontend import tree
-from switch.compiler.frontend.parse import parse_program
+from mrc_testbed.switch.compiler import P4Error
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.frontend.parse import parse_program
 
 
 def only(text: str) -> Any:

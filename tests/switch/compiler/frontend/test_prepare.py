@@ -1,4 +1,4 @@
-"""What all programs share is made once: `switch.compiler.prepare()`, as setup may call it."""
+"""What all programs share is made once: `mrc_testbed.switch.compiler.prepare()`, as setup may call it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.switch.compiled_programs import ROOT
 
 
 def test_prepare__runtime_and_grammar_are_in_the_cache_and_stay_as_they_are(tmp_path):
-    code = "import switch.compiler; switch.compiler.prepare()"
+    code = "import mrc_testbed.switch.compiler; mrc_testbed.switch.compiler.prepare()"
     made = []
     for _ in range(2):
         env = {**os.environ, "MRC_CACHE_DIR": str(tmp_path)}

@@ -6,8 +6,8 @@ import pytest
 from finsy.proto import p4i
 from google.protobuf.text_format import MessageToString
 
-from switch.compiler import P4Error, compile_program
-from switch.compiler.p4info.p4info import jenkins_hash
+from mrc_testbed.switch.compiler import P4Error, compile_program
+from mrc_testbed.switch.compiler.p4info.p4info import jenkins_hash
 from tests.switch.compiled_programs import SMALL, compile_named
 
 

@@ -8,10 +8,10 @@ import pytest
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
-from switch.compiler import CompiledProgram, P4Error, compile_program
-from switch.device.device import P4Device
-from switch.device.entities import ActionCall, FieldMatch, TableEntry, TableError
-from switch.server.p4runtime.pipeline import first_difference
+from mrc_testbed.switch.compiler import CompiledProgram, P4Error, compile_program
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import ActionCall, FieldMatch, TableEntry, TableError
+from mrc_testbed.switch.server.p4runtime.pipeline import first_difference
 
 TEXT = """
 #include <core.p4>
@@ -197,7 +197,7 @@ def test_translated_values__are_numbers_that_must_fit_or_decimal_text():
 
 
 def test_translated_values__in_packet_ins_and_outs():
-    from switch.server.p4runtime.packetio import packet_in_message, packet_out_frame
+    from mrc_testbed.switch.server.p4runtime.packetio import packet_in_message, packet_out_frame
 
     device, info = P4Device(1), program().p4info
     device.load(program())

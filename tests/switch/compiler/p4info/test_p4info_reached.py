@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from finsy.proto import p4d, p4i
 
-from switch.compiler import CompiledProgram, compile_program
-from switch.compiler.compiler import front
-from switch.compiler.p4info.p4info import Ids, jenkins_hash, make_p4info
-from switch.device.device import P4Device
-from switch.device.entities import TableError
-from switch.device.p4data import flatten, p4_data, register_in, register_out
-from switch.server.p4runtime.packetio import packet_in_message
-from switch.server.p4runtime.pipeline import first_difference
+from mrc_testbed.switch.compiler import CompiledProgram, compile_program
+from mrc_testbed.switch.compiler.compiler import front
+from mrc_testbed.switch.compiler.p4info.p4info import Ids, jenkins_hash, make_p4info
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import TableError
+from mrc_testbed.switch.device.p4data import flatten, p4_data, register_in, register_out
+from mrc_testbed.switch.server.p4runtime.packetio import packet_in_message
+from mrc_testbed.switch.server.p4runtime.pipeline import first_difference
 
 PROGRAM = """
 #include <core.p4>

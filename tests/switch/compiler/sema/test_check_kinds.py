@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from switch.compiler.frontend import tree
-from switch.compiler.sema.check_declarations import DeclarationChecker
-from switch.compiler.sema.check_expr import ExpressionChecker
-from switch.compiler.sema.check_statements import StatementChecker
-from switch.compiler.sema.warn import Names
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.check_declarations import DeclarationChecker
+from mrc_testbed.switch.compiler.sema.check_expr import ExpressionChecker
+from mrc_testbed.switch.compiler.sema.check_statements import StatementChecker
+from mrc_testbed.switch.compiler.sema.warn import Names
 
 IN_KEY_SETS = {tree.Mask, tree.Range}
 """Expressions that check_keysets.py takes apart."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from mrc.cli.p4 import app
-from switch.compiler.compiler import check_program
+from mrc_testbed.cli.p4 import app
+from mrc_testbed.switch.compiler.compiler import check_program
 from tests.switch.compiler.test_errors import program
 
 USED = "t.apply();"

@@ -9,15 +9,15 @@ import pytest
 from finsy import GNMIPath
 from finsy.proto import gnmi
 
-from switch.device.device import P4Device
-from switch.device.traffic import NOTHING
-from switch.device.traffic_paths import CONFIG_LEAVES
-from switch.server.chassis import Chassis
-from switch.server.gnmi.interface_traffic import ChassisTraffic
-from switch.server.gnmi.server import GnmiService
-from switch.server.gnmi.tree import GnmiError
-from switch.server.interfaces import Interfaces
-from switch.server.netlink import InterfaceWatcher
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.traffic import NOTHING
+from mrc_testbed.switch.device.traffic_paths import CONFIG_LEAVES
+from mrc_testbed.switch.server.chassis import Chassis
+from mrc_testbed.switch.server.gnmi.interface_traffic import ChassisTraffic
+from mrc_testbed.switch.server.gnmi.server import GnmiService
+from mrc_testbed.switch.server.gnmi.tree import GnmiError
+from mrc_testbed.switch.server.interfaces import Interfaces
+from mrc_testbed.switch.server.netlink import InterfaceWatcher
 from tests.refusals import may_raise
 
 REQUESTS = 150

@@ -7,8 +7,8 @@ import pytest
 from finsy import GNMIPath
 from finsy.proto import gnmi
 
-from switch.server.gnmi.tree import GnmiError, check_encoding, is_wide, parse_path, typed_value
-from switch.server.interfaces import COUNTER_LEAVES, LEAVES
+from mrc_testbed.switch.server.gnmi.tree import GnmiError, check_encoding, is_wide, parse_path, typed_value
+from mrc_testbed.switch.server.interfaces import COUNTER_LEAVES, LEAVES
 
 NO_PREFIX = gnmi.Path()
 

@@ -13,15 +13,15 @@ from finsy import GNMIClient, GNMIPath
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi, gnmi_grpc
 
-from switch.device.device import P4Device
-from switch.device.traffic import Impairment, PortSettings
-from switch.device.traffic_paths import CONFIG_LEAVES
-from switch.server.chassis import Chassis
-from switch.server.gnmi.interface_traffic import ChassisTraffic
-from switch.server.gnmi.server import GnmiService
-from switch.server.grpc_server import start_server
-from switch.server.interfaces import Interfaces
-from switch.server.netlink import InterfaceWatcher
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.traffic import Impairment, PortSettings
+from mrc_testbed.switch.device.traffic_paths import CONFIG_LEAVES
+from mrc_testbed.switch.server.chassis import Chassis
+from mrc_testbed.switch.server.gnmi.interface_traffic import ChassisTraffic
+from mrc_testbed.switch.server.gnmi.server import GnmiService
+from mrc_testbed.switch.server.grpc_server import start_server
+from mrc_testbed.switch.server.interfaces import Interfaces
+from mrc_testbed.switch.server.netlink import InterfaceWatcher
 from tests.switch.server.running_server import soon
 
 PORTS = {"s1": {1: "s1-eth1", 2: "s1-eth2"}, "s2": {1: "s2-eth1"}}

@@ -6,14 +6,14 @@ import pytest
 from finsy.proto import U128, p4r, rpc_code, stratum
 from google.protobuf import any_pb2
 
-from switch.server.p4runtime.arbitration import (
+from mrc_testbed.switch.server.p4runtime.arbitration import (
     MAX_CONTROLLERS,
     UNSET,
     ArbitratedController,
     Arbitration,
     ArbitrationError,
 )
-from switch.server.p4runtime.errors import RpcError
+from mrc_testbed.switch.server.p4runtime.errors import RpcError
 
 OK, BACKUP, NO_PRIMARY = rpc_code.OK, rpc_code.ALREADY_EXISTS, rpc_code.NOT_FOUND
 

@@ -9,11 +9,11 @@ import pytest
 from finsy.proto import p4d, p4r, rpc_code
 from google.protobuf import text_format
 
-from switch.compiler import compile_program
-from switch.device.entities import Digest
-from switch.device.p4data import p4_data
-from switch.server.p4runtime.digests import Digests
-from switch.server.p4runtime.errors import RpcError
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.device.entities import Digest
+from mrc_testbed.switch.device.p4data import p4_data
+from mrc_testbed.switch.server.p4runtime.digests import Digests
+from mrc_testbed.switch.server.p4runtime.errors import RpcError
 from tests.switch.compiled_programs import SMALL, small
 from tests.switch.server.running_server import primary_of, running_daemon, soon
 from tests.switch.server.test_server_finsy import Readiness, controlled

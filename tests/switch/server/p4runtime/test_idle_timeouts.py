@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from finsy.proto import p4r
 
-from switch.compiler import compile_program
-from switch.device.device import P4Device
-from switch.device.entities import ActionCall, FieldMatch, TableEntry, TableError
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import ActionCall, FieldMatch, TableEntry, TableError
 from tests.switch.mini_program import BY_ACL, BY_ADDR, BY_MAC, DROP, FORWARD, frame, mini
 from tests.switch.server.p4runtime_entities import entries_of, insert, mac_entry, modify
 from tests.switch.server.running_server import mini_config, primary_of, running_daemon, use_mini_program

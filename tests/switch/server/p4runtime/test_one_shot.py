@@ -9,8 +9,8 @@ import grpc
 import pytest
 from finsy.proto import p4r, rpc_code
 
-from switch.device.device import P4Device
-from switch.device.entities import (
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import (
     ActionCall,
     ActionSet,
     FieldMatch,

@@ -13,7 +13,7 @@ import pytest
 from finsy.proto import U128, p4i, p4r, rpc_code
 from google.protobuf import any_pb2
 
-from switch.compiler import CompiledProgram, compile_program
+from mrc_testbed.switch.compiler import CompiledProgram, compile_program
 from tests.switch.server.running_server import Client, error_details, primary_of, running_daemon, soon
 
 TEXT = """

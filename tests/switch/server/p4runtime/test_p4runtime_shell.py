@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import text_format
 
-from switch.compiler import compile_program
+from mrc_testbed.switch.compiler import compile_program
 from tests.switch.server.running_server import running_daemon
 
 ROOT = Path(__file__).resolve().parents[4]

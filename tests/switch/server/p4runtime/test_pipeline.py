@@ -10,8 +10,8 @@ import grpc
 import pytest
 from finsy.proto import p4r
 
-from switch.compiler import CompiledProgram, compile_program
-from switch.server.p4runtime import pipeline
+from mrc_testbed.switch.compiler import CompiledProgram, compile_program
+from mrc_testbed.switch.server.p4runtime import pipeline
 from tests.switch.server.running_server import Client, primary_of, running_daemon
 
 P4SRC = Path(__file__).parents[4] / "p4src"

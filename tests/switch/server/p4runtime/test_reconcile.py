@@ -8,7 +8,7 @@ import grpc
 import pytest
 from finsy.proto import p4r
 
-from switch.compiler import CompiledProgram, compile_program
+from mrc_testbed.switch.compiler import CompiledProgram, compile_program
 from tests.switch.server.p4runtime_entities import code_of
 from tests.switch.server.running_server import Client, primary_of, running_daemon
 

@@ -8,8 +8,8 @@ import grpc
 import pytest
 from finsy.proto import p4r, rpc_code
 
-from switch.compiler import compile_program
-from switch.device.entities import CloneSession, MulticastGroup, Replica, TableError
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.device.entities import CloneSession, MulticastGroup, Replica, TableError
 from tests.switch.compiled_programs import SMALL, small
 from tests.switch.server.running_server import error_details, primary_of, running_daemon
 

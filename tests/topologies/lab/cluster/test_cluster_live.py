@@ -13,15 +13,15 @@ import time
 
 import pytest
 
-from ipc.errors import UsageError
-from ipc.processes import ROOT
-from ipc.rundir import FabricError
-from mrc.api.fabric import AnyFabric
+from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc.processes import ROOT
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.api.fabric import AnyFabric
 from tests.cluster_rig import ClusterRig, sshd
-from topologies.lab.fabric import Fabric
-from topologies.lab.p4_program import compile_program
-from topologies.plan import Plan
-from topologies.servers import read
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.plan import Plan
+from mrc_testbed.topologies.servers import read
 
 pytestmark = [
     pytest.mark.root,
@@ -81,7 +81,7 @@ def environment(tmp_path):
 
 
 def mrc(rig, tmp_path, *given, **options):
-    command = [sys.executable, "-m", "mrc", *given, "--servers", str(rig.servers_file)]
+    command = [sys.executable, "-m", "mrc_testbed", *given, "--servers", str(rig.servers_file)]
     return subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=120, **options)
 
 
@@ -107,7 +107,7 @@ def test_doctor__what_is_wrong_with_a_cure_for_each(rig, tmp_path):
         .replace("address: 10.213.77.13", "address: 10.213.77.13, python: /usr/bin/false")
     )
     done = subprocess.run(
-        [sys.executable, "-m", "mrc", "doctor", "--servers", str(tmp_path / "bad.yaml")],
+        [sys.executable, "-m", "mrc_testbed", "doctor", "--servers", str(tmp_path / "bad.yaml")],
         capture_output=True, text=True, env=environment(tmp_path), timeout=60,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout
@@ -187,7 +187,7 @@ def test_end__of_the_front_process_leaves_nothing_on_any_machine(rig, tmp_path, 
     )
     before = interfaces_here()
     child = subprocess.Popen(
-        [sys.executable, "-m", "mrc", "demo", "--servers", str(here)], stdin=subprocess.DEVNULL,
+        [sys.executable, "-m", "mrc_testbed", "demo", "--servers", str(here)], stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(tmp_path),
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip

@@ -10,11 +10,11 @@ import time
 
 import pytest
 
-from ipc.rundir import RunFiles
+from mrc_testbed.ipc.rundir import RunFiles
 from tests.cluster_rig import ClusterRig, sshd
 from tests.resilience.kill_parts import Front, Row
-from tests.topologies.cli.terminal import ROOT
-from topologies.lab.part_watch import RELAPSE_S
+from tests.cli.prompt.terminal import ROOT
+from mrc_testbed.topologies.lab.part_watch import RELAPSE_S
 
 pytestmark = [
     pytest.mark.root,
@@ -89,7 +89,7 @@ def test_run__fails_with_the_part_that_died_on_another_machine_as_its_cause(rig,
     (tmp_path / "long.yaml").write_text(SCENARIO)
     files = RunFiles(tmp_path / "r")
     front = subprocess.Popen(
-        [sys.executable, "-m", "mrc", "run", "long.yaml", "--out", "out", "--servers", str(rig.servers_file)],
+        [sys.executable, "-m", "mrc_testbed", "run", "long.yaml", "--out", "out", "--servers", str(rig.servers_file)],
         env={**os.environ, "MRC_RUN_DIR": str(files.path), "PYTHONPATH": str(ROOT)}, cwd=tmp_path, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip

@@ -10,12 +10,12 @@ import threading
 
 import pytest
 
-from ipc.rundir import RunDir
-from topologies.lab.cluster.connection import ConnectionLostError
-from topologies.lab.cluster.machine_side import MachineSide, serve
-from topologies.lab.cluster.remote_machine import RemoteMachine
-from topologies.lab.cluster.sources import sources_digest
-from topologies.servers import Machine
+from mrc_testbed.ipc.rundir import RunDir
+from mrc_testbed.topologies.lab.cluster.connection import ConnectionLostError
+from mrc_testbed.topologies.lab.cluster.machine_side import MachineSide, serve
+from mrc_testbed.topologies.lab.cluster.remote_machine import RemoteMachine
+from mrc_testbed.topologies.lab.cluster.sources import sources_digest
+from mrc_testbed.topologies.servers import Machine
 
 
 def ask(side, **request):
@@ -72,7 +72,7 @@ def test_serve__answers_in_order_and_ends_with_its_input():
 
 def test_module__says_why_it_ends():
     done = subprocess.run(
-        [sys.executable, "-m", "topologies.lab.cluster.machine_side"], input=b"", capture_output=True, timeout=60
+        [sys.executable, "-m", "mrc_testbed.topologies.lab.cluster.machine_side"], input=b"", capture_output=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (0, b"") and b"front process is gone" in done.stderr
 
@@ -130,7 +130,7 @@ def test_request__a_machine_that_says_that_it_works_is_waited_for(tmp_path, line
 
 
 def test_module__says_that_it_works_on_an_answer_that_takes_long(monkeypatch):
-    monkeypatch.setattr("topologies.lab.cluster.machine_side.WORK_S", 0.02)
+    monkeypatch.setattr("mrc_testbed.topologies.lab.cluster.machine_side.WORK_S", 0.02)
     side, sent = MachineSide(), queue.SimpleQueue()
     side.send = sent.put
     side._answering = 7

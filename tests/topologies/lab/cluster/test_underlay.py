@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from ipc.rundir import FabricError
-from topologies.lab.cluster import clock
-from topologies.lab.cluster.underlay import Echo, probe
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.lab.cluster import clock
+from mrc_testbed.topologies.lab.cluster.underlay import Echo, probe
 
 HERE, THERE = "127.0.0.1", "127.0.0.77"
 
@@ -53,7 +53,7 @@ def test_measure__offset_of_another_clock_from_its_best_round_trip():
 def test_enter__goes_on_with_that_clock_also_within_another_offset(ahead):
     code = f"""
 import time
-from topologies.lab.cluster.clock import enter
+from mrc_testbed.topologies.lab.cluster.clock import enter
 before = time.monotonic()
 enter({ahead})
 enter({ahead})

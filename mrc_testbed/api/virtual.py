@@ -1,0 +1,293 @@
+"""The form of the Python API in virtual time: the engines of all hosts on the simulator's fabric, faults and all.
+
+Hosts tell of transfers and EVs in the words of live agents (hosts/agent/event_json.py, hosts/traffic/file_transfer.py).
+There is no controller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from functools import partial
+from itertools import count, pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+from mrc_testbed.faults import FaultTarget
+from mrc_testbed.hosts.agent.denylist import Denylist
+from mrc_testbed.hosts.agent.engine_defaults import baseline_config
+from mrc_testbed.hosts.agent.event_json import event_json, event_name
+from mrc_testbed.hosts.agent.path_health import PathHealth
+from mrc_testbed.hosts.engine.events import Completion, EvChanged, Event, PlaneChanged, QpError, Status
+from mrc_testbed.hosts.engine.qp import EngineQpState, EngineQueuePair
+from mrc_testbed.hosts.traffic.file_transfer import MAX_OUTSTANDING, PROGRESS_S, Pacer
+from mrc_testbed.api.backend import Tell, TransferOrder
+from mrc_testbed.api.records import NamedFault, PacketWay, PortCount, VirtualTimeError
+from mrc_testbed.simulator.fabric import VirtualFabric
+from mrc_testbed.simulator.planned_fabric import planned
+from mrc_testbed.topologies.plan import Plan
+
+SETTLE_S, SETTLE_RTTS = 0.05, 5
+"""Virtual time until the fabric counts as up, the shorter of both: probes of the base RTT are answered."""
+CHECK_S = 0.1
+"""Between two looks at a condition, beside those after events."""
+LIMIT_S = 3600.0
+"""Longest wait without a limit."""
+
+
+class VirtualBackend:
+    """See FabricBackend."""
+
+    def __init__(self, plan: Plan, seed: int) -> None:
+        self.plan, self.seed = plan, seed
+        self.fabric: VirtualFabric = planned(plan, seed=seed, keep_events=False)
+        self._transfers: dict[tuple[str, int], _VirtualTransfer] = {}
+        self._numbers = count(1)
+        self._health = {host.name: PathHealth(plan, host) for host in plan.hosts}
+        self._denylists = {host.name: Denylist(plan, host) for host in plan.hosts}
+        self._tell: Tell = lambda _host, _event: None
+
+    @property
+    def faults(self) -> FaultTarget:
+        return self.fabric.faults
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    # ---- life and time ----------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.fabric.now
+
+    def open(self) -> None:
+        self.fabric.run_until(min(SETTLE_S, SETTLE_RTTS * self.plan.base_rtt_s()))
+
+    def listen(self, tell: Tell) -> None:
+        self._tell = tell
+        for name, host in self.fabric.hosts.items():
+            host.listen(partial(self._on_event, name))
+        self.fabric.sample(PROGRESS_S, self._on_tick)
+
+    def close(self) -> None:
+        self._transfers.clear()
+
+    def wait(self, until: Callable[[], bool], limit_s: float | None) -> bool:
+        end = self.fabric.now + (LIMIT_S if limit_s is None else limit_s)
+        while self.fabric.now < end:
+            tick = min(self.fabric.now + CHECK_S, end)
+            if self.fabric.run_until(until, limit_s=tick - self.fabric.now):
+                return True
+            self.fabric.run_until(tick)
+        return until()
+
+    def _on_event(self, host: str, event: Event) -> None:
+        if isinstance(event, EvChanged | PlaneChanged | QpError):
+            fields = event_json(event, self.plan.mode.ev_is_path)
+            self._tell(host, {"event": event_name(event), "t": event.at, **fields})
+
+    def _on_tick(self, _now: float) -> None:
+        for one in self._transfers.values():
+            if not one.over:
+                one.tell_progress()
+
+    # ---- transfers --------------------------------------------------------------------------------------
+
+    def send(self, order: TransferOrder) -> int:
+        number = next(self._numbers)
+        match order.content:
+            case Path() as path:
+                data = path.read_bytes()
+            case bytes() as data:
+                pass
+            case size:
+                data = Random(f"{self.seed}/transfer/{number}").randbytes(size)
+        here, there = self.plan.host(order.source), self.plan.host(order.destination)
+        denied = self._denylists[here.name].denied(there, self.plan.ev_planes(here, there))
+        one = _VirtualTransfer(self.fabric, order, number, data, list(denied), partial(self._tell, order.source))
+        self._transfers[order.source, number] = one
+        self._apply_denylist(one)
+        return number
+
+    def read(self, source: str, number: int) -> bytes:
+        return bytes(self._transfers[source, number].memory)
+
+    def forget(self, source: str, number: int, qpn: int | None) -> None:  # noqa: ARG002 - it knows its QP
+        self._transfers.pop((source, number)).close(self._health[source])
+
+    def change_denylist(self, op: Literal["deny", "allow", "clear"], entry: dict[str, str]) -> None:
+        for denylist in self._denylists.values():
+            match op:
+                case "deny":
+                    denylist.add(denylist.parse([entry]))
+                case "allow":
+                    denylist.remove(denylist.parse([entry]))
+                case "clear":
+                    denylist.set([])
+        for one in self._transfers.values():
+            self._apply_denylist(one)
+
+    def _apply_denylist(self, one: _VirtualTransfer) -> None:
+        """Deny and allow EVs of a transfer's QPs so that they match the lists of its hosts, as agents do."""
+        source, destination = one.order.source, one.order.destination
+        for here, there, qp in ((source, destination, one.qp), (destination, source, one.peer_qp)):
+            if qp.transport != "mrc" or qp.state is not EngineQpState.RTS:
+                continue
+            evs = {ev["ev"]: ev for ev in qp.ev_states()}
+            pairs = [(ev, row["plane"]) for ev, row in evs.items()]
+            denied = self._denylists[here].denied(self.plan.host(there), pairs)
+            for ev, row in evs.items():
+                if (ev in denied) != (row["state"] == "denied"):
+                    qp.deny_ev(ev, ev in denied, self.fabric.now)
+
+    # ---- looking ----------------------------------------------------------------------------------------
+
+    def health(self, source: str, destination: str) -> list[dict[str, Any]]:
+        mine = [
+            one.qp.ev_states()
+            for one in self._transfers.values()
+            if (one.order.source, one.order.destination, one.order.transport) == (source, destination, "mrc")
+        ]
+        report = self._health[source].report(self.plan.host(destination), mine, self._denylists[source].denied)
+        rows: list[dict[str, Any]] = report["evs"]
+        return rows
+
+    def trace(self, source: str, destination: str, ev: int, plane: int) -> PacketWay:
+        path = self.plan.path(self.plan.host(source), self.plan.host(destination), ev, plane)
+        reached = [source]
+        for a, b in pairwise(path.nodes):
+            link = self.plan.link(a, b).name
+            port = self.fabric.port_towards(a, b)
+            switch = self.fabric.switches.get(a)
+            end = ""
+            if switch is not None and switch.blackhole:
+                end = f"ends at {a}: it forwards nothing"
+            elif not port.up:
+                end = f"ends at {a}: {link} is down"
+            elif port.swallows:
+                end = f"ends on the cable {link}: loses everything (injected)"
+            if end:
+                return PacketWay(source, destination, ev, plane, tuple(reached), False, end)
+            reached.append(b)
+        end = f"arrives at {destination} over {link}"
+        return PacketWay(source, destination, ev, plane, tuple(reached), True, end)
+
+    def counters(self) -> list[PortCount]:
+        out = []
+        for switch in self.plan.switches:
+            for port in self.plan.ports(switch.name):
+                one = self.fabric.ports[port.interface]
+                why = {reason: packets for reason, packets in (one.dropped + one.lost).items() if packets}
+                out.append(
+                    PortCount(
+                        switch.name, one.name, one.neighbour, one.forwarded, one.marked, one.trimmed,
+                        one.trimmed if one.last_hop else 0, sum(why.values()), why,
+                    )
+                )  # fmt: skip
+            if own := dict(self.fabric.switches[switch.name].dropped):
+                out.append(PortCount(switch.name, switch.name, "", 0, 0, 0, 0, sum(own.values()), own))
+        return out
+
+    def findings(self, began: float) -> list[NamedFault]:  # noqa: ARG002 - there are none
+        raise VirtualTimeError(
+            "no controller runs in virtual time, so that none names faults: events() has what hosts found, and a live "
+            "fabric (virtual=False) has findings()"
+        )
+
+
+class _VirtualTransfer:
+    """A file's way of the agents (hosts/traffic/file_transfer.py), in virtual time."""
+
+    def __init__(
+        self, fabric: VirtualFabric, order: TransferOrder, number: int, data: bytes, denied: list[int],
+        tell: Callable[[dict[str, Any]], None],
+    ) -> None:  # fmt: skip
+        self.fabric, self.order, self.number = fabric, order, number
+        self.over = False
+        self.memory = bytearray(len(data))
+        self._data, self._tell = memoryview(data), tell
+        self._host, self._peer = fabric.host(order.source), fabric.host(order.destination)
+        self._region = self._peer.endpoint.register(memoryview(self.memory))
+        options: dict[str, Any] = {"denied": denied}
+        if order.transport != "mrc":  # its path is fixed: a QP whose only path is denied could send nothing
+            options = {"settings": baseline_config(fabric.plan)}
+        self.qp: EngineQueuePair
+        self.qp, self.peer_qp = fabric.connect(order.source, order.destination, transport=order.transport, **options)
+        self._pacer = Pacer(order.rate_bps, fabric.now)
+        self._began = fabric.now
+        self._posted = self._acked = 0
+        self._waiting: dict[int, int] = {}
+        """Bytes of each write that was posted and has not completed."""
+        self._is_due = False
+        self._host.on_completion(self.qp.qpn, self._on_completion)
+        self._host.at(fabric.now, self._start)
+
+    def _start(self) -> None:
+        now, number, qpn = self.fabric.now, self.number, self.qp.qpn
+        self._tell({"event": "transfer", "t": now, "transfer": number, "qpn": qpn, "state": "sending"})
+        self._post()
+
+    def _post(self) -> None:
+        self._is_due = False
+        now = self.fabric.now
+        while not self.over and self._posted < len(self._data) and len(self._waiting) < MAX_OUTSTANDING:
+            if now < self._pacer.next_at():
+                if not self._is_due:
+                    self._is_due = True
+                    self._host.at(self._pacer.next_at(), self._post)
+                return
+            chunk = self._data[self._posted : self._posted + self.order.chunk_bytes]
+            wr_id = self.qp.post_write(chunk, self._region.va + self._posted, self._region.rkey, now=now)
+            self._waiting[wr_id] = len(chunk)
+            self._posted += len(chunk)
+            self._pacer.spend(len(chunk), now)
+
+    def _on_completion(self, event: Completion) -> None:
+        length = self._waiting.pop(event.wr_id, None)
+        if self.over or length is None:
+            return
+        if event.status is not Status.SUCCESS:
+            self._end("failed", f"QP {event.qpn} to {self.order.destination}: {event.status.value}")
+            return
+        self._acked += length
+        self.tell_progress()
+        if self._acked == len(self._data):
+            self._end("done", None)
+        else:
+            self._post()
+
+    def tell_progress(self) -> None:
+        self._tell(
+            {
+                "event": "progress", "t": self.fabric.now, "transfer": self.number, "qpn": self.qp.qpn,
+                "bytes_done": self._acked, "counters": self._counters(),
+            }
+        )  # fmt: skip
+
+    def _counters(self) -> dict[str, Any]:
+        counters = asdict(self.qp.counters)
+        return {"sent": sum(counters["plane_packets"]), **counters}
+
+    def _end(self, state: str, error: str | None) -> None:
+        self.over = True
+        sent, received = hashlib.sha256(self._data).hexdigest(), hashlib.sha256(self.memory).hexdigest()
+        if error is None and sent != received:
+            state, error = "failed", f"{self.order.destination} received other bytes: SHA-256 {received}, sent {sent}"
+        took = self.fabric.now - self._began
+        self._tell(
+            {
+                "event": "transfer", "t": self.fabric.now, "transfer": self.number, "qpn": self.qp.qpn, "state": state,
+                "error": error, "bytes_done": self._acked, "duration_s": took, "sha256": sent,
+                "goodput_bps": len(self._data) * 8 / took, "counters": self._counters(),
+            }
+        )  # fmt: skip
+
+    def close(self, health: PathHealth) -> None:
+        """Close both QPs; what its paths counted stays with the host."""
+        if self.qp.transport == "mrc":
+            health.leave(self.order.destination, self.qp.ev_states())
+        self._host.endpoint.destroy_qp(self.qp.qpn)
+        self._peer.endpoint.destroy_qp(self.peer_qp.qpn)

@@ -1,0 +1,332 @@
+"""Comments on packets, in their order: path, mark, trim, what is sent again, what answers what.
+
+    explainer = Explainer(plan)
+    explainer.comment(frame, at_ns=..., interface="p1-t0-0-eth3", direction=OUTBOUND)
+    -> "MRC: h0 > h2 by EV 0x0101: p1-t0-0, p1-t1-1, p1-t0-1; WRITE_ONLY, QP 0x3, PSN 7; retransmission of frame 12"
+
+Frames are numbered from 1 as Wireshark numbers them. A packet is known again by its hosts, QP and PSN, a transmission
+of it by its EV and BTH.rtx: the same one at another port of the node is on its way through, at the same port it was
+sent again. Inner addresses name the plane, so hosts are told by rack and downlink: what is sent again may take another
+plane.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from mrc_testbed.hosts.clustermapper.packets import UDP_PORT as SELF_PROBE_PORT
+from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcSyndrome
+from mrc_testbed.hosts.engine.wire.packets import ENDPOINT_QPN, EndpointOp, NackReason, Opcode, Syndrome, Verdict
+from mrc_testbed.capture.explain.packet_facts import PacketFacts, facts_of
+from mrc_testbed.topologies.plan import ROLE_DOWNLINK, ROLE_T0, ROLE_T1, Plan, PlanError, ev_plane, ev_uplink
+
+PREFIX = "MRC: "
+"""Begin of every comment of ours: to filter by, and to replace it when a file is explained again."""
+PACKETS_KEPT = 1 << 17
+"""Packets that are remembered, the last ones: about 150 MB."""
+_PSNS = 1 << 24
+_Place = tuple[str, int]
+"""Interface and direction."""
+_End = tuple[int, int] | bytes
+"""A host: rack and downlink; of a foreign packet its address."""
+
+
+@dataclass(slots=True)
+class _Sight:
+    """A transmission as it passed a port."""
+
+    frame: int
+    at_ns: int
+    place: _Place
+    marked: bool
+    trimmed: bool
+    size: int
+    """Bytes on the wire."""
+
+
+@dataclass(slots=True)
+class _Transmission:
+    ev: int
+    again: bool
+    sights: list[_Sight] = field(default_factory=list)
+    refusal: str = ""
+    """The NACK that refused it."""
+
+
+class Explainer:
+    """What is remembered of the packets so far. Without a plan hosts are told by rack and downlink."""
+
+    def __init__(self, plan: Plan | None) -> None:
+        self._plan = plan
+        self._frames = 0
+        self._forgotten = False
+        self._packets: OrderedDict[tuple[_End, _End, int], dict[int, list[_Transmission]]] = OrderedDict()
+        """By source, destination and PSN, then by QP: what was sent, the newest last."""
+        self._probes: OrderedDict[tuple[_End, _End, int], int] = OrderedDict()
+        """Frame of each reliability probe, by its number."""
+        self._quickest: dict[tuple[str, str, int], int] = {}
+        """Least nanoseconds through a switch so far, by ports and size."""
+        self.explained = 0
+        """Packets of MRC and of the RoCEv2 baseline so far."""
+        self.ours = 0
+        """These, and Clustermapper's self-probes."""
+
+    def comment(
+        self, frame: bytes, *, at_ns: int, interface: str = "", direction: int = 0, size: int = 0, queue: str = ""
+    ) -> str:
+        """The comment of the next frame. `size`: bytes it had on the wire, if it was cut short since.
+
+        `queue`: what is known of the one it waited in, in words.
+        """
+        self._frames += 1
+        facts = facts_of(frame)
+        if facts.opcode is None:
+            return PREFIX + self._other(facts)
+        self.explained += 1
+        self.ours += 1
+        parts = [self._way(facts), self._kind(facts)]
+        if facts.writes:
+            parts += self._transmission(facts, _Sight(
+                self._frames, at_ns, (interface, direction), facts.marked, facts.trimmed, size or len(frame)
+            ))  # fmt: skip
+        elif facts.marked:
+            parts.append("marked (CE)")
+        if queue and facts.in_data_queue:
+            parts.append(queue)
+        return PREFIX + "; ".join(part for part in parts if part)
+
+    # ---- where it goes --------------------------------------------------------------------------------------
+
+    def _way(self, facts: PacketFacts) -> str:
+        ends = f"{self._host(facts.source)} > {self._host(facts.destination)}"
+        return f"{ends} by EV {_ev(facts.ev)}: {self._path(facts)}"
+
+    def _host(self, address: bytes) -> str:
+        found = self._plan.host_of_address(address) if self._plan else None
+        if found is not None:
+            return found[0].name
+        place = Plan.place_of_address(address)
+        return f"host {place[2]} of rack {place[1]}" if place else "a host of no fabric of ours"
+
+    def _path(self, facts: PacketFacts) -> str:
+        """Switches by name."""
+        here, there = Plan.place_of_address(facts.source), Plan.place_of_address(facts.destination)
+        if here is None or there is None:
+            return "no path of this fabric"
+        plane = here[0]
+        first, last = Plan.t0_name(plane, here[1]), Plan.t0_name(plane, there[1])
+        if first == last:
+            return first
+        if not self._ev_is_path(facts):
+            return f"{first}, a T1 that the T0 chooses, {last}"
+        uplink = ev_uplink(facts.ev)
+        if ev_plane(facts.ev) != plane or facts.ev >> 16 or (self._plan and uplink >= self._plan.spines):
+            return f"no path of plane {plane}"
+        return f"{first}, {Plan.t1_name(plane, uplink)}, {last}"
+
+    def _ev_is_path(self, facts: PacketFacts) -> bool:
+        return facts.usids is not None if self._plan is None else self._plan.mode.ev_is_path
+
+    def _other(self, facts: PacketFacts) -> str:
+        if facts.udp_port != SELF_PROBE_PORT or facts.usids is None:
+            return "no packet of MRC"
+        self.ours += 1
+        left = ", ".join(map(_node, facts.usids)) or "nothing"
+        return f"Clustermapper's self-probe of {self._host(facts.source)}; still to go: {left}"
+
+    # ---- what it is -----------------------------------------------------------------------------------------
+
+    def _kind(self, facts: PacketFacts) -> str:
+        name = facts.opcode.name if facts.opcode is not None else ""
+        if isinstance(facts.opcode, RcOpcode):
+            name = f"RoCEv2 {name}"
+        text = f"{name}, QP {facts.dest_qp:#x}"
+        if facts.writes:
+            return f"{text}, PSN {facts.psn}"
+        answer = self._answer(facts) if facts.headers else ""
+        return f"{text}, {answer}" if answer else text
+
+    def _answer(self, facts: PacketFacts) -> str:
+        """What a control packet says, with the frame that it answers."""
+        if facts.opcode is Opcode.SACK:
+            return self._sack(facts)
+        if facts.opcode is Opcode.NACK:
+            return self._nack(facts)
+        if facts.opcode is Opcode.RELIABILITY_PROBE:
+            probe = facts.headers["probe_id"]
+            _keep(self._probes, (*self._ends(facts), probe), self._frames)
+            return f"probe {probe:#06x} of the path"
+        if facts.opcode in (Opcode.ACKNOWLEDGE, RcOpcode.ACKNOWLEDGE):
+            known = Syndrome if facts.opcode is Opcode.ACKNOWLEDGE else RcSyndrome
+            return f"{_name(known, facts.headers['syndrome'])}, PSN {facts.psn}"
+        if facts.dest_qp != ENDPOINT_QPN or "op" not in facts.headers:
+            return ""
+        text = _name(EndpointOp, facts.headers["op"])
+        if "port_status_mask" not in facts.headers or facts.headers["op"] != EndpointOp.PORT_STATUS_UPDATE:
+            return text
+        mask = facts.headers["port_status_mask"]
+        return f"{text}: ports up: {', '.join(str(n) for n in range(32) if mask >> n & 1) or 'none'}"
+
+    def _sack(self, facts: PacketFacts) -> str:
+        seth = facts.headers
+        source, destination = self._ends(facts)
+        # Bits may begin at or below cack_psn, which stands for those already.
+        beyond = (seth["sack_bitmap"] >> max(0, 1 - _signed(seth["sack_offset"]))).bit_count()
+        text = f"all up to PSN {seth['cack_psn']} arrived" + (f", {beyond} beyond" if beyond else "")
+        if seth["pr"]:
+            probe = seth["ack_psn_offset"]
+            frame = self._probes.get((destination, source, probe))
+            text += f", answers probe {probe:#06x}" + (f" of frame {frame}" if frame else "")
+        else:
+            psn = (seth["cack_psn"] + _signed(seth["ack_psn_offset"])) % _PSNS
+            sent = self._sent(destination, source, psn, seth["entropy"])
+            text += f", triggered by frame {sent.sights[-1].frame} (PSN {psn})" if sent else f", triggered by PSN {psn}"
+        if seth["m"]:
+            text += f", verdict {_name(Verdict, seth['m'])} on EV {_ev(seth['entropy'])}"
+        return text
+
+    def _nack(self, facts: PacketFacts) -> str:
+        neth = facts.headers
+        source, destination = self._ends(facts)
+        reason = _name(NackReason, neth["reason"])
+        sent = self._sent(destination, source, neth["nack_psn"], neth["entropy"])
+        what = f"frame {sent.sights[-1].frame} (PSN {neth['nack_psn']})" if sent else f"PSN {neth['nack_psn']}"
+        if sent:
+            sent.refusal = f"NACK {reason} in frame {self._frames}"
+        return f"refuses {what} of EV {_ev(neth['entropy'])}: {reason}"
+
+    def _ends(self, facts: PacketFacts) -> tuple[_End, _End]:
+        return _end(facts.source), _end(facts.destination)
+
+    # ---- what became of it ----------------------------------------------------------------------------------
+
+    def _sent(self, source: _End, destination: _End, psn: int, ev: int) -> _Transmission | None:
+        """What was sent last with that PSN and EV; None where that is not known, or not by one QP alone."""
+        by_qp = self._packets.get((source, destination, psn), {})
+        found = [sent for sent in map(lambda all_: _newest(all_, ev), by_qp.values()) if sent is not None]
+        return found[0] if len(found) == 1 else None
+
+    def _transmission(self, facts: PacketFacts, sight: _Sight) -> list[str]:
+        """Where it was seen before, or what it is sent again for, and how it fared on its way."""
+        key = (*self._ends(facts), facts.psn)
+        by_qp = self._packets.pop(key, {})
+        self._forgotten |= _keep(self._packets, key, by_qp)
+        sent = by_qp.setdefault(facts.dest_qp, [])
+        for one in reversed(sent):
+            passing = all(before.place != sight.place for before in one.sights)
+            if passing and (one.ev, one.again) == (facts.ev, facts.retransmitted):
+                last = one.sights[-1]
+                one.sights.append(sight)
+                return [self._passage(last, sight), *self._fate(facts, sight, last)]
+        again = facts.retransmitted or (bool(sent) and isinstance(facts.opcode, RcOpcode))
+        if not again:
+            sent.clear()  # another packet: its QP was made anew, or PSNs have begun again
+        text = self._retransmission(sent[-1] if sent else None, sight) if again else ""
+        sent.append(_Transmission(facts.ev, facts.retransmitted, [sight]))
+        return [text, *self._fate(facts, sight, None)]
+
+    def _passage(self, before: _Sight, now: _Sight) -> str:
+        """Where it came from, and how long it waited in a switch: what it took longer than the quickest of its size."""
+        took_ns = now.at_ns - before.at_ns
+        text = (
+            f"the same packet as frame {before.frame} on {before.place[0] or 'another port'}, {_ms(now, before)} before"
+        )
+        if not _node_of(now) or _node_of(before) != _node_of(now) or before.size != now.size:
+            return text
+        ports = (before.place[0], now.place[0], now.size)
+        least_ns = self._quickest[ports] = min(took_ns, self._quickest.get(ports, took_ns))
+        waited_ns = took_ns - least_ns
+        rate_bps = self._rate_bps(now.place[0])
+        about = f": about {round(waited_ns * rate_bps / 8e9)} bytes before it in the queue" if rate_bps else ""
+        return f"{text}, {waited_ns / 1e6:.3f} ms longer than the quickest{about}" if waited_ns else text
+
+    def _rate_bps(self, interface: str) -> float | None:
+        """Rate of a port by the plan."""
+        try:
+            return self._plan.speed(self._plan.link_of_interface(interface)).rate_bps if self._plan else None
+        except PlanError:
+            return None
+
+    def _retransmission(self, before: _Transmission | None, sight: _Sight) -> str:
+        if before is None:
+            among = f"among the last {PACKETS_KEPT} packets" if self._forgotten else "in this capture"
+            return f"retransmission of a packet that is not {among}"
+        first = before.sights[0]
+        why = f" ({before.refusal})" if before.refusal else ""
+        return f"retransmission of frame {first.frame}, {_ms(sight, first)} before by EV {_ev(before.ev)}{why}"
+
+    def _fate(self, facts: PacketFacts, sight: _Sight, before: _Sight | None) -> list[str]:
+        """Mark and trim. `before`: where it was seen last."""
+        out = []
+        if facts.marked:
+            where = _between(before, sight) if before and not before.marked else "by a queue on its way"
+            out.append(f"marked (CE) {where}")
+        if facts.trimmed:
+            there = Plan.place_of_address(facts.destination)
+            if facts.trimmed_at_last_hop and there:
+                where = f"at the last hop: the queue of {Plan.t0_name(there[0], there[1])} to the host was full"
+            else:
+                where = _between(before, sight) if before and not before.trimmed else "by a full queue on its way"
+            out.append(f"trimmed {where}")
+        return out
+
+
+def _newest(sent: list[_Transmission], ev: int) -> _Transmission | None:
+    return next((one for one in reversed(sent) if one.ev == ev), None)
+
+
+def _end(address: bytes) -> _End:
+    place = Plan.place_of_address(address)
+    return place[1:] if place else address
+
+
+def _keep(store: OrderedDict, key: tuple[_End, _End, int], value: object) -> bool:  # type: ignore[type-arg]
+    """Store the newest; whether the oldest had to go for it."""
+    store[key] = value
+    full = len(store) > PACKETS_KEPT
+    if full:
+        store.popitem(last=False)
+    return full
+
+
+def _between(before: _Sight, now: _Sight) -> str:
+    """Where something happened between two sights: at a node, when both are ports of it."""
+    node = _node_of(now)
+    return f"in {node}" if node and node == _node_of(before) else f"after frame {before.frame}"
+
+
+def _node_of(sight: _Sight) -> str:
+    """Node of the port; empty where the file names none."""
+    return sight.place[0].rpartition("-eth")[0]
+
+
+def _ms(later: _Sight, earlier: _Sight) -> str:
+    return f"{(later.at_ns - earlier.at_ns) / 1e6:.3f} ms"
+
+
+def _signed(value: int) -> int:
+    """An int16 of two's complement."""
+    return value - (value >> 15 << 16)
+
+
+def _ev(ev: int) -> str:
+    return f"{ev:#06x}"
+
+
+def _node(usid: int) -> str:
+    role, plane, number = usid >> 12, usid >> 8 & 0xF, usid & 0xFF
+    if role == ROLE_T0:
+        return Plan.t0_name(plane, number)
+    if role == ROLE_T1:
+        return Plan.t1_name(plane, number)
+    return f"NIC {number}" if role == ROLE_DOWNLINK else f"uSID {usid:#06x}"
+
+
+def _name(
+    names: type[EndpointOp] | type[NackReason] | type[Syndrome] | type[Verdict] | type[RcSyndrome], value: int
+) -> str:
+    try:
+        return names(value).name
+    except ValueError:
+        return f"{value:#x}"

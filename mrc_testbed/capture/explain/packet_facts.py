@@ -1,0 +1,132 @@
+"""What a frame says of itself, as far as it was captured: EV, places, PSN, marks and the headers behind the BTH.
+
+Lenient, unlike the codec: captures are cut short (`--snap`) and hold trimmed and broken packets. No field is checked,
+lengths least of all; what does not fit into the bytes that are there is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.rocev2.rc_packets import RC_WRITES, RcOpcode
+from mrc_testbed.hosts.engine.wire.codec import PROTOCOL_UDP, UDP_PORTS, fields_to_ev
+from mrc_testbed.hosts.engine.wire.headers import AETH, BTH, CONTROL_HEADERS, ETHERNET, IPV4, IPV6, UDP
+from mrc_testbed.hosts.engine.wire.packets import ECN_CE, WRITE_OPCODES, Opcode
+from mrc_testbed.topologies.plan import LOCATOR, usids_of
+
+ETHERTYPE_IPV4, ETHERTYPE_IPV6 = 0x0800, 0x86DD
+IPV6_IN_IPV6, ROUTING_HEADER = 41, 43
+
+_CONFIG = Config()
+_MRC = {int(op): op for op in Opcode}
+_RC = {int(op): op for op in RcOpcode}
+
+
+@dataclass(slots=True)
+class PacketFacts:
+    """One frame. Addresses are packed; PSNs, EVs and QPNs those of the wire."""
+
+    source: bytes = b""
+    destination: bytes = b""
+    """Inner addresses."""
+    dscp: int = 0
+    """Of the outer header where there is one."""
+    marked: bool = False
+    """CE, in the outer or the inner header."""
+    usids: tuple[int, ...] | None = None
+    """uSIDs left of the outer destination; None without an outer header."""
+    ev: int = 0
+    opcode: Opcode | RcOpcode | None = None
+    """None: no packet of MRC or of the RoCEv2 baseline."""
+    udp_port: int = 0
+    """Destination port; 0 without UDP."""
+    dest_qp: int = 0
+    psn: int = 0
+    retransmitted: bool = False
+    """BTH.rtx. RoCEv2 has no such bit."""
+    headers: dict[str, int] = field(default_factory=dict)
+    """Fields of the header behind the BTH: SETH, NETH, AETH, PETH, ERTH or EETH."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether this is a data packet."""
+        return self.opcode in WRITE_OPCODES or self.opcode in RC_WRITES
+
+    @property
+    def trimmed(self) -> bool:
+        """Whether a switch cut its payload off (§4.3)."""
+        return self.dscp in (_CONFIG.dscp_trimmed, _CONFIG.dscp_trimmed_lasthop)
+
+    @property
+    def trimmed_at_last_hop(self) -> bool:
+        return self.dscp == _CONFIG.dscp_trimmed_lasthop
+
+    @property
+    def in_data_queue(self) -> bool:
+        """Whether it waits in a port's data queue, not in the one of control and trimmed packets."""
+        return not self.trimmed and self.dscp != _CONFIG.dscp_control
+
+
+def facts_of(frame: bytes) -> PacketFacts:
+    """Facts of a frame, Ethernet header first. Any bytes will do."""
+    facts = PacketFacts()
+    try:
+        ethertype = ETHERNET.unpack(frame)["ethertype"]
+        if ethertype == ETHERTYPE_IPV6:
+            _ipv6(facts, frame, ETHERNET.size)
+        elif ethertype == ETHERTYPE_IPV4:
+            _ipv4(facts, frame, ETHERNET.size)
+    except ValueError:  # Layout.unpack: the frame ends here
+        pass
+    return facts
+
+
+def _ipv6(facts: PacketFacts, frame: bytes, at: int) -> None:
+    outer = IPV6.unpack(frame, at)
+    behind, then = outer["next_header"], at + IPV6.size
+    if behind == ROUTING_HEADER:
+        srh = frame[then : then + 2]
+        if len(srh) < 2:
+            return
+        behind, then = srh[0], then + 8 + 8 * srh[1]
+    facts.dscp, facts.marked = outer["dscp"], outer["ecn"] == ECN_CE
+    if behind == IPV6_IN_IPV6 and outer["destination"] >> 96 == LOCATOR:
+        facts.usids = usids_of(outer["destination"])
+        inner = IPV6.unpack(frame, then)
+        facts.marked |= inner["ecn"] == ECN_CE
+        behind, then = inner["next_header"], then + IPV6.size
+    else:
+        inner = outer
+    facts.source, facts.destination = (inner[end].to_bytes(16, "big") for end in ("source", "destination"))
+    if behind == PROTOCOL_UDP:
+        _udp(facts, frame, then, inner["flow_label"])
+
+
+def _ipv4(facts: PacketFacts, frame: bytes, at: int) -> None:
+    header = IPV4.unpack(frame, at)
+    facts.dscp, facts.marked = header["dscp"], header["ecn"] == ECN_CE
+    facts.source, facts.destination = (header[end].to_bytes(4, "big") for end in ("source", "destination"))
+    if header["protocol"] == PROTOCOL_UDP:
+        _udp(facts, frame, at + 4 * header["ihl"], 0)
+
+
+def _udp(facts: PacketFacts, frame: bytes, at: int, flow_label: int) -> None:
+    udp = UDP.unpack(frame, at)
+    facts.udp_port = udp["dport"]
+    if udp["dport"] not in UDP_PORTS:
+        return
+    facts.ev = fields_to_ev(udp["sport"], flow_label, _CONFIG.ev_layout)
+    at += UDP.size
+    bth = BTH.unpack(frame, at)
+    opcode = _MRC.get(bth["opcode"]) or _RC.get(bth["opcode"])
+    if opcode is None:
+        return
+    facts.opcode, facts.dest_qp, facts.psn = opcode, bth["dest_qp"], bth["psn"]
+    facts.retransmitted = isinstance(opcode, Opcode) and bool(bth["rtx"])
+    if isinstance(opcode, RcOpcode):
+        behind = AETH if opcode is RcOpcode.ACKNOWLEDGE else None
+    else:
+        behind = CONTROL_HEADERS[opcode][0] if opcode in CONTROL_HEADERS else None
+    if behind is not None:
+        facts.headers = behind.unpack(frame, at + BTH.size)

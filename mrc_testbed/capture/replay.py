@@ -1,0 +1,58 @@
+"""`mrc faults --replay FILE`: the controller's diagnosis of a recorded run (docs/controller.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.faults.correlator import Fault
+from mrc_testbed.controller.faults.observations import replay_file
+from mrc_testbed.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class FaultChange:
+    """One change of the fault list. `t`: seconds of the run's clock."""
+
+    t: float
+    change: str
+    fault: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """All changes in their order, and the faults left at the end of the recording."""
+
+    changes: tuple[FaultChange, ...]
+    active: tuple[dict[str, Any], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "changes": [{"t": one.t, "change": one.change, "fault": one.fault} for one in self.changes],
+            "active": list(self.active),
+        }
+
+    def text(self) -> str:
+        """A line for each change, with its time since the first; then how many are active."""
+        lines = []
+        for one in self.changes:
+            into = f" into {', '.join(map(str, one.fault['into']))}" if one.fault["into"] else ""
+            at = f"{one.t - self.changes[0].t:9.3f} s"
+            lines.append(f"{at}  {one.change:<8} {one.fault['number']:>3}{into}: {one.fault['text']}")
+        return "\n".join([*lines, f"{len(self.active)} active in the end, {len(self.changes)} changes"])
+
+
+def replay_faults(path: Path) -> Replayed:
+    """Replay a file. Raises UsageError with cause and cure for one that is cut short, foreign or none at all."""
+    changes: list[FaultChange] = []
+
+    def told(now: float, change: str, fault: Fault) -> None:
+        changes.append(FaultChange(now, change, fault.to_json()))
+
+    try:
+        faults = replay_file(path, told)
+    except InputError as error:
+        raise UsageError(str(error)) from error
+    return Replayed(tuple(changes), tuple(fault.to_json() for fault in faults.active()))

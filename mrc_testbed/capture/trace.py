@@ -1,0 +1,322 @@
+"""`mrc trace h0 h2 0x0101`: the way of one packet through the running fabric, decided by the switches' own tables.
+
+From hop to hop: the switch's program and tables are read over P4Runtime and loaded into a device in memory
+(live_tables.py), with the port states of now; the frame is pushed through (mrc_testbed/switch/device/trace.py tells every step),
+and what comes out goes over the cable of the plan. Nothing is sent on the fabric and no counter moves.
+Facts of the fabric are shown at the cable: a port that is down, a cable that loses packets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import Any
+
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.errors import WireError
+from mrc_testbed.hosts.engine.wire.codec import Codec
+from mrc_testbed.hosts.engine.wire.packets import Opcode, Write
+from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
+from mrc_testbed.errors import NOT_ARRIVED, UsageError
+from mrc_testbed.ipc.patience import LocalWork, gets_on
+from mrc_testbed.ipc.rundir import FabricError, RunFiles
+from mrc_testbed.console.terminal import Style
+from mrc_testbed.capture.live_tables import device_like
+from mrc_testbed.capture.several_machines import refuse_several_machines
+from mrc_testbed.switch.device.trace import PacketTrace
+from mrc_testbed.topologies.lab.p4_program import P4SRC
+from mrc_testbed.topologies.lab.targets import SWITCHD
+from mrc_testbed.topologies.lab.traffic_control import Cable, TrafficControl, UnreachableTraffic
+from mrc_testbed.topologies.lab.traffic_control_gnmi import GnmiTraffic
+from mrc_testbed.topologies.lab.wires import states_of
+from mrc_testbed.topologies.plan import CPU_PORT, Host, Link, Plan, PlanError, Port, make_ev
+
+PAYLOAD_BYTES = 256
+HOPS_MAX = 16
+_CARRIER = "/sys/class/net/{}/carrier"
+
+
+@dataclass
+class Hop:
+    """One switch: the packet in, the decision, the way out."""
+
+    switch: str
+    arrived: Port
+    trace: PacketTrace
+    left: Port | None = None
+    """Egress port; None when the packet ended here."""
+    note: str = ""
+    """Effect of the cable behind that port."""
+
+
+@dataclass
+class Way:
+    """The whole way of one packet."""
+
+    source: str
+    destination: str
+    ev: int
+    plane: int
+    frame: bytes
+    hops: list[Hop] = field(default_factory=list)
+    end: str = ""
+    """End of the way, in words."""
+    arrived: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        hops = [
+            {
+                "switch": hop.switch, "in": hop.arrived.interface, "out": hop.left.interface if hop.left else None,
+                "note": hop.note, "trace": hop.trace.to_json(),
+            }
+            for hop in self.hops
+        ]  # fmt: skip
+        return {
+            "from": self.source, "to": self.destination, "ev": self.ev, "plane": self.plane, "frame": self.frame.hex(),
+            "hops": hops, "arrived": self.arrived, "end": self.end,
+        }  # fmt: skip
+
+    def text(self, full: bool) -> str:
+        """Hop by hop; `full`: every step of each program."""
+        lines = [f"{self.source} sends a write of {PAYLOAD_BYTES} bytes to {self.destination}: EV {self.ev:#06x}, "
+                 f"plane {self.plane}, {len(self.frame)} bytes to {_addressed(self.frame)}"]  # fmt: skip
+        for number, hop in enumerate(self.hops, 1):
+            lines.append(f"{number}  {hop.switch}: in by {hop.arrived.interface}")
+            lines += [f"     {line}" for line in (hop.trace.text().splitlines()[1:] if full else _decisions(hop.trace))]
+            if hop.left is not None:
+                lines.append(f"     out by {hop.left.interface}" + (f": {hop.note}" if hop.note else ""))
+        return "\n".join([*lines, self.end])
+
+
+class LiveFabric:
+    """State of a running fabric, read through its run folder. Raises UsageError when none runs there."""
+
+    def __init__(self, run_dir: Path) -> None:
+        files = RunFiles(run_dir)
+        try:
+            self.plan = Plan.from_json(files.read_plan())
+            self.switches: dict[str, Any] = files.read_switches()
+        except FileNotFoundError as error:
+            raise UsageError(f"no fabric is running ({error.filename} is not there): start one with `mrc up`") from None
+        except (OSError, ValueError, PlanError) as error:
+            raise UsageError(f"{run_dir}: {error}") from error
+        refuse_several_machines(files)
+        gnmi = next((where.get("gnmi") for where in self.switches.values()), None)
+        self.traffic: TrafficControl = GnmiTraffic(self.plan, gnmi) if gnmi else UnreachableTraffic(self.plan)
+        self._control = files.switchd_socket
+        self._files = files
+
+    def switches_work(self) -> bool:
+        """Whether the switches' daemon works; False where each is a process of its own."""
+        return gets_on(LocalWork(self._files.pid_of(SWITCHD)))
+
+    def is_up(self, port: Port) -> bool:
+        """Carrier of a switch's port: of a wire by the daemon, else by the kernel; switches are in this namespace."""
+        if (wire := states_of(self._control).get(port.interface)) is not None:
+            return bool(wire["up"])
+        try:
+            return Path(_CARRIER.format(port.interface)).read_text().strip() == "1"
+        except OSError:  # administratively down, or gone
+            return False
+
+    def cable(self, interface: str, direction: str) -> Cable:
+        """Impairment injected into one direction of a switch's port; none where it cannot be read."""
+        try:
+            port = self.traffic.read(interface)
+        except FabricError:
+            return Cable()
+        return port.input if direction == "input" else port.output
+
+    def close(self) -> None:
+        self.traffic.close()
+
+
+def follow(fabric: LiveFabric, source: str, destination: str, ev: str) -> Way:
+    """Way of a packet of an EV (as parse_ev takes it). Raises PlanError for unknown names, UsageError."""
+    plan = fabric.plan
+    here, there = plan.host(source), plan.host(destination)
+    if here == there:
+        raise UsageError(f"{source} to itself: give two hosts")
+    number, plane = parse_ev(ev, plan, here, there)
+    frame = _frame(plan, here, there, number, plane)
+    way = Way(source, destination, number, plane, frame)
+    nic = plan.host_port(here, plane)
+    link = plan.link_of_interface(nic.interface)
+    if not fabric.is_up(link.upper):
+        way.end = f"ends at {source}: its port {nic.interface} is down, nothing is sent"
+        return way
+    if note := _lost(fabric.cable(link.upper.interface, "input")):
+        way.end = f"ends on the cable {link.name}: {note}"
+        if note.startswith("loses everything"):
+            return way
+        way.end = ""
+    _walk(fabric, way, there, link.upper, frame)
+    return way
+
+
+def _walk(fabric: LiveFabric, way: Way, there: Host, at: Port, frame: bytes) -> None:
+    """From switch to switch, until the packet ends somewhere."""
+    plan = fabric.plan
+    for _ in range(HOPS_MAX):
+        hop = Hop(at.node, at, _through(fabric, at, frame))
+        way.hops.append(hop)
+        if not hop.trace.sent:
+            way.end = f"ends at {at.node}, whose program drops it: {_why_dropped(hop.trace)}"
+            return
+        number, frame = hop.trace.sent[0]
+        if number == CPU_PORT:
+            way.end = f"ends at {at.node}: sent to the controller"
+            return
+        ports = {port.number: port for port in plan.ports(at.node)}
+        if number not in ports:
+            way.end = f"ends at {at.node}: out by port {number}, where no cable is"
+            return
+        hop.left = ports[number]
+        link = plan.link_of_interface(hop.left.interface)
+        far = link.upper if link.lower == hop.left else link.lower
+        hop.note, ended = _over(fabric, link, hop.left, far)
+        if ended:
+            way.end = f"ends on the cable {link.name}: {hop.note}"
+            return
+        if far.node in {host.name for host in plan.hosts}:
+            _received(plan, way, there, far, frame)
+            return
+        at = far
+    way.end = f"still on its way after {HOPS_MAX} switches: a loop"
+
+
+def _through(fabric: LiveFabric, at: Port, frame: bytes) -> PacketTrace:
+    name = at.node
+    device = device_like(name, fabric.switches[name], fabric.plan.mode.program, fabric.switches_work)
+    try:
+        for port in fabric.plan.ports(name):
+            device.set_port_up(port.number, fabric.is_up(port))
+        return device.trace(at.number, frame)
+    finally:
+        device.close()
+
+
+def _over(fabric: LiveFabric, link: Link, left: Port, far: Port) -> tuple[str, bool]:
+    """(effect of the cable, whether the packet ends there)."""
+    if not fabric.is_up(left):
+        return f"{link.name} is down", True
+    notes = [_lost(fabric.cable(left.interface, "output"))]
+    if far.node in fabric.switches:
+        notes.append(_lost(fabric.cable(far.interface, "input")))
+    said = ", ".join(note for note in notes if note)
+    return f"to {far.node}" + (f", and the cable {said}" if said else ""), "loses everything" in said
+
+
+def _lost(cable: Cable) -> str:
+    """Injected impairment of a cable, in words."""
+    if cable.loss >= 1 or (cable.loss_pattern and "0" not in cable.loss_pattern):
+        return "loses everything (injected)"
+    if cable.loss or cable.loss_pattern:
+        share = f"{100 * cable.loss:.3g} %" if cable.loss else f"pattern {cable.loss_pattern}"
+        return f"loses some of it (injected: {share})"
+    return ""
+
+
+def _received(plan: Plan, way: Way, there: Host, at: Port, frame: bytes) -> None:
+    """Verdict of the NIC at the end on the frame."""
+    host, plane = plan.host(at.node), at.number - 1
+    try:
+        peer, packet = Decapsulation(plan, host, plane, Codec(Config())).open(frame)
+    except WireError as error:
+        way.end = f"ends at {at.node}, which does not take it: {error}"
+        return
+    way.arrived = host.name == there.name
+    trimmed = ", trimmed" if getattr(packet, "trimmed", None) is not None else ""
+    way.end = f"arrives at {at.interface} of {at.node} from {peer}, EV {packet.ev:#06x}{trimmed}"
+    if not way.arrived:
+        way.end += f": the wrong host, it was for {there.name}"
+
+
+def _frame(plan: Plan, here: Host, there: Host, ev: int, plane: int) -> bytes:
+    """A write as the NIC of `here` would send it."""
+    config = Config()
+    payload = bytes(PAYLOAD_BYTES)
+    packet = Write(
+        dest_qp=0x100, ev=ev, plane=plane, dscp=config.dscp_trimmable, ecn=2, opcode=Opcode.WRITE_ONLY, psn=0, msn=0,
+        va=0, rkey=0, dma_length=PAYLOAD_BYTES, payload=payload, size=0,
+    )  # fmt: skip
+    around = Encapsulation(plan, here, there, plane)
+    encoded = Codec(config).encode(packet, around.addressing)
+    inner = b"".join(bytes(piece) for piece in encoded)
+    return around.outer(ev, inner[:4], len(inner)) + inner
+
+
+def _addressed(frame: bytes) -> str:
+    return str(IPv6Address(frame[38:54]))
+
+
+def _decisions(trace: PacketTrace) -> Iterator[str]:
+    """The tables that decided something, and what changed in the header that switches forward on."""
+    for step in trace.tables:
+        if step.action != "NoAction":
+            yield step.headline.removeprefix("table ").replace(step.name, step.name.rpartition(".")[2], 1)
+    if trace.sent and len(trace.sent[0][1]) >= 54:
+        before, after = _addressed(trace.frame), _addressed(trace.sent[0][1])
+        if before != after:
+            yield f"destination {before} -> {after}"
+        if len(trace.sent[0][1]) < len(trace.frame):
+            yield f"trimmed from {len(trace.frame)} to {len(trace.sent[0][1])} bytes"
+
+
+def _why_dropped(trace: PacketTrace) -> str:
+    """The drop reason that the program gave (headers.p4), and where in its source; else what the device counted."""
+    for step in reversed(trace.steps):
+        for change in step.changes:
+            if change.name == "meta.drop_reason" and change.after:
+                reasons = drop_reasons()
+                name = reasons[change.after] if change.after < len(reasons) else str(change.after)
+                by = f" (table {step.name.rpartition('.')[2]}: {step.action})" if step.kind == "table" else ""
+                return f"{name}{by}" + (f", {step.where}" if step.where else "")
+    return trace.dropped
+
+
+def drop_reasons() -> list[str]:
+    """Names of `drop_reason_t` by number, from p4src/headers.p4: the one place that has them."""
+    text = (P4SRC / "headers.p4").read_text(encoding="utf-8")
+    body = re.search(r"enum\s+bit<\d+>\s+drop_reason_t\s*\{(.*?)\}", text, re.DOTALL)
+    found = {int(number): name for name, number in re.findall(r"(\w+)\s*=\s*(\d+)", body[1] if body else "")}
+    return [found.get(number, str(number)) for number in range(max(found, default=0) + 1)]
+
+
+def parse_ev(text: str, plan: Plan, here: Host, there: Host) -> tuple[int, int]:
+    """(EV, plane) of `0x0101`, `257`, `1/1` for plane 1 and uplink 1; in modes of random EVs `1/0x262729ce` for plane
+    1 and that EV. Raises UsageError.
+    """
+    planes = dict(plan.ev_planes(here, there))
+    before, slash, after = text.partition("/")
+    try:
+        ev = int(after if slash else before, 0)
+        plane = int(before, 0) if slash else planes.get(ev)
+    except ValueError:
+        raise UsageError(f"EV {text!r}: give a number such as 0x0101, or PLANE/UPLINK such as 1/1") from None
+    shown = ", ".join(f"{one:#06x}" for one in list(planes)[:16])
+    if not plan.mode.ev_is_path:
+        if plane is None or not 0 <= plane < plan.planes or not 0 <= ev < 1 << 32:
+            raise UsageError(f"EV {text!r}: in mode {plan.mode} give PLANE/EV, or one of {shown}")
+        return ev, plane
+    if slash and plane is not None:
+        ev = make_ev(plane, ev) if 0 <= plane < 1 << 8 and 0 <= ev < 1 << 8 else -1
+    if ev not in planes:
+        raise UsageError(f"EV {text} is none of {here.name} to {there.name} (has: {shown})")
+    return ev, planes[ev]
+
+
+def run(run_dir: Path, source: str, destination: str, ev: str, *, full: bool, as_json: bool) -> int:
+    """The sub-command; 0 when the packet arrives, NOT_ARRIVED when it does not. Raises UsageError, PlanError."""
+    fabric = LiveFabric(run_dir)
+    try:
+        way = follow(fabric, source, destination, ev)
+    finally:
+        fabric.close()
+    print(json.dumps(way.to_json(), indent=2) if as_json else Style.of(sys.stdout).fold(way.text(full)))
+    return 0 if way.arrived else NOT_ARRIVED

@@ -1,0 +1,140 @@
+"""What Tab offers after `mrc` in a shell: names of scenarios and programs, and of the running fabric's nodes and ports.
+
+A Tab must come at once and never print a traceback: nothing here talks to a process or imports what only commands need
+(lists that stand elsewhere stand here again, and a test compares them). What cannot be read offers nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from mrc_testbed.topologies.plan import Plan
+
+Offer = Callable[[str], list[str]]
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = ("embedded", "bmv2")
+WIRES = ("virtual", "veth")
+EXECUTORS = ("local", "slurm", "submitit-local", "ray")
+BENCH_WIRES = (*WIRES, "both")
+NICS = ("fast", "scapy")
+MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
+POLICIES = ("off", "lossy", "all")
+REACTIONS = ("now", "never")
+FUZZED = ("wire", "scapy", "frame", "jsonl", "endpoints", "p4")
+SIZES = ("1", "2", "4", "8", "16")
+"""Planes, racks and so on that fabrics have as a rule."""
+RATES = ("10M", "100M", "none")
+FAULT_KINDS = (
+    "link cut", "NIC port down", "switch off", "blackhole", "one-way cut", "lossy link", "reboot", "flap",
+)  # fmt: skip
+INCAST_VARIANTS = ("as designed", "no ECN", "no trimming", "neither")
+
+
+def one_of(*names: str) -> Offer:
+    """Offers fixed names."""
+
+    def offer(incomplete: str) -> list[str]:
+        return _starting(incomplete, names)
+
+    return offer
+
+
+def several_of(*names: str) -> Offer:
+    """Offers the next of fixed names with commas between. For bash, spaces are escaped."""
+
+    def offer(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        left = [name for name in names if name not in before.split(",")]
+        found = [f"{before}{comma}{name}" for name in _starting(last, left)]
+        is_bash = os.environ.get("_MRC_COMPLETE", "").endswith("bash")
+        return [name.replace(" ", "\\ ") for name in found] if is_bash else found
+
+    return offer
+
+
+def scenarios(incomplete: str) -> list[str]:
+    """The scenarios that come with the testbed; the shell has files where none fits."""
+    return _starting(incomplete, (path.stem for path in (ROOT / "scenarios").glob("*.yaml")))
+
+
+def studies(incomplete: str) -> list[str]:
+    """The studies that come with the testbed; the shell has files where none fits."""
+    return _starting(incomplete, (path.stem for path in (ROOT / "scenarios" / "studies").glob("*.yaml")))
+
+
+def programs(incomplete: str) -> list[str]:
+    """P4 programs that come with the testbed."""
+    own = (path for path in (ROOT / "p4src").glob("*.p4") if "V1Switch(" in path.read_text(encoding="utf-8"))
+    return _starting(incomplete, (path.stem for path in own))
+
+
+def of_fabric(names: Callable[[Plan], Iterable[str]]) -> Offer:
+    """Offers names of the running fabric; nothing when none runs."""
+
+    def offer(incomplete: str) -> list[str]:
+        plan = _plan()
+        return [] if plan is None else _starting(incomplete, names(plan))
+
+    return offer
+
+
+def _plan() -> Plan | None:
+    """The plan of the running fabric, or None."""
+    from mrc_testbed.ipc.rundir import RunFiles
+    from mrc_testbed.topologies.plan import Plan
+
+    try:
+        return Plan.from_json(RunFiles().read_plan())
+    except Exception:  # none runs, or whatever is there: a Tab has nobody to tell
+        return None
+
+
+def _hosts(plan: Plan) -> list[str]:
+    return [host.name for host in plan.hosts]
+
+
+def _switches(plan: Plan) -> list[str]:
+    return [switch.name for switch in plan.switches]
+
+
+def _nodes(plan: Plan) -> list[str]:
+    return [*_hosts(plan), *_switches(plan)]
+
+
+def _ports(plan: Plan) -> list[str]:
+    return [end.interface for link in plan.links for end in (link.lower, link.upper)]
+
+
+hosts, switches, nodes = of_fabric(_hosts), of_fabric(_switches), of_fabric(_nodes)
+nodes_and_ports = of_fabric(lambda plan: [*_nodes(plan), *_ports(plan)])
+switches_and_ports = of_fabric(lambda plan: [*_switches(plan), *(one for one in _ports(plan) if one.startswith("p"))])
+
+
+def evs(context: typer.Context, incomplete: str) -> list[str]:
+    """EVs between the two hosts that stand before, as PLANE/UPLINK."""
+    from mrc_testbed.topologies.plan import ev_uplink
+
+    plan = _plan()
+    if plan is None or not plan.mode.ev_is_path:
+        return []
+    try:
+        pair = [plan.host(str(context.params[name])) for name in ("source", "destination")]
+    except (KeyError, ValueError):
+        return []
+    return _starting(incomplete, (f"{plane}/{ev_uplink(ev)}" for ev, plane in plan.ev_planes(*pair)))
+
+
+def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    return sorted({name for name in names if name.startswith(incomplete)}, key=_by_number)
+
+
+def _by_number(name: str) -> tuple[str, int, str]:
+    """`e2` before `e10`."""
+    word = name.rstrip("0123456789")
+    return word, int(name[len(word) :] or -1), name

@@ -1,0 +1,70 @@
+"""Plan from the CLI's link options (`--rate 10M --delay 1.25ms`), which several commands share.
+
+Said for both tiers, or for one: NIC-T0 (`host`) or T0-T1 (`fabric`). Defaults follow §11.4: 10 Mb/s, a path
+MTU of 1024, and delays that make the base RTT 10 ms. Without any rate: no delays, a path MTU of 4096, as fast as the
+machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mrc_testbed.console import units
+from mrc_testbed.errors import UsageError
+from mrc_testbed.console.units import UnitError
+from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, link_speeds
+
+NO_LIMIT = "none"
+UNLIMITED_PMTU = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """Options as given; None: not given. A tier's own option wins over that for both."""
+
+    mode: str = Mode.SRV6.value
+    rate: str | None = None
+    delay: str | None = None
+    host_rate: str | None = None
+    host_delay: str | None = None
+    fabric_rate: str | None = None
+    fabric_delay: str | None = None
+    pmtu: int | None = None
+
+    def plan(self, planes: int, racks: int, spines: int, hosts_per_rack: int) -> Plan:
+        """Raises UsageError for what cannot be read, PlanError for what cannot be."""
+        mode = Mode.named(self.mode)
+        default = f"{link_speeds.SCALED_RATE_BPS:g}"
+        rates = [_rate(tier or self.rate or default) for tier in (self.host_rate, self.fabric_rate)]
+        limited = any(rate is not None for rate in rates)
+        pmtu = self.pmtu or (link_speeds.SCALED_PMTU if limited else UNLIMITED_PMTU)
+        said = [_delay(tier or self.delay) for tier in (self.host_delay, self.fabric_delay)]
+        hops = [0, 1, 1, 0] if racks > 1 else [0, 0]
+        left = 0.0
+        if limited and any(said[tier] is None for tier in hops):
+            bare = [LinkSpeed(rates[tier], said[tier] or 0.0) for tier in hops]
+            silent = sum(said[tier] is None for tier in hops)
+            left = link_speeds.spare_delay_s(bare, link_speeds.SCALED_RTT_S, pmtu, mode, silent)
+        tiers = [LinkSpeed(rate, left if delay is None else delay) for rate, delay in zip(rates, said, strict=True)]
+        return Plan(
+            planes, racks, spines, hosts_per_rack,
+            mode=mode, host_link=tiers[0], fabric_link=tiers[1], pmtu_bytes=pmtu,
+        )  # fmt: skip
+
+
+def _rate(text: str) -> float | None:
+    if text.strip().lower() == NO_LIMIT:
+        return None
+    try:
+        return units.rate(text)
+    except UnitError as error:
+        raise UsageError(f"{error}, or `{NO_LIMIT}` for no limit") from None
+
+
+def _delay(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return units.seconds(text)
+    except UnitError as error:
+        raise UsageError(str(error)) from None

@@ -1,0 +1,301 @@
+"""`mrc p4`: compile, check and test P4 programs on the embedded switch; nothing here needs root."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from mrc_testbed.errors import FULL, UNWRITTEN
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.console.terminal import console
+from mrc_testbed.files.whole_files import write_output
+from mrc_testbed.cli import completion as offer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mrc_testbed.switch.compiler import CompiledProgram
+    from mrc_testbed.switch.compiler.errors import P4Warning
+
+app = typer.Typer(
+    help="Develop P4 in memory, without root: check, compile, test, trace, draw (docs/p4-development.md).",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _source(text: str) -> Path:
+    """A program as it is typed: a path, or the name of one that comes with mrc-testbed (`srv6`)."""
+    from mrc_testbed.topologies.lab.p4_program import P4SRC
+
+    own = P4SRC / f"{text}.p4"
+    return own if not Path(text).exists() and "/" not in text and own.is_file() else Path(text)
+
+
+Program = Annotated[
+    Path,
+    typer.Argument(
+        parser=_source,
+        autocompletion=offer.programs,
+        metavar="PROGRAM",
+        help="The P4 program: a path, or the name of one of ours.",
+    ),
+]
+Programs = Annotated[
+    list[Path],
+    typer.Argument(
+        parser=_source,
+        autocompletion=offer.programs,
+        metavar="PROGRAM...",
+        help="P4 programs: paths, or names of ours.",
+    ),
+]
+Include = Annotated[list[Path] | None, typer.Option("-I", "--include", help="Folder for #include; may be repeated.")]
+Define = Annotated[list[str] | None, typer.Option("-D", "--define", help="Macro NAME or NAME=VALUE; may be repeated.")]
+
+Errors = Annotated[bool, typer.Option("--Werror", "--werror", help="Warnings are errors.")]
+NoWarn = Annotated[
+    list[str] | None, typer.Option("--Wdisable", metavar="KIND", help="Leave out warnings of a kind; may be repeated.")
+]
+
+FAILED = 1
+
+
+@app.command(epilog="Examples: `mrc p4 check mine.p4` · `mrc p4 check srv6 spray`, the two that come with mrc-testbed")
+def check(
+    programs: Programs,
+    include: Include = None,
+    define: Define = None,
+    werror: Errors = False,
+    wdisable: NoWarn = None,
+) -> None:
+    """Check programs: a line `file:line:column: error: message` for each mistake; exit code 1 when there is one.
+
+    Warnings, `file:line:column: warning: message [kind]`, go to stderr, and with --Werror to stdout as errors.
+    """
+    from mrc_testbed.switch.compiler import P4Error
+    from mrc_testbed.switch.compiler.compiler import check_program
+
+    _known_kinds(wdisable)
+    failed = False
+    for program in programs:
+        try:
+            found = check_program(program, include=include or (), defines=define or ())
+        except P4Error as error:
+            failed = True
+            print("\n".join(error.lines()))
+            continue
+        failed = _warn(found, werror, wdisable) or failed
+    raise typer.Exit(FAILED if failed else 0)
+
+
+@app.command(epilog="Example: `mrc p4 compile p4src/srv6.p4 -o build` writes srv6.p4info.txtpb, srv6.c, srv6.config.p4")
+def compile(
+    program: Program,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results (made if need be).")] = Path(),
+    include: Include = None,
+    define: Define = None,
+    werror: Errors = False,
+    wdisable: NoWarn = None,
+) -> None:
+    """Compile a program: P4Info (text), the generated C, and the device config that P4Runtime takes.
+
+    Warnings are printed as by `mrc p4 check`; with --Werror nothing is written then.
+    """
+    from google.protobuf import text_format
+
+    _known_kinds(wdisable)
+    compiled = _compiled(program, include, define, ahead=False)
+    if _warn(compiled.warnings, werror, wdisable):
+        raise typer.Exit(FAILED)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        written = [output / f"{compiled.name}{suffix}" for suffix in (".p4info.txtpb", ".c", ".config.p4")]
+        write_output(written[0], text_format.MessageToString(compiled.p4info).encode())
+        write_output(written[1], compiled.c_path.read_bytes())
+        write_output(written[2], compiled.config)
+    except OSError as error:
+        if error.errno in FULL:  # with an exit code of its own
+            raise
+        _stop(f"{error.filename or output}: {error.strerror}")
+    for path in written:
+        print(path)
+
+
+@app.command("test", epilog="Example: `mrc p4 test p4src/srv6.p4 tests/p4src/srv6_forward.stf`")
+def run_stf(
+    program: Program,
+    cases: Annotated[list[Path], typer.Argument(help="STF scripts.", metavar="CASE.stf...")],
+    include: Include = None,
+    define: Define = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the program's random().")] = 0,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print failures only.")] = False,
+) -> None:
+    """Run STF scripts against a program in memory, each on a fresh switch; exit code 1 when one fails."""
+    from mrc_testbed.switch.tools.stf import StfError, read_script
+    from mrc_testbed.switch.tools.stf_run import run_script
+
+    compiled = _compiled(program, include, define)
+    failed = 0
+    for case in cases:
+        try:
+            report = run_script(compiled, read_script(case), seed=seed)
+        except StfError as error:
+            failed += 1
+            print(f"ERROR {case}\n{error}")
+            continue
+        failed += not report.passed
+        if not report.passed:
+            print(f"FAIL {case}\n{report.text()}")
+        elif not quiet:
+            print(f"ok   {case} ({report.packets_in} packets in, {report.packets_out} out, {report.checks} checks)")
+    if failed:
+        print(f"{failed} of {len(cases)} failed")
+    raise typer.Exit(FAILED if failed else 0)
+
+
+@app.command(epilog="Example: `mrc p4 trace basic.p4 1 ffffffffffff0200000000010800 --stf entries.stf`")
+def trace(
+    program: Program,
+    port: Annotated[int, typer.Argument(help="Port the packet comes in at.")],
+    data: Annotated[str, typer.Argument(help="The packet in hexadecimal.", metavar="HEX")],
+    stf: Annotated[Path | None, typer.Option("--stf", help="STF script to run first: entries, registers.")] = None,
+    include: Include = None,
+    define: Define = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show one packet's way: parser states, each table with key, hit and action, changed fields, why it was dropped."""
+    from mrc_testbed.switch.device.device import P4Device
+    from mrc_testbed.switch.device.entities import TableError
+    from mrc_testbed.switch.tools.stf import StfError, read_script
+    from mrc_testbed.switch.tools.stf_run import StfRun
+
+    compiled = _compiled(program, include, define)
+    device = P4Device(1, compiled.name)
+    try:
+        device.load(compiled)
+        run = StfRun(device, compiled)
+        for command in read_script(stf) if stf else ():
+            run.command(command)
+        with _building():  # of a form of the program that tells its steps
+            found = device.trace(port, bytes.fromhex(data))
+    except (StfError, TableError) as error:
+        _stop(str(error))
+    except ValueError as error:
+        _stop(f"trace: {error} (want a port and whole bytes in hexadecimal)")
+    finally:
+        device.close()
+    print(json.dumps(found.to_json(), indent=2) if as_json else found.text())
+
+
+@app.command(epilog="Examples: `mrc p4 graph p4src/srv6.p4 -o srv6.svg`; `mrc p4 graph x.p4 --control MyIngress`")
+def graph(
+    program: Program,
+    parser: Annotated[bool, typer.Option("--parser", help="Only the parser, with its sub-parsers.")] = False,
+    control: Annotated[str | None, typer.Option("--control", help="Only this control: ingress, or its name.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="svg or dot; else by -o's ending, else svg.", metavar="svg|dot")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; else it is printed.")] = None,
+    include: Include = None,
+    define: Define = None,
+) -> None:
+    """Draw a program: parser states and transitions; each control with its tables, conditions and actions."""
+    from mrc_testbed.switch.compiler import P4Error
+    from mrc_testbed.switch.compiler.compiler import front
+    from mrc_testbed.switch.tools.graph import GraphError
+    from mrc_testbed.switch.tools.graph import graph as draw
+
+    form = form or ("dot" if output is not None and output.suffix in (".dot", ".gv") else "svg")
+    if form not in ("svg", "dot"):
+        _stop(f"--format {form}: there is svg and dot")
+    if parser and control:
+        _stop("--parser and --control: give one of them")
+    try:
+        text = draw(front(program, include=include or (), defines=define or ()), "parser" if parser else control)
+    except P4Error as error:
+        _stop("\n".join(error.lines()))
+    except GraphError as error:
+        _stop(str(error))
+    text = _svg(text) if form == "svg" else text
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        write_output(output, text.encode())
+    except OSError as error:
+        if error.errno in FULL:  # with an exit code of its own
+            raise
+        _stop(f"{output}: {error.strerror}")
+    print(output)
+
+
+def _svg(dot: str) -> str:
+    """The picture that graphviz draws."""
+    command = shutil.which("dot")
+    if command is None:
+        _stop("a picture needs graphviz's `dot`: install it (apt install graphviz), or use --format dot")
+    done = subprocess.run([command, "-Tsvg"], input=dot, capture_output=True, text=True, check=False, encoding="utf-8")
+    if done.returncode:
+        _stop(f"dot failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _compiled(
+    program: Path, include: list[Path] | None, define: list[str] | None, *, ahead: bool = True
+) -> CompiledProgram:
+    """The program, or the command ends with what is wrong; `ahead`: the runtime is wanted next."""
+    from mrc_testbed.switch.compiler import compile_program
+    from mrc_testbed.switch.device.native import build_ahead, runtime
+
+    if ahead:
+        build_ahead()
+    with _building(), Progress(console(stderr=True), "p4 compile", guess_s=3.0, text=f"compiling {program}"):
+        compiled = compile_program(program, include=include or (), defines=define or ())
+        if ahead:
+            runtime()
+        return compiled
+
+
+@contextmanager
+def _building() -> Iterator[None]:
+    """End the command with what is wrong when a program or the runtime cannot be made."""
+    from mrc_testbed.switch.build import BuildError, FullCacheError
+    from mrc_testbed.switch.compiler import P4Error, UnwrittenP4Error
+
+    try:
+        yield
+    except P4Error as error:
+        _stop("\n".join(error.lines()), UNWRITTEN if isinstance(error, UnwrittenP4Error) else FAILED)
+    except BuildError as error:
+        _stop(str(error), UNWRITTEN if isinstance(error, FullCacheError) else FAILED)
+
+
+def _warn(found: Iterable[P4Warning], werror: bool, wdisable: list[str] | None) -> bool:
+    """Print warnings, but for those of some kinds. Returns whether they are errors."""
+    told = [one for one in found if one.kind not in (wdisable or ())]
+    for one in told:
+        print(one.line("error") if werror else one.line(), file=sys.stdout if werror else sys.stderr)
+    return werror and bool(told)
+
+
+def _known_kinds(kinds: list[str] | None) -> None:
+    """Stop when --Wdisable names no kind of warning."""
+    from mrc_testbed.switch.compiler.errors import known
+    from mrc_testbed.switch.compiler.sema.warn import KINDS
+
+    for one in kinds or ():
+        if one not in KINDS:
+            _stop(f"--Wdisable {one}: no kind of warning {known(KINDS)}")
+
+
+def _stop(message: str, code: int = FAILED) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise typer.Exit(code)

@@ -1,0 +1,39 @@
+"""`mrc shell SWITCH`: p4runtime-shell on a switch of the running fabric, from the environment made for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc.rundir import RunFiles, default_run_dir
+
+SHELL_PYTHON = Path(__file__).resolve().parents[1] / ".venv-p4runtime-shell" / "bin" / "python"
+ELECTION_ID = "0,1"
+"""Lower than the controller's, so that the shell reads as a backup and cannot take the switch from it."""
+
+
+def command(switch: str, run_dir: Path) -> list[str]:
+    """The command line for a switch. Raises UsageError when no fabric runs, or it has no such switch."""
+    files = RunFiles(run_dir)
+    table = files.switches_file
+    if not table.is_file():
+        raise UsageError(f"no fabric is running ({table} is not there): start one with `mrc up` in another terminal")
+    switches = files.read_switches()
+    if switch not in switches:
+        raise UsageError(f"no switch {switch!r} in the running fabric (has: {', '.join(sorted(switches))})")
+    if not SHELL_PYTHON.is_file():
+        raise UsageError(f"{SHELL_PYTHON} is not there: make setup")
+    where = switches[switch]
+    return [
+        str(SHELL_PYTHON), "-m", "p4runtime_sh",
+        "--grpc-addr", where["address"], "--device-id", str(where["device_id"]), "--election-id", ELECTION_ID,
+    ]  # fmt: skip
+
+
+def open_shell(switch: str) -> int:
+    """Run the shell until its user leaves; its exit code."""
+    argv = command(switch, default_run_dir())
+    print(f"p4runtime-shell on {switch}, as a backup controller: reads work, writes are the controller's", flush=True)
+    return subprocess.run(argv, stdin=sys.stdin, check=False).returncode

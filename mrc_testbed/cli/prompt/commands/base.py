@@ -1,0 +1,274 @@
+"""Commands of the CLI: a function with a name, help and completion; its session and arguments.
+
+A word gets a `CliSession` and its arguments and returns what to say: text, or an `Answer` that is data as well
+(`--json`). Every mistake raises an error whose text is one line with what would have worked: CommandError here,
+PlanError for names, UnitError for numbers, FabricError and JsonlError for what the fabric cannot do.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.console.terminal import Style
+from mrc_testbed.topologies.plan import Link, Plan
+
+if TYPE_CHECKING:
+    from mrc_testbed.cli.prompt.commands.notices import Notices
+    from mrc_testbed.topologies.lab.fabric import Fabric
+
+Args = Sequence[str]
+OFF = ("off", "none", "0", "0%")
+"""What takes a loss, a corruption, a rate or a delay away."""
+
+
+class CommandError(Exception):
+    """Wrong use of a command; the text says what would be right."""
+
+
+class BackgroundTransfers(Protocol):
+    """Transfers in the background, as mrc_testbed.cli.prompt.commands.transfers.Transfers has them."""
+
+    def begin(self, given: Args) -> None:
+        """Begin a transfer, with the arguments of `send`. Raises CommandError."""
+
+    def wait(self) -> int:
+        """Wait for all; the number that failed since the last call."""
+        ...
+
+    def progress(self) -> list[dict[str, Any]]:
+        """The latest ones, also those that ended: label, bytes, bytes_done, state (`running`, `done`, `failed`)."""
+        ...
+
+
+@dataclass
+class CliSession:
+    """Session of a CLI: the fabric, the output stream and its style. `open_page`: starts the live view of a session and
+    returns its address; None: this program has none. `notices`: None where nobody waits at a prompt.
+    """
+
+    fabric: Fabric
+    out: IO[str]
+    style: Style = field(default_factory=Style)
+    transfers: BackgroundTransfers | None = None
+    is_terminal: bool = False
+    open_page: Callable[[CliSession], str] | None = None
+    notices: Notices | None = None
+
+    @property
+    def plan(self) -> Plan:
+        return self.fabric.plan
+
+    @contextmanager
+    def progress(self, command: str, guess_s: float, size: float = 1.0) -> Iterator[Progress]:
+        """A line about a command that takes its time; notices wait meanwhile."""
+        from rich.console import Console
+
+        shown = Console(file=self.out, force_terminal=self.is_terminal, highlight=False, width=self.style.width)
+        with (
+            self.notices.held() if self.notices and self.is_terminal else nullcontext(),
+            Progress(shown, command, guess_s=guess_s, size=size) as progress,
+        ):
+            yield progress
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Result of a reading command: text for people, data for `--json`."""
+
+    text: str
+    data: Any
+
+
+Run = Callable[[CliSession, Args], "str | Answer | None"]
+Complete = Callable[["Fabric", list[str]], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class CliCommand:
+    """One command of the CLI."""
+
+    name: str
+    group: str
+    run: Run
+    complete: Complete
+    """(fabric, words before) -> what may come next."""
+    reads: bool
+    """Takes `--json`."""
+
+    @property
+    def help(self) -> str:
+        return inspect.getdoc(self.run) or self.name
+
+    @property
+    def summary(self) -> str:
+        return self.help.splitlines()[0]
+
+
+LOOK, BREAK, SEND, OPEN = "Look", "Break and heal", "Send", "Look inside"
+WORDS: dict[str, CliCommand] = {}
+"""Every command, in the order of `help`."""
+
+
+def _no_words(_fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    return ()
+
+
+def command(
+    name: str, group: str, *, complete: Complete | None = None, reads: bool = False
+) -> Callable[[Run], Run]:  # fmt: skip
+    """Register a function as a command. Its docstring is the help: a line, then examples."""
+
+    def made(run: Run) -> Run:
+        WORDS[name] = CliCommand(name, group, run, complete or _no_words, reads)
+        return run
+
+    return made
+
+
+# ---- arguments ------------------------------------------------------------------------------------------------
+
+
+def arguments(given: Args, usage: str, low: int, high: int | None = None) -> Args:
+    """`given` when its number is right. Raises CommandError."""
+    if not low <= len(given) <= (low if high is None else high):
+        raise CommandError(f"usage: {usage}")
+    return given
+
+
+def known(plan: Plan, name: str) -> str:
+    """`name` when it is a node. Raises CommandError with the names that look like it."""
+    return one_of(name, plan.node_names, "node")
+
+
+def host(plan: Plan, name: str) -> str:
+    """`name` when it is a host. Raises CommandError."""
+    if name not in {host.name for host in plan.hosts}:
+        raise CommandError(f"no host {name!r} (has: {plan.hosts[0].name} ... {plan.hosts[-1].name})")
+    return name
+
+
+def switch(plan: Plan, name: str) -> str:
+    """`name` when it is a switch. Raises CommandError with the names that look like it."""
+    return one_of(name, [switch.name for switch in plan.switches], "switch")
+
+
+def one_of(name: str, names: Sequence[str], what: str) -> str:
+    """`name` when it is one of those. Raises CommandError with the names that look like it."""
+    if name in names:
+        return name
+    close = get_close_matches(name, names, n=3)
+    hint = f"did you mean {', '.join(close)}?" if close else f"has {names[0]} ... {names[-1]}"
+    raise CommandError(f"no {what} {name!r} ({hint})")
+
+
+def two_hosts(session: CliSession, given: Args, usage: str) -> tuple[str, str]:
+    """The two different hosts that were given. Raises CommandError."""
+    source, destination = (host(session.plan, name) for name in given[:2])
+    if source == destination:
+        raise CommandError(f"give two hosts: {usage}")
+    return source, destination
+
+
+def take_link(plan: Plan, given: Args, usage: str) -> tuple[Link, str | None, Args]:
+    """(link, sender, what follows): `A B ...` is a link, `A-eth1 ...` one end of it, which then is the sender.
+
+    Also takes `A,B` and `A:B`. Raises CommandError.
+    """
+    if not given:
+        raise CommandError(f"usage: {usage}")
+    first, rest = given[0], list(given[1:])
+    for mark in (",", ":"):
+        if mark in first:
+            first, _, second = first.partition(mark)
+            rest.insert(0, second)
+    ends = {end.interface: (link, end.node) for link in plan.links for end in (link.lower, link.upper)}
+    if first in ends:
+        link, sender = ends[first]
+        return link, sender, rest
+    known_first = known(plan, first)
+    if not rest:
+        raise CommandError(f"{first} has several links: usage: {usage}")
+    return plan.link(known_first, known(plan, rest[0])), None, rest[1:]
+
+
+# ---- completion -----------------------------------------------------------------------------------------------
+
+
+def neighbours(plan: Plan, name: str) -> list[str]:
+    """Nodes linked to `name`, in port order; none for an unknown name."""
+    return list(dict.fromkeys(n for link in plan.links if name in link.ends for n in sorted(link.ends - {name})))
+
+
+def node_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    """Every node."""
+    return fabric.plan.node_names
+
+
+def host_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    """Every host."""
+    return [host.name for host in fabric.plan.hosts]
+
+
+def switch_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+    """Every switch."""
+    return [switch.name for switch in fabric.plan.switches]
+
+
+def interfaces(fabric: Fabric) -> list[str]:
+    """Every interface of the fabric, NICs included."""
+    return [end.interface for link in fabric.plan.links for end in (link.lower, link.upper)]
+
+
+def two_hosts_then(*after: str) -> Complete:
+    """Two different hosts, then one of `after`."""
+
+    def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
+        if len(before) >= 2:
+            return [one for one in after if one not in before]
+        return [name for name in host_names(fabric, before) if name not in before]
+
+    return complete
+
+
+def place(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    """A switch, or two ends of a link; before it the host that it is said of (`--host h0`)."""
+    if before[:1] == ["--host"]:
+        if len(before) == 1:
+            return host_names(fabric, before)
+        before = before[2:]
+    if not before:
+        return [*node_names(fabric, before), "--host"]
+    return neighbours(fabric.plan, before[0]) if len(before) == 1 else ()
+
+
+def nodes_and_ports(fabric: Fabric, before: list[str]) -> Iterable[str]:
+    """Every node and every interface."""
+    return [*node_names(fabric, before), *interfaces(fabric)]
+
+
+def link_then(*after: str) -> Complete:
+    """Two ends of a link, then one of `after`."""
+
+    def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
+        if not before:
+            return node_names(fabric, before)
+        if before[0] in interfaces(fabric):
+            return after
+        return neighbours(fabric.plan, before[0]) if len(before) == 1 else after if len(before) == 2 else ()
+
+    return complete
+
+
+def switch_then(*after: str) -> Complete:
+    """A switch, then one of `after`."""
+
+    def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
+        return after if before else switch_names(fabric, before)
+
+    return complete

@@ -1,0 +1,185 @@
+"""Commands about the state of links and switches: link, links, power."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.console.terminal import table
+from mrc_testbed.console.units import show_rate, show_seconds
+from mrc_testbed.cli.prompt.commands.base import (
+    BREAK,
+    LOOK,
+    Answer,
+    Args,
+    CliSession,
+    CommandError,
+    arguments,
+    command,
+    known,
+    link_then,
+    node_names,
+    switch,
+    switch_then,
+)
+from mrc_testbed.topologies.lab.traffic_control import Cable, Setting, directions_of
+from mrc_testbed.topologies.plan import Link
+
+Figure = TypeVar("Figure")
+
+if TYPE_CHECKING:
+    from mrc_testbed.topologies.lab.fabric import Fabric
+    from mrc_testbed.topologies.lab.wires import PortLook
+
+USE_S = 0.25
+"""How long `links` watches the packets go by, seconds."""
+
+
+@command("links", LOOK, complete=node_names, reads=True)
+def links(session: CliSession, given: Args) -> Answer:
+    """State, rate, delay, loss and use of each link, or of those of one node.
+
+    links
+    links p1-t0-0
+    links --json
+
+    rate and delay: of the link, one way ("-": no limit, none); loss: what is injected, there / back where they differ
+    ("?": its switch does not tell; BMv2 tells only in the terminal that started the fabric).
+    use: what passes now, up / down (away from the hosts / towards them), over a quarter of a second.
+    """
+    arguments(given, "links [NODE]", 0, 1)
+    of_node = known(session.plan, given[0]) if given else None
+    chosen = [one for one in session.plan.links if of_node is None or of_node in one.ends]
+    use = _use(session.fabric.look)
+    rows = [_row(session.fabric, one, use.get(one.upper.interface)) for one in chosen]
+    lines = [
+        [
+            str(row["plane"]), row["link"], ("up", "good") if row["up"] else ("DOWN", "bad"),
+            _both(row["rate_bps"], lambda bps: "-" if bps is None else show_rate(bps)),
+            _both(row["delay_s"], lambda s: "-" if not s else show_seconds(s)),
+            (_both(row["loss"], _share), "warn" if any(row["loss"]) else ""),
+            "-" if row["use_bps"] is None else _use_text(row),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    heads = ("plane", "link", "state", "rate", "delay", "loss", "use")
+    shown = table(session.style, heads, lines, right=("plane",))
+    return Answer(f"{shown}\n{sum(row['up'] for row in rows)} of {len(rows)} links are up", rows)
+
+
+def _row(fabric: Fabric, link: Link, use: tuple[float, float] | None) -> dict[str, Any]:
+    """Two-element lists are (up, down): what the lower end sends, what the upper end sends."""
+    ends = [_direction(fabric, link, end) for end in (link.lower.node, link.upper.node)]
+    return {
+        "plane": link.plane, "link": link.name, "up": fabric.link_is_up(link),
+        "rate_bps": [rate for rate, _, _ in ends], "delay_s": [delay for _, delay, _ in ends],
+        "loss": [_loss(cable) for *_, cable in ends],
+        "corruption": [None if cable is None else cable.corruption for *_, cable in ends],
+        "use_bps": list(use) if use else None,
+    }  # fmt: skip
+
+
+def _direction(fabric: Fabric, link: Link, sender: str) -> tuple[float | None, float, Cable | None]:
+    """Rate (None: no limit), delay and cable (None: not told) of what one end sends: the plan's, or what was set."""
+    interface, direction = directions_of(fabric.plan, link, sender)
+    speed = fabric.plan.speed(link)
+    rate, delay_s = speed.rate_bps, speed.delay_s
+    if fabric.traffic.cannot(Setting(interface, "delay-us", 1, direction=direction)):
+        delay_s = 0.0
+    if interface not in fabric.traffic.touched:
+        return rate, delay_s, Cable()
+    try:
+        now = fabric.traffic.read(interface)
+    except FabricError:
+        return rate, delay_s, None
+    cable = now.output if direction == "output" else now.input
+    if link.end(sender).interface == interface:
+        rate = now.rate_bps
+    return rate, cable.delay_s, cable
+
+
+def _loss(cable: Cable | None) -> float | None:
+    if cable is None:
+        return None
+    pattern = cable.loss_pattern
+    return pattern.count("1") / len(pattern) if pattern else cable.loss
+
+
+def _share(value: float | None) -> str:
+    if value is None:
+        return "?"
+    return f"{100 * value:.3g}%" if value else "-"
+
+
+def _both(values: Iterable[Figure], show: Callable[[Figure], str]) -> str:
+    """One text when both directions are alike."""
+    up, down = map(show, values)
+    return up if up == down else f"{up} / {down}"
+
+
+def _use_text(row: dict[str, Any]) -> str:
+    def one(use: float, rate: float | None) -> str:
+        if use < 1:
+            return "0"
+        return show_rate(use) + (f" ({100 * use / rate:.0f}%)" if rate else "")
+
+    up, down = (one(use, rate) for use, rate in zip(row["use_bps"], row["rate_bps"], strict=True))
+    return f"{up} / {down}"
+
+
+def _use(look: Callable[[], Mapping[str, PortLook]]) -> dict[str, tuple[float, float]]:
+    """(up, down) bits/s of links, by the interface of the upper end, which is always a switch's."""
+    before, began = look(), time.monotonic()
+    if not before:
+        return {}
+    time.sleep(USE_S)
+    now = look()
+    span = time.monotonic() - began
+    out = {}
+    for name, first in before.items():
+        if (last := now.get(name)) is not None:
+            up, down = (8 * max(b - a, 0) / span for a, b in zip(first[1:], last[1:], strict=True))
+            out[name] = up, down
+    return out
+
+
+@command("link", BREAK, complete=link_then("up", "down"))
+def link(session: CliSession, given: Args) -> str:
+    """Cut a link or restore it.
+
+    link p1-t0-0 p1-t1-1 down     a T0-T1 link
+    link h0 p2-t0-0 down          one port of a NIC
+    link p1-t0-0 p1-t1-1 up
+    """
+    a, b, state = arguments(given, "link NODE NODE up|down, as in: link p1-t0-0 p1-t1-1 down", 3)
+    if state not in ("up", "down"):
+        raise CommandError(f"up or down, not {state!r}: link {a} {b} up|down")
+    fabric = session.fabric
+    one = fabric.plan.link(known(fabric.plan, a), known(fabric.plan, b))
+    if state == "down":
+        fabric.inject.cut(a, b)
+    else:
+        fabric.inject.restore(a, b)
+    if state == "up" and not fabric.link_is_up(one):
+        off = [n for n in one.ends if n in fabric.switches and not fabric.switches[n].powered]
+        return f"{one.name} will be up when {' and '.join(off)} has power" if off else f"{one.name} has no carrier"
+    return f"{one.name} is {state}"
+
+
+@command("power", BREAK, complete=switch_then("on", "off"))
+def power(session: CliSession, given: Args) -> str:
+    """Switch a switch off (state lost, ports down) or on.
+
+    power p1-t1-0 off
+    power p1-t1-0 on
+    """
+    name, state = arguments(given, "power SWITCH on|off, as in: power p1-t1-0 off", 2)
+    if state not in ("on", "off"):
+        raise CommandError(f"on or off, not {state!r}: power {name} on|off")
+    switch(session.plan, name)
+    if session.fabric.switches[name].powered == (state == "on"):
+        return f"{name} is {state} already"
+    session.fabric.inject.power(name, state == "on")
+    return f"{name} is {state}"

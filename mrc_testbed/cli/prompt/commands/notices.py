@@ -1,0 +1,308 @@
+"""Lines about what happens by itself: faults that the controller finds, transfers in the background.
+
+At the prompt a line goes above what is being typed, which stays as it is, cursor included. GNU readline does that: it
+calls Python ten times a second while it waits for a key (PyOS_InputHook), in the thread that reads, so nothing is
+written behind its back. Other line editors (libedit) have no such call: there a notice waits for the next command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from types import FrameType
+from typing import IO, TYPE_CHECKING, Any
+
+from mrc_testbed.ipc.controller_client import KnownFaults
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.ipc.signals import ENDING
+from mrc_testbed.console.terminal import folded
+
+if TYPE_CHECKING:
+    from mrc_testbed.topologies.lab.fabric import Fabric
+
+AGAIN_S = 1.0
+"""How long after a controller that does not answer, or has gone, it is asked again, seconds."""
+KEPT_MAX = 200
+"""Notices that wait for a terminal which is taken; older ones are dropped."""
+
+
+class _Terminal(Enum):
+    FREE = "free"
+    """A command of ours runs: a line is printed at once."""
+    PROMPT = "prompt"
+    """Somebody types: the line editor makes room."""
+    TAKEN = "taken"
+    """Another program has it: lines wait."""
+
+
+class Notices:
+    """Notices of a session. Threads may call `tell`; all else is for the thread that reads commands."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self.on = True
+        self._out = out
+        self._lock = threading.RLock()
+        self._waiting: deque[str] = deque(maxlen=KEPT_MAX)
+        self._terminal = _Terminal.FREE
+        self._editor: _LineEditor | None = None
+
+    def tell(self, text: str) -> None:
+        """Print a line, now or as soon as the terminal is free; nothing when switched off."""
+        with self._lock:
+            if not self.on:
+                return
+            self._waiting.append(text)
+            if self._terminal is _Terminal.FREE:
+                self._print()
+
+    @contextlib.contextmanager
+    def edited(self) -> Iterator[None]:
+        """Lines are read by readline within: notices go above them."""
+        self._editor = _LineEditor.of_readline(self._above)
+        try:
+            yield
+        finally:
+            if self._editor is not None:
+                self._editor.close()
+                self._editor = None
+            self.running()
+
+    def reading(self) -> None:
+        """A line is going to be read."""
+        self._become(_Terminal.PROMPT)
+
+    def running(self) -> None:
+        """A line has been read, and its command begins."""
+        self._become(_Terminal.FREE)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Another program has the terminal within."""
+        before = self._terminal
+        self._become(_Terminal.TAKEN)
+        try:
+            yield
+        finally:
+            self._become(before)
+
+    def _become(self, what: _Terminal) -> None:
+        with self._lock:
+            self._terminal = what
+            if what is _Terminal.FREE:
+                self._print()
+
+    def _above(self) -> None:
+        """Print what waits above the line that is being typed."""
+        if self._waiting and self._terminal is _Terminal.PROMPT and self._editor is not None:
+            with self._lock, self._editor.room():
+                self._print()
+
+    def _print(self) -> None:
+        while self._waiting:
+            self._out.write(folded(self._out, self._waiting.popleft()) + "\n")
+        self._out.flush()
+
+
+class _LineEditor:
+    """GNU readline of this process, through the library that Python's own module is linked with."""
+
+    NEEDED = ("rl_clear_visible_line", "rl_forced_update_display")
+
+    def __init__(self, library: ctypes.PyDLL, idle: Callable[[], None]) -> None:
+        self._library = library
+        self._libc = ctypes.PyDLL(None)
+        self._slot = ctypes.c_void_p.in_dll(ctypes.pythonapi, "PyOS_InputHook")
+        self._before = self._slot.value
+        self._idle = idle
+        self._hook = ctypes.PYFUNCTYPE(ctypes.c_int)(self._waits)  # kept: C has its address alone
+        self._signals = PromptSignals(_LineEditor._waits, self._hold, self._go_on)
+        self._go_on()
+
+    @classmethod
+    def of_readline(cls, idle: Callable[[], None]) -> _LineEditor | None:
+        """The editor, which calls `idle` while it waits; None where it is another one, or none."""
+        try:
+            import readline
+
+            library = ctypes.PyDLL(readline.__file__)
+        except (ImportError, OSError, AttributeError, TypeError):  # built into the interpreter, it has no file
+            return None
+        return cls(library, idle) if all(hasattr(library, name) for name in cls.NEEDED) else None
+
+    def _waits(self) -> int:
+        self._idle()
+        return 0
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[None]:
+        """Take the line off the screen, and put it back below what is printed within."""
+        self._library.rl_clear_visible_line()
+        self._libc.fflush(None)
+        try:
+            yield
+        finally:
+            self._library.rl_forced_update_display()
+
+    def _hold(self) -> None:
+        """Keep C from calling."""
+        self._slot.value = self._before
+
+    def _go_on(self) -> None:
+        self._slot.value = ctypes.cast(self._hook, ctypes.c_void_p).value
+
+    def close(self) -> None:
+        try:
+            self._signals.close()
+        finally:
+            self._hold()
+
+
+class _Sender(threading.Thread):
+    """Sends a signal to the main thread again and again, until that has answered it."""
+
+    AGAIN_S = 0.02
+
+    def __init__(self, number: int) -> None:
+        super().__init__(name="signal", daemon=True)
+        self._number = number
+        self._answered = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self._answered.wait(self.AGAIN_S):
+            signal.pthread_kill(threading.main_thread().ident or 0, self._number)
+
+    def stop(self) -> None:
+        self._answered.set()
+        self.join()
+
+
+class PromptSignals:
+    """Signals that come while somebody types: none is lost in the function that the line editor calls.
+
+    What is raised in a function that C calls is printed and forgotten, and C calls it first when a signal interrupts
+    its wait. So a signal that is handled within is sent anew, while C is kept from calling: it looks for signals then.
+    """
+
+    def __init__(self, called_by_c: Callable[..., int], hold: Callable[[], None], go_on: Callable[[], None]) -> None:
+        self._code = called_by_c.__code__
+        self._hold, self._go_on = hold, go_on
+        self._senders: dict[int, _Sender] = {}
+        self._answering: int | None = None
+        self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, *ENDING):
+                if callable(handler := signal.getsignal(number)):  # else it is ignored, or ends the process by itself
+                    self._before[number] = handler
+                    signal.signal(number, self._came)
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        if number == self._answering:  # sent once more than needed
+            return
+        if self._is_within(frame):
+            self._hold()
+            if number not in self._senders:
+                self._senders[number] = _Sender(number)
+            return
+        self._stop(number)
+        self._before[number](number, frame)
+
+    def _is_within(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame.f_code is not self._code:
+            frame = frame.f_back
+        return frame is not None
+
+    def _stop(self, number: int) -> bool:
+        """End its sending; whether there was one."""
+        sender = self._senders.pop(number, None)
+        if sender is None:
+            return False
+        self._answering = number
+        sender.stop()
+        self._answering = None
+        if not self._senders:
+            self._go_on()
+        return True
+
+    def close(self) -> None:
+        """Let signals have their handlers of before, those too that are not answered yet."""
+        waiting = [number for number in self._before if self._stop(number)]
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        for number in waiting:
+            signal.raise_signal(number)
+
+
+class FaultFollower:
+    """A thread that tells what the controller finds, what keeps it from its work, and what is over."""
+
+    def __init__(self, fabric: Fabric, tell: Callable[[str], None]) -> None:
+        self._fabric, self._tell = fabric, tell
+        self._over = threading.Event()
+        self._watch: Any = None
+        self._known = KnownFaults("kind", "location")  # figures in the text change all the time
+        self._problems: dict[tuple[int, float], bool] = {}
+        """Problems that were told, and whether they last: by number and time of their begin (a restarted controller
+        counts anew)."""
+        self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it. Idempotent."""
+        self._over.set()
+        if self._watch is not None:
+            self._watch.close()
+        self._thread.join(AGAIN_S)
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                with self._fabric.controller.watch(events="fault,problem") as self._watch:
+                    self._catch_up()
+                    while not self._over.is_set():
+                        if event := self._watch.get(AGAIN_S):
+                            self._heard(event)
+            except JsonlError:  # it is restarting, or the fabric ends
+                self._over.wait(AGAIN_S)
+
+    def _catch_up(self) -> None:
+        """Tell the end of what was told before and ended while no stream was open: a new one does not name it."""
+        listed = self._fabric.controller.request("faults")
+        for change, fault in self._known.missed(listed["faults"]):
+            self._tell(self.told(change, fault))
+        for problem in listed["problems"]:
+            if problem["over"] is not None and self._problems.get((problem["number"], problem["began"])):
+                self._heard({"event": "problem", "change": "over", "problem": problem})
+
+    def _heard(self, event: dict[str, Any]) -> None:
+        if event.get("event") == "fault" and (change := self._known.change(event["fault"])):
+            self._tell(self.told(change, event["fault"]))
+        if event.get("event") == "problem" and (text := self.told_problem(event["change"], event["problem"])):
+            self._tell(text)
+
+    def told_problem(self, change: str, problem: dict[str, Any]) -> str | None:
+        """A line about a problem of the controller; None when it was told before."""
+        key, lasts = (problem["number"], problem["began"]), change != "over"
+        if self._problems.get(key) in (lasts, False):  # what is over does not begin again
+            return None
+        self._problems[key] = lasts
+        if lasts:
+            return f"controller: {problem['text']}"
+        lasted_s = problem["over"] - problem["began"]
+        return f"controller: over after {lasted_s:.1f} s: {problem['kind']}: {problem['about']}"
+
+    @staticmethod
+    def told(change: str, fault: dict[str, Any]) -> str:
+        """A line about a change of a fault."""
+        number, text = fault["number"], fault["text"]
+        if change == "cleared":
+            return f"fault {number} is over after {fault['cleared'] - fault['first_seen']:.1f} s: {text}"
+        if change == "merged":
+            return f"fault {number} is part of fault {', '.join(map(str, fault['into']))}: {text}"
+        by = ", ".join(dict.fromkeys(str(one["source"]).split()[0] for one in fault["evidence"]))
+        return f"fault {number}{' is now' if change == 'updated' else ''}: {text}" + (f" (seen by {by})" if by else "")

@@ -1,0 +1,262 @@
+"""Commands about the paths between two hosts: evs, ping, pingall and others of Mininet that need addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from mrc_testbed.faults.places import denylist_entry
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, Watch
+from mrc_testbed.console.terminal import Cell, Style, table
+from mrc_testbed.console.units import show_seconds
+from mrc_testbed.cli.prompt.commands.base import (
+    BREAK,
+    LOOK,
+    SEND,
+    Answer,
+    Args,
+    CliSession,
+    CommandError,
+    arguments,
+    command,
+    host,
+    place,
+    two_hosts,
+    two_hosts_then,
+)
+from mrc_testbed.topologies.plan import path_label, turning_point
+
+LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "denied": "bad", "unknown": "dim"}
+PROBE_WAIT_S = 1.0
+PAIR_S = 0.1
+"""What probing the paths of a pair takes, a guess, seconds."""
+EVS_PROBES, EVS_INTERVAL_S = 3, 0.02
+"""Probes of each path that `evs` sends: one that is lost by chance does not make a path dead."""
+
+
+@command("evs", LOOK, complete=two_hosts_then(), reads=True)
+def evs(session: CliSession, given: Args) -> Answer:
+    """Every path between two hosts: plane, uplink, uSID address, state, loss, and whether probes pass now.
+
+    evs h0 h2
+    evs h0 h2 --json
+
+    path: PLANE/UPLINK, as `trace` takes it. state: the worst that a QP of the first host holds of it (good, skip,
+    assumed_bad, denied), `unknown` without a QP; `*`: in the rotation of a QP, which learns of a fault when it sends.
+    sent and lost: packets since the fabric is up. now: three probes; the round trip, or `out lost`, `back lost` (it
+    arrived, and its answer took another way). through: the T1 that the path turns at, or the T0 inside a rack.
+    """
+    usage = "evs HOST HOST, as in: evs h0 h2"
+    source, destination = two_hosts(session, arguments(given, usage, 2), usage)
+    answer = session.fabric.agent(source).request("health", peer=destination)
+    (peer,) = answer["peers"]
+    digits = 4 if all(one["ev"] < 1 << 16 for one in peer["evs"]) else 8
+    probes: dict[int, list[dict[str, Any]]] = {one["ev"]: [] for one in peer["evs"]}
+    for probe in sweep(session, source, destination, EVS_PROBES, EVS_INTERVAL_S):
+        probes[probe["ev"]].append(probe)
+    for one in peer["evs"]:
+        one["probes"] = _counted(probes[one["ev"]])
+    rows = [_ev_row(one, digits) for one in peer["evs"]]
+    heads: tuple[str, ...] = ("EV", "path", "uSID address", "state", "sent", "lost", "loss", "now", "through")
+    if not any(one["address"] for one in peer["evs"]):  # modes without an outer header
+        heads, rows = heads[:2] + heads[3:], [row[:2] + row[3:] for row in rows]
+    right = ("sent", "lost", "loss")
+    count = peer["qps"]
+    qps = f"{count} QP{'s' * (count != 1)}" if count else f"no QP now (`send {source} {destination} 16M` makes one)"
+    head = f"{source} to {destination}: {len(rows)} paths, mode {answer['mode']}, {qps}"
+    return Answer(f"{head}\n{table(session.style, heads, rows, right=right)}", peer)
+
+
+def _counted(probes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Tally of one path's probes: sent, arrived, answered, and the shortest round trip in seconds."""
+    rtts = [one["rtt_s"] for one in probes if one["rtt_s"] is not None]
+    out = sum(one["out"] for one in probes)
+    return {"sent": len(probes), "out": out, "back": len(rtts), "rtt_s": min(rtts, default=None)}
+
+
+def _now(probes: dict[str, Any]) -> tuple[str, str]:
+    """State of a path by its probes, and its colour."""
+    sent, out, back = probes["sent"], probes["out"], probes["back"]
+    if not out or not back:
+        return ("back lost" if out else "out lost"), "bad"
+    if back < sent:
+        return (f"out {out}/{sent}" if out < sent else f"back {back}/{out}"), "warn"
+    return show_seconds(probes["rtt_s"]), ""
+
+
+def _ev_row(one: dict[str, Any], digits: int) -> list[Cell]:
+    state, sent, lost = one["state"], one["sent"], one["lost"]
+    mark = "*" if one["active"] else ""
+    why = f" by {', '.join(one['denied_by'])}" if one["denied_by"] else ""
+    loss = f"{100 * lost / sent:.1f}%" if sent else "-"
+    return [
+        f"0x{one['ev']:0{digits}x}", path_label(one["plane"], one["uplink"]), one["address"] or "-",
+        (f"{state}{mark}{why}", LOOKS.get(state, "")), str(sent), (str(lost), "bad" if lost else ""), loss,
+        _now(one["probes"]), turning_point(one["path"]),
+    ]  # fmt: skip
+
+
+# ---- probing --------------------------------------------------------------------------------------------------
+
+
+def sweep(
+    session: CliSession, source: str, destination: str, count: int, interval_s: float
+) -> Iterator[dict[str, Any]]:
+    """`probe` events of an EV sweep of a host's agent, until it ends. Raises JsonlError, CommandError."""
+    client = JsonlClient(session.fabric.run_dir.agent_socket(source), name=source)
+    try:
+        client.request("ev_sweep", peer=destination, count=count, interval_s=interval_s, wait_s=PROBE_WAIT_S)
+        watch = Watch(client)
+        while True:
+            event = watch.get(PROBE_WAIT_S + count * interval_s + 10.0)
+            if event is None:
+                raise JsonlError(f"{source}: ev_sweep: its agent does not answer any more")
+            if event.get("event") == "end":
+                if event["state"] == "failed":
+                    raise CommandError(f"{source} to {destination}: {event['error']}")
+                return
+            yield event
+    finally:
+        client.close()
+
+
+@command("pingall", SEND)
+def pingall(session: CliSession, _given: Args) -> str:
+    """Probe every path between all pairs of hosts once, as Mininet's pingall does with its one path.
+
+    pingall
+
+    A host that all paths lead to and come back from is named. `h2(7/8)`: probes arrive on 7 of 8 paths; `X`: on none;
+    `h2(back 7/8)`: they arrive on all 8, and the answers come back on 7 of them; `h2(7/8 back 6/7)`: both.
+    """
+    return _ping_pairs(session, [host.name for host in session.plan.hosts], times=False)
+
+
+@command("pingallfull", SEND)
+def pingallfull(session: CliSession, _given: Args) -> str:
+    """As pingall, with the RTT over the fastest and the slowest path.
+
+    pingallfull
+    """
+    return _ping_pairs(session, [host.name for host in session.plan.hosts], times=True)
+
+
+@command("pingpair", SEND)
+def pingpair(session: CliSession, _given: Args) -> str:
+    """pingall between the first host and the first one in another rack.
+
+    pingpair
+    """
+    first = session.plan.hosts[0].name
+    return _ping_pairs(session, [first, session.plan.first_remote_host(first).name], times=False)
+
+
+@command("pingpairfull", SEND)
+def pingpairfull(session: CliSession, _given: Args) -> str:
+    """pingpair with RTTs.
+
+    pingpairfull
+    """
+    first = session.plan.hosts[0].name
+    return _ping_pairs(session, [first, session.plan.first_remote_host(first).name], times=True)
+
+
+def _ping_pairs(session: CliSession, names: list[str], times: bool) -> str:
+    with session.progress("pingall", PAIR_S * len(names) ** 2) as progress:
+        return _pinged(session, names, times, progress)
+
+
+def _pinged(session: CliSession, names: list[str], times: bool, progress: Progress) -> str:
+    lines, sent, out, back = ["*** Ping: testing reachability over every path"], 0, 0, 0
+    for number, source in enumerate(names):
+        progress.share(number / len(names), f"probes from {source}")
+        cells = []
+        for destination in names:
+            if destination == source:
+                continue
+            probes = list(sweep(session, source, destination, 1, 0.01))
+            sent += len(probes)
+            out += sum(one["out"] for one in probes)
+            back += sum(one["rtt_s"] is not None for one in probes)
+            cells.append(_reached(session.style, destination, probes, times))
+        lines.append(f"{source} -> {' '.join(cells)}")
+    lost = 100 * (sent - out) / sent if sent else 0.0
+    tail = f"; {out - back} answered another way, their own way back is lost" if out > back else ""
+    lines.append(f"*** Results: {lost:.0f}% dropped ({out}/{sent} received){tail}")
+    return "\n".join(lines)
+
+
+def _reached(style: Style, name: str, probes: list[dict[str, Any]], times: bool) -> str:
+    """Name of a host in the output of pingall, by one probe on each path."""
+    out = sum(one["out"] for one in probes)
+    if not out:
+        return style.paint("X", "bad")
+    rtts = [one["rtt_s"] for one in probes if one["rtt_s"] is not None]
+    shares = []
+    if out < len(probes):
+        shares.append(f"{out}/{len(probes)}")
+    if len(rtts) < out:
+        shares.append(f"back {len(rtts)}/{out}")
+    share = style.paint(f"({' '.join(shares)})", "warn") if shares else ""
+    span = f"({show_seconds(min(rtts))}..{show_seconds(max(rtts))})" if times and rtts else ""
+    return f"{name}{share}{span}"
+
+
+@command("denylist", LOOK, reads=True)
+def denylist(session: CliSession, given: Args) -> Answer:
+    """What every host is told to avoid, by whom, and which EVs that takes away.
+
+    denylist
+    """
+    arguments(given, "denylist", 0)
+    rows, data = [], {}
+    for one in session.plan.hosts:
+        data[one.name] = answer = session.fabric.agent(one.name).request("denylist")
+        denied = sum(len(evs) for evs in answer["denied"].values()) if answer["denied"] else 0
+        rows += [
+            [one.name, entry["scope"], entry["name"], entry["cause"] or "-", str(denied)] for entry in answer["entries"]
+        ]
+    if not rows:
+        return Answer("no host has a denylist entry", data)
+    heads = ("host", "scope", "what", "cause", "EVs denied")
+    return Answer(table(session.style, heads, rows, right=("EVs denied",)), data)
+
+
+@command("deny", BREAK, complete=place)
+def deny(session: CliSession, given: Args) -> str:
+    """Take a place off the paths of all hosts, or of one: no packet uses it until `allow`.
+
+    deny p1-t1-0                  a T1
+    deny p1-t0-0 p1-t1-1          a T0-T1 link
+    deny h3 p1-t0-1               a NIC port, for those who send to it or from it
+    deny --host h0 p1-t1-0        for h0 alone
+    """
+    return _change_denylist(session, given, "deny")
+
+
+@command("allow", BREAK, complete=place)
+def allow(session: CliSession, given: Args) -> str:
+    """Take a place off the denylist again; without one, everything.
+
+    allow p1-t1-0
+    allow
+    """
+    return _change_denylist(session, given, "allow")
+
+
+def _change_denylist(session: CliSession, given: Args, op: str) -> str:
+    names, places = [one.name for one in session.plan.hosts], list(given)
+    if places[:1] == ["--host"]:
+        arguments(places, f"{op} --host HOST PLACE, as in: {op} --host h0 p1-t1-0", 3, 4)
+        names, places = [host(session.plan, places[1])], places[2:]
+    if op == "allow" and not places:
+        changed = [session.fabric.agent(name).request("denylist", entries=[])["changed"] for name in names]
+        return f"no host has a denylist entry any more ({sum(changed)} EVs of QPs changed)"
+    place = arguments(places, f"{op} SWITCH, or {op} NODE NODE: {op} p1-t1-0", 1, 2)
+    entry = denylist_entry(session.plan, *place)
+    if op == "deny":
+        entry["cause"] = "cli"
+    changed = [session.fabric.agent(name).request(op, entries=[entry])["changed"] for name in names]
+    who = names[0] if len(names) == 1 else f"{len(names)} hosts"
+    return f"{entry['name']} is {'denied' if op == 'deny' else 'allowed'} on {who}: {sum(changed)} EVs of QPs changed"

@@ -1,0 +1,250 @@
+"""Commands that send files: send, wait; and the transfers they began, each followed by a thread that reports on it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mrc_testbed.ipc.agent_client import PEER_S
+from mrc_testbed.ipc.rpc import JsonlError, Watch
+from mrc_testbed.console.units import UnitError
+from mrc_testbed.console.units import rate as rate_of
+from mrc_testbed.console.units import size as size_of
+from mrc_testbed.files.whole_files import write_random
+from mrc_testbed.cli.prompt.commands.base import (
+    SEND,
+    Args,
+    CliSession,
+    CommandError,
+    arguments,
+    command,
+    host,
+    two_hosts_then,
+)
+
+if TYPE_CHECKING:
+    from mrc_testbed.topologies.lab.fabric import Fabric
+
+DEFAULT_SEND = "64M"
+PROGRESS_STEP = 0.25
+"""Share of a transfer between two lines about it."""
+FOLLOWED_MAX = 50
+"""Transfers that are remembered."""
+TRANSPORTS = ("mrc", "rocev2")
+
+
+@command("send", SEND, complete=two_hosts_then("64M", "--rocev2"))
+def send(session: CliSession, given: Args) -> None:
+    """Send random bytes or a file from host to host, in the background.
+
+    send h0 h2                    64 MiB
+    send h0 h2 16M                that many bytes (K, M, G are powers of 1024)
+    send h0 h2 ./model.bin        a file
+    send h0 h2 1G 40M             at 40 Mb/s
+    send h0 h2 64M --rocev2       by the baseline: RoCEv2 RC over a single path
+    """
+    assert session.transfers is not None
+    session.transfers.begin(given)
+
+
+@command("wait", SEND)
+def wait(session: CliSession, given: Args) -> None:
+    """Wait until every transfer begun with `send` has ended.
+
+    wait
+    """
+    arguments(given, "wait", 0)
+    assert session.transfers is not None
+    if failed := session.transfers.wait():
+        raise CommandError(f"{failed} of the transfers failed")
+
+
+class Transfers:
+    """Transfers begun with `send`, each followed by a thread that reports on it.
+
+    `say` answers a command; `tell` is for what happens later (and during `wait`, which asks for it, `say` is).
+    """
+
+    def __init__(self, fabric: Fabric, say: Callable[[str], None], tell: Callable[[str], None]) -> None:
+        self._fabric = fabric
+        self._say = say
+        self._tell = tell
+        self._is_waited_for = False
+        self._followed: deque[_Follow] = deque(maxlen=FOLLOWED_MAX)
+        self._running: dict[threading.Thread, Watch] = {}
+        self._count = 0
+        self._failed = 0
+
+    def begin(self, given: Args) -> None:
+        """`send HOST HOST [SIZE|FILE] [RATE] [--rocev2]`. Raises CommandError; refusals of the agent as JsonlError."""
+        usage = "send HOST HOST [SIZE|FILE] [RATE] [--rocev2], as in: send h0 h2 64M 40M"
+        transport = next((name for name in TRANSPORTS if f"--{name}" in given), None)
+        given = [text for text in given if text not in [f"--{name}" for name in TRANSPORTS]]
+        if unknown := [text for text in given if text.startswith("--")]:
+            raise CommandError(f"no option {unknown[0]!r} (has: --rocev2): {usage}")
+        given = arguments(given, usage, 2, 4)
+        source, destination = (host(self._fabric.plan, name) for name in given[:2])
+        if source == destination:
+            raise CommandError(f"{source} cannot send to itself: {usage}")
+        rate = None
+        if len(given) == 4:
+            rate = rate_of(given[3])
+            if rate < 1:
+                raise CommandError(f"rate {given[3]!r}: give 1 bit/s or more, such as 500K, 40M or 1G")
+        self._count += 1
+        path, is_ours = self._file(given[2] if len(given) > 2 else DEFAULT_SEND)
+        try:
+            self._launch(source, destination, path, is_ours, rate, transport)
+        except BaseException:
+            if is_ours:
+                path.unlink(missing_ok=True)
+            raise
+
+    def wait(self) -> int:
+        """Wait for all; returns the number that failed since the last call."""
+        self._is_waited_for = True
+        try:
+            for thread in list(self._running):
+                thread.join()
+        finally:
+            self._is_waited_for = False
+        failed, self._failed = self._failed, 0
+        return failed
+
+    def progress(self) -> list[dict[str, Any]]:
+        """The latest ones, also those that ended: label, bytes, bytes_done, state (`running`, `done`, `failed`)."""
+        return [one.to_json() for one in list(self._followed)]
+
+    def close(self) -> None:
+        """Stop following. Idempotent."""
+        for thread, watch in list(self._running.items()):
+            watch.close()
+            thread.join()
+
+    def _report(self, text: str) -> None:
+        (self._say if self._is_waited_for else self._tell)(text)
+
+    def _file(self, what: str) -> tuple[Path, bool]:
+        """The file to send, and whether it is a temporary one of ours."""
+        size = _size(what)
+        if size is None:
+            path = Path(what).expanduser().absolute()
+            if not path.is_file():
+                raise CommandError(f"{what!r} is neither a file nor a size such as 4096, 16M or 1G")
+            return path, False
+        path = self._fabric.run_dir.data / f"send-{self._count}"
+        free = os.statvfs(path.parent)
+        if size * 2 > free.f_bavail * free.f_frsize:
+            raise CommandError(f"{path.parent} has no room for two copies of {size:,} bytes: send less, or a file")
+        write_random(path, size)
+        return path, True
+
+    def _launch(
+        self, source: str, destination: str, path: Path, is_ours: bool, rate: float | None, transport: str | None
+    ) -> None:
+        agent = self._fabric.agent(source)
+        there = self._fabric.bring(source, path)
+        fields: dict[str, Any] = {"path": str(there), "peer": destination}
+        if rate is not None:
+            fields["rate_bps"] = rate
+        if transport is not None:
+            fields["transport"] = transport
+        watch = agent.watch()
+        try:
+            transfer = agent.request("send_file", timeout_s=PEER_S, patient=True, **fields)["transfer"]
+        except BaseException:
+            watch.close()
+            if there != path:
+                self._fabric.discard(source, there)
+            raise
+        by = f", {transport}" if transport else ""
+        label = f"send {self._count} ({source} to {destination}, {path.stat().st_size:,} bytes{by})"
+        self._say(f"{label}: begun")
+        follow = _Follow(label, transfer, path.stat().st_size, watch, self._report)
+        self._followed.append(follow)
+
+        def run() -> None:
+            if not follow.run():
+                self._failed += 1
+            if there != path:
+                self._fabric.discard(source, there)
+            if is_ours:  # random bytes, at either end of no further use
+                path.unlink(missing_ok=True)
+                if follow.remote_path is not None:
+                    self._fabric.discard(destination, follow.remote_path)
+            self._running.pop(thread, None)
+            watch.close()
+
+        thread = threading.Thread(target=run, name=label, daemon=True)
+        self._running[thread] = watch
+        thread.start()
+
+
+class _Follow:
+    """Report on one transfer, from its agent's events."""
+
+    def __init__(self, label: str, transfer: int, size: int, watch: Watch, say: Callable[[str], None]) -> None:
+        self.label, self.transfer, self.size = label, transfer, size
+        self.watch, self.say = watch, say
+        self.began = time.monotonic()
+        self.next_share = PROGRESS_STEP
+        self.bytes_done = 0
+        self.state = "running"
+        """`running`, `done` or `failed`."""
+        self.remote_path: Path | None = None
+        """Where the bytes are, once they have arrived."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"label": self.label, "bytes": self.size, "bytes_done": self.bytes_done, "state": self.state}
+
+    def run(self) -> bool:
+        """Follow the transfer until it ends or the watch is closed; whether the bytes arrived."""
+        try:
+            while True:
+                event = self.watch.get()
+                assert event is not None
+                if event.get("transfer") != self.transfer:
+                    continue
+                if event["event"] == "transfer" and event["state"] in ("done", "failed"):
+                    self.state = event["state"]
+                    return self._ended(event)
+                if event["event"] == "progress":
+                    self._progress(event)
+        except JsonlError as error:
+            self.say(f"{self.label}: no more news: {error}")
+            return False
+
+    def _progress(self, event: dict[str, Any]) -> None:
+        self.bytes_done = event["bytes_done"]
+        share = event["bytes_done"] / self.size if self.size else 1.0
+        if self.next_share <= share < 1.0:
+            self.say(f"{self.label}: {share:.0%} after {event['t'] - self.began:.1f} s")
+            self.next_share = (share // PROGRESS_STEP + 1) * PROGRESS_STEP
+
+    def _ended(self, event: dict[str, Any]) -> bool:
+        if event["state"] == "failed":
+            self.say(f"{self.label}: failed after {event['t'] - self.began:.1f} s: {event['error']}")
+            return False
+        self.remote_path = Path(event["remote_path"])
+        self.bytes_done = self.size
+        counters = event["counters"]
+        rate = f", {event['goodput_bps'] / 1e6:.0f} Mb/s" if event["goodput_bps"] else ""
+        self.say(
+            f"{self.label}: arrived bit for bit in {event['duration_s']:.2f} s{rate}; "
+            f"{counters.get('lost', 0)} packets lost, {counters.get('retransmitted', 0)} retransmitted"
+        )
+        return True
+
+
+def _size(text: str) -> int | None:
+    """Bytes of a size such as `16M`; None for any other text, which may be a file."""
+    try:
+        value = size_of(text)
+    except UnitError:
+        return None
+    return value if 0 < value < 2**50 else None

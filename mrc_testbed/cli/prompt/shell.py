@@ -1,0 +1,335 @@
+"""Mininet's CLI with MRC commands: `link p1-t0-0 p1-t1-1 down`, `evs h0 h2`, `send h0 h2 64M`, `help`.
+
+The words are in mrc_testbed/cli/prompt/commands/; this is the conversation: reading, completion, help, errors. Mininet's own
+commands keep working, `pingall` and `iperf` with MRC packets, since fabric interfaces have no kernel addresses. A
+mistake costs one line on the screen, never the session. Commands may also come from a pipe or a file; then there is no
+prompt, and `run_cli` returns how many failed.
+"""
+
+from __future__ import annotations
+
+import glob
+import inspect
+import json
+import shlex
+import sys
+import traceback
+from cmd import Cmd
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from difflib import get_close_matches
+from itertools import groupby
+from pathlib import Path
+from typing import IO, Any
+
+from mininet.cli import CLI
+from mininet.log import lg
+
+from mrc_testbed.errors import FULL
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.console.terminal import Style, folded, width_of
+from mrc_testbed.console.units import UnitError
+from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Transfers
+from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.plan import PlanError
+
+NOT_HERE = {
+    "iperfudp": "there is no UDP between hosts, only MRC: `bw h0 h2` has options",
+    "dpctl": "switches here speak P4Runtime, not OpenFlow: see `p4sh SWITCH`, `routes` and `counters`",
+}
+"""Mininet's commands that mean nothing in this fabric, and what to use."""
+TOOLS_IN_HOSTS = ("ip", "mrc-ping", "mrc-stat", "mrc-write-bw", "mrc-write-lat")
+"""Commands that Tab offers after a node."""
+OpenPage = Callable[[CliSession], str]
+EXPECTED = (FabricError, PlanError, JsonlError, CommandError, UnitError)
+"""Errors that are the user's or the fabric's: one line. Anything else is our bug."""
+
+
+def run_cli(
+    fabric: Fabric, *, stdin: IO[str] | None = None, stdout: IO[str] | None = None, open_page: OpenPage | None = None,
+    begin: Sequence[str] = (),
+) -> int:  # fmt: skip
+    """Run commands until `exit` or the end of the input; returns how many failed. `open_page`: as of CliSession;
+    `begin`: commands before the first one that is read.
+    """
+    cli = FabricCLI(fabric, stdin or sys.stdin, stdout or sys.stdout, open_page)
+    cli.converse(begin)
+    return cli.failures
+
+
+class FabricCLI(CLI):
+    """Mininet's CLI over a running Fabric."""
+
+    identchars = Cmd.identchars + "-"  # or `p1-t0-0 ip link` would be the command `p1`
+
+    def __init__(self, fabric: Fabric, stdin: IO[str], stdout: IO[str], open_page: OpenPage | None = None) -> None:
+        self.fabric = fabric
+        self.failures = 0
+        self.notices = Notices(stdout)
+        self.transfers = Transfers(fabric, self.say, self.notices.tell)
+        self.session = CliSession(
+            fabric, stdout, Style.of(stdout), self.transfers, open_page=open_page, notices=self.notices
+        )
+        self._begun = False
+        super().__init__(fabric.mininet, stdin=stdin, stdout=stdout)
+        self.locals["fabric"] = fabric
+
+    def run(self) -> None:
+        """Do nothing at the end of Mininet's constructor, which calls this; `converse` begins the conversation."""
+        if self._begun:
+            super().run()
+
+    def converse(self, begin: Sequence[str] = ()) -> None:
+        """Read and run commands until the end of the input, after those given."""
+        interactive = self.session.is_terminal = self.isatty()
+        self.use_rawinput = interactive and self.stdin is sys.stdin
+        self.prompt = CLI.prompt if interactive else ""
+        old_streams = [(handler, handler.setStream(self.stdout)) for handler in lg.handlers]  # it talks on stderr
+        try:
+            if interactive:
+                self.say(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
+            self._begun = True
+            self.fabric.notice = self.notices.tell
+            self.fabric.parts.cures = True
+            with ExitStack() as stack:
+                stack.callback(self.transfers.close)
+                if interactive:
+                    stack.callback(FaultFollower(self.fabric, self.notices.tell).close)
+                if self.use_rawinput:
+                    stack.enter_context(self.notices.edited())
+                for line in begin:
+                    self.onecmd(line)
+                self.run()
+        finally:
+            self._begun = False
+            for handler, stream in old_streams:
+                if stream is not None:  # None: it was that stream already
+                    handler.setStream(stream)
+
+    def say(self, text: str) -> None:
+        """Print a text on the session's output; who reads it from a pipe gets each line whole."""
+        print(folded(self.stdout, text), file=self.stdout, flush=True)
+
+    def fail(self, text: str) -> None:
+        self.failures += 1
+        self.say(f"*** {text}")
+
+    def do_word(self, word: CliCommand, line: str) -> None:
+        """Run one of our commands and print its result. Raises EXPECTED."""
+        given = line.split()
+        wants_json = word.reads and "--json" in given
+        if wants_json:
+            given.remove("--json")
+        self.session.style = replace(self.session.style, width=width_of(self.stdout))  # a terminal may have another
+        answer = word.run(self.session, given)
+        if isinstance(answer, Answer) and wants_json:
+            self.say(json.dumps(answer.data, indent=2))
+        elif answer:
+            self.say(self.session.style.fold(answer.text if isinstance(answer, Answer) else answer))
+        if word.reads and not wants_json:
+            self._say_what_is_dead()
+
+    def _say_what_is_dead(self) -> None:
+        """What a word shows may be old, or wrong, without a part that is dead."""
+        for part in self.fabric.parts.missing:
+            self.say(self.session.style.fold(f"dead: {part.cause}: {part.loses}; {part.cure}", hang=6))
+
+    # ---- Cmd's hooks ------------------------------------------------------------------------------------
+
+    def preloop(self) -> None:
+        if self.use_rawinput:
+            import readline
+
+            readline.set_completer_delims(" \t\n")  # node names hold dashes
+            self.notices.reading()
+
+    def precmd(self, line: str) -> str:
+        if self.use_rawinput:
+            self.notices.running()
+        return str(super().precmd(line))
+
+    def postcmd(self, stop: Any, line: str) -> Any:
+        if self.use_rawinput and not stop:
+            self.notices.reading()
+        return super().postcmd(stop, line)
+
+    def onecmd(self, line: str) -> Any:
+        """Run one command line; any failure is reported in one line."""
+        try:
+            return super().onecmd(line)
+        except EXPECTED as error:
+            self.fail(str(error))
+            self._say_what_is_dead()
+        except Exception as error:
+            self._fail_unexpectedly(line, error)
+        return None
+
+    def _fail_unexpectedly(self, line: str, error: Exception) -> None:
+        """Tell a full disk by file and cure, and anything else as a fault of ours, with its traceback in a log."""
+        if isinstance(error, OSError) and error.errno in FULL:
+            self.fail(f"{error.filename or 'the disk'}: {error.strerror}: make room there, or write elsewhere")
+            return
+        log = self.fabric.run_dir.log("cli")
+        where = f"traceback in {log}"
+        try:
+            with log.open("a") as out:
+                traceback.print_exc(file=out)
+        except OSError as unwritten:
+            where = f"no traceback: {log}: {unwritten.strerror}"
+        self.fail(f"internal error in {line.split()[0]!r}: {type(error).__name__}: {error} ({where})")
+
+    def default(self, line: str) -> None:
+        """Run a command in a node (`h0 ip link`); anything else is a mistake."""
+        first, command, _ = self.parseline(line)
+        first = first or (line.split() or [""])[0]
+        if first in self.mn:
+            if not command:
+                raise CommandError(f"usage: {first} COMMAND, as in: {first} ip link")
+            if not self.isatty():  # piped input is ours: a command that reads gets the end of its input
+                command = f"eval {shlex.quote(command)} </dev/null"
+            self.mn[first].sendCmd(command)
+            self.waitForNode(self.mn[first])
+            return
+        close = get_close_matches(first, [*self._commands(), *self.mn], n=3, cutoff=0.5)
+        hint = f" (did you mean: {', '.join(close)}?)" if close else ""
+        self.fail(f"no command or node {first!r}{hint}; `help` lists what there is")
+
+    def waitForNode(self, node: Any) -> None:
+        """Show what a command in a node prints; at a terminal it also gets what is typed."""
+        if self.isatty():
+            with self.notices.held():
+                super().waitForNode(node)
+            return
+        try:
+            while node.waiting:
+                self.stdout.write(node.monitor())
+        finally:
+            if node.waiting:
+                node.sendInt()
+                node.waitOutput()
+        self.stdout.flush()
+
+    def do_help(self, line: str) -> None:
+        """Describe commands: `help`, `help link`."""
+        style = replace(self.session.style, width=width_of(self.stdout))
+        if line and line not in self._commands():
+            close = get_close_matches(line, self._commands(), n=3)
+            raise CommandError(f"no command {line!r}" + (f" (did you mean: {', '.join(close)}?)" if close else ""))
+        if line:
+            self.say(style.fill(WORDS[line].help if line in WORDS else _help_of(self, line)))
+            return
+        self.say("MRC words (`help WORD` shows examples):")
+        shown = sorted((word for word in WORDS.values() if word.group), key=lambda word: _GROUPS.index(word.group))
+        for group, words in groupby(shown, key=lambda word: word.group):
+            self.say(f" {style.paint(group, 'head')}")
+            for word in words:
+                self.say(style.fold(f"  {word.name:<12} {word.summary}", hang=13))
+        mine = {*WORDS, "EOF", "help", *NOT_HERE}
+        self.say(style.fold("Mininet's: " + " ".join(c for c in self._commands() if c not in mine), hang=11))
+        self.say(style.fold("A command in a node:  h0 mrc-ping h2    h0 ip link    p1-t0-0 ip link", hang=22))
+
+    def _commands(self) -> list[str]:
+        return sorted(name[3:] for name in self.get_names() if name.startswith("do_") and name != "do_word")
+
+    def completenames(self, text: str, *_ignored: Any) -> list[str]:
+        return _starting(text, [*self._commands(), *self.mn])
+
+    def complete_help(self, text: str, *_ignored: Any) -> list[str]:
+        return _starting(text, self._commands())
+
+    def complete_switch(self, text: str, line: str, begin: int, _end: int) -> list[str]:
+        after = len(line[:begin].split()) > 1
+        return _starting(text, ("start", "stop") if after else [one.name for one in self.fabric.plan.switches])
+
+    def complete_source(self, text: str, *_ignored: Any) -> list[str]:
+        return _files(text)
+
+    def completedefault(self, text: str, line: str, begin: int, _end: int) -> list[str]:
+        """Of a command in a node, our tools; after it, as after Mininet's words, the nodes."""
+        before = line[:begin].split()
+        return _starting(text, TOOLS_IN_HOSTS if len(before) == 1 and before[0] in self.mn else self.mn)
+
+    # ---- Mininet's, changed -----------------------------------------------------------------------------
+
+    def do_switch(self, line: str) -> None:
+        """Mininet's word for power: `switch p1-t1-0 stop`, `switch p1-t1-0 start`."""
+        given = line.split()
+        if len(given) != 2:
+            raise CommandError("usage: switch SWITCH start|stop")
+        name, what = given
+        if what not in ("start", "stop"):
+            raise CommandError(f"start or stop, not {what!r}: switch SWITCH start|stop")
+        self.do_word(WORDS["power"], f"{name} {'on' if what == 'start' else 'off'}")
+
+    def do_sh(self, line: str) -> None:
+        """Run a command of this machine: `sh ip link`."""
+        with self.notices.held():
+            super().do_sh(line)
+
+    def do_source(self, line: str) -> None:
+        """Run the commands in a file: `source FILE`."""
+        given = line.split()
+        if len(given) != 1:
+            raise CommandError("usage: source FILE")
+        (path,) = given
+        try:
+            with open(path) as commands:
+                lines = commands.read().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        for one in lines:
+            self.onecmd(self.precmd(one))
+
+
+_GROUPS = list(dict.fromkeys(word.group for word in WORDS.values() if word.group))
+
+
+def _help_of(cli: FabricCLI, name: str) -> str:
+    return inspect.getdoc(getattr(cli, f"do_{name}")) or f"{name}: one of Mininet's"
+
+
+def _starting(text: str, names: Any) -> list[str]:
+    """Names with that beginning and a space behind, which Python's readline does not add."""
+    return [f"{name} " for name in names if name.startswith(text)]
+
+
+def _doer(word: CliCommand) -> Callable[[FabricCLI, str], None]:
+    def do(self: FabricCLI, line: str) -> None:
+        self.do_word(word, line)
+
+    do.__doc__ = word.help
+    return do
+
+
+def _completer(word: CliCommand) -> Callable[..., list[str]]:
+    def complete(self: FabricCLI, text: str, line: str, _begin: int, _end: int) -> list[str]:
+        before = line[: len(line) - len(text)].split()[1:]
+        names = [*word.complete(self.fabric, before), *(("--json",) if word.reads and text.startswith("-") else ())]
+        files = _files(text) if word.name == "send" and len(before) == 2 and text else []
+        return _starting(text, names) + files
+
+    return complete
+
+
+def _files(text: str) -> list[str]:
+    """Files with that beginning; a folder ends in a slash."""
+    paths = sorted(glob.glob(f"{glob.escape(text)}*"))
+    return [f"{path}/" if Path(path).is_dir() else f"{path} " for path in paths]
+
+
+def _refuser(cure: str) -> Callable[[FabricCLI, str], None]:
+    def do(_self: FabricCLI, _line: str) -> None:
+        raise CommandError(cure)
+
+    do.__doc__ = f"Not in this fabric: {cure}"
+    return do
+
+
+for _word in WORDS.values():  # cmd.Cmd looks for methods by name
+    setattr(FabricCLI, f"do_{_word.name}", _doer(_word))
+    setattr(FabricCLI, f"complete_{_word.name}", _completer(_word))
+for _name, _cure in NOT_HERE.items():
+    setattr(FabricCLI, f"do_{_name}", _refuser(_cure))

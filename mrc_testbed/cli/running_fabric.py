@@ -1,0 +1,38 @@
+"""A fabric of another process, as words that read see it, from its run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mrc_testbed.ipc.controller_client import Northbound
+from mrc_testbed.ipc.rpc import JsonlClient
+from mrc_testbed.ipc.rundir import RunDir
+from mrc_testbed.capture.trace import LiveFabric
+from mrc_testbed.topologies.lab.traffic_control import switch_ports
+from mrc_testbed.topologies.lab.wires import PortLook, look, states_of
+from mrc_testbed.topologies.plan import Link
+
+
+class RunningFabric:
+    """What mrc_testbed.topologies.lab.fabric.Fabric offers to words that read."""
+
+    def __init__(self, path: Path) -> None:
+        self._live = LiveFabric(path)
+        self.plan = self._live.plan
+        self.run_dir = RunDir(path)
+        self.controller = Northbound(path)
+        self.mapper = JsonlClient(self.run_dir.mapper_socket, name="mapper")
+        self.traffic = self._live.traffic
+        self.traffic.touched = set(switch_ports(self.plan))  # whoever set something is another process
+
+    def agent(self, host: str) -> JsonlClient:
+        self.plan.host(host)
+        return JsonlClient(self.run_dir.agent_socket(host), name=host)
+
+    def look(self) -> dict[str, PortLook]:
+        """All links at a glance, each by the interface of its upper end."""
+        return look(self.plan.links, states_of(self.run_dir.switchd_socket))
+
+    def link_is_up(self, link: Link) -> bool:
+        """Carrier at a switch's end, which needs both ends up."""
+        return self._live.is_up(link.upper)

@@ -1,0 +1,161 @@
+"""Read-only CLI commands, also available from the shell: `mrc links`, `mrc evs h0 h2`, `mrc trace ...`.
+
+They ask the processes of the fabric that `mrc up` runs in another terminal, through its run folder, and print what the
+word would (docs/cli.md). Words that change something belong to the process that has to undo it, and are not here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mrc_testbed.errors import UsageError
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.console.terminal import console
+from mrc_testbed.cli import completion as offer
+
+if TYPE_CHECKING:
+    from mrc_testbed.topologies.plan import Link, Plan
+
+Host = Annotated[str, typer.Argument(autocompletion=offer.hosts)]
+Json = Annotated[bool, typer.Option("--json", help="Print data instead of a table.")]
+
+
+def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
+    """Run a read-only command on the running fabric; returns the exit code, 1 when it found something bad.
+
+    Raises UsageError and what words raise.
+    """
+    from mrc_testbed.ipc.rundir import default_run_dir
+    from mrc_testbed.cli.running_fabric import RunningFabric
+    from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliSession, Style
+    from mrc_testbed.cli.prompt.commands import CommandError as WordError
+
+    fabric = RunningFabric(default_run_dir())
+    session = CliSession(fabric, sys.stdout, Style.of(sys.stdout))  # type: ignore[arg-type]
+    try:
+        answer = WORDS[name].run(session, given)
+    except WordError as error:
+        raise UsageError(str(error)) from error
+    if isinstance(answer, Answer) and as_json:
+        print(json.dumps(answer.data, indent=2))
+    elif answer:
+        print(session.style.fold(answer.text if isinstance(answer, Answer) else answer))
+    return 0
+
+
+def _link(plan: Plan, name: str) -> Link:
+    """The link called `LOWER UPPER`."""
+    lower, upper = name.split()
+    return plan.link(lower, upper)
+
+
+def check(
+    probes: Annotated[int, typer.Argument(metavar="[PROBES]", min=1, help="Of each link, host and class.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Pre-job check of the running fabric: probe every link in both classes; exit code 1 when one is bad."""
+    from mrc_testbed.ipc.rundir import default_run_dir
+    from mrc_testbed.console.terminal import Style
+    from mrc_testbed.cli.running_fabric import RunningFabric
+    from mrc_testbed.cli.prompt.commands.check import PROBE_S, check_fabric
+
+    fabric = RunningFabric(default_run_dir())
+    with Progress(console(stderr=True), "check", guess_s=PROBE_S * probes, size=probes):
+        result = check_fabric(fabric.mapper, probes, lambda name: fabric.link_is_up(_link(fabric.plan, name)))
+    style = Style.of(sys.stdout)
+    print(json.dumps(result.to_json(), indent=2) if as_json else style.fold(result.text(style)))
+    raise typer.Exit(0 if result.ok else 1)
+
+
+def links(
+    node: Annotated[str | None, typer.Argument(autocompletion=offer.nodes, help="Of one node only.")] = None,
+    as_json: Json = False,
+) -> None:
+    """State, rate, delay, loss and use of the running fabric's links."""
+    raise typer.Exit(run_word("links", [node] if node else [], as_json))
+
+
+def faults(
+    which: Annotated[
+        str | None, typer.Argument(metavar="[active|all]", autocompletion=offer.one_of("active", "all"))
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option("--replay", help="What a controller was told, from its log/observations.jsonl; needs no fabric."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Faults that the running fabric's controller knows: what, since when, seen by whom.
+
+    With --replay: what the controller of this tree makes of a kept run, change by change, in virtual time.
+    """
+    if replay is None:
+        raise typer.Exit(run_word("faults", [which] if which else [], as_json))
+    if which is not None:
+        raise UsageError(f"--replay tells every change of its file: leave out {which!r}")
+    from mrc_testbed.console.terminal import Style
+    from mrc_testbed.capture.replay import replay_faults
+
+    told = replay_faults(replay)
+    print(json.dumps(told.to_json(), indent=2) if as_json else Style.of(sys.stdout).fold(told.text()))
+
+
+def evs(source: Host, destination: Host, as_json: Json = False) -> None:
+    """Every path between two hosts of the running fabric: address, state, RTT, loss."""
+    raise typer.Exit(run_word("evs", [source, destination], as_json))
+
+
+def queues(
+    where: Annotated[
+        str | None, typer.Argument(metavar="[SWITCH|PORT]", autocompletion=offer.switches_and_ports)
+    ] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Queues of the running fabric's switch ports: limits, what waits, what was dropped."""
+    raise typer.Exit(run_word("queues", [where] if where else [], as_json))
+
+
+def counters(
+    switch: Annotated[str | None, typer.Argument(autocompletion=offer.switches)] = None, as_json: Json = False
+) -> None:
+    """What the P4 programs of the running fabric counted, by port and by reason."""
+    raise typer.Exit(run_word("counters", [switch] if switch else [], as_json))
+
+
+def trace(
+    source: Annotated[str, typer.Argument(autocompletion=offer.hosts, help="Sending host, e.g. h0.")],
+    destination: Annotated[str, typer.Argument(autocompletion=offer.hosts, help="Receiving host, e.g. h2.")],
+    ev: Annotated[
+        str, typer.Argument(autocompletion=offer.evs, help="EV such as 0x0101, or PLANE/UPLINK such as 1/1.")
+    ],
+    full: Annotated[bool, typer.Option("--full", help="Every step of the program in each switch.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Follow one packet through the running fabric: each switch's decision, by the tables it has now."""
+    from mrc_testbed.ipc.rundir import default_run_dir
+    from mrc_testbed.capture import trace as tracing
+
+    raise typer.Exit(tracing.run(default_run_dir(), source, destination, ev, full=full, as_json=as_json))
+
+
+EPILOGS: dict[Callable[..., None], str] = {
+    check: "Examples: `mrc check` · `mrc check 200 --json`, while `mrc up` runs in another terminal",
+    links: "Examples: `mrc links` · `mrc links p1-t0-0`",
+    faults: "Examples: `mrc faults` · `mrc faults all --json` · `mrc faults --replay observations.jsonl`",
+    evs: "Example: `mrc evs h0 h2`",
+    queues: "Examples: `mrc queues` · `mrc queues p0-t0-0`",
+    counters: "Examples: `mrc counters` · `mrc counters p0-t0-0`",
+    trace: "Examples: `mrc trace h0 h2 0x0101` · `mrc trace h0 h2 1/1 --full`",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give `mrc` these commands."""
+    for command, epilog in EPILOGS.items():
+        app.command(epilog=epilog)(command)

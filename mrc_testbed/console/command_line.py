@@ -1,0 +1,26 @@
+"""The outermost frame of every command: Ctrl-C ends it in a line from its first import to its last moment."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+from mrc_testbed.errors import INTERRUPTED
+
+
+def begin(module: str, interruption: str) -> NoReturn:
+    """Import `module`, which may take most of a second, and end the process with what its `main` returns.
+
+    `interruption`: the line for standard error after Ctrl-C while it was imported, or told how it ended.
+    """
+    try:
+        sys.exit(import_module(module).main())
+    except KeyboardInterrupt:
+        print(interruption, file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    finally:
+        # Python's own end would answer Ctrl-C with a traceback. One that is ignored, as after `&`, stays so.
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,153 @@
+"""Display of `mrc demo`: a live picture in a terminal, one line a second elsewhere, and the report at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from rich.bar import Bar
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from mrc_testbed.console.units import bits
+from mrc_testbed.demo.report import DemoReport
+from mrc_testbed.demo.timeline import TimelineRecorder
+from mrc_testbed.topologies.plan import Plan, ev_plane
+
+LINE_EVERY_S = 1.0
+EV_STYLE = {"good": "green", "port down": "yellow", "skip": "cyan", "assumed_bad": "red", "denied": "magenta"}
+
+
+def after(seconds: float | None) -> str:
+    """`+12 ms`, `+1.23 s` or `never`."""
+    if seconds is None:
+        return "never"
+    return f"+{seconds * 1000:.0f} ms" if abs(seconds) < 1 else f"+{seconds:.2f} s"
+
+
+def _withdrawn(cut: dict[str, Any]) -> str:
+    """When the last EV through a cut link was out, and of how many; those that were out before had nothing to lose."""
+    before = f", {len(cut['evs_out_before'])} before" if cut["evs_out_before"] else ""
+    return f"{after(cut['evs_withdrawn_after_s'])} ({len(cut['evs'])}{before})"
+
+
+class DemoDisplay:
+    """Progress of one demo on a console. Without a terminal it prints lines; it never needs one."""
+
+    def __init__(self, console: Console, plan: Plan, source: str, destination: str) -> None:
+        self.console, self.plan = console, plan
+        self.title = f"{source} -> {destination} over {plan}"
+        self.started = time.monotonic()
+        self.size, self.offered_bps = 1, 0.0
+        self._live: Live | None = None
+        self._last_line_at = 0.0
+        self._planes: deque[tuple[float, list[int]]] = deque(maxlen=12)
+
+    def start(self, size: int, offered_bps: float) -> None:
+        self.size, self.offered_bps, self.started = size, offered_bps, time.monotonic()
+        self.console.print(f"sending {size:,} bytes at {bits(offered_bps)}: {self.title}")
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            self._live.start()
+
+    def stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def note(self, t: float, text: str) -> None:
+        """One event, at CLOCK_MONOTONIC `t`; `text` may carry rich markup."""
+        self.console.print(f"{t - self.started:7.3f} s  {text}", soft_wrap=True)
+
+    def update(self, done: int, status: dict[str, Any], recorder: TimelineRecorder) -> None:
+        """Show bytes done, rate of each plane, state of each EV."""
+        now = time.monotonic()
+        self._planes.append((now, [port["tx_bytes"] for port in status["ports"].values()]))
+        evs: list[dict[str, Any]] = next((qp["evs"] for qp in status["qps"]), [])
+        if self._live is not None:
+            self._live.update(self._picture(done, evs, recorder), refresh=True)
+        elif now - self._last_line_at >= LINE_EVERY_S:
+            self._last_line_at = now
+            usable = sum(recorder.usable(ev) for ev in recorder.evs)
+            rates = " ".join(bits(rate) for rate in self._plane_rates())
+            share = 100 * done / self.size
+            self.console.print(
+                f"{now - self.started:7.3f} s  {share:5.1f} %  planes {rates}  EVs usable {usable}/{len(recorder.evs)}"
+            )
+
+    def _plane_rates(self) -> list[float]:
+        if len(self._planes) < 2:
+            return [0.0] * self.plan.planes
+        (t0, first), (t1, last) = self._planes[0], self._planes[-1]
+        return [(b - a) * 8 / (t1 - t0) for a, b in zip(first, last, strict=True)]
+
+    def _picture(self, done: int, evs: list[dict[str, Any]], recorder: TimelineRecorder) -> Panel:
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(total=self.size, completed=done, width=50),
+            f"{100 * done / self.size:5.1f} %  {done >> 20} of {self.size >> 20} MiB",
+        )
+        table = Table("plane", "rate sent", "", "EVs (uplinks)", box=None, padding=(0, 2))
+        full = max(self.offered_bps / max(1, self.plan.planes - 1), 1.0) * 1.3
+        for plane, rate in enumerate(self._plane_rates()):
+            cells = Text()
+            for ev in (one for one in evs if ev_plane(one["ev"]) == plane):
+                plane_down = ev["state"] == "good" and not recorder.usable(ev["ev"])
+                state = "port down" if plane_down else ev["state"]
+                cells.append(f"{ev['ev']:#06x} {state}  ", style=EV_STYLE.get(state, ""))
+            table.add_row(str(plane), f"{bits(rate):>12}", Bar(full, 0, min(rate, full), width=30), cells)
+        return Panel(Group(bar, table), title=self.title)
+
+    # ---- the report -------------------------------------------------------------------------------------
+
+    def report(self, report: DemoReport) -> None:
+        """Print the report of a finished demo."""
+
+        def say(what: Any = "", *, whole: bool = False) -> None:
+            self.console.print(what, soft_wrap=whole)
+
+        say()
+        say(
+            f"{report.size:,} bytes in {report.seconds:.2f} s ({bits(report.goodput_bps)}); "
+            + ", ".join(f"{count:,} packets {what}" for what, count in report.counters.items())
+        )
+        say(f"SHA-256 sent      {report.sha256_sent}", whole=True)
+        say(f"SHA-256 received  {report.sha256_received}", whole=True)
+        say(f"CPU: {report.machine['needed']}")
+        say()
+        say(self._timeline(report))
+        say()
+        for what, ok, seen in report.checks:
+            say(f"{'[green]ok  [/green]' if ok else '[red]FAIL[/red]'}  {what} ({seen})")
+        for note in report.machine["notes"]:
+            say(f"[yellow]note[/yellow]  {note}")
+        verdict = "[green]passed[/green]" if report.passed else "[red]failed[/red]"
+        say(f"\ndemo {verdict}")
+
+    def _timeline(self, report: DemoReport) -> Table:
+        table = Table(title="timeline of the cuts", title_justify="left")
+        table.add_column("")
+        for cut in report.cuts:
+            table.add_column(cut["link"], justify="right")
+        rows = (
+            ("cut at", lambda c: f"{c['cut_at_s'] - self.started:.2f} s"),
+            ("  down within", lambda c: after(c["down_within_s"])),
+            ("  controller saw it", lambda c: after(c["controller_saw_down_after_s"])),
+            ("  first loss noticed", lambda c: after(c["first_loss_after_s"]) if c["lost_packets"] else "no loss"),
+            ("  EVs withdrawn", _withdrawn),
+            ("  rate before", lambda c: bits(c["rate_before_bps"])),
+            ("  lowest rate (0.2 s)", lambda c: bits(c["rate_lowest_bps"])),
+            ("  rate back", lambda c: "never left" if c["rate_back_after_s"] == 0 else after(c["rate_back_after_s"])),
+            ("  packets lost", lambda c: f"{c['lost_packets']:,}"),
+            ("restored at", lambda c: f"{c['restored_at_s'] - self.started:.2f} s" if c["restored_at_s"] else "never"),
+            ("  controller saw it", lambda c: after(c["controller_saw_up_after_s"])),
+            ("  EVs back", lambda c: after(c["evs_back_after_s"])),
+        )
+        for name, cell in rows:
+            table.add_row(name, *(cell(cut) for cut in report.cuts))
+        return table

@@ -1,0 +1,157 @@
+"""One transfer on a live fabric, followed from outside: started, watched, its links cut and restored.
+
+What `mrc demo` shows and what the scripted resilience tests assert both stand on this; the reading of events is
+`timeline.Recorder`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mrc_testbed.ipc.agent_client import PEER_S, AgentClient, AgentWatch
+from mrc_testbed.ipc.controller_client import EventStream
+from mrc_testbed.demo.timeline import CutRecord, TimelineRecorder
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.plan import Host, Link
+
+POLL_S = 0.05
+"""Seconds between readings of events while waiting."""
+USABLE_STATES = ("good", "skip")
+
+Note = Callable[[float, str], None]
+
+
+class FollowedTransfer:
+    """A file on its way from one host to another, with the story of every link cut meanwhile.
+
+    `note(t, text)` gets each event in words (rich markup). Close it, or use it as a context manager; the fabric
+    stays as it is, so restore what you cut. Raises the errors of the fabric and of the agents.
+    """
+
+    def __init__(self, fabric: Fabric, source: str, destination: str, note: Note | None = None) -> None:
+        self.fabric, self.plan = fabric, fabric.plan
+        self.here: Host = self.plan.host(source)
+        self.there: Host = self.plan.host(destination)
+        self.recorder = TimelineRecorder(self.plan.evs(self.here, self.there))
+        self.size = 0
+        self.done_bytes = 0
+        self.last_progress_at = 0.0
+        """CLOCK_MONOTONIC seconds of the last byte acknowledged."""
+        self.outcome: dict[str, Any] | None = None
+        """The agent's last event of the transfer, once it is done or failed."""
+        self._note = note or (lambda _t, _text: None)
+        self._transfer = 0
+        self.agent = AgentClient(fabric.run_dir.agent_socket(source), works=fabric.works(source))
+        self._watches: list[AgentWatch | EventStream] = [self.agent.watch(), fabric.controller.watch()]
+
+    def __enter__(self) -> FollowedTransfer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for watch in self._watches:
+            watch.close()
+        self.agent.close()
+
+    def start(self, path: Path, received: Path, rate_bps: float | None = None) -> None:
+        """Begin to send `path`; it arrives as `received`, a path of the receiver's machine."""
+        self.size = path.stat().st_size
+        self.last_progress_at = time.monotonic()
+        begun = self.agent.send_file(
+            self.fabric.bring(self.here.name, path),
+            self.there.name,
+            dest_path=str(received),
+            rate_bps=rate_bps,
+            fresh=True,
+            timeout_s=PEER_S,
+            patient=True,
+        )
+        self._transfer = begun["transfer"]
+
+    @property
+    def over(self) -> bool:
+        return self.outcome is not None
+
+    @property
+    def share(self) -> float:
+        """Share of the file acknowledged; 1 when the transfer is over, however it ended."""
+        return 1.0 if self.over else self.done_bytes / max(1, self.size)
+
+    def poll(self) -> None:
+        """Take every event that has come. Raises ProcessError when a process of the fabric has died."""
+        self.fabric.check()
+        for watch in self._watches:
+            while (event := watch.get(0.0)) is not None:
+                handler = getattr(self, f"_on_{event['event']}", None)
+                if handler is not None:
+                    handler(event)
+
+    def wait_until(self, true: Callable[[], bool], limit_s: float) -> bool:
+        """Follow events until `true()` or the limit, seconds; whether it became true."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            self.poll()
+            if true():
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_S)
+
+    def cut(self, link: Link) -> CutRecord:
+        """Take a link down, both ends."""
+        evs = self.plan.evs_through(self.here, self.there, link)
+        self.poll()  # what was withdrawn before is known before
+        cut = self.recorder.cut(link, evs, time.monotonic())
+        self.fabric.link(link.lower.node, link.upper.node, up=False)
+        self.recorder.is_down(cut, time.monotonic())
+        self._note(cut.cut_at, f"[red]cut[/red] {link.name} (EVs {', '.join(f'{ev:#06x}' for ev in evs) or 'none'})")
+        return cut
+
+    def restore(self, cut: CutRecord) -> None:
+        """Bring a link up again."""
+        at = time.monotonic()
+        self.recorder.restore(cut, at)
+        self.fabric.link(cut.link.lower.node, cut.link.upper.node, up=True)
+        self._note(at, f"[green]restored[/green] {cut.link.name}")
+
+    # ---- events -----------------------------------------------------------------------------------------
+
+    def _on_progress(self, event: dict[str, Any]) -> None:
+        if event["transfer"] != self._transfer or event["bytes_done"] == self.done_bytes:
+            return
+        self.done_bytes, self.last_progress_at = event["bytes_done"], event["t"]
+        self.recorder.progress.add(event["t"], self.done_bytes)
+
+    def _on_transfer(self, event: dict[str, Any]) -> None:
+        if event["transfer"] == self._transfer and event["state"] in ("done", "failed"):
+            self.outcome = event
+
+    def _on_lost(self, event: dict[str, Any]) -> None:
+        self.recorder.loss(event["ev"], event["t"])
+
+    def _on_ev(self, event: dict[str, Any]) -> None:
+        if "host" in event:
+            return  # the controller repeats what the agents told it
+        good = event["to"] in USABLE_STATES
+        self.recorder.ev_state(event["ev"], good, event["t"])
+        colour = "green" if good else "yellow"
+        self._note(event["t"], f"EV {event['ev']:#06x} [{colour}]{event['to']}[/{colour}]: {event['cause']}")
+
+    def _on_plane(self, event: dict[str, Any]) -> None:
+        self.recorder.plane_state(event["peer"] or self.here.name, event["plane"], event["up"], event["t"])
+        whose = event["peer"] or self.here.name
+        what = "up again" if event["up"] else "down: its EVs leave the rotation"
+        self._note(event["t"], f"plane {event['plane']} at {whose} is {what}")
+
+    def _on_port(self, event: dict[str, Any]) -> None:
+        if "link" in event:  # the controller's; agents report their own ports as well
+            self.recorder.link_seen(event["link"], event["status"] == "UP", event["t"])
+
+    def _on_fault(self, event: dict[str, Any]) -> None:
+        if event["change"] != "updated":
+            self._note(event["t"], f"controller: {event['fault']['text']} ({event['change']})")

@@ -1,0 +1,225 @@
+"""`mrc doctor`: what this machine has for the testbed, what it lacks, and the cure."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+import struct
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mrc_testbed.ipc import procfs
+from mrc_testbed.dash import uplot
+from mrc_testbed.doctor.rootless import container_kind, obstacle
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the doctor: `needed` says whether the testbed works without it."""
+
+    name: str
+    ok: bool
+    found: str
+    cure: str = ""
+    needed: bool = True
+
+
+def checks() -> Iterator[Check]:
+    """Every check in the order shown. Looks only; changes nothing."""
+    everything = (
+        _release, _machine, _root, _rootless, _namespaces, _packet_socket, _tools, _packages, _headers, _engine,
+        _memory, _processors, _apt, _leftovers, _bmv2,
+    )  # fmt: skip
+    for check in everything:
+        yield from check()
+
+
+RELEASES = ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")
+"""Releases whose provisioning is tested (tests/test_releases.py) and which the Vagrantfile can boot."""
+
+
+def _release() -> Iterator[Check]:
+    try:
+        here = platform.freedesktop_os_release()
+    except OSError:
+        here = {}
+    name = f"{here.get('ID', 'unknown')}-{here.get('VERSION_ID', 'unknown')}"
+    yield Check(
+        "release", name in RELEASES, f"{name}, Python {platform.python_version()}",
+        f"tested are {', '.join(RELEASES)}: others may work where the lines below are ok; the Vagrantfile and the "
+        "Dockerfile have tested ones", needed=False,
+    )  # fmt: skip
+
+
+def _machine() -> Iterator[Check]:
+    container, machine = container_kind(), virtual_machine()
+    found = " in ".join(filter(None, [container and f"container ({container})", machine and f"VM ({machine})"]))
+    yield Check("machine", True, found or "neither VM nor container")
+
+
+def virtual_machine(root: Path = Path("/")) -> str | None:
+    """What the hardware calls itself when it is virtual, such as "VirtualBox"; None on a real machine."""
+    try:
+        if " hypervisor" not in (root / "proc/cpuinfo").read_text():
+            return None
+    except OSError:
+        return None
+    for name in ("product_name", "sys_vendor"):
+        try:
+            return (root / "sys/class/dmi/id" / name).read_text().strip()
+        except OSError:
+            continue
+    return "unknown hypervisor"
+
+
+def _root() -> Iterator[Check]:
+    enough = os.geteuid() == 0 or obstacle() is None
+    yield Check(
+        "root", enough, f"uid {os.geteuid()}",
+        "run with sudo: namespaces and raw sockets need root, and --rootless does not work here (next line)",
+    )  # fmt: skip
+
+
+def _rootless() -> Iterator[Check]:
+    why = obstacle()
+    yield Check(
+        "user namespaces", why is None, "usable: `mrc demo --rootless` works" if why is None else "not usable",
+        why or "", needed=False,
+    )  # fmt: skip
+
+
+def _apt() -> Iterator[Check]:
+    """Whether set-up would have to wait. apt holds POSIX locks, which only who may write the file can ask about."""
+    for path in (Path("/var/lib/dpkg/lock-frontend"), Path("/var/lib/apt/lists/lock")):
+        holder = lock_holder(path)
+        if holder is not None:
+            cure = f"pid {holder} ({procfs.command(holder)}) installs something: set-up waits until it has ended"
+            yield Check("apt", False, f"{path} is locked", cure, needed=False)
+            return
+    yield Check("apt", True, "nobody holds its locks" if os.geteuid() == 0 else "its locks can be seen by root alone")
+
+
+def lock_holder(path: Path) -> int | None:
+    """Process with a POSIX lock on the file; None when there is none, no file, or it may not be looked at."""
+    try:
+        with path.open("r+b") as file:
+            flock = struct.pack("@hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = struct.unpack("@hhqqi", fcntl.fcntl(file, fcntl.F_GETLK, flock))
+    except OSError:
+        return None
+    return None if kind == fcntl.F_UNLCK else pid
+
+
+def _namespaces() -> Iterator[Check]:
+    path = Path("/proc/self/ns/net")
+    yield Check("network namespaces", path.exists(), str(path), "a kernel with CONFIG_NET_NS")
+
+
+def _packet_socket() -> Iterator[Check]:
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+    except (OSError, AttributeError) as error:
+        refused = isinstance(error, PermissionError) and os.geteuid() != 0
+        yield Check(
+            "AF_PACKET", False, f"{error} on the machine's own network",
+            "root (CAP_NET_RAW) and a kernel with CONFIG_PACKET; rootless fabrics bring their own network",
+            needed=not refused,  # without root `root` and `user namespaces` tell whether there is a way
+        )  # fmt: skip
+    else:
+        yield Check("AF_PACKET", True, "raw packet sockets open")
+
+
+TOOLS = {
+    "mnexec": "apt-get install --no-install-recommends mininet",
+    "ip": "apt-get install iproute2",
+    "ethtool": "apt-get install ethtool",
+    "gcc": "apt-get install gcc libc6-dev",
+    "cpp": "apt-get install cpp",
+}
+
+
+def _tools() -> Iterator[Check]:
+    for tool, cure in TOOLS.items():
+        path = shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+        yield Check(tool, path is not None, path or "not on PATH", cure)
+
+
+def _packages() -> Iterator[Check]:
+    for module in ("mininet", "finsy", "jinja2", "lark", "msgspec", "psutil", "pyroute2", "rich", "scapy"):
+        here = importlib.util.find_spec(module) is not None
+        yield Check(f"python {module}", here, "importable" if here else "missing", "make setup")
+    yield Check(
+        "uPlot", uplot.installed(), "installed" if uplot.installed() else "missing",
+        f"{uplot.CURE}: without it the live view has no curves", needed=False,
+    )  # fmt: skip
+
+
+def _headers() -> Iterator[Check]:
+    path = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    here = path.exists()
+    cure = "apt-get install python3-dev: without it the fast NIC does everything in Python, about 1.5 times slower"
+    yield Check("Python.h", here, str(path) if here else f"no {path}", cure, needed=False)
+
+
+def _engine() -> Iterator[Check]:
+    from mrc_testbed.native_build import state
+
+    found = state()
+    yield Check(
+        "compiled engine", found.active, found.why, "mrc compile: virtual runs and agents are several times faster",
+        needed=False,
+    )  # fmt: skip
+
+
+def _memory() -> Iterator[Check]:
+    from mrc_testbed.files import memory
+
+    why = memory.obstacle()
+    found = "files that hosts receive are in memory" if why is None else f"files that hosts receive are on disk: {why}"
+    yield Check(
+        "huge pages", why is None, found, "a packet of 4 KiB in a file costs its host 1 to 8 us more", needed=False
+    )
+
+
+def _processors() -> Iterator[Check]:
+    count = len(os.sched_getaffinity(0))
+    yield Check("processors", count >= 2, str(count), "2 or more: rates and times mean little on one", needed=False)
+
+
+def _leftovers() -> Iterator[Check]:
+    from mrc_testbed.ipc.rundir import RunFiles
+
+    files = RunFiles()
+    yield Check(
+        "leftovers", not files.has_run, f"{files.state_file} {'exists' if files.has_run else 'is not there'}",
+        "a fabric is up, or a run was killed: mrc clean (the next start does it too)", needed=False,
+    )  # fmt: skip
+
+
+def _bmv2() -> Iterator[Check]:
+    for tool in ("simple_switch_grpc", "p4c-bm2-ss"):
+        path = shutil.which(tool)
+        yield Check(
+            tool, path is not None, path or "not on PATH",
+            "only for --target bmv2: scripts/install-bmv2; the embedded switch needs none", needed=False,
+        )  # fmt: skip
+
+
+def healthy(results: list[Check]) -> bool:
+    """Whether nothing that is needed is missing."""
+    return all(check.ok for check in results if check.needed)
+
+
+def run(emit: Callable[[Check], None]) -> bool:
+    """Emit every check; True when nothing that is needed is missing."""
+    results = []
+    for check in checks():
+        results.append(check)
+        emit(check)
+    return healthy(results)

@@ -1,0 +1,164 @@
+"""A fabric without root: the same command line again, as root of a user namespace with its own network and mounts.
+
+Veth pairs, packet sockets and mounts of an ordinary user are possible there (user_namespaces(7)), and nothing of it
+reaches the machine: what was made is gone with the last process. Whether a user may have such a namespace is the
+machine's choice; `obstacle` says why not.
+
+Inside, the user is uid 0 and files of the user stay theirs. What only the machine's root may do stays undone: real-time
+scheduling and buffers beyond net.core.wmem_max.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from mrc_testbed.ipc import procfs
+from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc.rundir import RunFiles, checked, default_run_dir, read_json, user_run_dir
+
+INSIDE = "MRC_ROOTLESS"
+"""Set in the environment of what runs inside."""
+LISTENER = "MRC_DASH_SOCKET"
+"""Descriptor of a listening socket of the network outside, for the live view."""
+UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--mount")
+PREPARE = "mount -t sysfs sysfs /sys && ip link set lo up"
+"""Inside, before anything else: /sys of the new network namespace, and the loopback of controller and switches."""
+TRY_S = 10.0
+"""A bound for a trial that takes milliseconds, seconds: without an answer there are no namespaces for users."""
+
+SYSCTLS: Mapping[str, tuple[str, str]] = {
+    "kernel/unprivileged_userns_clone": ("0", "1"),
+    "user/max_user_namespaces": ("0", "15000"),
+    "user/max_net_namespaces": ("0", "15000"),
+    "user/max_mnt_namespaces": ("0", "15000"),
+    "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
+}
+"""Under /proc/sys: the value that forbids it, and one that allows it. Not every kernel has all."""
+
+
+def obstacle() -> str | None:
+    """Why no such namespace can be had here, and the cure; None when it can. Makes one to see, in some 20 ms."""
+    if shutil.which(UNSHARE[0]) is None:
+        return "no unshare on PATH: apt-get install util-linux"
+    try:
+        tried = subprocess.run(
+            [*UNSHARE, "sh", "-c", PREPARE], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TRY_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"`{' '.join(UNSHARE)}` did not end within {TRY_S:g} s: try it by hand"
+    if tried.returncode == 0:
+        return None
+    said = tried.stderr.strip().splitlines()
+    return cause(said[-1] if said else f"exit code {tried.returncode}", read_sysctls(), container_kind())
+
+
+def cause(said: str, sysctls: Mapping[str, str], container: str | None) -> str:
+    """What forbids the namespace and the cure, from the last words of the attempt and what the machine is."""
+    for name, (forbids, allows) in SYSCTLS.items():
+        if sysctls.get(name) == forbids:
+            dotted = name.replace("/", ".")
+            return f"{dotted} is {forbids} ({said}): as root, `sysctl -w {dotted}={allows}`"
+    if container is not None:
+        return (
+            f"this container ({container}) forbids it ({said}): start it with `--security-opt seccomp=unconfined "
+            "--security-opt apparmor=unconfined --security-opt systempaths=unconfined`, or run as its root "
+            "(docs/install.md)"
+        )
+    return (
+        f"the kernel refuses user namespaces ({said}): is this a chroot, or a kernel without CONFIG_USER_NS? "
+        "Run as root instead"
+    )
+
+
+def read_sysctls(root: Path = Path("/proc/sys")) -> dict[str, str]:
+    """Those of SYSCTLS that this kernel has."""
+    return {name: (root / name).read_text().strip() for name in SYSCTLS if (root / name).exists()}
+
+
+def container_kind(root: Path = Path("/")) -> str | None:
+    """`docker`, `podman`, or what started the container we are in; None outside. `root` is for tests."""
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    try:
+        return (root / "run/systemd/container").read_text().strip()
+    except OSError:
+        return os.environ.get("container")  # noqa: SIM112 # so LXC and systemd-nspawn tell their first process
+
+
+def enter(what: str, *, port: int | None = None) -> None:
+    """Become this command line inside, with a run folder of the user's; returns only when this is inside already.
+
+    With a TCP `port` there is a socket for the live view: it listens on it, or on any when it is taken, outside, where
+    browsers are. Raises UsageError, with the cause and the cure, where the machine allows no such namespace.
+    """
+    if os.environ.get(INSIDE):
+        return
+    why = obstacle()
+    if why is not None:
+        raise UsageError(f"{what} --rootless: {why}")
+    folder = default_run_dir() if os.environ.get("MRC_RUN_DIR") else checked(user_run_dir())
+    inside = [*UNSHARE, "sh", "-c", f'{PREPARE} && exec "$@"', "mrc"]
+    environment = {INSIDE: "1", "MRC_RUN_DIR": str(folder)}
+    if port is not None:
+        environment[LISTENER] = str(_listen(port))
+    _become([*inside, *_this_command()], environment)
+
+
+def _listen(port: int) -> int:
+    """The descriptor of a listening socket that outlives exec."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        sock.bind(("127.0.0.1", 0))
+    sock.listen()
+    sock.set_inheritable(True)
+    return sock.detach()
+
+
+def listener() -> socket.socket | None:
+    """The socket that `enter` left for the live view; None when this runs on the machine's own network.
+
+    One of its own for each view: those of a command's runs come one after another.
+    """
+    number = os.environ.get(LISTENER)
+    return None if number is None else socket.socket(fileno=os.dup(int(number)))
+
+
+def join() -> None:
+    """Become this command line inside this user's rootless fabric, when one is up that we are not in; else return."""
+    run = RunFiles(default_run_dir())
+    try:
+        state = read_json(run.state_file)
+        pid = int(state["front_pid"])
+        if procfs.start_time(pid) != state["front_start"]:  # another process has its number by now
+            return
+        namespace, owner = os.stat(f"/proc/{pid}/ns/user").st_ino, os.stat(f"/proc/{pid}").st_uid
+    except (OSError, ValueError, KeyError, TypeError):  # none, or of root, or its front process has gone
+        return
+    if namespace == os.stat("/proc/self/ns/user").st_ino or owner != os.geteuid():
+        return
+    into = ["nsenter", f"--target={pid}", "--user", "--net", "--mount", "--preserve-credentials"]
+    into += ["env", f"--chdir={Path.cwd()}"]  # a mount namespace is entered at its root
+    _become([*into, *_this_command()], {INSIDE: "1", "MRC_RUN_DIR": str(run.path)})
+
+
+def _this_command() -> list[str]:
+    return [sys.executable, "-m", "mrc_testbed", *sys.argv[1:]]
+
+
+def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
+    try:
+        os.execvpe(command[0], command, {**os.environ, **environment})
+    except OSError as error:
+        raise UsageError(f"cannot run {command[0]}: {error.strerror}: apt-get install util-linux") from error

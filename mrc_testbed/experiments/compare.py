@@ -1,0 +1,245 @@
+"""`mrc compare A B`: differences of two folders of results: scenario, machine, verdicts, metrics.
+
+Repeats of a run count as one, by the median of those that did not fail. Runs are matched by name; a run that only one
+side has is named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
+from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.repeats import base_name
+from mrc_testbed.experiments.results import Results, ResultsError, trust
+
+MANIFEST = (
+    "scenario", "title", "where", "target", "seed", "command", "machine.commit", "machine.kernel", "machine.cpu",
+    "machine.cpus", "machine.python", "machine.packages",
+)  # fmt: skip
+"""Keys of two manifests that are compared."""
+RATES = ("rate.", "algbw.", "busbw.")
+"""Metrics in bits/s; where the links of two sides differ, shares of the NICs' capacity are compared as well."""
+SHOWN = 60
+"""Metrics printed a run; --json has all."""
+CALM = ("Virtual", "Live")
+"""Beginnings of `trust` texts that are no warnings."""
+CELL = 160
+"""Characters of a cell; a whole list of faults would push the rest away."""
+
+
+@dataclass(slots=True)
+class ComparedSide:
+    """One folder of results."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    runs: dict[str, list[Outcome]]
+    """By name without the repeat's number."""
+    scenario: dict[str, Any]
+    """The file as plain data."""
+
+
+def side(folder: Path) -> ComparedSide:
+    """Read a folder of results. Raises ResultsError."""
+    results, outcomes = Results.open(folder)
+    runs: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        runs.setdefault(base_name(outcome.name), []).append(outcome)
+    try:
+        raw = read(folder / "scenario.yaml").raw
+    except ScenarioError as error:
+        raise ResultsError(f"{folder}/scenario.yaml: {error.problems[0]}") from None
+    return ComparedSide(folder, results.manifest, runs, raw)
+
+
+def compared(a: Path, b: Path) -> dict[str, Any]:
+    """Everything that differs, for --json. Raises ResultsError."""
+    left, right = side(a), side(b)
+    return {
+        "a": str(a), "b": str(b),
+        "manifest": list(_manifest(left, right)),
+        "scenario": list(_paths(left.scenario, right.scenario, "")),
+        "trust": {"a": trust(left.manifest), "b": trust(right.manifest)},
+        "verdicts": list(_verdicts(left, right)),
+        "failed": {"a": _failed(left), "b": _failed(right)},
+        "only_a": [name for name in left.runs if name not in right.runs],
+        "only_b": [name for name in right.runs if name not in left.runs],
+        "rows": list(_metrics(left, right)),
+    }  # fmt: skip
+
+
+def _failed(its: ComparedSide) -> dict[str, str]:
+    """Name -> first cause of each run that failed."""
+    return {one.name: one.cause for repeats in its.runs.values() for one in repeats if one.cause}
+
+
+def _manifest(left: ComparedSide, right: ComparedSide) -> Iterator[dict[str, Any]]:
+    for key in MANIFEST:
+        a, b = _at(left.manifest, key), _at(right.manifest, key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            for part in sorted({*a, *b}):
+                if a.get(part) != b.get(part):
+                    yield {"key": part, "a": a.get(part), "b": b.get(part)}
+        elif a != b:
+            yield {"key": key, "a": a, "b": b}
+
+
+def _at(data: Any, path: str) -> Any:
+    for part in path.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def _paths(a: Any, b: Any, at: str) -> Iterator[dict[str, Any]]:
+    """Keys of the scenario files that differ, by path."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in [*a, *(key for key in b if key not in a)]:
+            yield from _paths(a.get(key), b.get(key), f"{at}.{key}" if at else str(key))
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for number, (one, other) in enumerate(zip(a, b, strict=True)):
+            yield from _paths(one, other, f"{at}.{number}")
+    elif a != b:
+        yield {"key": at, "a": a, "b": b}
+
+
+def _verdicts(left: ComparedSide, right: ComparedSide) -> Iterator[dict[str, Any]]:
+    """Rules that held on one side only, or that only one side has."""
+    sides: list[dict[tuple[str, str], list[dict[str, Any]]]] = []
+    for one in (left, right):
+        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for verdict in one.manifest.get("verdicts", []):
+            found.setdefault((verdict["rule"], base_name(verdict["run"])), []).append(verdict)
+        sides.append(found)
+    for key in dict.fromkeys([*sides[0], *sides[1]]):
+        held = [_held(found.get(key)) for found in sides]
+        seen = [", ".join(verdict["seen"] for verdict in found.get(key, [])) for found in sides]
+        if held[0] != held[1]:
+            yield {"rule": key[0], "run": key[1], "a": held[0], "b": held[1], "seen_a": seen[0], "seen_b": seen[1]}
+
+
+def _held(verdicts: list[dict[str, Any]] | None) -> str:
+    if not verdicts:
+        return "not judged"
+    good = sum(verdict["passed"] for verdict in verdicts)
+    if len(verdicts) == 1:
+        return "held" if good else "did not hold"
+    return f"held in {good} of {len(verdicts)}"
+
+
+def _metrics(left: ComparedSide, right: ComparedSide) -> Iterator[dict[str, Any]]:
+    for name, mine in left.runs.items():
+        theirs = right.runs.get(name)
+        if theirs is None:
+            continue
+        capacity = mine[0].capacity_bps, theirs[0].capacity_bps
+        scaled = all(capacity) and abs(capacity[0] - capacity[1]) > 0.001 * capacity[0]
+        for metric in dict.fromkeys([*mine[0].metrics, *theirs[0].metrics]):
+            a, b = _median(mine, metric), _median(theirs, metric)
+            if a is not None or b is not None:
+                yield _row(name, metric, a, b)
+            if a is not None and b is not None and scaled and metric.startswith(RATES):
+                yield _row(name, f"{metric} / capacity", a / capacity[0], b / capacity[1])
+
+
+def _row(run: str, metric: str, a: float | None, b: float | None) -> dict[str, Any]:
+    ratio = b / a if a and b is not None else None
+    return {"run": run, "metric": metric, "a": a, "b": b, "ratio": ratio}
+
+
+def _median(repeats: list[Outcome], metric: str) -> float | None:
+    values = [value for one in repeats if not one.cause and (value := one.metrics.get(metric)) is not None]
+    return median(values) if values else None
+
+
+# ---- printing -------------------------------------------------------------------------------------------------
+
+
+def show(data: dict[str, Any], console: Console) -> None:
+    """Print the differences that `compared` found."""
+    console.print(f"A  {escape(data['a'])}\nB  {escape(data['b'])}", soft_wrap=True)
+    for name in ("a", "b"):
+        for text in data["trust"][name]:
+            console.print(f"{name.upper()}  {escape(text)}", style="dim" if text.startswith(CALM) else "yellow")
+    differing = [*data["manifest"], *({**one, "key": f"scenario: {one['key']}"} for one in data["scenario"])]
+    if differing:
+        console.print(
+            _table(("what was run, on what", "A", "B"), [(_t(d["key"]), _t(d["a"]), _t(d["b"])) for d in differing])
+        )
+    for name, key in (("A", "only_a"), ("B", "only_b")):
+        if data[key]:
+            console.print(f"runs that only {name} has: {escape(', '.join(data[key]))}")
+    for name in ("a", "b"):
+        for run, cause in data["failed"][name].items():
+            console.print(f"{name.upper()}  {escape(run)} FAILED and is in no number: {escape(cause)}", style="red")
+    if data["verdicts"]:
+        rows = [
+            (f"{one['rule']} ({one['run']})", _verdict(one["a"], one["seen_a"]), _verdict(one["b"], one["seen_b"]))
+            for one in data["verdicts"]
+        ]
+        console.print(_table(("verdicts that differ", "A", "B"), rows))
+    else:
+        console.print("no verdict differs")
+    _show_metrics(data["rows"], console)
+
+
+def _show_metrics(rows: list[dict[str, Any]], console: Console) -> None:
+    for run in dict.fromkeys(row["run"] for row in rows):
+        mine = [row for row in rows if row["run"] == run]
+        differing = sorted((row for row in mine if row["a"] != row["b"]), key=_apart, reverse=True)
+        table = Table(
+            box=None, pad_edge=False, title=f"{run}: metrics that differ, the farthest first", title_justify="left"
+        )
+        for column in ("metric", "A", "B", "B / A"):
+            table.add_column(column, justify="left" if column == "metric" else "right", overflow="fold")
+        for row in differing[:SHOWN]:
+            ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
+            table.add_row(escape(row["metric"]), _number(row["a"]), _number(row["b"]), ratio)
+        console.print()
+        if differing:
+            console.print(table)
+        more = f"; {len(differing) - SHOWN} more differ (--json has them)" if len(differing) > SHOWN else ""
+        console.print(f"{len(mine) - len(differing)} of {len(mine)} metrics are equal ({escape(run)}){more}")
+    if not rows:
+        console.print("no run has the same name in both")
+
+
+def _apart(row: dict[str, Any]) -> float:
+    """Ratio of two values; infinite where one is unmeasured, so that it is sorted first."""
+    a, b = row["a"], row["b"]
+    if a is None or b is None or (a == 0) != (b == 0):
+        return float("inf")
+    low, high = sorted((abs(a), abs(b)))
+    return high / low if low else 0.0
+
+
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    return table
+
+
+def _t(value: Any) -> str:
+    """A value of a manifest or a scenario in a cell."""
+    text = "–" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= CELL else text[: CELL - 4] + " ..."
+
+
+def _verdict(held: str, seen: str) -> str:
+    return f"{held}: {seen}" if seen else held
+
+
+def _number(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.5g}"

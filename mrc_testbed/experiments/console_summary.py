@@ -1,0 +1,162 @@
+"""Summary of a finished scenario as `mrc run` prints it, line by line, for 80 columns.
+
+for style, line in told(report, width=80): ...       # style: "", "good", "bad", "note", "soft"
+
+A rule that held takes a line or two; one that did not shows expected and measured value and the events around.
+With repeats a rule is printed once, with the median and the spread of its values and in how many repeats it held.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mrc_testbed.experiments.language.assertions import ALWAYS, ExpectationVerdict
+from mrc_testbed.experiments.outcome import CollectiveOutcome
+from mrc_testbed.experiments.repeats import Spread, base_name
+
+if TYPE_CHECKING:
+    from mrc_testbed.experiments.runner import RunReport
+
+WIDTH_MAX = 100
+"""Wider lines are harder to read, however wide the terminal is."""
+CAUSES_MAX = 8
+"""First causes told; of a sweep that fails everywhere the rest follows below."""
+PROGRAMS = ("training", "trace")
+"""Kinds whose times of iterations are told without a rule."""
+Line = tuple[str, str]
+
+
+def told(report: RunReport, width: int) -> Iterator[Line]:
+    """The whole of it."""
+    width = max(40, min(width, WIDTH_MAX))
+    yield from _wrapped("good" if report.passed else "bad", "passed  " if report.passed else "FAILED  ",
+                        f"{report.scenario}: {report.title}", width)  # fmt: skip
+    for failed, cause in list(report.causes.items())[:CAUSES_MAX]:
+        name = f" ({failed})" if len(report.runs) > 1 else ""
+        yield from _wrapped("bad", "  first cause  ", f"{cause}{name}", width)
+    repeated = any(one.rule and one.of > 1 for one in report.repeats)
+    several = len({base_name(run.name) for run, _ in report.runs}) > 1
+    if repeated:
+        yield from _repeats(report, several, width)
+    else:
+        for verdict in report.verdicts:
+            yield from _verdict(verdict, several, width)
+    if not report.asked:
+        yield from _judged(report, several, width)
+    for run, outcome in report.runs:
+        for one in outcome.collectives:
+            if one.kind in PROGRAMS and one.iterations:
+                yield from _wrapped(
+                    "", "  ", f"{_iterations(one)}{f' ({run.name})' if several else ''}", width, inner=2
+                )
+    for note, names in _notes(report).items():
+        yield from _wrapped("note", "  note  ", f"{_named(names, len(report.runs))}{note}", width)
+    lasted = sum(outcome.duration_s for _, outcome in report.runs)
+    text = f"{len(report.runs)} run{'s' if len(report.runs) > 1 else ''}, {lasted:.1f} s in {report.wall_s:.1f} s"
+    if report.folder:
+        text += f"; results in {report.folder}"
+        text += f", digest {report.digest[:12]}" if report.digest else ""
+    yield from _wrapped("soft", "  ", text, width)
+
+
+def _judged(report: RunReport, several: bool, width: int) -> Iterator[Line]:
+    """What a scenario without rules was judged by."""
+    for verdict in report.verdicts:
+        if verdict.rule == ALWAYS:
+            name = f" ({verdict.run})" if several else ""
+            yield from _wrapped("good", "  ok    ", f"{verdict.rule}{name}: {verdict.seen}", width)
+    yield from _wrapped("note", "  note  ", "the scenario has no rules of its own here: nothing else was judged", width)
+
+
+def _iterations(one: CollectiveOutcome) -> str:
+    """`job: 20 iterations of 1.2 s (median; 1.1 to 1.9), 63 % of it without computing`."""
+    times = sorted(each.finished_s - each.started_s for each in one.iterations)
+    exposed = sum(each.exposed for each in one.iterations) / len(times)
+    spread = f" (median; {times[0]:.3g} to {times[-1]:.3g})" if len(times) > 1 else ""
+    return (
+        f"{one.work}: {len(times)} iteration{'s' if len(times) > 1 else ''} of {times[len(times) // 2]:.3g} s{spread}, "
+        f"{100 * exposed:.0f} % of it without computing"
+    )
+
+
+def _notes(report: RunReport) -> dict[str, list[str]]:
+    """Each note once, with the runs that it is about."""
+    found: dict[str, list[str]] = {}
+    for run, outcome in report.runs:
+        for note in dict.fromkeys(outcome.notes):
+            found.setdefault(note, []).append(run.name)
+    return found
+
+
+def _named(names: list[str], of: int) -> str:
+    """Runs in front of a note: none where there is one, "all" where it is about all."""
+    if of == 1:
+        return ""
+    if len(names) == of:
+        return f"all {of} runs: "
+    return f"{', '.join(names)}: "
+
+
+def _verdict(verdict: ExpectationVerdict, several: bool, width: int) -> Iterator[Line]:
+    if verdict.rule == ALWAYS and verdict.passed:
+        return
+    name = f" ({verdict.run})" if several else ""
+    if verdict.passed:
+        yield from _wrapped("good", "  ok    ", f"{verdict.rule}{name}: {verdict.seen}", width)
+        return
+    yield from _wrapped("bad", "  NOT   ", f"{verdict.rule}{name}", width)
+    yield from _failed(verdict, width)
+
+
+def _failed(verdict: ExpectationVerdict, width: int) -> Iterator[Line]:
+    """The expected value, the measured one, the events around it."""
+    for key, text in (("expected", verdict.expected), ("seen", verdict.seen), ("why", verdict.why)):
+        if text:
+            yield from _wrapped("", f"        {key:9s} ", text, width)
+    if verdict.events:
+        yield "", f"        events {verdict.around}:" if verdict.around else "        events:"
+        for line in verdict.events:
+            yield from _wrapped("soft", "        ", line, width, inner=14)
+
+
+def _repeats(report: RunReport, several: bool, width: int) -> Iterator[Line]:
+    """Rules over all repeats, then those repeats that failed, then the metrics."""
+    failed = [verdict for verdict in report.verdicts if not verdict.passed]
+    rules = [one for one in report.repeats if one.rule and not (one.what == ALWAYS and one.held == one.of)]
+    for one in rules:
+        good = one.held == one.of
+        name = f" ({one.run})" if several else ""
+        yield from _wrapped("good" if good else "bad", "  ok    " if good else "  NOT   ", f"{one.what}{name}", width)
+        yield from _wrapped("", "        ", f"held in {one.held} of {one.of}: {_values(one)}", width)
+        for verdict in failed:
+            if (verdict.rule, base_name(verdict.run)) == (one.what, one.run):
+                yield from _wrapped("bad", "        ", f"in {verdict.run}:", width)
+                yield from _failed(verdict, width)
+    known = {(one.what, one.run) for one in rules}
+    for verdict in failed:
+        if (verdict.rule, base_name(verdict.run)) not in known:
+            yield from _verdict(verdict, several, width)
+    metrics = [one for one in report.repeats if not one.rule]
+    if metrics:
+        seeds = sorted({seed for one in metrics for seed in one.seeds})
+        yield "soft", f"  over the whole run, seeds {', '.join(map(str, seeds))}:"
+    for one in metrics:
+        name = f" ({one.run})" if several else ""
+        yield from _wrapped("", "        ", f"{one.what}{name}: {one.text()}", width, inner=2)
+
+
+def _values(one: Spread) -> str:
+    return one.text() + (f"; the paper has {one.paper:g}" if one.paper is not None else "")
+
+
+def _wrapped(style: str, first: str, text: str, width: int, inner: int = 0) -> Iterator[Line]:
+    """`text` after `first`, further lines under its beginning (and `inner` columns more)."""
+    room = " " * (len(first) + inner)
+    lines = textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=room, break_on_hyphens=False, drop_whitespace=True,
+        break_long_words=False,
+    )  # fmt: skip
+    for line in lines or [first.rstrip()]:
+        yield style, line

@@ -1,0 +1,41 @@
+"""What the command line says of an executor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mrc_testbed.experiments.executors.packs import TASK_S, packs
+from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.virtual.estimate import duration
+from mrc_testbed.errors import UsageError
+
+EXECUTORS = ("local", "slurm", "submitit-local", "ray")
+"""Names: processes of the command itself; a Slurm cluster; processes that submitit starts; a Ray cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorOptions:
+    """Which, and how it is used."""
+
+    name: str = "local"
+    task_s: float = TASK_S
+    """Estimated seconds of a task at least."""
+    slurm: dict[str, str] = field(default_factory=dict)
+    """Parameters of sbatch, as submitit calls them: partition, account, qos, ..."""
+
+    def __post_init__(self) -> None:
+        if self.name not in EXECUTORS:
+            raise UsageError(f"--executor {self.name}: give one of {', '.join(EXECUTORS)}")
+        if self.slurm and self.name != "slurm":
+            raise UsageError(f"--slurm belongs to --executor slurm, not to {self.name}: leave it out")
+
+    @property
+    def elsewhere(self) -> bool:
+        """Runs are packed into tasks that are no processes of ours."""
+        return self.name != "local"
+
+    def described(self, runs: list[Run], costs: dict[str, float]) -> str:
+        """The estimate in words: `1000 runs, about 300 s of one CPU, 5 tasks for slurm`."""
+        each = [costs[run.name] for run in runs]
+        tasks = "" if self.name == "submitit-local" else f", {len(packs(each, self.task_s))} task(s)"
+        return f"{len(runs)} runs, about {duration(sum(each))} of one CPU{tasks} for {self.name} (pieces were measured)"

@@ -1,0 +1,147 @@
+"""Virtual runs as tasks of a Ray cluster that is there already. Nodes need this package, and no shared folder.
+
+with RayCrew(task_s=60.0) as crew:
+    begun = crew.hand_in(runs, costs)
+
+A task gives its runs back one by one, as they end. Ray begins a task again whose worker or node died, a few times: a
+run is the same whoever makes it. What does not come even so is lost, by name. When the command ends, so do its tasks.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from mrc_testbed.experiments.executors.crew import Begun, RunLost, news_of
+from mrc_testbed.experiments.executors.packs import packs
+from mrc_testbed.experiments.executors.task import portable, timed_run
+from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.run_store import RunStore
+from mrc_testbed.errors import UsageError
+
+RETRIES = 3
+"""Times that a task is begun again after its worker or node died."""
+ANSWER_S = 10.0
+"""Longest wait for a cluster to answer."""
+ADDRESS = "RAY_ADDRESS"
+"""Ray's own variable for the address of a cluster."""
+
+
+class RayCrew:
+    """See the module."""
+
+    def __init__(self, task_s: float) -> None:
+        self._ray = _ray()
+        self.least_s = task_s
+        self._tasks: list[Any] = []
+        self._threads: list[Thread] = []
+
+    def __enter__(self) -> RayCrew:
+        """Join the cluster. Raises UsageError when there is none."""
+        address = os.environ.get(ADDRESS) or "auto"
+        try:
+            _answers(address)
+            with _handlers_kept():
+                self._ray.init(
+                    address=address, log_to_driver=False, logging_level="ERROR",
+                    configure_logging=True,
+                )  # fmt: skip
+        except (OSError, RuntimeError, ValueError) as error:
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UsageError(
+                f"--executor ray: no cluster ({said}): start one (`ray start --head`, and `ray start "
+                f"--address=HEAD:6379` on the others), or say where one is by {ADDRESS}"
+            ) from None
+        options = {"num_cpus": 1, "max_retries": RETRIES, "num_returns": "streaming"}
+        self._remote = self._ray.remote(**options)(make)
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        for task in self._tasks:
+            with suppress(Exception):  # it may be over, or the cluster gone
+                self._ray.cancel(task, force=True)
+        with suppress(Exception):
+            self._ray.shutdown()
+
+    def hand_in(
+        self, runs: Sequence[Run], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,  # noqa: ARG002
+        begun: Begun | None = None, numbers: Sequence[int] | None = None,
+    ) -> Begun:  # fmt: skip
+        """Ray takes them all, and begins as many as it has CPUs."""
+        begun = SimpleQueue() if begun is None else begun
+        called = list(numbers or range(len(runs)))
+        each = [(costs or {}).get(run.name, self.least_s) for run in runs]
+        for pack in packs(each, self.least_s):
+            task = self._remote.remote([runs[place] for place in pack])
+            self._tasks.append(task)
+            thread = Thread(target=self._follow, args=(task, [called[place] for place in pack], begun), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return begun
+
+    def _follow(self, task: Any, numbers: list[int], begun: Begun) -> None:
+        """Put what a task gives back into the queue, run by run."""
+        left = list(numbers)
+        try:
+            for reference in task:
+                outcome, rest = self._ray.get(reference)
+                number = left.pop(0)
+                begun.put((number, news_of(outcome, rest) if isinstance(outcome, Exception) else (outcome, rest)))
+            why = "its task ended before it"
+        except Exception as error:  # RayError of many kinds, and what a cluster that goes away leaves
+            said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+            why = f"Ray gave its task up: {type(error).__name__}" + (f" ({said[:160]})" if said else "")
+        for number in left:
+            begun.put((number, RunLost(why)))
+
+
+def make(runs: list[Run]) -> Iterator[tuple[Any, Any]]:
+    """A task: outcome and load of run after run, or an exception and its traceback."""
+    for run in runs:
+        try:
+            yield timed_run(run)
+        except Exception as error:
+            yield portable(error), traceback.format_exc()
+
+
+def _answers(address: str) -> None:
+    """Raise OSError unless somebody listens at HOST:PORT: Ray waits for longer than ten minutes there."""
+    host, colon, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
+    if not colon or not port.isdigit():
+        return  # `auto` and `local`, which Ray looks up
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    except OSError as error:
+        raise ConnectionError(f"nobody listens at {host}:{port}: {error.strerror or error}") from None
+
+
+def _ray() -> Any:
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a warning about GPUs that nobody asked for
+    try:
+        import ray
+    except ImportError:
+        raise UsageError(
+            "--executor ray needs Ray, which is not installed: pip install 'mrc-testbed[ray]' "
+            "(in a checkout: .venv/bin/pip install -e '.[ray]')"
+        ) from None
+    return ray
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Let signals mean what they meant: ray.init takes SIGTERM for itself."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)} if main else {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,345 @@
+"""Virtual runs as tasks of Slurm, or of processes that submitit starts (`submitit-local`), in a folder that all share.
+
+with SubmititCrew(ExecutorOptions("slurm"), jobs=2) as crew:
+    begun = crew.hand_in(runs, costs, store=results.store)
+
+Tasks write runs into the folder of the results by themselves (task.py); here a thread looks for files that are new.
+When the command is killed they go on, and `--resume` finds what they made. Slurm is asked by `squeue` which tasks it
+still has, since accounting (sacct, which submitit asks) is not everywhere; a task that is neither there nor has a
+result is lost.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+from typing import Any
+
+import psutil
+
+from mrc_testbed.experiments.executors.crew import Begun, RunLost, news_of
+from mrc_testbed.experiments.executors.options import ExecutorOptions
+from mrc_testbed.experiments.executors.packs import packs, side_by_side
+from mrc_testbed.experiments.executors.task import OWNER, RunTask, carry_out_task, tasks_folder
+from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.run_store import DamagedRun, RunStore
+from mrc_testbed.experiments.virtual.estimate import memory_bytes
+from mrc_testbed.errors import UsageError
+from mrc_testbed.files.whole_files import write_whole
+
+LOOK_S = 0.5
+"""Wall time between two looks for new files."""
+ASK_S = 5.0
+"""Wall time between two questions to Slurm."""
+GONE_AFTER = 3
+"""Questions in a row that have to say that a task is gone: files of a network come late."""
+ANSWER_S = 30.0
+"""Longest wait for one of Slurm's commands."""
+TIME_FACTOR, TIME_LEAST_MIN = 5, 15
+"""Time limit of a task: so many times its estimate, minutes at least: nodes may be slower, and busy."""
+MEMORY_FACTOR, MEMORY_LEAST_GB = 1.5, 1.0
+"""Memory of a task: so much of the buffers of its largest run, and never less."""
+OURS = ("job_name", "array_parallelism", "cpus_per_task", "use_srun")
+"""Parameters of Slurm that are no options."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A task that is to be submitted."""
+
+    task: RunTask
+    seconds: float
+    runs: dict[str, int]
+    begun: Begun
+
+
+@dataclass(slots=True)
+class _Submitted:
+    """A task that a scheduler has."""
+
+    job: Any
+    """submitit.Job."""
+    runs: dict[str, int]
+    """Runs that have not come back: name -> number."""
+    store: RunStore
+    begun: Begun
+    gone: int = 0
+    """Questions in a row that did not find it."""
+
+
+class SubmititCrew:
+    """See the module."""
+
+    def __init__(self, options: ExecutorOptions, jobs: int) -> None:
+        self._submitit = _submitit(options.name)
+        self._options, self._jobs = options, jobs
+        self._is_slurm = options.name == "slurm"
+        if self._is_slurm:
+            _answers()
+        self._owner = secrets.token_hex(8)
+        self._name = f"mrc-{self._owner}"
+        self.least_s = options.task_s
+        self._tasks: list[_Submitted] = []
+        self._waiting: list[_Waiting] = []
+        """Tasks of processes here, beyond those that may be side by side."""
+        self._folders: dict[Path, bool] = {}
+        """Folders of tasks; whether all in it went well."""
+        self._lock = Lock()
+        self._over = Event()
+        self._asked_at = 0.0
+        self._asked = "nothing"
+        """Of Slurm, for each task."""
+        self._watch = Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> SubmititCrew:
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        """Cancel what still runs, ours alone; remove what only tasks needed unless it says why one failed."""
+        self._over.set()
+        self._watch.join()
+        for task in self._tasks:
+            with suppress(OSError, subprocess.SubprocessError, psutil.Error):
+                if self._is_slurm:
+                    task.job.cancel(check=False)
+                else:
+                    _end(psutil.Process(int(task.job.job_id)))
+        for folder, well in self._folders.items():
+            with suppress(OSError):
+                (folder / OWNER).unlink()  # tasks that do not hear of it end after their run
+            if well and not any(tasks_folder(task.store) == folder for task in self._tasks):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    # ---- handing in ----------------------------------------------------------------------------------------
+
+    def hand_in(
+        self, runs: Sequence[Run], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,
+        begun: Begun | None = None, numbers: Sequence[int] | None = None,
+    ) -> Begun:  # fmt: skip
+        """Raises UsageError when the scheduler does not take them."""
+        begun = SimpleQueue() if begun is None else begun
+        if not runs:
+            return begun
+        if store is None:
+            raise ValueError("tasks of a scheduler write to a folder: there must be one")
+        called = list(numbers or range(len(runs)))
+        each = [(costs or {}).get(run.name, self._options.task_s) for run in runs]
+        places = packs(each, self.least_s) if self._is_slurm else side_by_side(each, self._jobs)
+        folder = tasks_folder(store)
+        tasks = [
+            _Waiting(
+                RunTask([runs[place] for place in pack], store, self._owner), sum(each[place] for place in pack),
+                {runs[place].name: called[place] for place in pack}, begun,
+            )
+            for pack in places
+        ]  # fmt: skip
+        with self._lock:
+            self._folders.setdefault(folder, True)
+            self._waiting += tasks
+            self._submit()
+        return begun
+
+    def _submit(self) -> None:
+        """Give the scheduler what waits: to Slurm all; of processes here as many as may be side by side.
+
+        Raises UsageError when it does not take them.
+        """
+        count = len(self._waiting) if self._is_slurm else max(0, self._jobs - len(self._tasks))
+        tasks, self._waiting = self._waiting[:count], self._waiting[count:]
+        for folder in dict.fromkeys(one.task.folder for one in tasks):
+            mine = [one for one in tasks if one.task.folder == folder]
+            try:
+                folder.mkdir(exist_ok=True)
+                write_whole(folder / OWNER, self._owner.encode())
+                executor = self._executor(folder, [one.task for one in mine], max(one.seconds for one in mine))
+                with _quiet_children(folder / "controllers.log"), executor.batch():
+                    jobs = [executor.submit(carry_out_task, one.task) for one in mine]
+            except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+                raise UsageError(
+                    f"{self._options.name} took no task: {_words(error)}; --slurm KEY=VALUE changes what is asked for "
+                    f"(now {self._asked})"
+                ) from None
+            except ValueError as error:
+                raise UsageError(f"--slurm: {_words(error)}") from None
+            self._tasks += [
+                _Submitted(job, one.runs, one.task.store, one.begun) for job, one in zip(jobs, mine, strict=True)
+            ]
+
+    def _executor(self, folder: Path, tasks: list[RunTask], seconds: float) -> Any:
+        """With the limits of a task that long. Raises ValueError for parameters that do not exist."""
+        minutes = max(TIME_LEAST_MIN, math.ceil(seconds * TIME_FACTOR / 60))
+        if not self._is_slurm:
+            executor = self._submitit.LocalExecutor(folder)
+            executor.update_parameters(timeout_min=minutes)
+            return executor
+        memory = max(memory_bytes(run) for task in tasks for run in task.runs[:1] + task.runs[-1:])
+        executor = self._submitit.SlurmExecutor(folder, max_num_timeout=0)
+        given = {"time": minutes, "mem": f"{max(MEMORY_LEAST_GB, MEMORY_FACTOR * memory / 2**30):.0f}GB"}
+        given |= self._options.slurm
+        self._asked = ", ".join(f"{key}={value}" for key, value in given.items())
+        executor.update_parameters(
+            **given,
+            job_name=self._name, cpus_per_task=1, array_parallelism=len(tasks), use_srun=False,
+        )  # fmt: skip
+        return executor
+
+    # ---- looking -------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Until the crew is left: put what is new into the queues. No exception ends it unsaid."""
+        while not self._over.wait(LOOK_S):
+            with self._lock:
+                tasks = list(self._tasks)
+            try:
+                self._ask(tasks)
+                written = {store.folder: store.written() for store in {t.store.folder: t.store for t in tasks}.values()}
+                over = [task for task in tasks if self._news_of(task, written[task.store.folder])]
+            except Exception as error:
+                self._refuse(error)
+                return
+            with self._lock:
+                self._tasks = [task for task in self._tasks if not any(task is one for one in over)]
+                try:
+                    self._submit()
+                except UsageError as error:
+                    self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        """Tell those who wait that nothing comes."""
+        lost = [(one.runs, one.begun) for one in self._tasks] + [(one.runs, one.begun) for one in self._waiting]
+        for runs, begun in lost:
+            for number in runs.values():
+                begun.put((number, error))
+
+    def _news_of(self, task: _Submitted, written: set[str]) -> bool:
+        """Tell what it has made; True when no more comes of it."""
+        ended = self._has_ended(task)  # asked before its files are looked for: what comes between is seen next time
+        if ended:
+            written = task.store.written()
+        for name in [name for name in task.runs if name in written]:
+            with suppress(DamagedRun):
+                stored = task.store.read(name)
+                if stored is not None:
+                    task.begun.put((task.runs.pop(name), (stored.outcome, stored.load)))
+        if not ended or not task.runs:
+            return not task.runs
+        failed, why = self._result(task)
+        self._folders[tasks_folder(task.store)] = False
+        for name, number in task.runs.items():
+            if name in failed:
+                task.begun.put((number, news_of(*failed[name])))
+            else:
+                task.begun.put((number, RunLost(why)))
+        return True
+
+    def _has_ended(self, task: _Submitted) -> bool:
+        if task.job.paths.result_pickle.exists():
+            return True
+        if not self._is_slurm:
+            return bool(task.job.done())
+        return task.gone >= GONE_AFTER
+
+    def _ask(self, tasks: list[_Submitted]) -> None:
+        """Ask Slurm, now and then, which tasks it still has."""
+        if not self._is_slurm or not tasks or time.monotonic() - self._asked_at < ASK_S:
+            return
+        self._asked_at = time.monotonic()
+        try:
+            said = _slurm("squeue", "--noheader", "--array", f"--name={self._name}", "--format=%i")
+        except (OSError, subprocess.SubprocessError):
+            return  # the controller restarts, or is busy: tasks do not need it
+        there = set(said.split())
+        for task in tasks:
+            task.gone = 0 if task.job.job_id in there else task.gone + 1
+
+    def _result(self, task: _Submitted) -> tuple[dict[str, tuple[Exception, str]], str]:
+        """Runs that failed, and why others are lost."""
+        name = f"task {task.job.job_id} of {self._options.name}"
+        try:
+            if not task.job.paths.result_pickle.exists():
+                said = _last_line(task.job.stderr())
+                return {}, f"{name} ended without a result" + (f" ({said})" if said else "")
+            failed: dict[str, tuple[Exception, str]] = task.job.result()
+        except Exception as error:  # what the task raised, in submitit's words
+            said = _last_line("\n".join(line for line in str(error).splitlines() if line.strip(" -")
+                                        and not line.startswith(("You can check", "  - "))))  # fmt: skip
+            return {}, f"{name} failed ({said})"
+        return failed, f"{name} ended before them"
+
+
+def _end(controller: psutil.Process) -> None:
+    """End a local task at once. submitit sends a SIGINT, which children of a command in the background do not hear."""
+    for process in [*controller.children(recursive=True), controller]:
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def _submitit(name: str) -> Any:
+    try:
+        import submitit
+    except ImportError:
+        raise UsageError(
+            f"--executor {name} needs submitit, which is not installed: pip install 'mrc-testbed[slurm]' "
+            "(in a checkout: .venv/bin/pip install -e '.[slurm]')"
+        ) from None
+    return submitit
+
+
+def _answers() -> None:
+    """Raise UsageError unless a Slurm controller answers."""
+    cure = "run where sbatch works (`sinfo` lists nodes), or give another --executor: local, submitit-local, ray"
+    missing = [command for command in ("sbatch", "squeue", "scancel", "sinfo", "srun") if shutil.which(command) is None]
+    if missing:
+        raise UsageError(f"--executor slurm: no {', '.join(missing)} on PATH: {cure}")
+    try:
+        _slurm("sinfo", "--noheader", "--format=%P")
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"--executor slurm: sinfo did not answer within {ANSWER_S:.0f} s: {cure}") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(f"--executor slurm: {_words(error)}: {cure}") from None
+
+
+def _slurm(*command: str) -> str:
+    """What a command of Slurm prints. Raises OSError, SubprocessError."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=True).stdout
+
+
+def _words(error: Exception) -> str:
+    """What went wrong, in one line; of a command, what it said."""
+    said = getattr(error, "stderr", None)
+    if isinstance(said, bytes):
+        said = said.decode(errors="replace")
+    lines = [line.strip() for line in (said or str(error)).splitlines() if line.strip()]
+    return "; ".join(lines[-3:]) if said else " ".join(lines[:12]) or type(error).__name__
+
+
+def _last_line(text: str | None) -> str:
+    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
+    return lines[-1][:200] if lines else ""
+
+
+@contextmanager
+def _quiet_children(log: Path) -> Iterator[None]:
+    """Let children that are started meanwhile write their standard error to a file.
+
+    submitit starts its local controllers with ours, and Ctrl-C at a terminal would print a traceback of each.
+    """
+    with log.open("ab") as file:
+        ours = os.dup(2)
+        try:
+            os.dup2(file.fileno(), 2)
+            yield
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)

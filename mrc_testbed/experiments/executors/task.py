@@ -1,0 +1,103 @@
+"""Runs as one process makes them, here or on another machine.
+
+outcome, load = timed_run(run)
+failed = carry_out_task(RunTask(runs, store, owner))      # where all share a folder: a scheduler's task
+
+A task writes each run as it ends, so that one that is killed, runs out of time or loses its node loses the run in
+progress alone. Begun again (a scheduler may do that) it goes on where it was. It makes no further runs once the folder
+belongs to another command: `--resume` takes over from what a killed command left running.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mrc_testbed.experiments.language.assertions import conclude
+from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.results import TASKS, LoadMeter
+from mrc_testbed.experiments.run_store import DamagedRun, RunStore
+from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+
+OWNER = "owner"
+"""File of the folder `tasks`: token of the command whose tasks may write."""
+
+
+def timed_run(run: Run, progress: Callable[[float, float], None] | None = None) -> tuple[Outcome, dict[str, Any]]:
+    """A run with its metrics, and how busy the machine was. Raises what run_virtual raises."""
+    meter = LoadMeter()
+    outcome = run_virtual(run, progress)
+    load = meter.read("virtual")
+    conclude(run, outcome)
+    return outcome, load
+
+
+def portable(error: Exception) -> Exception:
+    """Itself when it can be pickled, else its words."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class RunTask:
+    """Runs that are made one after the other, and where they are written."""
+
+    runs: list[Run]
+    store: RunStore
+    owner: str
+    """Token of the command that wants them."""
+
+    @property
+    def folder(self) -> Path:
+        """Of what tasks need."""
+        return tasks_folder(self.store)
+
+
+def tasks_folder(store: RunStore) -> Path:
+    """Beside the folder `runs`."""
+    return store.folder.parent / TASKS
+
+
+def carry_out_task(task: RunTask) -> dict[str, tuple[Exception, str]]:
+    """Make and write its runs. Returns, by name, the exceptions of runs that failed, with their tracebacks.
+
+    Raises OSError when a run cannot be written.
+    """
+    gc.freeze()  # modules stay: what is collected after a run is the run's alone
+    failed: dict[str, tuple[Exception, str]] = {}
+    for run in task.runs:
+        if not _is_wanted(task):
+            break
+        if _is_there(task.store, run.name):
+            continue
+        try:
+            outcome, load = timed_run(run)
+        except Exception as error:
+            failed[run.name] = portable(error), traceback.format_exc()
+            continue
+        if _is_wanted(task):
+            task.store.write(outcome, load)
+    return failed
+
+
+def _is_wanted(task: RunTask) -> bool:
+    try:
+        return (task.folder / OWNER).read_text() == task.owner
+    except OSError:
+        return False
+
+
+def _is_there(store: RunStore, name: str) -> bool:
+    try:
+        return store.read(name) is not None
+    except DamagedRun:
+        return False

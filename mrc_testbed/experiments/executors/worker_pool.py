@@ -1,0 +1,184 @@
+"""Processes for virtual runs, which need nothing of each other: any number of processes gives the same outcomes.
+
+    with WorkerPool(jobs) as crew:
+        begun = crew.hand_in(planned.runs)
+        report = carry_out(planned, tell, begun=begun)
+
+Design note. This was a ProcessPoolExecutor. After Ctrl-C it waits for the runs in progress, for minutes; with its
+processes ended it was still seen to hang (an exception in the middle of its locks may leave them held; the cause was
+not traced); and when the front process is killed, the others compute on for nobody. Here a daemon thread serves each
+process, what they share are SimpleQueues, which no exception leaves locked, and nobody waits for a thread. A process
+ends when its parent does. None sees the SIGINT that a terminal sends to all: it is blocked while they are started, and
+they inherit that.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from multiprocessing.resource_tracker import ensure_running
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+from mrc_testbed.experiments.executors.crash import death_of, stack_file
+from mrc_testbed.experiments.executors.crew import Begun, RunLost, RunProgress, news_of
+from mrc_testbed.experiments.executors.task import portable, timed_run
+from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.run_store import RunStore
+from mrc_testbed.experiments.virtual.estimate import Piece, measure
+from mrc_testbed.errors import UsageError
+
+TELL_EVERY_S = 0.5
+"""Wall time between two messages of a run's progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PieceOf:
+    """A run of which a piece is to be measured."""
+
+    run: Run
+
+
+class WorkerPool:
+    """All runs of a command are handed in at once, so that the last run of a scenario leaves no process idle."""
+
+    least_s = 0.0
+
+    def __init__(self, jobs: int) -> None:
+        self._todo: SimpleQueue[tuple[int, Run | _PieceOf, SimpleQueue[Any]] | None] = SimpleQueue()
+        self._processes: list[BaseProcess] = []
+        self._stacks: list[Path] = []
+        self._starting = Lock()
+        """Held while a process is started; after the end of this pool none is."""
+        self._ended = False
+        ensure_running()  # a start that starts the tracker, too, unblocks SIGINT
+        for _ in range(jobs):
+            self._start()
+
+    def _start(self) -> None:
+        """Start a process, and a thread that serves it."""
+        context = get_context("spawn")
+        with self._starting:
+            if self._ended:
+                return
+            ours, theirs = context.Pipe()
+            stack = stack_file()
+            self._stacks.append(stack)
+            process = context.Process(target=_work, args=(theirs, str(stack)), daemon=True)
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
+            self._processes.append(process)
+            Thread(target=self._serve, args=(ours, process, stack), daemon=True).start()
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        """Whatever still runs is of no use."""
+        with self._starting:
+            self._ended = True
+        for process in self._processes:
+            self._todo.put(None)
+            process.kill()
+        for process in self._processes:
+            process.join()
+        for stack in self._stacks:
+            stack.unlink(missing_ok=True)
+
+    def hand_in(
+        self, runs: Sequence[Run], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,  # noqa: ARG002
+        begun: Begun | None = None, numbers: Sequence[int] | None = None,
+    ) -> Begun:  # fmt: skip
+        """They begin in this order; with costs by name the dearest first, so that no process ends long after others."""
+        begun = SimpleQueue() if begun is None else begun
+        named = list(zip(numbers or range(len(runs)), runs, strict=True))
+        for number, run in sorted(named, key=lambda one: -costs[one[1].name]) if costs else named:
+            self._todo.put((number, run, begun))
+        return begun
+
+    def measure(self, runs: list[Run]) -> Iterator[tuple[Run, Piece]]:
+        """A piece of each run, as they end. Raises what a run raises."""
+        news: SimpleQueue[tuple[int, tuple[Piece, None] | Exception]] = SimpleQueue()
+        for number, run in enumerate(runs):
+            self._todo.put((number, _PieceOf(run), news))
+        for _ in runs:
+            number, found = news.get()
+            if isinstance(found, Exception):
+                raise found
+            yield runs[number], found[0]
+
+    def _serve(self, pipe: Connection, process: BaseProcess, stack: Path) -> None:
+        """Hand run after run to a process. Where it dies its run is lost, and another process takes the next one."""
+        while (job := self._todo.get()) is not None:
+            number, task, news = job
+            try:
+                pipe.send(task)
+                while isinstance(message := pipe.recv(), RunProgress):
+                    news.put((number, message))
+                outcome, rest = message
+                if isinstance(outcome, Exception):
+                    news.put((number, news_of(outcome, rest)))
+                else:
+                    news.put((number, (outcome, rest)))
+            except (EOFError, OSError):
+                process.join()
+                if isinstance(task, _PieceOf):
+                    news.put((number, UsageError(death_of(task.run.name, process.exitcode, stack))))
+                else:
+                    news.put((number, RunLost(death_of(task.name, process.exitcode, stack))))
+                self._start()
+                return
+            except Exception as error:
+                news.put((number, error))
+
+
+def _work(pipe: Connection, stack: str) -> None:
+    """A process: one run, or a piece of one, after the other, until its parent ends."""
+    # Open to the end of the process: a crash leaves no time to open it.
+    faulthandler.enable(os.open(stack, os.O_WRONLY | os.O_CLOEXEC), all_threads=False)
+    Thread(target=_end_with_parent, daemon=True).start()
+    gc.freeze()  # modules stay: what is collected after a run is the run's alone
+    while True:
+        task = pipe.recv()
+        try:
+            if isinstance(task, _PieceOf):
+                pipe.send((measure(task.run), None))
+                continue
+            pipe.send(timed_run(task, _teller(pipe)))
+        except Exception as error:
+            pipe.send((portable(error), traceback.format_exc()))
+
+
+def _teller(pipe: Connection) -> Callable[[float, float], None]:
+    """What tells the parent of a run's progress, now and then."""
+    told = time.monotonic()
+
+    def tell(share: float, now: float) -> None:
+        nonlocal told
+        if time.monotonic() - told >= TELL_EVERY_S:
+            told = time.monotonic()
+            pipe.send(RunProgress(share, now))
+
+    return tell
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)

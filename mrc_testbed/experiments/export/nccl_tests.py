@@ -1,0 +1,139 @@
+"""Collectives of results in the JSON shape of nccl-tests (version 3 of its output file; docs/data.md).
+
+What is not ours is absent, not made up: in-place buffers, NCCL's version, the environment, devices beside their host.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from mrc_testbed.experiments.export.tables import ResultFolder, result_folders
+from mrc_testbed.experiments.outcome import CollectiveOutcome, Outcome
+from mrc_testbed.experiments.results import ResultsError, trust
+from mrc_testbed.experiments.run_store import file_name
+from mrc_testbed.hosts.traffic.collective_base import ELEMENT
+from mrc_testbed.hosts.traffic.collectives import KINDS
+from mrc_testbed.files.whole_files import write_output
+
+VERSION = 3
+SHARED = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv")
+"""Kinds whose `count` is of one rank's share; of the others it is of the whole buffer."""
+REDUCING = ("all_reduce", "reduce_scatter")
+"""Beginnings of kinds that add up."""
+NO_ROOT = f"{-1:6}"
+"""Blanks and all, as nccl-tests write it."""
+
+Found = tuple[Outcome, CollectiveOutcome]
+
+
+def write_nccl_tests(paths: Sequence[Path], folder: Path, skipped: list[str]) -> list[Path]:
+    """Write a document for each collective and set of ranks of each folder of results; which files.
+
+    `skipped` gets why a folder of results was left out. Raises ResultsError without any collective, OSError.
+    """
+    written: list[Path] = []
+    for results in result_folders(paths, skipped):
+        for (kind, ranks), found in _groups(results.outcomes).items():
+            stem = file_name(f"{results.path.resolve().name}-{kind}")
+            file, number = folder / f"{stem}.json", 2
+            while file in written:  # a job on other hosts, or a folder of the same name elsewhere
+                file, number = folder / f"{stem}-{number}.json", number + 1
+            folder.mkdir(parents=True, exist_ok=True)
+            write_output(file, (json.dumps(document(results, kind, ranks, found), indent=1) + "\n").encode())
+            written.append(file)
+    if not written:
+        shown = ", ".join(str(path) for path in paths)
+        raise ResultsError(
+            f"no collective with measured iterations in {shown}: give results of scenarios that have one"
+        )
+    return written
+
+
+def _groups(outcomes: Sequence[Outcome]) -> dict[tuple[str, tuple[str, ...]], list[Found]]:
+    """(kind, ranks) -> the collectives of that kind on these ranks. Training is none: it has several."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Found]] = {}
+    for outcome in outcomes:
+        for one in outcome.collectives:
+            if one.kind in KINDS and one.iterations and one.mean_s > 0:
+                groups.setdefault((one.kind, tuple(one.ranks)), []).append((outcome, one))
+    return groups
+
+
+def document(results: ResultFolder, kind: str, ranks: Sequence[str], found: Sequence[Found]) -> dict[str, Any]:
+    """One document: a row a run, named in `experiment_name`. Runs that failed are errors, and in no average."""
+    rows = [_row(outcome, one) for outcome, one in found]
+    whole = [row for row, (outcome, _) in zip(rows, found, strict=True) if not outcome.cause]
+    failed = [f"{outcome.name}: {outcome.cause}" for outcome, _ in found if outcome.cause]
+    wrong = sum(row["out_of_place"]["nwrong"] > 0 for row in rows)
+    manifest, sizes = results.manifest, [row["size"] for row in rows]
+    return {
+        "version": VERSION,
+        "start_time": time.strftime("%Y-%m-%d %H:%M:%S", time.strptime(manifest["began"][:19], "%Y-%m-%dT%H:%M:%S")),
+        "args": shlex.split(manifest["command"]),
+        "config": {
+            "minimum_bytes": min(sizes), "maximum_bytes": max(sizes),
+            "iterations": max(row["actual_iterations"] for row in rows), "aggregated_iterations": 1, "validation": 1,
+            "per_iter_timing": "true", "per_iter_skip": 0,
+            "devices": [{"rank": rank, "group": 0, "hostname": host} for rank, host in enumerate(ranks)],
+        },
+        "results": rows,
+        "out_of_bounds": {"count": wrong, "okay": "false" if wrong else "true"},
+        "average_bus_bandwidth": {
+            "bandwidth": fmean(row["out_of_place"]["bus_bw"] for row in whole) if whole else None,
+            "okay": "false" if failed else "unchecked",
+        },
+        "errors": failed,
+        "mrc_testbed": {
+            "collective": kind, "scenario": manifest["scenario"], "where": manifest["where"],
+            "times": trust(manifest),
+        },
+    }  # fmt: skip
+
+
+def _row(outcome: Outcome, one: CollectiveOutcome) -> dict[str, Any]:
+    elements = one.size_bytes // ELEMENT.itemsize
+    bytes_a_second = one.size_bytes / one.mean_s
+    return {
+        "size": one.size_bytes,
+        "count": elements // len(one.ranks) if one.kind in SHARED else elements,
+        "type": str(ELEMENT),
+        "redop": "sum" if one.kind.startswith(REDUCING) else "none",
+        "root": NO_ROOT,
+        "out_of_place": {
+            "time": one.mean_s * 1e6,
+            "alg_bw": bytes_a_second / 1e9,
+            "bus_bw": bytes_a_second * one.bus_factor / 1e9,
+            "nwrong": float(sum(each.wrong for each in one.iterations)),
+        },
+        "out_of_place_per_iter": _per_iteration([1e6 * (i.finished_s - i.started_s) for i in one.iterations]),
+        "actual_iterations": len(one.iterations),
+        "experiment_name": " ".join(_names(outcome, one)),
+    }
+
+
+def _names(outcome: Outcome, one: CollectiveOutcome) -> Iterator[str]:
+    """The run, and the workload where the run has several."""
+    yield outcome.name
+    if len(outcome.collectives) > 1:
+        yield one.work
+
+
+def _per_iteration(times_us: list[float]) -> dict[str, Any]:
+    """Statistics with nccl-tests' own definitions of median and percentiles."""
+    ordered, mean = sorted(times_us), fmean(times_us)
+    deviation = pstdev(times_us, mean)
+
+    def percentile(percent: int) -> float:
+        return ordered[-(-len(ordered) * percent // 100) - 1]
+
+    return {
+        "skipped_iterations": 0, "min_us": ordered[0], "max_us": ordered[-1], "avg_us": mean,
+        "p50_us": ordered[len(ordered) // 2], "p95_us": percentile(95), "p99_us": percentile(99),
+        "stdev_us": deviation, "cv_pct": 100 * deviation / mean, "times_us": times_us,
+    }  # fmt: skip

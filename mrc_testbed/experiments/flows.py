@@ -1,0 +1,200 @@
+"""Workloads of a scenario as flows and collectives between named hosts: what both back ends have to make.
+
+plans = flow_plans(scenario, plan, seed)       # streams, permutations, incasts
+groups = collective_plans(scenario, plan, seed)  # collectives and programs
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mrc_testbed.experiments.language.model import (
+    Collective,
+    Incast,
+    Permutation,
+    RankWork,
+    Scenario,
+    Stream,
+    TraceWork,
+    Training,
+    Transport,
+)
+from mrc_testbed.experiments.language.placement import jobs_of, placements
+from mrc_testbed.experiments.language.validate import work_names
+from mrc_testbed.experiments.traces.read import trace_of
+from mrc_testbed.hosts.traffic.collectives import NO_OPTIONS, CollectiveOptions, Rank, make, peers_of
+from mrc_testbed.hosts.traffic.program import Program
+from mrc_testbed.hosts.traffic.program_rank import ProgramRank
+from mrc_testbed.hosts.traffic.program_script import ELEMENT_BYTES, RankScript, SendTask, scripts_of
+from mrc_testbed.hosts.traffic.training_step import TrainingShape, training_step
+from mrc_testbed.topologies.plan import Plan
+
+PROBE_BYTES = 1 << 16
+"""Size of the collective in which shares are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlan:
+    """Messages from `source` to `target`."""
+
+    work: str
+    source: str
+    target: str
+    transport: Transport
+    message_bytes: int
+    messages: int | None
+    """None: until `stop_s` or the end of the run."""
+    depth: int
+    start_s: float = 0.0
+    stop_s: float | None = None
+    rate_bps: float | None = None
+    pin: tuple[str, ...] = ()
+    """Only paths that cross all of these nodes."""
+
+    @property
+    def total_bytes(self) -> int | None:
+        return None if self.messages is None else self.messages * self.message_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CollectivePlan:
+    """A collective, or a program of several, among hosts; rank i is `ranks[i]`."""
+
+    work: str
+    kind: str
+    """One of mrc_testbed.hosts.traffic.collectives.KINDS; of a program what it is (`training`, `trace`)."""
+    ranks: tuple[str, ...]
+    transport: Transport
+    size_bytes: int
+    """Of a program: what a rank writes in a step, the mean."""
+    iterations: int
+    warm_up: int
+    start_s: float
+    options: CollectiveOptions = NO_OPTIONS
+    scripts: tuple[RankScript, ...] = ()
+    """Of a program: what each rank runs."""
+
+    def peers(self, number: int) -> list[int]:
+        """Ranks that a rank writes to."""
+        if self.scripts:
+            return self.scripts[number].targets
+        return peers_of(self.kind, number, len(self.ranks), self.options)
+
+    def largest_write_bytes(self) -> int:
+        """Bytes of the largest write that a rank posts in a step."""
+        if not self.scripts:
+            return round(self.size_bytes * _largest_share(self.kind, len(self.ranks), self.options))
+        sizes = [0]
+        for script in self.scripts:
+            sizes += [task.elements * ELEMENT_BYTES for task in script.tasks if isinstance(task, SendTask)]
+            sizes += [
+                round(one.size * _largest_share(one.kind, len(one.group), one.options)) for one in script.collectives
+            ]
+        return max(sizes)
+
+    def rank(self, number: int, seed: int) -> Rank:
+        """A rank's state machine, with its memory."""
+        if self.scripts:
+            return ProgramRank(self.scripts[number], seed)
+        return make(
+            self.kind, rank=number, ranks=len(self.ranks), size_bytes=self.size_bytes, seed=seed, options=self.options
+        )
+
+
+@lru_cache(maxsize=256)
+def _largest_share(kind: str, ranks: int, options: CollectiveOptions) -> float:
+    """Largest write of a collective as a share of its size."""
+    made = [make(kind, rank=rank, ranks=ranks, size_bytes=PROBE_BYTES, options=options) for rank in range(ranks)]
+    return max(send.count for rank in made for send in rank.start(0)) / made[0].elements
+
+
+def flow_plans(scenario: Scenario, plan: Plan, seed: int) -> list[FlowPlan]:
+    """All flows, in file order; a permutation is drawn by the seed."""
+    out: list[FlowPlan] = []
+    for work, name in zip(scenario.workload, work_names(scenario), strict=True):
+        transport = work.transport or scenario.transport
+        match work:
+            case Stream():
+                ends = [work.stream, work.stream[::-1]] if work.bidirectional else [work.stream]
+                starts = [work.start] * len(ends)
+            case Permutation():
+                ends = _permutation(work, plan, random.Random(f"{seed}/{name}"))
+                dice = random.Random(f"{seed}/{name}/starts")
+                starts = [work.start + (dice.random() * work.spread if work.spread else 0.0) for _ in ends]
+            case Incast():
+                ends = [(source, work.incast) for source in work.sources]
+                starts = [work.start + number * work.every for number in range(len(ends))]
+            case _:
+                continue
+        message = work.message if work.bytes is None else min(work.message, work.bytes)
+        for (source, target), start in zip(ends, starts, strict=True):
+            out.append(
+                FlowPlan(
+                    work=name, source=source, target=target, transport=transport, message_bytes=message,
+                    messages=None if work.bytes is None else -(-work.bytes // message), depth=work.depth,
+                    start_s=start, stop_s=work.stop,
+                    rate_bps=work.rate if isinstance(work, Stream) else None,
+                    pin=tuple(work.pin or ()) if isinstance(work, Stream) else (),
+                )
+            )  # fmt: skip
+    return out
+
+
+def _permutation(work: Permutation, plan: Plan, dice: random.Random) -> list[tuple[str, str]]:
+    if work.permutation == "all":
+        senders = [host.name for host in plan.hosts]
+        receivers = senders[:]
+    else:
+        senders, receivers = list(work.permutation[0]), list(work.permutation[1])
+    if set(senders) == set(receivers) and len(senders) < 2:
+        return []
+    while True:
+        dice.shuffle(receivers)
+        if all(a != b for a, b in zip(senders, receivers, strict=True)):
+            return list(zip(senders, receivers, strict=True))
+
+
+def collective_plans(scenario: Scenario, plan: Plan, seed: int) -> list[CollectivePlan]:
+    """All collectives and programs, in file order, each of several `jobs`; some places are drawn by the seed.
+
+    Raises TrainingProgramError for a program that cannot run.
+    """
+    out = []
+    places = placements(scenario, plan, seed)
+    for at, (work, name) in enumerate(zip(scenario.workload, work_names(scenario), strict=True)):
+        if not isinstance(work, RankWork):
+            continue
+        transport = work.transport or scenario.transport
+        common = (work.iterations, work.warm_up, work.start)
+        for ranks in jobs_of(work, places[at]):
+            if isinstance(work, Collective):
+                racks = tuple(plan.host(host).rack for host in ranks)
+                options = CollectiveOptions(racks, work.experts, work.skew, at_once=work.at_once)
+                out.append(CollectivePlan(name, work.collective, ranks, transport, work.size, *common, options))
+            elif isinstance(work, Training | TraceWork):
+                program = program_of(work, plan, ranks)
+                scripts = tuple(scripts_of(program))
+                mean = sum(one.sent_bytes for one in scripts) // len(scripts)
+                kind = "training" if isinstance(work, Training) else "trace"
+                hosts = ranks[: len(scripts)]
+                out.append(CollectivePlan(name, kind, hosts, transport, mean, *common, scripts=scripts))
+    return out
+
+
+def program_of(work: Training | TraceWork, plan: Plan, ranks: tuple[str, ...]) -> Program:
+    """The step of a training job on these hosts. Raises TrainingProgramError, TraceError."""
+    if isinstance(work, TraceWork):
+        return trace_of(work)
+    shape = work.training
+    racks = tuple(plan.host(host).rack for host in ranks)
+    return training_step(
+        TrainingShape(
+            ranks=len(ranks), stages=shape.stages, micro_batches=shape.micro_batches, layers=shape.layers,
+            forward_s=shape.forward, backward_s=shape.backward, optimizer_s=shape.optimizer,
+            gradient_bytes=shape.gradients, gradient_kind=shape.all_reduce, activation_bytes=shape.activations,
+            token_bytes=shape.tokens, expert_every=shape.expert_every, experts=shape.experts, skew=shape.skew,
+        ),
+        racks,
+    )  # fmt: skip

@@ -1,0 +1,185 @@
+"""Workloads of a scenario as arrays of queue pairs: who sends to whom, from when on, over how many QPs.
+
+    flows = fluid_flows(scenario, plan, seed)
+    flows.pairs()                        # what the model runs
+    flows.of_flows(rates_of_qps)
+
+Streams and permutations are what they are. A collective whose ranks each write to one other rank all the time (a ring:
+all_reduce, all_gather, reduce_scatter, send_recv) is as many flows that run at the pace of the slowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan, collective_plans, flow_plans
+from mrc_testbed.experiments.language.model import Collective, Permutation, Scenario, Stream
+from mrc_testbed.experiments.language.validate import work_names
+from mrc_testbed.simulator.fluid.shape import Floats, Ints, QueuePairs, Singles
+from mrc_testbed.topologies.plan import Plan
+
+RINGS = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
+"""Collectives in which each rank writes to the next alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A workload of one ring or, as `jobs`, several equal ones, whose flows stand one job after the other."""
+
+    jobs: int
+    ranks: int
+    step_bytes: float
+    """That each rank sends in an iteration."""
+    warm_up: int
+    iterations: int
+
+
+@dataclass(slots=True)
+class FluidFlows:
+    """All flows; entry i of each array is one of them."""
+
+    plan: Plan
+    qps: int
+    works: dict[str, tuple[int, int]]
+    """Flows (from, to) of each workload."""
+    sources: Ints
+    targets: Ints
+    starts_s: Floats
+    stops_s: Floats
+    windows: Floats
+    """Bytes that its application has outstanding at most."""
+    message_bytes: dict[str, int]
+    rings: dict[str, Ring]
+    """Workloads whose jobs run at the pace of their slowest flow."""
+    problems: list[str]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @property
+    def senders(self) -> int:
+        return len(np.unique(self.sources))
+
+    def refused(self) -> Iterator[str]:
+        """What the model cannot do with them."""
+        yield from self.problems
+        for ends in (self.sources, self.targets):
+            if len(np.unique(ends)) < len(ends):
+                yield "two flows of, or to, one host"
+
+    def pairs(self) -> QueuePairs:
+        """One entry a QP; those of a flow stand together."""
+        many = self.qps
+        return QueuePairs(
+            np.repeat(self.sources, many), np.repeat(self.targets, many), np.repeat(self.starts_s, many),
+            np.repeat(self.stops_s, many), np.full(len(self) * many, 1.0 / many), np.repeat(self.windows, many),
+        )  # fmt: skip
+
+    def of_flows(self, of_qps: Singles) -> Floats:
+        """Sums of the QPs of each flow."""
+        out: Floats = of_qps.astype(np.float64).reshape(-1, self.qps).sum(axis=1)
+        return out
+
+    def paced(self, work: str, rates: Floats) -> Floats:
+        """Rates of a workload's flows; in a ring nobody is faster than the slowest."""
+        ring = self.rings.get(work)
+        return rates if ring is None else np.repeat(rates.reshape(ring.jobs, ring.ranks).min(axis=1), ring.ranks)
+
+    def lost(self, of_qps: Floats) -> tuple[Floats, Floats]:
+        """Packets lost by each flow, and by its worst QP."""
+        rows = of_qps.reshape(-1, self.qps)
+        return rows.sum(axis=1), rows.max(axis=1)
+
+    def ends(self, flow: int) -> tuple[str, str]:
+        """Names of its hosts."""
+        hosts = self.plan.hosts
+        return hosts[int(self.sources[flow])].name, hosts[int(self.targets[flow])].name
+
+    def name_of_qp(self, qp: int) -> tuple[str, str]:
+        """Names of the hosts of a QP."""
+        return self.ends(qp // self.qps)
+
+    def notes(self) -> list[str]:
+        """Notes for the reader of results."""
+        return [
+            f"{work}: {'a ring' if ring.jobs == 1 else f'{ring.jobs} rings, each'} at the pace of its slowest flow; "
+            "steps and their latency are not modelled"
+            for work, ring in sorted(self.rings.items())
+        ]  # fmt: skip
+
+
+def refused_work(scenario: Scenario) -> Iterator[str]:
+    """Workloads that the model knows nothing of."""
+    for work, name in zip(scenario.workload, work_names(scenario), strict=True):
+        if isinstance(work, Collective):
+            if work.collective not in RINGS:
+                yield f"the collective {work.collective} of {name}: only rings ({', '.join(RINGS)})"
+        elif not isinstance(work, Stream | Permutation):
+            yield f"workload {name}: only streams, permutations and collectives that are rings"
+        elif work.bytes is not None:
+            yield f"workload {name}, which ends with its `bytes`: only work that lasts until a time"
+        own = work.transport or scenario.transport
+        if own.model_copy(update={"qps": 1}) != scenario.transport.model_copy(update={"qps": 1}):
+            yield f"the transport of {name}: only the scenario's, with another number of QPs"
+
+
+def fluid_flows(scenario: Scenario, plan: Plan, seed: int) -> FluidFlows:
+    """All flows of a scenario, in its order."""
+    problems: list[str] = []
+    planned = flow_plans(scenario, plan, seed)
+    kinds = {(work.transport or scenario.transport).qps for work in scenario.workload}
+    if len(kinds) > 1:
+        problems.append("workloads with different numbers of QPs")
+    for flow in planned:
+        if flow.rate_bps is not None or flow.pin:
+            problems.append(f"the rate or the pinned paths of {flow.work}")
+            break
+    ends: list[tuple[str, str, str, float, float, float]] = []
+    rings: dict[str, Ring] = {}
+    by_work: dict[str, list[FlowPlan]] = {}
+    for flow in planned:
+        by_work.setdefault(flow.work, []).append(flow)
+    groups: dict[str, list[CollectivePlan]] = {}
+    for group in collective_plans(scenario, plan, seed) if _has_rings(scenario) else ():
+        groups.setdefault(group.work, []).append(group)
+    works: dict[str, tuple[int, int]] = {}
+    messages: dict[str, int] = {}
+    inf = float("inf")
+    for work, name in zip(scenario.workload, work_names(scenario), strict=True):
+        first = len(ends)
+        if name in groups:
+            jobs = groups[name]
+            one = jobs[0].rank(0, seed)
+            ring = rings[name] = Ring(
+                len(jobs), len(jobs[0].ranks), one.size_bytes * one.bus_factor, jobs[0].warm_up, jobs[0].iterations
+            )
+            messages[name] = max(1, jobs[0].size_bytes // ring.ranks)
+            stop = inf if work.stop is None else work.stop
+            ends += [
+                (name, here, there, work.start, stop, float(group.size_bytes))
+                for group in jobs
+                for here, there in zip(group.ranks, (*group.ranks[1:], group.ranks[0]), strict=True)
+            ]  # fmt: skip
+        for flow in by_work.get(name, ()):
+            messages[name] = flow.message_bytes
+            stop = inf if flow.stop_s is None else flow.stop_s
+            window = float(flow.message_bytes * max(flow.depth, flow.transport.qps))
+            ends.append((name, flow.source, flow.target, flow.start_s, stop, window))
+        works[name] = (first, len(ends))
+
+    def find(host: str) -> int:
+        return plan.host(host).number
+
+    return FluidFlows(
+        plan, kinds.pop() if kinds else 1, works,
+        np.array([find(one[1]) for one in ends], np.int64), np.array([find(one[2]) for one in ends], np.int64),
+        np.array([one[3] for one in ends], np.float64), np.array([one[4] for one in ends], np.float64),
+        np.array([one[5] for one in ends], np.float64), messages, rings, problems,
+    )  # fmt: skip
+
+
+def _has_rings(scenario: Scenario) -> bool:
+    return any(isinstance(work, Collective) for work in scenario.workload)

@@ -1,0 +1,375 @@
+"""Whether the names of a scenario exist: hosts, links, switches, planes, configuration keys, metrics, variants.
+
+problems = check(document, scenario)      # [] when all is well
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from mrc_testbed.experiments.language.model import (
+    OWN_SCALE,
+    AnyRule,
+    Collective,
+    Expect,
+    ExpectFailure,
+    Incast,
+    Permutation,
+    RankWork,
+    Scenario,
+    ScenarioFault,
+    Stream,
+    TraceWork,
+    Training,
+    Transport,
+    Work,
+)
+from mrc_testbed.experiments.language.placement import jobs_of, placements
+from mrc_testbed.experiments.language.yaml_loader import Document, Loc, Problem
+from mrc_testbed.experiments.metrics import all_names, find
+from mrc_testbed.experiments.traces.errors import TraceError
+from mrc_testbed.experiments.traces.read import trace_of
+from mrc_testbed.experiments.virtual.engine_clock import FROM_LINKS, config_times, rc_times
+from mrc_testbed.experiments.virtual.recipe import tier_queues
+from mrc_testbed.faults import KINDS
+from mrc_testbed.faults.places import host_mistakes
+from mrc_testbed.faults.terms import suggestion
+from mrc_testbed.hosts.engine.config import Config, ConfigError, check_value
+from mrc_testbed.hosts.engine.config_limits import RANGES
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.hosts.traffic.collectives import CollectiveError
+from mrc_testbed.hosts.traffic.mailbox_collectives import AllToAll
+from mrc_testbed.hosts.traffic.tree_collectives import AllReduceHierarchical, members_of
+from mrc_testbed.console.units import show_seconds
+from mrc_testbed.simulator.profiles import ProfileError, engine_keys, scaled
+from mrc_testbed.topologies.plan import Outline, Plan, PlanError
+
+RECIPE_RTT_S = 0.010
+"""Round trip that the engines' default timers are made for, a clock of 1."""
+TIMER_RTTS_MAX = 100.0
+"""Longest retry timer, in round trips: the recipe's is 6.7, and losses that wait for longer are no result."""
+MODES_WITH_PATHS = ("srv6", "stev")
+"""Modes in which an EV names a path, so that it can be pinned or denied."""
+
+
+def plan_of(scenario: Scenario) -> Plan:
+    """The plan of a scenario's fabric, without rates; of one that nothing but the fluid model can take, an outline.
+
+    Raises PlanError.
+    """
+    part = scenario.fabric
+    sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
+    try:
+        return Plan(*sizes)
+    except PlanError:
+        return Outline(*sizes)
+
+
+def work_names(scenario: Scenario) -> list[str]:
+    """Names of the workloads: `name`, or the kind; numbered when that is not unique."""
+    out: list[str] = []
+    for work in scenario.workload:
+        name = work.name or _default_name(work)
+        taken = [one for one in out if one == name or one.startswith(name + "-")]
+        out.append(f"{name}-{len(taken) + 1}" if name in out else name)
+    return out
+
+
+def _default_name(work: Any) -> str:
+    match work:
+        case Stream():
+            return "-".join(work.stream)
+        case Permutation():
+            return "permutation"
+        case Incast():
+            return "incast"
+        case Collective():
+            return work.collective
+        case Training():
+            return "training"
+        case TraceWork():
+            return "trace"
+    raise TypeError(work)
+
+
+def check(document: Document, scenario: Scenario, *, outlined: bool = False) -> list[Problem]:
+    """Problems of one (expanded) scenario. `outlined`: its fabric may be larger than a plan can be."""
+    part = scenario.fabric
+    try:
+        sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
+        plan = plan_of(scenario) if outlined else Plan(*sizes)
+    except PlanError as error:
+        return [document.problem(("fabric",), str(error))]
+    return [document.problem(loc, text) for loc, text in _problems(scenario, plan)]
+
+
+def _problems(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
+    yield from _workload(scenario, plan)
+    yield from _transport(("transport",), scenario.transport)
+    yield from _links(scenario)
+    for at, fault in enumerate(scenario.faults):
+        yield from _fault(("faults", at), fault, scenario, plan)
+    yield from _expectations(scenario, plan)
+    if scenario.duration is None and any(_endless(work) for work in scenario.workload):
+        yield ("workload",), "a workload without bytes never ends: give the scenario a duration, or the workload bytes"
+
+
+def _endless(work: Any) -> bool:
+    return not isinstance(work, RankWork) and work.bytes is None and work.stop is None
+
+
+def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
+    seen: dict[str, int] = {}
+    places = placements(scenario, plan, scenario.seed)
+    for at, work in enumerate(scenario.workload):
+        loc: Loc = ("workload", at)
+        if work.name and work.name in seen:
+            yield (*loc, "name"), f"{work.name!r} is the name of workload {seen[work.name] + 1} already"
+        seen.setdefault(work.name, at)
+        if "." in work.name or work.name == "total":
+            yield (*loc, "name"), f"{work.name!r}: a name has no dots and is not `total`"
+        mistakes = [*_work(work, scenario, plan)]
+        if isinstance(work, RankWork):
+            mistakes += _jobs(work, places[at], plan)
+        for key, text in mistakes:
+            yield (*loc, key), text
+        for key, name in _hosts_of(work):
+            yield from (((*loc, key), text) for text in host_mistakes(name, plan))
+        if work.transport is not None:
+            yield from _transport((*loc, "transport"), work.transport)
+
+
+def _hosts_of(work: Work) -> list[tuple[str, str]]:
+    """(key, name) of every host that a workload names."""
+    match work:
+        case Stream():
+            return [("stream", name) for name in work.stream]
+        case Permutation() if work.permutation != "all":
+            senders, receivers = work.permutation
+            return [("permutation", name) for name in (*senders, *receivers)]
+        case Incast():
+            return [("incast", work.incast), *(("sources", name) for name in work.sources)]
+        case RankWork() if isinstance(work.ranks, list):
+            return [("ranks", name) for name in work.ranks]
+    return []
+
+
+def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str]]:
+    """(key, mistake) of one workload, names of hosts apart."""
+    match work:
+        case Stream():
+            if work.stream[0] == work.stream[1]:
+                yield "stream", f"{work.stream[0]} cannot send to itself"
+            nodes = [*(one.name for part in (plan.hosts, plan.switches) for one in part)] if work.pin else []
+            for node in work.pin or ():
+                if node not in nodes:
+                    yield "pin", f"no node {node!r} ({suggestion(node, nodes)})"
+            if work.pin and scenario.mode not in MODES_WITH_PATHS:
+                yield "pin", f"in mode {scenario.mode} an EV names no path (modes: {', '.join(MODES_WITH_PATHS)})"
+        case Permutation() if work.permutation != "all":
+            senders, receivers = work.permutation
+            if len(senders) != len(receivers):
+                yield "permutation", f"{len(senders)} senders and {len(receivers)} receivers: as many of each"
+        case Incast():
+            if work.incast in work.sources:
+                yield "sources", f"{work.incast} cannot send to itself"
+
+
+def _jobs(work: RankWork, hosts: tuple[str, ...], plan: Plan) -> Iterator[tuple[str, str]]:
+    """Mistakes of a workload with ranks on these hosts; of several jobs those of the first that has any."""
+    if not isinstance(work.ranks, int):
+        if work.jobs > 1:
+            yield "jobs", f"{work.jobs} jobs choose their hosts by `placement`: give how many `ranks` each has"
+            return
+    elif len(hosts) < work.ranks * work.jobs:
+        wanted = f"{work.jobs} jobs of {work.ranks} ranks" if work.jobs > 1 else f"{work.ranks} ranks"
+        yield "jobs" if work.jobs > 1 else "ranks", f"{wanted}, and {len(hosts)} hosts are free: one rank a host"
+        return
+    known = {host.name for host in plan.hosts}
+    for ranks in jobs_of(work, hosts):
+        if mistakes := [*_ranks(work, ranks, plan, known)]:
+            yield from mistakes
+            return
+
+
+def _ranks(work: RankWork, ranks: tuple[str, ...], plan: Plan, known: set[str]) -> Iterator[tuple[str, str]]:
+    """Mistakes of one job of a workload on these hosts."""
+    if len(ranks) < 2 or len(set(ranks)) != len(ranks):
+        yield "ranks", "two different ranks or more"
+        return
+    if isinstance(work, Collective) and work.collective == AllReduceHierarchical.kind and set(ranks) <= known:
+        try:
+            members_of(tuple(plan.host(name).rack for name in ranks), len(ranks))
+        except CollectiveError as error:
+            yield "ranks", str(error)
+    if isinstance(work, Collective) and work.at_once and work.collective != AllToAll.kind:
+        yield "at_once", f"a collective {work.collective!r} has an order of its own: only all_to_all takes it"
+    if isinstance(work, TraceWork):
+        try:
+            wanted = len(trace_of(work).ranks)
+        except TraceError as error:
+            yield "trace", str(error)
+            return
+        if wanted > len(plan.hosts):
+            yield "trace", f"it has {wanted} ranks, the fabric {len(plan.hosts)} hosts: one rank a host"
+        elif work.ranks != "all" and len(ranks) != wanted:
+            yield "ranks", f"{len(ranks)} ranks for a trace of {wanted}"
+    if isinstance(work, Training):
+        shape = work.training
+        if len(ranks) % shape.stages or shape.layers % shape.stages:
+            yield (
+                "training",
+                f"{len(ranks)} ranks and {shape.layers} layers in {shape.stages} stages: both must be multiples of it",
+            )
+
+
+def _transport(loc: Loc, transport: Transport) -> Iterator[tuple[Loc, str]]:
+    try:
+        Config.from_json(transport.config) if transport.kind == "mrc" else RcConfig(**transport.config)
+    except (ConfigError, LocalError, ValueError) as error:
+        yield (*loc, "config"), str(error)
+    except TypeError as error:
+        known = list(RcConfig.__dataclass_fields__)
+        unknown = [key for key in transport.config if key not in known]
+        yield (*loc, "config"), f"no key {unknown[0]!r} ({suggestion(unknown[0], known)})" if unknown else str(error)
+
+
+def _links(scenario: Scenario) -> Iterator[tuple[Loc, str]]:
+    """Mistakes in what the recipe makes of links and clocks, each at the key that it comes from."""
+    links, planes = scenario.links, scenario.fabric.planes
+    rates: dict[Loc, float] = {("links", "rate"): links.rate}
+    for tier in ("host", "fabric"):
+        if (rate := getattr(links, tier).rate) is not None:
+            rates["links", tier, "rate"] = rate
+    slow = [loc for loc, rate in rates.items() if rate <= 0]
+    yield from ((loc, "must be more than 0, such as 10M") for loc in slow)
+    if links.rtt <= 0:
+        yield ("links", "rtt"), "must be more than 0, such as 10ms"
+    if slow or links.rtt <= 0:
+        return
+    transports: list[tuple[Loc, Transport]] = [(("transport",), scenario.transport)]
+    transports += [
+        (("workload", at, "transport"), work.transport)
+        for at, work in enumerate(scenario.workload)
+        if work.transport is not None
+    ]
+    for loc, transport in transports:
+        yield from _derived(loc, transport, scenario)
+    try:
+        scaled(planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=scenario.transport.pmtu)
+    except ProfileError as error:
+        yield ("links",), f"{error}: give a higher rate, a longer rtt or a smaller pmtu"
+    except ConfigError:
+        pass  # _derived has told it, at its key
+    for at, rate in rates.items():
+        try:
+            tier_queues(scenario, rate)
+        except ProfileError as error:
+            yield at, f"queues of {rate * links.rtt / 8:g} bytes a BDP: {error}; give a higher rate or a longer rtt"
+
+
+def _derived(loc: Loc, transport: Transport, scenario: Scenario) -> Iterator[tuple[Loc, str]]:
+    """Engine keys out of range that a file does not give itself, and timers that do not fit the round trip."""
+    links = scenario.links
+    keys = engine_keys(scenario.fabric.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=transport.pmtu)
+    timers = config_times(transport.clock) if transport.kind == "mrc" else rc_times(transport.clock)
+    default: Config | RcConfig = Config() if transport.kind == "mrc" else RcConfig()
+    sources: dict[str, tuple[Loc, float]] = {key: (("links", "rtt"), links.rtt) for key in FROM_LINKS}
+    sources["link_rate_bps"] = ("links", "rate"), links.rate
+    by_rtt = "rtt" in links.model_fields_set and "rate" not in links.model_fields_set
+    sources["cwnd_bytes"] = sources["base_rtt_s" if by_rtt else "link_rate_bps"]
+    told: set[Loc] = set()
+    for key, value in (keys | config_times(transport.clock)).items():
+        at, source = sources.get(key, ((*loc, "clock"), transport.clock))
+        if at in told or (transport.kind == "mrc" and key in transport.config):
+            continue
+        try:
+            check_value(key, value)
+        except ConfigError as error:
+            told.add(at)
+            low, high = (limit / value * source for limit in RANGES[key])
+            if key == "timeout":  # an exponent
+                high = 2.0 ** (RANGES[key][1] - Config().timeout)
+                low = 2.0 ** (RANGES[key][0] - Config().timeout)
+            yield at, f"{source:g} makes {error}; give {low:.3g} to {high:.3g}, or {key} in transport.config"
+    if (*loc, "clock") in told or "timeout" in transport.config:
+        return
+    timer_s = replace(default, timeout=timers.get("timeout", default.timeout))
+    waits = timer_s.base_timeout_s if isinstance(timer_s, Config) else timer_s.timeout_s
+    if waits > TIMER_RTTS_MAX * links.rtt:
+        at = (*loc, "clock") if "clock" in transport.model_fields_set else ("links", "rtt")
+        clock = max(1e-3, links.rtt / RECIPE_RTT_S)
+        yield (
+            at,
+            f"the retry timer is {show_seconds(waits)}, {waits / links.rtt:.0f} round trips of "
+            f"{show_seconds(links.rtt)}: give transport: {{clock: {clock:.3g}}}, or timeout in transport.config",
+        )
+
+
+def _fault(loc: Loc, fault: ScenarioFault, scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
+    for where, text in KINDS[fault.action].check(fault.value, plan):
+        yield (*loc, fault.action, *where), text
+    if fault.at is not None and fault.at.seconds is not None and scenario.duration is not None:
+        late = fault.at.seconds >= scenario.duration
+        if late:
+            yield (*loc, "at"), f"{fault.at} is not before the end of the run ({scenario.duration:g}s)"
+
+
+def _expectations(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
+    works = work_names(scenario)
+    ports = [*scenario.measure.queues]
+    for at, port in enumerate(ports):
+        known = [p.interface for switch in plan.switches for p in plan.ports(switch.name)]
+        if port != "last-hop" and port not in known:
+            yield (
+                ("measure", "queues", at),
+                f"no interface {port!r} of a switch ({suggestion(port, ['last-hop', *known[:3]])})",
+            )
+    labels = {"variant": list(scenario.variants)} | {name: None for name in scenario.sweep}
+    scales = [OWN_SCALE, *scenario.scale]
+    for at, rule in enumerate(scenario.expect):
+        yield from _rule(("expect", at), rule, works, ports, labels)
+        yield from _chosen(("expect", at, "where"), rule.where, labels)
+        if rule.scale is not None and rule.scale not in scales:
+            yield ("expect", at, "scale"), f"no scale {rule.scale!r} ({suggestion(rule.scale, scales)})"
+    for at, figure in enumerate(scenario.figures):
+        if find(figure.metric, works, ports) is None:
+            yield (
+                ("figures", at, "metric"),
+                f"no metric {figure.metric!r} ({suggestion(figure.metric, all_names(works, ports))})",
+            )
+        if figure.x is not None and figure.x not in scenario.sweep:
+            yield ("figures", at, "x"), f"no sweep {figure.x!r} ({suggestion(figure.x, scenario.sweep)})"
+        yield from _chosen(("figures", at, "where"), figure.where, labels)
+
+
+def _rule(
+    loc: Loc, rule: AnyRule, works: list[str], ports: list[str], labels: dict[str, Any]
+) -> Iterator[tuple[Loc, str]]:
+    if not isinstance(rule, Expect):
+        key, work = ("failed", rule.failed) if isinstance(rule, ExpectFailure) else ("unfinished", rule.unfinished)
+        if work not in works:
+            yield (*loc, key), f"no workload {work!r} ({suggestion(work, works)})"
+        return
+    for key in ("metric", "of"):
+        name = getattr(rule, key)
+        if name is None or (key == "of" and name in ("baseline", "capacity")):
+            continue
+        metric = find(name, works, ports)
+        if metric is None:
+            yield (*loc, key), f"no metric {name!r} ({suggestion(name, all_names(works, ports))})"
+        elif key == "metric" and not metric.series and (rule.start or rule.stop or rule.each):
+            yield (*loc, key), f"{name} is one number for the whole run: `from`, `to` and `each` make no sense"
+    yield from _chosen((*loc, "compared_to"), rule.compared_to or {}, labels)
+
+
+def _chosen(loc: Loc, wanted: dict[str, Any], labels: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Variants and sweeps that choose runs."""
+    for name, value in wanted.items():
+        if name not in labels:
+            yield loc, f"no sweep or variant key {name!r} ({suggestion(name, labels)})"
+        elif name == "variant" and not set(value if isinstance(value, list) else [value]) <= set(labels["variant"]):
+            yield loc, f"no variant {value!r} ({suggestion(value, labels['variant'])})"

@@ -1,0 +1,518 @@
+"""A run on the live fabric: Mininet, P4 switches, agents and controller; the same steps, senders and ranks as virtual.
+
+    outcome = run_live(run, progress, target="embedded")
+
+The fabric is brought up for each run and removed after it, healed or not, whatever ends the run. Agents carry the flows
+(live_work.py); this process injects faults on time, a thread of it looks at agents and switches at every interval
+(samples.py), others listen to events. Times are CLOCK_MONOTONIC, recorded relative to the workload's start.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from mrc_testbed.controller.faults import observations
+from mrc_testbed.experiments.failures import audit
+from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan
+from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.language.fault_schedule import FaultStep, StepRunner, steps
+from mrc_testbed.experiments.language.model import Scenario
+from mrc_testbed.experiments.live.cpu import CpuWatch
+from mrc_testbed.experiments.live.live_work import Answers, LiveWork, flow_name
+from mrc_testbed.experiments.live.samples import LiveSampler
+from mrc_testbed.experiments.outcome import (
+    CollectiveOutcome,
+    FlowOutcome,
+    Outcome,
+    Series,
+    dead_evs,
+    down_planes,
+    iterations_of,
+)
+from mrc_testbed.ipc.controller_client import KnownFaults
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
+from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.targets import TARGETS
+from mrc_testbed.topologies.plan import Mode, Plan
+from mrc_testbed.topologies.plan.link_speeds import LinkSpeed, scaled_speed
+from mrc_testbed.topologies.servers import Servers
+from mrc_testbed.topologies.servers import read as read_servers
+
+SETTLE_S = 0.5
+"""Between the fabric being up and the first request."""
+DENYLIST_STEADY_S, DENYLIST_LIMIT_S = 3.0, 20.0
+"""Seconds without a new entry after which the denylist counts as settled, and a bound for that: where nothing is
+denied, no entry ever comes, and where links flap, the last one never."""
+DRAIN_S = 0.3
+"""Seconds that stopped flows may take to complete their posted writes."""
+NOT_CORRUPT = ("not ours", "no buffer", "ring full")
+"""Reasons of a NIC's drops that say nothing about the frame's bytes."""
+
+NOTES_MAX = 20
+ROUTE_WRITES = ("prune", "restore")
+"""Why a controller writes routes that follow what is alive (controller/p4runtime/pruning.py)."""
+
+Progress = Callable[[float, float], None]
+Watched = Callable[[Fabric, Callable[[], list[dict[str, Any]]]], AbstractContextManager[object]]
+"""Whoever looks on while a run lasts, told its fabric and a function that says how far the work is."""
+
+
+def run_live(
+    run: Run, progress: Progress, *, target: str = "embedded", wires: str | None = None, nic: str = "fast",
+    watched: Watched | None = None, servers: Path | None = None, waits: Callable[[str], None] | None = None,
+) -> Outcome:  # fmt: skip
+    """Carry out a run. `servers`: file of the machines that hold the fabric together (docs/cluster.md). `waits` is told
+    what a wait for a part that takes long is for.
+
+    Raises FabricError, ServersError, JsonlError or PlanError when a machine or the fabric refuses it.
+    """
+    live = LiveRun(run, target, wires, nic, None if servers is None else read_servers(servers))
+    if waits is not None:
+        live.fabric.processes.tell = waits
+    try:
+        with live.fabric, watched(live.fabric, live.work_done) if watched is not None else nullcontext():
+            return live.carry_out(progress)
+    except FabricError as error:
+        more = [text for text in live.told if text not in str(error)]
+        if not more:
+            raise
+        raise FabricError("\n".join([str(error), *more])) from error
+
+
+def plan_of(scenario: Scenario) -> Plan:
+    """The plan with the scenario's mode, rates and delays. Raises PlanError."""
+    part, links, pmtu = scenario.fabric, scenario.links, scenario.transport.pmtu
+    mode = Mode(scenario.mode)
+    base = scaled_speed(links.rate, links.rtt, pmtu, mode)
+
+    def speed(tier: Any) -> LinkSpeed:
+        return LinkSpeed(
+            tier.rate if tier.rate is not None else base.rate_bps,
+            tier.delay if tier.delay is not None else base.delay_s,
+        )
+
+    return Plan(
+        part.planes, part.racks, part.spines, part.hosts_per_rack, mode=mode,
+        host_link=speed(links.host), fabric_link=speed(links.fabric), pmtu_bytes=pmtu,
+    )  # fmt: skip
+
+
+def discipline_of(scenario: Scenario) -> dict[str, Any]:
+    """Egress discipline for the controller (controller/p4runtime/qos.py)."""
+    queues = scenario.queues
+    return {
+        "ecn": queues.ecn, "trimming": queues.trim, "last_hop_ecn": queues.last_hop_ecn,
+        "ecn_min": queues.ecn_min, "ecn_max": queues.ecn_max, "trim_at": queues.trim_at,
+        "trim_last_hop": queues.trim_last_hop,
+    }  # fmt: skip
+
+
+def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
+    """Settings of the scenario that the live fabric does not follow, as notes for the reader of the results."""
+    out = []
+    if not TARGETS[target].can_delay:
+        plan = plan_of(scenario)
+        if plan.host_link.delay_s or plan.fabric_link.delay_s:
+            out.append(
+                f"{target} cannot delay packets, nor does it serialise a lone one: an idle round trip takes a few ms; "
+                f"hosts and queues are set for the {plan.base_rtt_s() * 1e3:.3g} ms of a full pipe"
+            )
+        if any(fault.action == "line" and fault.value.delay is not None for fault in scenario.faults):
+            out.append(f"{target} cannot delay packets: faults that set a link's delay leave it as it is")
+    if scenario.links.jitter:
+        out.append("links.jitter is for virtual runs: live, delays are constant")
+    if scenario.queues.limit is not None:
+        out.append("queues.limit is for virtual runs: live, the hard limit is the plan's (docs/traffic.md)")
+    if scenario.queues.pfc is not None:
+        out.append("queues.pfc is for virtual runs: live, a queue that is full drops (LIMITATIONS.md)")
+    return out
+
+
+class LiveRun:
+    """One run; use `fabric` as a context manager around `carry_out`."""
+
+    def __init__(self, run: Run, target: str, wires: str | None, nic: str, servers: Servers | None = None) -> None:
+        self.run, self.scenario = run, run.scenario
+        self.plan = plan_of(run.scenario)
+        control = run.scenario.control_plane
+        self.fabric = Fabric(
+            self.plan, target=target, wires=wires, nic=nic, servers=servers, compile_program=compile_program,
+            discipline=discipline_of(run.scenario),
+            denylist=control.denylist, react_after_s=math.inf if control.react_after is None else control.react_after,
+        )  # fmt: skip
+        self.told: list[str] = []
+        """What happened to the fabric by nobody's command."""
+        self.fabric.notice = self.told.append
+        self._fault_target = LiveFaultTarget(self.fabric, delays=TARGETS[target].can_delay, note=self._note)
+        self.faults = StepRunner(self._fault_target)
+        self.work = LiveWork(run, self.plan)
+        share = run.scenario.transport.pmtu / self.plan.frame_bytes()
+        rate = self.plan.nic_rate_bps or 0.0
+        self.outcome = Outcome(
+            scenario=run.scenario.name, name=run.name, label=dict(run.label), where="live", seed=run.seed,
+            repeat=run.repeat, mode=run.scenario.mode, capacity_bps=rate * share * len(self.work.senders),
+            series=Series(run.scenario.measure.every),
+        )  # fmt: skip
+        self.outcome.notes += unlike(run.scenario, target)
+        self.sampler = LiveSampler(self.fabric, self.work, self.outcome, self._note)
+        self._timeline: list[FaultStep] = []
+        self._known_faults = KnownFaults("text")
+        self._events_lock = threading.Lock()
+        self._stop = threading.Event()
+
+    # ---- running ----------------------------------------------------------------------------------------
+
+    def work_done(self) -> list[dict[str, Any]]:
+        """How far each flow and collective is, at the last look: label, bytes (0: no end), bytes_done, state."""
+        received = self.sampler.received
+        found = [(flow_name(flow), flow.total_bytes or 0, received.get(flow_name(flow), 0)) for flow in self.work.flows]
+        for group in self.work.groups:
+            starts = tuple(f"{group.work}:{host}-" for host in group.ranks)
+            done = sum(amount for name, amount in received.items() if name.startswith(starts))
+            found.append((f"{group.kind} {group.work}", self.work.collective_bytes(group), done))
+        return [
+            {"label": label, "bytes": total, "bytes_done": min(done, total) if total else done,
+             "state": "done" if total and done >= total else "running"}
+            for label, total, done in found
+        ]  # fmt: skip
+
+    def carry_out(self, progress: Progress) -> Outcome:
+        """Everything: early faults, connections, work, faults on time, samples, the end."""
+        if left := self.fabric.removed_leftovers:
+            self._note(f"removed {len(left)} processes and interfaces that a killed run had left")
+        with ExitStack() as stack:
+            time.sleep(SETTLE_S)
+            self.work.open(self.fabric, stack)
+            stack.push(self._heal)
+            watchers = [threading.Thread(target=self._watch, args=(host,), daemon=True) for host in self.work.hosts]
+            watchers.append(threading.Thread(target=self._watch_controller, daemon=True))
+            stack.callback(self._stop.set)
+            stack.callback(self.sampler.stop)
+            timeline = self._timeline = steps(self.scenario, self.plan, self.run.seed)
+            for step in timeline:
+                if step.when.seconds is not None and step.when.seconds <= 0:
+                    self._apply(step)
+            for watcher in watchers:
+                watcher.start()
+            if self.scenario.control_plane.denylist != "off" and timeline and (timeline[0].when.seconds or 0) <= 0:
+                self._await_denylist()
+            self.work.start()
+            self._wait(self.work.begins)
+            self.sampler.begin()
+            cpu = CpuWatch(self.fabric.thread_seconds, self.fabric.processors)
+            cpu.begin()
+            try:
+                self._loop(timeline, progress)
+            except (FabricError, JsonlError):
+                if (part := self.fabric.parts.first_cause()) is None:
+                    raise
+                now = self.outcome.duration_s = self._now()
+                self.outcome.fail("unfinished", now, f"the run was over after {now:.4g} s, when {part.cause}")
+                self.sampler.stop()
+            self._tell_dead_parts()
+            for note in (*cpu.notes(), *self.fabric.network.notes()):
+                self._note(note)
+            self._stop.set()
+            self._gather()
+            self._keep_observations()
+        return self.outcome
+
+    def _tell_dead_parts(self) -> None:
+        """Processes of the fabric that died, which end the run."""
+        self.fabric.parts.look()
+        for part in self.fabric.parts.dead:
+            died = part.to_json()
+            t = round(died.pop("at") - self.work.begins, 6)
+            self.outcome.dead_parts.append({"t": t, **died})
+            self.outcome.fail("process", t, f"{part.cause} at {t:.4g} s: {part.loses}")
+
+    def _keep_observations(self) -> None:
+        """Whole lines: the controller goes on writing. A full disk has ended that, and the controller's log says so."""
+        with suppress(OSError):
+            data = (self.fabric.run_dir.path / "log" / observations.FILE).read_bytes()
+            self.outcome.observations = data[: data.rfind(b"\n") + 1]
+
+    def _await_denylist(self) -> None:
+        """Wait until the denylist has the faults made so far: a job starts on a fabric whose faults are known."""
+        known, since, limit = None, time.monotonic(), time.monotonic() + DENYLIST_LIMIT_S
+        while (now := time.monotonic()) < limit and (not known or now - since < DENYLIST_STEADY_S):
+            entries = self.fabric.controller.request("denylist")["entries"]
+            if entries != known:
+                known, since = entries, now
+            time.sleep(0.1)
+        if not known:
+            self._note(f"the controller denied nothing in {DENYLIST_LIMIT_S:g} s")
+
+    def _loop(self, timeline: list[FaultStep], progress: Progress) -> None:
+        """Faults on time, until the end of the work or of its time."""
+        scenario = self.scenario
+        shares = [step for step in timeline if step.when.seconds is None and step.undo is None]
+        undo_of = {step.undo: step for step in timeline if step.when.seconds is None and step.undo is not None}
+        end = scenario.duration if scenario.duration is not None else scenario.limit
+        due = [(at, step) for step in timeline if (at := step.when.seconds) is not None and at > 0]
+        looks = 0
+        while True:
+            due.sort(key=lambda one: (one[0], one[1].number))
+            while due and due[0][0] <= self._now():
+                self._apply(due.pop(0)[1])
+            if (seen := self.sampler.wait(looks, min([end, *(at for at, _ in due[:1])]) - self._now())) > looks:
+                looks, done = seen, self.sampler.share_done
+                for step in [step for step in shares if (step.when.share or 0.0) <= done]:
+                    shares.remove(step)
+                    self._apply(step)
+                    if (undo := undo_of.get(step.number)) is not None:
+                        due.append((self._now() + (undo.after or 0.0), undo))
+                progress(min(self._now() / end if scenario.duration is not None else done, 1.0), self._now())
+                self.fabric.check()
+            finished = scenario.duration is None and looks > 0 and self.work.all_over(self.sampler.last)
+            if finished or self._now() >= end:
+                self.outcome.duration_s = self._now()
+                self.outcome.finished = finished or scenario.duration is not None
+                self.sampler.end()
+                return
+
+    @staticmethod
+    def _wait(until: float) -> None:
+        time.sleep(max(0.0, until - time.monotonic()))
+
+    def _now(self) -> float:
+        return time.monotonic() - self.work.begins
+
+    def _apply(self, step: FaultStep) -> None:
+        t = self._now() if self.work.begins else 0.0
+        self.faults.apply(step)
+        with self._events_lock:
+            self.outcome.event(t, "fault", number=step.number, action=step.action, undo=step.undo, text=str(step))
+
+    def _heal(self, failed: type[BaseException] | None, *_: object) -> None:
+        """Undo what faults are left. What has ended the run already, or a part that died, is what is told."""
+        self._fault_target.close()
+        try:
+            self.fabric.inject.heal()
+        except FabricError:
+            if failed is None and not self.outcome.dead_parts:
+                raise
+
+    def _note(self, text: str) -> None:
+        with self._events_lock:
+            if text not in self.outcome.notes and len(self.outcome.notes) < NOTES_MAX:
+                self.outcome.notes.append(text)
+
+    # ---- listening --------------------------------------------------------------------------------------
+
+    def _watch(self, host: str) -> None:
+        """EV, plane and QP events of one agent, until the end."""
+        try:
+            client = JsonlClient(self.fabric.run_dir.agent_socket(host), name=host, works=self.fabric.works(host))
+            with client, client.watch(events=["ev", "ev_replaced", "plane", "qp_error"]) as watch:
+                while not self._stop.is_set():
+                    event = watch.get(timeout_s=0.2)
+                    if event is not None and self.work.begins:
+                        self._agent_event(host, event)
+        except JsonlError as error:
+            if not self._stop.is_set():
+                self._note(f"{host}'s events: {error}")
+
+    def _agent_event(self, host: str, event: dict[str, Any]) -> None:
+        t = event.get("t", time.monotonic()) - self.work.begins
+        with self._events_lock:
+            match event["event"]:
+                case "ev":
+                    keys = ("qpn", "peer", "ev", "plane", "cause")
+                    self.outcome.event(
+                        t, "ev", host=host, old=event["from"], new=event["to"], **{key: event[key] for key in keys}
+                    )
+                case "ev_replaced":
+                    self.outcome.event(
+                        t, "replaced", host=host, qpn=event["qpn"], ev=event["ev"], by=event["by"], plane=event["plane"]
+                    )
+                case "plane":
+                    self.outcome.event(t, "plane", host=host, peer=event["peer"], plane=event["plane"], up=event["up"])
+                case "qp_error":
+                    text = f"{event['status']}: {event['detail']}"
+                    self._qp_died(t, host, event["qpn"], event["peer"], text)
+
+    def _qp_died(self, t: float, host: str, qpn: int, peer: str, text: str, evs: Sequence[list[Any]] = ()) -> None:
+        states = [(plane, state) for _ev, plane, state, _sent in evs]
+        self.outcome.event(
+            t, "qp_error", host=host, qpn=qpn, peer=peer, text=text, work=self.work.owners.get((host, qpn), ""),
+            evs=len(states), evs_dead=dead_evs(states, down_planes(self.outcome.events, host, peer)),
+        )  # fmt: skip
+
+    def _watch_controller(self) -> None:
+        """The controller's faults and table writes. Subscribes again when a killed controller is back."""
+        while not self._stop.is_set():
+            try:
+                with self.fabric.controller.watch(timeout_s=2.0, events="fault,live,denylist") as watch:
+                    for change, fault in self._known_faults.missed(self.fabric.controller.request("faults")["faults"]):
+                        self._detected(change, fault, time.monotonic())
+                    while not self._stop.is_set():
+                        if (event := watch.get(timeout_s=0.2)) is not None:
+                            self._controller_event(event)
+            except JsonlError:
+                self._stop.wait(0.3)
+
+    def _controller_event(self, event: dict[str, Any]) -> None:
+        if event["event"] == "fault":
+            if (change := self._known_faults.change(event["fault"])) is not None:
+                self._detected(change, event["fault"], event["t"])
+            return
+        text = ""
+        if event["event"] == "live" and event.get("reason") in ROUTE_WRITES:
+            text = "tables changed"
+        elif event["event"] == "denylist":
+            text = f"denylist: {len(event['entries'])} entries"
+        if text and self.work.begins:
+            with self._events_lock:
+                self.outcome.event(event["t"] - self.work.begins, "control", text=text)
+
+    def _detected(self, change: str, fault: dict[str, Any], heard: float) -> None:
+        """Note a change of a fault at its own time: one that a broken stream hid is heard of late."""
+        at = {"raised": fault["raised"], "updated": heard}.get(change, fault["cleared"])
+        if self.work.begins and at >= self.work.begins:
+            with self._events_lock:
+                self.outcome.event(at - self.work.begins, "detected", text=f"{change}: {fault['text']}")
+
+    # ---- the end ----------------------------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        known = self.sampler.last if self.outcome.dead_parts else None  # of who has died, what was seen last
+        self.work.ask_all("flow_stop", known)
+        self._wait(time.monotonic() + DRAIN_S)
+        last = self.work.ask_all("flow_read", known)
+        self._untold_errors(last)
+        self.outcome.events.sort(key=lambda event: event["t"])
+        for flow in self.work.flows:
+            self.outcome.flows.append(self._flow_outcome(flow, last))
+        for group in self.work.groups:
+            self._group_outcome(group, last)
+        self._count()
+        self._tell_lost_inside()
+        self._count_evs(last)
+        audit(self.outcome, self.work.flows, self.work.groups, self._timeline)
+
+    def _untold_errors(self, last: Answers) -> None:
+        """QPs in error whose event never came, and the EVs of those whose event did: it has none."""
+        with self._events_lock:
+            told = {(e["host"], e["qpn"]): e for e in self.outcome.events if e["what"] == "qp_error"}
+            for host, answer in last.items():
+                peers = {flow_name(flow): flow.target for flow in self.work.flows}
+                qps = [(peers[name], qp) for name, source in answer["sources"].items() for qp in source["qps"]]
+                qps += [(qp["peer"], qp) for rank in answer["ranks"].values() for qp in rank["qps"]]
+                for peer, qp in qps:
+                    if qp["state"] != "error":
+                        continue
+                    event = told.get((host, qp["qpn"]))
+                    if event is None:
+                        self._qp_died(self.outcome.duration_s, host, qp["qpn"], peer, str(qp["error"]), qp["evs"])
+                        continue
+                    states = [(plane, state) for _ev, plane, state, _sent in qp["evs"]]
+                    before = [e for e in self.outcome.events if e["t"] <= event["t"]]
+                    event |= {"evs": len(states), "evs_dead": dead_evs(states, down_planes(before, host, peer))}
+
+    @staticmethod
+    def _all_qps(one: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        return [source["qps"] for source in one["sources"].values()] + [rank["qps"] for rank in one["ranks"].values()]
+
+    def _flow_outcome(self, flow: FlowPlan, last: dict[str, Any]) -> FlowOutcome:
+        name = flow_name(flow)
+        source, sink = last[flow.source]["sources"][name], last[flow.target]["sinks"][name]
+        ended = source["finished_at"]
+        result = FlowOutcome(
+            flow.work, flow.source, flow.target, flow.transport.qps, flow.message_bytes, completed=source["completed"],
+            failed=source["failed"], damaged=sink["damaged"], received_bytes=sink["received_bytes"],
+            started_s=flow.start_s, finished_s=None if ended is None else ended - self.work.begins,
+            latencies_s=self.sampler.latencies.get(name, []) + source["latencies_s"],
+        )  # fmt: skip
+        add_qps(result, source["qps"])
+        result.reorder_max = self.sampler.held.get(name, 0)
+        return result
+
+    def _group_outcome(self, group: CollectivePlan, last: dict[str, Any]) -> None:
+        ranks = [last[host]["ranks"][group.work] for host in group.ranks]
+        size, factor = self.work.sizes[group.work]
+        made = CollectiveOutcome(group.work, group.kind, list(group.ranks), size, factor)
+        made.largest_write_bytes = group.largest_write_bytes()
+        ended = [
+            [(at - self.work.begins, wrong, computing) for at, wrong, computing in rank["ended"]] for rank in ranks
+        ]
+        made.iterations = iterations_of(group.start_s, list(group.ranks), ended, group.warm_up)
+        self.outcome.collectives.append(made)
+        for host, rank in zip(group.ranks, ranks, strict=True):
+            flows: list[FlowOutcome] = []
+            for peer in sorted({qp["peer"] for qp in rank["qps"]}):
+                qps = [qp for qp in rank["qps"] if qp["peer"] == peer]
+                result = FlowOutcome(group.work, host, peer, len(qps), 0, started_s=group.start_s)
+                result.received_bytes = last[peer]["ranks"][group.work]["received"].get(host, 0)
+                if rank["done"] and rank["ended"]:
+                    result.finished_s = rank["ended"][-1][0] - self.work.begins
+                add_qps(result, qps)
+                result.reorder_max = self.sampler.held.get(f"{group.work}@{peer}", 0)
+                flows.append(result)
+            if flows:  # its writes wait in one queue: they are counted at the first of its flows
+                flows[0].failed = rank["failed"]
+            self.outcome.flows += flows
+
+    def _count(self) -> None:
+        """Marks, trims and drops of all switches, and the controller's table writes."""
+        counted = {key: value for key, value in self.sampler.counted.totals.items() if value is not None}
+        self.outcome.counters = {**counted, "corrupted": self._corrupted()}
+        try:
+            status = self.fabric.controller.request("status")
+            routes = [one["live_writes"].get(why, 0) for one in status["switches"].values() for why in ROUTE_WRITES]
+            self.outcome.counters["table_writes"] = status["writes_after_start"] + sum(routes)
+        except JsonlError as error:
+            self._note(f"table_writes is missing: {error}")
+        last_hop = {k.upper.interface for k in self.plan.links if k.lower.node.startswith("h")}
+        seen = {port: [d for d in depths if d is not None] for port, depths in self.outcome.series.queues.items()}
+        deepest = {port: max(depths) for port, depths in seen.items() if port in last_hop and depths}
+        if deepest:  # as seen at the intervals, of the ports that measure.queues names
+            self.outcome.counters["peak_queue_bytes"] = deepest
+
+    def _count_evs(self, last: Answers) -> None:
+        """EVs of all QPs that are bad or denied at the end."""
+        states = [ev[2] for one in last.values() for qps in self._all_qps(one) for qp in qps for ev in qp["evs"]]
+        self.outcome.evs_bad = sum(state == "assumed_bad" for state in states)
+        self.outcome.evs_denied = sum(state == "denied" for state in states)
+
+    def _tell_lost_inside(self) -> None:
+        """Losses of switches that do not count them."""
+        try:
+            lost = self.fabric.target.lost_inside()
+        except FabricError as error:
+            self._note(f"what switches lost is missing: {error}")
+            return
+        if lost is not None:
+            total = sum(lost.values())
+            self.outcome.counters["lost_inside"] = total
+            if total:
+                worst = max(lost, key=lost.__getitem__)
+                self._note(
+                    f"switches lost {total} packets that their program did not drop, {lost[worst]} of them {worst}: a "
+                    "queue was full, or the machine too busy to read a port in time"
+                )
+
+    def _corrupted(self) -> int:
+        """Frames that NICs refused as invalid: a flipped bit breaks the iCRC, or the header it hits."""
+        answers = self.work.ask_all("status", {} if self.outcome.dead_parts else None)
+        drops = [port["rx_dropped"] for one in answers.values() for port in one["ports"].values()]
+        return sum(count for one in drops for reason, count in one.items() if reason not in NOT_CORRUPT)
+
+
+def add_qps(result: FlowOutcome, qps: list[dict[str, Any]]) -> None:
+    """Counters of a flow's QPs at its source."""
+    for qp in qps:
+        result.lost += qp["lost"]
+        result.lost_worst_qp = max(result.lost_worst_qp, qp["lost"])
+        result.sent += qp["sent"]
+        result.retransmitted += qp["retransmitted"]
+        result.timeouts += qp["timeouts"]

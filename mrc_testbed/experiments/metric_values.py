@@ -1,0 +1,409 @@
+"""The metrics of a run (metrics.py lists them), computed from its Outcome and nothing else.
+
+    measured = Measured(outcome, scenario)
+    measured.value("rate.flow")                                # the whole run
+    measured.values("rate.flow", start, stop, each=1.0)        # one a second of a part of it
+    measured.baseline("rate.total")                            # what it was before the first fault
+
+A value is None when the run has nothing to compute it from (no fault, no collective, nothing completed).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import Any
+
+from mrc_testbed.experiments.language.job_times import before_faults, job_times
+from mrc_testbed.experiments.language.model import RankWork, Scenario, Stream, When
+from mrc_testbed.experiments.language.validate import plan_of, work_names
+from mrc_testbed.experiments.metrics import METRICS, find
+from mrc_testbed.experiments.outcome import CollectiveOutcome, FlowOutcome, Outcome
+
+OUTAGE_SHARE = 0.25
+"""Below this share of the baseline is an outage."""
+RECOVERED_SHARE = 0.95
+START_UP_SHARE = 0.1
+"""The first part of the time before the first fault does not count for the baseline: windows open there."""
+START_UP_MAX_S = 1.0
+
+
+class Measured:
+    """See the module."""
+
+    def __init__(self, outcome: Outcome, scenario: Scenario) -> None:
+        self.outcome, self.scenario = outcome, scenario
+        faults = [event for event in outcome.events if event["what"] == "fault" and event["t"] > 0]
+        self.first_fault_s: float | None = min((event["t"] for event in faults), default=None)
+        self.last_fault_s: float | None = max((event["t"] for event in faults), default=None)
+        """Time of the last beginning or end of a fault."""
+        self._flows: dict[str, list[FlowOutcome]] = {}
+        for flow in outcome.flows:
+            self._flows.setdefault(flow.work, []).append(flow)
+
+    # ---- asking -----------------------------------------------------------------------------------------
+
+    def value(self, name: str) -> float | None:
+        """A metric over the whole run. Raises KeyError for a name that does not exist."""
+        metric = find(name, self._works(), self._queues())
+        if metric is None:
+            raise KeyError(name)
+        if metric.series:
+            return self._series_value(name, 0.0, self.outcome.duration_s)
+        before, _, after = metric.pattern.partition("NAME" if "NAME" in metric.pattern else "PORT")
+        return _WHOLE[metric.pattern](self, name.removeprefix(before).removesuffix(after))
+
+    def values(self, name: str, start: When | None, stop: When | None, each: float | None) -> list[float]:
+        """A metric over a part of the run, as one mean or as one for each `each` seconds of it."""
+        if start is None and stop is None and each is None:
+            value = self.value(name)
+            return [] if value is None else [value]
+        low, high = self.moment(start, 0.0), self.moment(stop, self.outcome.duration_s)
+        if each is None:
+            found = [self._series_value(name, low, high)]
+        else:
+            count = max(1, round((high - low) / each))
+            found = [self._series_value(name, low + i * each, low + (i + 1) * each) for i in range(count)]
+        return [value for value in found if value is not None]
+
+    def values_between(self, name: str, low: float, high: float) -> float | None:
+        """A series metric over (low, high] seconds."""
+        return self._series_value(name, low, high)
+
+    def moment(self, when: When | None, default: float) -> float:
+        """Seconds of a When; a share is one of the run's length."""
+        if when is None:
+            return default
+        return when.seconds if when.seconds is not None else (when.share or 0.0) * self.outcome.duration_s
+
+    def baseline(self, name: str) -> float | None:
+        """Mean of a series metric before the first fault, without the start; of the whole run without faults."""
+        span = self.scenario.baseline
+        if span is not None:
+            return self._series_value(name, span.start, span.stop)
+        end = self.first_fault_s if self.first_fault_s is not None else self.outcome.duration_s
+        return self._series_value(name, min(end * START_UP_SHARE, START_UP_MAX_S), end)
+
+    def all(self) -> dict[str, float | None]:
+        """Every metric by name."""
+        out: dict[str, float | None] = {}
+        for metric in METRICS:
+            if "NAME" in metric.pattern:
+                names = [metric.pattern.replace("NAME", work) for work in self._works()]
+            elif "PORT" in metric.pattern:
+                names = [metric.pattern.replace("PORT", port) for port in self._queues()]
+            else:
+                names = [metric.pattern]
+            for name in names:
+                out[name] = self.value(name)
+        return out
+
+    def _works(self) -> list[str]:
+        return self.outcome.works()
+
+    def _queues(self) -> list[str]:
+        return list(self.scenario.measure.queues)
+
+    # ---- series -----------------------------------------------------------------------------------------
+
+    def _series_value(self, name: str, low: float, high: float) -> float | None:
+        kind, _, rest = name.partition(".")
+        if kind == "loss":
+            return self._mean([float(n) / self.outcome.series.every_s for n in self.outcome.series.lost], low, high)
+        if kind == "queue":
+            return self._mean(self.outcome.series.queues.get(rest, []), low, high)
+        if kind == "off_pinned":
+            return self._off_pinned(rest, low, high)
+        spread = self.outcome.series.spread.get(rest.removesuffix(".min").removesuffix(".max"))
+        if spread is not None and rest not in self._flows:
+            return self._mean(spread.least_bps if rest.endswith(".min") else spread.most_bps, low, high)
+        if spread is not None and kind == "jain":
+            return self._mean(spread.jain, low, high)
+        rates = self._flow_rates(rest.removesuffix(".min").removesuffix(".max"), low, high)
+        if not rates:
+            return None
+        if kind == "jain":
+            squares = len(rates) * sum(rate * rate for rate in rates)
+            return sum(rates) ** 2 / squares if squares else 1.0
+        if rest.endswith(".min") and rest not in self._flows:
+            return min(rates)
+        if rest.endswith(".max") and rest not in self._flows:
+            return max(rates)
+        return sum(rates)
+
+    def _flow_rates(self, work: str, low: float, high: float) -> list[float]:
+        """Mean rate of each flow of a workload (`total`: of all) over a part of the run."""
+        names = {flow.name for flow in self.outcome.flows if work in ("total", flow.work)}
+        received = self.outcome.series.received_bps
+        means = [self._mean(values, low, high) for name, values in received.items() if name in names]
+        return [mean for mean in means if mean is not None]
+
+    def _mean(self, values: Sequence[float | None], low: float, high: float) -> float | None:
+        """Mean over the intervals that lie in (low, high], weighted by their part in it; without those not read."""
+        times = self.outcome.series.times_s
+        total = weight = 0.0
+        at = bisect_right(times, low)
+        while at < min(len(times), len(values)):
+            before = times[at - 1] if at else 0.0
+            if before >= high:
+                break
+            part, value = min(times[at], high) - max(before, low), values[at]
+            if part > 0 and value is not None:
+                total, weight = total + value * part, weight + part
+            at += 1
+        return total / weight if weight > 0 else None
+
+    def _off_pinned(self, work: str, low: float, high: float) -> float | None:
+        pinned = self._pinned_evs(work)
+        on = off = 0
+        for flow in self._flows.get(work, []):
+            for end, packets in zip(
+                self.outcome.series.times_s, self.outcome.series.ev_packets.get(flow.name, []), strict=False
+            ):
+                if low < end <= high + 1e-9:
+                    on += sum(count for ev, count in packets.items() if ev in pinned)
+                    off += sum(count for ev, count in packets.items() if ev not in pinned)
+        return off / (on + off) if on + off else None
+
+    def _pinned_evs(self, work: str) -> set[str]:
+        """EVs that other workloads are pinned to."""
+        plan = plan_of(self.scenario)
+        out: set[str] = set()
+        for one, name in zip(self.scenario.workload, work_names(self.scenario), strict=True):
+            if name != work and isinstance(one, Stream) and one.pin:
+                a, b = plan.host(one.stream[0]), plan.host(one.stream[1])
+                paths = [plan.path(a, b, ev) for ev in plan.evs(a, b)]
+                out |= {f"{path.ev:#06x}" for path in paths if set(one.pin) <= set(path.nodes)}
+        return out
+
+    def _rates(self, work: str) -> list[tuple[float, float, float]]:
+        """(from, to, rate) of every interval after the first fault and before the work's end."""
+        if self.first_fault_s is None:
+            return []
+        ends = [flow.finished_s for flow in self.outcome.flows if work in ("total", flow.work)]
+        endless = self.scenario.duration is not None or None in ends
+        last = self.outcome.duration_s if endless else max((end for end in ends if end is not None), default=0.0)
+        series = self.outcome.series
+        names = {flow.name for flow in self.outcome.flows if work in ("total", flow.work)}
+        mine = [values for name, values in series.received_bps.items() if name in names]
+        out, before = [], 0.0
+        for at, end in enumerate(series.times_s):
+            if before >= self.first_fault_s - 1e-9 and end <= last + 1e-9:
+                out.append((before, end, sum(values[at] for values in mine if at < len(values))))
+            before = end
+        return out
+
+    # ---- one number a run -------------------------------------------------------------------------------
+
+    def outage(self, work: str) -> float | None:
+        """Longest time below OUTAGE_SHARE of the baseline."""
+        base = self.baseline(f"rate.{work}")
+        if base is None or self.first_fault_s is None:
+            return None
+        longest = current = 0.0
+        for low, high, rate in self._rates(work):
+            current = current + high - low if rate < OUTAGE_SHARE * base else 0.0
+            longest = max(longest, current)
+        return longest
+
+    def dip(self, work: str) -> float | None:
+        """Deepest fall below the baseline, a share of it."""
+        base = self.baseline(f"rate.{work}")
+        rates = [rate for _, _, rate in self._rates(work)]
+        return max(0.0, 1 - min(rates) / base) if base and rates else None
+
+    def recover(self, work: str) -> float | None:
+        """From the last fault's end until within 5 % of the baseline for good; None when that never came."""
+        base = self.baseline(f"rate.{work}")
+        rates = self._rates(work)
+        if base is None or self.last_fault_s is None or not rates:
+            return None
+        low = [end for _, end, rate in rates if rate < RECOVERED_SHARE * base]
+        if low and low[-1] == rates[-1][1]:
+            return None
+        return max(0.0, low[-1] - self.last_fault_s) if low else 0.0
+
+    @property
+    def _is_cut_short(self) -> bool:
+        """Events that came late were not kept, and the last of anything is not known."""
+        return self.outcome.events_dropped > 0 and self.outcome.where != "fluid"  # which drops those in the middle
+
+    def _ev_events(self, new: str) -> list[dict[str, Any]]:
+        return [e for e in self.outcome.events if e["what"] == "ev" and e["new"] == new]
+
+    def first_bad(self, _: str) -> float | None:
+        """From the first fault to the first EV ASSUMED_BAD."""
+        since = self.first_fault_s
+        times = [e["t"] for e in self._ev_events("assumed_bad") if since is not None and e["t"] >= since]
+        return min(times) - since if times and since is not None else None
+
+    def last_bad(self, _: str) -> float | None:
+        """From the first fault until the last EV went bad for the first time."""
+        if self.outcome.events_dropped:
+            return None
+        since = self.first_fault_s
+        firsts: dict[tuple[str, int, int], float] = {}
+        for event in self._ev_events("assumed_bad"):
+            if since is not None and event["t"] >= since:
+                firsts.setdefault((event["host"], event["qpn"], event["ev"]), event["t"])
+        return max(firsts.values()) - since if firsts and since is not None else None
+
+    def restored(self, _: str) -> float | None:
+        """From the last fault's end until no EV was ASSUMED_BAD."""
+        if self.outcome.evs_bad or self.last_fault_s is None or self._is_cut_short:
+            return None
+        back = [e["t"] for e in self.outcome.events if e["what"] == "ev" and e["old"] == "assumed_bad"]
+        return max(0.0, max(back) - self.last_fault_s) if back else None
+
+    def swapped(self, _: str) -> float | None:
+        """1 when every replaced EV's place was taken by one of its plane."""
+        swaps = [e for e in self.outcome.events if e["what"] == "replaced"]
+        good = all(e["by"] is not None for e in swaps)
+        return float(good) if swaps and not (good and self.outcome.events_dropped) else None
+
+    def reacted(self, _: str) -> float | None:
+        """From the first fault until the control plane had changed its tables."""
+        times = [e["t"] for e in self.outcome.events if e["what"] == "control" and e["text"] == "tables changed"]
+        return min(times) - self.first_fault_s if times and self.first_fault_s is not None else None
+
+    def latency(self, work: str, share: float) -> float | None:
+        """A quantile of the message times of a workload."""
+        times = sorted(t for flow in self._flows.get(work, []) for t in flow.latencies_s)
+        return _quantile(times, share) if times else None
+
+    def collective(self, work: str, of: Callable[[Any], float]) -> float | None:
+        """A number of a collective that has measured iterations; of several jobs the mean."""
+        return mean([of(one) for one in self._with_iterations(work) if one.mean_s > 0])
+
+    def wrong(self, work: str) -> float | None:
+        """Elements of a collective, all jobs, that are not what they have to be."""
+        found = self._with_iterations(work)
+        return float(sum(i.wrong for one in found for i in one.iterations)) if found else None
+
+    def slowest(self, work: str) -> float | None:
+        """The rank that ended last most often; None of several jobs, each of which has its own."""
+        found = self._with_iterations(work)
+        return _slowest(found[0]) if len(found) == 1 else None
+
+    def _with_iterations(self, work: str) -> list[CollectiveOutcome]:
+        return [one for one in self.outcome.collectives if one.work == work and one.iterations]
+
+    def iteration(self, work: str, of: Callable[[list[float]], float]) -> float | None:
+        """A number of the times of the measured iterations of a collective or training, all jobs."""
+        times = [i.finished_s - i.started_s for one in self._with_iterations(work) for i in one.iterations]
+        return of(sorted(times)) if times else None
+
+    def slowed(self, work: str, *, once: bool) -> float | None:
+        """Share of a workload's jobs that are slower after the first fault, in the median or (`once`) in any iteration.
+
+        None without a fault or `baseline`, and when no job had an iteration before.
+        """
+        outcome = self.outcome
+        times = [(*each,) for one in outcome.jobs if one.work == work
+                 for each in zip(one.before_s, one.after_s, one.longest_s, strict=True)]  # fmt: skip
+        span = before_faults(self.scenario, self.first_fault_s)
+        if span is not None:
+            wanted = {
+                name: work.iterations
+                for work, name in zip(self.scenario.workload, work_names(self.scenario), strict=True)
+                if isinstance(work, RankWork)
+            }
+            for one in self._with_iterations(work):
+                found = job_times(
+                    [(i.started_s, i.finished_s) for i in one.iterations], span, outcome.duration_s, wanted[work]
+                )
+                times += [] if found is None else [found]
+        most = 1 + self.scenario.measure.slowed
+        return mean([float((longest if once else after) > most * before) for before, after, longest in times])
+
+    def time_of(self, work: str) -> float | None:
+        """From a workload's start to its last completion."""
+        flows = self._flows.get(work, [])
+        ends = [flow.finished_s for flow in flows if flow.finished_s is not None]
+        return max(ends) - min(flow.started_s for flow in flows) if ends else None
+
+    def deepest(self, port: str) -> float | None:
+        """Deepest that a recorded queue was seen."""
+        depths = [depth for depth in self.outcome.series.queues.get(port, []) if depth is not None]
+        return float(max(depths)) if depths else None
+
+    def deepest_last_hop(self, _: str) -> float | None:
+        """Deepest of all T0 downlinks; None where nobody looked."""
+        peaks = self.outcome.counters.get("peak_queue_bytes")
+        return None if peaks is None else float(max(peaks.values(), default=0))
+
+    def flow_sum(self, of: Callable[[FlowOutcome], int]) -> float:
+        return float(sum(of(flow) for flow in self.outcome.flows))
+
+    def counter(self, name: str) -> float | None:
+        value = self.outcome.counters.get(name)
+        return None if value is None else float(value)
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _slowest(one: Any) -> float:
+    names = [iteration.slowest for iteration in one.iterations]
+    return float(one.ranks.index(max(set(names), key=lambda name: (names.count(name), name))))
+
+
+_WHOLE: dict[str, Callable[[Measured, str], float | None]] = {
+    "outage.total": lambda m, _: m.outage("total"),
+    "outage.NAME": Measured.outage,
+    "dip.total": lambda m, _: m.dip("total"),
+    "dip.NAME": Measured.dip,
+    "recover.total": lambda m, _: m.recover("total"),
+    "time": lambda m, _: m.outcome.duration_s,
+    "time.NAME": Measured.time_of,
+    "algbw.NAME": lambda m, w: m.collective(w, lambda c: c.size_bytes * 8 / c.mean_s),
+    "busbw.NAME": lambda m, w: m.collective(w, lambda c: c.size_bytes * 8 / c.mean_s * c.bus_factor),
+    "slowest.NAME": Measured.slowest,
+    "wrong.NAME": Measured.wrong,
+    "iteration.NAME.mean": lambda m, w: m.iteration(w, fmean),
+    "iteration.NAME.p50": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.5)),
+    "iteration.NAME.p95": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.95)),
+    "iteration.NAME.p99": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.99)),
+    "iteration.NAME.max": lambda m, w: m.iteration(w, lambda times: times[-1]),
+    "slowed.NAME": lambda m, w: m.slowed(w, once=False),
+    "slowed.NAME.once": lambda m, w: m.slowed(w, once=True),
+    "exposed.NAME": lambda m, w: m.collective(w, lambda c: fmean(i.exposed for i in c.iterations)),
+    "latency.NAME.p50": lambda m, w: m.latency(w, 0.5),
+    "latency.NAME.p99": lambda m, w: m.latency(w, 0.99),
+    "latency.NAME.max": lambda m, w: m.latency(w, 1.0),
+    "sent": lambda m, _: m.flow_sum(lambda f: f.sent),
+    "lost": lambda m, _: m.flow_sum(lambda f: f.lost),
+    "lost.per_qp.max": lambda m, _: float(max((f.lost_worst_qp for f in m.outcome.flows), default=0)),
+    "retransmitted": lambda m, _: m.flow_sum(lambda f: f.retransmitted),
+    "timeouts": lambda m, _: m.flow_sum(lambda f: f.timeouts),
+    "marked": lambda m, _: m.counter("marked"),
+    "trimmed": lambda m, _: m.counter("trimmed"),
+    "trimmed.last_hop": lambda m, _: m.counter("trimmed_last_hop"),
+    "dropped.queue": lambda m, _: m.counter("dropped_queue"),
+    "pauses": lambda m, _: m.counter("pauses"),
+    "pauses.longest": lambda m, _: m.counter("longest_pause_s"),
+    "storms": lambda m, _: m.counter("storms"),
+    "corrupted": lambda m, _: m.counter("corrupted"),
+    "qp_errors": lambda m, _: float(sum(e["what"] == "qp_error" for e in m.outcome.events)),
+    "failed": lambda m, _: m.flow_sum(lambda f: f.failed),
+    "damaged": lambda m, _: m.flow_sum(lambda f: f.damaged),
+    "reorder.max": lambda m, _: float(max((f.reorder_max for f in m.outcome.flows), default=0)),
+    "evs.denied": lambda m, _: float(m.outcome.evs_denied),
+    "evs.bad": lambda m, _: float(m.outcome.evs_bad),
+    "evs.first_bad": Measured.first_bad,
+    "evs.last_bad": Measured.last_bad,
+    "evs.restored": Measured.restored,
+    "evs.swapped_in_plane": Measured.swapped,
+    "queue.PORT.max": Measured.deepest,
+    "queue.last-hop.max": Measured.deepest_last_hop,
+    "control.reacted": Measured.reacted,
+    "table_writes": lambda m, _: m.counter("table_writes"),
+}
+"""Function of each metric that is one number for the run; a test compares the names with METRICS."""
+
+
+def mean(values: list[float]) -> float | None:
+    """Mean, or None of nothing."""
+    return fmean(values) if values else None

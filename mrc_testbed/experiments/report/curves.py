@@ -1,0 +1,158 @@
+"""Figures over a swept size, drawn like Figs 15 to 17 of the paper, whose curves are dashed beside ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from mrc_testbed.experiments.language.model import Figure, Scenario
+from mrc_testbed.experiments.repeats import grouped
+from mrc_testbed.experiments.report import paper_reference
+from mrc_testbed.experiments.report.canvas import Drawn, Runs, canvas_of, legend, scale_of, styles, title_of
+from mrc_testbed.console import units
+
+MARKERS = "osv^D*Xp"
+
+
+def curve(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
+    """A metric against a swept size; a panel for each value of another sweep, a line for each variant.
+
+    Where the paper has such curves, values are shares of our best loss-free one, as theirs are of their best.
+    """
+    title = title_of(figure, runs)
+    lines = _lines(figure, runs)
+    panel_key = _panel_key(figure, runs)
+    panels = list(dict.fromkeys(str(line.label.get(panel_key)) for line in lines)) if panel_key else [""]
+    canvas, axes = canvas_of(title, 4.0, len(panels))
+    theirs = {id(line): paper_reference.curve_of(scenario, line.label) for line in lines}
+    top, label = _top(figure, lines, any(theirs.values())), ""
+    names = list(dict.fromkeys(line.name(panel_key) for line in lines))
+    beside, looks = [], styles(names)
+    for panel, one in zip(panels, axes, strict=True):
+        mine = [line for line in lines if not panel_key or str(line.label.get(panel_key)) == panel]
+        for line in mine:
+            number = names.index(line.name(panel_key))
+            scale, label = (top, "share of MRC's best without loss") if top else (line.scale, line.axis)
+            beside += _draw_line(
+                one, line, theirs[id(line)], scale, number, names[number], looks[names[number]], bool(top)
+            )
+        beside += _order(mine, theirs, panel_key) if top else []
+        if panel_key:
+            one.set_title(f"{title}: {panel_key} {panel}" if one is axes[0] else f"{panel_key} {panel}")
+        one.set_xscale("log", base=2)
+        sizes = sorted({x for line in mine for x, _ in line.points})
+        one.set_xticks(sizes, [_size(x) for x in sizes], fontsize=8)
+        one.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
+        one.set_xlabel(f"{figure.x}, bytes")
+    axes[0].set_ylabel(label)
+    axes[0].set_ylim(bottom=0)
+    legend(canvas, axes[0])
+    said = "; ".join(
+        f"{line.name('')}: {line.points[-1][1] / line.scale:.4g} {line.axis} at most size" for line in lines
+    )
+    return Drawn(name, title, f"{title} by {figure.x}. {said}.", canvas, beside)
+
+
+@dataclass(slots=True)
+class _Line:
+    """One curve: points are (x, median, lowest, highest)."""
+
+    label: dict[str, Any]
+    points: list[tuple[float, float]]
+    spread: list[tuple[float, float]]
+    scale: float
+    axis: str
+
+    def name(self, without: str | None) -> str:
+        words = (str(v) if k == "variant" else f"{k} {v}" for k, v in self.label.items() if k != without)
+        return " ".join(words) or "here"
+
+
+def _lines(figure: Figure, runs: Runs) -> list[_Line]:
+    found: dict[str, _Line] = {}
+    for repeats in grouped(runs).values():
+        _, labels, measured = repeats[0]
+        values = [value for _, _, one in repeats if (value := one.value(figure.metric)) is not None]
+        if not values or figure.x not in labels:
+            continue
+        scale, axis = scale_of(figure, measured, runs)
+        rest = {key: value for key, value in labels.items() if key != figure.x}
+        line = found.setdefault(str(rest), _Line(rest, [], [], scale, axis))
+        line.points.append((_number(labels[figure.x]), median(values)))
+        line.spread.append((min(values), max(values)))
+    return list(found.values())
+
+
+def _panel_key(figure: Figure, runs: Runs) -> str | None:
+    """The sweep beside x and variant, when there is just one and it has few values."""
+    keys = [key for key in runs[0][1] if key not in ("variant", figure.x)]
+    if len(keys) != 1 or len({str(label.get(keys[0])) for _, label, _ in runs}) > 4 or "variant" not in runs[0][1]:
+        return None
+    return keys[0]
+
+
+def _top(figure: Figure, lines: list[_Line], paper_has: bool) -> float | None:
+    """Our value that counts as 1, where the paper's curves are normalised the same way."""
+    if not paper_has or figure.of is not None:
+        return None
+    full = [
+        line for line in lines if (line.label.get("variant"), line.label.get("loss")) == paper_reference.FULL
+    ] or lines
+    return max((y for line in full for _, y in line.points), default=None)
+
+
+def _draw_line(
+    axes: Axes,
+    line: _Line,
+    theirs: paper_reference.Points,
+    scale: float,
+    number: int,
+    name: str,
+    look: dict[str, Any],
+    shares: bool,
+) -> list[tuple[str, str]]:
+    points = sorted((x, y / scale) for x, y in line.points)
+    style = {**look, "marker": MARKERS[number % len(MARKERS)]}
+    axes.plot(*zip(*points, strict=True), label=name, ms=4.5, **style)
+    if any(high > low for low, high in line.spread):
+        low, high = ([y / scale for y in ends] for ends in zip(*line.spread, strict=True))
+        axes.fill_between([x for x, _ in line.points], low, high, color=look["color"], alpha=0.2, lw=0)
+    if not theirs or not shares:
+        return []
+    axes.plot(*zip(*theirs, strict=True), label=f"{name}, paper", **{**style, "lw": 1.2, "ls": ":", "ms": 2.5})
+    words = paper_reference.curve_distance(points, theirs)
+    return [(line.name(""), words)] if words else []
+
+
+def _order(
+    mine: list[_Line], theirs: dict[int, paper_reference.Points], panel_key: str | None
+) -> list[tuple[str, str]]:
+    """Order of the curves at the largest size, here and in the paper."""
+    here = {line.name(panel_key): max(line.points)[1] for line in mine}
+    there = {
+        line.name(panel_key): paper_reference.value_at(theirs[id(line)], max(line.points)[0])
+        for line in mine
+        if theirs[id(line)]
+    }
+    words = paper_reference.order_text(here, there)
+    at = f"order at {_size(max(mine[0].points)[0])}" + (
+        f", {panel_key} {mine[0].label[panel_key]}" if panel_key else ""
+    )
+    return [(at, words)] if words else []
+
+
+def _size(value: float) -> str:
+    for unit, factor in (("M", 2**20), ("K", 2**10)):
+        if value >= factor and value % factor == 0:
+            return f"{value / factor:g}{unit}"
+    return f"{value:g}"
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(units.size(value)) if isinstance(value, str) else float(value)
+    except (units.UnitError, ValueError):
+        return units.seconds(value)

@@ -1,0 +1,276 @@
+"""Strips of EV states over time, one a path of a flow, from a run's events.
+
+    found = lanes(measured)                      # one a QP and EV: its states over time
+    rows = by_path(measured, found)              # aggregated: one row a plane and T1, over all flows
+    text = flow_svg("flow:h0-h2", lanes, measured)   # all strips of one flow, small SVG by hand
+
+SKIP lasts a turn of the rotation and is no event of a run: it is not in the strips; packets over the EV tell it.
+"""
+
+from __future__ import annotations
+
+import html
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mrc_testbed.experiments.language.validate import plan_of
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
+
+STATES = {
+    "good": ("GOOD", "#bfe3d3"),
+    "assumed_bad": ("ASSUMED_BAD", "#D55E00"),
+    "denied": ("DENIED", "#7a4a9a"),
+    "port_down": ("port down", "#8a949e"),
+    "failed": ("QP failed", "#b00020"),
+}
+"""State -> (its name, its colour). `port_down`: the NIC's or the peer's port of that plane has no link."""
+LABEL, WIDE, TOP = 190, 810, 4
+"""Of flow_svg, in its units: width of the labels, of the strips; room above."""
+ROWS = ((3, 40), (8, 26))
+"""(EVs, height of a row) for up to that many EVs, large enough to read the packets of each; more are drawn at ROW."""
+ROW = 15
+STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
+"""Seconds between two numbers of an axis."""
+EDGES_MAX = 400
+"""Most points in time of one strip of all flows."""
+NARROW = 0.8
+"""The narrowest rectangle of a strip, in its units."""
+TITLES_MAX = 100
+"""Most rectangles of a lane that have a tooltip with their times."""
+TRAFFIC_POINTS = 120
+Span = tuple[float, float, str]
+"""(from, to, state), seconds."""
+
+
+@dataclass(slots=True)
+class EvLane:
+    """One EV of one QP."""
+
+    flow: str
+    host: str
+    peer: str
+    qpn: int
+    ev: int
+    plane: int
+    via: str
+    """T1 it crosses; empty inside a rack, and `p0-t1-*` where switches choose."""
+    spans: list[Span]
+
+    @property
+    def changes(self) -> int:
+        return len(self.spans) - 1
+
+
+def lanes(measured: Measured) -> list[EvLane]:
+    """All EVs of all QPs. Results made before EVs were noted have only those that changed."""
+    outcome = measured.outcome
+    plan = plan_of(measured.scenario)
+    moves: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
+    for event in outcome.events:
+        if event["what"] == "ev":
+            moves.setdefault((event["host"], event["qpn"], event["ev"]), []).append(event)
+    known = outcome.paths or _from_events(moves)
+    ports = _ports(outcome.events)
+    errors = {(e["host"], e["qpn"]): e["t"] for e in reversed(outcome.events) if e["what"] == "qp_error"}
+    out = []
+    for path in known:
+        host, peer, qpn = path["host"], path["peer"], path["qpn"]
+        for ev, plane, state in path["evs"]:
+            spans = _spans(state, moves.get((host, qpn, ev), []), outcome.duration_s)
+            for down in (ports.get((host, None, plane)), ports.get((host, peer, plane))):
+                spans = _covered(spans, down or [], "port_down")
+            if (host, qpn) in errors:
+                spans = _covered(spans, [(errors[host, qpn], outcome.duration_s)], "failed")
+            out.append(EvLane(path["flow"], host, peer, qpn, ev, plane, _via(plan, host, peer, ev, plane), spans))
+    return sorted(out, key=lambda lane: (lane.flow, lane.qpn, lane.plane, lane.ev))
+
+
+def _from_events(moves: dict[tuple[str, int, int], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return [
+        {"flow": f"{host}-{e[0]['peer']}", "host": host, "peer": e[0]["peer"], "qpn": qpn,
+         "evs": [[ev, e[0]["plane"], e[0]["old"]]]}
+        for (host, qpn, ev), e in moves.items()
+    ]  # fmt: skip
+
+
+def _via(plan: Any, host: str, peer: str, ev: int, plane: int) -> str:
+    """The T1 of a path as the plan names it."""
+    nodes = plan.path(plan.host(host), plan.host(peer), ev, plane).nodes
+    return nodes[2] if len(nodes) == 5 else ""
+
+
+def _ports(events: list[dict[str, Any]]) -> dict[tuple[str, str | None, int], list[tuple[float, float]]]:
+    """(host, peer or None for its own, plane) -> when that port was down."""
+    out: dict[tuple[str, str | None, int], list[tuple[float, float]]] = {}
+    for event in events:
+        if event["what"] != "plane":
+            continue
+        downs = out.setdefault((event["host"], event["peer"], event["plane"]), [])
+        is_open = bool(downs) and downs[-1][1] == float("inf")
+        if not event["up"] and not is_open:
+            downs.append((event["t"], float("inf")))
+        elif event["up"] and is_open:
+            downs[-1] = (downs[-1][0], event["t"])
+    return out
+
+
+def _spans(state: str, moves: Iterable[dict[str, Any]], end: float) -> list[Span]:
+    """States one after another; SKIP counts as GOOD, whether it was so at the start or on the way back."""
+    out: list[Span] = []
+    at, state = 0.0, "good" if state == "skip" else state
+    for move in moves:
+        new = "good" if move["new"] == "skip" else move["new"]
+        when = min(max(move["t"], 0.0), end)
+        if new == state or (move["t"] < 0 and not out):
+            state = new
+            continue
+        if when > at:
+            out.append((at, when, state))
+        at, state = max(at, when), new
+    out.append((at, end, state))
+    return out
+
+
+def _covered(spans: list[Span], over: list[tuple[float, float]], state: str) -> list[Span]:
+    """`spans` with `state` wherever `over` has an interval."""
+    for low, high in over:
+        out: list[Span] = []
+        for start, stop, was in spans:
+            left, right = max(start, low), min(stop, high)
+            if left >= right:
+                out.append((start, stop, was))
+                continue
+            if start < left:
+                out.append((start, left, was))
+            out.append((left, right, state))
+            if right < stop:
+                out.append((right, stop, was))
+        spans = out
+    merged: list[Span] = []
+    for start, stop, was in spans:
+        if merged and merged[-1][2] == was:
+            merged[-1] = (merged[-1][0], stop, was)
+        else:
+            merged.append((start, stop, was))
+    return merged
+
+
+def by_path(found: list[EvLane]) -> dict[str, list[EvLane]]:
+    """Lanes by plane and T1, over all flows: `plane 0 by p0-t1-2`."""
+    out: dict[str, list[EvLane]] = {}
+    for lane in sorted(found, key=lambda lane: (lane.plane, lane.via)):
+        via = f" by {lane.via}" if lane.via and not lane.via.endswith("*") else ""
+        out.setdefault(f"plane {lane.plane}{via}", []).append(lane)
+    return out
+
+
+def shares(row: list[EvLane]) -> tuple[list[float], dict[str, list[float]]]:
+    """Moments of a row, and the share of its EVs that was in each state but good from each of them to the next.
+
+    Moments are those at which something changed, or EDGES_MAX equal steps (and means over them) when that is less.
+    """
+    edges = sorted({edge for lane in row for span in lane.spans for edge in span[:2]})
+    if len(edges) > EDGES_MAX:
+        edges = [edges[0] + (edges[-1] - edges[0]) * number / EDGES_MAX for number in range(EDGES_MAX + 1)]
+    seconds = {state: [0.0] * len(edges) for state in STATES if state != "good"}
+    for start, stop, state in (span for lane in row for span in lane.spans if span[2] in seconds):
+        number = bisect_right(edges, start) - 1
+        while number < len(edges) - 1 and edges[number] < stop:
+            low, high = edges[number], edges[number + 1]
+            seconds[state][number] += (min(stop, high) - max(start, low)) / (high - low)
+            number += 1
+    return edges, {state: [n / len(row) for n in values] for state, values in seconds.items() if any(values)}
+
+
+# ---- strips of one flow, as SVG ---------------------------------------------------------------------------------
+
+
+def flow_svg(flow: str, found: list[EvLane], measured: Measured) -> str:
+    """All strips of one flow: a row an EV (by QP), states as colours, packets sent over it as a line."""
+    end = measured.outcome.duration_s or 1.0
+    several = len({lane.qpn for lane in found}) > 1
+    row = next((high for most, high in ROWS if len(found) <= most), ROW)
+    height = TOP + row * len(found) + 34
+    changed = sum(lane.changes > 0 for lane in found)
+    words = f"{flow}: {len(found)} EVs, {changed} of them changed"
+    parts = [
+        f'<svg viewBox="0 0 {LABEL + WIDE + 10} {height}" xmlns="http://www.w3.org/2000/svg" role="img" '
+        f'aria-label="{html.escape(words)}" font-family="sans-serif" font-size="10">'
+    ]
+    peak = _peak(measured, flow)
+    for number, lane in enumerate(found):
+        y = TOP + row * number
+        label = f"plane {lane.plane}  EV {lane.ev:#06x}" + (f"  {lane.via}" if lane.via else "")
+        label += f"  QP {lane.qpn}" if several else ""
+        place = f'x="{LABEL - 6}" y="{y + row / 2 + 3:g}" text-anchor="end" fill="currentColor"'
+        parts.append(f"<text {place}>{html.escape(label)}</text>")
+        parts += _strip(lane, y, row, end)
+        if not several and peak:
+            parts.append(_traffic(measured, flow, lane, y, row, peak, end))
+    parts += [_faults(measured, end, TOP + row * len(found)), _axis(end, TOP + row * len(found))]
+    return "".join(parts) + "</svg>"
+
+
+def _strip(lane: EvLane, y: float, row: int, end: float) -> list[str]:
+    """A lane as rectangles: a good one for all of it, upon it the others; near neighbours are merged."""
+    merged: list[Span] = []
+    near = NARROW * end / WIDE
+    for span in (one for one in lane.spans if one[2] != "good"):
+        if merged and merged[-1][2] == span[2] and span[0] - merged[-1][1] < near:
+            merged[-1] = (merged[-1][0], span[1], span[2])
+        else:
+            merged.append(span)
+    out = [f'<rect x="{LABEL}" y="{y}" width="{WIDE}" height="{row - 2}" fill="{STATES["good"][1]}"/>']
+    for start, stop, state in merged:
+        x, wide = LABEL + WIDE * start / end, max(WIDE * (stop - start) / end, NARROW)
+        text = f"<title>{STATES[state][0]} from {start:.3f} to {stop:.3f} s</title>" if len(merged) < TITLES_MAX else ""
+        place = f'x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{row - 2}"'
+        out.append(f'<rect {place} fill="{STATES[state][1]}">{text}</rect>')
+    return out
+
+
+def _peak(measured: Measured, flow: str) -> int:
+    """Most packets that one EV of a flow carried in an interval; 0 when that was not recorded."""
+    return max((max(one.values(), default=0) for one in measured.outcome.series.ev_packets.get(flow, [])), default=0)
+
+
+def _traffic(measured: Measured, flow: str, lane: EvLane, y: float, row: int, peak: int, end: float) -> str:
+    """Packets over one EV as a thin line in its strip, 0 at the bottom, the flow's busiest EV at the top."""
+    series = measured.outcome.series
+    key = f"{lane.ev:#06x}"
+    values = [one.get(key, 0) for one in series.ev_packets.get(flow, [])]
+    step = max(1, -(-len(values) // TRAFFIC_POINTS))
+    points = []
+    for first in range(0, min(len(values), len(series.times_s)), step):
+        some = values[first : first + step]
+        x = LABEL + WIDE * min(series.times_s[min(first + step, len(series.times_s)) - 1], end) / end
+        points.append(f"{x:.0f},{y + (row - 3) * (1 - sum(some) / len(some) / peak):.1f}")
+    return f'<polyline points="{" ".join(points)}" fill="none" stroke="#0b3d63" stroke-width="1"/>'
+
+
+def _faults(measured: Measured, end: float, bottom: float) -> str:
+    """Where faults began (solid) and ended (dashed)."""
+    out = []
+    marks = fault_times(measured)
+    for t, text, begins in marks if len(marks) <= MARKS_MAX else []:
+        x = LABEL + WIDE * t / end
+        dash = "" if begins else ' stroke-dasharray="3 2"'
+        out.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{bottom}" stroke="#c74040" stroke-width="0.8"{dash}>'
+            f"<title>{html.escape(text)}</title></line>"
+        )
+    return "".join(out)
+
+
+def _axis(end: float, y: float) -> str:
+    """Seconds below the strips, at up to seven round numbers."""
+    step = next((s for s in STEPS if end / s <= 7), STEPS[-1])
+    out = []
+    for number in range(int(end / step + 1e-9) + 1):
+        x = LABEL + WIDE * number * step / end
+        out.append(f'<text x="{x:.1f}" y="{y + 13}" text-anchor="middle" fill="currentColor">{number * step:g}</text>')
+    out.append(f'<text x="{LABEL + WIDE / 2}" y="{y + 27}" text-anchor="middle" fill="currentColor">time, s</text>')
+    return "".join(out)

@@ -1,0 +1,88 @@
+"""Faults of a run as lines and bars: when each began and ended, out of its events."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mrc_testbed.experiments.metric_values import Measured
+
+ENDING = ("restore", "heal", "power_on")
+"""Actions that end faults rather than begin one."""
+ROWS_MAX = 12
+"""Bars with a row of their own; with more, a row is a kind of fault."""
+MARKS_MAX = 40
+"""Lines of beginnings and ends; more of them would hide what they are drawn over."""
+Bar = tuple[float, float]
+
+
+def fault_times(measured: Measured) -> list[tuple[float, str, bool]]:
+    """(seconds, text, whether it begins) of every fault of a run, those from before its start left out."""
+    return [
+        (event["t"], event["text"], _begins(event))
+        for event in measured.outcome.events
+        if event["what"] == "fault" and event["t"] >= 0
+    ]
+
+
+def _begins(event: dict[str, Any]) -> bool:
+    return event["undo"] is None and event["action"] not in ENDING and bool(event["text"] != "controller start")
+
+
+def spans_of(measured: Measured) -> list[tuple[dict[str, Any], float, float]]:
+    """(event that began it, from, until) of every fault, seconds within the run, in order of their beginnings."""
+    end = measured.outcome.duration_s
+    bars: list[tuple[dict[str, Any], float]] = []
+    running: list[dict[str, Any]] = []
+    for event in measured.outcome.events:
+        if event["what"] != "fault":
+            continue
+        if not _begins(event):
+            for over in [one for one in running if _ends(event, one)]:
+                running.remove(over)
+                bars.append((over, event["t"]))
+        elif (lasts := _lasts(event)) is not None:
+            bars.append((event, event["t"] + lasts))
+        else:
+            running.append(event)
+    bars += [(event, end) for event in running]
+    bars.sort(key=lambda bar: bar[0]["t"])
+    return [(event, max(0.0, event["t"]), min(max(stop, 0.0), end)) for event, stop in bars]
+
+
+def fault_bars(measured: Measured) -> dict[str, list[Bar]]:
+    """Fault in words -> from when to when it lasted; by kind (`cut`) when they are many."""
+    spans = spans_of(measured)
+    many = len({event["text"] for event, _, _ in spans}) > ROWS_MAX
+    out: dict[str, list[Bar]] = {}
+    for event, start, stop in spans:
+        label = event["action"].replace("_", " ") if many else event["text"]
+        out.setdefault(label, []).append((start, stop))
+    return out
+
+
+def _lasts(event: dict[str, Any]) -> float | None:
+    """Seconds of a fault that ends by itself; None for one that stays."""
+    if event["action"] == "reboot":
+        return 0.0
+    values = {key: float(value) for key, value in re.findall(r"\b(down|up|times)=([0-9.e-]+)", event["text"])}
+    if event["action"] == "flap" and {"down", "up", "times"} <= set(values):
+        return values["times"] * (values["down"] + values["up"])
+    return None
+
+
+def _ends(event: dict[str, Any], fault: dict[str, Any]) -> bool:
+    """Whether `event` ends `fault`: undoes it, restores its links, powers its switch on, heals everything."""
+    if event["undo"] is not None:
+        return bool(event["undo"] == fault["number"])
+    action, text, broken = str(event["action"]), str(event["text"]), str(fault["text"])
+    match action:
+        case "heal":
+            return True
+        case "restore":
+            return text.removeprefix("restore ") in broken
+        case "power_on":
+            return fault["action"] == "power_off" and broken.endswith(text.removeprefix("power on"))
+        case "controller":
+            return bool(fault["action"] == "controller")
+    return False

@@ -1,0 +1,286 @@
+"""Figures that a scenario asks for, drawn with matplotlib: Figure objects that pictures.py saves as SVG and PNG.
+
+Repeats of a run are one line, the median, in a band from the lowest to the highest. A kind of figure is a function in
+FIGURES; what they share is in canvas.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from mrc_testbed.experiments.language.assertions import matches, show
+from mrc_testbed.experiments.language.expand import told_apart
+from mrc_testbed.experiments.language.model import Figure, Scenario
+from mrc_testbed.experiments.metric_values import RECOVERED_SHARE, Measured
+from mrc_testbed.experiments.repeats import base_name, grouped, spread_text
+from mrc_testbed.experiments.report import paper_reference
+from mrc_testbed.experiments.report.canvas import (
+    COLOURS,
+    GREY,
+    INK,
+    Drawn,
+    Runs,
+    canvas_of,
+    legend,
+    mark_all,
+    scale_of,
+    styles,
+    title_of,
+)
+from mrc_testbed.experiments.report.curves import curve
+from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
+from mrc_testbed.console import units
+
+RUNS_MAX = 8
+"""Most lines of one figure; more cannot be distinguished."""
+COINCIDE = 0.01
+"""Lines that are nowhere farther apart than this are reported as the same."""
+
+
+def asked_for(scenario: Scenario, runs: Runs) -> list[Drawn]:
+    """The figures of the scenario; then the times of messages where these were measured and no figure shows them."""
+    out = []
+    for number, figure in enumerate(scenario.figures):
+        out.append(FIGURES[figure.kind](f"figure{number + 1}", figure, scenario, _chosen(runs, figure.where)))
+    asked = any(figure.kind == "latency_cdf" for figure in scenario.figures)
+    if not asked and any(flow.latencies_s for _, _, measured in runs for flow in measured.outcome.flows):
+        out.append(message_cdf("latency", Figure(kind="latency_cdf", title="Time of a message"), scenario, runs))
+    return out
+
+
+def _chosen(runs: Runs, where: dict[str, Any]) -> Runs:
+    """The runs that a figure shows; what they have in common is not in their names."""
+    common = {key for key, value in where.items() if not isinstance(value, list)}
+    out = []
+    for name, label, measured in runs:
+        if matches(label, where):
+            parts = told_apart({key: value for key, value in label.items() if key not in common})
+            number = name[len(base_name(name)) :]
+            out.append((" ".join(parts) + number if parts else name, label, measured))
+    return out
+
+
+# ---- over time --------------------------------------------------------------------------------------------------
+
+
+def time_points(figure: Figure, measured: Measured, runs: Runs) -> tuple[list[tuple[float, float]], str]:
+    """(middle of the interval, value) of a series metric, and the name of the axis."""
+    scale, label = scale_of(figure, measured, runs)
+    times = measured.outcome.series.times_s
+    out = []
+    for low, high in zip([0.0, *times[:-1]], times, strict=True):
+        value = measured.values_between(figure.metric, low, high)
+        if value is not None and high > low:
+            out.append(((low + high) / 2, value / scale))
+    return out, label
+
+
+def _band(repeats: list[list[tuple[float, float]]]) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Times of the first repeat; median, lowest and highest value of all repeats there."""
+    xs = [x for x, _ in repeats[0]]
+    columns = [[paper_reference.value_at(points, x) for points in repeats if points] for x in xs]
+    return xs, [median(c) for c in columns], [min(c) for c in columns], [max(c) for c in columns]
+
+
+def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
+    """A series metric over time, one line a run, and the paper's."""
+    title = title_of(figure, runs)
+    canvas, (axes,) = canvas_of(title)
+    groups = dict(list(grouped(runs).items())[:RUNS_MAX])
+    said, beside, label, median_of = [], [], "", {}
+    looks = styles(list(groups))
+    for run, repeats in groups.items():
+        found = [time_points(figure, measured, runs) for _, _, measured in repeats]
+        label = found[0][1]
+        if not found[0][0]:
+            said.append(f"{run}: not measured")
+            continue
+        xs, middle, low, high = _band([points for points, _ in found])
+        axes.plot(xs, middle, label=run if len(groups) > 1 else None, **looks[run])
+        if len(repeats) > 1:
+            axes.fill_between(xs, low, high, color=looks[run]["color"], alpha=0.2, lw=0)
+        median_of[run] = list(zip(xs, middle, strict=True))
+        said.append(f"{run}: {min(low):.3g} to {max(high):.3g}")
+        if figure.of == "baseline":
+            beside += _fall(run, repeats[0][2], median_of[run])
+    axes.set_ylim(bottom=0)
+    if figure.of in ("baseline", "capacity") and figure.kind == "rate_over_time":
+        beside += _paper_lines(axes, scenario, median_of)
+        axes.axhline(1.0, color=GREY, lw=0.8, zorder=0.4)
+        axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
+    beside += _same_lines(median_of)
+    differ = mark_all(axes, groups, looks)
+    if runs:
+        axes.set_xlim(0, max(measured.outcome.duration_s for _, _, measured in runs) or 1)
+    axes.set_xlabel("time, s")
+    axes.set_ylabel(label)
+    legend(canvas, axes)
+    every = runs[0][2].outcome.series.every_s if runs else 0.0
+    text = f"{title}, {label}, over time, one point each {units.show_seconds(every)}. {'; '.join(said)}."
+    many = max((len(fault_times(measured)) for _, _, measured in runs), default=0)
+    if len(runs) > len(grouped(runs)):
+        text += " Lines are medians of the repeats, bands reach from the lowest to the highest."
+    if many > MARKS_MAX:
+        text += f" Its {many} beginnings and ends of faults are in the bars below."
+    elif differ:
+        text += " Runs have different faults, which are marked below, run by run."
+    if len(grouped(runs)) > RUNS_MAX:
+        text += f" Drawn are the first {RUNS_MAX} of {len(grouped(runs))} runs."
+    return Drawn(name, title, text, canvas, beside)
+
+
+def _same_lines(drawn: dict[str, list[tuple[float, float]]]) -> list[tuple[str, str]]:
+    """Lines that lie upon an earlier one."""
+    out, names = [], list(drawn)
+    for at, name in enumerate(names):
+        for other in names[:at]:
+            mine, theirs = drawn[name], drawn[other]
+            if (
+                mine
+                and theirs
+                and max(abs(y - paper_reference.value_at(theirs, x)) for x, y in mine) < COINCIDE * theirs[0][1]
+            ):
+                out.append((name, f"the same line as {other}"))
+                break
+    return out
+
+
+def _fall(run: str, measured: Measured, points: list[tuple[float, float]]) -> list[tuple[str, str]]:
+    found = paper_reference.below(measured, points, RECOVERED_SHARE)
+    if found is None:
+        return []
+    deepest, seconds = found
+    errors = sum(event["what"] == "qp_error" for event in measured.outcome.events)
+    failed = f"; {errors} QP{'' if errors == 1 else 's'} failed" if errors else ""
+    if seconds == 0:
+        words = f"never below {100 * RECOVERED_SHARE:.0f} % of its rate before the fault (lowest {deepest:.3g})"
+    else:
+        words = f"fell to {deepest:.3g}; {seconds:.3g} s below {100 * RECOVERED_SHARE:.0f} % of its rate"
+    return [(run, words + failed)]
+
+
+def _paper_lines(axes: Axes, scenario: Scenario, drawn: dict[str, Any]) -> list[tuple[str, str]]:
+    """The paper's lines, and how far ours are from them."""
+    out = []
+    runs = list(drawn)
+    looks = styles(runs)
+    for number, (label, points, mine) in enumerate(paper_reference.lines_of(scenario, runs)):
+        one = len(mine) == 1 and len(runs) > 1
+        colour = looks[mine[0]]["color"] if one else GREY
+        shown = label if label.startswith("paper") else f"paper: {label}"
+        axes.plot(
+            *zip(*points, strict=True), label=shown, color=colour, ls=("--", ":", "-.")[number % 3], lw=1.5, zorder=3
+        )
+        for run in mine:
+            words = paper_reference.line_distance(drawn[run], points)
+            if words:
+                out.append((f"{run} and “{label}”" if len(runs) > 1 else f"“{label}”", words))
+    labels = axes.get_legend_handles_labels()[1]
+    if len(labels) == 1 and axes.lines:  # one run and one line of the paper: name both
+        axes.lines[0].set_label("here")
+    return out
+
+
+# ---- one number a run ----------------------------------------------------------------------------------------
+
+
+def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
+    """One bar a run, with its number; repeats as the median with a line from the lowest to the highest."""
+    title = title_of(figure, runs)
+    groups = grouped(runs)
+    canvas, (axes,) = canvas_of(title, max(2.2, 0.42 * len(groups) + 1.2))
+    label, rows = "", []
+    for run, repeats in groups.items():
+        values = []
+        for _, _, measured in repeats:
+            value = measured.value(figure.metric)
+            if value is not None:
+                scale, label = scale_of(figure, measured, runs)
+                values.append((value / scale, show(figure.metric, value, measured)))
+        rows.append((run, values))
+    variants = {run: str(repeats[0][1].get("variant", run)) for run, repeats in groups.items()}
+    looks = styles(list(dict.fromkeys(variants.values())))
+    for number, (run, values) in enumerate(rows):
+        if not values:
+            axes.annotate(" not measured", (0, number), va="center", fontsize=8.5)
+            continue
+        heights = [height for height, _ in values]
+        middle = median(heights)
+        axes.barh(number, middle, color=looks[variants[run]]["color"], height=0.55)
+        if len(heights) > 1:
+            axes.plot([min(heights), max(heights)], [number, number], color=INK, lw=1.4)
+        text = f" {middle:.3g}" + (f" ({values[0][1]})" if len(values) == 1 and figure.of else "")
+        text += f" ({min(heights):.3g} to {max(heights):.3g})" if len(heights) > 1 else ""
+        axes.annotate(text, (max(heights), number), va="center", fontsize=8.5)
+    axes.set_yticks(range(len(rows)), [run for run, _ in rows], fontsize=8.5)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.margins(x=0.25)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(label)
+    axes.grid(visible=False, axis="y")
+    said = "; ".join(f"{run}: {spread_text([height for height, _ in values])}" for run, values in rows)
+    return Drawn(name, title, f"{title}, {label}. {said}.", canvas)
+
+
+def message_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
+    """Distribution of message completion times: the share of messages that took at most x. Repeats count together."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for run, _, measured in runs:
+        for flow in measured.outcome.flows:
+            if flow.latencies_s:
+                found.setdefault((base_name(run), flow.work), []).extend(flow.latencies_s)
+    words = ("messages", "time from posting to completion, ms", "not measured (measure: {latency: true})")
+    return _cdf(name, figure.title or "Time of a message", found, words)
+
+
+def iteration_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
+    """The same of iterations of collectives and training."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for run, _, measured in runs:
+        for one in measured.outcome.collectives:
+            times = [each.finished_s - each.started_s for each in one.iterations]
+            if times:
+                found.setdefault((base_name(run), one.work), []).extend(times)
+    words = ("iterations", "time of an iteration, ms", "no iteration ended")
+    return _cdf(name, figure.title or "Time of an iteration", found, words)
+
+
+def _cdf(name: str, title: str, found: dict[tuple[str, str], list[float]], words: tuple[str, str, str]) -> Drawn:
+    """`found`: seconds by run and workload. `words`: of what, the axis, what is said without any."""
+    canvas, (axes,) = canvas_of(title)
+    several_works, several_runs = (len({key[at] for key in found}) > 1 for at in (1, 0))
+    said = []
+    for number, ((run, work), times) in enumerate(list(found.items())[:RUNS_MAX]):
+        times.sort()
+        shares = [(i + 1) / len(times) for i in range(len(times))]
+        label = " ".join(part for part, named in ((run, several_runs), (work, several_works)) if named) or work
+        axes.step([t * 1e3 for t in times], shares, where="post", color=COLOURS[number], label=label, lw=1.6)
+        p50, p99 = (times[min(len(times) - 1, int(q * len(times)))] * 1e3 for q in (0.5, 0.99))
+        said.append(f"{label}: {len(times)} {words[0]}, half within {p50:.3g} ms, 99 % within {p99:.3g} ms")
+    if not found:
+        axes.annotate(words[2], (0.5, 0.5), xycoords="axes fraction", ha="center")
+    else:
+        axes.set_xscale("log")
+        for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            ticks(lambda value, _: f"{value:g}")
+    axes.set_xlabel(words[1])
+    axes.set_ylabel(f"share of {words[0]}")
+    axes.set_ylim(0, 1.02)
+    legend(canvas, axes)
+    text = f"{title}, as the share of {words[0]} that took at most so long. {'; '.join(said) or 'Not measured'}."
+    return Drawn(name, title, text, canvas, [])
+
+
+FIGURES: dict[str, Callable[[str, Figure, Scenario, Runs], Drawn]] = {
+    "rate_over_time": over_time,
+    "queue_over_time": over_time,
+    "size_curve": curve,
+    "bars": bars,
+    "latency_cdf": message_cdf,
+    "iteration_cdf": iteration_cdf,
+}
+"""How each kind of figure is drawn: (name, figure of the scenario, scenario, runs to show)."""

@@ -1,0 +1,160 @@
+"""`mrc report DIR`: one self-contained page a scenario (pictures inside it, no script, nothing fetched), and an index.
+
+DIR/report.html, DIR/figures/NAME.svg and NAME.png; DIR/index.html when DIR holds several folders of results.
+
+A page has, in this order: the verdict and how far the numbers can be trusted, the rules, the scenario's figures with
+the paper's lines and the distance to them in words, everything over time run by run, every path of every flow, events,
+all numbers, the machine. The page of an unfinished run shows the results so far, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mrc_testbed.experiments.language.assertions import ALWAYS, NO_RUN, judge
+from mrc_testbed.experiments.language.expand import Run, expand, places_of
+from mrc_testbed.experiments.language.model import Scenario
+from mrc_testbed.experiments.language.validate import plan_of
+from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.repeats import base_name, grouped, sound, spreads
+from mrc_testbed.experiments.report import sections
+from mrc_testbed.experiments.report.canvas import Runs
+from mrc_testbed.experiments.report.ev_strips import STATES
+from mrc_testbed.experiments.report.figures import asked_for
+from mrc_testbed.experiments.report.index import index
+from mrc_testbed.experiments.report.pictures import file_of, save
+from mrc_testbed.experiments.report.rendering import render
+from mrc_testbed.experiments.report.written_page import Page
+from mrc_testbed.experiments.results import Results, ResultsError, folders_below, read_manifest, trust
+from mrc_testbed.experiments.virtual.sizes import recorded_lines
+from mrc_testbed.files.whole_files import write_whole
+
+
+def report(
+    folder: Path, skipped: list[str] | None = None, told: Callable[[float, str], None] = lambda _share, _text: None
+) -> list[Page]:
+    """Write the reports of a folder of results, or of a folder of such folders. Raises ResultsError.
+
+    Of several folders those that cannot be read (of another version, half removed) are left out; `skipped` gets why.
+    `told` gets the part that is done, 0 to 1, and the folder that comes next.
+    """
+    if (folder / "manifest.json").exists():
+        return [one(folder)]
+    inside = folders_below(folder)
+    pages, bad = [], []
+    for number, path in enumerate(inside):
+        told(number / len(inside), f"drawing {path}")
+        try:
+            if not path.resolve().is_relative_to(folder.resolve()):
+                raise ResultsError(
+                    f"{path} is a link to another folder, where its page would be written: name that one"
+                )
+            pages.append(one(path))
+        except ResultsError as error:
+            bad.append(str(error))
+    if not pages:
+        raise ResultsError(bad[0])
+    write_whole(folder / "index.html", index(folder, pages, bad).encode())
+    if skipped is not None:
+        skipped += bad
+    return pages
+
+
+def one(folder: Path) -> Page:
+    """Write the page of one folder. Raises ResultsError."""
+    results, runs = measured_runs(folder)
+    manifest = results.manifest
+    where = manifest["where"]
+    if not runs:
+        page = Page(folder, str(manifest["title"]), manifest, [], 0)
+        write_whole(folder / "report.html", render("page.html", **_values(page), runs=[], causes=[]).encode())
+        return page
+    scenario = runs[0][2].scenario
+    places = places_of(where, manifest.get("target") or "embedded")
+    verdicts = judge(scenario, runs, places, manifest.get("scale"))
+    if not manifest["complete"]:  # a rule for runs that are still to come has not failed
+        verdicts = [verdict for verdict in verdicts if verdict.run != NO_RUN]
+    page = Page(folder, scenario.title, manifest, verdicts, len(runs), spreads(scenario, runs, verdicts))
+    values = _values(page) | _values_of_runs(scenario, runs, page, folder / "figures")
+    write_whole(folder / "report.html", render("page.html", **values).encode())
+    return page
+
+
+def _runs_of(folder: Path, manifest: dict[str, Any]) -> list[Run]:
+    return expand(read(folder / "scenario.yaml"), manifest["where"], scale=manifest.get("scale"))
+
+
+def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any], Measured]]]:
+    """Results and their runs in the order they were planned. Raises ResultsError."""
+    if "study" in read_manifest(folder):
+        raise ResultsError(
+            f"{folder} is of a study, which has no page: its table is study.csv, its pictures are in figures/ "
+            f"(`mrc study FILE --resume {folder}` makes them again)"
+        )
+    results, outcomes = Results.open(folder)
+    try:
+        planned = {run.name: run for run in _runs_of(folder, results.manifest)}
+    except ScenarioError as error:
+        raise ResultsError(f"{folder}/scenario.yaml is not a scenario of this version: {error.problems[0]}") from None
+    runs = []
+    bases = {base_name(name): run for name, run in planned.items()}
+    for outcome in outcomes:
+        run = planned.get(outcome.name) or bases.get(base_name(outcome.name))
+        if run is None:
+            raise ResultsError(f"{folder}: the scenario has no run {outcome.name!r} any more")
+        runs.append((outcome.name, outcome.label, Measured(outcome, run.scenario)))
+    return results, runs
+
+
+def _values(page: Page) -> dict[str, Any]:
+    """Values of every page: verdict in a word, command, seeds, remarks on trust, the machine."""
+    manifest = page.manifest
+    remarks = trust(manifest)
+    warnings = [text for text in remarks if text.startswith(("Unfinished", "The machine"))]
+    there = {one["name"] for one in manifest["runs"]}
+    return {
+        "page": page,
+        "title": page.title,
+        "manifest": manifest,
+        "command": manifest.get("command"),
+        "seeds": sorted({one["seed"] for one in manifest["runs"]}) or [manifest["seed"]],
+        "lasted_s": sum(one["duration_s"] for one in manifest["runs"]),
+        "warnings": warnings,
+        "remarks": [text for text in remarks if text not in warnings],
+        "missing": [name for name in manifest["planned"] if name not in there],
+        "machine": sections.machine(manifest),
+    }
+
+
+def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -> dict[str, Any]:
+    """Values of a page with runs that ended; writes their pictures to `figures`."""
+    figures.mkdir(exist_ok=True)
+    for old in [*figures.glob("*.svg"), *figures.glob("*.png")]:  # of an earlier report, which may have drawn others
+        old.unlink()
+    whole = sound(runs)
+    drawn = asked_for(scenario, whole)
+    page.picture = file_of(drawn[0]) if drawn else None
+    groups = grouped(runs)
+    numbers, unmeasured = sections.numbers(whole)
+    return {
+        "scenario": scenario,
+        "runs": runs,
+        "causes": [(name, cause) for name, _, measured in runs if (cause := measured.outcome.cause)],
+        "rules": sections.rule_rows(page.verdicts, page.repeats),
+        "intact_runs": sum(verdict.rule == ALWAYS for verdict in page.verdicts),
+        "figures": [save(one, figures) for one in drawn],
+        "timelines": sections.timelines(runs, figures),
+        "groups": len(groups),
+        "some_too_short": not all(sections.is_long_enough(repeats[0][2]) for repeats in groups.values()),
+        "limits": sections.LIMITS,
+        "states": list(STATES.values()),
+        "fabric": sections.fabric_text(scenario),
+        "sizes": list(recorded_lines(scenario, plan_of(scenario), runs[0][2].outcome)),
+        "logs": sections.event_logs(runs),
+        "numbers": numbers,
+        "unmeasured": unmeasured,
+        "repeats": sections.repeat_table(page.repeats),
+    }

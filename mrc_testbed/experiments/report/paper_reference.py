@@ -1,0 +1,176 @@
+"""The paper's results as numbers, and a run's distance to them in words.
+
+Lines over time and single ratios stand in the scenario files (`paper: series:`, `expect: paper:`). Here are the curves
+of Figs 16 and 17 (mrc-protocol §11.3, read off the plots), which are too many for a file.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import log2
+from statistics import fmean
+from typing import Any
+
+from mrc_testbed.experiments.language.model import Scenario
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.console import units
+
+Points = list[tuple[float, float]]
+SAME = 0.02
+"""Shares nearer than this are the same."""
+FULL = ("mrc", "0%")
+"""The curve whose highest point is 1 in Figs 16 and 17."""
+
+_E15 = """
+mrc      0%   | 4:43 16:104 64:183 256:272 1024:378 4096:381 16384:376
+roce-1   0%   | 64:179 128:126 256:158 1024:200 16384:223
+roce-16  0%   | 256:268 1024:302 2048:352 4096:366 16384:362
+mrc      0.1% | 16:32 64:82 256:130 512:195 1024:220 2048:317 8192:351 16384:340
+mrc      1%   | 64:45 256:76 1024:106 2048:147 16384:151
+roce-1   0.1% | 256:35 1024:84 4096:155 16384:193
+roce-16  0.1% | 1024:48 16384:214
+roce-1   1%   | 4:32 16384:32
+roce-16  1%   | 4:32 16384:32
+"""
+_E16 = """
+mrc      0%   | 2:150 4:224 16:335 64:387 128:400 256:378 1024:363 16384:361
+roce-1   0%   | 16:304 64:331 256:354 1024:328
+roce-16  0%   | 128:334 512:294 16384:296
+mrc      0.1% | 2:50 16:182 32:229 128:270 1024:300 16384:331
+mrc      1%   | 2:33 16:140 32:175 1024:213 16384:234
+roce-1   0.1% | 16:24 64:67 256:150 1024:240 4096:312 16384:323
+roce-16  0.1% | 256:129 1024:195 16384:297
+roce-1   1%   | 256:31 1024:48 4096:97 16384:126
+roce-16  1%   | 256:31 1024:48 4096:97 16384:126
+"""
+"""Lines of variant, loss | MB:Gb/s (§11.3). The table has one curve for RoCE at 1 %, whatever the number of QPs; of the
+ring's it says only that it is nowhere above 32.
+"""
+
+
+def _table(text: str) -> dict[tuple[str, str], Points]:
+    out = {}
+    for line in text.strip().splitlines():
+        head, _, points = line.partition("|")
+        variant, loss = head.split()
+        pairs = (point.split(":") for point in points.split())
+        out[variant, loss] = [(float(size) * 2**20, float(rate)) for size, rate in pairs]
+    top = max(rate for _, rate in out[FULL])
+    return {key: [(size, rate / top) for size, rate in points] for key, points in out.items()}
+
+
+CURVES = {"E15": _table(_E15), "E16": _table(_E16)}
+"""Experiment -> (variant, loss) -> (size there in bytes, share of MRC's best rate without loss)."""
+
+
+def curve_of(scenario: Scenario, label: dict[str, Any]) -> Points:
+    """The paper's curve for a line of a size_curve; empty when it has none."""
+    if scenario.paper is None:
+        return []
+    known = CURVES.get(scenario.paper.id)
+    if known is None:
+        series = list(scenario.paper.series.values())
+        return series[0] if len(series) == 1 else []
+    points = known.get((str(label.get("variant")), _percent(label.get("loss"))), [])
+    return [(size / scenario.paper.size_divisor, share) for size, share in points]
+
+
+def _percent(value: Any) -> str:
+    try:
+        return f"{100 * units.share(value):g}%"
+    except units.UnitError:
+        return str(value)
+
+
+def lines_of(scenario: Scenario, runs: Sequence[str]) -> list[tuple[str, Points, list[str]]]:
+    """The paper's lines over time, each with the runs it is to be laid beside: (`paper (b)`, points, [`b`]).
+
+    A line belongs to the run whose name has the most words of its own; one called just `paper` to every run.
+    """
+    out = []
+    for label, points in (scenario.paper.series if scenario.paper else {}).items():
+        words = _words(label) - {"paper"}
+        best = max((len(words & _words(run)) for run in runs), default=0)
+        mine = [run for run in runs if not words or (best and len(words & _words(run)) == best)]
+        out.append((label, points, mine))
+    return out
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+|\d+", text.lower()))
+
+
+def value_at(points: Points, x: float) -> float:
+    """A line between its points; the first and last value beyond them."""
+    xs = [one for one, _ in points]
+    if x <= xs[0] or len(points) == 1:
+        return points[0][1]
+    if x >= xs[-1]:
+        return points[-1][1]
+    after = bisect_right(xs, x)
+    (x0, y0), (x1, y1) = points[after - 1], points[after]
+    return y1 if x1 == x0 else y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+# ---- in words -------------------------------------------------------------------------------------------------
+
+
+def ratio_distance(value: float | None, theirs: float | None) -> str:
+    """Distance to the paper's number: `as in the paper, within 2 %`, `12 % less than in the paper`."""
+    if theirs is None:
+        return ""
+    if value is None:
+        return "not measured here"
+    if theirs == 0:
+        return "as in the paper" if value == 0 else f"the paper has 0, here it is {value:.3g}"
+    share = (value - theirs) / abs(theirs)
+    if abs(share) <= SAME:
+        return f"as in the paper, within {100 * SAME:.0f} %"
+    if abs(share) >= 1:
+        return f"{value / theirs:.1f} times what the paper has"
+    return f"{100 * abs(share):.0f} % {'more' if share > 0 else 'less'} than in the paper"
+
+
+def line_distance(points: Sequence[tuple[float, float]], theirs: Points) -> str | None:
+    """Distance of a line over time to the paper's: points are (seconds, share)."""
+    apart = [(abs(y - value_at(theirs, x)), x) for x, y in points if theirs[0][0] <= x <= theirs[-1][0] and x > 0.5]
+    if not apart:
+        return None
+    mean, (worst, at) = fmean(gap for gap, _ in apart), max(apart)
+    return f"{100 * mean:.1f} points from the paper's line on average, {100 * worst:.0f} at most (at {at:.1f} s)"
+
+
+def curve_distance(points: Points, theirs: Points) -> str | None:
+    """Distance of a curve over sizes to the paper's, where both have points: (bytes, share)."""
+    theirs = [(log2(x), y) for x, y in theirs]
+    both = [(x, y) for x, y in points if theirs and theirs[0][0] - 0.01 <= log2(x) <= theirs[-1][0] + 0.01]
+    if not both:
+        return None
+    gaps = [y - value_at(theirs, log2(x)) for x, y in both]
+    mean, (x, y) = fmean(gaps), max(both)
+    way = "above" if mean > 0 else "below"
+    last = f"{y:.2f} here and {value_at(theirs, log2(x)):.2f} there at the largest size both have"
+    return f"{100 * abs(mean):.0f} points {way} the paper's on average; {last}"
+
+
+def order_text(here: dict[str, float], there: dict[str, float]) -> str | None:
+    """Whether the curves lie in the paper's order, at one size."""
+    names = [name for name in here if name in there]
+    if len(names) < 2:
+        return None
+    mine, theirs = (sorted(names, key=lambda name: -values[name]) for values in (here, there))
+    if mine == theirs:
+        return f"in the paper's order: {' > '.join(mine)}"
+    return f"here {' > '.join(mine)}, in the paper {' > '.join(theirs)}"
+
+
+def below(measured: Measured, points: Sequence[tuple[float, float]], share: float) -> tuple[float, float] | None:
+    """(deepest share, seconds below `share`) after the first fault, of points at the middles of intervals; or None."""
+    since, times = measured.first_fault_s, measured.outcome.series.times_s
+    wide = {(low + high) / 2: high - low for low, high in zip([0.0, *times[:-1]], times, strict=True)}
+    later = [(x, y) for x, y in points if since is not None and x > since]
+    if not later:
+        return None
+    return min(y for _, y in later), sum(wide[x] for x, y in later if y < share)

@@ -1,0 +1,272 @@
+"""Content of a report's sections: rules, timelines and paths, events, numbers, the machine. templates/ lay it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from mrc_testbed.experiments.language.assertions import ALWAYS, ExpectationVerdict, Measurements, show, told_together
+from mrc_testbed.experiments.language.model import Scenario
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.repeats import Spread, base_name, grouped, spread_text
+from mrc_testbed.experiments.report.canvas import INK, Runs
+from mrc_testbed.experiments.report.ev_strips import EvLane, flow_svg, lanes
+from mrc_testbed.experiments.report.paper_reference import ratio_distance
+from mrc_testbed.experiments.report.pictures import Picture, save
+from mrc_testbed.experiments.report.timeline import POINTS_MIN, timeline
+from mrc_testbed.experiments.run_store import file_name
+from mrc_testbed.files.whole_files import write_whole
+
+RUNS_MAX = 8
+"""Runs whose timeline is drawn; the CSV files have all."""
+FLOWS_MAX = 16
+"""Flows of a run whose paths are drawn one by one; the strips of the timeline have all of them together."""
+LANES_MAX = 64
+"""EVs of a flow that are drawn."""
+OPEN_MAX = 2
+"""Flows of a run that are shown unfolded."""
+LIMITS = {"runs": RUNS_MAX, "flows": FLOWS_MAX, "lanes": LANES_MAX, "open": OPEN_MAX}
+EVENTS_SHOWN = 200
+WIDE_MAX = 8
+"""Columns of the table of numbers."""
+
+
+class TwoLines(NamedTuple):
+    """Two lines of a table's cell."""
+
+    text: str
+    soft: str
+    """In the colour of remarks; alone where `text` is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageTable:
+    """A plain table."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str | TwoLines]]
+    numbers_from: int
+    """First column that is aligned to the right, as all after it are."""
+
+
+# ---- rules --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """A rule with what was seen, in one run or over all repeats."""
+
+    passed: bool
+    what: str
+    why: str | None
+    run: str
+    seen: str
+    paper: str
+    """The paper's number and the distance to it; empty where there is none."""
+    count: str = ""
+    """`2 of 3` repeats in which it held."""
+    expected: str = ""
+    """Of a rule that did not hold."""
+    around: str = ""
+    events: Sequence[str] = ()
+
+
+def rule_rows(found: list[ExpectationVerdict], repeats: list[Spread]) -> list[RuleRow]:
+    """Rules that did not hold first. Repeats of a rule are one row, and one more for each that failed."""
+    spreads = {(one.what, one.run): one for one in repeats if one.rule and one.of > 1}
+    by_rule: dict[tuple[str, str], list[ExpectationVerdict]] = {}
+    for verdict in found:
+        if verdict.rule != ALWAYS:
+            by_rule.setdefault((verdict.rule, base_name(verdict.run)), []).append(verdict)
+    rows = []
+    for key, ones in sorted(by_rule.items(), key=lambda item: all(verdict.passed for verdict in item[1])):
+        spread = spreads.get(key)
+        if spread is not None:
+            rows.append(_spread_row(spread, ones[0].why))
+            ones = [verdict for verdict in ones if not verdict.passed]
+        rows += map(_verdict_row, ones)
+    return rows
+
+
+def _verdict_row(verdict: ExpectationVerdict) -> RuleRow:
+    return RuleRow(
+        verdict.passed, verdict.rule, verdict.why, verdict.run, verdict.seen, _beside(verdict.value, verdict.paper),
+        expected="" if verdict.passed else verdict.expected, around=verdict.around,
+        events=() if verdict.passed else verdict.events,
+    )  # fmt: skip
+
+
+def _spread_row(spread: Spread, why: str | None) -> RuleRow:
+    return RuleRow(
+        spread.held == spread.of, spread.what, why, spread.run, spread.text(), _beside(spread.median, spread.paper),
+        count=f"{spread.held} of {spread.of}",
+    )  # fmt: skip
+
+
+def _beside(value: float | None, theirs: float | None) -> str:
+    return "" if theirs is None else f"{theirs:.3g} there: {ratio_distance(value, theirs)}"
+
+
+# ---- timelines and paths ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStrips:
+    """EV states of one flow."""
+
+    name: str
+    lanes: int
+    changes: int
+    svg: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeline:
+    """Everything over time of one run, the first of its repeats."""
+
+    name: str
+    repeats: int
+    is_open: bool
+    picture: Picture
+    flows: list[FlowStrips] = field(default_factory=list)
+    """Those with most changes first; FLOWS_MAX of them have a picture."""
+    has_packets: bool = False
+    """Whether packets by EV were recorded."""
+
+
+def timelines(runs: Runs, folder: Path) -> list[RunTimeline]:
+    """Up to RUNS_MAX runs with at least POINTS_MIN points in time; writes their pictures to `folder`."""
+    groups = {name: repeats for name, repeats in grouped(runs).items() if is_long_enough(repeats[0][2])}
+    first = next((name for name in groups if name.casefold() == "mrc"), next(iter(groups), ""))
+    out = []
+    for run, repeats in list(groups.items())[:RUNS_MAX]:
+        measured = repeats[0][2]
+        found = lanes(measured)
+        out.append(
+            RunTimeline(
+                run, len(repeats), run == first or len(groups) <= 2, save(timeline(run, measured, found), folder),
+                _flows(found, measured, folder, run), bool(measured.outcome.series.ev_packets),
+            )
+        )  # fmt: skip
+    return out
+
+
+def is_long_enough(measured: Measured) -> bool:
+    """Whether a run has points enough for a timeline."""
+    return len(measured.outcome.series.times_s) >= POINTS_MIN
+
+
+def _flows(found: list[EvLane], measured: Measured, folder: Path, run: str) -> list[FlowStrips]:
+    flows: dict[str, list[EvLane]] = {}
+    for lane in found:
+        flows.setdefault(lane.flow, []).append(lane)
+    changes = {flow: sum(lane.changes for lane in mine) for flow, mine in flows.items()}
+    out = []
+    for number, flow in enumerate(sorted(flows, key=lambda flow: -changes[flow])):
+        svg = ""
+        if number < FLOWS_MAX:
+            svg = flow_svg(flow, flows[flow][:LANES_MAX], measured)
+            name = file_name(f"paths-{run}-{flow}")
+            write_whole(folder / f"{name}.svg", svg.replace("currentColor", INK).encode())
+        out.append(FlowStrips(flow, len(flows[flow]), changes[flow], Markup(svg)))
+    return out
+
+
+# ---- events, numbers, machine -------------------------------------------------------------------------------------
+
+
+def fabric_text(scenario: Scenario) -> str:
+    """The fabric in one line."""
+    part = scenario.fabric
+    return (
+        f"{part.planes} planes x ({part.racks} T0 + {part.spines} T1), {part.racks * part.hosts_per_rack} hosts; "
+        f"mode {scenario.mode}; links of {scenario.links.rate / 1e6:g} Mb/s, round trip {scenario.links.rtt * 1e3:g} ms"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EventLog:
+    """Events of one run, as lines."""
+
+    run: str
+    total: int
+    lines: list[str]
+    """At most EVENTS_SHOWN of them, then how many are not here."""
+
+
+def event_logs(runs: Runs) -> list[EventLog]:
+    """Events of the first repeat of up to RUNS_MAX runs that have any."""
+    out = []
+    for repeats in list(grouped(runs).values())[:RUNS_MAX]:
+        name, _, measured = repeats[0]
+        lines = [line for _, _, line in told_together(measured.outcome.events)]
+        more = [f"... and {len(lines) - EVENTS_SHOWN} lines more"] if len(lines) > EVENTS_SHOWN else []
+        if measured.outcome.events_dropped:
+            more.append(f"{measured.outcome.events_dropped} events were not kept")
+        if lines:
+            out.append(EventLog(name, len(lines), [*lines[:EVENTS_SHOWN], *more]))
+    return out
+
+
+def numbers(runs: Runs) -> tuple[PageTable, list[str]]:
+    """Every metric by run, and the names of those that no run measured.
+
+    With many runs those go down the side, and only metrics in which they differ are shown.
+    """
+    groups = grouped(runs)
+    names = list(dict.fromkeys(name for _, _, measured in runs for name in measured.outcome.metrics))
+    values = {run: {name: _values(ones, name) for name in names} for run, ones in groups.items()}
+    there = [name for name in names if any(values[run][name] for run in groups)]
+    heads: list[str]
+    rows: list[list[str | TwoLines]]
+    if len(groups) <= WIDE_MAX:
+        heads = ["metric", *groups]
+        rows = [[name, *(_cell(name, groups[run], values[run][name]) for run in groups)] for name in there]
+    else:
+        telling = [name for name in there if len({str(values[run][name]) for run in groups}) > 1][:WIDE_MAX]
+        heads = ["run", *telling]
+        rows = [[run, *(_cell(name, groups[run], values[run][name]) for name in telling)] for run in groups]
+    return PageTable(heads, rows, 1), [name for name in names if name not in there]
+
+
+def _values(repeats: Measurements, name: str) -> list[float]:
+    found = (measured.outcome.metrics.get(name) for _, _, measured in repeats)
+    return sorted(value for value in found if value is not None)
+
+
+def _cell(name: str, repeats: Measurements, values: list[float]) -> str | TwoLines:
+    if not values:
+        return TwoLines("", "not measured")
+    shown = [show(name, value, repeats[0][2]) for value in (median(values), values[0], values[-1])]
+    return shown[0] if len(values) == 1 else TwoLines(shown[0], f"{shown[1]} to {shown[2]}")
+
+
+def repeat_table(repeats: list[Spread]) -> PageTable:
+    """Median and spread of the metrics that rules and figures name."""
+    rows = []
+    for one in repeats:
+        if one.rule or len(one.values) < 2:
+            continue
+        iqr = " to ".join(spread_text([value], one.unit) for value in one.iqr) if one.iqr is not None else "–"
+        ends = [spread_text([value], one.unit) for value in (one.median, one.low, one.high) if value is not None]
+        rows.append([one.what, one.run, str(len(one.values)), *ends, iqr])
+    return PageTable(("over the repeats", "run", "values", "median", "lowest", "highest", "middle half"), rows, 2)
+
+
+def machine(manifest: dict[str, Any]) -> PageTable:
+    """The machine, its software, and how busy it was."""
+    made = manifest["machine"]
+    packages = ", ".join(f"{name} {version}" for name, version in made["packages"].items() if version)
+    loads = [one["load"]["busy"] for one in manifest["runs"]]
+    busy = f"{100 * min(loads):.0f} to {100 * max(loads):.0f} % of all CPUs" if loads else "not measured"
+    rows = [
+        ("commit", str(made["commit"] or "not known")), ("kernel", str(made["kernel"])),
+        ("CPU", f"{made['cpus']} x {made['cpu']}"), ("Python", str(made["python"])), ("packages", packages),
+        ("busy", busy), ("began", str(manifest["began"])),
+    ]  # fmt: skip
+    return PageTable(("", ""), rows, 2)

@@ -1,0 +1,193 @@
+"""Sets of results as Markdown tables, virtual and live side by side, beside the paper: docs/results.md is made by it.
+
+mrc report SET... --summary            # a set: a folder of results, or a folder of such folders
+
+Results of one kind (virtual, live, live on another target) become one column, whatever set they are in: seeds 1, 2 and
+3 in three sets, or `--repeat 3` in one, are three values, shown as median and spread.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from mrc_testbed.experiments.language.assertions import ALWAYS
+from mrc_testbed.experiments.repeats import base_name
+from mrc_testbed.experiments.report.paper_reference import ratio_distance
+from mrc_testbed.experiments.results import folders_below, read_manifest
+
+
+@dataclass(slots=True)
+class _Rule:
+    """One rule on one run, over all results of a kind."""
+
+    values: list[float] = field(default_factory=list)
+    held: int = 0
+    of: int = 0
+    failed: list[str] = field(default_factory=list)
+    """Measured values where it did not hold."""
+
+
+Kinds = dict[str, dict[str, list[dict[str, Any]]]]
+"""`virtual`, `live`, ... -> scenario -> its manifests."""
+
+
+def summary(folders: list[Path]) -> str:
+    """Markdown: how it was made, verdicts by scenario, then every number that the paper has one for. ResultsError."""
+    kinds = _read(folders)
+    names = sorted({name for found in kinds.values() for name in found}, key=_order)
+    return "\n".join([*_made(kinds), "", *_verdicts(kinds, names), "", *_numbers(kinds, names)]) + "\n"
+
+
+def _read(folders: list[Path]) -> Kinds:
+    kinds: Kinds = {}
+    for folder in folders:
+        for path in folders_below(folder):
+            manifest = read_manifest(path)
+            kinds.setdefault(_kind(manifest), {}).setdefault(str(manifest["scenario"]), []).append(manifest)
+    return dict(sorted(kinds.items(), key=lambda item: (item[0] != "virtual", item[0])))
+
+
+def _kind(manifest: dict[str, Any]) -> str:
+    target = manifest.get("target")
+    return str(manifest["where"]) + (f" {target}" if target not in (None, "embedded") else "")
+
+
+# ---- how it was made ----------------------------------------------------------------------------------------------
+
+
+def _made(kinds: Kinds) -> list[str]:
+    """For each column: seeds, machine, commit, the commands."""
+    lines = []
+    for kind, found in kinds.items():
+        manifests = [one for ones in found.values() for one in ones]
+        seeds = sorted({run["seed"] for one in manifests for run in one["runs"]})
+        commits = sorted({str(one["machine"]["commit"]) for one in manifests})
+        machines = sorted({f"{one['machine']['cpus']} x {one['machine']['cpu']}" for one in manifests})
+        days = sorted({one["began"][:10] for one in manifests})
+        over = sum(run["load"]["overloaded"] for one in manifests for run in one["runs"])
+        runs = sum(len(one["runs"]) for one in manifests)
+        text = f"**{kind}**: {len(manifests)} results, {runs} runs; seed{'s' if len(seeds) > 1 else ''} "
+        text += (
+            f"{', '.join(map(str, seeds)) or '–'}; {_span(days)}; commit {', '.join(commits)}; {', '.join(machines)}"
+        )
+        if kind.startswith("live"):
+            text += f"; overloaded in {over} of {runs} runs (marked *: times are not to be trusted there)"
+        lines.append(f"* {text}. Made by {_commands(manifests)}")
+    return lines
+
+
+def _span(days: list[str]) -> str:
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+
+def _commands(manifests: list[dict[str, Any]]) -> str:
+    """The commands; those that differ in the scenario alone as one."""
+    shapes: dict[str, list[str]] = {}
+    for manifest in manifests:
+        command = manifest.get("command") or ""
+        found = re.match(r"(mrc run) (\S+)(.*)", command)
+        if found:
+            shapes.setdefault(f"{found[1]} FILE{found[3]}", []).append(found[2])
+    shown = []
+    for shape, files in shapes.items():
+        file = files[0] if len(set(files)) == 1 else "scenarios/NAME.yaml"
+        shown.append(
+            f"`{shape.replace('FILE', file)}`" + (f" ({len(set(files))} scenarios)" if file != files[0] else "")
+        )
+    return ", ".join(shown) or "commands that were not noted"
+
+
+# ---- verdicts -----------------------------------------------------------------------------------------------------
+
+
+def _verdicts(kinds: Kinds, names: list[str]) -> list[str]:
+    lines = ["| scenario | " + " | ".join(kinds) + " | what did not hold |", "| --- |" + " --- |" * (len(kinds) + 1)]
+    for name in names:
+        failed: list[str] = []
+        cells = []
+        for kind, found in kinds.items():
+            cells.append(_state(found.get(name, [])))
+            for (rule, run), one in _rules(found.get(name, [])).items():
+                if one.held < one.of:
+                    times = f" in {one.of - one.held} of {one.of}" if one.of > 1 else ""
+                    on = f" ({run})" if run != "run" else ""
+                    failed.append(f"{kind}: {rule}{on}{times}: {', '.join(one.failed)}")
+        title = next(ones[0]["title"] for found in kinds.values() if (ones := found.get(name)))
+        lines.append(_row(f"`{name}` {title}", *cells, "; ".join(failed) or "–"))
+    return lines
+
+
+def _state(manifests: list[dict[str, Any]]) -> str:
+    """`11/11`, or of several results `3 of 3 passed (33/33)`."""
+    if not manifests:
+        return "not run"
+    verdicts = [verdict for one in manifests for verdict in one["verdicts"]]
+    star = " *" if any(run["load"]["overloaded"] for one in manifests for run in one["runs"]) else ""
+    failed = len({(at, v["run"]) for at, one in enumerate(manifests) for v in one["verdicts"] if v.get("cause")})
+    short = sum(not one["complete"] for one in manifests)
+    text = f"{sum(verdict['passed'] for verdict in verdicts)}/{len(verdicts)}"
+    if len(manifests) > 1:
+        text = f"{sum(bool(one.get('passed')) for one in manifests)} of {len(manifests)} passed ({text})"
+    text += f", {failed} run{'s' if failed > 1 else ''} failed" if failed else ""
+    return text + (" (unfinished)" if short else "") + star
+
+
+def _rules(manifests: list[dict[str, Any]]) -> dict[tuple[str, str], _Rule]:
+    out: dict[tuple[str, str], _Rule] = {}
+    for manifest in manifests:
+        failed = {verdict["run"] for verdict in manifest["verdicts"] if verdict.get("cause")}
+        for verdict in manifest["verdicts"]:
+            if verdict["rule"] == ALWAYS and verdict["passed"]:
+                continue
+            one = out.setdefault((verdict["rule"], base_name(verdict["run"])), _Rule())
+            one.of += 1
+            one.held += verdict["passed"]
+            one.failed += [] if verdict["passed"] else [verdict["seen"]]
+            sound = verdict.get("value") is not None and verdict["run"] not in failed
+            one.values += [verdict["value"]] if sound else []
+    return out
+
+
+# ---- numbers ------------------------------------------------------------------------------------------------------
+
+
+def _numbers(kinds: Kinds, names: list[str]) -> list[str]:
+    """Rules with a number of the paper: what each kind has for it, and how far the first is from the paper."""
+    heads = ["what", "paper", *kinds, *(f"{kind} against the paper" for kind in kinds)]
+    lines = [_row(*heads), "| --- | ---: |" + " ---: |" * len(kinds) + " --- |" * len(kinds)]
+    for name in names:
+        papers: dict[tuple[str, str], float] = {}
+        for found in kinds.values():
+            for manifest in found.get(name, []):
+                for verdict in manifest["verdicts"]:
+                    if verdict.get("paper") is not None:
+                        papers[verdict["rule"], base_name(verdict["run"])] = verdict["paper"]
+        rules = [_rules(found.get(name, [])) for found in kinds.values()]
+        for (rule, run), theirs in papers.items():
+            values = [one[rule, run].values if (rule, run) in one else [] for one in rules]
+            words = [ratio_distance(median(some), theirs) if some else "–" for some in values]
+            on = f" ({run})" if run != "run" else ""
+            lines.append(_row(f"`{name}` {rule}{on}", f"{theirs:.3g}", *map(_values, values), *words))
+    return lines
+
+
+def _values(values: list[float]) -> str:
+    """`0.874`, or of several `0.874 (0.871 to 0.876, 3)`."""
+    if not values:
+        return "–"
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    return f"{median(values):.3f} ({min(values):.3f} to {max(values):.3f}, {len(values)})"
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _order(name: str) -> tuple[int, int, str]:
+    digits = re.match(r"e(\d+)", name)
+    return (0, int(digits[1]), name) if digits else (1, 0, name)

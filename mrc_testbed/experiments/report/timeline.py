@@ -1,0 +1,231 @@
+"""One figure a run with everything over time, one panel below the other on the same seconds.
+
+rate of each workload | faults | EV states by plane and T1 | sent over each plane | marks, trims, drops | losses and
+retransmissions | queue depths.  Panels whose values are all 0, or were not read, are not drawn; `text` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Patch
+
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.report.canvas import BEGIN, COLOURS, WIDTH, Drawn, mark_faults
+from mrc_testbed.experiments.report.ev_strips import STATES, EvLane, by_path, shares
+from mrc_testbed.experiments.report.faults import Bar, fault_bars
+
+ROWS_MAX = 40
+"""Strips of one figure; more are drawn by plane only."""
+QUEUES_MAX = 6
+LABEL_MAX = 30
+"""Characters of a fault's name at the side; the events have it whole."""
+POINTS_MIN = 4
+"""Fewest intervals of a run that has a timeline."""
+KINDS = {"marked": "marked CE", "trimmed": "trimmed", "dropped": "dropped", "link_lost": "lost on links"}
+LOSSES = {"lost": "found lost", "retransmitted": "sent again"}
+
+
+@dataclass(slots=True)
+class _Panel:
+    """A panel: its height in inches and the function that draws it."""
+
+    height: float
+    draw: Callable[[Axes], None]
+
+
+def timeline(name: str, measured: Measured, found: list[EvLane]) -> Drawn:
+    """The figure of one run with at least POINTS_MIN points in time."""
+    series = measured.outcome.series
+    said: list[str] = []
+    panels = [_Panel(1.7, lambda axes: _rates(axes, measured))]
+    bars = fault_bars(measured)
+    if bars:
+        panels.append(_Panel(0.45 + 0.17 * len(bars), lambda axes: _faults(axes, bars)))
+    if found:
+        rows = _rows(found)
+        panels.append(_Panel(0.45 + 0.17 * len(rows), lambda axes: _states(axes, rows, measured)))
+        said.append(_state_text(found))
+    if series.plane_bps and any(map(any, series.plane_bps)):
+        panels.append(_Panel(1.5, lambda axes: _planes(axes, measured)))
+    for kinds in (KINDS, LOSSES):
+        text, drawn = _counts_text(measured, kinds)
+        said.append(text)
+        if drawn:
+            panels.append(_Panel(1.3, partial(_counts, measured=measured, drawn=drawn, kinds=kinds)))
+    if any(depth for depths in series.queues.values() for depth in depths):
+        panels.append(_Panel(1.3, lambda axes: _queues(axes, measured)))
+    said.append(_queue_text(measured))
+    canvas = Canvas(figsize=(WIDTH, 0.5 + sum(panel.height for panel in panels)), layout="constrained")
+    heights = [panel.height for panel in panels]
+    axes = canvas.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    for panel, one in zip(panels, axes, strict=True):
+        panel.draw(one)
+        mark_faults(one, measured, named=False)
+    axes[-1].set_xlabel("time, s")
+    axes[0].set_xlim(0, max(measured.outcome.duration_s, series.times_s[-1]))
+    return Drawn(f"timeline-{name}", f"All of {name} over time", " ".join(text for text in said if text), canvas)
+
+
+def _legend(axes: Axes) -> None:
+    """At the right of the panel, where it covers no line."""
+    axes.legend(fontsize=7.5, loc="upper left", bbox_to_anchor=(1.0, 1.04), handlelength=1.2)
+
+
+def _middles(times: list[float]) -> list[float]:
+    return [(low + high) / 2 for low, high in zip([0.0, *times[:-1]], times, strict=True)]
+
+
+def _rates(axes: Axes, measured: Measured) -> None:
+    """Goodput of each workload."""
+    times = measured.outcome.series.times_s
+    for number, work in enumerate(measured.outcome.works()[: len(COLOURS)]):
+        edges = zip([0.0, *times[:-1]], times, strict=True)
+        values = [measured.values_between(f"rate.{work}", low, high) for low, high in edges]
+        axes.plot(_middles(times), [float("nan") if v is None else v / 1e6 for v in values], lw=1.5,
+                  color=COLOURS[number], label=work)  # fmt: skip
+    axes.set_title("Received payload")
+    axes.set_ylabel("Mb/s")
+    axes.set_ylim(0, 1.06 * max(axes.get_ylim()[1], 1e-9))
+    _legend(axes)
+
+
+def _faults(axes: Axes, bars: dict[str, list[Bar]]) -> None:
+    """A row a fault, or a kind of fault: from when to when it lasted."""
+    for number, spans in enumerate(bars.values()):
+        for start, stop in spans:
+            axes.barh(number, max(stop - start, 0.0), left=start, height=0.7, color=BEGIN, alpha=0.75, zorder=2)
+            if stop <= start:
+                axes.plot(start, number, marker="|", color=BEGIN, ms=9)
+    labels = [label if len(label) <= LABEL_MAX else label[: LABEL_MAX - 3] + "..." for label in bars]
+    axes.set_yticks(range(len(bars)), labels, fontsize=7.5)
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.grid(visible=False)
+    axes.set_title("Faults")
+
+
+def _rows(found: list[EvLane]) -> dict[str, list[EvLane]]:
+    """Strips by plane and T1, or by plane alone where that would be too many."""
+    rows = by_path(found)
+    if len(rows) <= ROWS_MAX:
+        return rows
+    out: dict[str, list[EvLane]] = {}
+    for lane in sorted(found, key=lambda lane: lane.plane):
+        out.setdefault(f"plane {lane.plane}", []).append(lane)
+    return out
+
+
+def _states(axes: Axes, rows: dict[str, list[EvLane]], measured: Measured) -> None:
+    """A strip a path: the part of its height that a state fills is the share of all QPs' EVs over it."""
+    end = measured.outcome.duration_s
+    seen = {"good"}
+    for number, row in enumerate(rows.values()):
+        axes.barh(number, end, height=0.84, color=STATES["good"][1], zorder=1)
+        edges, found = shares(row)
+        bottom = [number - 0.42] * len(edges)
+        for state, values in found.items():
+            seen.add(state)
+            top = [low + 0.84 * value for low, value in zip(bottom, values, strict=True)]
+            axes.fill_between(edges, bottom, top, step="post", color=STATES[state][1], lw=0, zorder=2)
+            bottom = top
+    axes.set_yticks(range(len(rows)), list(rows), fontsize=7.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(visible=False)
+    several = max(len(row) for row in rows.values()) > 1
+    axes.set_title("EV states by path" + (" (filled: share of all QPs' EVs on it)" if several else ""))
+    handles = [Patch(color=colour, label=text) for state, (text, colour) in STATES.items() if state in seen]
+    axes.legend(handles=handles, fontsize=7.5, loc="upper left", bbox_to_anchor=(1.0, 1.04), handlelength=1.2)
+
+
+def _state_text(found: list[EvLane]) -> str:
+    changed = [lane for lane in found if lane.changes]
+    bad = [lane for lane in found if any(state == "assumed_bad" for _, _, state in lane.spans)]
+    if not changed:
+        return f"None of {len(found)} EVs changed its state (SKIP, which lasts a turn, is not noted)."
+    return f"{len(changed)} of {len(found)} EVs changed, {len(bad)} of them ASSUMED_BAD for a time."
+
+
+def _planes(axes: Axes, measured: Measured) -> None:
+    """Bytes that hosts sent over each plane, stacked."""
+    series = measured.outcome.series
+    count = len(series.plane_bps[0])
+    columns = [[values[p] / 1e6 for values in series.plane_bps] for p in range(count)]
+    axes.stackplot(_middles(series.times_s), *columns, labels=[f"plane {p}" for p in range(count)],
+                   colors=[COLOURS[p % len(COLOURS)] for p in range(count)], alpha=0.8, lw=0)  # fmt: skip
+    axes.set_title("Sent over each plane, headers included")
+    axes.set_ylabel("Mb/s")
+    _legend(axes)
+
+
+def _counts_text(measured: Measured, kinds: dict[str, str]) -> tuple[str, list[str]]:
+    """Totals of some kinds of packets in words, and the kinds that are worth a line."""
+    words, drawn = [], []
+    for key, text in kinds.items():
+        values = getattr(measured.outcome.series, key)
+        if any(values):
+            drawn.append(key)
+            words.append(f"{sum(value or 0 for value in values)} {text}" + _gaps(values))
+        elif values and None not in values:
+            words.append(f"0 {text}")
+        else:
+            total = measured.outcome.metrics.get("dropped.queue" if key == "dropped" else key)
+            words.append(f"{text}: not read over time" + ("" if total is None else f", {total:g} in the end"))
+    return f"Packets: {', '.join(words)}.", drawn
+
+
+def _gaps(values: list[int | None]) -> str:
+    """Intervals in which a counter could not be read."""
+    missing = sum(value is None for value in values)
+    return f" ({missing} of {len(values)} intervals not read)" if missing else ""
+
+
+def _counts(axes: Axes, measured: Measured, drawn: list[str], kinds: dict[str, str]) -> None:
+    """Packets a second."""
+    series = measured.outcome.series
+    middles = _middles(series.times_s)
+    spans = [high - low for low, high in zip([0.0, *series.times_s[:-1]], series.times_s, strict=True)]
+    for key in drawn:
+        values = getattr(series, key)
+        rate = [
+            float("nan") if value is None or span <= 0 else value / span
+            for value, span in zip(values, spans, strict=False)
+        ]
+        colour = COLOURS[list({**KINDS, **LOSSES}).index(key)]
+        axes.plot(middles[: len(rate)], rate, color=colour, lw=1.3, label=kinds[key],
+                  ls="--" if key == "retransmitted" else "-")  # fmt: skip
+    axes.set_title(
+        "Switches and links: " + ", ".join(kinds[key] for key in drawn)
+        if kinds is KINDS
+        else "Requestors: lost and sent again"
+    )
+    axes.set_ylabel("packets/s")
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+
+
+def _queues(axes: Axes, measured: Measured) -> None:
+    """Bytes waiting at the end of each interval; gaps where a queue could not be read."""
+    series = measured.outcome.series
+    for number, (port, values) in enumerate(list(series.queues.items())[:QUEUES_MAX]):
+        kilobytes = [float("nan") if value is None else value / 1e3 for value in values]
+        axes.plot(series.times_s[: len(values)], kilobytes, color=COLOURS[number], lw=1.2, label=port)
+    axes.set_title("Queue depth")
+    axes.set_ylabel("kB")
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+
+
+def _queue_text(measured: Measured) -> str:
+    queues = measured.outcome.series.queues
+    if not queues:
+        return "Queue depths: not read (measure: {queues: [...]})."
+    shown = []
+    for port, values in list(queues.items())[:QUEUES_MAX]:
+        read = [value for value in values if value is not None]
+        shown.append(f"{port} {max(read) / 1e3:.3g} kB" if read else f"{port} not read")
+    more = f" and {len(queues) - QUEUES_MAX} more queues" if len(queues) > QUEUES_MAX else ""
+    return f"Deepest queue: {', '.join(shown)}{more}."

@@ -1,0 +1,62 @@
+"""A written page, as templates and the index need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mrc_testbed.experiments.language.assertions import ExpectationVerdict
+from mrc_testbed.experiments.repeats import Spread
+
+
+@dataclass(slots=True)
+class Page:
+    """Page of one folder of results."""
+
+    folder: Path
+    title: str
+    manifest: dict[str, Any]
+    verdicts: list[ExpectationVerdict]
+    runs: int
+    repeats: list[Spread] = field(default_factory=list)
+    picture: str | None = None
+    """Name of the first figure's files."""
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.manifest["complete"])
+
+    @property
+    def passed(self) -> bool:
+        """All was run, and every rule held."""
+        return self.complete and all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def held(self) -> int:
+        """Rules that held."""
+        return sum(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def has_repeated_rules(self) -> bool:
+        return any(one.rule and one.of > 1 for one in self.repeats)
+
+    @property
+    def overloaded(self) -> bool:
+        """The machine was, in one run at least."""
+        return any(one["load"]["overloaded"] for one in self.manifest["runs"])
+
+    @property
+    def is_live(self) -> bool:
+        return self.where not in ("virtual", "fluid")
+
+    @property
+    def where(self) -> str:
+        """`virtual`, `live`, or live on another target than the usual one."""
+        target = self.manifest.get("target")
+        return str(self.manifest["where"]) + (f" {target}" if target not in (None, "embedded") else "")
+
+    @property
+    def state(self) -> str:
+        """`passed`, `FAILED` or `unfinished`."""
+        return "unfinished" if not self.complete else "passed" if self.passed else "FAILED"

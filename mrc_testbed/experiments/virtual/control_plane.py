@@ -1,0 +1,157 @@
+"""The control plane of a virtual run: what switches are told, and which EVs hosts are told not to use.
+
+Two things, as the live controller does them, modelled by their delay:
+
+    hashing modes    `react_after` seconds after ports changed, T0s stop sending to a T1 what it can no longer carry to
+                     a rack (the local half, a T0's own dead uplink, is the selector's and needs no control plane)
+    denylist         by policy `lossy` or `all`, entries for faults that Clustermapper finds become DENIED EVs (§9)
+
+Clustermapper is not simulated probe by probe: it finds what it would find, after the time its rules need.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mrc_testbed.experiments.language.fault_schedule import FaultStep
+from mrc_testbed.experiments.language.model import Scenario
+from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.simulator.fabric import VirtualFabric
+from mrc_testbed.simulator.switches import VirtualT0
+from mrc_testbed.topologies.plan import Link, Plan, ev_plane
+
+MAPPER_DOWN_S = 0.3
+"""Three probes lost in a row, one each 100 ms (§9)."""
+MAPPER_LOSSY_S = 4.0
+"""Two windows of 20 probes (§9)."""
+MAPPER_CLEAR_S = 10.0
+"""Five windows without loss (§9)."""
+FOUND_BY_POLICY = {"off": (), "lossy": ("lossy",), "all": ("lossy", "down")}
+"""Symptoms (InjectedFault.symptom) that a policy denies."""
+
+
+class VirtualControl:
+    """See the module. One of a run."""
+
+    def __init__(self, scenario: Scenario, plan: Plan) -> None:
+        self.scenario, self.plan = scenario, plan
+        self.policy = scenario.control_plane.denylist
+        self.react_after = scenario.control_plane.react_after
+        self.alive = True
+        self.table_writes = 0
+        self.fabric: VirtualFabric | None = None
+        self._outcome: Outcome | None = None
+        self._begins = 0.0
+        self._pruned: set[tuple[int, int, int]] = set()
+        """(plane, T1 number, rack): T0s do not send there."""
+        self._waiting = False
+        self._entries: dict[int, list[Link | str | int]] = {}
+        """By step: denied links, switches (by name), planes (by number)."""
+        self._qps: list[tuple[str, str, Any]] = []
+
+    # ---- switches ---------------------------------------------------------------------------------------
+
+    def attach(self, fabric: VirtualFabric) -> None:
+        """The fabric of the run."""
+        self.fabric = fabric
+
+    def set_alive(self, alive: bool) -> None:
+        """The controller dies, or is back and looks at everything."""
+        self.alive = alive
+        if alive:
+            self.links_changed()
+
+    def links_changed(self) -> None:
+        """Ports changed: react in `react_after` seconds."""
+        if self.react_after is None or self.fabric is None or self._waiting:
+            return
+        self._waiting = True
+        self.fabric.at(self.fabric.now + self.react_after, self._react)
+
+    def _react(self) -> None:
+        self._waiting = False
+        fabric = self.fabric
+        if not self.alive or fabric is None:
+            return
+        pruned = set()
+        for switch in self.plan.switches:
+            if switch.tier == 1:
+                racks = fabric.switches[switch.name].racks
+                pruned |= {(switch.plane, switch.number, r) for r, port in enumerate(racks) if not port.up}
+        if pruned != self._pruned:
+            self.table_writes += len(pruned ^ self._pruned)
+            self._pruned = pruned
+            for t0 in fabric.switches.values():
+                if isinstance(t0, VirtualT0):
+                    t0.pruned = frozenset((number, rack) for plane, number, rack in pruned if plane == t0.plane)
+            self._tell("tables changed")
+
+    def _tell(self, text: str) -> None:
+        if self._outcome is not None and self.fabric is not None:
+            self._outcome.event(self.fabric.now - self._begins, "control", text=text)
+
+    # ---- faults and the denylist -------------------------------------------------------------------------
+
+    def fault(self, step: FaultStep, now: float, begins: float, outcome: Outcome) -> None:
+        """A step was carried out."""
+        self._outcome, self._begins = outcome, begins
+        self.links_changed()
+        symptom = step.fault.symptom
+        if self.fabric is None or symptom not in FOUND_BY_POLICY[self.policy]:
+            return
+        before_the_job = now <= begins and step.undo is None
+        if step.undo is not None:
+            delay = MAPPER_CLEAR_S
+        else:
+            delay = 0.0 if before_the_job else MAPPER_LOSSY_S if symptom == "lossy" else MAPPER_DOWN_S
+        if delay:
+            self.fabric.at(now + delay, lambda: self._enter(step))
+        else:
+            self._enter(step)
+
+    def _enter(self, step: FaultStep) -> None:
+        if not self.alive:
+            return
+        if step.undo is not None:
+            self._entries.pop(step.undo, None)
+        else:
+            self._entries[step.number] = [
+                target if isinstance(target, str) else self.plan.link(*target) for target in step.targets
+            ]
+        self._tell(f"denylist: {sum(map(len, self._entries.values()))} entries")
+        self._apply_denylist()
+
+    def drain(self, plane: int, on: bool) -> None:
+        """Deny a whole plane, or allow it again."""
+        if on:
+            self._entries[-1 - plane] = [plane]
+        else:
+            self._entries.pop(-1 - plane, None)
+        self._apply_denylist()
+
+    def denied_evs(self, source: str, target: str) -> set[int]:
+        """EVs that the denylist takes from a pair of hosts (§9: any path over a denied link or switch)."""
+        if not self._entries:
+            return set()
+        a, b = self.plan.host(source), self.plan.host(target)
+        out: set[int] = set()
+        for entry in (one for entries in self._entries.values() for one in entries):
+            if isinstance(entry, int):
+                out |= {ev for ev in self.plan.evs(a, b) if ev_plane(ev) == entry}
+            else:
+                out |= set(self.plan.evs_through(a, b, entry))
+        return out
+
+    def connected(self, source: str, target: str, pair: tuple[Any, Any]) -> None:
+        """A pair of QPs that the denylist concerns from now on."""
+        self._qps += [(source, target, pair[0]), (target, source, pair[1])]
+
+    def _apply_denylist(self) -> None:
+        assert self.fabric is not None
+        for source, target, qp in self._qps:
+            states = {one["ev"]: one["state"] for one in qp.ev_states()} if qp.transport == "mrc" else {}
+            wanted = self.denied_evs(source, target)
+            for ev, state in states.items():
+                if (ev in wanted) != (state == "denied"):
+                    qp.deny_ev(ev, ev in wanted, self.fabric.now)
+        self.fabric.kick()

@@ -1,0 +1,146 @@
+"""Wall time that virtual runs will take, from a short piece of one run of each variant.
+
+    pieces = {run.name: measure(run) for run in chosen(planned.runs)}
+    costs = estimate(planned.runs, pieces)    # run name -> seconds of one CPU
+    text = described(planned.runs, costs, jobs=2)
+
+A piece is set-up and the first moments of the work of a variant's smallest run, of those with loss or other swept
+values the middle one. What it took for the share it did is taken in proportion to what other runs of the variant have
+to move. Nothing is kept: the machine may be another, or busier.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mrc_testbed.experiments.flows import collective_plans, flow_plans
+from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.language.validate import plan_of
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
+
+PIECE_S = 2.0
+"""Wall time of a piece after its set-up."""
+STEPS_A_ROUND_TRIP = 2
+"""How often a piece looks at the clock."""
+MINUTE_S, HOUR_S = 60, 3600
+MEMORY_TOLD_BYTES = 1 << 30
+"""Memory of a run from which on it is told beforehand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a piece of a run took, wall seconds."""
+
+    set_up_s: float
+    work_s: float
+    """Of the whole run's work, in proportion to the share that was done."""
+
+
+def payload_bytes(run: Run) -> float:
+    """Bytes that a run has to move; where only a duration is given, as many as the senders' NICs can send in it."""
+    scenario = run.scenario
+    plan = plan_of(scenario)
+    flows = flow_plans(scenario, plan, run.seed)
+    moved = 0.0
+    for group in collective_plans(scenario, plan, run.seed):
+        ranks = len(group.ranks)
+        moved += 2.0 * group.size_bytes * ranks * (group.iterations + group.warm_up)  # the same factor for all its runs
+    if scenario.duration is not None:
+        nic = plan.planes * (scenario.links.host.rate or scenario.links.rate) / 8
+        return moved + nic * scenario.duration * max(1, len({flow.source for flow in flows}))
+    return moved + sum(flow.total_bytes or 0 for flow in flows)
+
+
+def memory_bytes(run: Run) -> int:
+    """Bytes of the buffers that a run's peers write to, nearly all of what a large run needs."""
+    scenario = run.scenario
+    plan = plan_of(scenario)
+    needed = 0
+    for group in collective_plans(scenario, plan, run.seed):
+        count = len(group.ranks)
+        one = group.rank(0, run.seed)  # its pages are made when written to
+        needed += count * one.memory_bytes(group.warm_up + group.iterations)
+    return needed + sum(max(f.depth, f.transport.qps) * f.message_bytes for f in flow_plans(scenario, plan, run.seed))
+
+
+def memory_described(runs: list[Run], jobs: int, free_bytes: int) -> str:
+    """What the largest runs need, side by side, when that is a lot: `up to 8.7 GB of memory each`; and what to do when
+    there is less. Empty: no word is needed.
+    """
+    sizes = sorted((memory_bytes(run) for run in runs), reverse=True)
+    if not sizes or sizes[0] < MEMORY_TOLD_BYTES:
+        return ""
+    said = f"up to {sizes[0] / 1e9:.1f} GB of memory each"
+    fit = max(1, next((n for n in range(jobs, 0, -1) if sum(sizes[:n]) <= free_bytes), 0))
+    if sum(sizes[:jobs]) <= free_bytes:
+        return said
+    advice = f"give --jobs {fit}" if fit < jobs else "runs will fail or swap"
+    return f"{said}, and {free_bytes / 1e9:.1f} GB are free: {advice}"
+
+
+def measure(run: Run, piece_s: float = PIECE_S) -> Piece:
+    """Set a run up, do some of it and throw it away. Raises what run_virtual raises."""
+    try:
+        return _begin(run, piece_s)
+    finally:
+        gc.collect()  # what was begun may hold gigabytes
+
+
+def _begin(run: Run, piece_s: float) -> Piece:
+    began = time.monotonic()
+    virtual = VirtualRun(run)
+    virtual.begin()
+    set_up = time.monotonic()
+    step = run.scenario.links.rtt / STEPS_A_ROUND_TRIP
+    while time.monotonic() - set_up < piece_s and virtual.share_done < 1 and virtual.fabric.now < virtual.ends:
+        virtual.fabric.run_for(step)
+    took = time.monotonic() - set_up
+    return Piece(set_up - began, took / virtual.share_done if virtual.share_done else 0.0)
+
+
+def chosen(runs: list[Run]) -> list[Run]:
+    """The run of each variant to measure a piece of."""
+    out = []
+    for mine in _variants(runs):
+        sizes = [payload_bytes(run) for run in mine]
+        smallest = [run for run, size in zip(mine, sizes, strict=True) if size == min(sizes)]
+        out.append(smallest[len(smallest) // 2])
+    return out
+
+
+def estimate(runs: list[Run], pieces: Mapping[str, Piece]) -> dict[str, float]:
+    """CPU seconds of each run by name, from pieces of the chosen runs by their names."""
+    costs: dict[str, float] = {}
+    for mine in _variants(runs):
+        measured = next(run for run in mine if run.name in pieces)
+        piece, least = pieces[measured.name], payload_bytes(measured)
+        for run in mine:
+            part = payload_bytes(run) / least if least else 1.0
+            costs[run.name] = piece.set_up_s + piece.work_s * part
+    return costs
+
+
+def _variants(runs: list[Run]) -> list[list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(str(run.label.get("variant", "")), []).append(run)
+    return list(found.values())
+
+
+def described(runs: list[Run], costs: dict[str, float], jobs: int) -> str:
+    """The estimate in words: `27 runs, about 9 min with 2 side by side`."""
+    jobs = max(1, min(jobs, len(runs)))
+    longest = max((costs[run.name] for run in runs), default=0.0)
+    seconds = max(longest, sum(costs[run.name] for run in runs) / jobs)
+    beside = f" with {jobs} side by side" if jobs > 1 else ""
+    return f"{len(runs)} runs, about {duration(seconds)}{beside} (a short piece of each variant was measured)"
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `9 min`, `2.5 h`."""
+    if seconds < 2 * MINUTE_S:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / MINUTE_S:.0f} min" if seconds < 2 * HOUR_S else f"{seconds / HOUR_S:.1f} h"

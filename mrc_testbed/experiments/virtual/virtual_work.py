@@ -1,0 +1,220 @@
+"""Flows and collectives of a scenario on the virtual fabric. Bytes are checked at the receiver, message by message."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan
+from mrc_testbed.experiments.language.model import Scenario, Transport
+from mrc_testbed.experiments.outcome import CollectiveOutcome, FlowOutcome, iterations_of
+from mrc_testbed.experiments.virtual.engine_clock import rc_times
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.errors import LocalError
+from mrc_testbed.hosts.engine.events import WriteImmReceived
+from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
+from mrc_testbed.hosts.traffic.collective_rank import RankDriver
+from mrc_testbed.hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape
+from mrc_testbed.simulator.fabric import VirtualFabric
+from mrc_testbed.topologies.plan import Plan
+
+
+def connect(
+    fabric: VirtualFabric, source: str, target: str, transport: Transport, config: Config | None, control: Any,
+    pin: tuple[str, ...] = (),
+) -> tuple[Any, Any]:  # fmt: skip
+    """One connected pair of QPs, with the controller's denylist."""
+    options: dict[str, Any] = {"transport": transport.kind}
+    if transport.kind == "rocev2":
+        options["settings"] = rc_settings(fabric, transport)
+    if config is not None:
+        options["config"] = config
+    if pin:
+        options["evs"] = pinned(fabric.plan, source, target, pin)
+    denied = control.denied_evs(source, target)
+    if denied and transport.kind == "mrc":
+        options["denied"] = denied
+    pair = fabric.connect(source, target, **options)
+    control.connected(source, target, pair)
+    return pair
+
+
+def rc_settings(fabric: VirtualFabric, transport: Transport) -> RcConfig:
+    """The baseline's parameters; its line rate is that of the NIC unless the scenario sets another."""
+    defaults = {"line_rate_bps": fabric.links.nic.rate_bps, **rc_times(transport.clock)}
+    return RcConfig.from_json({**defaults, **transport.config})
+
+
+def pinned(plan: Plan, source: str, target: str, nodes: tuple[str, ...]) -> list[int]:
+    """EVs whose path crosses all `nodes`. Raises LocalError when there is none."""
+    a, b = plan.host(source), plan.host(target)
+    evs = [ev for ev in plan.evs(a, b) if set(nodes) <= set(plan.path(a, b, ev).nodes)]
+    if not evs:
+        raise LocalError(f"no path from {source} to {target} crosses {', '.join(nodes)}")
+    return evs
+
+
+class VirtualFlow:
+    """Messages of one flow; see hosts/traffic/message_stream.py."""
+
+    def __init__(
+        self, fabric: VirtualFabric, flow: FlowPlan, begins: float, config: Config | None, control: Any,
+        scenario: Scenario,
+    ) -> None:  # fmt: skip
+        self.fabric, self.plan, self.begins = fabric, flow, begins
+        self.name = f"{flow.work}:{flow.source}-{flow.target}"
+        depth = max(flow.depth, flow.transport.qps)
+        shape = StreamShape(self.name, flow.message_bytes, flow.messages, depth, flow.rate_bps, fabric.seed)
+        self.memory = bytearray(depth * flow.message_bytes)
+        region = fabric.host(flow.target).endpoint.register(memoryview(self.memory))
+        self.pairs = [
+            connect(fabric, flow.source, flow.target, flow.transport, config, control, flow.pin)
+            for _ in range(flow.transport.qps)
+        ]
+        self.reorder_max = 0
+        self.sink = FlowSink(memoryview(self.memory), shape)
+        host = fabric.host(flow.source)
+        self.sender = FlowSender(
+            [sender for sender, _ in self.pairs], shape, (region.va, region.rkey), lambda: fabric.now, host.at,
+            latencies=scenario.measure.latency, check=self.sink.check,
+        )  # fmt: skip
+        for qp, _ in self.pairs:
+            host.on_completion(qp.qpn, self.sender.completed)
+        host.at(begins + flow.start_s, self.sender.start)
+        if flow.stop_s is not None:
+            host.at(begins + flow.stop_s, self.sender.stop)
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will happen."""
+        return self.fabric.now >= self.begins + self.plan.start_s and self.sender.over
+
+    @property
+    def received_bytes(self) -> int:
+        """Payload placed at the receiver, each byte once."""
+        return sum(peer.counters.bytes_received for _, peer in self.pairs)
+
+    def outcome(self) -> FlowOutcome:
+        """What came of it, with the counters of its QPs."""
+        flow, sender = self.plan, self.sender
+        result = FlowOutcome(
+            flow.work, flow.source, flow.target, flow.transport.qps, flow.message_bytes,
+            completed=sender.completed_count, failed=sender.failed, damaged=self.sink.damaged,
+            received_bytes=self.received_bytes, started_s=flow.start_s,
+            finished_s=None if sender.finished_at is None else sender.finished_at - self.begins,
+            latencies_s=sender.latencies_s or [],
+        )  # fmt: skip
+        add_counters(result, self.pairs)
+        result.reorder_max = self.reorder_max
+        return result
+
+
+def held_packets(pairs: list[tuple[Any, Any]]) -> int:
+    """Most packets that a receiving QP holds above a hole now; 0 for the baseline, which keeps none."""
+    return max((receiver.held_packets() for _, receiver in pairs), default=0)
+
+
+def add_counters(result: FlowOutcome, pairs: list[tuple[Any, Any]]) -> None:
+    """Counters of the senders' QPs."""
+    for sender, _ in pairs:
+        counters = sender.counters
+        result.lost += counters.lost
+        result.lost_worst_qp = max(result.lost_worst_qp, counters.lost)
+        result.sent += counters.packets_sent
+        result.retransmitted += counters.retransmitted
+        result.timeouts += counters.timeouts
+
+
+class RankFlow:
+    """The writes of one rank to one peer: what looks like a flow in the series."""
+
+    def __init__(self, name: str, source: str, target: str, pairs: list[tuple[Any, Any]]) -> None:
+        self.name, self.source, self.target, self.pairs = name, source, target, pairs
+        self.reorder_max = 0
+
+    @property
+    def received_bytes(self) -> int:
+        return sum(peer.counters.bytes_received for _, peer in self.pairs)
+
+
+class VirtualCollective:
+    """All ranks of a collective on their hosts."""
+
+    def __init__(
+        self, fabric: VirtualFabric, plan: CollectivePlan, begins: float, config: Config | None, control: Any, seed: int
+    ) -> None:
+        self.fabric, self.plan, self.begins = fabric, plan, begins
+        iterations = plan.warm_up + plan.iterations
+        self.drivers = [
+            RankDriver(plan.rank(r, seed), iterations, lambda: fabric.now, fabric.host(host).at)
+            for r, host in enumerate(plan.ranks)
+        ]
+        regions = [
+            {
+                name: fabric.host(host).endpoint.register(memoryview(array.data).cast("B"))
+                for name, array in driver.rank.regions.items()
+            }
+            for host, driver in zip(plan.ranks, self.drivers, strict=True)
+        ]
+        self.flows: list[RankFlow] = []
+        for r, host in enumerate(plan.ranks):
+            for peer in plan.peers(r):
+                other = plan.ranks[peer]
+                qps = plan.transport.qps
+                pairs = [connect(fabric, host, other, plan.transport, config, control) for _ in range(qps)]
+                self.flows.append(RankFlow(f"{plan.work}:{host}-{other}", host, other, pairs))
+                remote = {name: (region.va, region.rkey) for name, region in regions[peer].items()}
+                self.drivers[r].connect(peer, [sender for sender, _ in pairs], remote)
+                for sender, receiver in pairs:
+                    fabric.host(host).on_completion(sender.qpn, self.drivers[r].completed)
+                    self.drivers[peer].receives_from(receiver.qpn, r, qps)
+        for host, driver in zip(plan.ranks, self.drivers, strict=True):
+            fabric.host(host).listen(partial(self._event, driver))
+            fabric.host(host).at(begins + plan.start_s, driver.start)
+
+    @staticmethod
+    def _event(driver: RankDriver, event: Any) -> None:
+        if type(event) is WriteImmReceived:
+            driver.arrived(event.qpn, event.imm)
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will happen that counts: all iterations are over at all ranks, or a rank has failed."""
+        return any(driver.failed for driver in self.drivers) or all(driver.done for driver in self.drivers)
+
+    @property
+    def total_bytes(self) -> int:
+        """Payload of all iterations, as the bus factor counts it."""
+        driver = self.drivers[0]
+        return int(driver.rank.size_bytes * driver.rank.bus_factor * len(self.drivers) * driver.iterations)
+
+    @property
+    def received_bytes(self) -> int:
+        return sum(flow.received_bytes for flow in self.flows)
+
+    def outcome(self) -> CollectiveOutcome:
+        """The measured iterations (those after the warm-up)."""
+        plan, rank = self.plan, self.drivers[0].rank
+        made = CollectiveOutcome(plan.work, plan.kind, list(plan.ranks), rank.size_bytes, rank.bus_factor)
+        made.largest_write_bytes = plan.largest_write_bytes()
+        ended = [
+            [(one.at - self.begins, one.wrong, one.computing_s) for one in driver.ended] for driver in self.drivers
+        ]
+        made.iterations = iterations_of(plan.start_s, list(plan.ranks), ended, plan.warm_up)
+        return made
+
+    def flow_outcomes(self) -> list[FlowOutcome]:
+        """One a pair of ranks."""
+        out = []
+        ends = [driver.ended[-1].at for driver in self.drivers if driver.done and driver.ended]
+        for flow in self.flows:
+            result = FlowOutcome(self.plan.work, flow.source, flow.target, len(flow.pairs), 0)
+            result.received_bytes, result.started_s = flow.received_bytes, self.plan.start_s
+            add_counters(result, flow.pairs)
+            result.reorder_max = flow.reorder_max
+            result.finished_s = max(ends) - self.begins if len(ends) == len(self.drivers) else None
+            out.append(result)
+        for host, driver in zip(self.plan.ranks, self.drivers, strict=True):
+            if driver.failed:  # its writes wait in one queue: they are counted at the first of its flows
+                next(one for one in out if one.source == host).failed = driver.failed
+        return out

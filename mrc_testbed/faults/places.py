@@ -1,0 +1,144 @@
+"""Where faults act: links, switches and hosts as a scenario file names or draws them, checked and made concrete.
+
+A draw is made of the plan's own order with the dice given, so that a seed gives the same places in every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random as Dice
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from mrc_testbed.faults.terms import Part, Share, suggestion
+from mrc_testbed.topologies.plan import Link, Plan, PlanError, Tier
+
+Drawn = TypeVar("Drawn", Link, str)
+
+_TIERS: dict[str, Tier] = {"nic-links": "nic", "fabric-links": "fabric"}
+
+Ends = tuple[str, str]
+"""A link as its nodes (lower, upper), one direction of it as (from, to)."""
+Mistake = tuple[tuple[str, ...], str]
+"""(keys inside the fault's value, what is wrong and what would do)."""
+
+
+class Random(Part):
+    """Targets drawn by the run's seed."""
+
+    random: Literal["links", "nic-links", "fabric-links", "t0", "t1", "switches"]
+    count: int | None = Field(None, ge=0)
+    """0, as the first value of a sweep: no target."""
+    share: Share | None = None
+    plane: int | None = None
+    host: str | None = None
+    """Only links of this host."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Random:
+        if (self.count is None) == (self.share is None):
+            raise ValueError("give one of count and share (of all there are)")
+        return self
+
+    def draw(self, known: Sequence[Drawn], dice: Dice) -> list[Drawn]:
+        """So many of those there are."""
+        if self.share is None:
+            assert self.count is not None  # the model allows nothing else
+            count = self.count
+        else:
+            count = max(int(self.share > 0), round(self.share * len(known)))
+        return dice.sample(known, min(count, len(known)))
+
+    def links(self, plan: Plan) -> Sequence[Link]:
+        """The links it may be."""
+        return plan.links_of(_TIERS.get(self.random), self.plane, self.host)
+
+    def switches(self, plan: Plan) -> list[str]:
+        """The switches it may be."""
+        tier = {"t0": 0, "t1": 1}.get(self.random)
+        return [s.name for s in plan.switches if tier in (None, s.tier) and self.plane in (None, s.plane)]
+
+
+def _link(value: object) -> object:
+    return value.split() if isinstance(value, str) and " " in value.strip() else value
+
+
+LinkRef = Annotated[tuple[str, str] | Random, BeforeValidator(_link)]
+Links = LinkRef | list[LinkRef]
+Nodes = str | Random | list[str]
+
+
+# ---- made concrete ----------------------------------------------------------------------------------------
+
+
+def links_of(value: Links, plan: Plan, dice: Dice) -> tuple[Ends, ...]:
+    """The links that a file names or draws, each once."""
+    out: list[Ends] = []
+    for one in value if isinstance(value, list) else [value]:
+        found = [plan.link(*one)] if isinstance(one, tuple) else one.draw(one.links(plan), dice)
+        out += [(link.lower.node, link.upper.node) for link in found]
+    return tuple(dict.fromkeys(out))
+
+
+def directions_of(value: Links, plan: Plan, dice: Dice) -> tuple[Ends, ...]:
+    """One direction of each link: as given where it is given; of a drawn link the one that the dice say."""
+    out: list[Ends] = []
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, tuple):
+            out.append(one)
+            continue
+        for link in one.draw(one.links(plan), dice):
+            ends = (link.lower.node, link.upper.node)
+            out.append(ends if dice.random() < 0.5 else ends[::-1])
+    return tuple(dict.fromkeys(out))
+
+
+def switches_of(value: Nodes, plan: Plan, dice: Dice) -> tuple[str, ...]:
+    """The switches that a file names or draws."""
+    if isinstance(value, Random):
+        return tuple(value.draw(value.switches(plan), dice))
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def denylist_entry(plan: Plan, *nodes: str) -> dict[str, str]:
+    """Scope and name of a switch, or of the link between two nodes, as denylists take them (hosts/agent/denylist.py).
+
+    Raises PlanError.
+    """
+    if len(nodes) == 2:
+        link = plan.link(*nodes)
+        is_nic = link.lower.node in {host.name for host in plan.hosts}
+        return {"scope": "nic-plane" if is_nic else "link", "name": link.name}
+    if len(nodes) != 1:
+        raise PlanError(f"a place is a switch, or a link by its two nodes; got {' '.join(nodes) or 'nothing'}")
+    switch = plan.switch(nodes[0])
+    return {"scope": "t1" if switch.tier else "t0", "name": switch.name}
+
+
+# ---- checked ----------------------------------------------------------------------------------------------
+
+
+def link_mistakes(value: Links, plan: Plan) -> Iterator[str]:
+    """What is wrong with the links that are named."""
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, tuple):
+            try:
+                plan.link(*one)
+            except PlanError as error:
+                yield str(error)
+
+
+def switch_mistakes(value: Nodes, plan: Plan) -> Iterator[str]:
+    """What is wrong with the switches that are named."""
+    switches = [switch.name for switch in plan.switches]
+    for name in [value] if isinstance(value, str) else value if isinstance(value, list) else []:
+        if name not in switches:
+            yield f"no switch {name!r} ({suggestion(name, switches)})"
+
+
+def host_mistakes(name: str, plan: Plan) -> Iterator[str]:
+    """What is wrong with a host's name."""
+    names = [host.name for host in plan.hosts]
+    if name not in names:
+        yield f"no host {name!r} ({suggestion(name, names)})"

@@ -1,0 +1,58 @@
+"""Who could change what is in a folder: decided from owners and modes, up to the root of the file system.
+
+`mrc_testbed/switch/ownership.py` is the same file: the switch imports nothing of ours (tests/test_imports.py).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from functools import cache
+from pathlib import Path
+
+OVERFLOW_UID = 65534
+"""Owner that the kernel shows in a user namespace for every user who is not mapped there, root of the machine too."""
+
+
+def refusal(folder: Path, owners: tuple[int, ...] = ()) -> str | None:
+    """Return why other users could change what is in a folder, with the cure; None when they cannot.
+
+    `owners` are the users it may belong to: this one or root when empty. Raises FileNotFoundError where it is missing,
+    and OSError where it may not be read.
+    """
+    folder = folder.absolute()
+    about = os.lstat(folder)
+    allowed = owners or (os.geteuid(), 0)
+    if stat.S_ISLNK(about.st_mode):
+        return f"{folder} is a symbolic link: remove it, or name the folder that it leads to"
+    if not stat.S_ISDIR(about.st_mode):
+        return f"{folder} is no folder: remove it"
+    if about.st_uid not in allowed:
+        return f"{folder} belongs to user {about.st_uid}, not to user {os.geteuid()}: remove it"
+    if about.st_mode & 0o022:
+        return f"{folder} can be changed by other users (mode {about.st_mode & 0o7777:04o}): empty it, `chmod 700` it"
+    return _parents_refusal(folder)
+
+
+def _parents_refusal(folder: Path) -> str | None:
+    """Return the same of the folders above: whoever may rename in one of them may put another in its stead."""
+    trusted = {0, os.geteuid(), *((OVERFLOW_UID,) if _maps_few_users() else ())}
+    for parent in dict.fromkeys((*folder.parents, *folder.parent.resolve().parents, folder.parent.resolve())):
+        about = os.lstat(parent)
+        if about.st_uid not in trusted:
+            return f"{parent} belongs to user {about.st_uid}, who could replace {folder}: remove it"
+        # A sticky folder lets only the owner of an entry rename it, which has been looked at on the way down.
+        if not stat.S_ISLNK(about.st_mode) and about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX:
+            mode = f"{about.st_mode & 0o7777:04o}"
+            return f"{parent} can be changed by other users (mode {mode}), who could replace {folder}: `chmod go-w` it"
+    return None
+
+
+@cache
+def _maps_few_users() -> bool:
+    """Return whether this is a user namespace that lacks users of the machine, as that of `--rootless` does."""
+    try:
+        rows = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    except OSError:
+        return False
+    return rows != [["0", "0", "4294967295"]]

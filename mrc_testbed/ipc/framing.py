@@ -1,0 +1,246 @@
+"""JSON lines: cutting a byte stream into messages, their two directions, and the socket file they travel through.
+
+No connection lives here; `mrc_testbed.ipc.rpc` has the servers and the client and exports all of this.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+MAX_LINE_BYTES = 4 << 20
+"""Longest line either side takes, newline included. A table dump of a 64-switch fabric is about 1 MiB."""
+UNHEARD = "~"
+"""Suffix of a socket's file until somebody listens there: whoever sees its own name is heard."""
+SOCKET_PATH_MAX = 107 - len(UNHEARD)
+"""sun_path of a Unix socket address, bytes without the final zero and the suffix."""
+
+Message = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+class JsonlError(Exception):
+    """The request could not be carried: no listener, the connection broke, no answer in time, a bad line.
+
+    A handler raises it to refuse a request; its text becomes the answer's `error`.
+    """
+
+
+class JsonlPeerError(JsonlError):
+    """The other side understood the request and refused it; `reason` is its text, without our context."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class JsonlTimeoutError(JsonlError):
+    """No answer within the time given. The request may still be carried out."""
+
+
+class EventReader(ABC):
+    """Stream of events: an iterator that ends when the server goes, and a context manager that closes it."""
+
+    @abstractmethod
+    def get(self, timeout_s: float | None = None) -> Message | None:
+        """The next event; None when no event came in time. Raises JsonlError when the stream has ended."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the stream, also under a thread that waits in `get`. Idempotent."""
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        try:
+            event = self.get()
+        except JsonlError:
+            raise StopIteration from None
+        assert event is not None
+        return event
+
+    def __enter__(self: _Reader) -> _Reader:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+_Reader = TypeVar("_Reader", bound=EventReader)
+
+
+class LineBuffer:
+    """Cuts a byte stream into lines. Raises JsonlError for a line longer than MAX_LINE_BYTES."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines completed by `data`, without newlines and without empty ones."""
+        *whole, rest = data.split(b"\n")
+        lines = []
+        for end in whole:
+            lines.append(b"".join((*self._parts, end)))
+            self._parts, self._size = [], 0
+        if rest:
+            self._parts.append(rest)
+            self._size += len(rest)
+        if self._size >= MAX_LINE_BYTES or any(len(line) >= MAX_LINE_BYTES for line in lines):
+            raise JsonlError(f"line longer than {MAX_LINE_BYTES} bytes")
+        return [line for line in lines if line.strip()]
+
+
+def encode(message: Message) -> bytes:
+    """One line. Raises JsonlError for what JSON cannot carry (bytes, NaN, cycles)."""
+    try:
+        return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JsonlError(f"cannot be sent as JSON: {error}") from error
+
+
+def decode(line: bytes) -> Message:
+    """The object in a line. Raises JsonlError for anything that is not one JSON object."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise JsonlError(f"not JSON: {error or type(error).__name__} in {_shown(line)}") from error
+    if not isinstance(message, dict):
+        raise JsonlError(f"a message is one JSON object, not {_shown(line)}")
+    return message
+
+
+def decode_request(line: bytes) -> Message:
+    """A request: an object with a string `op`. Raises JsonlError."""
+    message = decode(line)
+    if not isinstance(message.get("op"), str):
+        raise JsonlError('a request needs "op", a string, as in {"op": "status", "id": 1}')
+    return message
+
+
+def answer_of(request: Message, fields: Message) -> Message:
+    """The good answer to `request`."""
+    return {"id": request.get("id"), "ok": True, **fields}
+
+
+def refusal_of(request: Message, error: str) -> Message:
+    """The bad answer to `request`."""
+    return {"id": request.get("id"), "ok": False, "error": error}
+
+
+def accepted(answer: Message, where: str) -> Message:
+    """The fields of an answer, without `id` and `ok`. Raises JsonlPeerError, beginning with `where`, if it refuses."""
+    if answer.pop("ok", None) is not True:
+        reason = str(answer.get("error", "refused without a reason"))
+        raise JsonlPeerError(f"{where}: {reason}", reason)
+    answer.pop("id", None)
+    return answer
+
+
+def event_of(event: str, t: float | None, fields: Message) -> Message:
+    """An event line; `t` is CLOCK_MONOTONIC seconds, now when None."""
+    return {"event": event, "t": time.monotonic() if t is None else t, **fields}
+
+
+def _shown(line: bytes) -> str:
+    text = line[:60].decode(errors="replace")
+    return repr(text + "..." if len(line) > 60 else text)
+
+
+def refusal_for(request: Message, error: Exception) -> Message:
+    """The answer for whatever a handler raised; what is not a JsonlError is a bug of ours and goes to the log."""
+    if isinstance(error, JsonlError):
+        return refusal_of(request, str(error))
+    op = request.get("op")
+    log.error("op %r failed", op, exc_info=error)
+    what = f"internal error in op {op!r}: {type(error).__name__}: {error}"
+    return refusal_of(request, f"{what} (traceback in the log)")
+
+
+def encode_answer(request: Message, answer: Message) -> bytes:
+    """One line; a refusal when JSON cannot carry the answer."""
+    try:
+        return encode(answer)
+    except JsonlError as error:
+        return encode(refusal_for({"op": request.get("op"), "id": _plain_id(request)}, error))
+
+
+def _plain_id(request: Message) -> Any:
+    value = request.get("id")
+    return value if isinstance(value, (int, str)) else None
+
+
+# ---- sockets ------------------------------------------------------------------------------------------------
+
+
+def listen(path: Path | str) -> socket.socket:
+    """A listening Unix socket at `path`, mode 0600, non-blocking; the file of a dead server is replaced.
+
+    The file appears when it can be connected to: it is made under another name. Raises JsonlError when someone listens
+    there, the folder is missing or the path is too long for a socket.
+    """
+    path = Path(path)
+    check_socket_path(path)
+    unheard = path.with_name(path.name + UNHEARD)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        if path.exists():
+            _remove_stale(path)
+        unheard.unlink(missing_ok=True)  # of a server that was killed in the middle of this
+        old_mask = os.umask(0o177)
+        try:
+            server.bind(str(unheard))
+        finally:
+            os.umask(old_mask)
+        server.listen(64)
+        server.setblocking(False)
+        unheard.rename(path)
+    except OSError as error:
+        server.close()
+        raise JsonlError(f"cannot listen on {path}: {error.strerror or error}") from error
+    except JsonlError:
+        server.close()
+        raise
+    return server
+
+
+def check_socket_path(path: Path) -> None:
+    """Raises JsonlError for a path that is too long for a socket."""
+    if len(os.fsencode(path)) > SOCKET_PATH_MAX:
+        raise JsonlError(
+            f"socket path {path} has {len(os.fsencode(path))} bytes and at most {SOCKET_PATH_MAX} will do: "
+            "use a shorter run folder (MRC_RUN_DIR)"
+        )
+
+
+def _remove_stale(path: Path) -> None:
+    if not path.is_socket():
+        raise JsonlError(f"cannot listen on {path}: the file there is no socket; remove it")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except FileNotFoundError:
+            return
+    raise JsonlError(f"cannot listen on {path}: another process answers there; stop it first")
+
+
+def remove_own(path: Path, inode: int) -> None:
+    """Remove the socket file at close, unless a successor has put its own there."""
+    try:
+        if path.stat().st_ino == inode:
+            path.unlink()
+    except FileNotFoundError:
+        return

@@ -1,0 +1,171 @@
+"""How long a part is waited for: as long as it gets on, however slow the machine is.
+
+    patience = Patience()
+    patience.follow("switchd", LocalWork(pid, log))
+    while not ready():
+        patience.look()
+        if patience.is_over("switchd"): ...        # it has done nothing for QUIET_S
+        patience.step("switchd")                   # it has reported a step
+
+Design note. Wall time says nothing about a part: in a machine without hardware help an interpreter takes 20 s to
+start, and one that waits for a message that never comes looks the same by the clock. A part gets on when its log
+grows, when it reports a step, or when it works: it, or a process that it started, uses CPU time, or is ready to run
+and waits for a CPU (starved, or held back by a limit). Every part wakes up now and then for nothing, so CPU time
+makes up for no more than RESTS_PER_WORK times as much rest: one that uses less than 2 % of a CPU is given up in the
+end. What works all the time and is never ready is waited for without end, and told with what it does: whoever waits
+can end it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mrc_testbed.ipc import procfs
+
+QUIET_S = 30.0
+"""A part that has not got on for so long is given up, seconds."""
+LOOK_S = 0.25
+"""Between two looks, seconds; also what one look counts at most, when it was ourselves that had no CPU."""
+RESTS_PER_WORK = 50
+"""Seconds of rest for which a second of CPU time makes up."""
+RESTS_PER_READY = 20
+"""Looks at rest for which a look makes up at which it was ready to run."""
+
+
+class PartWork(Protocol):
+    """Sources that tell whether a part gets on."""
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far of the part and of all that it started; 0 when it is gone."""
+
+    def is_ready_to_run(self) -> bool:
+        """Whether a thread of it runs, waits for a CPU, or for a disk."""
+
+    def log_bytes(self) -> int:
+        """Size of its log."""
+
+    def last_line(self) -> str | None:
+        """The last line of its log; None: it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWork:
+    """The work of a process of this machine, and its log where it has one."""
+
+    pid: int
+    log: Path | None = None
+
+    def cpu_seconds(self) -> float:
+        return sum(procfs.tree_seconds(self.pid))
+
+    def is_ready_to_run(self) -> bool:
+        return procfs.is_ready_to_run(self.pid)
+
+    def log_bytes(self) -> int:
+        try:
+            return self.log.stat().st_size if self.log is not None else 0
+        except OSError:
+            return 0
+
+    def last_line(self) -> str | None:
+        if self.log is None:
+            return None
+        try:
+            lines = self.log.read_bytes()[-4096:].decode(errors="replace").split("\n")
+        except OSError:
+            return ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A part at the last look. Times in seconds."""
+
+    work: PartWork
+    began_at: float
+    began_cpu_s: float
+    cpu_s: float
+    log_bytes: int = 0
+    quiet_s: float = 0.0
+
+
+class Patience:
+    """With parts that are waited for. `quiet_s`: see QUIET_S."""
+
+    def __init__(self, quiet_s: float = QUIET_S) -> None:
+        self.quiet_s = quiet_s
+        self._parts: dict[str, _Followed] = {}
+        self._looked_at = time.monotonic()
+
+    def follow(self, name: str, work: PartWork) -> None:
+        """Follow a part by its work."""
+        used_s = work.cpu_seconds()
+        self._parts[name] = _Followed(work, time.monotonic(), used_s, used_s, work.log_bytes())
+
+    def step(self, name: str) -> None:
+        """It has reported a step."""
+        self._parts[name].quiet_s = 0.0
+
+    def look(self) -> None:
+        """See who has got on since the last look; nothing when that was just now."""
+        now = time.monotonic()
+        passed = now - self._looked_at
+        if passed < min(LOOK_S, self.quiet_s / 4):
+            return
+        self._looked_at = now
+        for part in self._parts.values():
+            self._look_at(part, passed)
+
+    def _look_at(self, part: _Followed, passed: float) -> None:
+        used, written = part.work.cpu_seconds(), part.work.log_bytes()
+        counts = min(passed, LOOK_S)
+        if written != part.log_bytes:
+            part.quiet_s = 0.0
+        elif used > part.cpu_s:
+            part.quiet_s = max(0.0, part.quiet_s + counts - RESTS_PER_WORK * (used - part.cpu_s))
+        elif part.work.is_ready_to_run():
+            part.quiet_s = max(0.0, part.quiet_s - RESTS_PER_READY * counts)
+        else:
+            part.quiet_s += counts
+        part.cpu_s, part.log_bytes = used, written
+
+    def is_over(self, names: str | Iterable[str]) -> bool:
+        """Whether none of these parts has got on for too long."""
+        chosen = [names] if isinstance(names, str) else list(names)
+        return all(self._parts[name].quiet_s >= self.quiet_s for name in chosen)
+
+    def used_s(self, name: str) -> float:
+        """CPU time that it has used since it was followed, seconds, as of the last look."""
+        part = self._parts[name]
+        return part.cpu_s - part.began_cpu_s
+
+    def doing(self, name: str) -> str:
+        """`12.3 s of CPU in 41 s, last in its log: loading`."""
+        part = self._parts[name]
+        passed = time.monotonic() - part.began_at
+        text = f"{part.work.cpu_seconds():.1f} s of CPU in {passed:.0f} s"
+        last = part.work.last_line()
+        return text + (f", last in its log: {last}" if last else "" if last is None else ", its log is empty")
+
+
+def peer_gets_on(connected: socket.socket) -> bool:
+    """Whether the process at the other end of a Unix socket works."""
+    pid: int = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    return pid > 0 and gets_on(LocalWork(pid))
+
+
+def gets_on(*works: PartWork, quiet_s: float = 1.0) -> bool:
+    """Whether one of these parts works: looks at them until it does, `quiet_s` at most."""
+    before, until = [work.cpu_seconds() for work in works], time.monotonic() + quiet_s
+    while time.monotonic() < until:
+        time.sleep(min(LOOK_S, quiet_s / 4))
+        for work, used_s in zip(works, before, strict=True):
+            if work.cpu_seconds() - used_s >= quiet_s / RESTS_PER_WORK or work.is_ready_to_run():
+                return True
+    return False

@@ -1,0 +1,189 @@
+"""Compiling our modules by mypyc, into the cache.
+
+One build at a time (a lock that the kernel releases when its holder dies), in a folder of its own that takes its name
+when it is whole: a build that was interrupted leaves nothing that is ever loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from mrc_testbed.native_build.cache import GROUP, SANITIZER_FLAGS, CompileError, FullCompileCacheError, build_dir, remove_builds
+from mrc_testbed.native_build.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
+from mrc_testbed.files import ownership
+from mrc_testbed.files.cache_folder import cache_dir
+from mrc_testbed.errors import FULL
+
+KEPT_BUILDS = 3
+"""Builds that stay in the cache: of this checkout, and of others in use beside it."""
+NICE = 10
+"""A build gives way to whatever else runs."""
+SCRIPT = Path(__file__).with_name("mypyc_setup.py")
+"""Program that compiles, in a process of its own."""
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+Progress = Callable[[str], None]
+"""Told what the build is at, in a line."""
+
+
+def missing() -> list[str]:
+    """Things that a build needs and this machine lacks, each with its cure."""
+    found = []
+    if importlib.util.find_spec("mypyc") is None:
+        found.append("mypyc (pip install 'mypy>=1.15')")
+    if importlib.util.find_spec("setuptools") is None:
+        found.append("setuptools (pip install setuptools)")
+    if shutil.which("gcc") is None and shutil.which("cc") is None:
+        found.append("a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)")
+    include = Path(sysconfig.get_paths()["include"])
+    if not (include / "Python.h").exists():
+        found.append(f"Python.h in {include} (Debian, Ubuntu: apt-get install python3-dev)")
+    return found
+
+
+def build(progress: Progress, *, again: bool = False) -> Path:
+    """Folder of the build of these sources, compiled unless it is there. Raises CompileError, FullCompileCacheError.
+
+    `again`: compile even so. Another build in progress is waited for.
+    """
+    if lacking := missing():
+        raise CompileError(f"cannot compile: missing {'; '.join(lacking)}. Everything works without, slower")
+    with _lock(progress):
+        target = build_dir()
+        if target.is_dir() and not again:
+            os.utime(target)
+            return target
+        for stale in cache_dir().glob(".compiled-*"):  # we hold the lock: whoever made it is dead
+            shutil.rmtree(stale, ignore_errors=True)
+        try:
+            with tempfile.TemporaryDirectory(prefix=".compiled-", dir=cache_dir()) as name:
+                made = Path(name) / "made"
+                _compile(Path(name), made, progress)
+                if target.is_dir():
+                    shutil.rmtree(target)
+                made.rename(target)
+        except OSError as error:
+            _check_room(str(error))
+            raise CompileError(f"{error}: set MRC_CACHE_DIR to another folder") from None
+        remove_builds(KEPT_BUILDS)
+        return target
+
+
+def _check_room(said: str) -> None:
+    """Raises FullCompileCacheError when an error's text is that of a disk that takes nothing.
+
+    The text alone tells it of errors of other processes, and of shutil.Error, which has one for each file.
+    """
+    for reason in map(os.strerror, FULL):
+        if reason in said:
+            raise FullCompileCacheError(
+                f"{cache_dir()}: {reason}: make room there, or set MRC_CACHE_DIR to another folder"
+            )
+
+
+@contextlib.contextmanager
+def _lock(progress: Progress) -> Iterator[None]:
+    try:
+        cache_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
+        reason = ownership.refusal(cache_dir())
+        if reason is not None:
+            raise CompileError(f"a cache that another user could change is not used: {reason}, or set MRC_CACHE_DIR")
+        lock = (cache_dir() / "compiled.lock").open("w")
+    except OSError as error:
+        _check_room(str(error))
+        raise CompileError(f"{error}: set MRC_CACHE_DIR to a folder that can be written") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("another build is running: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _give_way() -> None:
+    """In the compiling process: be of low priority, and end with the process that waits for it, also by `kill -9`."""
+    os.nice(NICE)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def for_mypyc(source: str, acyclic: Sequence[str] = (), narrow: Mapping[str, Mapping[str, str]] | None = None) -> str:
+    """A module with mypyc's mark of what has no cycles on some of its classes, and narrow types for attributes of some.
+
+    The lines keep their numbers, which tracebacks name: the mark takes an empty one in front of the class. In the files
+    themselves all this would have everybody install mypy's extensions. Raises CompileError when a class or an
+    attribute is not there.
+    """
+    lines = source.split("\n")
+    for name in acyclic:
+        at = _class_at(lines, name)
+        while lines[at - 1]:  # decorators
+            at -= 1
+        lines[at - 1] = "@mypyc_attr(acyclic=True)"
+    for name, types in (narrow or {}).items():
+        begin = _class_at(lines, name)
+        for attribute, narrow_type in types.items():
+            wanted = f"    {attribute}: int"
+            found = next((i for i in range(begin + 1, len(lines)) if lines[i] == wanted or lines[i][:1].strip()), begin)
+            if lines[found] != wanted:
+                raise CompileError(f"no line {wanted.strip()!r} in class {name} (mrc_testbed/native_build/modules.py, NARROW)")
+            lines[found] = f"    {attribute}: {narrow_type}"
+    future = lines.index("from __future__ import annotations")
+    lines[future] += "; from mypy_extensions import i16, i32, mypyc_attr"
+    return "\n".join(lines)
+
+
+def _class_at(lines: Sequence[str], name: str) -> int:
+    """Number of the line of a class, from 0. Raises CompileError when it is not there."""
+    for number, line in enumerate(lines):
+        if re.match(rf"class {name}\b", line):
+            return number
+    raise CompileError(f"no class {name}, which is marked for machine code (mrc_testbed/native_build/modules.py)")
+
+
+def _compile(work: Path, made: Path, progress: Progress) -> None:
+    """Run mypyc and gcc in a process of its own, in a copy of the sources; only the shared objects go into `made`."""
+    tree = work / "tree"
+    for package in sorted({path.parts[0] for path in compiled_files()} | {"faults", "topologies", "ipc", "switch"}):
+        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for name in {**ACYCLIC, **NARROW}:
+        made_for = for_mypyc((tree / name).read_text(encoding="utf-8"), ACYCLIC.get(name, ()), NARROW.get(name))
+        (tree / name).write_text(made_for, encoding="utf-8")
+    files = [*(path.as_posix() for path in compiled_files()), *C_MODULES]
+    command = [sys.executable, str(SCRIPT), GROUP, str(made), *SANITIZER_FLAGS, *files]
+    environment = {**os.environ, "PYTHONPATH": str(tree), "MRC_COMPILED": "0", "LC_ALL": "C", "TMPDIR": str(work)}
+    environment.pop("LD_PRELOAD", None)  # libasan, which would watch mypyc and gcc themselves
+    process = subprocess.Popen(
+        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=_give_way,
+    )  # fmt: skip
+    said: list[str] = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("at: "):
+                progress(line[4:].strip())
+            else:
+                said.append(line)
+        if process.wait():
+            _check_room("".join(said))
+            raise CompileError(f"mypyc or gcc failed:\n{''.join(said[-30:]).strip()}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()

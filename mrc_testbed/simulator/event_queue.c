@@ -1,0 +1,886 @@
+/* The event queues of mrc_testbed/simulator/events.py: heaps of four children a node, times and serial numbers in one array.
+ *
+ * An event is a handler and its argument; the handler is called as handler(argument, time). EventQueue: events come in
+ * order of time, those of one instant in the order in which they were pushed. LookaheadQueue: the same for each place, one
+ * place after the other. Both do what the Python classes do, and those tell why.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+#include <math.h>
+
+enum { CHILDREN = 4 };
+
+typedef struct {
+    double at;
+    long long serial;
+    PyObject *handler, *argument;
+} Event;
+
+typedef struct {
+    Event *events;
+    int count, room;
+    long long serial;
+} Heap;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call; /* add() */
+    Heap heap;
+    long long done;
+    double now;
+    char halted;
+} Queue;
+
+static inline int before(const Event *a, const Event *b)
+{
+    return a->at < b->at || (a->at == b->at && a->serial < b->serial);
+}
+
+static void sift_up(Event *events, int at)
+{
+    Event moved = events[at];
+    while (at > 0) {
+        int parent = (at - 1) / CHILDREN;
+        if (!before(&moved, &events[parent]))
+            break;
+        events[at] = events[parent];
+        at = parent;
+    }
+    events[at] = moved;
+}
+
+static void sift_down(Event *events, int count, int at)
+{
+    Event moved = events[at];
+    for (;;) {
+        int first = at * CHILDREN + 1, last = first + CHILDREN, best = first;
+        if (first >= count)
+            break;
+        if (last > count)
+            last = count;
+        for (int child = first + 1; child < last; child++)
+            if (before(&events[child], &events[best]))
+                best = child;
+        if (!before(&events[best], &moved))
+            break;
+        events[at] = events[best];
+        at = best;
+    }
+    events[at] = moved;
+}
+
+/* Puts an event behind all others, wherever it belongs in the heap. Returns 0, or -1 with an exception. */
+static int heap_append(Heap *heap, double at, long long serial, PyObject *handler, PyObject *argument)
+{
+    if (heap->count == heap->room) {
+        int room = heap->room ? 2 * heap->room : 16;
+        Event *events = room > 0 ? PyMem_Realloc(heap->events, (size_t)room * sizeof(Event)) : NULL;
+        if (events == NULL)
+            return PyErr_NoMemory(), -1;
+        heap->events = events, heap->room = room;
+    }
+    heap->events[heap->count++] = (Event){at, serial, Py_XNewRef(handler), Py_XNewRef(argument)};
+    return 0;
+}
+
+/* Returns 0, or -1 with an exception. */
+static int heap_add(Heap *heap, double at, long long serial, PyObject *handler, PyObject *argument)
+{
+    if (heap_append(heap, at, serial, handler, argument))
+        return -1;
+    sift_up(heap->events, heap->count - 1);
+    return 0;
+}
+
+/* The first event, taken out; its references are the caller's. */
+static Event heap_pop(Heap *heap)
+{
+    Event first = heap->events[0];
+    heap->events[0] = heap->events[--heap->count];
+    if (heap->count > 1)
+        sift_down(heap->events, heap->count, 0);
+    return first;
+}
+
+static double heap_next(const Heap *heap) { return heap->count ? heap->events[0].at : INFINITY; }
+
+static void heap_clear(Heap *heap)
+{
+    while (heap->count) {
+        Event event = heap->events[--heap->count];
+        Py_XDECREF(event.handler);
+        Py_XDECREF(event.argument);
+    }
+}
+
+static int heap_traverse(Heap *heap, visitproc visit, void *arg)
+{
+    for (int i = 0; i < heap->count; i++) {
+        Py_VISIT(heap->events[i].handler);
+        Py_VISIT(heap->events[i].argument);
+    }
+    return 0;
+}
+
+/* Calls the handler of an event that was taken out. Returns 0, or -1 with an exception. */
+static int handle(Event event)
+{
+    PyObject *at = PyFloat_FromDouble(event.at), *result = NULL;
+    if (at != NULL) {
+        PyObject *args[3] = {NULL, event.argument, at};
+        result = PyObject_Vectorcall(event.handler, args + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        Py_DECREF(at);
+    }
+    Py_DECREF(event.handler);
+    Py_DECREF(event.argument);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static int by_time(const void *a, const void *b) { return before(a, b) ? -1 : 1; }
+
+/* Takes the events out of which wanted(handler, argument) is true, and appends them to `found` with their time. Returns 0,
+ * or -1 with an exception; then those taken out are gone.
+ */
+static int heap_take(Heap *heap, PyObject *wanted, Heap *found)
+{
+    /* In order of time; a sorted array is a heap, and stays one without some of its events. */
+    qsort(heap->events, (size_t)heap->count, sizeof(Event), by_time);
+    int kept = 0, count = heap->count, failed = 0;
+    for (int i = 0; i < count; i++) {
+        Event event = heap->events[i];
+        int take = 0;
+        if (!failed) {
+            PyObject *args[2] = {event.handler, event.argument};
+            PyObject *answer = PyObject_Vectorcall(wanted, args, 2, NULL);
+            take = answer == NULL ? -1 : PyObject_IsTrue(answer);
+            Py_XDECREF(answer);
+            if (heap->count != count) {
+                PyErr_SetString(PyExc_RuntimeError, "an event was pushed while events are taken out");
+                return -1;
+            }
+            failed = take < 0 || (take && heap_add(found, event.at, ++found->serial, NULL, event.argument));
+        }
+        if (!failed && take) {
+            Py_DECREF(event.handler);
+            Py_DECREF(event.argument);
+        } else {
+            heap->events[kept++] = event;
+        }
+    }
+    heap->count = kept;
+    return failed ? -1 : 0;
+}
+
+/* A list of the arguments of events, in order of time; empties the heap. NULL with an exception, or when `failed`. */
+static PyObject *arguments_of(Heap *found, int failed)
+{
+    PyObject *list = failed ? NULL : PyList_New(0);
+    while (list != NULL && found->count) {
+        Event event = heap_pop(found);
+        if (PyList_Append(list, event.argument))
+            Py_CLEAR(list);
+        Py_DECREF(event.argument);
+    }
+    heap_clear(found);
+    PyMem_Free(found->events);
+    return list;
+}
+
+/* The time of add() and push(). Returns 0, or -1 with an exception. */
+static int time_of(PyObject *const *args, Py_ssize_t count, double *at)
+{
+    if (count != 3)
+        return PyErr_SetString(PyExc_TypeError, "three arguments are needed: a time, a handler and its argument"), -1;
+    *at = PyFloat_AsDouble(args[0]);
+    if (*at == -1.0 && PyErr_Occurred())
+        return -1;
+    if (isnan(*at))
+        return PyErr_SetString(PyExc_ValueError, "the time of an event is not a number"), -1;
+    return 0;
+}
+
+/* ---- events in order of time ---------------------------------------------------------------------------------- */
+
+static PyObject *push_from(Queue *self, PyObject *const *args, Py_ssize_t count, int clamp)
+{
+    double at;
+    if (time_of(args, count, &at))
+        return NULL;
+    if (clamp && at < self->now)
+        at = self->now;
+    if (heap_add(&self->heap, at, ++self->heap.serial, args[1], args[2]))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *queue_add(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
+{
+    if (names != NULL && PyTuple_GET_SIZE(names))
+        return PyErr_SetString(PyExc_TypeError, "a queue takes no arguments by name"), NULL;
+    return push_from((Queue *)self, args, PyVectorcall_NARGS(count), 0);
+}
+
+static PyObject *queue_push(Queue *self, PyObject *const *args, Py_ssize_t count) { return push_from(self, args, count, 1); }
+
+static PyObject *queue_next_at(Queue *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(heap_next(&self->heap)); }
+
+static PyObject *queue_run(Queue *self, PyObject *until)
+{
+    double end = PyFloat_AsDouble(until);
+    if (end == -1.0 && PyErr_Occurred())
+        return NULL;
+    self->halted = 0;
+    while (self->heap.count && self->heap.events[0].at <= end) {
+        Event event = heap_pop(&self->heap);
+        self->now = event.at;
+        self->done++;
+        if (handle(event))
+            return NULL;
+        if (self->halted)
+            Py_RETURN_TRUE;
+        if ((self->done & 0xFFF) == 0 && PyErr_CheckSignals())
+            return NULL;
+    }
+    Py_RETURN_FALSE;
+}
+
+/* Whether the next event is after `now`, which is then counted as one. Returns a new reference. */
+static PyObject *count_if_alone(double next, PyObject *now, long long *done)
+{
+    double at = PyFloat_AsDouble(now);
+    if (at == -1.0 && PyErr_Occurred())
+        return NULL;
+    *done += next > at;
+    return PyBool_FromLong(next > at);
+}
+
+static PyObject *queue_count_if_alone(Queue *self, PyObject *now)
+{
+    return count_if_alone(heap_next(&self->heap), now, &self->done);
+}
+
+static PyObject *queue_halt(Queue *self, PyObject *Py_UNUSED(none))
+{
+    self->halted = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *queue_take(Queue *self, PyObject *wanted)
+{
+    Heap found = {0};
+    return arguments_of(&found, heap_take(&self->heap, wanted, &found));
+}
+
+static PyObject *queue_place(Queue *self, PyObject *Py_UNUSED(side)) { return Py_NewRef(self); }
+
+static PyObject *queue_note_part(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count))
+{
+    Py_RETURN_FALSE;
+}
+
+static PyObject *queue_keep_near(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(count))
+{
+    Py_RETURN_NONE;
+}
+
+static PyObject *queue_note_delay(Queue *Py_UNUSED(self), PyObject *Py_UNUSED(seconds)) { Py_RETURN_NONE; }
+
+static Py_ssize_t queue_length(Queue *self) { return self->heap.count; }
+
+static int queue_traverse(Queue *self, visitproc visit, void *arg) { return heap_traverse(&self->heap, visit, arg); }
+
+static int queue_clear(Queue *self)
+{
+    heap_clear(&self->heap);
+    return 0;
+}
+
+static void queue_dealloc(Queue *self)
+{
+    PyObject_GC_UnTrack(self);
+    heap_clear(&self->heap);
+    PyMem_Free(self->heap.events);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef queue_methods[] = {
+    {"push", (PyCFunction)(void (*)(void))queue_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
+    {"next_at", (PyCFunction)queue_next_at, METH_NOARGS, "Time of the next event; inf when there is none."},
+    {"count_if_alone", (PyCFunction)queue_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
+    {"run", (PyCFunction)queue_run, METH_O, "run(end): True when it was halted"},
+    {"halt", (PyCFunction)queue_halt, METH_NOARGS, "End run() after the event being handled."},
+    {"take", (PyCFunction)queue_take, METH_O, "take(wanted): the arguments of events taken out, in order"},
+    {"place", (PyCFunction)queue_place, METH_O, "The queue itself: it knows no places."},
+    {"keep_near", (PyCFunction)(void (*)(void))queue_keep_near, METH_FASTCALL, "Nothing: places do not have turns."},
+    {"note_part", (PyCFunction)(void (*)(void))queue_note_part, METH_FASTCALL, "Nothing: places do not have turns."},
+    {"note_delay", (PyCFunction)queue_note_delay, METH_O, "Nothing: the order is exact."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef queue_members[] = {
+    {"now", T_DOUBLE, offsetof(Queue, now), 0, "Virtual time, seconds."},
+    {"done", T_LONGLONG, offsetof(Queue, done), 0, "Events handled so far."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PySequenceMethods queue_as_sequence = {.sq_length = (lenfunc)queue_length};
+
+static PyObject *queue_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    if (!PyArg_ParseTuple(args, "") || (named != NULL && PyDict_GET_SIZE(named)))
+        return NULL;
+    Queue *self = (Queue *)type->tp_alloc(type, 0);
+    if (self != NULL)
+        self->call = queue_add;
+    return (PyObject *)self;
+}
+
+static PyTypeObject QueueType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "simulator.event_queue.EventQueue",
+    .tp_doc = "Events in order of time; see mrc_testbed/simulator/events.py.",
+    .tp_basicsize = sizeof(Queue),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Queue, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = queue_new,
+    .tp_dealloc = (destructor)queue_dealloc,
+    .tp_traverse = (traverseproc)queue_traverse,
+    .tp_clear = (inquiry)queue_clear,
+    .tp_methods = queue_methods,
+    .tp_members = queue_members,
+    .tp_as_sequence = &queue_as_sequence,
+};
+
+/* ---- events in order of time at each place ------------------------------------------------------------------- */
+
+typedef struct Lookahead Lookahead;
+
+typedef struct {
+    PyObject *objects; /* a tuple, or NULL */
+    uintptr_t *starts; /* where each begins; the lowest bits: how many lines of the caches it takes */
+    Py_ssize_t count;
+} Near;
+
+enum { PARTS = 8 };
+
+typedef struct {
+    PyTypeObject *of;
+    int offset, lines;
+} Part; /* what an argument refers to, see note_part() */
+
+typedef struct {
+    /* What an event from elsewhere needs: one line of the CPU's caches. */
+    PyObject_HEAD
+    vectorcallfunc call; /* add(); a place is called, so that no object of its method is needed for that */
+    Heap heap;
+    double listed; /* its earliest time among the turns; infinite: not there; -infinite: it has its turn */
+    double now;    /* time of its last event */
+    /* What its turn needs. */
+    Lookahead *queue;
+    int sorted; /* events of the heap; behind them are those that came since the place's turn, as they came: to sort
+                   them in is cheap when the whole heap is in the caches */
+    int number;
+    Near near; /* see keep_near() */
+    char side, fetches_parts;
+} Place;
+
+enum { LINE = 64, COLLECTOR_BYTES = 16 }; /* what the CPU fetches at a time; what Python's collector has in front */
+_Static_assert(offsetof(Place, queue) == LINE, "what comes from elsewhere touches one line");
+_Static_assert((sizeof(Place) + COLLECTOR_BYTES) % LINE == 0, "so a place begins where a line does");
+
+struct Lookahead {
+    PyObject_HEAD
+    vectorcallfunc call; /* add() */
+    Heap heap; /* events of no place */
+    PyObject *places;
+    Part parts[PARTS];
+    int noted; /* parts */
+    Heap turns[2]; /* by side: when places are due, by their numbers; no handlers, and entries that are out of date */
+    int sided; /* whether places of one side reach those of the other only */
+    Place *running;
+    long long done;
+    double now, ahead;
+    double stretch; /* where the stretch ends; -infinite between stretches */
+    char halted;
+};
+
+static PyTypeObject PlaceType, LookaheadType;
+
+/* Sorts in what came since the place's last turn. */
+static void sort_in(Place *place)
+{
+    while (place->sorted < place->heap.count)
+        sift_up(place->heap.events, place->sorted++);
+}
+
+/* When the first event of a place is due. */
+static double place_next(Place *place)
+{
+    sort_in(place);
+    return heap_next(&place->heap);
+}
+
+/* Notes that a place is due at a time, infinite: not at all. Returns 0, or -1 with an exception and nothing noted. */
+static int list_turn(Place *place, double at)
+{
+    if (place->queue == NULL)
+        return PyErr_SetString(PyExc_RuntimeError, "the queue of this place is gone"), -1;
+    if (at < INFINITY && heap_add(&place->queue->turns[place->side], at, place->number, NULL, NULL))
+        return -1;
+    place->listed = at;
+    return 0;
+}
+
+static PyObject *place_from(Place *self, PyObject *const *args, Py_ssize_t count, int clamp)
+{
+    double at;
+    if (time_of(args, count, &at))
+        return NULL;
+    if (clamp && self->queue != NULL && at < self->queue->now)
+        at = self->queue->now;
+    if (at < self->now) {
+        PyErr_SetString(PyExc_RuntimeError, "an event in the past of its place: the queue looks further ahead than it may");
+        return NULL;
+    }
+    if (heap_append(&self->heap, at, ++self->heap.serial, args[1], args[2]))
+        return NULL;
+    if (at < self->listed && list_turn(self, at)) {
+        Event refused = self->heap.events[--self->heap.count]; /* still where heap_append() put it: the last one */
+        Py_DECREF(refused.handler);
+        Py_DECREF(refused.argument);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *place_add(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
+{
+    if (names != NULL && PyTuple_GET_SIZE(names))
+        return PyErr_SetString(PyExc_TypeError, "a place takes no arguments by name"), NULL;
+    return place_from((Place *)self, args, PyVectorcall_NARGS(count), 0);
+}
+
+static PyObject *place_push(Place *self, PyObject *const *args, Py_ssize_t count) { return place_from(self, args, count, 1); }
+
+static void forget_near(Near *near)
+{
+    Py_CLEAR(near->objects);
+    PyMem_Free(near->starts);
+    near->starts = NULL, near->count = 0;
+}
+
+enum { LINES_MAX = 3 }; /* of an object: who is wider has what each packet needs in these */
+
+/* Lines of the caches that an object of that width may take which begins `shift` bytes behind the beginning of one. */
+static int lines_of(PyObject *object, Py_ssize_t shift)
+{
+    Py_ssize_t lines = (shift + Py_TYPE(object)->tp_basicsize + LINE - 1) / LINE;
+    return lines < LINES_MAX ? (int)lines : LINES_MAX;
+}
+
+static PyObject *place_keep_near(Place *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2)
+        return PyErr_SetString(PyExc_TypeError, "keep_near() takes objects, and whether it fetches parts"), NULL;
+    int parts = PyObject_IsTrue(args[1]);
+    Near near = {parts < 0 ? NULL : PySequence_Tuple(args[0]), NULL, 0};
+    if (near.objects == NULL)
+        return NULL;
+    near.count = PyTuple_GET_SIZE(near.objects);
+    near.starts = PyMem_New(uintptr_t, near.count ? near.count : 1);
+    if (near.starts == NULL)
+        return Py_DECREF(near.objects), PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < near.count; i++) {
+        PyObject *object = PyTuple_GET_ITEM(near.objects, i);
+        near.starts[i] = (uintptr_t)object | (uintptr_t)lines_of(object, (uintptr_t)object % LINE);
+    }
+    forget_near(&self->near);
+    self->near = near;
+    self->fetches_parts = (char)parts;
+    Py_RETURN_NONE;
+}
+
+static inline void fetch(const void *object, int lines)
+{
+    for (int i = 0; i < lines; i++)
+        __builtin_prefetch((const char *)object + i * LINE);
+}
+
+/* Has the CPU fetch what note_part() named of an object; `inner`: of these parts, for which they must have come. */
+static void fetch_parts(const Lookahead *queue, PyObject *object, int inner)
+{
+    for (int i = 0; i < queue->noted; i++) {
+        const Part *part = &queue->parts[i];
+        if (Py_TYPE(object) != part->of)
+            continue;
+        PyObject *found = *(PyObject **)((char *)object + part->offset);
+        if (!inner)
+            fetch(found, part->lines);
+        else if (found != NULL)
+            fetch_parts(queue, found, 0);
+    }
+}
+
+/* Has the CPU fetch what the events of a place up to a time will look at: one by one it would wait for each. */
+static void fetch_near(Place *place, double end)
+{
+    Heap *heap = &place->heap;
+    for (int i = 0; i < heap->count; i++)
+        if (heap->events[i].at < end)
+            fetch(heap->events[i].argument, 2);
+    for (Py_ssize_t i = 0; i < place->near.count; i++)
+        fetch((void *)(place->near.starts[i] & ~(uintptr_t)LINES_MAX), (int)(place->near.starts[i] & LINES_MAX));
+    for (int inner = 0; inner < 2 * place->fetches_parts; inner++)
+        for (int i = 0; i < heap->count; i++)
+            if (heap->events[i].at < end)
+                fetch_parts(place->queue, heap->events[i].argument, inner);
+}
+
+static PyObject *place_next_at(Place *self, PyObject *Py_UNUSED(none)) { return PyFloat_FromDouble(place_next(self)); }
+
+static PyObject *place_count_if_alone(Place *self, PyObject *now)
+{
+    if (self->queue == NULL)
+        return PyErr_SetString(PyExc_RuntimeError, "the queue of this place is gone"), NULL;
+    return count_if_alone(place_next(self), now, &self->queue->done);
+}
+
+static int place_traverse(Place *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->queue);
+    Py_VISIT(self->near.objects);
+    return heap_traverse(&self->heap, visit, arg);
+}
+
+static int place_clear(Place *self)
+{
+    Py_CLEAR(self->queue);
+    forget_near(&self->near);
+    heap_clear(&self->heap);
+    self->sorted = 0;
+    self->listed = INFINITY;
+    return 0;
+}
+
+static void place_dealloc(Place *self)
+{
+    PyObject_GC_UnTrack(self);
+    place_clear(self);
+    PyMem_Free(self->heap.events);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef place_methods[] = {
+    {"push", (PyCFunction)(void (*)(void))place_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
+    {"keep_near", (PyCFunction)(void (*)(void))place_keep_near, METH_FASTCALL,
+     "keep_near(objects, parts): what its handlers look at"},
+    {"next_at", (PyCFunction)place_next_at, METH_NOARGS, "Time of the next event here; inf when there is none."},
+    {"count_if_alone", (PyCFunction)place_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject PlaceType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "simulator.event_queue.Place",
+    .tp_doc = "Events of one place of a LookaheadQueue, whose place() makes it; called as (at, handler, argument).",
+    .tp_basicsize = sizeof(Place),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Place, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_dealloc = (destructor)place_dealloc,
+    .tp_traverse = (traverseproc)place_traverse,
+    .tp_clear = (inquiry)place_clear,
+    .tp_methods = place_methods,
+};
+
+static PyObject *lookahead_place(Lookahead *self, PyObject *side)
+{
+    int upper = PyObject_IsTrue(side);
+    if (upper < 0)
+        return NULL;
+    Place *place = PyObject_GC_New(Place, &PlaceType);
+    if (place == NULL)
+        return NULL;
+    place->near = (Near){NULL, NULL, 0}, place->fetches_parts = 0;
+    place->call = place_add;
+    place->heap = (Heap){0}, place->sorted = 0;
+    place->queue = (Lookahead *)Py_NewRef(self);
+    place->number = (int)PyList_GET_SIZE(self->places), place->side = self->sided && upper;
+    place->now = 0, place->listed = INFINITY;
+    PyObject_GC_Track(place);
+    if (PyList_Append(self->places, (PyObject *)place))
+        Py_CLEAR(place);
+    return (PyObject *)place;
+}
+
+/* Finds where an object keeps an attribute: the machine word that is a reference to its value. */
+static PyObject *lookahead_note_part(Lookahead *self, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *part = count == 2 ? PyObject_GetAttr(args[0], args[1]) : NULL;
+    if (part == NULL)
+        return PyErr_Occurred() ? NULL : (PyErr_SetString(PyExc_TypeError, "note_part() takes an object and a name"), NULL);
+    int found = 0, size = (int)Py_TYPE(args[0])->tp_basicsize;
+    for (int at = (int)sizeof(PyObject); at + (int)sizeof(PyObject *) <= size; at += (int)sizeof(PyObject *))
+        if (*(PyObject **)((char *)args[0] + at) == part) {
+            if (found++ || self->noted == PARTS)
+                break;
+            self->parts[self->noted] = (Part){Py_TYPE(args[0]), at, lines_of(part, LINE - 16)};
+        }
+    int known = found == 1 && self->noted < PARTS;
+    self->noted += known;
+    Py_DECREF(part);
+    return PyBool_FromLong(known);
+}
+
+static PyObject *lookahead_note_delay(Lookahead *self, PyObject *seconds)
+{
+    double delay = PyFloat_AsDouble(seconds);
+    if (delay == -1.0 && PyErr_Occurred())
+        return NULL;
+    if (delay < self->ahead)
+        self->ahead = delay;
+    Py_RETURN_NONE;
+}
+
+static PyObject *lookahead_from(Lookahead *self, PyObject *const *args, Py_ssize_t count, int clamp)
+{
+    double at;
+    if (time_of(args, count, &at))
+        return NULL;
+    if (clamp && at < self->now)
+        at = self->now;
+    if (at < self->stretch)
+        at = self->stretch;
+    if (heap_add(&self->heap, at, ++self->heap.serial, args[1], args[2]))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *lookahead_add(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
+{
+    if (names != NULL && PyTuple_GET_SIZE(names))
+        return PyErr_SetString(PyExc_TypeError, "a queue takes no arguments by name"), NULL;
+    return lookahead_from((Lookahead *)self, args, PyVectorcall_NARGS(count), 0);
+}
+
+static PyObject *lookahead_push(Lookahead *self, PyObject *const *args, Py_ssize_t count)
+{
+    return lookahead_from(self, args, count, 1);
+}
+
+static PyObject *lookahead_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    int sided = 0;
+    if (!PyArg_ParseTuple(args, "|p", &sided) || (named != NULL && PyDict_GET_SIZE(named)))
+        return NULL;
+    Lookahead *self = (Lookahead *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->call = lookahead_add;
+    self->ahead = INFINITY, self->stretch = -INFINITY, self->sided = sided;
+    self->places = PyList_New(0);
+    if (self->places == NULL)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static inline Place *place_of(Lookahead *self, long long number) { return (Place *)PyList_GET_ITEM(self->places, number); }
+
+/* Time of the first turn of a place of that side; infinite when there is none. */
+static double first_turn_of(Lookahead *self, int side)
+{
+    Heap *turns = &self->turns[side];
+    while (turns->count) {
+        Event *turn = &turns->events[0];
+        if (turn->at == place_of(self, turn->serial)->listed)
+            return turn->at;
+        heap_pop(turns);
+    }
+    return INFINITY;
+}
+
+static double first_turn(Lookahead *self) { return fmin(first_turn_of(self, 0), first_turn_of(self, 1)); }
+
+static PyObject *lookahead_next_at(Lookahead *self, PyObject *Py_UNUSED(none))
+{
+    return PyFloat_FromDouble(fmin(heap_next(&self->heap), first_turn(self)));
+}
+
+static PyObject *lookahead_count_if_alone(Lookahead *self, PyObject *now)
+{
+    return count_if_alone(fmin(heap_next(&self->heap), first_turn(self)), now, &self->done);
+}
+
+/* Handles an event that was taken out. Returns 0, or -1 with an exception. */
+static int lookahead_handle(Lookahead *self, Event event)
+{
+    self->now = event.at;
+    self->done++;
+    if (handle(event))
+        return -1;
+    return (self->done & 0xFFF) == 0 ? PyErr_CheckSignals() : 0;
+}
+
+/* Runs all places of a side up to the end of the stretch, one after the other. Returns 0, or -1 with an exception. */
+static int run_stretch(Lookahead *self, int side)
+{
+    int failed = 0;
+    double latest = self->now;
+    while (!failed && first_turn_of(self, side) < self->stretch) {
+        Place *place = self->running = place_of(self, heap_pop(&self->turns[side]).serial);
+        place->listed = -INFINITY;
+        fetch_near(place, self->stretch);
+        while (!failed && place_next(place) < self->stretch) {
+            place->now = place->heap.events[0].at;
+            place->sorted--;
+            failed = lookahead_handle(self, heap_pop(&place->heap));
+        }
+        latest = fmax(latest, self->now);
+        self->running = NULL;
+        if (list_turn(place, place_next(place)))
+            place->listed = INFINITY, failed = -1; /* so that its next event lists it */
+    }
+    self->now = latest;
+    return failed;
+}
+
+static PyObject *lookahead_run(Lookahead *self, PyObject *until)
+{
+    double end = PyFloat_AsDouble(until);
+    if (end == -1.0 && PyErr_Occurred())
+        return NULL;
+    self->halted = 0;
+    for (;;) {
+        double lower = first_turn_of(self, 0), upper = first_turn_of(self, 1);
+        double common = heap_next(&self->heap), turn = fmin(lower, upper), first = fmin(common, turn);
+        if (first > end || first == INFINITY)
+            Py_RETURN_FALSE;
+        int failed;
+        if (common <= turn) {
+            failed = lookahead_handle(self, heap_pop(&self->heap));
+        } else {
+            double reach = self->sided ? fmin(fmax(lower, upper) + self->ahead, turn + 2 * self->ahead) : turn + self->ahead;
+            double stretch = fmax(reach, nextafter(turn, INFINITY));
+            self->stretch = fmin(fmin(stretch, common), nextafter(end, INFINITY));
+            failed = run_stretch(self, lower > upper);
+            self->stretch = -INFINITY;
+        }
+        if (failed)
+            return NULL;
+        if (self->halted)
+            Py_RETURN_TRUE;
+    }
+}
+
+static PyObject *lookahead_halt(Lookahead *self, PyObject *Py_UNUSED(none))
+{
+    self->halted = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *lookahead_take(Lookahead *self, PyObject *wanted)
+{
+    Heap found = {0};
+    int failed = heap_take(&self->heap, wanted, &found);
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(self->places); i++) {
+        Place *place = place_of(self, i);
+        failed = heap_take(&place->heap, wanted, &found);
+        place->sorted = place->heap.count;
+        if (!failed && place != self->running && place->listed != heap_next(&place->heap))
+            failed = list_turn(place, heap_next(&place->heap));
+    }
+    return arguments_of(&found, failed);
+}
+
+static Py_ssize_t lookahead_length(Lookahead *self)
+{
+    Py_ssize_t count = self->heap.count;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self->places); i++)
+        count += place_of(self, i)->heap.count;
+    return count;
+}
+
+static int lookahead_traverse(Lookahead *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->places);
+    return heap_traverse(&self->heap, visit, arg);
+}
+
+static int lookahead_clear(Lookahead *self)
+{
+    /* The list stays, empty: turns name places by their numbers in it. */
+    self->turns[0].count = self->turns[1].count = 0;
+    heap_clear(&self->heap);
+    return self->places == NULL ? 0 : PyList_SetSlice(self->places, 0, PyList_GET_SIZE(self->places), NULL);
+}
+
+static void lookahead_dealloc(Lookahead *self)
+{
+    PyObject_GC_UnTrack(self);
+    heap_clear(&self->heap);
+    Py_XDECREF(self->places);
+    PyMem_Free(self->heap.events);
+    PyMem_Free(self->turns[0].events);
+    PyMem_Free(self->turns[1].events);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef lookahead_methods[] = {
+    {"push", (PyCFunction)(void (*)(void))lookahead_push, METH_FASTCALL, "push(at, handler, argument): not before now"},
+    {"next_at", (PyCFunction)lookahead_next_at, METH_NOARGS, "Time of the next event; inf when there is none."},
+    {"count_if_alone", (PyCFunction)lookahead_count_if_alone, METH_O, "count_if_alone(now): True when nothing else is due"},
+    {"run", (PyCFunction)lookahead_run, METH_O, "run(end): True when it was halted"},
+    {"halt", (PyCFunction)lookahead_halt, METH_NOARGS, "End run() after the stretch being run."},
+    {"take", (PyCFunction)lookahead_take, METH_O, "take(wanted): the arguments of events taken out, in order"},
+    {"keep_near", (PyCFunction)(void (*)(void))queue_keep_near, METH_FASTCALL,
+     "Nothing: events of no place come one by one."},
+    {"note_part", (PyCFunction)(void (*)(void))lookahead_note_part, METH_FASTCALL,
+     "note_part(example, name): objects of that type lead to what they have by that name"},
+    {"place", (PyCFunction)lookahead_place, METH_O, "place(upper): one of its own, of either side"},
+    {"note_delay", (PyCFunction)lookahead_note_delay, METH_O, "note_delay(seconds): of the way between two places"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef lookahead_members[] = {
+    {"now", T_DOUBLE, offsetof(Lookahead, now), 0, "Virtual time, seconds."},
+    {"done", T_LONGLONG, offsetof(Lookahead, done), 0, "Events handled so far."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PySequenceMethods lookahead_as_sequence = {.sq_length = (lenfunc)lookahead_length};
+
+static PyTypeObject LookaheadType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "simulator.event_queue.LookaheadQueue",
+    .tp_doc = "Events in order of time at each place; see mrc_testbed/simulator/events.py.",
+    .tp_basicsize = sizeof(Lookahead),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Lookahead, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = lookahead_new,
+    .tp_dealloc = (destructor)lookahead_dealloc,
+    .tp_traverse = (traverseproc)lookahead_traverse,
+    .tp_clear = (inquiry)lookahead_clear,
+    .tp_methods = lookahead_methods,
+    .tp_members = lookahead_members,
+    .tp_as_sequence = &lookahead_as_sequence,
+};
+
+/* ---- module --------------------------------------------------------------------------------------------------- */
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "event_queue", NULL, -1, NULL, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit_event_queue(void)
+{
+    if (PyType_Ready(&QueueType) || PyType_Ready(&PlaceType) || PyType_Ready(&LookaheadType))
+        return NULL;
+    PyObject *made = PyModule_Create(&module);
+    if (made == NULL || PyModule_AddObjectRef(made, "EventQueue", (PyObject *)&QueueType)
+        || PyModule_AddObjectRef(made, "LookaheadQueue", (PyObject *)&LookaheadType))
+        return Py_XDECREF(made), NULL;
+    return made;
+}

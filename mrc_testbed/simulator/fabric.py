@@ -1,0 +1,568 @@
+"""The fabric of a plan in virtual time: switches, links and queues as events, the real engines at its edges.
+
+    fabric = VirtualFabric(Plan(4, 2, 2, 2), seed=7)
+    qa, qb = fabric.connect("h0", "h2")
+    region = fabric.host("h2").endpoint.register(bytearray(1 << 20))
+    qa.post_write(data, region.va, region.rkey, now=fabric.now)
+    fabric.at(0.010, CutFault.on("p0-t0-0 p0-t1-1"), until=0.030)
+    fabric.run_until(lambda: not qa.outstanding())
+
+Time is float seconds from 0. All randomness comes from `seed`: the same calls give the same run, bit for bit, in any
+process. A run ends when asked to, or when nothing is left to happen.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from mrc_testbed.faults import FaultError, Held, InjectedFault
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.paths.ev_formats import Srv6Format, StructuredFormat
+from mrc_testbed.hosts.engine.qp import EngineQueuePair
+from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
+from mrc_testbed.hosts.engine.wire.packets import Opcode, Write
+from mrc_testbed.hosts.engine.wire.payload import TextPart
+from mrc_testbed.simulator.events import EventPlace, EventQueue, Handler, event_queue
+from mrc_testbed.simulator.fault_target import VirtualFaultTarget
+from mrc_testbed.simulator.frames import NO_PORT, Frame, PacketHook
+from mrc_testbed.simulator.host import VirtualHost
+from mrc_testbed.simulator.pfc import PfcNicPort, PfcPort, pair
+from mrc_testbed.simulator.ports import EgressPort, NicPort
+from mrc_testbed.simulator.profiles import NEVER, HostProfile, LinkProfile, PfcProfile, ProfileError, QueueProfile
+from mrc_testbed.simulator.switches import Chooser, VirtualSwitch, VirtualT0, VirtualT1, find_mode
+from mrc_testbed.simulator.trace import Tracer
+from mrc_testbed.topologies.plan import Plan, ev_plane
+from mrc_testbed.topologies.plan.link_speeds import ETHERNET_BYTES, OUTER_BYTES
+from mrc_testbed.topologies.plan.modes import ECMP_EVS_PER_UPLINK
+
+if TYPE_CHECKING:
+    from mrc_testbed.simulator.wire import Wires
+
+COLLECT_AFTER: Final = 1_000_000
+"""New objects after which Python looks for cycles while a fabric runs: packets make none, and the default of 700 has it
+go through all of a large fabric again and again.
+"""
+TWO_DELAYS_FROM: Final = 128
+"""Hosts from which on usual_lookahead() is 2. Smaller fabrics gain little, and published series have the order of 1."""
+
+
+def usual_lookahead(plan: Plan) -> int:
+    """The lookahead that is fastest, by the size of a fabric."""
+    return 2 if len(plan.hosts) >= TWO_DELAYS_FROM else 1
+
+
+class VirtualFabric:
+    """See the module.
+
+    `links`, `queues`: profiles of all links and switch ports. `mode`: a name of switches.MODES or a function of that
+    kind. `config`: of all engines, or by host name. `keep_events`: hosts collect the engine's events in `.events`.
+    `trace`: a callable (what, time, where, frame) for every packet event, see trace.py; True records a digest only.
+
+    `lookahead`: faster with many hosts. Each node has its events in order of time, but runs ahead of others by up to
+    one or two times the shortest link's delay (events.py; usual_lookahead()). Functions given to `at` and `sample`
+    still find all nodes at their time; a predicate is looked at up to that time too late; an application's handler may
+    touch its own host only, and asks to be called with `VirtualHost.at`.
+    """
+
+    def __init__(
+        self, plan: Plan, *, seed: int = 0, links: LinkProfile | None = None, queues: QueueProfile | None = None,
+        mode: str | Chooser = "srv6", config: Config | Mapping[str, Config] | None = None,
+        host: HostProfile | None = None, wire: bool = False, keep_events: bool = True,
+        trace: bool | PacketHook = False, first_qpn: int | None = None, lookahead: int = 0,
+    ) -> None:  # fmt: skip
+        self.plan = plan
+        self.seed = seed
+        self._first_qpn = first_qpn
+        """Of every host's first life; None: drawn."""
+        self._config = config if config is not None else Config()
+        self._configs: dict[str, Config] = {}
+        """Those asked for so far, by node."""
+        self._replaced: list[tuple[Config, Config]] = []
+        self._rng: Random | None = None
+        self.queue: EventQueue = event_queue(lookahead)
+        """Virtual time and the events still to come."""
+        self.links = links or LinkProfile()
+        self.queues = queues or QueueProfile()
+        self.host_profile = host or HostProfile()
+        self.mode, self._choose = find_mode(mode)
+        self.srv6 = self.mode == "srv6"
+        common = self._common = self.config_of(plan.hosts[0].name)
+        self.widths, self.structure = Srv6Format(*common.srv6_widths), StructuredFormat(common.structured_widths)
+        if wire and self.srv6 and self.widths != Srv6Format():
+            raise ProfileError(
+                f"srv6_widths = {common.srv6_widths}: NICs read plane and uplink in 8 bits each; leave wire off"
+            )
+        self.keep_events = keep_events
+        self.tracer = Tracer(trace if callable(trace) else None) if trace else None
+        self.wires = self._open_wires() if wire else None
+        """The codecs, when packets travel as bytes."""
+        self.overhead_bytes = ETHERNET_BYTES + (OUTER_BYTES if self.srv6 else 0)
+        """In front of the inner IPv6 header."""
+        self._links_down: set[tuple[str, str]] = set()
+        self._stalls: dict[str, float] = {}
+        """When the stall of a switch ends."""
+        self.ports: dict[str, EgressPort] = {}
+        """Every egress port by interface name."""
+        self.port_list: list[EgressPort] = []
+        """The same, by number."""
+        self._towards: dict[tuple[str, str], EgressPort] = {}
+        self._places: dict[str, EventPlace] = {}
+        """Where events of a node are added."""
+        self._arrive_at: dict[str, Handler] = {}
+        """Takes a packet that arrives at a node."""
+        self.switches: dict[str, VirtualSwitch] = {}
+        self.hosts: dict[str, VirtualHost] = {}
+        self.faults = VirtualFaultTarget(self)
+        """What faults given to at() and apply() act on."""
+        self._build()
+
+    @property
+    def rng(self) -> Random:
+        """Random source of whatever belongs to no port or host; workloads may use it too."""
+        if self._rng is None:
+            self._rng = Random(f"{self.seed}/fabric")
+        return self._rng
+
+    # ---- making -----------------------------------------------------------------------------------------
+
+    def _open_wires(self) -> Wires:
+        from mrc_testbed.simulator.wire import Wires  # brings the NICs along, which nothing else here needs
+
+        return Wires(self.plan, self.srv6, self.config_of(self.plan.hosts[0].name))
+
+    def config_of(self, host: str) -> Config:
+        """Engine configuration of a host. Without `ev_fifo` where switches spray: no EV keeps its order there."""
+        found = self._configs.get(host)
+        if found is None:
+            config = self._config
+            found = config if isinstance(config, Config) else config.get(host) or Config()
+            if self.mode == "switch-spray":
+                found = self._without_fifo(found)
+            self._configs[host] = found
+        return found
+
+    def _without_fifo(self, config: Config) -> Config:
+        """The configuration without `ev_fifo`, one object for all nodes that share one."""
+        for given, made in self._replaced:
+            if given is config:
+                return made
+        made = replace(config, ev_fifo=False)
+        self._replaced.append((config, made))
+        return made
+
+    def _build(self) -> None:
+        plan = self.plan
+        for node in plan.switches:
+            if self.wires is not None and self.srv6:
+                self.switches[node.name] = self.wires.switch(node)
+            elif node.tier == 0:
+                seed = f"{self.seed}/{node.name}"
+                self.switches[node.name] = VirtualT0(
+                    node.name, node.plane, node.number, self._choose, seed, self.widths, self.structure
+                )
+            else:
+                self.switches[node.name] = VirtualT1(node.name, node.plane)
+            self._places[node.name] = self.queue.place(node.tier == 0)
+            self._arrive_at[node.name] = self.switches[node.name].receive
+        for host in plan.hosts:
+            made = self.hosts[host.name] = VirtualHost(self, host, self._endpoint(host.name, 0))
+            self._places[host.name] = made.place
+            take: Handler = made.take
+            self._arrive_at[host.name] = take if self.tracer is None else self.tracer.delivery(host.name, take)
+        self._note_parts()
+        note_delay = self.queue.note_delay
+        for link in plan.links:  # in order of downlinks and T1 numbers, racks
+            below, above, plane = link.lower, link.upper, link.plane
+            lower, upper = below.node, above.node
+            up = self._add_port(below.interface, lower, upper, plane, note_delay)
+            down = self._add_port(above.interface, upper, lower, plane, note_delay)
+            if lower in self.hosts:
+                self.switches[upper].downlinks.append(down)
+                assert isinstance(up, NicPort)
+                self.hosts[lower].ports.append(up)
+            else:
+                self.switches[lower].uplinks.append(up)
+                self.switches[upper].racks.append(down)
+        if self.queues.pfc is not None:
+            self._pair_pauses(self.queues.pfc)
+        for switch in self.switches.values():
+            switch.observer = self.tracer
+            switch.wired(plan)
+            self._places[switch.name].keep_near([*switch.downlinks, *switch.uplinks, *switch.racks], False)
+        for made in self.hosts.values():
+            made.place.keep_near(made.ports, True)
+
+    def _note_parts(self) -> bool:
+        """Tell the queue of events what hosts look at of a frame that comes. Whether it can have all of it fetched."""
+        part = TextPart(b"", 0, 0)
+        mrc = Write(0, 0, 0, 0, 0, Opcode.WRITE_MIDDLE, 0, 0, 0, 0, 0, part, 0, timestamp=1 << 15)
+        rocev2 = RcWrite(0, 0, 0, 0, 0, RcOpcode.WRITE_MIDDLE, 0, part, 0)
+        frame = Frame(mrc, 0, "", "", 0, 0, 0, False, False)
+        parts = ((frame, "packet"), (mrc, "payload"), (mrc, "timestamp"), (rocev2, "payload"))
+        return all([self.queue.note_part(example, name) for example, name in parts])
+
+    def _add_port(
+        self, interface: str, node: str, neighbour: str, plane: int, note_delay: Callable[[float], None]
+    ) -> EgressPort:
+        host, to_host, pfc = self.hosts.get(node), neighbour in self.hosts, self.queues.pfc is not None
+        config = self.config_of(neighbour if host is None else node)
+        line = self.links.nic if to_host or host is not None else self.links.fabric
+        place, tracer, seed = self._places[node], self.tracer, f"{self.seed}/{interface}"
+        dscp: tuple[int, int] = config.dscp_trimmed, config.dscp_trimmed_lasthop
+        port: EgressPort
+        if host is not None:
+            made = PfcNicPort if pfc else NicPort
+            port = made(
+                interface, node, neighbour, plane, line, note_delay, place, seed, dscp,
+                ring_packets=self.host_profile.ring_packets, on_room=host.on_room, observer=tracer,
+            )  # fmt: skip
+        else:
+            common = (interface, node, neighbour, plane, line, note_delay, place, seed, dscp)
+            if pfc:
+                port = PfcPort(*common, last_hop=to_host, observer=tracer)
+            else:  # called by its name: most ports are made here
+                port = EgressPort(
+                    interface, node, neighbour, plane, line, note_delay, place, seed, dscp, last_hop=to_host,
+                    observer=tracer,
+                )  # fmt: skip
+            port.set_queues(self.queues, self.srv6, config)
+        port.lead_to(self._arrive_at[neighbour], self._places[neighbour])
+        if to_host and self.host_profile.receive_s:
+            port.extra_delay_s = self.host_profile.receive_s
+            port.set_line(line)
+        port.number = len(self.port_list)
+        self.port_list.append(port)
+        self.ports[interface] = port
+        self._towards[node, neighbour] = port
+        return port
+
+    def _pair_pauses(self, pfc: PfcProfile) -> None:
+        """Let the two directions of each link hear each other's pause frames."""
+        for link in self.plan.links:
+            a, b = link.lower.node, link.upper.node
+            ends = {"switch_at_a": a in self.switches, "switch_at_b": b in self.switches}
+            pair(self._towards[a, b], self._towards[b, a], pfc, self.port_list, **ends)
+
+    # ---- the application's side ---------------------------------------------------------------------------
+
+    def host(self, name: str) -> VirtualHost:
+        """The host of that name. Raises PlanError listing the hosts."""
+        found = self.hosts.get(name)
+        return found if found is not None else self.hosts[self.plan.host(name).name]
+
+    def connect(
+        self,
+        a: str,
+        b: str,
+        *,
+        evs: Sequence[int] | None = None,
+        transport: str = "mrc",
+        settings: Any = None,
+        **options: Any,
+    ) -> tuple[EngineQueuePair, EngineQueuePair]:
+        """A connected QP at each of two hosts, over all EVs of the plan or over `evs` (both ways).
+
+        `transport`, `settings`: as of Endpoint.create_qp ("rocev2" and an RcConfig make the baseline). `options` go to
+        EngineQueuePair.connect of both ends. Raises PlanError or LocalError.
+        """
+        here, there = self.host(a), self.host(b)
+        made = {} if transport == "mrc" else {"transport": transport, "settings": settings}
+        qa, qb = here.endpoint.create_qp(**made), there.endpoint.create_qp(**made)
+        for mine, other, qp, remote in ((here, there, qa, qb), (there, here, qb, qa)):
+            pairs = self.evs(mine, other) if evs is None else [(ev, self.plane_of(ev)) for ev in evs]
+            qp.connect(other.name, remote.attributes(), pairs, self.now, **options)
+        return qa, qb
+
+    def evs(self, source: VirtualHost, target: VirtualHost) -> list[tuple[int, int]]:
+        """(EV, plane) pairs for a QP: every path of the plan; in ECMP mode random 32-bit values, for hashing."""
+        plan = self.plan
+        inside = source.plan_host.rack == target.plan_host.rack
+        uplinks = range(1 if inside else plan.spines)
+        if self.mode == "structured":
+            return self.structure.evs(range(plan.planes), [uplinks])
+        if self.mode == "srv6" and self.widths != Srv6Format():
+            return self.widths.evs(range(plan.planes), uplinks)
+        if self.mode != "ecmp":
+            return [(ev, ev_plane(ev)) for ev in plan.evs(source.plan_host, target.plan_host)]
+        each = ECMP_EVS_PER_UPLINK * plan.spines
+        drawn: dict[int, int] = {}
+        while len(drawn) < each * plan.planes:
+            drawn.setdefault(self.rng.getrandbits(32), len(drawn) % plan.planes)
+        return list(drawn.items())
+
+    def plane_of(self, ev: int) -> int:
+        """The plane an EV names; in the hashing modes as SRv6 has it."""
+        return self.structure.plane(ev) if self.mode == "structured" else self.widths.plane(ev)
+
+    # ---- time -------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Virtual time, seconds."""
+        return self.queue.now
+
+    @property
+    def events_done(self) -> int:
+        """Events handled so far."""
+        return self.queue.done
+
+    def push(self, at: float, handler: Handler, argument: Any) -> None:
+        """Call `handler(argument, at)` at a time; not before now."""
+        self.queue.push(at, handler, argument)
+
+    def at(self, time: float, what: InjectedFault | Callable[[], object], *, until: float | None = None) -> None:
+        """Begin a fault, or call a function without arguments, at a time (now, when that has passed).
+
+        `until`: when the fault ends; None: by another one (RestoreFault, PowerOnFault, HealFault), if at all.
+        """
+        if not isinstance(what, InjectedFault):
+            self.push(time, self._call, what)
+            return
+        held = Held()
+        self.push(time, self._call, partial(what.begin, self.faults, held, 0))
+        if until is not None:
+            self.push(until, self._call, partial(what.end, self.faults, held))
+
+    def _call(self, what: Callable[[], object], _now: float) -> None:
+        what()
+        self.kick()
+
+    def apply(self, fault: InjectedFault) -> Held:
+        """Begin a fault now; what it holds is for `fault.end(fabric.faults, held)`."""
+        held = Held()
+        fault.begin(self.faults, held, 0)
+        self.kick()
+        return held
+
+    def kick(self) -> None:
+        """Ask every engine for packets to send; `at` and run_until do so by themselves."""
+        for host in self.hosts.values():
+            host.kick()
+
+    def run_until(self, stop: float | Callable[[], bool], *, limit_s: float = 3600.0) -> bool:
+        """Run to a time, or until a predicate holds; True when it was reached.
+
+        A predicate is evaluated whenever an application got an event; False when no event is left or
+        `limit_s` seconds of virtual time have passed. With a time, `now` is that time afterwards.
+        """
+        self.kick()
+        if callable(stop):
+            return self._run(self.now + limit_s, stop)
+        self._run(stop, None)
+        self.queue.now = max(self.now, stop)
+        return True
+
+    def run_for(self, seconds: float) -> None:
+        """Run for a while."""
+        self.run_until(self.now + seconds)
+
+    def _run(self, end: float, stop: Callable[[], bool] | None) -> bool:
+        queue = self.queue
+        if stop is not None and stop():
+            return True
+        collected = gc.get_threshold()
+        if collected[0]:
+            gc.set_threshold(max(collected[0], COLLECT_AFTER), *collected[1:])
+        try:
+            while queue.run(end):  # halted: an application got an event
+                if stop is not None and stop():
+                    return True
+        finally:
+            gc.set_threshold(*collected)
+        return False
+
+    def sample(self, every_s: float, hook: Callable[[float], None], until_s: float = NEVER) -> None:
+        """Call `hook(now)` at regular times from now to `until_s`: to look at `data_bytes` of ports, for instance."""
+
+        def tick(_: None, now: float) -> None:
+            hook(now)
+            if now + every_s <= until_s:
+                self.push(now + every_s, tick, None)
+
+        self.push(self.now, tick, None)
+
+    def close(self) -> None:
+        """Cut the fabric, which is of no use afterwards, into its objects: they refer to each other in circles, and who
+        makes many fabrics would wait for the garbage collector to find each.
+        """
+        self.queue.take(lambda _handler, _argument: True)
+        for port in self.ports.values():
+            port.close()
+        for switch in self.switches.values():
+            switch.downlinks.clear()
+            switch.uplinks.clear()
+            switch.racks.clear()
+        for host in self.hosts.values():
+            host.close()
+        for place in self._places.values():
+            place.keep_near((), False)
+        for known in (self.ports, self._towards, self._places, self._arrive_at, self.switches, self.hosts):
+            known.clear()
+        self.port_list.clear()
+
+    # ---- faults -------------------------------------------------------------------------------------------
+
+    def port_towards(self, a: str, b: str) -> EgressPort:
+        """The egress of `a` towards its neighbour `b`. Raises FaultError naming the neighbours."""
+        port = self._towards.get((a, b))
+        if port is None:
+            near = [y for x, y in self._towards if x == a]
+            known = f"{a} is linked to: {', '.join(near)}" if near else f"no node {a!r}"
+            raise FaultError(f"no link from {a} to {b} ({known})")
+        return port
+
+    def directions(self, a: str, b: str, both: bool) -> list[EgressPort]:
+        """One or both directions of a link. Raises FaultError."""
+        return [self.port_towards(a, b), self.port_towards(b, a)] if both else [self.port_towards(a, b)]
+
+    def set_line(self, a: str, b: str, *, both: bool = True, **changes: Any) -> None:
+        """Change rate_bps, delay_s, jitter_s or fifo of a link. Raises FaultError, ProfileError."""
+        for port in self.directions(a, b, both):
+            port.change_line(**changes)
+
+    def set_queues(self, a: str, b: str, queues: QueueProfile) -> None:
+        """Give the port of switch `a` towards `b` thresholds of its own."""
+        self.port_towards(a, b).set_queues(queues, self.srv6, self._common)
+
+    def set_link(self, a: str, b: str, *, up: bool) -> None:
+        """Pull a cable or put it back. Raises FaultError."""
+        ports = self.directions(a, b, True)
+        key = (min(a, b), max(a, b))
+        (self._links_down.discard if up else self._links_down.add)(key)
+        self._settle(ports)
+
+    def set_power(self, switch: str, on: bool) -> None:
+        """Stop or start a switch. Raises FaultError."""
+        found = self.switch(switch)
+        if found.power != on:
+            found.power = on
+            for (a, b), port in list(self._towards.items()):
+                if a == switch:
+                    self._settle([port, self._towards[b, a]])
+
+    def set_blackhole(self, switch: str, on: bool) -> None:
+        """Swallow everything, or stop doing so. Raises FaultError."""
+        self.switch(switch).set_blackhole(on)
+
+    def stall_switch(self, switch: str, seconds: float) -> None:
+        """What reaches a switch waits for a while. Raises FaultError."""
+        found = self.switch(switch)
+        until = self._stalls[switch] = max(self._stalls.get(switch, 0.0), self.now + seconds)
+        found.stall()
+        self.push(until, self._resume_switch, found)
+
+    def _resume_switch(self, switch: VirtualSwitch, now: float) -> None:
+        if now >= self._stalls[switch.name]:
+            switch.resume(now)
+
+    def start_process(self, host: str) -> Endpoint:
+        """Start a process on a host, in place of the one there is or was (VanishFault): an engine without memory."""
+        found = self.host(host)
+        found.lives += 1
+        endpoint = self._endpoint(found.name, found.lives)
+        found.begin(endpoint)
+        return endpoint
+
+    def _endpoint(self, host: str, life: int) -> Endpoint:
+        seed = f"{self.seed}/{host}/{life}" if life else f"{self.seed}/{host}"
+        first = None if life else self._first_qpn
+        return Endpoint(host, self.config_of(host), planes=self.plan.planes, seed=Random(seed), first_qpn=first)
+
+    def switch(self, name: str) -> VirtualSwitch:
+        """The switch of that name. Raises FaultError."""
+        try:
+            return self.switches[name]
+        except KeyError:
+            raise FaultError(f"no switch {name!r} (has: {', '.join(self.switches)})") from None
+
+    def heal(self) -> None:
+        """Undo every fault."""
+        self._links_down.clear()
+        for switch in self.switches.values():
+            switch.power = True
+            switch.set_blackhole(False)
+        for (a, b), port in self._towards.items():
+            port.clear_impairments()
+            port.set_line(self.links.nic if a in self.hosts or b in self.hosts else self.links.fabric)
+        for (a, b), port in list(self._towards.items()):
+            if a < b:
+                self._settle([port, self._towards[b, a]])
+
+    def _settle(self, ports: list[EgressPort]) -> None:
+        """Bring both directions of one link to the state its cable and switches make."""
+        a, b = ports[0].node, ports[0].neighbour
+        powered = all(self.switches[n].power for n in (a, b) if n in self.switches)
+        up = powered and (min(a, b), max(a, b)) not in self._links_down
+        if ports[0].up == up:
+            return
+        for port in ports:
+            if up:
+                port.go_up()
+            else:
+                port.go_down(self.now)
+            self.push(self.now + self.host_profile.port_event_s, self._port_event, port)
+        if not up:
+            self._clear_wire(ports)
+
+    def _clear_wire(self, ports: list[EgressPort]) -> None:
+        """Lose the packets on the wire of a dead link."""
+
+        def is_on_it(handler: Handler, frame: Any) -> bool:
+            sender = frame.port if isinstance(frame, Frame) else NO_PORT
+            return any(sender == port.number and handler == port.arrive for port in ports)
+
+        for frame in self.queue.take(is_on_it):
+            self.port_list[frame.port].lose(frame, "link_down", self.now)
+
+    def _port_event(self, port: EgressPort, now: float) -> None:
+        """Tell a node of its port's state."""
+        if port.node in self.hosts:
+            self.hosts[port.node].port_changed(port.plane, now)
+        else:
+            self.switches[port.node].port_changed()
+
+    # ---- what happened ------------------------------------------------------------------------------------
+
+    def counters(self) -> dict[str, dict[str, Any]]:
+        """Counters of every port that saw a packet, by interface name."""
+        return {
+            name: port.counters() for name, port in self.ports.items() if port.forwarded or port.dropped or port.trimmed
+        }
+
+    def totals(self) -> dict[str, int]:
+        """Packets over all ports: forwarded, marked, trimmed, and each reason of a drop or loss."""
+        out: dict[str, int] = {"forwarded": 0, "marked": 0, "trimmed": 0}
+        for port in self.ports.values():
+            out["forwarded"] += port.forwarded
+            out["marked"] += port.marked
+            out["trimmed"] += port.trimmed
+            for reasons in (port.dropped, port.lost):
+                for reason, number in reasons.items():
+                    out[reason] = out.get(reason, 0) + number
+        nodes: list[VirtualSwitch | VirtualHost] = [*self.switches.values(), *self.hosts.values()]
+        for node in nodes:
+            for reason, number in node.dropped.items():
+                out[reason] = out.get(reason, 0) + number
+        return out
+
+    def trace_digest(self) -> str:
+        """Digest of every packet event so far. Raises ValueError when the fabric was made without `trace`."""
+        if self.tracer is None:
+            raise ValueError("no packet event was recorded: make the fabric with trace=True")
+        return self.tracer.digest()
+
+    def state_digest(self) -> str:
+        """Digest of time, events done, and every counter: two runs that differ at all differ here, very likely."""
+        found = blake2b(digest_size=16)
+        found.update(repr((self.now, self.events_done, sorted(self.counters().items()))).encode())
+        for name, host in self.hosts.items():
+            qps = [(qp.qpn, qp.state.value, repr(qp.counters)) for qp in host.endpoint._qps.values()]
+            found.update(repr((name, host.received, sorted(host.dropped.items()), qps)).encode())
+        return found.hexdigest()

@@ -1,0 +1,106 @@
+"""What the packet simulator shows and no formula of ours gives, for pipes of two depths; `mrc bench fluid --calibrate`.
+
+A pipe is what a plane holds in a base round trip, in packets: queues are as deep as so many packets make them, and a
+packet is a larger part of a short pipe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from mrc_testbed.simulator.fluid.shape import FabricShape, Singles
+
+LOAD_MAX: Final = 1.25
+LOAD_STEPS: Final = 1000
+RATE_STEPS: Final = 1000
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Measured on fabrics of 16 and 32 hosts. Loads and rates are shares of a link's payload rate."""
+
+    packets: float
+    """Of the pipe on which it was measured."""
+    top: float
+    """Rate of a QP that nothing holds back: SACKs and the NIC's own gaps take the rest."""
+    loads: tuple[float, ...]
+    delay: tuple[float, ...]
+    """At these loads: queueing delay of a link, in base round trips."""
+    skips: tuple[float, ...]
+    """At these loads: turns that an EV misses for each that it has, by marks of that link."""
+    rates: tuple[float, ...]
+    price: tuple[float, ...]
+    """At these rates: mean queueing delay between T0s that NSCC's window stands."""
+    retire_rtts: float
+    """From an EV's first lost packet until it is retired, base round trips."""
+    found_rtts: float
+    """From a lost packet's departure until it is found lost."""
+    own_delay_rtts: float
+    """Round trip under load, beyond the base: what the window turns over in."""
+    lost: float
+    """Packets lost, for each that the rate gives: retransmissions are lost too, and answers on their way back."""
+    lost_young: float
+    """The same in the first round trips of a QP."""
+    notice_rtts: float
+    """From a NIC port's end until its peers have withdrawn the plane."""
+
+    @cached_property
+    def _tables(self) -> tuple[Singles, Singles, Singles]:
+        loads = np.arange(int(LOAD_MAX * LOAD_STEPS) + 1) / LOAD_STEPS
+        rates = np.arange(RATE_STEPS + 1) / RATE_STEPS
+        return (
+            np.interp(loads, self.loads, self.delay).astype(np.float32),
+            np.interp(loads, self.loads, self.skips).astype(np.float32),
+            np.interp(rates, self.rates, self.price).astype(np.float32),
+        )
+
+    def tables(self) -> tuple[Singles, Singles, Singles]:
+        """Delay and skips by load, price by rate, at equal steps."""
+        return self._tables
+
+    def steps(self) -> tuple[float, float, float]:
+        """Steps of each table in a unit."""
+        return LOAD_STEPS, LOAD_STEPS, RATE_STEPS
+
+
+CALIBRATIONS: Final = (
+    Calibration(
+        packets=10.7,
+        top=0.956,
+        loads=(0.0, 0.6, 0.7, 0.76, 0.8, 0.84, 0.88, 0.92, 0.96, 1.0),
+        delay=(0.0, 0.0, 0.0305, 0.056, 0.161, 0.1731, 0.3767, 0.4068, 0.44, 2.5312),
+        skips=(0.0, 0.0, 0.0583, 0.0729, 0.0847, 0.099, 0.1958, 0.1958, 0.2273, 0.4511),
+        rates=(0.3, 0.6, 0.75, 0.82, 0.87, 0.92, 0.9546),
+        price=(0.32, 0.2976, 0.2462, 0.228, 0.1728, 0.0382, 0.0382),
+        retire_rtts=4.0,
+        found_rtts=4.4,
+        own_delay_rtts=0.66,
+        lost=1.10,
+        lost_young=1.18,
+        notice_rtts=1.0,
+    ),
+    Calibration(
+        packets=29.5,
+        top=0.989,
+        loads=(0.0, 0.6, 0.7, 0.76, 0.8, 0.84, 0.88, 0.92, 0.96, 1.0),
+        delay=(0.0, 0.0, 0.0063, 0.0422, 0.0422, 0.057, 0.057, 0.057, 0.182, 1.2053),
+        skips=(0.0, 0.0155, 0.018, 0.0524, 0.1096, 0.2486, 0.2486, 0.5245, 0.6579, 0.6579),
+        rates=(0.3, 0.6, 0.75, 0.82, 0.87, 0.92, 0.9876),
+        price=(0.4464, 0.3114, 0.2317, 0.2317, 0.2155, 0.2155, 0.0347),
+        retire_rtts=4.0,
+        found_rtts=4.4,
+        own_delay_rtts=0.5,
+        lost=1.10,
+        lost_young=1.18,
+        notice_rtts=1.0,
+    ),
+)
+
+
+def calibration_for(shape: FabricShape) -> Calibration:
+    """The one of the pipe that is nearest in depth."""
+    return min(CALIBRATIONS, key=lambda one: abs(np.log(one.packets / shape.packets_per_rtt)))

@@ -1,0 +1,279 @@
+"""Shares of links: what rate each queue pair settles at, given the paths that it sprays over.
+
+    sharing = Sharing(shape, calibration, pairs)
+    sharing.place(rows, spines)          # EVs in rotation of some (QP, plane)
+    sharing.settle()
+    sharing.rate                         # per plane, a share of the line rate
+
+Design note: why not max-min fairness. NSCC has one window for all paths of a destination and steers the *mean* delay
+of its packets to a target. In the packet simulator all QPs that are held back at all see the same mean delay, 0.69 of a
+base round trip beside the target of 0.75, whatever their rates (0.4 to 0.9 of the line); so a QP is slow when many of
+its links are busy, and one busy link among 24 does little. That is a price: a link's price is its queueing delay, a
+function of its load; a QP's price is the mean over its EVs, as often as it uses each; and its rate is the one at which
+that price is what its window stands. Marks move packets from busy EVs to others: a mark makes an EV miss a turn.
+Planes get the same, always, so a rate is one number for all planes.
+
+The three functions (delay by load, turns missed by load, price that a rate stands) are measured in the packet simulator
+(calibration.py). A sweep moves each rate a step towards its price, and each EV's share halfway to its turns; loads
+follow. Sweeps are repeated until rates stand still.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrc_testbed.simulator.fluid.calibration import Calibration
+from mrc_testbed.simulator.fluid.shape import Bools, FabricShape, Floats, Ints, QueuePairs, Singles
+from mrc_testbed.switch.build import BuildError, build_shared
+
+NO_SPINE: Final = 0xFFFF
+"""An empty slot of the rotation."""
+ETA: Final = 0.35
+STEP: Final = 0.04
+"""A sweep changes a rate by ETA times what the price is off, but by no more than STEP."""
+FLOOR: Final = 0.02
+"""No QP is slower than this share of the line: a window of a packet or two."""
+SWEEPS_MAX: Final = 120
+STILL: Final = 5e-4
+"""Rates stand still when none moves by more."""
+AVERAGED: Final = 20
+"""Rates that do not stand still are averaged over the last sweeps."""
+CHUNK: Final = 4096
+"""QPs that a sweep in numpy works on at a time, which bounds its memory."""
+
+
+class _Table(ctypes.Structure):
+    _fields_ = (("values", ctypes.c_void_p), ("count", ctypes.c_longlong), ("per_unit", ctypes.c_float))
+
+
+class _Sharing(ctypes.Structure):
+    """As in sharing.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("planes", "racks", "spines", "slots")),
+        *((name, ctypes.c_float) for name in ("eta", "step", "top", "floor")),
+        *((name, _Table) for name in ("cost", "skips", "wanted")),
+        *((name, ctypes.c_void_p) for name in (
+            "source", "target", "weight", "spine", "usable", "rate", "share", "up", "down", "price", "crowd",
+        )),
+    )  # fmt: skip
+
+
+@cache
+def _in_c() -> ctypes.CDLL | None:
+    """The sweep in C; None: no compiler, or MRC_COMPILED=0 asks for Python."""
+    if os.environ.get("MRC_COMPILED") == "0":
+        return None
+    try:
+        library = ctypes.CDLL(str(build_shared([Path(__file__).with_name("sharing.c")], flags=("-O3",), tag="sharing")))
+    except (BuildError, OSError):
+        return None
+    library.sweep.restype = ctypes.c_double
+    library.sweep.argtypes = [ctypes.c_void_p, ctypes.c_longlong, *[ctypes.c_void_p] * 3]
+    return library
+
+
+class Sharing:
+    """See the module. Rates and shares stay between calls: what follows a small change settles soon."""
+
+    def __init__(self, shape: FabricShape, calibration: Calibration, pairs: QueuePairs, *, in_c: bool = True) -> None:
+        self.shape, self.calibration = shape, calibration
+        count, planes, slots = len(pairs), shape.planes, shape.rotation
+        self.source = (pairs.sources // shape.hosts_per_rack).astype(np.int32)
+        self.target = (pairs.targets // shape.hosts_per_rack).astype(np.int32)
+        self.local: Bools = self.source == self.target
+        self.weights = pairs.weights.astype(np.float32)
+        self.weight: Singles = np.zeros(count, np.float32)
+        """Of those that send now, else 0."""
+        self.spine: NDArray[np.uint16] = np.full((count, planes, slots), NO_SPINE, np.uint16)
+        self.usable: NDArray[np.uint8] = np.ones((count, planes), np.uint8)
+        """Whether the ports of a plane are up at both ends."""
+        self.rate: Singles = np.full(count, calibration.top * 0.9, np.float32)
+        self.rate[self.local] = calibration.top
+        self.share: Singles = np.zeros((count, planes, slots), np.float32)
+        """Of a plane's packets, by slot."""
+        self.up: Floats = np.zeros(shape.links)
+        self.down: Floats = np.zeros(shape.links)
+        """Load of each link, a share of the line."""
+        self.crowd: Singles = np.concatenate([
+            _crowd(self.source, pairs.sources, shape.racks), _crowd(self.target, pairs.targets, shape.racks),
+        ])  # fmt: skip
+        """Of each rack's links up, then down: how much of the queue of a link that many share there is. What one NIC
+        sends comes at its pace and never queues; n of them queue as n - 1 do."""
+        self._library = _in_c() if in_c else None
+        self._price: Singles = np.zeros(4 * shape.links if self._library is not None else 0, np.float32)
+
+    # ---- what QPs use -----------------------------------------------------------------------------------
+
+    def send(self, chosen: Ints, on: bool) -> None:
+        """Some QPs begin to send, or end."""
+        weight = self.weights[chosen] if on else np.zeros(len(chosen), np.float32)
+        self._load(chosen, weight - self.weight[chosen])
+        self.weight[chosen] = weight
+
+    def place(self, qps: Ints, planes: Ints, spines: NDArray[np.uint16]) -> None:
+        """New rotations of some (QP, plane), each once; NO_SPINE: an empty slot. New EVs begin with an equal share."""
+        self._rows(qps, planes, -1.0)
+        old, before = self.spine[qps, planes], self.share[qps, planes]
+        there = spines != NO_SPINE
+        equal = 1.0 / np.maximum(there.sum(axis=1, keepdims=True), 1)
+        share = np.where(there, np.where((spines == old) & (before > 0), before, equal), 0.0)
+        share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-9)
+        self.spine[qps, planes], self.share[qps, planes] = spines, share
+        self._rows(qps, planes, 1.0)
+
+    def set_usable(self, qps: Ints, planes: Ints, usable: Bools) -> None:
+        """Ports of some (QP, plane) went down at an end, or came up at both."""
+        going = ~usable
+        self._rows(qps[going], planes[going], -1.0)
+        self.share[qps[going], planes[going]] = 0.0
+        self.usable[qps, planes] = usable
+        coming = usable
+        there = self.spine[qps[coming], planes[coming]] != NO_SPINE
+        self.share[qps[coming], planes[coming]] = there / np.maximum(there.sum(axis=1, keepdims=True), 1)
+        self._rows(qps[coming], planes[coming], 1.0)
+
+    def planes_used(self) -> Ints:
+        """Planes that each QP can send on."""
+        found: Ints = ((self.share.sum(axis=2) > 0) & (self.usable > 0)).sum(axis=1)
+        return found
+
+    def _load(self, qps: Ints, weight: Singles) -> None:
+        """Add QPs to the loads of their links, with these weights."""
+        shape = self.shape
+        for part in range(0, len(qps), CHUNK):
+            some, by = qps[part : part + CHUNK], weight[part : part + CHUNK]
+            up, down = self._links(some)
+            amount = (self.share[some] * (self.rate[some] * by)[:, None, None]).astype(np.float64)
+            there = (self.spine[some] != NO_SPINE) & ~self.local[some][:, None, None]
+            self.up += np.bincount(up[there], amount[there], shape.links)
+            self.down += np.bincount(down[there], amount[there], shape.links)
+
+    def _rows(self, qps: Ints, planes: Ints, sign: float) -> None:
+        """Add (QP, plane) rows to the loads of their links, or take them out."""
+        shape = self.shape
+        spine = self.spine[qps, planes].astype(np.int64)
+        there = (spine != NO_SPINE) & ~self.local[qps][:, None]
+        amount = self.share[qps, planes] * (sign * self.rate[qps] * self.weight[qps])[:, None]
+        first = planes * shape.racks
+        for links, rack in ((self.up, self.source[qps]), (self.down, self.target[qps])):
+            number = (first + rack)[:, None] * shape.spines + spine
+            np.add.at(links, number[there], amount[there])
+
+    def _links(self, qps: Ints) -> tuple[Ints, Ints]:
+        """[QP, plane, slot]: numbers of the links up and down."""
+        shape = self.shape
+        first = np.arange(shape.planes)[None, :, None] * shape.racks
+        spine = self.spine[qps].astype(np.int64)
+        up = (first + self.source[qps][:, None, None]) * shape.spines + spine
+        down = (first + self.target[qps][:, None, None]) * shape.spines + spine
+        return up, down
+
+    # ---- settling ---------------------------------------------------------------------------------------
+
+    def settle(self, sweeps: int = SWEEPS_MAX) -> int:
+        """Sweep over all that send until their rates stand still; how many sweeps that took.
+
+        All of them, even after a change that few feel: QPs settled among others that stand still find a better balance
+        than all of them do together, and rates would creep up by two percent over a few hundred flaps.
+        """
+        some = np.flatnonzero(self.weight > 0)
+        if not len(some):
+            return 0
+        numbers = some.astype(np.int32)
+        averaged, total = min(AVERAGED, max(1, sweeps // 4)), np.zeros(len(some))
+        for done in range(1, sweeps + 1):
+            moved = self.sweep(numbers)
+            if done > sweeps - averaged:
+                total += self.rate[some]
+            if moved < STILL:
+                return done
+        self._set_rates(some, (total / averaged).astype(np.float32))
+        return sweeps
+
+    def _set_rates(self, qps: Ints, rates: Singles) -> None:
+        weight = self.weight[qps]
+        self._load(qps, -weight)
+        self.rate[qps] = rates
+        self._load(qps, weight)
+
+    def sweep(self, active: NDArray[np.int32]) -> float:
+        """One sweep; the largest change of a rate."""
+        return self._sweep_in_numpy(active) if self._library is None else self._sweep_in_c(active)
+
+    def _sweep_in_c(self, active: NDArray[np.int32]) -> float:
+        shape, calibration = self.shape, self.calibration
+        cost, skips, wanted = calibration.tables()
+        new_rate = np.empty(len(active), np.float32)
+        new_share = np.empty((len(active), shape.planes, shape.rotation), np.float32)
+        tables = [
+            _Table(values.ctypes.data, len(values), per_unit)
+            for values, per_unit in zip((cost, skips, wanted), calibration.steps(), strict=True)
+        ]
+        arrays = (
+            self.source, self.target, self.weight, self.spine, self.usable, self.rate, self.share, self.up, self.down,
+            self._price, self.crowd,
+        )  # fmt: skip
+        job = _Sharing(
+            shape.planes, shape.racks, shape.spines, shape.rotation, ETA, STEP, calibration.top, FLOOR, *tables,
+            *(one.ctypes.data for one in arrays),
+        )  # fmt: skip
+        assert self._library is not None
+        moved: float = self._library.sweep(
+            ctypes.byref(job), len(active), active.ctypes.data, new_rate.ctypes.data, new_share.ctypes.data
+        )
+        return moved
+
+    def _sweep_in_numpy(self, active: NDArray[np.int32]) -> float:
+        calibration = self.calibration
+        cost, skips, wanted = calibration.tables()
+        load_steps, _, rate_steps = calibration.steps()
+        crowd = np.tile(np.repeat(self.crowd.reshape(2, -1), self.shape.spines, axis=1), self.shape.planes)
+        prices = [
+            crowd[way] * _looked_up(table, load, load_steps)
+            for way, load in enumerate((self.up, self.down)) for table in (cost, skips)
+        ]  # fmt: skip
+        new = []
+        for part in range(0, len(active), CHUNK):
+            some = active[part : part + CHUNK].astype(np.int64)
+            up, down = self._links(some)
+            there = (self.spine[some] != NO_SPINE) & (self.usable[some] > 0)[:, :, None]
+            up, down = np.where(there, up, 0), np.where(there, down, 0)
+            turns = there / (1 + prices[1][up] + prices[3][down])
+            total = turns.sum(axis=2, keepdims=True)
+            share = np.where(there, 0.5 * self.share[some] + 0.5 * turns / np.where(total > 0, total, 1), 0.0)
+            used = (total[:, :, 0] > 0).sum(axis=1)
+            seen = (share * (prices[0][up] + prices[2][down])).sum(axis=(1, 2)) / np.maximum(used, 1)
+            change = ETA * (_looked_up(wanted, self.rate[some].astype(np.float64), rate_steps) - seen)
+            rate = np.clip(self.rate[some] + np.clip(change, -STEP, STEP), FLOOR, calibration.top)
+            rate = np.where(used > 0, rate, self.rate[some])
+            rate = np.where(self.local[some], calibration.top, rate).astype(np.float32)
+            new.append((some, rate, np.where(self.local[some][:, None, None], 0.0, share).astype(np.float32)))
+        moved = 0.0
+        for some, rate, share in new:
+            moved = max(moved, float(np.abs(rate - self.rate[some]).max(initial=0.0)))
+            self._load(some, -self.weight[some])
+            self.rate[some], self.share[some] = rate, np.where(self.local[some][:, None, None], self.share[some], share)
+            self._load(some, self.weight[some])
+        return moved
+
+
+def _crowd(racks: NDArray[np.int32], hosts: Ints, count: int) -> Singles:
+    """1 - 1 / n for each rack, with n of its hosts among these."""
+    different = np.unique(np.stack([racks, hosts]), axis=1)[0]
+    hosts_of = np.bincount(different, minlength=count)
+    out: Singles = (1 - 1 / np.maximum(hosts_of, 1)).astype(np.float32)
+    return out
+
+
+def _looked_up(table: Singles, where: Floats, per_unit: float) -> Floats:
+    """Values of a table of equal steps, linear between them, constant beyond its end."""
+    found: Floats = np.interp(where * per_unit, np.arange(len(table)), table)
+    return found

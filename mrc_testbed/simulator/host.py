@@ -1,0 +1,427 @@
+"""A host of a virtual fabric: one unchanged engine Endpoint behind virtual NIC ports, pumped by the event queue.
+
+The rules of Endpoint are kept here: packets are handed in before the clock when both wait at one instant, `transmit`
+and `events` are drained after each call, `room` says per plane how many packets a port takes now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any, Final, Protocol
+
+from mrc_testbed.hosts.engine.deadlines import NEVER
+from mrc_testbed.hosts.engine.endpoint import Endpoint
+from mrc_testbed.hosts.engine.events import Completion, Event
+from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcWrite
+from mrc_testbed.hosts.engine.wire.packets import (
+    EndpointRequest,
+    EndpointResponse,
+    Nack,
+    PacketRecord,
+    ReliabilityProbe,
+    Sack,
+    TransportAck,
+    Write,
+)
+from mrc_testbed.simulator.events import EventPlace, EventQueue, Handler
+from mrc_testbed.simulator.frames import Frame, tally
+from mrc_testbed.simulator.ports import NicPort
+from mrc_testbed.simulator.profiles import HostProfile
+from mrc_testbed.topologies.plan import Host
+
+FOREVER_S: Final = 1e8
+"""No run lasts so long."""
+BATCH: Final = 64
+"""Packets asked for at a time."""
+STUCK_AFTER: Final = 10_000
+"""Calls at one instant after which an engine that keeps asking for more is stuck: a bug worth a clear end."""
+
+
+class StuckError(Exception):
+    """An engine asks to be called at the same instant for ever."""
+
+
+INNER_BYTES: Final[dict[type[PacketRecord], int]] = {
+    RcAck: 68, Cnp: 80,
+    Sack: 100, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
+}  # fmt: skip
+"""Inner IPv6 header to iCRC of the packets without payload; a write's nominal size is exactly that (§6.2)."""
+
+
+class FrameCodec(Protocol):
+    """The codecs of NICs, where packets travel as bytes; wire.py has them."""
+
+    def frame(
+        self, host: Any, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int,
+        plane: int, control: bool, trimmable: bool,
+    ) -> Frame:  # fmt: skip
+        """Frame of a packet that a host sends."""
+
+    def decode(self, host: Any, frame: Any, plane: int) -> tuple[str, Any] | None:
+        """(sender, record) of a frame that arrived, or None: then it was counted by the codec's reason."""
+
+
+class HostEngine(Protocol):
+    """Calls of a host on its engine; Endpoint has them, and whoever stands in its place to watch it."""
+
+    def receive(self, packet: PacketRecord, plane: int, peer: str, now: float) -> None: ...
+
+    def transmit(
+        self, now: float, limit: int = 64, room: Sequence[int] | None = None
+    ) -> list[tuple[int, str, PacketRecord]]: ...  # fmt: skip
+
+    def on_timer(self, now: float) -> None: ...
+
+    def on_port(self, plane: int, up: bool, now: float) -> None: ...
+
+    def events(self) -> list[Event]: ...
+
+    def next_timer(self) -> float | None: ...
+
+
+class HostNetwork(Protocol):
+    """Interface of a fabric to its hosts."""
+
+    queue: EventQueue
+    host_profile: HostProfile
+    keep_events: bool
+    hosts: dict[str, VirtualHost]
+    overhead_bytes: int
+
+    @property
+    def wires(self) -> FrameCodec | None:
+        """The codecs, when packets travel as bytes."""
+
+
+class VirtualHost:
+    """`endpoint` is the engine; `events` all its events, in order (with `keep_events` of the fabric)."""
+
+    def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint) -> None:
+        self._queue = fabric.queue
+        self.place: EventPlace = fabric.queue.place(False)
+        """Its events."""
+        self._hosts = fabric.hosts
+        """All of them by name."""
+        self._place_of: dict[str, tuple[int, int]] = {}
+        """Rack and downlink of those that packets went to."""
+        self._ring, self._keep_events = fabric.host_profile.ring_packets, fabric.keep_events
+        self._overhead, self._wires = fabric.overhead_bytes, fabric.wires
+        self.plan_host = host
+        self.name = host.name
+        self.rack, self.downlink = host.rack, host.downlink
+        self.endpoint = endpoint
+        self.engine: HostEngine = endpoint
+        """Where its calls go: the endpoint, or the stand-in that watches it."""
+        self.ports: list[NicPort] = []
+        self.events: list[Event] = []
+        self.dropped: Counter[str] = tally()
+        """Frames that the NIC did not take: `iCRC`, or another reason of the codec."""
+        self.received = 0
+        self._listeners: list[Callable[[Event], None]] = []
+        self._on_completion: dict[int, Callable[[Completion], None]] = {}
+        self._due = False
+        self._wake = NEVER
+        """Last value of next_timer(), NEVER for None."""
+        self._timer = NEVER
+        """When the earliest timer event in the queue comes."""
+        self.lives = 0
+        """Processes started anew on this host."""
+        self.alive = True
+        self._stalled_until = -1.0
+        self._unread: list[int] | None = None
+        """While ports are read one after the other: planes still to be read, last first. None = see _holds()."""
+        self._gap_s = 0.0
+        self._waiting: list[Any] = []
+        """Frames that wait for the CPU, in the order in which they came."""
+        self._port_news: set[int] = set()
+        """Planes whose port changed meanwhile."""
+        self.take: Handler = self.receive if self._wires is None else self.receive_bytes
+        """Where the ports of T0s deliver."""
+        self._dscp_control = endpoint.config.dscp_control
+        self._trimmable = (endpoint.config.dscp_trimmable, endpoint.config.dscp_trimmable_retx)
+
+    # ---- application ------------------------------------------------------------------------------------
+
+    def listen(self, handler: Callable[[Event], None]) -> None:
+        """Call `handler` for every event of the engine, at its time; it may post more work."""
+        self._listeners.append(handler)
+
+    def on_completion(self, qpn: int, handler: Callable[[Completion], None]) -> None:
+        """Call `handler` for every completion of one QP; it may post more work."""
+        self._on_completion[qpn] = handler
+
+    def collect(self) -> bool:
+        """Pass on the engine's pending events now; True when there were any."""
+        return self._tell(self.engine.events())
+
+    def kick(self) -> None:
+        """Let the engine send at this instant: work was posted."""
+        self._request(self._queue.now)
+
+    def at(self, time: float, what: Callable[[], object]) -> None:
+        """Call a function of this host's application at a time (now, when that has passed); it may post work here."""
+        self.place.push(time, self._call, what)
+
+    def _call(self, what: Callable[[], object], now: float) -> None:
+        what()
+        self._request(now)
+
+    def close(self) -> None:
+        """Let go of engine, ports and application, see VirtualFabric.close."""
+        self.ports.clear()
+        self._listeners.clear()
+        self._on_completion.clear()
+        self.engine = self.endpoint
+        self.take = _nothing
+
+    # ---- process ----------------------------------------------------------------------------------------
+
+    def stall(self, seconds: float, order: Sequence[int] | None = None, gap_s: float = 0.0) -> None:
+        """Take the CPU for a while; see faults.StallFault."""
+        queue = self._queue
+        if self._unread is not None:
+            self._stalled_until, self._unread = -1.0, None
+        self._stalled_until = max(self._stalled_until, queue.now + seconds)
+        self._gap_s = gap_s
+        self.place.push(self._stalled_until, self._resume, None if order is None else tuple(order))
+
+    def _resume(self, order: tuple[int, ...] | None, now: float) -> None:
+        if now < self._stalled_until or not self.alive:
+            return
+        self._stalled_until = -1.0
+        for plane in sorted(self._port_news):
+            self.engine.on_port(plane, self.ports[plane].up, now)
+        self._port_news.clear()
+        if order is None:
+            waiting, self._waiting = self._waiting, []
+            self._take_all(waiting, now)
+            return
+        planes = [*order, *(plane for plane in range(len(self.ports)) if plane not in order)]
+        self._stalled_until = inf  # until the last one is read
+        self._unread = planes[::-1]
+        self._read_port(None, now)
+
+    def _read_port(self, _: object, now: float) -> None:
+        """Take all that waits on one port; the engine sends what follows before the next one is read."""
+        unread = self._unread
+        if not unread or not self.alive:
+            return
+        plane = unread.pop()
+        mine = [frame for frame in self._waiting if frame.plane == plane]
+        self._waiting = [frame for frame in self._waiting if frame.plane != plane]
+        if not unread:
+            self._stalled_until, self._unread = -1.0, None
+        self._take_all(mine, now)
+        if unread:
+            self.place.push(now + self._gap_s, self._read_port, None)
+
+    def _take_all(self, frames: list[Any], now: float) -> None:
+        """Hand the engine all of them before it may send."""
+        due, self._due = self._due, True
+        for frame in frames:
+            self.take(frame, now)
+        self._due = due
+        self._request(now)
+
+    def _holds(self, frame: Frame) -> bool:
+        """During a stall: whether a frame that arrives has to wait. Nothing waits for a process that is gone."""
+        if not self.alive:
+            self.dropped["no process"] += 1
+        elif self._unread is None or frame.plane in self._unread:
+            self._waiting.append(frame)
+        else:
+            return False
+        return True
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it has no CPU now."""
+        return self._queue.now < self._stalled_until
+
+    @property
+    def stalled_for_ever(self) -> bool:
+        """Whether its stall outlasts every run."""
+        return self._unread is None and self._stalled_until > FOREVER_S
+
+    def vanish(self) -> None:
+        """End the process; see faults.VanishFault."""
+        self.alive = False
+        self._stalled_until, self._unread = inf, None
+        self._waiting.clear()
+
+    def begin(self, endpoint: Endpoint) -> None:
+        """Begin another process with an engine of its own; it looks at its ports first."""
+        now = self._queue.now
+        self.endpoint = self.engine = endpoint
+        self.alive = True
+        self._stalled_until, self._unread = -1.0, None
+        self._waiting.clear()
+        self._port_news.clear()
+        self._on_completion.clear()
+        self._wake = NEVER
+        for plane, port in enumerate(self.ports):
+            if not port.up:
+                endpoint.on_port(plane, False, now)
+        self._request(now)
+
+    # ---- network ----------------------------------------------------------------------------------------
+
+    def receive(self, frame: Frame, now: float) -> None:
+        """Take a frame that arrived on the port of its plane."""
+        if now < self._stalled_until and self._holds(frame):
+            return
+        if frame.corrupt:
+            self.dropped["iCRC"] += 1
+            return
+        self.received += 1
+        if self.engine is self.endpoint:  # called as what it is, not as a protocol, by far the quickest when compiled
+            self.endpoint.receive(frame.packet, frame.plane, frame.source, now)
+        else:
+            self.engine.receive(frame.packet, frame.plane, frame.source, now)
+        self._pump_soon(now)
+
+    def receive_bytes(self, frame: Frame, now: float) -> None:
+        """Decode the bytes of a frame, then do as `receive` does."""
+        if now < self._stalled_until and self._holds(frame):
+            return
+        wires, plane = self._wires, frame.plane
+        assert wires is not None
+        found = wires.decode(self, frame, plane)
+        if found is None:
+            return
+        self.received += 1
+        peer, packet = found
+        self.engine.receive(packet, plane, peer, now)
+        self._pump_soon(now)
+
+    def port_changed(self, plane: int, now: float) -> None:
+        """Tell the engine the state of a plane's port, which may have changed."""
+        if now < self._stalled_until:
+            self._port_news.add(plane)
+            return
+        self.engine.on_port(plane, self.ports[plane].up, now)
+        self._request(now)
+
+    def on_room(self, now: float) -> None:
+        """Let the engine send: a port that was full has room again."""
+        self._request(now)
+
+    def _pump_soon(self, now: float) -> None:
+        """Let the engine send after all that arrives at this instant: at once, when nothing else happens now."""
+        if not self._due and self.place.count_if_alone(now):
+            self._pump(None, now)
+        else:
+            self._request(now)
+
+    def _request(self, now: float) -> None:
+        """Let the engine send when what is queued for this instant has happened."""
+        if not self._due:
+            self._due = True
+            self.place.push(now, self._pump, None)
+
+    def _on_timer(self, _: object, now: float) -> None:
+        if self._timer <= now:
+            self._timer = NEVER
+        self._request(now)
+
+    def _pump(self, _: object, now: float) -> None:
+        """Do everything the engine wants at this instant."""
+        self._due = False
+        engine = self.engine
+        if now < self._stalled_until:
+            if self._unread is not None:  # between two ports; the clock has to wait for the packets in the others
+                while self._transmit(now) or self._tell(engine.events()):
+                    pass
+                self._wake = _or_never(engine.next_timer())
+            return
+        if self._wake <= now:
+            engine.on_timer(now)
+        endpoint = self.endpoint  # called as what it is where nobody stands in its place
+        watched = engine is not endpoint
+        for _ in range(STUCK_AFTER):
+            more = self._transmit(now)
+            if self._tell(engine.events() if watched else endpoint.events()) or more:
+                continue
+            due = self._wake = _or_never(engine.next_timer()) if watched else endpoint.next_deadline()
+            if due == NEVER:
+                return
+            if due > now:
+                break
+            engine.on_timer(now)
+        else:
+            raise StuckError(f"{self.name} at {now} s: the engine has something to do for ever; next_timer() {due}")
+        if due < self._timer:
+            self._timer = due
+            self.place(due, self._on_timer, None)
+
+    def _transmit(self, now: float) -> bool:
+        """Hand packets to the ports as far as they have room; True when there may be more."""
+        if not self.endpoint.can_send():
+            return False
+        ring = self._ring
+        room = []
+        for port in self.ports:
+            left = ring - port.waiting
+            port.starved = left <= 0
+            room.append(left)
+        if self.engine is self.endpoint:
+            sent = self.endpoint.transmit(now, BATCH, room)
+        else:
+            sent = self.engine.transmit(now, BATCH, room)
+        more = len(sent) >= BATCH
+        for plane, peer, packet in sent:
+            port = self.ports[plane]
+            port.send(self._frame(packet, plane, peer), now)
+            room[plane] -= 1
+            if port.waiting >= ring:
+                port.starved = True
+            elif room[plane] <= 0:
+                more = True  # the first packet did not wait: there is room again already
+        return more
+
+    def _tell(self, events: list[Event]) -> bool:
+        """Pass events on to the listeners; True when there were any."""
+        if not events:
+            return False
+        self._queue.halt()
+        if self._keep_events:
+            self.events += events
+        for event in events:
+            if type(event) is Completion:
+                handler = self._on_completion.get(event.qpn)
+                if handler is not None:
+                    handler(event)
+            for listener in self._listeners:
+                listener(event)
+        return True
+
+    def _frame(self, packet: PacketRecord, plane: int, peer: str) -> Frame:
+        """Frame of a packet of ours."""
+        place = self._place_of.get(peer)
+        if place is None:
+            found = self._hosts[peer]
+            place = self._place_of[peer] = found.rack, found.downlink
+        rack, downlink = place
+        dscp, trimmable = packet.dscp, False
+        if isinstance(packet, Write):
+            size = packet.size
+            trimmable = dscp == self._trimmable[0] or dscp == self._trimmable[1]
+        elif isinstance(packet, RcWrite):
+            size = packet.size
+        else:
+            size = INNER_BYTES[type(packet)]
+        size += self._overhead
+        control = dscp == self._dscp_control
+        if self._wires is None:
+            return Frame(packet, size, self.name, peer, rack, downlink, plane, control, trimmable)
+        return self._wires.frame(self, packet, size, self.name, peer, rack, downlink, plane, control, trimmable)
+
+
+def _or_never(due: float | None) -> float:
+    return NEVER if due is None else due
+
+
+def _nothing(_frame: Frame, _now: float) -> None:
+    """Take a frame where nobody is any more."""

@@ -1,0 +1,57 @@
+"""`mrc simtest` and `mrc fuzz`: run, print, exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from mrc_testbed.errors import UsageError
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.console.terminal import console
+from mrc_testbed.simulator.simtest import campaign as campaigns
+from mrc_testbed.simulator.simtest import fuzz as fuzzing
+from mrc_testbed.simulator.simtest.schedule import draw
+
+SHRUNK = "simtest-{seed}.json"
+"""Where the shrunk schedule of a failing seed goes, in the working directory."""
+
+
+def simtest(
+    seeds: int, first: int, seed: int | None, replay: Path | None, jobs: int, keep_going: bool, as_json: bool
+) -> int:
+    """Run schedules and print the result; exit code 0 when no invariant was violated. Raises ScheduleError."""
+    if seed is not None or replay is not None:
+        schedule = campaigns.load(replay) if replay is not None and seed is None else draw(seed or 0)
+        small = Path(SHRUNK.format(seed=schedule.seed)) if seed is not None else None
+        result, text = campaigns.replay(schedule, small)
+        if as_json:
+            failure = None if result.violation is None else campaigns.failure_json(result)
+            print(json.dumps({"schedule": schedule.to_json(), "stats": result.stats, "failure": failure}, indent=1))
+        else:
+            print(text)
+        return 0 if result.violation is None else 1
+    report = campaigns.campaign(first, seeds, jobs, campaigns.CampaignProgress(seeds), keep_going)
+    print(json.dumps(report.to_json(), indent=1) if as_json else report.text())
+    return 0 if report.passed else 1
+
+
+def fuzz(target: str, runs: int, seconds: int, seed: int) -> int:
+    """Fuzz a target with atheris, else with plain mutations. Raises UsageError for an unknown target."""
+    if target not in fuzzing.TARGETS:
+        raise UsageError(f"no fuzz target {target!r} (has: {', '.join(fuzzing.TARGETS)}, p4)")
+    if find_spec("atheris") is not None:
+        limits = [f"-atheris_runs={runs}", f"-max_total_time={seconds}", f"-seed={seed}"]
+        command = [sys.executable, "-m", "mrc_testbed.simulator.simtest.fuzz", target, *limits]
+        os.execv(sys.executable, command)
+    print("fuzz: atheris is not installed (pip install 'mrc-testbed[fuzz]'): plain mutations instead", file=sys.stderr)
+    begun, done = time.monotonic(), 0
+    with Progress(console(stderr=True), f"fuzz {target}") as progress:
+        while done < runs and (passed := time.monotonic() - begun) < seconds:
+            progress.share(max(done / runs, passed / seconds), f"{done:,} inputs")
+            done += fuzzing.run_mutations(target, seed + done, min(1000, runs - done))
+    print(f"fuzz {target}: {done:,} inputs, nothing found")
+    return 0

@@ -1,0 +1,58 @@
+"""Looking at every packet of a virtual fabric, and the digest that proves two runs equal.
+
+A hook is a callable `(what, time_s, where, frame)`; `where` is the interface, switch or host it happened at::
+
+    send      the first bit leaves a port          deliver   it reached a host
+    mark      CE was set as it left                drop      a port or switch refused it, see the counters for why
+    trim      it was cut                           lose      it left and will not arrive
+
+A fabric is traced from its making: the Tracer is the observer of its ports and switches. (`sample` needs none of this:
+it is an event like any other.)
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+from mrc_testbed.simulator.events import Handler
+from mrc_testbed.simulator.frames import Frame, PacketHook
+
+
+class Tracer:
+    """Observer of packet events: calls the hook, if any, and keeps the digest."""
+
+    def __init__(self, hook: PacketHook | None = None) -> None:
+        self.hook = hook
+        self.count = 0
+        self._digest = blake2b(digest_size=16)
+
+    def __call__(self, what: str, now: float, where: str, frame: Frame) -> None:
+        self.count += 1
+        self._digest.update(f"{what} {now!r} {where} {describe(frame)}\n".encode())
+        if self.hook is not None:
+            self.hook(what, now, where, frame)
+
+    def delivery(self, host: str, take: Handler) -> Handler:
+        """`take`, with a `deliver` event before each call."""
+
+        def deliver(frame: Frame, now: float) -> None:
+            self("deliver", now, host, frame)
+            take(frame, now)
+
+        return deliver
+
+    def digest(self) -> str:
+        """32 hexadecimal digits over everything so far."""
+        return self._digest.hexdigest()
+
+
+def describe(frame: Frame) -> str:
+    """One line about a frame: source, target, kind, path, state."""
+    packet: Any = frame.packet
+    parts = [f"{frame.source}>{frame.target}", type(packet).__name__, f"ev {frame.ev:#06x}", f"{frame.size} B"]
+    psn = getattr(packet, "psn", getattr(packet, "cack_psn", None))
+    if psn is not None:
+        parts.append(f"psn {psn}")
+    parts += [word for word in ("marked", "trimmed", "corrupt") if getattr(frame, word)]
+    return " ".join(parts)

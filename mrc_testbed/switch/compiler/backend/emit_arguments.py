@@ -1,0 +1,174 @@
+"""Arguments of calls -> C arguments, copies before the call and copies after it."""
+
+from __future__ import annotations
+
+from mrc_testbed.switch.compiler.backend.code import c_word
+from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
+from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
+from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
+from mrc_testbed.switch.compiler.backend.emit_externs import ExternEmitter
+from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, acts
+from mrc_testbed.switch.compiler.backend.emit_headers import forget_bytes
+from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
+from mrc_testbed.switch.compiler.backend.emit_types import STANDARD_METADATA
+from mrc_testbed.switch.compiler.errors import unsupported
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.frontend.tree import walk
+from mrc_testbed.switch.compiler.sema.elaborate import ControlInstance
+from mrc_testbed.switch.compiler.sema.types import Object, is_scalar
+
+
+class ArgumentEmitter:
+    """Passes arguments to actions, functions, controls and parsers."""
+
+    def __init__(
+        self,
+        context: EmitContext,
+        places: PlaceEmitter,
+        expressions: ExpressionEmitter,
+        assignments: AssignmentEmitter,
+        externs: ExternEmitter,
+    ) -> None:
+        self.context = context
+        self.types = context.types
+        self.usage = context.usage
+        self.places = places
+        self.expressions = expressions
+        self.assignments = assignments
+        self.externs = externs
+
+    def passed(self, e: tree.Call, frame: FunctionFrame) -> tuple[list[str], list[tuple[tree.Expr, str]]]:
+        """C arguments of an action or function, and what is to be copied out after the call: (target, variable)."""
+        texts: dict[int, str] = {}
+        outs: dict[int, list[tuple[tree.Expr, str]]] = {}
+        pairs = as_written(e, e.callee.args)
+        for at, (param, arg) in enumerate(pairs):
+            text, outs[id(param)] = self.passed_one(param, arg, frame)
+            later = any(acts(one) for _, one in pairs[at + 1 :])
+            if later and text and param.direction not in ("out", "inout") and arg.const is None:
+                temporary = frame.name("t")
+                frame.code.add(f"{self.types.declare_type(param.type, arg.where)} {temporary} = {text};")
+                text = temporary
+            texts[id(param)] = text
+        params = [param for param, _ in e.callee.args]
+        return [texts[id(p)] for p in params if texts[id(p)]], [out for p in params for out in outs[id(p)]]
+
+    def passed_one(
+        self, param: tree.Param, arg: tree.Expr, frame: FunctionFrame
+    ) -> tuple[str, list[tuple[tree.Expr, str]]]:
+        """C argument for one parameter ("" for none), and what is to be copied out after the call."""
+        if isinstance(param.type, Object):
+            return "", []
+        if str(param.type) == STANDARD_METADATA:
+            if self.places.place(arg, frame).key != "std":
+                unsupported(arg.where, "a standard_metadata_t other than the packet's")
+            return "", []
+        if param.direction not in ("out", "inout"):
+            if is_scalar(param.type):
+                return self.expressions.value(arg, frame), []
+            place = self.places.place(arg, frame)
+            self.usage.note_whole(place, False)
+            return place.c, []
+        temporary = frame.name("t")
+        of = self.types.declare_type(param.type, arg.where)
+        start = ("0" if is_scalar(param.type) else "{0}") if param.direction == "out" else self._copy_in(arg, frame)
+        frame.code.add(f"{of} {temporary} = {start};")
+        after = [] if isinstance(arg, tree.DontCare) else [(self.places.fixed(arg, frame), temporary)]
+        return f"&{temporary}", after
+
+    def parameters(self, params: list[tree.Param], inner: FunctionFrame) -> list[str]:
+        """C parameters of an action or function: `out` and `inout` ones are pointers to the caller's copies."""
+        out = []
+        for one in params:
+            if isinstance(one.type, Object):
+                continue
+            if str(one.type) == STANDARD_METADATA:  # there is only one: it is passed by name
+                inner.bindings[id(one)] = Lvalue("pkt->std", one.type, "std", True)
+                continue
+            c = inner.name(one.name)
+            of = self.types.declare_type(one.type, one.where)
+            pointer = one.direction in ("out", "inout")
+            out.append(f"{of} {'*' if pointer else ''}{c}")
+            inner.bindings[id(one)] = Lvalue(f"(*{c})" if pointer else c, one.type, f"param {id(one)}")
+            self.usage.note_whole(inner.bindings[id(one)], pointer)
+        return out
+
+    def _copy_in(self, arg: tree.Expr, frame: FunctionFrame) -> str:
+        if is_scalar(arg.type):
+            return self.expressions.value(arg, frame)
+        place = self.places.place(arg, frame)
+        self.usage.note_whole(place, False)
+        return place.c
+
+    def copy_out(self, pairs: list[tuple[tree.Expr, str]], frame: FunctionFrame) -> None:
+        for arg, temporary in pairs:
+            self.assignments.store(arg, temporary, frame)
+
+    def bound(
+        self, inner: ControlInstance, pairs: list[tuple[tree.Param, tree.Expr]], frame: FunctionFrame
+    ) -> tuple[dict[int, Lvalue], list[tuple[tree.Expr, Lvalue]]]:
+        """Places of the parameters of a control or parser applied with these arguments, and what to copy out after.
+
+        What lives in the packet is passed by name, unless two arguments overlap or the evaluation of one may change
+        another; there is but one standard_metadata, which always goes by name.
+        """
+        bindings = self.instances(pairs, frame)
+        pairs = [(param, arg) for param, arg in pairs if not isinstance(param.type, Object)]
+        after = []
+        calls = (one for _, arg in pairs for one in walk(arg) if isinstance(one, tree.Call) and one.callee is not None)
+        acting = any(one.callee.kind in ("user", "table") for one in calls)
+        places = [
+            self.places.place(arg, frame)
+            if isinstance(arg, (tree.PathExpression, tree.Member))
+            and arg.const is None
+            and not isinstance(getattr(arg, "decl", None), tree.Const)
+            and not _has_call(arg)
+            else None
+            for _, arg in pairs
+        ]
+        for (param, arg), place in zip(pairs, places, strict=False):
+            others = [one for one in places if one is not None and one is not place]
+            fresh = param.direction == "out" and not is_scalar(param.type)  # headers begin invalid
+            apart = place is not None and not any(_overlap(place.key, one.key) for one in others)
+            apart = apart and not (acting and place is not None and place.key != "std")
+            if place is not None and place.shared and apart and not fresh:
+                bindings[id(param)] = place
+                continue
+            copy = self.context.variable(f"{c_word(inner.name)}_{param.name}", param.type, param.where)
+            bindings[id(param)] = copy
+            if param.direction == "out":
+                frame.code.add(f"{copy.c} = ({self.types.declare_type(param.type, arg.where)}){{0}};")
+                forget_bytes(copy, frame)
+            elif is_scalar(param.type):
+                frame.code.add(f"{copy.c} = {self.expressions.value(arg, frame)};")
+            else:
+                self.assignments.assign(copy, arg, frame)
+            if param.direction in ("out", "inout") and not isinstance(arg, tree.DontCare):
+                after.append((self.places.fixed(arg, frame), copy))
+        return bindings, after
+
+    def instances(self, pairs: list[tuple[tree.Param, tree.Expr]], frame: FunctionFrame) -> dict[int, Lvalue]:
+        """Places of the parameters that are externs. packet_in and packet_out need none: there is one of each."""
+        out: dict[int, Lvalue] = {}
+        for param, arg in pairs:
+            if isinstance(param.type, Object) and str(param.type) not in ("packet_in", "packet_out"):
+                instance = self.externs.instance_of(arg, frame)
+                if instance is None:
+                    unsupported(arg.where, "this instance as an argument")
+                name = f"{instance.kind} {instance.index}"
+                out[id(param)] = Lvalue(name, param.type, name, True, instance=instance)
+        return out
+
+
+def as_written(e: tree.Call, pairs: list[tuple[tree.Param, tree.Expr]]) -> list[tuple[tree.Param, tree.Expr]]:
+    """Parameters with their arguments in the order in which a call has these; defaults last."""
+    places = {id(one.value): at for at, one in enumerate(e.args)}
+    return sorted(pairs, key=lambda pair: places.get(id(pair[1]), len(places)))
+
+
+def _has_call(e: tree.Expr) -> bool:
+    return any(isinstance(one, tree.Call) for one in walk(e))
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or one.startswith(other + ".") or other.startswith(one + ".")

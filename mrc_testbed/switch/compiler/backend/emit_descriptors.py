@@ -1,0 +1,245 @@
+"""The constant descriptors of tables, actions and state: what p4rt.h calls descriptors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mrc_testbed.switch.compiler.backend.code import Code, bits_of, c_string
+from mrc_testbed.switch.compiler.backend.emit_bits import bytes_of, field_bits
+from mrc_testbed.switch.compiler.backend.emit_functions import action_constant
+from mrc_testbed.switch.compiler.errors import Location, unsupported
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.p4info.p4info import (
+    Ids,
+    idle_timeouts,
+    key_ids,
+    key_name,
+    param_ids,
+    translated_types,
+    value_set_keys,
+)
+from mrc_testbed.switch.compiler.sema.elaborate import ActionInstance, ElaboratedProgram, TableInstance, ValueSetInstance
+from mrc_testbed.switch.compiler.sema.types import EnumType, Type, plain
+
+_MATCH = {"exact": "P4RT_EXACT", "lpm": "P4RT_LPM", "ternary": "P4RT_TERNARY", "range": "P4RT_RANGE",
+          "optional": "P4RT_OPTIONAL"}  # fmt: skip
+_COUNT = {"packets": "P4RT_COUNT_PACKETS", "bytes": "P4RT_COUNT_BYTES", "packets_and_bytes": "P4RT_COUNT_BOTH"}
+
+
+class DescriptorEmitter:
+    """Writes constant data of a program. `ids` numbers what the control plane sees."""
+
+    def __init__(self, program: ElaboratedProgram, ids: Ids) -> None:
+        self.program, self.ids = program, ids
+
+    def code(self) -> Code:
+        """Constant data of the program: what p4rt.h calls descriptors."""
+        code = Code()
+        for action in self.program.actions:
+            self._action_fields(action, code)
+        code.open("static const struct p4rt_action_desc actions[] = {")
+        for action in self.program.actions:
+            params = [one for one in action.decl.params if not one.direction]
+            size = sum(bytes_of(one.type, one.where) for one in params)
+            code.add(f"[{action_constant(action)}] = {{{c_string(action.name)}, {self.ids.of('action', action.name)}, "
+                     f"{len(params)}, params_{action.word}, {size}}},")  # fmt: skip
+        code.add("{0},")
+        code.close("};")
+        for table in self.program.tables:
+            self._table_parts(table, code)
+        for one in self.program.value_sets:
+            fields = ", ".join(
+                f"{{{c_string(name)}, {number}, {bits}, {_MATCH[match]}}}"
+                for number, name, bits, match in value_set_keys(one)
+            )
+            code.add(f"static const struct p4rt_field_desc members_{one.index}[] = {{{fields}}};")
+        code.open("static const struct p4rt_table_desc tables[] = {")
+        for table in self.program.tables:
+            self._table(table, code)
+        for one in self.program.value_sets:
+            self._value_set(one, code)
+        code.add("{0},")
+        code.close("};")
+        self._state(code)
+        return code
+
+    def _action_fields(self, action: ActionInstance, code: Code) -> None:
+        code.open(f"static const struct p4rt_field_desc params_{action.word}[] = {{")
+        for one, number in param_ids(action.decl):
+            code.add(f"{{{c_string(one.name)}, {number}, {field_bits(one.type, one.where)}, P4RT_EXACT}},")
+        code.add("{0},")
+        code.close("};")
+
+    def _table_parts(self, table: TableInstance, code: Code) -> None:
+        word = table.word
+        code.open(f"static const struct p4rt_field_desc fields_{word}[] = {{")
+        for one, number in key_ids(table.decl):
+            if one.match not in _MATCH:
+                unsupported(one.where, f"the match kind {one.match}")
+            name = c_string(key_name(one))
+            code.add(f"{{{name}, {number}, {field_bits(one.value.type, one.where)}, {_MATCH[one.match]}}},")
+        code.add("{0},")
+        code.close("};")
+        listed = ", ".join(action_constant(one) for one in table.actions)
+        code.add(f"static const uint32_t actions_{word}[] = {{{listed or '0'}}};")
+        default = table.decl.properties.get("default_action")
+        if default is not None:
+            code.add(f"static const uint8_t default_{word}[] = {{{self._params(default.action)}0}};")
+        if table.decl.entries:
+            self._entries(table, table.decl.entries, code)
+
+    def _table(self, table: TableInstance, code: Code) -> None:
+        word, decl = table.word, table.decl
+        default = decl.properties.get("default_action")
+        names = [one.name for one in decl.actions]
+        if default is not None:
+            first = action_constant(table.actions[names.index(default.action.name)])
+        else:
+            first = action_constant(table.actions[names.index("NoAction")]) if "NoAction" in names else "P4RT_NONE"
+        counter = _COUNT[table.direct_counter.args["type"]] if table.direct_counter else "P4RT_COUNT_NONE"
+        code.open("{")
+        code.add(
+            f".name = {c_string(table.name)},",
+            f".id = {self.ids.of('table', table.name)},",
+            f".n_fields = {len(table.keys)},",
+            f".fields = fields_{word},",
+            f".key_bytes = {sum(bytes_of(one.value.type, one.where) for one in table.keys)},",
+            f".size = {table.size},",
+            f".n_actions = {len(table.actions)},",
+            f".actions = actions_{word},",
+            f".profile = {table.profile.index if table.profile else 'P4RT_NONE'},",
+            f".default_action = {first},",
+            f".default_params = {f'default_{word}' if default is not None else 'NULL'},",
+            f".direct_counter = {counter},",
+            f".idle_timeout = {int(idle_timeouts(table))},",
+        )
+        if decl.entries:
+            code.add(f".n_entries = {len(decl.entries)},", f".entries = entries_{word},")
+        code.close("},")
+
+    def _value_set(self, one: ValueSetInstance, code: Code) -> None:
+        keys = value_set_keys(one)
+        code.open("{")
+        code.add(
+            f".name = {c_string(one.name)},",
+            f".id = {self.ids.of('value_set', one.name)},",
+            f".n_fields = {len(keys)},",
+            f".fields = members_{one.index},",
+            f".key_bytes = {sum((bits + 7) // 8 for _, _, bits, _ in keys)},",
+            f".size = {one.size},",
+            ".profile = P4RT_NONE,",
+            ".default_action = P4RT_NONE,",
+        )
+        code.close("},")
+
+    def _entries(self, table: TableInstance, entries: Sequence[tree.Entry], code: Code) -> None:
+        word = table.word
+        if any(one.match == "selector" for one in table.decl.key):
+            unsupported(table.decl.where, "entries in a table with a selector")
+        names = [one.name for one in table.decl.actions]
+        rows = []
+        ordered = any(one.match in ("ternary", "range", "optional") for one in table.decl.key)
+        priorities = table.priorities()
+        for number, entry in enumerate(entries):
+            key, aux = self._encode(table, entry)
+            code.add(f"static const uint8_t key_{word}_{number}[] = {{{_bytes(key)}0}};")
+            code.add(f"static const uint8_t aux_{word}_{number}[] = {{{_bytes(aux)}0}};")
+            code.add(f"static const uint8_t args_{word}_{number}[] = {{{self._params(entry.action)}0}};")
+            action = action_constant(table.actions[names.index(entry.action.name)])
+            priority = priorities[number] if ordered else 0
+            rows.append(f"{{key_{word}_{number}, aux_{word}_{number}, {priority}, {action}, args_{word}_{number}, "
+                        f"{int(table.decl.const_entries or entry.const)}}},")  # fmt: skip
+        code.open(f"static const struct p4rt_init_entry entries_{word}[] = {{")
+        code.add(*rows)
+        code.close("};")
+
+    def _params(self, ref: tree.ActionRef) -> str:
+        """The bytes of an action's arguments, as the beginning of a C initializer."""
+        assert ref.decl is not None
+        params = [one for one in ref.decl.params if not one.direction]
+        pairs = zip(params, ref.args or [], strict=True)
+        return "".join(_bytes(self._stored(arg.value.const, param.type, arg.where)) for param, arg in pairs)
+
+    def _stored(self, value: Any, of: Type, where: Location) -> bytes:
+        """A compile-time value as a field of a key or a parameter: big-endian, right-aligned."""
+        if isinstance(value, str):
+            value = of.number(value) if isinstance(of, EnumType) else self.program.errors.index(value)
+        bits = field_bits(of, where)
+        return (int(value) & (1 << bits) - 1).to_bytes((bits + 7) // 8, "big")
+
+    def _encode(self, table: TableInstance, entry: tree.Entry) -> tuple[bytes, bytes]:
+        """Key and aux of an entry; their meaning per match kind stands at struct p4rt_entry in p4rt.h."""
+        keys = entry.keys
+        if len(keys) == 1 and isinstance(keys[0], tree.DontCare):
+            keys = [keys[0]] * len(table.keys)
+        key = aux = b""
+        for one, e in zip(table.keys, keys, strict=False):
+            of = plain(one.value.type) if isinstance(e, (tree.Mask, tree.Range)) else one.value.type
+            ones = (1 << field_bits(of, one.where)) - 1
+            low, high = self._bounds(one.match, e, ones)
+            key += self._stored(low, of, one.where)
+            aux += self._stored(high, of, one.where)
+        return key, aux
+
+    @staticmethod
+    def _bounds(match: str, e: tree.Expr, ones: int) -> tuple[object, object]:
+        """(key, aux) of one field."""
+        if isinstance(e, tree.DontCare):
+            if match == "exact":
+                unsupported(e.where, "`_` for an exact key")
+            return (0, ones) if match == "range" else (0, 0)
+        if isinstance(e, tree.Mask):
+            value, mask = e.value.const, e.mask.const & ones
+            prefix = mask == 0 or (~mask & ones) & ((~mask & ones) + 1) == 0
+            if match not in ("ternary", "lpm") or (match == "lpm" and not prefix):
+                unsupported(e.where, f"the mask {mask:#x} for a key of kind {match}")
+            return value & mask, mask
+        if isinstance(e, tree.Range):
+            if match != "range":
+                unsupported(e.where, f"a range for a key of kind {match}")
+            return e.low.const, e.high.const
+        return e.const, e.const if match == "range" else ones
+
+    def _state(self, code: Code) -> None:
+        """Profiles, counters, registers, meters and digests."""
+        code.open("static const struct p4rt_meter_desc meters[] = {")
+        for one in self.program.of_kind("meter"):
+            unit = int(one.args["type"] == "bytes")
+            code.add(f"{{{c_string(one.name)}, {self.ids.of('meter', one.name)}, {one.args['size']}, {unit}}},")
+        code.add("{0},")
+        code.close("};")
+        code.open("static const struct p4rt_digest_desc digests[] = {")
+        for digest in self.program.digests:
+            code.add(f"{{{c_string(digest.name)}, {self.ids.of('digest', digest.name)}}},")
+        code.add("{0},")
+        code.close("};")
+        code.open("static const struct p4rt_type_desc types[] = {")
+        for name, bits in translated_types(self.program).items():
+            code.add(f"{{{c_string(name)}, {bits}}},")
+        code.add("{0},")
+        code.close("};")
+        code.open("static const struct p4rt_profile_desc profiles[] = {")
+        for one in self.program.of_kind("action_profile", "action_selector"):
+            note = one.decl.annotation("max_group_size")
+            largest = (note.number() if note else 0) or 0
+            code.add(f"{{{c_string(one.name)}, {self.ids.of('profile', one.name)}, {one.args['size']}, {largest}, "
+                     f"{int(one.kind == 'action_selector')}}},")  # fmt: skip
+        code.add("{0},")
+        code.close("};")
+        code.open("static const struct p4rt_counter_desc counters[] = {")
+        for one in self.program.of_kind("counter"):
+            code.add(f"{{{c_string(one.name)}, {self.ids.of('counter', one.name)}, {one.args['size']}, "
+                     f"{_COUNT[one.args['type']]}}},")  # fmt: skip
+        code.add("{0},")
+        code.close("};")
+        code.open("static const struct p4rt_register_desc registers[] = {")
+        for one in self.program.of_kind("register"):
+            bits = bits_of(one.cell, one.decl.where)
+            code.add(f"{{{c_string(one.name)}, {self.ids.of('register', one.name)}, {one.args['size']}, {bits}}},")
+        code.add("{0},")
+        code.close("};")
+
+
+def _bytes(data: bytes) -> str:
+    return "".join(f"{one:#04x}, " for one in data)

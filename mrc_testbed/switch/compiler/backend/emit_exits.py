@@ -1,0 +1,45 @@
+"""Which controls, actions and tables may say `exit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.frontend.tree import walk
+from mrc_testbed.switch.compiler.sema.elaborate import ControlInstance, TableInstance
+
+
+class Exits:
+    """Answers are kept: every call asks."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, int], bool] = {}
+
+    def runs(self, decl: Any, control: ControlInstance | None) -> bool:
+        """Does anything that a control or action runs say `exit`?"""
+        key = id(decl), id(control)
+        if key not in self.known:
+            self.known[key] = False  # recursion is impossible in P4
+            self.known[key] = any(self._node(one, control) for one in walk(decl))
+        return self.known[key]
+
+    def _node(self, node: Any, control: ControlInstance | None) -> bool:
+        if isinstance(node, tree.Exit):
+            return True
+        if isinstance(node, tree.Call) and node.callee is not None and node.callee.kind == "control":
+            assert control is not None
+            inner: ControlInstance = control.members[id(node.callee.base.decl)]
+            return self.runs(inner.decl, inner)
+        if isinstance(node, tree.Call) and node.callee is not None and node.callee.kind == "action":
+            return self.runs(node.callee.decl, control)
+        if isinstance(node, tree.ActionRef) and node.decl is not None:
+            return self.runs(node.decl, control)
+        return False
+
+    def table(self, table: TableInstance) -> bool:
+        """Does a table, or one that it is applied for, run an action that may?"""
+        return any(self.runs(one.decl, table.control) for one in table.actions) or any(
+            self.table(table.control.members[id(call.callee.decl)])
+            for call in walk(table.decl.key)
+            if isinstance(call, tree.Call) and call.callee is not None and call.callee.kind == "table"
+        )

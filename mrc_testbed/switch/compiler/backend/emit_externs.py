@@ -1,0 +1,378 @@
+"""Calls of v1model's externs -> C.
+
+log_msg shows in traces only: a switch that writes a log per packet helps nobody here. A false assert or assume, at
+which the process of BMv2 ends, drops the packet and is counted. Externs that are missing are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from mrc_testbed.switch.compiler.backend.code import bits_of, c_comment, c_string, c_type, masked, where_string, work_type
+from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
+from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
+from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
+from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame
+from mrc_testbed.switch.compiler.backend.emit_packed import PackedEmitter
+from mrc_testbed.switch.compiler.backend.emit_packet_in import PacketInEmitter
+from mrc_testbed.switch.compiler.backend.emit_packet_out import PacketOutEmitter
+from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
+from mrc_testbed.switch.compiler.errors import unsupported
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.elaborate import ExternInstance
+from mrc_testbed.switch.compiler.sema.types import Bits, form
+
+_SILENT = {"log_msg", "static_assert"}
+
+IMPLIED_LIST = 1 << 16
+"""Number of the first field list that a program gives in place, by clone3, resubmit and recirculate."""
+
+
+class ExternEmitter:
+    """Writes calls of extern functions and of methods of extern objects, each by the method that its table names."""
+
+    def __init__(
+        self,
+        context: EmitContext,
+        places: PlaceEmitter,
+        expressions: ExpressionEmitter,
+        packed: PackedEmitter,
+        assignments: AssignmentEmitter,
+        packet_in: PacketInEmitter,
+        packet_out: PacketOutEmitter,
+    ) -> None:
+        self.program = context.program
+        self.places = places
+        self.expressions = expressions
+        self.packed = packed
+        self.assignments = assignments
+        self.packet_in = packet_in
+        self.packet_out = packet_out
+        self.shared = {id(one.decl): one for one in context.program.externs}
+        """Instances at top level by id() of their declaration."""
+        self.implied_lists: list[list[str]] = []
+        """Field lists given in place: C paths below the metadata."""
+
+    def extern(self, e: tree.Call, frame: FunctionFrame) -> ExternInstance:
+        """The instance a method is called on."""
+        found = self.instance_of(e.callee.base, frame)
+        if found is None:
+            unsupported(e.where, f"{e.callee.name} here")
+        return found
+
+    def instance_of(self, e: tree.Expr, frame: FunctionFrame) -> ExternInstance | None:
+        """The instance that a name stands for: made here, given to the constructor or to apply(), or at top level."""
+        if not isinstance(e, tree.PathExpression) or not isinstance(e.decl, (tree.Instance, tree.Param)):
+            unsupported(e.where, "something that is not an instance here")
+        if id(e.decl) in frame.bindings:
+            bound: ExternInstance | None = frame.bindings[id(e.decl)].instance
+            return bound
+        members = frame.control.members if frame.control else {}
+        return members.get(id(e.decl)) or self.shared.get(id(e.decl))
+
+    def method(self, e: tree.Call, frame: FunctionFrame) -> None:
+        """A method of an extern object as a statement."""
+        if str(e.callee.base.type) in ("packet_in", "packet_out"):
+            if self.packet_out.sending and e.callee.name == "emit":
+                self.packet_out.call(e, frame)
+            else:
+                self.packet_in.call(e, frame)
+            return
+        one = self.extern(e, frame)
+        write = self.METHODS.get((one.kind, e.callee.name))
+        if write is None:
+            unsupported(e.where, f"{one.kind}.{e.callee.name}")
+        write(self, e, one, frame)
+
+    def function(self, e: tree.Call, frame: FunctionFrame) -> None:
+        """An extern function as a statement."""
+        name = e.callee.name
+        if name in _SILENT:
+            if name == "log_msg":
+                text = e.callee.args[0][1].const
+                frame.code.add(f"P4_NOTE({c_string(f'log_msg {text}')}, {where_string(e.where)});")
+            return
+        write = self.FUNCTIONS.get(name)
+        if write is None:
+            unsupported(e.where, name)
+        write(self, e, [arg for _, arg in e.callee.args], frame)
+
+    def value(self, e: tree.Call, frame: FunctionFrame) -> str:
+        """Externs that give a value: lookahead and length, which only a parser has, and static_assert."""
+        if frame.in_parser and e.callee.kind == "method":
+            return self.packet_in.value(e, frame)
+        if e.callee.name == "static_assert":
+            return "1"
+        unsupported(e.where, f"{e.callee.name} here")
+
+    # ---- objects
+
+    def _counter_count(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
+        index = self.expressions.value(e.callee.args[0][1], frame)
+        frame.code.add(f"p4rt_count(dev, {one.index} /* {c_comment(one.name)} */, {index}, pkt);")
+        frame.code.add(f"P4_COUNT({c_string(one.name)}, {where_string(e.where)}, {index});")
+
+    def _direct_counter_count(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
+        """Counted by the table whenever it is applied, as v1model has it; the call adds nothing."""
+
+    def _register_read(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
+        target, index = (arg for _, arg in e.callee.args)
+        bits = bits_of(one.cell, e.where)
+        number = f"{one.index} /* {c_comment(one.name)} */"
+        cell = (
+            f"p4rt_register_read(dev, {number}, {self.expressions.value(index, frame)}, {self._before(target, frame)})"
+        )
+        self.assignments.store(target, f"({c_type(bits)}){cell}", frame)
+        event = f"P4RT_EV_REGISTER_READ, {c_string(one.name)}, {where_string(e.where)}"
+        frame.code.add(
+            f"P4_REGISTER({event}, {self.expressions.value(index, frame)}, {self.assignments.loaded(target, frame)});"
+        )
+
+    def _before(self, target: tree.Expr, frame: FunctionFrame) -> str:
+        """What an `out` argument holds before the call, as a number: an index out of range leaves it as it is."""
+        return "0" if isinstance(target, tree.DontCare) else self.expressions.value(target, frame)
+
+    def _register_write(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
+        index, value = (self.expressions.value(arg, frame) for _, arg in e.callee.args)
+        frame.code.add(f"p4rt_register_write(dev, {one.index} /* {c_comment(one.name)} */, {index}, {value});")
+        event = f"P4RT_EV_REGISTER_WRITE, {c_string(one.name)}, {where_string(e.where)}"
+        frame.code.add(f"P4_REGISTER({event}, {index}, {value});")
+
+    def _meter_execute_meter(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
+        index, target = (arg for _, arg in e.callee.args)
+        number = f"{one.index} /* {c_comment(one.name)} */"
+        text = f"p4rt_meter(dev, {number}, {self.expressions.value(index, frame)}, {self._before(target, frame)}, pkt)"
+        self._colour(e, target, text, one, frame)
+
+    def _direct_meter_read(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
+        unit = int(one.args["type"] == "bytes")
+        text = f"p4rt_entry_meter(dev, v->metered_{one.index}, {unit}, pkt)"
+        self._colour(e, e.callee.args[0][1], text, one, frame)
+
+    def _colour(self, e: tree.Call, target: tree.Expr, text: str, one: ExternInstance, frame: FunctionFrame) -> None:
+        if not isinstance(form(target.type), Bits):
+            unsupported(e.where, f"the colour of a meter as a {target.type}", "bit<N> is")
+        bits = bits_of(target.type, e.where)
+        self.assignments.store(target, masked(f"({work_type(bits)}){text}", bits), frame)
+        frame.code.add(
+            f"P4_VALUE({c_string(one.name)}, {where_string(e.where)}, {self.assignments.loaded(target, frame)});"
+        )
+
+    # ---- functions
+
+    def _fn_mark_to_drop(self, e: tree.Call, _args: list[tree.Expr], frame: FunctionFrame) -> None:
+        frame.code.add(f'P4_NOTE("mark_to_drop", {where_string(e.where)});')
+        frame.code.add("pkt->std.egress_spec = P4RT_DROP_PORT;", "pkt->std.mcast_grp = 0;")
+
+    def _fn_assert(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        """The packet goes on to the end of its pipeline, which drops it."""
+        frame.code.open(f"if (!{self.expressions.value(args[0], frame)}) {{")
+        frame.code.add(f"P4_NOTE({c_string(f'{e.callee.name} is false')}, {where_string(e.where)});")
+        frame.code.add("pkt->asked |= P4RT_ASK_STOP;", f"dev->false_assert = {where_string(e.where)};")
+        frame.code.close()
+
+    def _fn_truncate(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        frame.code.add(f"pkt->truncate = {self.expressions.value(args[0], frame)};")
+        frame.code.add(f'P4_NOTE_NUMBER("truncate", {where_string(e.where)}, pkt->truncate);')
+
+    def _fn_random(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        target, low, high = args
+        bits = bits_of(target.type, e.where)
+        if bits > 64:
+            unsupported(e.where, f"random of {bits} bits", "up to 64 bits are")
+        text = f"p4rt_random(dev, {self.expressions.value(low, frame)}, {self.expressions.value(high, frame)})"
+        self.assignments.store(target, f"({c_type(bits)}){text}", frame)
+        frame.code.add(f'P4_VALUE("random", {where_string(e.where)}, {self.assignments.loaded(target, frame)});')
+
+    def _fn_clone(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self._clone(e, args, "P4RT_NONE", frame)
+
+    def _fn_clone_preserving_field_list(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self._clone(e, args[:2], self._list_number(args[2]), frame)
+
+    def _clone(self, e: tree.Call, args: list[tree.Expr], fields: str, frame: FunctionFrame) -> None:
+        """The last call of a pipeline counts, as in simple_switch; the copy is made when the pipeline ends."""
+        wanted = {"I2E": "ingress", "E2E": "egress"}.get(str(args[0].const))
+        if wanted is None:
+            unsupported(e.where, "a CloneType not known at compile time")
+        if frame.phase != wanted:
+            unsupported(e.where, f"CloneType.{args[0].const} outside the {wanted}")
+        frame.code.add(f'P4_NOTE("clone", {where_string(e.where)});')
+        frame.code.add(
+            "pkt->asked |= P4RT_ASK_CLONE;", f"pkt->clone_session = {self.expressions.value(args[1], frame)};"
+        )
+        frame.code.add(f"pkt->clone_list = {fields};")
+
+    def _fn_resubmit_preserving_field_list(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self._again(e, self._list_number(args[0]), "resubmit", "ingress", frame)
+
+    def _fn_recirculate_preserving_field_list(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self._again(e, self._list_number(args[0]), "recirculate", "egress", frame)
+
+    def _again(self, e: tree.Call, fields: str, what: str, phase: str, frame: FunctionFrame) -> None:
+        if frame.phase != phase:
+            unsupported(e.where, f"{what} outside the {phase}")
+        frame.code.add(f'P4_NOTE("{what}", {where_string(e.where)});')
+        frame.code.add("pkt->asked |= P4RT_ASK_AGAIN;", f"pkt->again_list = {fields};")
+
+    def _fn_clone3(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self._clone(e, args[:2], self._implied_list(args[2], frame), frame)
+
+    def _fn_resubmit(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self._again(e, self._implied_list(args[0], frame), "resubmit", "ingress", frame)
+
+    def _fn_recirculate(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self._again(e, self._implied_list(args[0], frame), "recirculate", "egress", frame)
+
+    def _implied_list(self, data: tree.Expr, frame: FunctionFrame) -> str:
+        """Number of a field list with the metadata that `data` names; headers and standard metadata make none."""
+        todo, fields = [data], []
+        while todo:
+            e = todo.pop(0)
+            if isinstance(e, tree.ListExpr):
+                todo = [*e.items, *todo]
+                continue
+            place = self.places.place(e, frame)
+            if place.c.startswith("p->meta.") or place.c == "p->meta":
+                fields.append(place.c.removeprefix("p->meta").lstrip("."))
+        if not fields:
+            return "P4RT_NONE"
+        if "" in fields:
+            unsupported(data.where, "keeping the metadata as a whole", "list the fields")
+        if fields not in self.implied_lists:
+            self.implied_lists.append(fields)
+        return str(IMPLIED_LIST + self.implied_lists.index(fields))
+
+    @staticmethod
+    def _list_number(e: tree.Expr) -> str:
+        if e.const is None:
+            unsupported(e.where, "a field list not known at compile time")
+        return str(e.const)
+
+    def _fn_digest(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        of = e.callee.bound["T"]
+        index = next(i for i, one in enumerate(self.program.digests) if one.type == of)
+        frame.code.open("{")
+        buffer = frame.name("data")
+        size = self.packed.padded(args[1], of, frame, buffer)
+        name = c_comment(self.program.digests[index].name)
+        frame.code.add(f"p4rt_digest(dev, {index} /* {name} */, {buffer}, {size});")
+        frame.code.add(f"P4_NOTE({c_string('digest ' + self.program.digests[index].name)}, {where_string(e.where)});")
+        frame.code.close()
+
+    def _fn_hash(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        target, algorithm, base, data, limit = args
+        frame.code.open("{")
+        buffer = frame.name("data")
+        size = self.packed.packed([data], frame, buffer, copied=True)
+        text = self.hash_of(algorithm, buffer, size)
+        bits = bits_of(target.type, e.where)
+        text = f"p4_in_range({text}, {self.expressions.value(base, frame)}, {self.expressions.value(limit, frame)})"
+        self.assignments.store(target, masked(f"({work_type(bits)}){text}", bits), frame)
+        frame.code.add(f'P4_VALUE("hash", {where_string(e.where)}, {self.assignments.loaded(target, frame)});')
+        frame.code.close()
+
+    def hash_of(self, algorithm: tree.Expr, buffer: str, size: int | str) -> str:
+        """C expression for the hash of `size` bytes."""
+        if algorithm.const is None:
+            unsupported(algorithm.where, "a hash algorithm not known at compile time")
+        calls = {
+            "crc16": f"p4rt_crc16(dev, {buffer}, {size})",
+            "crc32": f"p4rt_crc32(dev, {buffer}, {size})",
+            # the parameters that the custom ones have in BMv2 until someone sets others
+            "crc16_custom": f"p4rt_crc16(dev, {buffer}, {size})",
+            "crc32_custom": f"p4rt_crc32(dev, {buffer}, {size})",
+            "csum16": f"p4rt_csum16({buffer}, {size})",
+            "xor16": f"p4rt_xor16({buffer}, {size})",
+            "identity": f"p4_identity({buffer}, {size})",
+            "random": "dev->ops->random(dev)",
+        }
+        if algorithm.const not in calls:
+            unsupported(algorithm.where, f"HashAlgorithm.{algorithm.const}")
+        return calls[algorithm.const]
+
+    def _checksum(
+        self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame, payload: bool
+    ) -> tuple[str, tree.Expr]:
+        """Open `if (condition) {`, compute; returns the C value and the checksum field."""
+        condition, data, field, algorithm = args
+        frame.code.open(f"if ({self.expressions.value(condition, frame)}) {{")
+        buffer = frame.name("data")
+        size = self.packed.packed([data], frame, buffer)
+        if payload:
+            whole = frame.name("whole")
+            frame.code.add(
+                f"uint8_t {whole}[sizeof {buffer} + P4RT_MAX_FRAME];",
+                f"memcpy({whole}, {buffer}, {size});",
+                f"memcpy({whole} + {size}, pkt->data + p->parsed, pkt->len - p->parsed);",
+            )
+            buffer, size = whole, f"{size} + (pkt->len - p->parsed)"
+        bits = bits_of(field.type, e.where)
+        return masked(f"({work_type(bits)}){self.hash_of(algorithm, buffer, size)}", bits), field
+
+    def _fn_update_checksum(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self._update(e, args, frame, False)
+
+    def _fn_update_checksum_with_payload(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self._update(e, args, frame, True)
+
+    def _update(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame, payload: bool) -> None:
+        text, field = self._checksum(e, args, frame, payload)
+        self.assignments.store(field, text, frame)
+        frame.code.close()
+
+    def _fn_verify_checksum(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self._verify(e, args, frame, False)
+
+    def _fn_verify_checksum_with_payload(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self._verify(e, args, frame, True)
+
+    def _verify(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame, payload: bool) -> None:
+        text, field = self._checksum(e, args, frame, payload)
+        valid = ""
+        if isinstance(field, (tree.Member, tree.Index)):
+            valid = self.places.place(field, frame).valid  # a checksum in a header that is not there is not wrong
+        there = f"{valid} && " if valid else ""
+        frame.code.add(
+            f"if ({there}{self.expressions.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;"
+        )
+        frame.code.close()
+
+    def _fn_verify(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
+        self.packet_in.verify(e, args, frame)
+
+    METHODS: ClassVar[
+        Mapping[tuple[str, str], Callable[[ExternEmitter, tree.Call, ExternInstance, FunctionFrame], None]]
+    ] = {
+        ("counter", "count"): _counter_count,
+        ("direct_counter", "count"): _direct_counter_count,
+        ("register", "read"): _register_read,
+        ("register", "write"): _register_write,
+        ("meter", "execute_meter"): _meter_execute_meter,
+        ("direct_meter", "read"): _direct_meter_read,
+    }
+    """By kind of the object and name of the method."""
+
+    FUNCTIONS: ClassVar[Mapping[str, Callable[[ExternEmitter, tree.Call, list[tree.Expr], FunctionFrame], None]]] = {
+        "mark_to_drop": _fn_mark_to_drop,
+        "assert": _fn_assert,
+        "assume": _fn_assert,
+        "truncate": _fn_truncate,
+        "random": _fn_random,
+        "clone": _fn_clone,
+        "clone_preserving_field_list": _fn_clone_preserving_field_list,
+        "resubmit_preserving_field_list": _fn_resubmit_preserving_field_list,
+        "recirculate_preserving_field_list": _fn_recirculate_preserving_field_list,
+        "clone3": _fn_clone3,
+        "resubmit": _fn_resubmit,
+        "recirculate": _fn_recirculate,
+        "digest": _fn_digest,
+        "hash": _fn_hash,
+        "update_checksum": _fn_update_checksum,
+        "update_checksum_with_payload": _fn_update_checksum_with_payload,
+        "verify_checksum": _fn_verify_checksum,
+        "verify_checksum_with_payload": _fn_verify_checksum_with_payload,
+        "verify": _fn_verify,
+    }
+    """By name. Those that are missing are refused."""

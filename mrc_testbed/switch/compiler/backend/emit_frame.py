@@ -1,0 +1,151 @@
+"""What the writers of C share: places, the record of which header fields are used, and the function being written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mrc_testbed.switch.compiler.backend.code import Code, c_name
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.elaborate import ControlInstance, TableInstance
+from mrc_testbed.switch.compiler.sema.types import Record, Stack, Type, form
+
+
+@dataclass(frozen=True)
+class Lvalue:
+    """Something that can be read, and perhaps written: a C lvalue and what it stands for in P4.
+
+    `key` names it in the bookkeeping of header fields: `p.hdr.outer`; equal keys are one thing.
+    """
+
+    c: str
+    type: Type
+    key: str
+    shared: bool = False
+    """Outlives the function (the packet's headers and metadata): may be passed by name instead of by copy."""
+    field: tuple[str, Record, str] | None = None
+    """Of a header's field: key of the header, its type, name of the field."""
+    siblings: tuple[str, ...] = ()
+    """Of a member of a header union: the others, of which none is valid when this one is."""
+    valid: str = ""
+    """Of what is in a header: C condition, whether the header is valid."""
+    instance: Any = None
+    """Of a parameter that is an extern: the instance it is given; `c` tells this one from others and is no C."""
+
+
+@dataclass
+class Usage:
+    """Fields of the headers of the program that are read and written anywhere, as (key of the header, field).
+
+    The parser loads only these, and the deparser stores only those written.
+    """
+
+    reads: set[tuple[str, str]] = field(default_factory=set)
+    writes: set[tuple[str, str]] = field(default_factory=set)
+    types: dict[str, Record] = field(default_factory=dict)
+
+    def note(self, place: Lvalue, write: bool) -> None:
+        """A place is read or written: remember which fields of which headers that touches."""
+        if place.field:
+            key, record, name = place.field
+            self._add(key, record, [name], write)
+        self.note_whole(place, write)
+
+    def note_whole(self, place: Lvalue, write: bool) -> None:
+        """A struct or header is read or written as a whole: all fields of all headers in it."""
+        record = form(place.type)
+        if isinstance(record, Stack):
+            self.note_whole(element_of(place, 0), write)
+        elif isinstance(record, Record) and record.kind == "header":
+            self._add(place.key, record, record.fields, write)
+        elif isinstance(record, Record):
+            for one in parts_of(place):
+                self.note_whole(one, write)
+
+    def note_valid(self, place: Lvalue) -> None:
+        """Whether a header is valid is asked or said, of its fields nothing."""
+        self._add(place.key, form(place.type), [], False)
+
+    def _add(self, key: str, record: Record, names: Iterable[str], write: bool) -> None:
+        self.types[key] = record
+        (self.writes if write else self.reads).update((key, name) for name in names)
+
+    def touched(self, key: str) -> list[str]:
+        """Fields of the header `key` that are read or written, in the order of the header."""
+        both = self.reads | self.writes
+        return [name for name in self.types[key].fields if (key, name) in both] if key in self.types else []
+
+    def of_type(self, record: Record) -> list[str]:
+        """Fields of any header of this type that are read or written."""
+        keys = [key for key, of in self.types.items() if of is record]
+        used = {name for key in keys for name in self.touched(key)}
+        return [name for name in record.fields if name in used]
+
+
+@dataclass
+class FunctionFrame:
+    """Where code is being written: a function of the C file."""
+
+    code: Code
+    bindings: dict[int, Lvalue]
+    """id() of a Param or Var -> its place."""
+    control: ControlInstance | None
+    phase: str
+    used_names: set[str] = field(default_factory=set)
+    at_exit: str = "return 1;"
+    in_parser: bool = False
+    labels: str = ""
+    """Of a parser: what tells the labels of this application from others."""
+    accept: str = "done"
+    """Label that `accept` goes to."""
+    loops: list[tuple[str, str]] = field(default_factory=list)
+    """Labels that break and continue of the loops around go to, the innermost last."""
+    returns: Type | None = None
+    """Of a function of the program: the type of its result."""
+
+    def name(self, wanted: str) -> str:
+        """A C name for a local, not used before in this function."""
+        base, n = c_name(wanted), 2
+        out = base
+        while out in self.used_names:
+            out, n = f"{base}_{n}", n + 1
+        self.used_names.add(out)
+        return out
+
+    def table(self, decl: tree.Table) -> TableInstance:
+        """The instance of a table of this control."""
+        assert self.control is not None
+        table: TableInstance = self.control.members[id(decl)]
+        return table
+
+
+def acts(e: Any) -> bool:
+    """Does evaluating an expression do anything but give a value, or need statements before it?"""
+    return any(
+        isinstance(one, tree.Call)
+        and one.callee is not None
+        and one.callee.kind in ("user", "table", "method", "function")
+        for one in tree.walk(e)
+    )
+
+
+def element_of(stack: Lvalue, index: int) -> Lvalue:
+    """An element of a header stack or an array. All of them share one key: what is read of one is loaded for all."""
+    of = form(stack.type)
+    assert isinstance(of, Stack)
+    part, valid = (None, "") if of.of_headers else (stack.field, stack.valid)
+    return Lvalue(f"{stack.c}.h[{index}]", of.element, f"{stack.key}[]", stack.shared, part, valid=valid)
+
+
+def parts_of(place: Lvalue) -> list[Lvalue]:
+    """The fields of a struct or header, or the elements of a stack."""
+    of = form(place.type)
+    if isinstance(of, Stack):
+        return [element_of(place, index) for index in range(of.size)]
+    assert isinstance(of, Record)
+    valid = f"{place.c}.is_valid" if of.kind == "header" else place.valid
+    return [
+        Lvalue(f"{place.c}.{c_name(name)}", one, f"{place.key}.{name}", place.shared, valid=valid)
+        for name, one in of.fields.items()
+    ]

@@ -1,0 +1,127 @@
+"""Controls, actions and functions of the program -> C functions.
+
+Every control, action and table becomes one function `int f(dev, pkt, p, v)`: p points to the headers and metadata of
+the packet, v to the variables of the controls. A function returns 1 when the program said `exit`. A control whose
+instance is applied with different arguments becomes one function for each.
+"""
+
+from __future__ import annotations
+
+from mrc_testbed.switch.compiler.backend.code import Code, c_comment, c_word
+from mrc_testbed.switch.compiler.backend.emit_arguments import ArgumentEmitter
+from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
+from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
+from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
+from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue
+from mrc_testbed.switch.compiler.backend.emit_headers import forget_bytes
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.elaborate import ActionInstance, ControlInstance
+from mrc_testbed.switch.compiler.sema.types import VOID, is_scalar
+
+SIGNATURE = "struct p4rt_device *dev, struct p4rt_packet *pkt, struct phv *p, struct variables *v"
+CALL = "dev, pkt, p, v"
+_UNUSED = "(void)dev, (void)pkt, (void)p, (void)v;"
+
+
+class FunctionEmitter:
+    """Writes C functions, each on first use, so that callees stand before callers."""
+
+    def __init__(
+        self,
+        context: EmitContext,
+        expressions: ExpressionEmitter,
+        assignments: AssignmentEmitter,
+        arguments: ArgumentEmitter,
+    ) -> None:
+        self.context = context
+        self.types = context.types
+        self.expressions = expressions
+        self.assignments = assignments
+        self.arguments = arguments
+
+    def control(self, control: ControlInstance, bindings: dict[int, Lvalue], phase: str) -> str:
+        """Name of the C function of a control with these arguments; written on first use."""
+        key = (id(control), phase, *sorted((k, p.c) for k, p in bindings.items()))
+        if key in self.context.done:
+            return self.context.done[key]
+        name = self.context.function_name(f"control_{c_word(control.name)}")
+        self.context.done[key] = name
+        code = Code()
+        frame = FunctionFrame(code, dict(bindings), control, phase)
+        decl = control.decl
+        code.add(f"/* {c_comment(decl.where.short)}: control {decl.name}, as {c_comment(control.name)} */")
+        code.add(f"static int {name}({SIGNATURE})")
+        code.open("{")
+        code.add(_UNUSED)
+        for one in decl.locals:
+            if isinstance(one, tree.Var):
+                self._local(one, control, frame)
+        assert decl.body is not None
+        self.context.statements.block(decl.body, frame)
+        code.add("return 0;")
+        code.close()
+        self.context.functions.append(code)
+        return name
+
+    def _local(self, one: tree.Var, control: ControlInstance, frame: FunctionFrame) -> None:
+        """A variable of a control, which its actions see too."""
+        place = self.context.variable(f"{c_word(control.name)}_{one.name}", one.type, one.where)
+        frame.bindings[id(one)] = place
+        if is_scalar(one.type):
+            frame.code.add(f"{place.c} = {self.expressions.value(one.value, frame) if one.value is not None else '0'};")
+            return
+        frame.code.add(f"{place.c} = ({self.types.declare_type(one.type, one.where)}){{0}};")
+        forget_bytes(place, frame)
+        if one.value is not None:
+            self.assignments.assign(place, one.value, frame)
+
+    def action(self, decl: tree.Action, frame: FunctionFrame) -> str:
+        """Name of the C function of an action as seen from `frame`'s control."""
+        control = frame.control
+        inside = control is not None and id(decl) in control.members
+        outer = {k: p for k, p in frame.bindings.items() if p.shared or p.c.startswith("v->")} if inside else {}
+        key = (id(decl), frame.phase, *sorted((k, p.c) for k, p in outer.items()))
+        if key in self.context.done:
+            return self.context.done[key]
+        wanted = f"{control.name}.{decl.name}" if inside and control else decl.name
+        name = self.context.function_name(f"action_{c_word(wanted)}")
+        self.context.done[key] = name
+        code = Code()
+        inner = FunctionFrame(code, dict(outer), control if inside else None, frame.phase)
+        params = [SIGNATURE, *self.arguments.parameters(decl.params, inner)]
+        code.add(f"/* {c_comment(decl.where.short)}: action {decl.name} */")
+        code.add(f"static inline int {name}({', '.join(params)})")
+        code.open("{")
+        code.add(_UNUSED)
+        self.context.statements.block(decl.body, inner)
+        code.add("return 0;")
+        code.close()
+        self.context.functions.append(code)
+        return name
+
+    def user(self, decl: tree.Function, frame: FunctionFrame, given: dict[int, Lvalue]) -> str:
+        """Name of the C function of a function of the program, for the externs given to it; written on first use."""
+        key = (id(decl), "function", *sorted((at, one.c) for at, one in given.items()))
+        if key in self.context.done:
+            return self.context.done[key]
+        name = self.context.function_name(f"function_{c_word(decl.name)}")
+        self.context.done[key] = name
+        code = Code()
+        of = "void" if decl.type == VOID else self.types.declare_type(decl.type, decl.where)
+        inner = FunctionFrame(code, given, None, frame.phase, at_exit="return;", returns=decl.type)
+        params = [SIGNATURE, *self.arguments.parameters(decl.params, inner)]
+        code.add(f"/* {c_comment(decl.where.short)}: function {decl.name} */")
+        code.add(f"static {of} {name}({', '.join(params)})")
+        code.open("{")
+        code.add(_UNUSED)
+        self.context.statements.block(decl.body, inner)
+        if decl.type != VOID:
+            code.add("return 0;" if is_scalar(decl.type) else f"return ({of}){{0}};")
+        code.close()
+        self.context.functions.append(code)
+        return name
+
+
+def action_constant(action: ActionInstance) -> str:
+    """Name of an action's index in the C file."""
+    return f"ACTION_{action.word}"

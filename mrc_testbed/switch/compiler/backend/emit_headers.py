@@ -1,0 +1,83 @@
+"""Headers: their bytes, and C statements that change whether they are valid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mrc_testbed.switch.compiler.backend.code import c_name
+from mrc_testbed.switch.compiler.backend.emit_bits import scalar_leaves
+from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, parts_of
+from mrc_testbed.switch.compiler.errors import fail, unsupported
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.scope import field_place
+from mrc_testbed.switch.compiler.sema.types import Record, Stack, Varbit, form, width_of
+
+
+@dataclass(frozen=True)
+class HeaderShape:
+    """Bytes of a header type."""
+
+    fixed: int
+    """Without the varbit field."""
+    varbit: str | None = None
+    """Name of the varbit field."""
+    longest: int = 0
+    """Of the varbit field, bits."""
+
+    @property
+    def most(self) -> int:
+        return self.fixed + self.longest // 8
+
+    def size_text(self, c: str) -> str:
+        """C expression for the bytes of the header at the place `c`."""
+        return f"({self.fixed} + {c}.{c_name(self.varbit)}.bits / 8)" if self.varbit else str(self.fixed)
+
+
+def header_shape(record: Record, e: tree.Expr) -> HeaderShape:
+    """Raises P4Error for headers that are not whole bytes."""
+    bits, varbit, longest = 0, None, 0
+    for name, of in record.fields.items():
+        base = form(of)
+        if isinstance(base, Varbit):
+            if varbit is not None:
+                fail(field_place(record, name), f"header {record}: a second varbit field")
+            if bits % 8 or base.width % 8:
+                unsupported(field_place(record, name), "varbit that does not begin and end at whole bytes")
+            varbit, longest = name, base.width
+        else:
+            bits += sum(one for _, one in scalar_leaves("", of, field_place(record, name)))
+    if bits % 8:
+        fail(e.where, f"header {record} has {bits} bits: only whole bytes can be sent and received")
+    return HeaderShape(bits // 8, varbit, longest)
+
+
+def forget_bytes(place: Lvalue, frame: FunctionFrame) -> None:
+    """After a copy the bytes of a header are those of its fields, not those in the frame."""
+    record = form(place.type)
+    if isinstance(record, Record) and record.kind == "header":
+        frame.code.add(f"{place.c}.at = P4_AT_NONE;")
+    elif isinstance(record, (Record, Stack)):
+        for one in parts_of(place):
+            forget_bytes(one, frame)
+
+
+def alone(place: Lvalue, frame: FunctionFrame) -> None:
+    """A member of a header union has become valid: the others are not."""
+    frame.code.add(*(f"{one}.is_valid = 0;" for one in place.siblings))
+
+
+def set_valid(place: Lvalue, valid: bool, frame: FunctionFrame) -> None:
+    """As the program says by setValid, setInvalid, a list or {#}: simple_switch's packet_length goes with it."""
+    if frame.phase in ("ingress", "egress"):
+        fields = form(place.type).fields.values()
+        size = sum(width_of(one) or 0 for one in fields) // 8
+        change = f"+= {place.c}.is_valid ? 0 : {size}" if valid else f"-= {place.c}.is_valid ? {size} : 0"
+        frame.code.add(f"pkt->grown {change};")
+    frame.code.add(f"{place.c}.is_valid = {int(valid)};")
+
+
+def out_of_bounds(when: str, frame: FunctionFrame) -> None:
+    """End the parser when a C condition holds."""
+    frame.code.open(f"if ({when}) {{")
+    frame.code.add("error = P4_ERROR_StackOutOfBounds;", frame.at_exit)
+    frame.code.close()

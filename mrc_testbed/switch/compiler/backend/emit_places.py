@@ -1,0 +1,132 @@
+"""Expressions -> places: C lvalues."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mrc_testbed.switch.compiler.backend.code import c_name
+from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
+from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, element_of, parts_of
+from mrc_testbed.switch.compiler.backend.emit_headers import out_of_bounds
+from mrc_testbed.switch.compiler.backend.emit_types import STANDARD_METADATA
+from mrc_testbed.switch.compiler.errors import unsupported
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.types import Record, Stack, Tuple, Wide, form
+
+
+class PlaceEmitter:
+    """Finds the place that an expression names. `frame` is the function being written."""
+
+    def __init__(self, context: EmitContext) -> None:
+        self.context, self.types = context, context.types
+        self.temporaries = 0
+        self.kept: list[Any] = []
+        """Declarations made here, so that no other gets their id()."""
+
+    def place(self, e: tree.Expr, frame: FunctionFrame) -> Lvalue:
+        """The place an expression names. Raises P4Error for what the backend cannot address."""
+        if isinstance(e, tree.PathExpression):
+            found = frame.bindings.get(id(e.decl))
+            if found is None and isinstance(e.decl, tree.Const) and isinstance(form(e.type), (Record, Wide)):
+                return self.temporary_place(e.decl.value, frame)
+            if found is None:
+                unsupported(e.where, f"{e.name} here")
+            return found
+        if isinstance(e, tree.Index) and isinstance(e.base.type, Stack):
+            return self._element(self.place(e.base, frame), e.index, frame)
+        if isinstance(e, tree.Index):
+            assert isinstance(e.base.type, Tuple)
+            tuple_place = self.place(e.base, frame)
+            at: int = e.index.const
+            return parts_of(tuple_place)[at]
+        if isinstance(e, tree.Member) and isinstance(e.base.type, Stack):
+            return self._last_or_next(self.place(e.base, frame), e, frame)
+        if isinstance(e, tree.Member):
+            base = self.place(e.base, frame)
+            record = form(base.type)
+            assert isinstance(record, Record)
+            name = e.name if record.name == STANDARD_METADATA else c_name(e.name)
+            part = (base.key, record, e.name) if record.kind == "header" else base.field
+            others: tuple[str, ...] = ()
+            if record.kind == "header_union":
+                others = tuple(f"{base.c}.{c_name(one)}" for one in record.fields if one != e.name)
+            valid = f"{base.c}.is_valid" if record.kind == "header" else base.valid
+            key = f"{base.key}.{e.name}"
+            return Lvalue(f"{base.c}.{name}", record.fields[e.name], key, base.shared, part, others, valid)
+        if isinstance(form(e.type), (Record, Stack, Wide)):
+            return self.temporary_place(e, frame)
+        unsupported(e.where, "this as something to write to")
+
+    def temporary_place(self, e: tree.Expr, frame: FunctionFrame) -> Lvalue:
+        """A new local that holds the value of an expression that is no place: a list, a call, a choice."""
+        self.temporaries += 1
+        name = frame.name("t")
+        place = Lvalue(name, e.type, f"temporary {self.temporaries}")
+        frame.code.add(f"{self.types.declare_type(e.type, e.where)} {name} = {{0}};")
+        self.context.assignments.assign(place, e, frame)
+        return place
+
+    def _element(self, stack: Lvalue, index: tree.Expr, frame: FunctionFrame) -> Lvalue:
+        """stack[index]. An index beyond the end, known only at run time, means an element that nobody sees.
+
+        In a parser it ends the parser with error.StackOutOfBounds, as `next` does.
+        """
+        of = form(stack.type)
+        assert isinstance(of, Stack)
+        if index.const is not None:
+            return element_of(stack, index.const)
+        name = frame.name("i")
+        frame.code.add(f"uint32_t {name} = p4_index({self.context.expressions.value(index, frame)}, {of.size});")
+        if frame.in_parser:
+            out_of_bounds(f"{name} == {of.size}", frame)
+        return replace(element_of(stack, 0), c=f"{stack.c}.h[{name}]", shared=False)
+
+    def _last_or_next(self, stack: Lvalue, e: tree.Member, frame: FunctionFrame) -> Lvalue:
+        """In a parser, `next` beyond the last element and `last` of an empty stack end it with an error."""
+        of = form(stack.type)
+        assert isinstance(of, Stack)
+        if not frame.in_parser:
+            unsupported(e.where, f"`{e.name}` of a header stack outside a parser", "use an index")
+        last = e.name == "last"
+        out_of_bounds(f"{stack.c}.next == 0" if last else f"{stack.c}.next >= {of.size}", frame)
+        index = f"{stack.c}.next - 1" if last else f"{stack.c}.next"
+        return replace(element_of(stack, 0), c=f"{stack.c}.h[{index}]", shared=False)
+
+    def fixed(self, e: tree.Expr, frame: FunctionFrame) -> tree.Expr:
+        """An lvalue whose index of a header stack is evaluated now, as the language demands, not at the copying out."""
+        if isinstance(e, tree.Slice) and e.width is not None:
+            base = self.fixed(e.base, frame)
+            fixed = tree.Slice(e.where, base, e.high, self._taken(e.low, frame), e.width)
+            fixed.type = e.type
+            return fixed
+        if isinstance(e, (tree.Member, tree.Slice)):
+            base = self.fixed(e.base, frame)
+            return e if base is e.base else _with_base(e, base)
+        if isinstance(e, tree.Index) and e.index.const is None:
+            return _with_base(e, self.fixed(e.base, frame), self._taken(e.index, frame))
+        return e
+
+    def _taken(self, e: tree.Expr, frame: FunctionFrame) -> tree.Expr:
+        """The value that an index has now, as an expression."""
+        name = frame.name("i")
+        frame.code.add(
+            f"{self.types.declare_type(e.type, e.where)} {name} = {self.context.expressions.value(e, frame)};"
+        )
+        taken = tree.PathExpression(e.where, name)
+        taken.type, taken.decl = e.type, tree.Var(e.where, [], name, tree.DontCareType(e.where), None)
+        frame.bindings[id(taken.decl)] = Lvalue(name, e.type, f"local {id(taken)}")
+        self.kept.append(taken.decl)
+        return taken
+
+
+def _with_base(e: Any, base: tree.Expr, index: tree.Expr | None = None) -> tree.Expr:
+    """A copy of a Member, Slice or Index around another base (or with another index)."""
+    if isinstance(e, tree.Member):
+        out: tree.Expr = tree.Member(e.where, base, e.name)
+    elif isinstance(e, tree.Slice):
+        out = tree.Slice(e.where, base, e.high, e.low)
+    else:
+        out = tree.Index(e.where, base, index or e.index)
+    out.type = e.type
+    return out

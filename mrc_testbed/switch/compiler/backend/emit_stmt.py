@@ -1,0 +1,261 @@
+"""Statements -> C statements. Assignments: emit_assign.py; calls: emit_calls.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from mrc_testbed.switch.compiler.backend.code import c_comment
+from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
+from mrc_testbed.switch.compiler.backend.emit_calls import CallEmitter
+from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
+from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
+from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue
+from mrc_testbed.switch.compiler.backend.emit_functions import action_constant
+from mrc_testbed.switch.compiler.backend.emit_headers import forget_bytes
+from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
+from mrc_testbed.switch.compiler.backend.emit_wide import wide_constant
+from mrc_testbed.switch.compiler.errors import NOWHERE, unsupported
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.types import ActionRun, Bits, Type, Wide, form, is_scalar, plain
+
+MAX_ROUNDS = 65536
+"""Rounds after which a `for` ends by itself."""
+
+
+class StatementEmitter:
+    """Writes statements, each kind of node by the method that the table below names."""
+
+    def __init__(
+        self,
+        context: EmitContext,
+        places: PlaceEmitter,
+        expressions: ExpressionEmitter,
+        assignments: AssignmentEmitter,
+        calls: CallEmitter,
+    ) -> None:
+        self.context = context
+        self.types = context.types
+        self.usage = context.usage
+        self.places = places
+        self.expressions = expressions
+        self.assignments = assignments
+        self.calls = calls
+
+    def statement(self, s: Any, frame: FunctionFrame) -> None:
+        lines, first = frame.code.lines, len(frame.code.lines)
+        self.KINDS[type(s)](self, s, frame)
+        if len(lines) > first and s.where != NOWHERE:
+            depth, line = lines[first]
+            if isinstance(line, str) and "/*" not in line:
+                lines[first] = depth, f"{line} /* {c_comment(s.where.short)} */"
+
+    def block(self, s: tree.Block, frame: FunctionFrame) -> None:
+        for one in s.body:
+            self.statement(one, frame)
+
+    def _block(self, s: tree.Block, frame: FunctionFrame) -> None:
+        frame.code.open("{")
+        self.block(s, frame)
+        frame.code.close()
+
+    def _nothing(self, s: tree.Empty | tree.Const, frame: FunctionFrame) -> None:
+        pass
+
+    def _exit(self, _s: tree.Exit, frame: FunctionFrame) -> None:
+        frame.code.add(frame.at_exit)
+
+    def _return(self, s: tree.Return, frame: FunctionFrame) -> None:
+        if frame.in_parser:
+            unsupported(s.where, "return in a parser")
+        if s.value is None:
+            frame.code.add("return;" if frame.returns is not None else "return 0;")
+        elif is_scalar(s.value.type):
+            frame.code.add(f"return {self.expressions.condition(s.value, frame)};")
+        else:
+            place = self.places.place(s.value, frame)
+            self.usage.note_whole(place, False)
+            frame.code.add(f"return {place.c};")
+
+    def declare(self, s: tree.Var, frame: FunctionFrame) -> None:
+        name = frame.name(s.name)
+        place = Lvalue(name, s.type, f"local {id(s)}")
+        of = self.types.declare_type(s.type, s.where)
+        if is_scalar(s.type):
+            start = self.expressions.value(s.value, frame) if s.value is not None else "0"
+            frame.code.add(f"{of} {name} = {start};")
+        else:
+            frame.code.add(f"{of} {name} = {{0}};")
+            forget_bytes(place, frame)
+            if s.value is not None:
+                self.assignments.assign(place, s.value, frame)
+        frame.bindings[id(s)] = place
+
+    def _if(self, s: tree.If, frame: FunctionFrame) -> None:
+        frame.code.open(f"if ({self.expressions.condition(s.condition, frame)}) {{")
+        self._branch(s.then, frame)
+        if s.other is not None:
+            frame.code.close("} else {")
+            frame.code.depth += 1
+            self._branch(s.other, frame)
+        frame.code.close()
+
+    def _branch(self, s: Any, frame: FunctionFrame) -> None:
+        """A statement inside braces that are already there."""
+        if isinstance(s, tree.Block):
+            self.block(s, frame)
+        else:
+            self.statement(s, frame)
+
+    def _for(self, s: tree.For, frame: FunctionFrame) -> None:
+        """At most MAX_ROUNDS times: a loop that never ends would hold the switch."""
+        code = frame.code
+        code.open("{")
+        for one in s.start:
+            self.statement(one, frame)
+        again = self._loop(frame)
+        code.open(f"if (!({self.expressions.value(s.condition, frame)}))")
+        code.add(f"goto {again[0]};")
+        code.depth -= 1
+        self._body(s.body, frame, again)
+        for one in s.updates:
+            self.statement(one, frame)
+        self._loop_end(again, frame)
+
+    def _for_in(self, s: tree.ForIn, frame: FunctionFrame) -> None:
+        code, of = frame.code, s.variable.type
+        code.open("{")
+        place = Lvalue(frame.name(s.variable.name), of, f"local {id(s.variable)}")
+        frame.bindings[id(s.variable)] = place
+        kind = self.types.declare_type(of, s.where)
+        if s.high is None:
+            base = s.low.type
+            items = s.low.items if isinstance(s.low, tree.ListExpr) else range(base.size)
+            ends = self._loop_labels()
+            for item in items:
+                code.open("{")
+                code.add(f"{kind} {place.c} = {{0}};")
+                if not isinstance(item, int):
+                    value = item
+                else:
+                    value = tree.Index(s.low.where, s.low, tree.Integer(s.low.where, item, None, False))
+                    value.index.const, value.type = item, of
+                self.assignments.assign(place, value, frame)
+                one = (ends[0], f"{ends[1]}_{len(code.lines)}")
+                self._body(s.body, frame, one)
+                code.add("}")
+                code.depth -= 1
+            code.add(f"{ends[0]}: ;")
+            code.close()
+            return
+        low, high, at = frame.name("low"), frame.name("high"), frame.name("at")
+        wide = f"(uint64_t){self.expressions.value(s.low, frame)}", f"(uint64_t){self.expressions.value(s.high, frame)}"
+        code.add(f"uint64_t {low} = {wide[0]}, {high} = {wide[1]}, {at} = {low};")
+        again = self._loop(frame)
+        code.open(f"if ({at} > {high})")
+        code.add(f"goto {again[0]};")
+        code.depth -= 1
+        code.add(f"{kind} {place.c} = ({kind}){at};")
+        self._body(s.body, frame, again)
+        code.add(f"{at}++;")
+        self._loop_end(again, frame)
+
+    def _loop_labels(self) -> tuple[str, str]:
+        self.context.copies += 1
+        return f"break_{self.context.copies}", f"continue_{self.context.copies}"
+
+    def _loop(self, frame: FunctionFrame) -> tuple[str, str]:
+        labels = self._loop_labels()
+        count = frame.name("rounds")
+        frame.code.open(f"for (uint32_t {count} = 0; {count} < {MAX_ROUNDS}; {count}++) {{")
+        return labels
+
+    def _body(self, body: Any, frame: FunctionFrame, labels: tuple[str, str]) -> None:
+        frame.loops.append(labels)
+        frame.code.open("{")
+        self._branch(body, frame)
+        frame.code.close()
+        frame.loops.pop()
+        frame.code.add(f"{labels[1]}: ;")
+
+    @staticmethod
+    def _loop_end(labels: tuple[str, str], frame: FunctionFrame) -> None:
+        frame.code.close()
+        frame.code.add(f"{labels[0]}: ;")
+        frame.code.close()
+
+    def _break(self, _s: tree.Break, frame: FunctionFrame) -> None:
+        frame.code.add(f"goto {frame.loops[-1][0]};")
+
+    def _continue(self, _s: tree.Continue, frame: FunctionFrame) -> None:
+        frame.code.add(f"goto {frame.loops[-1][1]};")
+
+    def _switch(self, s: tree.SwitchStatement, frame: FunctionFrame) -> None:
+        """`break` never appears in P4: a body ends its case; labels without a body share the next one."""
+        of = s.value.type
+        base = plain(of)
+        long = isinstance(base, Bits) and base.width > 64
+        value = self._choice(s, frame) if long else self.expressions.value(s.value, frame)
+        frame.code.open(f"switch ({value}) {{")
+        for number, case in enumerate(s.cases):
+            constant = str(number) if long else self._label(case, of, frame)
+            label = "default:" if isinstance(case.label, tree.DontCare) else f"case {constant}:"
+            if case.body is None:
+                frame.code.add(label)
+                continue
+            frame.code.open(f"{label} {{")
+            self.block(case.body, frame)
+            frame.code.add("break;")
+            frame.code.close()
+        if s.cases and s.cases[-1].body is None:
+            frame.code.add("break;")
+        frame.code.close()
+
+    def _choice(self, s: tree.SwitchStatement, frame: FunctionFrame) -> str:
+        """The number of the case that a value of more than 64 bits, which C cannot switch on, goes to."""
+        value = self.places.temporary_place(s.value, frame)
+        wide = form(s.value.type)
+        text = f"{len(s.cases)}u"
+        for number, case in reversed(list(enumerate(s.cases))):
+            if isinstance(case.label, tree.DontCare):
+                continue
+            same = f"{value.c} == {self.expressions.constant(case.label)}" if not isinstance(wide, Wide) else ""
+            if isinstance(wide, Wide):
+                constant = f"({self.types.struct(wide)}){wide_constant(case.label, wide)}"
+                same = f"!memcmp({value.c}.b, {constant}.b, {wide.bytes})"
+            text = f"{same} ? {number}u : {text}"
+        return text
+
+    def _label(self, case: tree.Case, of: Type, frame: FunctionFrame) -> str:
+        if isinstance(case.label, tree.DontCare):
+            return ""
+        if not isinstance(of, ActionRun):
+            return self.expressions.constant(case.label)
+        table = frame.table(of.table)
+        assert isinstance(case.label, tree.PathExpression)
+        index = [one.name for one in of.table.actions].index(case.label.name)
+        return action_constant(table.actions[index])
+
+    def _assign(self, s: tree.Assign, frame: FunctionFrame) -> None:
+        self.assignments.statement(s, frame)
+
+    def _call(self, s: tree.CallStatement | tree.DirectApply, frame: FunctionFrame) -> None:
+        self.calls.statement(s.call, frame)
+
+    KINDS: ClassVar[Mapping[type[tree.Node], Callable[[StatementEmitter, Any, FunctionFrame], None]]] = {
+        tree.Assign: _assign,
+        tree.CallStatement: _call,
+        tree.DirectApply: _call,
+        tree.If: _if,
+        tree.Block: _block,
+        tree.Empty: _nothing,
+        tree.Const: _nothing,
+        tree.Var: declare,
+        tree.Return: _return,
+        tree.Exit: _exit,
+        tree.For: _for,
+        tree.ForIn: _for_in,
+        tree.Break: _break,
+        tree.Continue: _continue,
+        tree.SwitchStatement: _switch,
+    }

@@ -1,0 +1,173 @@
+"""From source to CompiledProgram, with a cache of everything behind the preprocessor."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from functools import lru_cache
+from pathlib import Path
+from traceback import walk_tb
+from typing import TYPE_CHECKING
+
+from finsy.proto import p4i
+
+from mrc_testbed.switch.build import BuildError, FullCacheError, build_shared, cache_dir, unwritten, write_whole
+from mrc_testbed.switch.compiler.errors import NOWHERE, Location, P4Error, P4Warning, UnwrittenP4Error
+from mrc_testbed.switch.compiler.frontend.preprocess import preprocess
+
+if TYPE_CHECKING:
+    from mrc_testbed.switch.compiler.sema.elaborate import ElaboratedProgram
+
+_HERE = Path(__file__).resolve().parent
+RUNTIME_DIR = _HERE.parent / "runtime"
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A program ready to load into a device."""
+
+    name: str
+    p4info: p4i.P4Info
+    c_path: Path
+    """The generated C, to be read beside the P4."""
+    library: Path
+    """The shared object; exports `p4_program` (mrc_testbed/switch/runtime/p4rt.h)."""
+    config: bytes
+    """P4Runtime's p4_device_config for the embedded target: the preprocessed source, with line markers."""
+    warnings: tuple[P4Warning, ...] = ()
+
+    def traced(self) -> Path:
+        """The program built for Device.trace: tells what happens to a packet, and is slower. Raises P4Error."""
+        try:
+            return build_shared([self.c_path], [RUNTIME_DIR], ("-DP4_TRACE",), tag=f"p4-{self.name}-trace")
+        except BuildError as error:
+            raise _p4_error(error) from None
+
+
+def compile_program(
+    source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()
+) -> CompiledProgram:
+    """Compile a P4 file (Path), or the text of a program (str), preprocessed or not.
+
+    `include` are folders for #include, `defines` macros (`NAME` or `NAME=value`). A text that holds no newline and
+    names a file is taken as its path. Raises P4Error, UnwrittenP4Error.
+    """
+    if isinstance(source, str) and "\n" not in source and source.endswith(".p4"):
+        source = Path(source)
+    name, text = preprocess(source, include, defines)
+    try:
+        folder = cache_dir()
+        digest = hashlib.sha256(_compiler_digest() + name.encode() + b"\0" + text.encode("utf-8", "replace"))
+        stem = folder / f"{name}-{digest.hexdigest()[:20]}"
+        c_path, info_path = stem.with_suffix(".c"), stem.with_suffix(".p4info")
+        warned = stem.with_suffix(".warnings")
+        if not (c_path.exists() and info_path.exists() and warned.exists()):
+            c_text, info, warnings = _translate(name, text)
+            write_whole(warned, json.dumps([astuple(one) for one in warnings]).encode())
+            write_whole(info_path, info.SerializeToString(deterministic=True))
+            write_whole(c_path, c_text.encode())
+        library = build_shared([c_path], [RUNTIME_DIR], tag=f"p4-{name}")
+        told = [P4Warning(Location(*where), *rest) for where, *rest in json.loads(warned.read_bytes())]
+        info, config = p4i.P4Info.FromString(info_path.read_bytes()), text.encode("utf-8", "replace")
+        return CompiledProgram(name, info, c_path, library, config, tuple(told))
+    except BuildError as error:
+        raise _p4_error(error) from None
+    except OSError as error:
+        raise _p4_error(unwritten(error.filename, error)) from None
+
+
+def _p4_error(error: BuildError) -> P4Error:
+    kind = UnwrittenP4Error if isinstance(error, FullCacheError) else P4Error
+    return kind(None, str(error))
+
+
+def prepare() -> None:
+    """Make what all programs share and the cache lacks: runtime and grammar tables. Raises BuildError."""
+    from mrc_testbed.switch.compiler.frontend.parse import prepare_grammar
+    from mrc_testbed.switch.device import native
+
+    native.build_ahead()
+    prepare_grammar()
+    native.runtime()
+
+
+def check_program(
+    source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()
+) -> list[P4Warning]:
+    """Everything compile_program does short of gcc: what an editor wants to know; the warnings. Raises P4Error."""
+    return _translate(*preprocess(source, include, defines))[2]
+
+
+def front(source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()) -> ElaboratedProgram:
+    """The checked program with its instances, for those who want to look at it. Raises P4Error."""
+    return _front(*preprocess(source, include, defines))
+
+
+def _front(name: str, text: str) -> ElaboratedProgram:
+    """Preprocessed text -> program. The front end is imported here: a cached program does not need it."""
+    from mrc_testbed.switch.compiler.frontend.parse import parse_program
+    from mrc_testbed.switch.compiler.sema.check import Checker
+    from mrc_testbed.switch.compiler.sema.elaborate import elaborate
+    from mrc_testbed.switch.compiler.sema.warn import Names, Values
+
+    with _bugs_told(name):
+        nodes = parse_program(text)
+        warnings = Names().program(nodes)
+        checker = Checker()
+        checker.program(nodes)
+        checked = [one for node in nodes for one in checker.checked(node)]
+        program = elaborate(name, nodes, checked, checker.top, checker.errors)
+        found = dict.fromkeys((*warnings, *checker.warnings, *Values().program(checked)))
+        program.warnings = sorted(found, key=lambda one: (one.location.file, one.location.line, one.location.column))
+        return program
+
+
+def _translate(name: str, text: str) -> tuple[str, p4i.P4Info, list[P4Warning]]:
+    """Preprocessed text -> (C text, P4Info, warnings)."""
+    from mrc_testbed.switch.compiler.backend.emit import emit_c
+    from mrc_testbed.switch.compiler.p4info.p4info import Ids, make_p4info
+
+    program = _front(name, text)
+    with _bugs_told(name):
+        ids = Ids(program)
+        c_text = emit_c(program, ids)
+        return c_text, make_p4info(program, ids), program.warnings
+
+
+@contextmanager
+def _bugs_told(name: str) -> Iterator[None]:
+    """What the compiler did not foresee becomes an error of the program, with the bug as its cause."""
+    try:
+        yield
+    except P4Error:
+        raise
+    except RecursionError as error:
+        raise _at(error, name, "the program is nested too deeply") from None
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        told = f"internal error in the compiler ({what}): please report it with the program"
+        raise _at(error, name, told) from error
+
+
+def _at(error: BaseException, name: str, message: str) -> P4Error:
+    """`message` at the construct that the compiler was busy with: the innermost call that was given one has it."""
+    place = None
+    for frame, _ in walk_tb(error.__traceback__):
+        for one in frame.f_locals.values():
+            where = getattr(one, "where", None) or getattr(getattr(one, "decl", None), "where", None)
+            if isinstance(where, Location) and where != NOWHERE:
+                place = where
+                break
+    return P4Error(place, message if place else f"{name}: {message}")
+
+
+@lru_cache(maxsize=1)
+def _compiler_digest() -> bytes:
+    """Digest of the compiler itself: a change of it makes every cached program stale."""
+    digest = hashlib.sha256()
+    for path in sorted((*_HERE.rglob("*.py"), *_HERE.rglob("*.lark"))):
+        digest.update(str(path.relative_to(_HERE)).encode() + b"\0" + path.read_bytes())
+    return digest.digest()

@@ -1,0 +1,416 @@
+"""lark's parse tree -> the AST of tree.py. Most nodes are made by the rule of their name; the others are said here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lark import Token, Transformer, Tree, v_args
+from lark.ast_utils import create_transformer
+from lark.exceptions import VisitError
+
+from mrc_testbed.switch.compiler.errors import NOWHERE, Location, fail
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.frontend.lexer import Source
+from mrc_testbed.switch.compiler.frontend.tree import Annotation, Arg, Block, Expr, Param, TypeNode, Word
+
+_MAX_DEPTH = 200
+"""Deepest nesting taken: beyond it Python's own stack would end first."""
+Notes = list[Annotation]
+Body = tuple[list[Any], Any]
+"""Of a parser: its local declarations and its states; of a control: its local declarations and its block."""
+
+
+def _place(made: Any) -> Location:
+    """Place of a node or a word; of a list: of the first in it that has one."""
+    if isinstance(made, list):
+        return next((where for where in map(_place, made) if where is not NOWHERE), NOWHERE)
+    where: Location = made.where
+    return where
+
+
+def _node(inline: bool, meta: bool) -> Callable[[type[Any]], Callable[..., Any]]:
+    """The decorator that create_transformer asks for: a node of a rule's children, at the place of the first."""
+
+    def decorate(node: type[Any]) -> Callable[..., Any]:
+        def make(_: TreeBuilder, children: list[Any]) -> Any:
+            return node(_place(children[0]) if children else NOWHERE, *children[meta:])
+
+        def make_of_list(_: TreeBuilder, children: list[Any]) -> Any:
+            return node(_place(children), children[meta:])
+
+        return make if inline else make_of_list
+
+    return decorate
+
+
+def _after_notes(method: Callable[..., Any], _rule: str, children: list[Any], _meta: Any) -> Any:
+    """Call a method with the annotations at the front of a rule as one list."""
+    count = 0
+    while _is_note(children[count]):
+        count += 1
+    return method(_notes(children[:count]), *children[count:])
+
+
+def _is_note(item: Any) -> bool:
+    return type(item) is Word and item.type == "ANNOTATION"
+
+
+def _notes(words: Sequence[Word]) -> Notes:
+    found = ((word, word.source.tokens[word.start_pos or 0]) for word in words)
+    return [Annotation(word.where, one.text, one.body, one.bracket, word.source) for word, one in found]
+
+
+_annotated = v_args(wrapper=_after_notes)
+
+
+@v_args(inline=True)
+class TreeBuilder(Transformer[Token, Any]):
+    """Builds the AST of parsed programs: a method for every rule of p4.lark that is not named as a node is."""
+
+    def __init__(self, parse_arguments: Callable[[Source], list[Arg]]) -> None:
+        super().__init__(visit_tokens=False)
+        self._parse_arguments = parse_arguments
+        vars(self).update({rule: getattr(self, rule) for rule in vars(type(self)) if not rule.startswith("_")})
+        create_transformer(tree, self, _node)
+
+    def _build(self, parsed: Tree[Token], depth: int) -> Any:
+        """What a parse tree at this depth of a program stands for. Raises P4Error."""
+        level: list[Tree[Token]] = [parsed]
+        for _ in range(depth, _MAX_DEPTH + 1):
+            level = [one for each in level for one in each.children if type(one) is Tree]
+        for one in level:
+            first = next(one.scan_values(lambda _: True), None)
+            fail(first.where if isinstance(first, Word) else NOWHERE, f"nested deeper than {_MAX_DEPTH} levels")
+        try:
+            return self.transform(parsed)
+        except VisitError as error:
+            raise error.orig_exc from None
+
+    def program(self, parsed: Tree[Token]) -> list[tree.Node]:
+        """Declarations of a program. Raises P4Error."""
+        made: list[tree.Node] = self._build(parsed, 0)
+        return made
+
+    def arguments(self, parsed: Tree[Token]) -> list[Arg]:
+        """Arguments between parentheses. Raises P4Error."""
+        made: list[Arg] = self._build(parsed, 1)
+        return made
+
+    def start(self, *made: tree.Node | list[tree.Node]) -> list[tree.Node]:
+        return [one for each in made for one in (each if isinstance(each, list) else [each])]
+
+    def items(self, *items: Any) -> list[Any]:
+        return list(items)
+
+    type_args = type_params = params = dimensions = keyset = for_inits = for_updates = switch_cases = expr_list = items
+
+    # ---- declarations
+
+    @_annotated
+    def const_decl(self, notes: Notes, _: Word, kind: TypeNode, name: Word, value: Expr) -> tree.Const:
+        return tree.Const(name.where, notes, name, kind, value)
+
+    @_annotated
+    def aggregate_decl(
+        self, notes: Notes, kind: Word, name: Word, generics: list[str], *fields: tree.Field
+    ) -> tree.Aggregate:
+        return tree.Aggregate(name.where, notes, name, kind, generics, list(fields))
+
+    @_annotated
+    def field_decl(self, notes: Notes, kind: TypeNode, name: Word, sizes: list[Expr]) -> tree.Field:
+        lists: list[Expr] = []
+        for one in notes:
+            if one.name == "field_list" and one.body and one.source:
+                body = Source(one.body, one.source.lines, part=True)
+                lists += [arg.value for arg in self._parse_arguments(body)]
+        return tree.Field(name.where, notes, name, _array(kind, sizes), lists)
+
+    @_annotated
+    def enum_decl(
+        self, notes: Notes, under: TypeNode | None, name: Word, *members: tuple[str, Expr | None, Location]
+    ) -> tree.Enum:
+        return tree.Enum(name.where, notes, name, under, list(members))
+
+    @_annotated
+    def enum_member(self, _: Notes, name: Word, value: Expr | None) -> tuple[str, Expr | None, Location]:
+        return name, value, name.where
+
+    @_annotated
+    def typedef_decl(self, notes: Notes, kind: TypeNode | tree.Aggregate, name: Word) -> list[tree.Node]:
+        """One declaration, or two: `typedef struct s { ... } t;` declares s as well."""
+        if not isinstance(kind, tree.Aggregate):
+            return [tree.Typedef(name.where, notes, name, kind, False)]
+        return [kind, tree.Typedef(name.where, notes, name, tree.NamedType(kind.where, kind.name), False)]
+
+    @_annotated
+    def newtype_decl(self, notes: Notes, _: Word, kind: TypeNode, name: Word) -> tree.Typedef:
+        return tree.Typedef(name.where, notes, name, kind, True)
+
+    @_annotated
+    def extern_decl(
+        self, notes: Notes, name: Word, generics: list[str], *members: tree.Method | list[Param]
+    ) -> tree.ExternObject:
+        methods = [one for one in members if isinstance(one, tree.Method)]
+        for one in methods:
+            one.extern = name
+        constructors = [one for one in members if isinstance(one, list)]
+        return tree.ExternObject(name.where, notes, name, generics, methods, constructors)
+
+    @_annotated
+    def extern_function(
+        self, notes: Notes, result: TypeNode, name: Word, generics: list[str], params: list[Param]
+    ) -> tree.Method:
+        return tree.Method(name.where, notes, name, result, generics, params)
+
+    @_annotated
+    def prototype(self, notes: Notes, _abstract: Word | None, *head: Any) -> tree.Method:
+        result, name, generics, params = head
+        return tree.Method(name.where, notes, name, result, generics, params)
+
+    @_annotated
+    def constructor(self, _: Notes, _name: Word, params: list[Param]) -> list[Param]:
+        return params
+
+    @_annotated
+    def function_decl(
+        self, notes: Notes, result: TypeNode, name: Word, generics: list[str], params: list[Param], body: Block
+    ) -> tree.Function:
+        return tree.Function(name.where, notes, name, result, generics, params, body)
+
+    @_annotated
+    def package_decl(self, notes: Notes, name: Word, generics: list[str], params: list[Param]) -> tree.Package:
+        return tree.Package(name.where, notes, name, generics, params)
+
+    @_annotated
+    def parameter(
+        self, notes: Notes, direction: Word | None, kind: TypeNode, name: Word, default: Expr | None
+    ) -> Param:
+        return Param(name.where, notes, name, direction or "", kind, default)
+
+    @_annotated
+    def instantiation(
+        self, notes: Notes, kind: TypeNode, args: list[Arg], name: Word, *body: tree.Node
+    ) -> tree.Instance:
+        return tree.Instance(name.where, notes, name, kind, args, bool(body))
+
+    @_annotated
+    def var_decl(self, notes: Notes, kind: TypeNode, name: Word, sizes: list[Expr], value: Expr | None) -> tree.Var:
+        return tree.Var(name.where, notes, name, _array(kind, sizes), value)
+
+    # ---- parsers
+
+    @_annotated
+    def parser_decl(
+        self, notes: Notes, name: Word, generics: list[str], params: list[Param], ctor: list[Param], *body: Body
+    ) -> tree.Parser:
+        local, states = body[0] if body else ([], None)
+        return tree.Parser(name.where, notes, name, generics, params, ctor, local, states)
+
+    def ctor_params(self, *params: list[Param]) -> list[Param]:
+        return params[0] if params else []
+
+    def parser_body(self, *items: tree.Node) -> Body:
+        states = [one for one in items if isinstance(one, tree.State)]
+        return [one for one in items if not isinstance(one, tree.State)], states
+
+    @_annotated
+    def value_set_decl(self, notes: Notes, kind: TypeNode, size: Expr, name: Word) -> tree.ValueSet:
+        return tree.ValueSet(name.where, notes, name, kind, size)
+
+    @_annotated
+    def state_decl(self, notes: Notes, _: Word, name: Word, *items: Any) -> tree.State:
+        body = list(items)
+        last = body.pop() if body and isinstance(body[-1], tree.Transition) else None
+        return tree.State(name.where, notes, name, body, last)
+
+    def select(self, *items: Any) -> tree.Transition:
+        keys, cases = (items[0], items[1:]) if items and isinstance(items[0], list) else ([], items)
+        return tree.Transition(_place([*keys, *cases]), None, keys, list(cases))
+
+    def case_of_select(self, keys: list[Expr], state: Word) -> tree.SelectCase:
+        return tree.SelectCase(state.where, keys, state)
+
+    def masked(self, value: Expr, _: Word, mask: Expr) -> tree.Mask:
+        return tree.Mask(value.where, value, mask)
+
+    def ranged(self, low: Expr, _: Word, high: Expr) -> tree.Range:
+        return tree.Range(low.where, low, high)
+
+    # ---- controls
+
+    @_annotated
+    def control_decl(
+        self, notes: Notes, name: Word, generics: list[str], params: list[Param], ctor: list[Param], *body: Body
+    ) -> tree.Control:
+        local, block = body[0] if body else ([], None)
+        return tree.Control(name.where, notes, name, generics, params, ctor, local, block)
+
+    def control_body(self, *items: Any) -> Body:
+        return list(items[:-2]), items[-1]
+
+    @_annotated
+    def action_decl(self, notes: Notes, name: Word, params: list[Param], body: Block) -> tree.Action:
+        return tree.Action(name.where, notes, name, params, body)
+
+    @_annotated
+    def table_decl(self, notes: Notes, name: Word, *parts: Any) -> tree.Table:
+        table = tree.Table(name.where, notes, name, [], [], None, False, {})
+        seen: set[str] = set()
+        for part in parts:
+            kind = part.name if isinstance(part, tree.Property) else part[0]
+            if kind in seen:
+                fail(table.where, f"table {table.name}: the property `{kind}` is given twice")
+            seen.add(kind)
+            if isinstance(part, tree.Property):
+                table.properties[kind] = part
+            elif kind == "key":
+                if table.entries is not None:
+                    where = part[1][0].where if part[1] else table.where
+                    fail(where, f"table {table.name}: the key stands below the entries: write it above them")
+                table.key = part[1]
+            elif kind == "actions":
+                table.actions = part[1]
+            else:
+                table.const_entries, table.entries = part[1:]
+        if "actions" not in seen:
+            fail(table.where, f"table {table.name} has no property `actions`")
+        return table
+
+    @_annotated
+    def key_property(self, _: Notes, _word: Word, *elements: tree.KeyElement) -> tuple[str, list[tree.KeyElement]]:
+        return "key", list(elements)
+
+    def key_field(self, value: Expr, match: Word, *notes: Word) -> tree.KeyElement:
+        return tree.KeyElement(value.where, value, match, _notes(notes))
+
+    @_annotated
+    def actions_property(self, _: Notes, _word: Word, *actions: tree.ActionRef) -> tuple[str, list[tree.ActionRef]]:
+        return "actions", list(actions)
+
+    @_annotated
+    def action_entry(self, notes: Notes, ref: tree.ActionRef) -> tree.ActionRef:
+        ref.annotations = notes
+        return ref
+
+    def action_call(self, name: Word, args: list[Arg] | None) -> tree.ActionRef:
+        return tree.ActionRef(name.where, [], name, args)
+
+    def top_action_call(self, name: Word, args: list[Arg] | None) -> tree.ActionRef:
+        return tree.ActionRef(name.where, [], name, args, top=True)
+
+    @_annotated
+    def entries_property(
+        self, _: Notes, const: Word | None, _word: Word, *entries: tree.Entry
+    ) -> tuple[str, bool, list[tree.Entry]]:
+        return "entries", const is not None, list(entries)
+
+    def table_entry(
+        self,
+        const: Word | None,
+        _word: Word | None,
+        priority: Expr | None,
+        keys: list[Expr],
+        action: tree.ActionRef,
+        *notes: Word,
+    ) -> tree.Entry:
+        action.annotations = _notes(notes)
+        return tree.Entry(action.where, const is not None, priority, keys, action)
+
+    @_annotated
+    def other_property(self, notes: Notes, const: Word | None, name: Word, value: Expr) -> tree.Property:
+        return tree.Property(name.where, name, const is not None, value, notes)
+
+    # ---- statements
+
+    def block_statement(self, *items: Any) -> Block:
+        return Block(_place(list(items)), [one for one in items if not _is_note(one)])
+
+    def assign_operation(self, target: Expr, operator: Word, value: Expr) -> tree.Assign:
+        """`x += e`, for `x = x + e`."""
+        return tree.Assign(target.where, target, tree.Binary(target.where, target, operator[:-1], value))
+
+    @_annotated
+    def for_loop(
+        self, _: Notes, word: Word, start: list[Any], condition: Expr, updates: list[Any], body: tree.Statement
+    ) -> tree.For:
+        return tree.For(word.where, start, condition, updates, body)
+
+    def for_variable(self, kind: TypeNode, name: Word, value: Expr) -> tree.Var:
+        return tree.Var(name.where, [], name, kind, value)
+
+    @_annotated
+    def for_in_loop(
+        self,
+        _: Notes,
+        word: Word,
+        kind: TypeNode,
+        name: Word,
+        _in: Word,
+        among: tuple[Expr, Expr | None],
+        body: tree.Statement,
+    ) -> tree.ForIn:
+        return tree.ForIn(word.where, tree.Var(name.where, [], name, kind, None), *among, body)
+
+    def for_range(self, low: Expr, _: Word | None = None, high: Expr | None = None) -> tuple[Expr, Expr | None]:
+        return low, high
+
+    def direct_call(self, of: TypeNode, _: Word, args: list[Arg]) -> tree.DirectApply:
+        return tree.DirectApply(of.where, of, args)
+
+    # ---- expressions
+
+    def args(self, *args: Arg | Expr) -> list[Arg]:
+        return [one if isinstance(one, Arg) else Arg(one.where, None, one) for one in args]
+
+    def named_arg(self, name: Word, value: Expr | Word) -> Arg:
+        return Arg(name.where, name, tree.DontCare(value.where) if isinstance(value, Word) else value)
+
+    def number(self, text: Word) -> tree.Integer:
+        value, width, signed = tree.parse_integer(text)
+        return tree.Integer(text.where, value, width, signed, tree.base_of(text))
+
+    def text(self, text: Word) -> tree.String:
+        return tree.String(text.where, tree.unquote(text))
+
+    def true(self, word: Word) -> tree.Boolean:
+        return tree.Boolean(word.where, True)
+
+    def false(self, word: Word) -> tree.Boolean:
+        return tree.Boolean(word.where, False)
+
+    def this(self, word: Word) -> tree.Refused:
+        return tree.Refused(word.where, "`this`")
+
+    def top_path(self, name: Word) -> tree.PathExpression:
+        return tree.PathExpression(name.where, name, True)
+
+    def empty_list(self, opening: Word, _: Word) -> tree.ListExpr:
+        return tree.ListExpr(opening.where, [])
+
+    def record(self, *items: Any) -> tree.RecordExpr:
+        *fields, dots = items
+        return tree.RecordExpr(fields[0][1].where, fields, tree.Dots(dots.where) if dots else None)
+
+    def record_field(self, name: Word, value: Expr) -> tuple[str, Expr]:
+        return name, value
+
+    def error_member(self, word: Word, name: Word) -> tree.TypeMember:
+        return tree.TypeMember(word.where, None, name)
+
+    def member_of(self, base: Expr, name: Word) -> tree.Member:
+        return tree.Member(name.where, base, name)
+
+    def plus_slice(self, base: Expr, low: Expr, width: Expr) -> tree.Slice:
+        return tree.Slice(base.where, base, low, low, width)
+
+    def call_expr(self, target: Expr, *given: Any) -> tree.Call:
+        *types, args = given
+        return tree.Call(target.where, target, types[0] if types else [], args)
+
+
+def _array(kind: TypeNode, sizes: list[Expr]) -> TypeNode:
+    """The type of `kind name[a][b]`: that of `kind[a][b] name`."""
+    for size in sizes:
+        kind = tree.StackType(kind.where, kind, size)
+    return kind

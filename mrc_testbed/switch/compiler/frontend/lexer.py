@@ -1,0 +1,427 @@
+"""Preprocessed P4 text -> tokens for the LALR grammar (p4.lark).
+
+P4 cannot be parsed by LALR(1) without help from its lexer, as C cannot. Three things are decided here, before the
+parser runs, so that the grammar stays free of conflicts:
+
+* an identifier that is declared as a type anywhere (or as a type parameter, within that declaration) becomes TYPE_ID;
+* `<` that opens type arguments becomes LANGLE and its `>` RANGLE; the operators stay LT, GT and SHR (`>>`);
+* words that are keywords only in some places (`key`, `actions`, `state`, ...) are keywords; the grammar takes them
+  as names where the language does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mrc_testbed.switch.compiler.errors import Location, fail
+from mrc_testbed.switch.compiler.frontend.preprocess import MARKER
+
+_KEYWORDS = """
+    abstract action actions apply bit bool break const continue control default else entries enum error exit extern
+    false for header header_union if in inout int key list match_kind out package parser priority return select state
+    string struct switch table this transition true tuple type typedef value_set varbit void
+"""
+KEYWORDS = frozenset(_KEYWORDS.split())
+
+PUNCTUATION = {
+    "{": "LBRACE", "}": "RBRACE", "(": "LPAR", ")": "RPAR", "[": "LSQB", "]": "RSQB", ";": "SEMICOLON",
+    ":": "COLON", ",": "COMMA", ".": "DOT", "...": "DOTS", "?": "QUESTION", "@": "AT", "=": "ASSIGN",
+    "+": "PLUS", "-": "MINUS", "*": "STAR", "/": "SLASH", "%": "PERCENT", "|+|": "PLUS_SAT", "|-|": "MINUS_SAT",
+    "++": "CONCAT", "&": "AMP", "|": "BAR", "^": "CARET", "~": "TILDE", "!": "BANG", "&&": "LAND", "||": "LOR",
+    "&&&": "MASK", "..": "RANGE", "<": "LT", ">": "GT", "<=": "LE", ">=": "GE", "==": "EQ", "!=": "NE",
+    "<<": "SHL", ">>": "SHR", "_": "DONTCARE", "#": "HASH", "+:": "PLUS_COLON",
+}  # fmt: skip
+ASSIGN_OPS = ("|+|=", "|-|=", "<<=", ">>=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=")
+PUNCTUATION |= dict.fromkeys(ASSIGN_OPS, "ASSIGN_OP")
+
+_TOKEN = re.compile(
+    r"""
+    (?P<blank>[ \t\r\f\v]+|//[^\n]*|/\*.*?\*/)
+  | (?P<newline>\n)
+  | (?P<number>[0-9]+[ws](?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|0[dD][0-9_]+|[0-9][0-9_]*)
+             |0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|0[dD][0-9_]+|[0-9][0-9_]*)
+  | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<string>"(?:[^"\\\n]|\\.)*")
+  | (?P<punct>\|[+-]\|=|<<=|>>=|[-+*/%&|^]=
+            |\|\+\||\|-\||&&&|\.\.\.|\.\.|\+\+|\+:|&&|\|\||<=|>=|==|!=|<<|>>|[{}()\[\];:,.?@=+\-*/%&|^~!<>\#])
+    """,
+    re.X | re.S,
+)
+_MARKERS = re.compile(r'(?<=\n)# \d+ "[^"\n]*"[^\n]*')
+_LONG_STRING = re.compile(rf'(?P<string>"(?:{_MARKERS.pattern}|[^"\\]|\\.)*")', re.S)
+"""A string in an annotation may go over many lines; cpp may put its line markers in."""
+_BASE_TYPES = frozenset(("bit", "int", "bool", "error", "string", "varbit", "void", "tuple", "list"))
+_TYPE_KEYWORDS = frozenset(("header", "struct", "header_union", "control", "parser", "package"))
+
+
+@dataclass(slots=True)
+class Lexeme:
+    """One token. `kind` is the grammar's terminal; `line` indexes `Source.lines`; `column` counts from 1."""
+
+    kind: str
+    text: str
+    line: int
+    column: int
+    body: list[Lexeme] | None = None
+    """Of an ANNOTATION: what its parentheses or brackets hold; None when it has none. `text` is its name."""
+    bracket: str = ""
+
+
+class SourceLine(NamedTuple):
+    """Where a line of the preprocessed text comes from."""
+
+    file: str
+    number: int
+
+
+@dataclass
+class Source:
+    """Tokens of a program, and its lines' origins (`lines[0]` is line 1 of the preprocessed text)."""
+
+    tokens: list[Lexeme]
+    lines: list[SourceLine]
+    part: bool = False
+    """Do the tokens come from within an annotation?"""
+
+    def location(self, line: int, column: int) -> Location:
+        origin = self.lines[min(line, len(self.lines)) - 1]
+        return Location(origin.file, origin.number, column)
+
+
+def tokenize(text: str) -> Source:
+    """Tokens of a preprocessed text. Raises P4Error for directives, and what outside annotations is not P4."""
+    lines = _origins(text)
+    source = Source([], lines)
+    source.tokens = list(_scan(text, source))
+    source.tokens = list(_fold_annotations(source))
+    for one in source.tokens:
+        if one.kind == "UNKNOWN":
+            fail(source.location(one.line, one.column), f"{one.text!r} is no part of P4")
+    _mark_types(source.tokens)
+    _unmark_hidden(source.tokens)
+    _mark_angles(source.tokens)
+    _mark_field_lists(source.tokens)
+    return source
+
+
+def _origins(text: str) -> list[SourceLine]:
+    lines, file, number = [], "<program>", 1
+    for line in text.split("\n"):
+        lines.append(SourceLine(file, number))
+        match = MARKER.match(line)
+        if match:
+            file, number = match[2], int(match[1])
+        else:
+            number += 1
+    return lines
+
+
+def _scan(text: str, source: Source) -> Iterator[Lexeme]:
+    at, line, start, fresh = 0, 1, 0, True
+    before = ["", "", ""]
+    """Kinds of the last tokens."""
+    while at < len(text):
+        if fresh and text.startswith("#", at):
+            at = _directive(text, at, source.location(line, 1))
+            continue
+        match = _TOKEN.match(text, at)
+        if not match and text[at] == '"' and before[0] == "AT" and before[2] == "LPAR":
+            match = _LONG_STRING.match(text, at)
+        if not match:  # an annotation may hold it
+            yield Lexeme("UNKNOWN", text[at], line, at - start + 1)
+            at += 1
+            continue
+        kind, found = match.lastgroup, match.group()
+        column = at - start + 1
+        at = match.end()
+        if kind == "newline":
+            line, start, fresh = line + 1, at, True
+        elif kind == "blank":
+            if "\n" in found:
+                line, start = line + found.count("\n"), match.start() + found.rfind("\n") + 1
+        else:
+            fresh = False
+            yield Lexeme(_kind(kind, found), _MARKERS.sub("", found), line, column)
+            before = [*before[1:], _kind(kind, found)]
+            if "\n" in found:
+                line, start = line + found.count("\n"), match.start() + found.rfind("\n") + 1
+
+
+def _fold_annotations(source: Source) -> Iterator[Lexeme]:
+    """Make one token of `@name`, `@name(...)` and `@name[...]`; the body may hold any tokens, balanced."""
+    tokens, i = source.tokens, 0
+    while i < len(tokens):
+        token = tokens[i]
+        if token.kind != "AT":
+            yield token
+            i += 1
+            continue
+        where = source.location(token.line, token.column)
+        if i + 1 >= len(tokens) or not tokens[i + 1].text.isidentifier():
+            fail(where, "expected the name of an annotation after @")
+        folded = Lexeme("ANNOTATION", tokens[i + 1].text, token.line, token.column)
+        i += 2
+        if folded.text == "pragma":  # the rest of the line is its body
+            start = i
+            while i < len(tokens) and tokens[i].line == token.line:
+                i += 1
+            folded.body = tokens[start:i]
+        elif i < len(tokens) and tokens[i].kind in ("LPAR", "LSQB"):
+            end = _matching(tokens, i)
+            if end is None:
+                fail(where, f"the annotation @{folded.text} is never closed")
+            folded.body, folded.bracket = tokens[i + 1 : end], tokens[i].text
+            i = end + 1
+        yield folded
+
+
+def _matching(tokens: list[Lexeme], i: int) -> int | None:
+    """Index of the token that closes the bracket at i."""
+    depth = 0
+    for j in range(i, len(tokens)):
+        if tokens[j].kind in ("LPAR", "LSQB", "LBRACE"):
+            depth += 1
+        elif tokens[j].kind in ("RPAR", "RSQB", "RBRACE"):
+            depth -= 1
+            if depth == 0:
+                return j
+    return None
+
+
+def _directive(text: str, at: int, where: Location) -> int:
+    """Skip a line marker or a pragma; returns the offset of the line's end."""
+    end = text.find("\n", at)
+    end = len(text) if end < 0 else end
+    line = text[at:end]
+    if not MARKER.match(line) and not re.match(r"#\s*pragma\b", line) and line.strip() != "#":
+        fail(where, f"{line.split()[0]}: a preprocessor directive that cpp does not know")
+    return end
+
+
+def _kind(group: str | None, text: str) -> str:
+    if group == "number":
+        return "INTEGER"
+    if group == "string":
+        return "STRING_LITERAL"
+    if group == "word" and text != "_":
+        return text.upper() if text in KEYWORDS else "IDENTIFIER"
+    return PUNCTUATION[text]
+
+
+def _mark_types(tokens: list[Lexeme]) -> None:
+    """Turn the names of types into TYPE_ID: everywhere, or within the declaration for type parameters."""
+    types: set[str] = set()
+    scoped: list[tuple[int, int, set[str]]] = []
+    for i, token in enumerate(tokens):
+        if token.text in _TYPE_KEYWORDS and token.kind != "IDENTIFIER":
+            name = i + 1
+        elif token.kind == "ENUM":
+            name = _last_name(tokens, i, "LBRACE")
+        elif token.kind == "EXTERN":
+            name = i + 1
+            follows = _after_angles(tokens, i + 2)
+            if _kind_at(tokens, follows) != "LBRACE" and _kind_at(tokens, i + 2) != "SEMICOLON":
+                continue
+            token.kind = "EXTERN_OBJECT"
+        elif token.kind in ("TYPEDEF", "TYPE") and _is_declaration(tokens, i):
+            name = _last_name(tokens, i)
+        elif token.kind == "IDENTIFIER" and _kind_at(tokens, i + 1) == "LT":
+            name = i  # a function or method that may have type parameters
+        else:
+            continue
+        if _kind_at(tokens, name) != "IDENTIFIER":
+            continue
+        if name != i:
+            types.add(tokens[name].text)
+        parameters = _type_parameters(tokens, name + 1)
+        if parameters:
+            scoped.append((_start_of(tokens, i), _end_of(tokens, name + 1), parameters))
+    for first, end, names in [(0, len(tokens), types), *scoped]:
+        for token in tokens[first:end]:
+            if token.kind == "IDENTIFIER" and token.text in names:
+                token.kind = "TYPE_ID"
+
+
+def _unmark_hidden(tokens: list[Lexeme]) -> None:
+    """A parameter or local variable with the name of a type hides it: `inout headers headers`."""
+    for i, token in enumerate(tokens):
+        if token.kind != "TYPE_ID" or _kind_at(tokens, i + 1) not in ("COMMA", "RPAR", "ASSIGN", "SEMICOLON"):
+            continue
+        before = _kind_at(tokens, i - 1)
+        if before not in ("TYPE_ID", "GT", "RSQB") and before.lower() not in _BASE_TYPES:
+            continue
+        first, end = _scope_of(tokens, i)
+        for one in tokens[first:end]:
+            if one.text == token.text and one.kind == "TYPE_ID":
+                one.kind = "IDENTIFIER"
+
+
+def _scope_of(tokens: list[Lexeme], i: int) -> tuple[int, int]:
+    """First and end index of where the parameter or variable declared at i is known; (i, i) for fields and the like."""
+    depth, at = 0, i
+    while at >= 0 and depth <= 0:  # back to the bracket around it
+        depth += {"LPAR": 1, "LBRACE": 1, "RPAR": -1, "RBRACE": -1}.get(tokens[at].kind, 0)
+        at -= 1
+    around = at + 1
+    if depth <= 0:
+        return i, i
+    if tokens[around].kind == "LBRACE":
+        at = around - 1
+        while at >= 0 and tokens[at].kind not in ("SEMICOLON", "LBRACE", "RBRACE"):
+            if tokens[at].kind in ("STRUCT", "HEADER", "HEADER_UNION", "EXTERN_OBJECT"):
+                return i, i
+            at -= 1
+        return i, _matching(tokens, around) or i
+    after = (_matching(tokens, around) or i) + 1
+    if _kind_at(tokens, after) == "LPAR":  # parameters of the constructor follow
+        after = (_matching(tokens, after) or after) + 1
+    if _kind_at(tokens, after) != "LBRACE":
+        return i, i
+    return after, _matching(tokens, after) or after
+
+
+def _mark_field_lists(tokens: list[Lexeme]) -> None:
+    """The expressions in @field_list: what names a type outside names it there."""
+    types = {one.text for one in tokens if one.kind == "TYPE_ID"}
+    for token in tokens:
+        if token.kind == "ANNOTATION" and token.text == "field_list":
+            for one in token.body or []:
+                if one.kind == "IDENTIFIER" and one.text in types:
+                    one.kind = "TYPE_ID"
+            _mark_angles(token.body or [])
+
+
+def _kind_at(tokens: list[Lexeme], i: int) -> str:
+    return tokens[i].kind if 0 <= i < len(tokens) else "END"
+
+
+def _is_declaration(tokens: list[Lexeme], i: int) -> bool:
+    """Does `typedef` or `type` at i begin a declaration? `type` is also an ordinary name."""
+    before = _kind_at(tokens, i - 1)
+    after = _kind_at(tokens, i + 1)
+    opens = before in ("END", "SEMICOLON", "RBRACE", "ANNOTATION")
+    names = ("IDENTIFIER", "TYPE_ID", "STRUCT", "HEADER", "HEADER_UNION")
+    return opens and (after in names or after.lower() in _BASE_TYPES)
+
+
+def _last_name(tokens: list[Lexeme], i: int, before: str = "SEMICOLON") -> int:
+    """Index of the name a typedef or an enum declares: the last identifier before its `;` or `{`."""
+    end = i
+    while _kind_at(tokens, end) not in (before, "END"):
+        if _kind_at(tokens, end) == "LBRACE":  # typedef struct s { ... } t;
+            end = _matching(tokens, end) or end
+        end += 1
+    return end - 1
+
+
+def _after_angles(tokens: list[Lexeme], i: int) -> int:
+    """Index after `<...>` when it begins at i, else i."""
+    if _kind_at(tokens, i) != "LT":
+        return i
+    depth = 0
+    while i < len(tokens):
+        depth += {"LT": 1, "GT": -1, "SHR": -2}.get(tokens[i].kind, 0)
+        i += 1
+        if depth <= 0 or tokens[i - 1].kind in ("SEMICOLON", "LBRACE"):
+            return i
+    return i
+
+
+def _type_parameters(tokens: list[Lexeme], i: int) -> set[str]:
+    """Names in `<T, U>` at i, when it is such a list and a parameter list or a body follows; else nothing."""
+    names: set[str] = set()
+    if _kind_at(tokens, i) != "LT":
+        return names
+    i += 1
+    while _kind_at(tokens, i) == "IDENTIFIER":
+        names.add(tokens[i].text)
+        i += 1
+        if _kind_at(tokens, i) == "COMMA":
+            i += 1
+    return names if _kind_at(tokens, i) == "GT" and _kind_at(tokens, i + 1) in ("LPAR", "LBRACE") else set()
+
+
+def _start_of(tokens: list[Lexeme], i: int) -> int:
+    """First token of the declaration or statement that token i is in: its return type may use the parameters."""
+    while i > 0 and tokens[i - 1].kind not in ("SEMICOLON", "LBRACE", "RBRACE"):
+        i -= 1
+    return i
+
+
+def _end_of(tokens: list[Lexeme], i: int) -> int:
+    """Index after the declaration whose name ends before i: after its `;`, or after its body."""
+    depth = 0
+    while i < len(tokens):
+        kind = tokens[i].kind
+        if kind in ("LBRACE", "LPAR"):
+            depth += 1
+        elif kind in ("RBRACE", "RPAR"):
+            depth -= 1
+            if depth == 0 and kind == "RBRACE" and _kind_at(tokens, i + 1) != "LPAR":
+                return i + 1
+        elif kind == "SEMICOLON" and depth == 0:
+            return i + 1
+        i += 1
+    return i
+
+
+def _mark_angles(tokens: list[Lexeme]) -> None:
+    """Tell angle brackets from operators; splits a `>>` that closes two lists."""
+    out: list[Lexeme] = []
+    open_at: list[int] = []  # depth of parentheses at each open LANGLE
+    depth = 0
+    for i, token in enumerate(tokens):
+        kind = token.kind
+        if kind in ("LPAR", "LBRACE", "LSQB"):
+            depth += 1
+        elif kind in ("RPAR", "RBRACE", "RSQB"):
+            depth -= 1
+            while open_at and open_at[-1] > depth:
+                open_at.pop()
+        elif kind == "SEMICOLON":
+            open_at.clear()
+        elif kind == "LT" and _opens_types(tokens, i):
+            token.kind = "LANGLE"
+            open_at.append(depth)
+        elif kind == "GT" and open_at and open_at[-1] == depth:
+            token.kind = "RANGLE"
+            open_at.pop()
+        elif kind == "SHR" and len(open_at) >= 2 and open_at[-1] == open_at[-2] == depth:
+            out.append(Lexeme("RANGLE", ">", token.line, token.column))
+            token = Lexeme("RANGLE", ">", token.line, token.column + 1)
+            del open_at[-2:]
+        out.append(token)
+    tokens[:] = out
+
+
+def _opens_types(tokens: list[Lexeme], i: int) -> bool:
+    before = _kind_at(tokens, i - 1)
+    if before == "TYPE_ID" or before.lower() in _BASE_TYPES - {"error", "bool", "void"} or before == "VALUE_SET":
+        return True
+    if before != "IDENTIFIER":
+        return False
+    j, depth = i + 1, 1
+    while depth > 0:
+        kind = _kind_at(tokens, j)
+        if kind in ("LT", "GT", "SHR"):
+            depth += {"LT": 1, "GT": -1, "SHR": -2}[kind]
+        elif kind == "LSQB" and _kind_at(tokens, j - 1) in (
+            "TYPE_ID",
+            "RSQB",
+            "GT",
+        ):  # an array: its size is any number
+            j = _matching(tokens, j) or j
+        elif kind == "IDENTIFIER" and _sized_at(tokens, j):
+            pass
+        elif not (kind in ("TYPE_ID", "INTEGER", "COMMA", "DONTCARE", "DOT") or kind.lower() in _BASE_TYPES):
+            return False
+        j += 1
+    return depth == 0 and _kind_at(tokens, j) == "LPAR"
+
+
+def _sized_at(tokens: list[Lexeme], i: int) -> bool:
+    """Is the name at i the width in `bit<N>`?"""
+    return _kind_at(tokens, i - 1) == "LT" and _kind_at(tokens, i - 2) in ("BIT", "INT", "VARBIT")

@@ -1,0 +1,146 @@
+"""Annotations in P4Info, as p4c writes them: text, structured, documentation, and those of the package."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+from finsy.proto import p4i, p4t
+
+from mrc_testbed.switch.compiler.errors import fail
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.frontend.lexer import Lexeme
+
+_HIDDEN = ("name", "id", "brief", "description")
+_PARSED = ("noWarn", "deprecated", "length", "synchronous", "field_list", "match", "command_line", "controller_header")
+"""Annotations that p4c prints as the expressions they hold; of others it prints the tokens, with blanks between."""
+_PACKAGE = ("name", "version", "organization", "contact", "url", "arch")
+_OPERATORS = (
+    ast.Expression, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Add, ast.Sub, ast.Mult, ast.BitAnd,
+    ast.BitOr, ast.BitXor, ast.FloorDiv, ast.Mod, ast.USub, ast.UAdd, ast.Invert, ast.Eq, ast.NotEq, ast.Lt, ast.LtE,
+    ast.Gt, ast.GtE,
+)  # fmt: skip
+"""What the expressions of structured annotations are made of."""
+
+
+def fill_notes(message: Any, notes: Iterable[tree.Annotation], skip: tuple[str, ...] = ()) -> None:
+    """Enters annotations in a P4Info message, without those that have a place of their own and those of `skip`."""
+    for note in notes:
+        if note.name in ("brief", "description"):
+            if "doc" in message.DESCRIPTOR.fields_by_name:
+                setattr(message.doc, note.name, note.string() or "")
+        elif note.name in _HIDDEN or note.name in skip:
+            continue
+        elif note.bracket == "[" and "structured_annotations" in message.DESCRIPTOR.fields_by_name:
+            _structured(note, message.structured_annotations.add(name=note.name))
+        else:
+            message.annotations.append(note_text(note))
+
+
+def note_text(note: tree.Annotation) -> str:
+    """An annotation as P4 text, the way p4c prints it."""
+    if note.body is None:
+        return f"@{note.name}"
+    close = "]" if note.bracket == "[" else ")"
+    text = _joined(note.body) if note.name in _PARSED else " ".join(one.text for one in note.body)
+    return f"@{note.name}{note.bracket}{text}{close}" if text or note.bracket == "[" else f"@{note.name}"
+
+
+def _joined(tokens: Iterable[Lexeme]) -> str:
+    out = ""
+    for one in tokens:
+        out += (" " if out and one.kind not in ("COMMA", "DOT", "RPAR") and out[-1] not in "(." else "") + one.text
+    return out
+
+
+# ---- @name[...]
+
+
+def _structured(note: tree.Annotation, out: p4t.StructuredAnnotation) -> None:
+    parts = _parts(note.body or [])
+    if not parts:
+        return
+    if len(parts[0]) > 1 and parts[0][1].kind == "ASSIGN":
+        for part in parts:
+            if len(part) < 3 or part[1].kind != "ASSIGN":
+                fail(note.where, f"@{note.name}: a list of expressions, or of NAME = EXPRESSION, not of both")
+            pair = out.kv_pair_list.kv_pairs.add(key=part[0].text)
+            _value(note, part[2:], pair.value)
+        return
+    for part in parts:
+        _value(note, part, out.expression_list.expressions.add())
+
+
+def _parts(tokens: list[Lexeme]) -> list[list[Lexeme]]:
+    """The tokens between the commas that stand in no parentheses."""
+    out: list[list[Lexeme]] = [[]]
+    depth = 0
+    for one in tokens:
+        depth += (one.text in "([{") - (one.text in ")]}")
+        if one.kind == "COMMA" and not depth:
+            out.append([])
+        else:
+            out[-1].append(one)
+    return out if out != [[]] else []
+
+
+def _value(note: tree.Annotation, tokens: list[Lexeme], out: p4t.Expression) -> None:
+    if tokens and all(one.kind == "STRING_LITERAL" for one in tokens):
+        out.string_value = "".join(tree.unquote(one.text) for one in tokens)
+        return
+    value = _evaluated(tokens)
+    if isinstance(value, bool):
+        out.bool_value = value
+    elif value is not None and -(1 << 63) <= value < 1 << 63:
+        out.int64_value = value
+    else:
+        text = "".join(one.text for one in tokens)
+        fail(note.where, f"@{note.name}: {text}: want a string, true or false, or a number of 64 bits")
+
+
+def _evaluated(tokens: list[Lexeme]) -> int | bool | None:
+    """A constant expression of numbers and truth values; None for anything else."""
+    words = {"true": "True", "false": "False", "/": "//"}
+    text = " ".join(
+        str(tree.parse_integer(one.text)[0]) if one.kind == "INTEGER" else words.get(one.text, one.text)
+        for one in tokens
+    )
+    try:
+        node = ast.parse(text, mode="eval")
+        if len(text) > 200 or not all(isinstance(one, _OPERATORS) for one in ast.walk(node)):
+            return None
+        value = eval(compile(node, "", "eval"), {"__builtins__": {}})
+    except (SyntaxError, ArithmeticError, ValueError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, (int, bool)) else None
+
+
+# ---- the package
+
+
+def fill_package(main: tree.Instance, info: p4i.P4Info) -> None:
+    """`@pkginfo`, `@platform_property`, documentation and other annotations of `main`."""
+    package = info.pkg_info
+    for note in main.annotations:
+        if note.name == "pkginfo":
+            for key, value in _pairs(note):
+                if key.text in _PACKAGE and value.kind == "STRING_LITERAL":
+                    setattr(package, key.text, tree.unquote(value.text))
+        elif note.name == "platform_property":
+            known = [one.name for one in package.platform_properties.DESCRIPTOR.fields]
+            for key, value in _pairs(note):
+                if key.text not in known or value.kind != "INTEGER":
+                    fail(note.where, f"@platform_property: {key.text}: want NUMBERs for {', '.join(known)}")
+                setattr(package.platform_properties, key.text, tree.parse_integer(value.text)[0])
+        else:
+            fill_notes(package, [note])
+
+
+def _pairs(note: tree.Annotation) -> list[tuple[Lexeme, Lexeme]]:
+    tokens = note.body or []
+    return [
+        (tokens[at - 1], tokens[at + 1])
+        for at, token in enumerate(tokens)
+        if token.kind == "ASSIGN" and 0 < at < len(tokens) - 1
+    ]

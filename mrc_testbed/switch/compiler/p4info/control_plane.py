@@ -1,0 +1,207 @@
+"""What of a program the control plane sees: the tables, actions and digests that code can reach, in p4c's order.
+
+p4c makes P4Info of a program that its front end has simplified: branches that constants rule out are gone, with the
+tables applied there only; an action that controls call by name stays, without parameters; controls are inlined into
+the one that applies them. The C program keeps more than that. What P4Info does not name has no entries and no readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.elaborate import (
+    ActionInstance,
+    ControlInstance,
+    DigestInstance,
+    ElaboratedProgram,
+    ExternInstance,
+    TableInstance,
+    plane_name,
+)
+
+
+class Plane:
+    """The tables, actions, externs and digests of P4Info."""
+
+    def __init__(self, program: ElaboratedProgram) -> None:
+        self.program = program
+        self.actions: list[ActionInstance] = []
+        self.calls_externs = False
+        """Whether controls call functions of the architecture; p4c has a type_info then, be it empty."""
+        self._reached: list[ControlInstance] = []
+        self._tables: set[int] = set()
+        """id() of the reached tables; the same for _actions and _with_data."""
+        self._actions: set[int] = set()
+        self._with_data: set[int] = set()
+        self._seen_bodies: set[int] = set()
+        """id() of the functions and actions whose calls have been noted."""
+        self.digests: list[DigestInstance] = []
+        self._global = {id(one.decl): one for table in program.tables for one in table.actions}
+        for top in (program.verify, program.ingress, program.egress, program.compute, program.deparser):
+            self._control(top)
+        self.tables = [one for one in program.tables if id(one) in self._tables]
+        self.externs = self._externs()
+
+    def gets_data(self, action: ActionInstance) -> bool:
+        """Whether a table that is reached has the action: only then the control plane gives its parameters."""
+        return id(action) in self._with_data
+
+    # ---- one top-level control with all that is inlined into it
+
+    def _control(self, top: ControlInstance) -> None:
+        calls: list[ActionInstance] = []
+        others: list[tree.Call] = []
+        self._body(top, calls, others)
+        tables: list[TableInstance] = []
+        own: list[ActionInstance] = []
+        self._locals(top, tables, own, set())
+        for table in tables:
+            for action in table.actions:
+                self._actions.add(id(action))
+                self._with_data.add(id(action))
+        self._actions.update(map(id, calls))
+        mine = {id(one) for one in own}
+        shared = [one for table in tables for one in _in_source_order(table)] + calls
+        shared = list(dict.fromkeys(one for one in shared if id(one) not in mine))
+        listed = [*shared, *(one for one in own if id(one) in self._actions)]
+        for action in listed:
+            for call in _calls(action.decl.body):
+                self._extern_call(call)
+        for call in others:
+            self._extern_call(call)
+        names = {one.name for one in self.actions}
+        for action in listed:
+            if action.name not in names:
+                names.add(action.name)
+                self.actions.append(action)
+            elif id(action) in self._with_data:
+                first = next(one for one in self.actions if one.name == action.name)
+                self._with_data.add(id(first))
+
+    def _body(self, control: ControlInstance, calls: list[ActionInstance], others: list[tree.Call]) -> None:
+        """What the code of a control reaches: tables, the actions and functions it calls, and all that by the controls
+        it applies.
+        """
+        self._reached.append(control)
+        todo: list[Any] = [*(one for one in control.decl.locals if isinstance(one, tree.Var)), control.decl.body]
+        while todo:
+            for call in _calls(todo.pop(0)):
+                kind = call.callee.kind
+                if kind == "table":
+                    table = control.members[id(call.callee.decl)]
+                    if id(table) not in self._tables:
+                        self._tables.add(id(table))
+                        todo.append(table.decl.key)
+                elif kind == "control":
+                    applied = control.members[id(call.callee.base.decl)]
+                    if applied not in self._reached:
+                        self._body(applied, calls, others)
+                elif kind == "action":
+                    calls.append(self._action(call.callee.decl, control))
+                else:
+                    others.append(call)
+
+    def _action(self, decl: tree.Action, control: ControlInstance) -> ActionInstance:
+        own = control.members.get(id(decl))
+        return own or self._global.setdefault(id(decl), ActionInstance(plane_name(decl, ""), decl))
+
+    def _locals(
+        self, control: ControlInstance, tables: list[TableInstance], actions: list[ActionInstance], seen: set[int]
+    ) -> None:
+        """Reached tables and own actions of a control, those of the controls in it where these are made."""
+        seen.add(id(control))
+        for one in (*control.decl.ctor, *control.decl.locals):
+            made = control.members.get(id(one))
+            if isinstance(made, ActionInstance):
+                actions.append(made)
+            elif isinstance(made, TableInstance) and id(made) in self._tables:
+                tables.append(made)
+            elif isinstance(made, ControlInstance) and made in self._reached and id(made) not in seen:
+                self._locals(made, tables, actions, seen)
+
+    def _extern_call(self, call: tree.Call) -> None:
+        """Notes what a call of a function of the architecture means, and those in a function of the program."""
+        if call.callee.kind in ("user", "action"):
+            if id(call.callee.decl) not in self._seen_bodies:
+                self._seen_bodies.add(id(call.callee.decl))
+                for inner in _calls(call.callee.decl.body):
+                    self._extern_call(inner)
+        elif call.callee.kind == "function" and call.callee.name != "static_assert":
+            self.calls_externs = True
+            if call.callee.name == "digest":
+                sent = call.callee.bound.get("T")
+                self.digests += [one for one in self.program.digests if one.type == sent and one not in self.digests]
+
+    def _externs(self) -> list[ExternInstance]:
+        """All but those of controls that nothing applies."""
+        kept = {id(one) for control in self._reached for one in control.members.values()}
+        dropped: set[int] = set()
+        todo = list(self._reached)
+        seen: set[int] = set()
+        while todo:
+            control = todo.pop()
+            if id(control) in seen:
+                continue
+            seen.add(id(control))
+            members = list(control.members.values())
+            todo += [one for one in members if isinstance(one, ControlInstance)]
+            if control not in self._reached:
+                dropped.update(id(one) for one in members if isinstance(one, ExternInstance))
+        return [one for one in self.program.externs if id(one) in kept or id(one) not in dropped]
+
+
+def _in_source_order(table: TableInstance) -> list[ActionInstance]:
+    """The actions of a table as its source names them: the default action may stand before `actions`."""
+    default = table.decl.properties.get("default_action")
+    refs = table.decl.actions
+    if default is not None and refs:
+        first, place = refs[0].where, default.value.where
+        if (place.line, place.column) < (first.line, first.column):
+            at = [one.name for one in refs].index(default.action.name)
+            return [table.actions[at], *table.actions]
+    return table.actions
+
+
+# ---- code that can run
+
+
+def _calls(body: Any) -> Iterator[tree.Call]:
+    """The calls in a body that can run, inner ones first.
+
+    p4c drops what stands behind `exit` or `return` only in a body that has a `return` to get rid of.
+    """
+    return _live(body, any(isinstance(one, tree.Return) for one in tree.walk(body)))
+
+
+def _live(node: Any, returns: bool) -> Iterator[tree.Call]:
+    if isinstance(node, (list, tuple)):
+        for one in node:
+            yield from _live(one, returns)
+    elif isinstance(node, tree.Block):
+        for one in node.body:
+            yield from _live(one, returns)
+            if returns and _leaves(one):
+                break
+    elif isinstance(node, (tree.If, tree.Ternary)) and node.condition.const is not None:
+        yield from _live(node.then if node.condition.const else node.other, returns)
+    elif isinstance(node, tree.Binary) and node.op in ("&&", "||") and node.left.const is not None:
+        if bool(node.left.const) == (node.op == "&&"):
+            yield from _live(node.right, returns)
+    elif isinstance(node, tree.Node):
+        for one in fields(node):
+            if one.name not in ("decl", "callee", "type", "const", "annotations"):
+                yield from _live(getattr(node, one.name), returns)
+        if isinstance(node, tree.Call) and node.callee is not None:
+            yield node
+
+
+def _leaves(node: Any) -> bool:
+    """Whether nothing behind a statement runs."""
+    if isinstance(node, tree.Block):
+        return any(map(_leaves, node.body))
+    if isinstance(node, tree.If):
+        return node.other is not None and _leaves(node.then) and _leaves(node.other)
+    return isinstance(node, (tree.Return, tree.Exit))

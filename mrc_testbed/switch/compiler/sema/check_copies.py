@@ -1,0 +1,171 @@
+"""Copies of declarations: for type arguments, for constants given to parameters of type int, for constructor values."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from mrc_testbed.switch.compiler.errors import P4Error, P4Warning, fail
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.check_context import CheckContext
+from mrc_testbed.switch.compiler.sema.check_expr import ExpressionChecker, example_of, value_key
+from mrc_testbed.switch.compiler.sema.check_types import TypeResolver
+from mrc_testbed.switch.compiler.sema.scope import Scope
+from mrc_testbed.switch.compiler.sema.types import Object, Type, Variable
+
+
+@dataclass(eq=False)
+class Template:
+    """A parser or control whose constructor takes values."""
+
+    decl: Any
+    """The declaration, checked with example values."""
+    written: Any
+    """The same as it was written."""
+    scope: Scope
+    """Where it was declared."""
+    copies: dict[tuple[Any, ...], tuple[Any, list[P4Error]]] = field(default_factory=dict)
+    """By the values of the constructor's parameters: the declaration checked with these, and what is wrong then."""
+    problems: list[P4Error] = field(default_factory=list)
+    """What was wrong with the example values: told when there are no others."""
+    warnings: list[P4Warning] = field(default_factory=list)
+    """The same of warnings."""
+
+
+class CopyMaker:
+    """Makes copies of declarations, checked with what each is for; one for equal arguments."""
+
+    def __init__(self, context: CheckContext, types: TypeResolver, expressions: ExpressionChecker) -> None:
+        self.context = context
+        self.types = types
+        self.expressions = expressions
+        self.copies: dict[tuple[int, tuple[Any, ...]], Any] = {}
+        """Declarations with their type arguments, or with constants for parameters of type int, by id() and these."""
+        self.homes: dict[int, tuple[Any, Scope]] = {}
+        """Declarations with parameters of type int, by id(), with the scope they are in."""
+        self.templates: dict[int, Template] = {}
+        """Parsers and controls whose constructors take values, by id()."""
+        self.fixed: dict[int, dict[str, tree.Expr]] = {}
+        """Values of the constructor parameters of a parser or control being checked, by its id()."""
+
+    def checked(self, node: Any) -> list[Any]:
+        """A declaration, or the copies that were made of it and have what it lacks: types, values, numbers."""
+        out = [copy for (origin, _), copy in self.copies.items() if origin == id(node)]
+        if id(node) in self.templates:
+            out += [copy for copy, _ in self.templates[id(node)].copies.values()]
+        return [one for copy in out for one in self.checked(copy)] or [node]
+
+    def with_numbers(self, decl: Any, values: tuple[int, ...]) -> Any:
+        """A copy of a declaration with constants for its parameters of type int, checked; one for equal constants."""
+        key = (id(decl), values)
+        if key not in self.copies:
+            copy, inner, numbers = deepcopy(decl), Scope(self.homes[id(decl)][1]), numbers_of(decl.params)
+            copy.params = [one for one, old in zip(copy.params, decl.params, strict=True) if old not in numbers]
+            for param, value in zip(numbers, values, strict=True):
+                literal = tree.Integer(param.where, value, None, False)
+                constant = tree.Const(param.where, [], param.name, param.type_node, literal)
+                constant.type = self.expressions.expr(literal, inner)
+                inner.names[param.name], inner.places[param.name] = constant, param.where
+            if id(decl) in self.fixed:
+                self.fixed[id(copy)] = self.fixed[id(decl)]
+            self.copies[key] = copy
+            self._check_copy(copy, inner)
+            if isinstance(decl, tree.Action) and self.homes[id(decl)][1] is not self.context.top:
+                self.context.implicit.setdefault(id(self.context.owner), []).append(copy)
+        return self.copies[key]
+
+    def needs_numbers(self, node: Any, scope: Scope) -> bool:
+        """Is its body checked for each call, with the constants that this gives its parameters of type int?"""
+        for one in numbers_of(node.params):
+            if one.direction:
+                fail(
+                    one.where,
+                    f"parameter {one.name} of type int is `{one.direction}`: an int is known at compile time and has "
+                    "no direction; give it a width, such as bit<32>",
+                )
+            self.homes[id(node)] = node, scope
+            for param in getattr(node, "ctor", ()):
+                param.type = self.types.resolve(param.type_node, scope)
+        return id(node) in self.homes
+
+    def specialised(self, found: Object, args: tuple[Type, ...]) -> Type:
+        """A generic parser, control, extern or package with its type arguments."""
+        decl = found.decl
+        body = getattr(decl, "body", None) or getattr(decl, "states", None)
+        if found.kind not in ("control", "parser") or not body or any(isinstance(one, Variable) for one in args):
+            return Object(found.kind, found.decl, args)
+        return Object(found.kind, self.with_types(decl, args))
+
+    def with_types(self, decl: Any, args: tuple[Type, ...]) -> Any:
+        """A copy of a generic declaration with the type arguments in place, checked; one for equal arguments."""
+        key = (id(decl), args)
+        if key not in self.copies:
+            copy = deepcopy(decl)
+            copy.type_params = []
+            inner = Scope(self.context.top)
+            inner.names.update(zip(decl.type_params, args, strict=True))
+            self.copies[key] = copy
+            self._check_copy(copy, inner)
+        return self.copies[key]
+
+    def is_copied(self, node: Any, scope: Scope) -> bool:
+        """Is a parser or control checked as copies: for type arguments, values of its constructor, or numbers?"""
+        return bool(node.type_params) or self._is_template(node, scope) or self.needs_numbers(node, scope)
+
+    def _is_template(self, node: Any, scope: Scope) -> bool:
+        """Does the constructor take values? Then each instance gets a copy (`with_values`); the declaration itself is
+        checked with the default values of the types.
+        """
+        if id(node) in self.fixed:
+            return False
+        types = {one.name: self.types.resolve(one.type_node, scope) for one in node.ctor}
+        values = {name: of for name, of in types.items() if not isinstance(of, Object)}
+        if not values:
+            return False
+        template = self.templates[id(node)] = Template(node, deepcopy(node), scope)
+        self.fixed[id(node)] = {name: example_of(of, node) for name, of in values.items()}
+        told, self.context.warnings = self.context.warnings, template.warnings
+        template.problems = self._problems_of(node, scope)
+        self.context.warnings = told
+        return True
+
+    def with_values(self, template: Template, values: dict[str, tree.Expr]) -> Any:
+        """A copy of a parser or control with the values of its constructor in place, checked; one for equal values."""
+        key = tuple((name, value_key(one)) for name, one in values.items())
+        if key not in template.copies:
+            copy = deepcopy(template.written)
+            self.fixed[id(copy)] = values
+            problems = self._problems_of(copy, template.scope)
+            always = set(map(str, template.problems))
+            given = ", ".join(f"{name} = {one.const}" for name, one in values.items() if one.const is not None)
+            for at, one in enumerate(problems):
+                if given and str(one) not in always:
+                    problems[at] = P4Error(one.location, f"{one.message} (in {copy.name} with {given})")
+            template.copies[key] = copy, problems
+        copy, problems = template.copies[key]
+        told = set(map(str, self.context.problems))
+        self.context.problems += [one for one in problems if str(one) not in told]
+        return copy
+
+    def _problems_of(self, node: Any, scope: Scope) -> list[P4Error]:
+        """Check a declaration aside from the one being checked; what is wrong with it."""
+        told, failed = self.context.problems, set(self.context.failed)
+        out: list[P4Error] = []
+        self.context.problems = out
+        self.context.attempt(self._check_copy, node, scope)
+        self.context.problems, self.context.failed = told, failed
+        return out
+
+    def _check_copy(self, copy: Any, scope: Scope) -> None:
+        """Check a declaration made in the middle of another, in a scope inside `scope`."""
+        before = self.context.inside()
+        self.context.in_parser = self.context.in_action = False
+        self.context.in_function, self.context.loops = None, 0
+        self.context.declarations.declaration(copy, Scope(scope))
+        self.context.go_back(before)
+
+
+def numbers_of(params: list[tree.Param]) -> list[tree.Param]:
+    """Parameters of type int: known at compile time in each call."""
+    return [one for one in params if isinstance(one.type_node, tree.SimpleType) and one.type_node.name == "int"]

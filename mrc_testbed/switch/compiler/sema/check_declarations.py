@@ -1,0 +1,391 @@
+"""Rules of declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from mrc_testbed.switch.compiler.errors import fail, unsupported
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.check_calls import CallChecker, is_data
+from mrc_testbed.switch.compiler.sema.check_constructors import ConstructorChecker
+from mrc_testbed.switch.compiler.sema.check_context import CheckContext
+from mrc_testbed.switch.compiler.sema.check_copies import CopyMaker
+from mrc_testbed.switch.compiler.sema.check_expr import ExpressionChecker
+from mrc_testbed.switch.compiler.sema.check_keysets import value_set_fields
+from mrc_testbed.switch.compiler.sema.check_statements import StatementChecker
+from mrc_testbed.switch.compiler.sema.check_states import StateChecker
+from mrc_testbed.switch.compiler.sema.check_tables import TableChecker
+from mrc_testbed.switch.compiler.sema.check_types import TypeResolver
+from mrc_testbed.switch.compiler.sema.scope import Scope, places_of
+from mrc_testbed.switch.compiler.sema.types import (
+    BOOL,
+    INT,
+    STRING,
+    VOID,
+    Bits,
+    EnumType,
+    NewType,
+    Object,
+    Record,
+    Stack,
+    Type,
+    Varbit,
+    Variable,
+    is_scalar,
+    is_value,
+    plain,
+)
+from mrc_testbed.switch.compiler.sema.warn import reachable
+
+
+class DeclarationChecker:
+    """Checks declarations and enters their names, each kind of node by the method that the table below names."""
+
+    def __init__(
+        self,
+        context: CheckContext,
+        types: TypeResolver,
+        expressions: ExpressionChecker,
+        calls: CallChecker,
+        copies: CopyMaker,
+        constructors: ConstructorChecker,
+        statements: StatementChecker,
+        tables: TableChecker,
+        states: StateChecker,
+    ) -> None:
+        self.context = context
+        self.types = types
+        self.expressions = expressions
+        self.calls = calls
+        self.copies = copies
+        self.constructors = constructors
+        self.statements = statements
+        self.tables = tables
+        self.states = states
+
+    def declaration(self, node: Any, scope: Scope) -> None:
+        """Check one declaration and enter its name."""
+        names = getattr(node, "type_params", [])
+        twice = next((one for at, one in enumerate(names) if one in names[:at]), None)
+        if twice:
+            fail(node.where, f"{node.name} has two type parameters {twice}")
+        scope.open.append(getattr(node, "name", ""))
+        try:
+            self.KINDS[type(node)](self, node, scope)
+        finally:
+            scope.open.pop()
+
+    def _errors(self, node: tree.Errors, _scope: Scope) -> None:
+        for name in node.names:
+            if name in self.context.errors:
+                fail(node.where, f"error {name} is declared twice")
+            if name == "NoError":  # number 0, even when a program declares errors before it includes core.p4
+                self.context.errors.insert(0, name)
+            else:
+                self.context.errors.append(name)
+
+    def _match_kinds(self, node: tree.MatchKinds, _scope: Scope) -> None:
+        for name in node.names:
+            if name in self.context.match_kinds:
+                fail(node.where, f"match_kind {name} is declared twice")
+            self.context.match_kinds.append(name)
+
+    def _typedef(self, node: tree.Typedef, scope: Scope) -> None:
+        of = self.types.resolve(node.type_node, scope)
+        if node.new and not is_value(of):
+            fail(node.where, f"type {node.name}: {of} cannot be made a new type; bit<N>, int<N> and bool can")
+        if node.new:
+            _translation(node)
+        scope.declare(node.name, NewType(node.name, of, node) if node.new else of, node.where)
+
+    def _aggregate(self, node: tree.Aggregate, scope: Scope) -> None:
+        record = Record(node.name, node.kind, {}, node)
+        inner = Scope(scope)
+        for name in node.type_params:
+            inner.names[name] = Variable(name)
+        for one in node.fields:
+            if one.name in record.fields:
+                fail(one.where, f"{node.kind} {node.name} has two fields {one.name}")
+            of = self.types.resolve(one.type_node, inner)
+            self._field_fits(node, one, of)
+            record.fields[one.name] = of
+            for number in one.lists:
+                self.expressions.expr(number, scope)
+                if isinstance(number.type, EnumType) and number.type.under:
+                    self.expressions.coerce(number, number.type.under)
+                if not isinstance(number.const, int) or isinstance(number.const, bool):
+                    fail(number.where, "@field_list: the number of a list must be an integer known at compile time")
+        node.record = record
+        scope.declare(node.name, record, node.where)
+
+    @staticmethod
+    def _field_fits(node: tree.Aggregate, one: tree.Field, of: Type) -> None:
+        base = plain(of)
+        if node.kind == "header_union" and not (isinstance(base, Record) and base.kind == "header"):
+            fail(one.where, f"header_union {node.name}: a member of type {of}; only headers can be members")
+        if node.kind == "header" and not isinstance(base, (Bits, Varbit, Variable)) and base != BOOL:
+            if (isinstance(base, Stack) or (isinstance(base, Record) and base.kind == "struct")) and is_data(base):
+                return
+            fail(one.where, f"header {node.name}: a field of type {of}; bit<N>, int<N>, bool and varbit<N> can be sent")
+        if isinstance(of, Object) or base in (VOID, INT, STRING):
+            fail(one.where, f"field {one.name} cannot be a {of}")
+
+    def _enum(self, node: tree.Enum, scope: Scope) -> None:
+        under = self.types.resolve(node.under, scope) if node.under else None
+        if under is not None and not isinstance(under, Bits):
+            fail(node.where, f"enum {node.name}: the underlying type must be bit<N> or int<N>, not {under}")
+        enum = EnumType(node.name, [], under)
+        for name, value, where in node.members:
+            if name in enum.members:
+                fail(where, f"enum {node.name} has two members {name}")
+            if (value is None) == (under is not None):
+                rule = "needs a value" if value is None else "takes no value: the enum has no underlying type"
+                fail(where, f"enum {node.name}: member {name} {rule}")
+            enum.members.append(name)
+            if value is not None and under is not None:
+                given = self.expressions.constant(value, scope)
+                if value.type == INT and under.wrap(given) != given:
+                    fail(value.where, f"enum {node.name}: the value {given} of {name} does not fit {under}")
+                self.expressions.coerce(value, under, f"value of {name}")
+                enum.values[name] = value.const
+        scope.declare(node.name, enum, node.where)
+
+    def _extern(self, node: tree.ExternObject, scope: Scope) -> None:
+        scope.declare(node.name, Object("extern", node), node.where)
+
+    def _method(self, node: tree.Method, scope: Scope) -> None:
+        found = scope.names.get(node.name)
+        if isinstance(found, list):
+            found.append(node)
+        else:
+            scope.declare(node.name, [node], node.where)
+
+    @staticmethod
+    def _opaque(node: tree.Function | tree.Control, body: Any) -> None:
+        """Raise P4Error for an operator on a parameter of a type variable: only == and != are defined on any type."""
+        of = {
+            one.name: one.type_node.name
+            for one in node.params
+            if isinstance(one.type_node, tree.NamedType) and one.type_node.name in node.type_params
+        }
+        for e in tree.walk(body):
+            if isinstance(e, tree.Binary) and e.op not in ("==", "!="):
+                for side in (e.left, e.right):
+                    if isinstance(side, tree.PathExpression) and side.name in of:
+                        name = of[side.name]
+                        fail(e.where, f"{e.op} is not defined on {name}, which may be any type: only == and != are")
+
+    def _function(self, node: tree.Function, scope: Scope) -> None:
+        if node.type_params:
+            self._opaque(node, node.body)
+            scope.declare(node.name, node, node.where)
+            return
+        if self.copies.needs_numbers(node, scope):
+            self._overload(node, scope)
+            return
+        node.type = self.types.resolve(node.result, scope)
+        inner = Scope(scope)
+        for one in node.params:
+            one.type = self.types.resolve(one.type_node, inner)
+            if not one.direction and not is_scalar(one.type) and one.type != STRING:
+                one.direction = "in"
+            inner.declare(one.name, one, one.where)
+        self.calls.defaults(node.params, inner)
+        self.context.in_function = node
+        self.statements.block(node.body, Scope(inner))
+        self.context.in_function = None
+        if node.type != VOID and not _returns(node.body):
+            fail(node.where, f"function {node.name} may end without `return`: it returns a {node.type}")
+        self._overload(node, scope)
+
+    @staticmethod
+    def _overload(node: tree.Function, scope: Scope) -> None:
+        """Enter a function beside the others of its name."""
+        found = scope.names.get(node.name)
+        if isinstance(found, tree.Function):
+            scope.names[node.name] = [found, node]
+        elif isinstance(found, list) and isinstance(found[0], tree.Function):
+            found.append(node)
+        else:
+            scope.declare(node.name, node, node.where)
+
+    def _package(self, node: tree.Package, scope: Scope) -> None:
+        scope.declare(node.name, Object("package", node), node.where)
+
+    def _value_set(self, node: tree.ValueSet, scope: Scope) -> None:
+        node.element = self.types.resolve(node.type_node, scope)
+        self.expressions.constant(node.size, scope)
+        for one in value_set_fields(node.element):
+            if not is_value(one):
+                unsupported(node.where, f"a value_set of {node.element}")
+        node.type = Object("value_set", node)
+        scope.declare(node.name, node, node.where)
+
+    def _instance(self, node: tree.Instance, scope: Scope) -> None:
+        node.type = self.types.resolve(node.type_node, scope)
+        if not isinstance(node.type, Object) or node.type.kind == "table":
+            fail(node.where, f"{node.name}: {node.type} has no constructor")
+        if node.has_body:
+            unsupported(node.where, "an extern with abstract methods")
+        if node.type.kind in ("parser", "control") and scope is self.context.top:
+            fail(
+                node.where,
+                f"{node.name}: a {node.type.kind} cannot be made at the top level: declare it in the {node.type.kind} "
+                "that applies it, or give it to V1Switch as Name()",
+            )
+        if (
+            node.type.kind == "parser"
+            and isinstance(self.context.owner, tree.Control)
+            and scope is not self.context.top
+        ):
+            fail(node.where, f"{node.name}: a parser can be made only in a parser")
+        if (
+            node.type.kind == "control"
+            and isinstance(self.context.owner, tree.Parser)
+            and scope is not self.context.top
+        ):
+            fail(node.where, f"{node.name}: a control can be made only in a control")
+        if node.type.kind == "package" and scope is not self.context.top:
+            fail(node.where, "a package can be instantiated only at the top level")
+        node.type = self.constructors.construct(node.type, node.args, node, scope)
+        scope.declare(node.name, node, node.where)
+
+    # ---- parsers and controls
+
+    def _enter(self, node: Any, _kind: str, scope: Scope) -> Scope:
+        """Scope inside a parser or control, with its parameters: the constructor's are instances or constants."""
+        inner = Scope(scope)
+        for name in node.type_params:
+            inner.names[name] = Variable(name)
+        for one in (*node.params, *node.ctor):
+            one.type = self.types.resolve(one.type_node, inner)
+        for one in node.params:
+            if isinstance(one.type, Object) and one.type.kind != "extern":
+                fail(
+                    one.where,
+                    f"parameter {one.name}: a {one.type.kind} is given to the constructor, "
+                    f"`{node.name}(...)({one.type} {one.name})`, not to apply()",
+                )
+        values = self.copies.fixed.get(id(node), {})
+        for one in (*node.params, *node.ctor):
+            known_as: Any = one
+            if one.name in values:
+                known_as = tree.Const(one.where, [], one.name, one.type_node, values[one.name], one.type)
+            inner.declare(one.name, known_as, one.where)
+        self.calls.defaults([*node.params, *node.ctor], inner)
+        return inner
+
+    def _control(self, node: tree.Control, scope: Scope) -> None:
+        if node.body is not None and self.copies.is_copied(node, scope):
+            self._opaque(node, (node.locals, node.body))
+            scope.declare(node.name, Object("control", node), node.where)
+            return
+        inner = self._enter(node, "control", scope)
+        self.context.owner = node
+        if node.body is not None:
+            inner.later = places_of(node.locals)
+            for one in node.locals:
+                self.context.attempt(self.declaration, one, inner)
+            self.statements.block(node.body, Scope(inner))
+            made = self.context.implicit.get(id(node), [])
+            in_tables = [one for one in made if isinstance(one, tree.Instance) and one.table]
+            node.locals = [
+                each
+                for one in node.locals
+                for each in (*(x for x in in_tables if isinstance(one, tree.Table) and x.table == one.name), one)
+            ] + [one for one in made if all(one is not x for x in in_tables)]
+        scope.declare(node.name, Object("control", node), node.where)
+
+    def _parser(self, node: tree.Parser, scope: Scope) -> None:
+        if node.states is not None and self.copies.is_copied(node, scope):
+            scope.declare(node.name, Object("parser", node), node.where)
+            return
+        inner = self._enter(node, "parser", scope)
+        self.context.owner = node
+        if node.states is not None:
+            inner.later = places_of(node.locals)
+            for one in node.locals:
+                self.context.attempt(self.declaration, one, inner)
+            names = [one.name for one in node.states]
+            for one in node.states:
+                if one.name in ("accept", "reject") or names.count(one.name) > 1:
+                    why = "exists twice" if names.count(one.name) > 1 else "is built in"
+                    fail(one.where, f"state {one.name} {why}")
+            if "start" not in names:
+                fail(node.where, f"parser {node.name} has no state start")
+            self.context.in_parser = True
+            for one in node.states:
+                self.states.state(one, [*names, "accept", "reject"], inner)
+            self.context.in_parser = False
+            if not {"accept", "reject"} & reachable(node.states):
+                fail(node.where, f"parser {node.name} never ends: no way from start leads to accept or reject")
+            node.locals += self.context.implicit.get(id(node), [])
+        scope.declare(node.name, Object("parser", node), node.where)
+
+    def _const(self, node: tree.Const, scope: Scope) -> None:
+        self.statements.const(node, scope)
+
+    def _var(self, node: tree.Var, scope: Scope) -> None:
+        self.statements.var(node, scope)
+
+    def _action(self, node: tree.Action, scope: Scope) -> None:
+        self.tables.action(node, scope)
+
+    def _table(self, node: tree.Table, scope: Scope) -> None:
+        self.tables.table(node, scope)
+
+    KINDS: ClassVar[Mapping[type[tree.Node], Callable[[DeclarationChecker, Any, Scope], None]]] = {
+        tree.Errors: _errors,
+        tree.MatchKinds: _match_kinds,
+        tree.Const: _const,
+        tree.Var: _var,
+        tree.Typedef: _typedef,
+        tree.Aggregate: _aggregate,
+        tree.Enum: _enum,
+        tree.ExternObject: _extern,
+        tree.Method: _method,
+        tree.Function: _function,
+        tree.Package: _package,
+        tree.ValueSet: _value_set,
+        tree.Instance: _instance,
+        tree.Action: _action,
+        tree.Table: _table,
+        tree.Control: _control,
+        tree.Parser: _parser,
+    }
+
+
+def _translation(node: tree.Typedef) -> None:
+    """Check @p4runtime_translation: a string, and a number of bits, bit<N> or string."""
+    note = node.annotation("p4runtime_translation")
+    if note is None:
+        return
+    uri, comma, *to = [one for one in note.body or []] + [None] * 2
+    words = [one.text for one in to if one is not None]
+    sized = len(words) == 4 and words[0] == "bit" and words[1] == "<" and words[2].isdigit() and words[3] == ">"
+    number = len(words) == 1 and words[0].isdigit()
+    if (
+        uri is None
+        or uri.kind != "STRING_LITERAL"
+        or comma is None
+        or comma.kind != "COMMA"
+        or not (sized or number or words == ["string"])
+    ):
+        fail(
+            note.where,
+            "malformed @p4runtime_translation: it has a string and the type for the control plane, bit<N>, N or "
+            'string, such as @p4runtime_translation("example.org/port", bit<32>)',
+        )
+
+
+def _returns(node: Any) -> bool:
+    """Does a statement always end in `return`?"""
+    if isinstance(node, tree.Block):
+        return any(map(_returns, node.body))
+    if isinstance(node, tree.If):
+        return node.other is not None and _returns(node.then) and _returns(node.other)
+    if isinstance(node, tree.SwitchStatement):
+        ends = any(isinstance(case.label, tree.DontCare) for case in node.cases)
+        return ends and all(case.body is None or _returns(case.body) for case in node.cases)
+    return isinstance(node, tree.Return)

@@ -1,0 +1,67 @@
+"""Rows of table entries and of a select."""
+
+from __future__ import annotations
+
+from mrc_testbed.switch.compiler.errors import count, fail
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.check_context import CheckContext
+from mrc_testbed.switch.compiler.sema.check_expr import ExpressionChecker
+from mrc_testbed.switch.compiler.sema.scope import Scope
+from mrc_testbed.switch.compiler.sema.types import Bits, Record, Tuple, Type, plain
+
+
+class KeysetChecker:
+    """Checks the values of a row against the types of its keys."""
+
+    def __init__(self, context: CheckContext, expressions: ExpressionChecker) -> None:
+        self.context = context
+        self.expressions = expressions
+
+    def row(self, keys: list[tree.Expr], kinds: list[tuple[Type, bool]], scope: Scope, what: str) -> None:
+        """Check one row of a select or of table entries against the types of its keys."""
+        if len(keys) == 1 and isinstance(keys[0], tree.DontCare):
+            return
+        if what == "select" and len(keys) == 1 and self._is_value_set(keys[0], kinds, scope):
+            return
+        listed = [of for of, _ in kinds if isinstance(plain(of), (Record, Tuple))]
+        if len(keys) == 1 and isinstance(keys[0], tree.ListExpr) and not listed:  # { a, b } for (a, b)
+            keys[:] = keys[0].items
+        if len(keys) != len(kinds):
+            fail(keys[0].where, f"{what}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
+        for one, (of, _) in zip(keys, kinds, strict=False):
+            if isinstance(one, tree.DontCare):
+                continue
+            parts = (
+                [one.value, one.mask]
+                if isinstance(one, tree.Mask)
+                else ([one.low, one.high] if isinstance(one, tree.Range) else [one])
+            )
+            if len(parts) == 2 and not isinstance(plain(of), Bits):
+                fail(one.where, f"{what}: masks and ranges need numbers, not {of}")
+            for part in parts:
+                self.expressions.expr(part, scope)
+                self.expressions.coerce(part, plain(of) if len(parts) == 2 else of, what)
+                if part.const is None:
+                    fail(part.where, f"{what}: the value is not known at compile time")
+            if isinstance(one, tree.Range) and one.low.const > one.high.const:
+                fail(one.where, f"{what}: the range {one.low.const}..{one.high.const} is empty")
+
+    def _is_value_set(self, e: tree.Expr, kinds: list[tuple[Type, bool]], scope: Scope) -> bool:
+        """A row of a select that is the name of a value_set: for all keys together."""
+        found = scope.find(e.name) if isinstance(e, tree.PathExpression) else None
+        if not isinstance(found, tree.ValueSet):
+            return False
+        self.expressions.expr(e, scope)
+        fields = value_set_fields(found.element)
+        if [plain(one) for one in fields] != [plain(one) for one, _ in kinds]:
+            listed = ", ".join(str(one) for one, _ in kinds)
+            fail(e.where, f"select: value_set {found.name} holds {found.element}, the keys are {listed}")
+        return True
+
+
+def value_set_fields(of: Type) -> list[Type]:
+    """The types that a member of a value_set of `of` has."""
+    if isinstance(of, (Record, Tuple)):
+        parts = of.fields.values() if isinstance(of, Record) else of.items
+        return [field for one in parts for field in value_set_fields(one)]
+    return [of]

@@ -1,0 +1,249 @@
+"""Rules of statements, and of the constants and variables among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from mrc_testbed.switch.compiler.errors import fail, known, unsupported
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.check_calls import CallChecker, Callee
+from mrc_testbed.switch.compiler.sema.check_context import CheckContext
+from mrc_testbed.switch.compiler.sema.check_copies import numbers_of
+from mrc_testbed.switch.compiler.sema.check_expr import ExpressionChecker, value_key
+from mrc_testbed.switch.compiler.sema.check_types import TypeResolver
+from mrc_testbed.switch.compiler.sema.scope import Scope, places_of
+from mrc_testbed.switch.compiler.sema.types import (
+    BOOL,
+    INT,
+    VOID,
+    ActionRun,
+    Applied,
+    Bits,
+    EnumType,
+    Object,
+    Record,
+    Stack,
+    Type,
+    is_value,
+    plain,
+)
+
+_V1MODEL_VERSIONS = 20180101, 20200408
+"""The first and the last version of v1model, as V1MODEL_VERSION has them."""
+
+
+class StatementChecker:
+    """Checks statements, each kind of node by the method that the table below names."""
+
+    def __init__(
+        self, context: CheckContext, types: TypeResolver, expressions: ExpressionChecker, calls: CallChecker
+    ) -> None:
+        self.context = context
+        self.types = types
+        self.expressions = expressions
+        self.calls = calls
+
+    def block(self, node: tree.Block, scope: Scope) -> None:
+        """Check the statements of a block, each for itself."""
+        scope.later = places_of(node.body)
+        for one in node.body:
+            self.context.attempt(self.statement, one, scope)
+
+    def statement(self, node: Any, scope: Scope) -> None:
+        """Check one statement."""
+        self.KINDS[type(node)](self, node, scope)
+
+    def const(self, node: tree.Const, scope: Scope) -> None:
+        """Check a constant, of a block or of the program, and enter its name."""
+        node.type = self.types.resolve(node.type_node, scope)
+        node.value = self.expressions.value_for(node.value, node.type, scope, f"constant {node.name}")
+        if value_key(node.value) is None:
+            fail(node.value.where, f"constant {node.name}: the value is not known at compile time")
+        if node.name == "__v1model_version" and not _V1MODEL_VERSIONS[0] <= node.value.const <= _V1MODEL_VERSIONS[1]:
+            fail(node.where, "V1MODEL_VERSION must be {} to {}: v1model had no others".format(*_V1MODEL_VERSIONS))
+        scope.declare(node.name, node, node.where)
+
+    def var(self, node: tree.Var, scope: Scope) -> None:
+        """Check a variable, of a block or of a parser or control, and enter its name."""
+        node.type = self.types.resolve(node.type_node, scope)
+        if isinstance(node.type, Object):
+            fail(node.where, f"{node.name} cannot be a variable of type {node.type}")
+        if node.type == INT:
+            fail(node.where, f"{node.name} cannot be a variable of type int: make it a `const`, or give it a width")
+        if node.value is not None:
+            node.value = self.expressions.value_for(node.value, node.type, scope, f"initial value of {node.name}")
+        scope.declare(node.name, node, node.where)
+
+    def _block(self, node: tree.Block, scope: Scope) -> None:
+        self.block(node, Scope(scope))
+
+    def _instance(self, node: tree.Instance, _scope: Scope) -> None:
+        fail(node.where, f"{node.name}: declare instances before `apply`, not among the statements")
+
+    def _empty(self, node: tree.Empty, scope: Scope) -> None:
+        pass
+
+    def _exit(self, node: tree.Exit, _scope: Scope) -> None:
+        if self.context.in_parser or self.context.in_function:
+            fail(
+                node.where,
+                f"{'a parser' if self.context.in_parser else 'a function'} cannot exit: only controls and actions can",
+            )
+
+    def _return(self, node: tree.Return, scope: Scope) -> None:
+        function = self.context.in_function
+        if self.context.in_parser:
+            fail(node.where, "return in a parser: a transition ends a state")
+        if node.value is not None and (function is None or function.type == VOID):
+            fail(node.where, "return with a value: only a function with a result returns one")
+        if function is not None and function.type != VOID:
+            if node.value is None:
+                fail(node.where, f"function {function.name} returns a {function.type}: return needs a value")
+            node.value = self.expressions.value_for(node.value, function.type, scope, f"result of {function.name}")
+
+    def _assign(self, node: tree.Assign, scope: Scope) -> None:
+        of = self.expressions.expr(node.target, scope)
+        self.expressions.writable(node.target, "assignment")
+        node.value = self.expressions.value_for(node.value, of, scope, "assignment")
+
+    def _call(self, node: tree.CallStatement, scope: Scope) -> None:
+        self.expressions.expr(node.call, scope)
+        if node.call.callee.kind in ("table", "control") and (self.context.in_action or self.context.in_function):
+            what = "an action" if self.context.in_action else "a function"
+            fail(node.where, f"{what} cannot apply a {node.call.callee.kind}")
+
+    def _direct_apply(self, node: tree.DirectApply, scope: Scope) -> None:
+        """`C.apply(x)`: an instance of its own, made here; the call is kept in the node."""
+        of = self.types.resolve(node.of, scope)
+        if not isinstance(of, Object) or of.kind not in ("control", "parser"):
+            fail(node.where, f"{of} cannot be applied: only parsers and controls can")
+        if of.decl.ctor:
+            fail(node.where, f"{of} needs constructor arguments: declare an instance of it and apply that")
+        call = tree.Call(node.where, tree.PathExpression(node.where, of.decl.name), [], node.args)
+        if numbers_of(of.decl.params):
+            of = Object(of.kind, self.calls.with_numbers(of.decl, call, scope))
+        mine = self.context.implicit.get(id(self.context.owner), [])
+        same = sum(isinstance(one, tree.Instance) and one.type.decl.name == of.decl.name for one in mine)
+        name = of.decl.name + (f"_{same + 1}" if same else "")
+        made = tree.Instance(node.where, [], name, node.of, [])
+        made.type = of
+        self.context.implicit.setdefault(id(self.context.owner), []).append(made)
+        target = tree.PathExpression(node.where, of.decl.name)
+        target.decl, target.type = made, of
+        call.target, node.call = tree.Member(node.where, target, "apply"), call
+        if (of.kind == "parser") != self.context.in_parser:
+            fail(node.where, f"a {of.kind} cannot be applied in a {'parser' if self.context.in_parser else 'control'}")
+        self.calls.finish(node.call, Callee(of.kind, of.decl, "apply", target), of.decl.params, VOID, scope)
+        node.call.type = VOID
+
+    def _if(self, node: tree.If, scope: Scope) -> None:
+        self.expressions.expr(node.condition, scope)
+        if node.condition.type != BOOL:
+            of = plain(node.condition.type)
+            header = isinstance(of, Record) and of.kind == "header"
+            hint = "isValid() tells whether it is there" if header else "compare with 0, say"
+            if isinstance(of, Applied):
+                hint = f"write {of.table.name}.apply().hit, or .miss"
+            fail(node.condition.where, f"if needs bool, not {node.condition.type}: {hint}")
+        self.statement(node.then, Scope(scope))
+        if node.other is not None:
+            self.statement(node.other, Scope(scope))
+
+    def _for(self, node: tree.For, scope: Scope) -> None:
+        inner = Scope(scope)
+        for one in node.start:
+            self.statement(one, inner)
+        self.expressions.expr(node.condition, inner)
+        if node.condition.type != BOOL:
+            fail(node.condition.where, f"for needs bool, not {node.condition.type}: compare with 0, say")
+        self.context.loops += 1
+        for one in (*node.updates, node.body):
+            self.statement(one, Scope(inner))
+        self.context.loops -= 1
+
+    def _for_in(self, node: tree.ForIn, scope: Scope) -> None:
+        inner = Scope(scope)
+        of = self.types.resolve(node.variable.type_node, scope)
+        low = node.low
+        if isinstance(low, tree.Cast) and isinstance(low.to, tree.NamedType) and low.to.name == "list":
+            if [self.types.resolve(one, scope) for one in low.to.args] != [of]:
+                fail(low.where, f"for over a list of {of} needs list<{of}>")
+            node.low = low.operand
+        first = self.expressions.expr(node.low, scope)
+        if node.high is not None:
+            self.expressions.expr(node.high, scope)
+            for one in (node.low, node.high):
+                self.expressions.coerce(one, of, "end of the range")
+            if not isinstance(plain(of), Bits):
+                fail(node.where, f"for over a range needs numbers, not {of}")
+        elif isinstance(node.low, tree.ListExpr):
+            for one in node.low.items:
+                self.expressions.coerce(one, of, "item of the list")
+        elif not isinstance(first, Stack) or first.element != of:
+            fail(node.low.where, f"for goes over a range, a list or an array of {of}, not over {first}")
+        node.variable.type = of
+        inner.declare(node.variable.name, node.variable, node.variable.where)
+        self.context.loops += 1
+        self.statement(node.body, Scope(inner))
+        self.context.loops -= 1
+
+    def _break(self, node: tree.Break, _scope: Scope) -> None:
+        if not self.context.loops:
+            fail(node.where, "break outside a loop")
+
+    def _continue(self, node: tree.Continue, _scope: Scope) -> None:
+        if not self.context.loops:
+            fail(node.where, "continue outside a loop")
+
+    def _switch(self, node: tree.SwitchStatement, scope: Scope) -> None:
+        if self.context.in_action:
+            unsupported(node.where, "a switch in an action", "nor by p4c for BMv2: write if ... else")
+        of = self.expressions.expr(node.value, scope)
+        seen: set[Any] = set()
+        if not isinstance(of, ActionRun) and not is_value(of):
+            fail(node.value.where, f"switch on a {of}: action_run, numbers, bool, enums and errors have labels")
+        for case in node.cases:
+            key = self._label(case, of, scope)
+            if isinstance(case.label, tree.DontCare) and case is not node.cases[-1]:
+                fail(case.where, "switch: default stands last")
+            if key in seen:
+                fail(case.where, "switch: this label stands twice")
+            seen.add(key)
+            if case.body is not None:
+                self.block(case.body, Scope(scope))
+
+    def _label(self, case: tree.Case, of: Type, scope: Scope) -> Any:
+        """Check a label; returns what tells it from others."""
+        if isinstance(case.label, tree.DontCare):
+            return "default", None
+        if isinstance(of, ActionRun):
+            names = [one.name for one in of.table.actions]
+            if not isinstance(case.label, tree.PathExpression) or case.label.name not in names:
+                what = case.label.name if isinstance(case.label, tree.PathExpression) else "this"
+                fail(case.where, f"switch: {what} is no action of table {of.table.name} {known(names)}")
+            return case.label.name
+        self.expressions.expr(case.label, scope)
+        self.expressions.coerce(case.label, of, "label of switch")
+        if case.label.const is None:
+            fail(case.where, "switch: a label must be known at compile time")
+        return of.values[case.label.const] if isinstance(of, EnumType) and of.under else case.label.const
+
+    KINDS: ClassVar[Mapping[type[tree.Node], Callable[[StatementChecker, Any, Scope], None]]] = {
+        tree.Assign: _assign,
+        tree.CallStatement: _call,
+        tree.DirectApply: _direct_apply,
+        tree.If: _if,
+        tree.Block: _block,
+        tree.Empty: _empty,
+        tree.Const: const,
+        tree.Var: var,
+        tree.Instance: _instance,
+        tree.Return: _return,
+        tree.Exit: _exit,
+        tree.For: _for,
+        tree.ForIn: _for_in,
+        tree.Break: _break,
+        tree.Continue: _continue,
+        tree.SwitchStatement: _switch,
+    }

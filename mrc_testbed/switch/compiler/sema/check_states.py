@@ -1,0 +1,97 @@
+"""States of parsers and what they select on."""
+
+from __future__ import annotations
+
+from mrc_testbed.switch.compiler.errors import fail, known
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.check_context import CheckContext
+from mrc_testbed.switch.compiler.sema.check_expr import ExpressionChecker
+from mrc_testbed.switch.compiler.sema.check_keysets import KeysetChecker
+from mrc_testbed.switch.compiler.sema.check_statements import StatementChecker
+from mrc_testbed.switch.compiler.sema.scope import Scope
+from mrc_testbed.switch.compiler.sema.types import Record, Tuple, is_value, plain
+
+
+class StateChecker:
+    """Checks the states of a parser."""
+
+    def __init__(
+        self,
+        context: CheckContext,
+        expressions: ExpressionChecker,
+        statements: StatementChecker,
+        keysets: KeysetChecker,
+    ) -> None:
+        self.context = context
+        self.expressions = expressions
+        self.statements = statements
+        self.keysets = keysets
+
+    def state(self, node: tree.State, names: list[str], scope: Scope) -> None:
+        """Check the statements and the transition of a state; `names` are those it may go to."""
+        inner = Scope(scope)
+        for one in node.body:
+            self.context.attempt(self.statements.statement, one, inner)
+        after = node.transition
+        if after is None:
+            return
+        for target in [after] if after.state else after.cases:
+            if target.state not in names:
+                fail(target.where, f"no state {target.state} {known(names)}")
+        for key in after.keys:
+            self.expressions.expr(key, inner)
+        self._spread_select(after, inner)
+        for case in after.cases:
+            self.keysets.row(case.keys, [(one.type, False) for one in after.keys], inner, "select")
+
+    def _spread_select(self, node: tree.Transition, scope: Scope) -> None:
+        """Selecting on a tuple, struct or list is selecting on its parts: put these in its place, in the labels too."""
+        counts = []
+        keys: list[tree.Expr] = []
+        for one in node.keys:
+            parts = self._select_parts(one, scope)
+            counts.append(len(parts) if isinstance(plain(one.type), (Tuple, Record)) else 0)
+            keys += parts
+        for one in keys:
+            if not is_value(one.type):
+                fail(one.where, f"select on a {one.type}: only numbers, bool, enums and errors can be selected on")
+        for case in node.cases:
+            if len(case.keys) == len(counts):
+                case.keys = _spread_label(case.keys, counts)
+        node.keys = keys
+
+    def _select_parts(self, e: tree.Expr, scope: Scope) -> list[tree.Expr]:
+        base = plain(e.type)
+        if isinstance(e, tree.ListExpr):
+            parts = list(e.items)
+        elif (
+            isinstance(base, Record)
+            and base.kind == "struct"
+            and isinstance(e, (tree.PathExpression, tree.Member, tree.Index))
+        ):
+            parts = [tree.Member(e.where, e, name) for name in base.fields]
+        elif isinstance(base, Tuple) and isinstance(e, (tree.PathExpression, tree.Member, tree.Index)):
+            numbers = (tree.Integer(e.where, at, None, False) for at in range(len(base.items)))
+            parts = [tree.Index(e.where, e, at) for at in numbers]
+        else:
+            return [e]
+        for one in parts:
+            self.expressions.expr(one, scope)
+        return [part for one in parts for part in self._select_parts(one, scope)]
+
+
+def _spread_label(keys: list[tree.Expr], counts: list[int]) -> list[tree.Expr]:
+    """The values of a label for keys of which some are tuples or structs, of so many parts: `{1, 2}` or `_`."""
+    out: list[tree.Expr] = []
+    for one, parts in zip(keys, counts, strict=True):
+        if parts and isinstance(one, tree.DontCare):
+            out += [one] * parts
+        else:
+            out += _items_of(one) if parts else [one]
+    return out
+
+
+def _items_of(e: tree.Expr) -> list[tree.Expr]:
+    if isinstance(e, tree.ListExpr):
+        return [item for one in e.items for item in _items_of(one)]
+    return [e]

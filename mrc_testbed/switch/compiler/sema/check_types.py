@@ -1,0 +1,108 @@
+"""Types as written -> types."""
+
+from __future__ import annotations
+
+from mrc_testbed.switch.compiler.errors import count, fail, unsupported
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.sema.check_context import CheckContext
+from mrc_testbed.switch.compiler.sema.scope import MAX_BITS, Scope, undeclared
+from mrc_testbed.switch.compiler.sema.types import (
+    BOOL,
+    DONTCARE,
+    ERROR,
+    INT,
+    STRING,
+    VOID,
+    Bits,
+    EnumType,
+    NewType,
+    Object,
+    Record,
+    Simple,
+    Stack,
+    Tuple,
+    Type,
+    Varbit,
+    Variable,
+)
+
+_SIMPLE: dict[str, Type] = {"bool": BOOL, "error": ERROR, "string": STRING, "int": INT, "void": VOID, "bit": Bits(1)}
+_TYPES = (Bits, Simple, Varbit, Record, Stack, Tuple, EnumType, NewType, Object, Variable)
+
+
+class TypeResolver:
+    """Turns types as written into types."""
+
+    def __init__(self, context: CheckContext) -> None:
+        self.context = context
+        self.records: dict[tuple[int, tuple[Type, ...]], Record] = {}
+        """Generic structs with their arguments."""
+
+    def resolve(self, node: tree.TypeNode, scope: Scope) -> Type:
+        """The type a type expression names. Raises P4Error for unknown names and impossible sizes."""
+        if isinstance(node, tree.SimpleType):
+            return _SIMPLE[node.name]
+        if isinstance(node, tree.SizedType):
+            return self._sized(node, scope)
+        if isinstance(node, tree.NamedType):
+            return self._named(node, scope)
+        if isinstance(node, tree.StackType):
+            element = self.resolve(node.element, scope)
+            if not isinstance(element, (Record, Bits, EnumType, NewType, Tuple, Stack)) and element not in (
+                BOOL,
+                ERROR,
+            ):
+                fail(
+                    node.where,
+                    f"an array of {element}: headers, structs, tuples, numbers, bool, enums and errors can be",
+                )
+            size = self.context.expressions.constant(node.size, scope)
+            if size < 1:
+                fail(node.where, f"an array of {size} elements: it has at least one")
+            return Stack(element, size)
+        if isinstance(node, tree.TupleType):
+            return Tuple(tuple(self.resolve(one, scope) for one in node.args))
+        return DONTCARE
+
+    def _record(self, found: Record, args: tuple[Type, ...], scope: Scope) -> Record:
+        """A generic struct or header with its type arguments; equal arguments give the same type."""
+        key = (id(found), args)
+        if key not in self.records:
+            word = "_".join("".join(c if c.isalnum() else "_" for c in str(one)) for one in args)
+            record = Record(f"{found.name}_{word}", found.kind, {}, found.decl, args)
+            self.records[key] = record
+            inner = Scope(scope.top())
+            inner.names.update(zip(found.decl.type_params, args, strict=True))
+            for one in found.decl.fields:
+                record.fields[one.name] = self.resolve(one.type_node, inner)
+        return self.records[key]
+
+    def _sized(self, node: tree.SizedType, scope: Scope) -> Type:
+        width = self.context.expressions.constant(node.size, scope)
+        low = 1 if node.name == "int" else 0
+        if not low <= width <= MAX_BITS:
+            fail(node.where, f"{node.name}<{width}>: the width must be {low} to {MAX_BITS}")
+        return Varbit(width) if node.name == "varbit" else Bits(width, node.name == "int")
+
+    def _named(self, node: tree.NamedType, scope: Scope) -> Type:
+        found = scope.find(node.name)
+        if found is None and node.name == "list":
+            unsupported(node.where, "list<T> here", "`for (T x in (list<T>){ ... })` is")
+        if found is None:
+            undeclared(node.where, node.name, scope, "type")
+        if not isinstance(found, _TYPES):
+            fail(node.where, f"{node.name} is not a type")
+        args = tuple(self.resolve(one, scope) for one in node.args)
+        if isinstance(found, Object):
+            wanted = len(found.decl.type_params)
+            if args and len(args) != wanted:
+                fail(node.where, f"{node.name} takes {count(wanted, 'type argument')}, not {len(args)}")
+            return self.context.copies.specialised(found, args) if args else found
+        if isinstance(found, Record) and found.decl.type_params:
+            wanted = len(found.decl.type_params)
+            if len(args) != wanted:
+                fail(node.where, f"{node.name} takes {count(wanted, 'type argument')}, not {len(args)}")
+            return self._record(found, args, scope)
+        if args:
+            fail(node.where, f"{node.name} takes no type arguments")
+        return found

@@ -1,0 +1,488 @@
+"""The instances a program is made of: which controls, tables, actions and externs exist, and their names.
+
+A declaration may be instantiated many times; every instance has its own tables and state, and its own name for the
+control plane: the names from the top control down, joined by dots, each as its @name says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mrc_testbed.switch.compiler.backend.code import c_word
+from mrc_testbed.switch.compiler.errors import NOWHERE, Location, P4Error, P4Warning, fail, unsupported
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.frontend.tree import walk
+from mrc_testbed.switch.compiler.sema.check_calls import pair
+from mrc_testbed.switch.compiler.sema.check_copies import numbers_of
+from mrc_testbed.switch.compiler.sema.scope import Scope
+from mrc_testbed.switch.compiler.sema.types import Bits, Object, Record, Type, is_scalar, plain
+
+EXTERNS = ("action_profile", "action_selector", "counter", "direct_counter", "direct_meter", "meter", "register")
+"""Extern objects the backend has; others are refused by name."""
+_PACKAGE = ("p", "vr", "ig", "eg", "ck", "dep")
+_ORDER = "; the order is V1Switch(parser, verify checksum, ingress, egress, compute checksum, deparser)"
+_MAX_SIZE = 1 << 26
+"""Most cells of a counter or register array, and entries of a table."""
+
+
+@dataclass(eq=False)
+class ActionInstance:
+    """An action of one instance of a control, or of the program."""
+
+    name: str
+    decl: tree.Action
+    word: str = ""
+    """Its name as a C word, unlike any other action's."""
+    used: bool = False
+    """Does a table that is applied list it?"""
+
+
+@dataclass(eq=False)
+class ExternInstance:
+    """A counter, register, action profile or selector; `index` counts those of its kind."""
+
+    name: str
+    kind: str
+    decl: tree.Instance
+    args: dict[str, Any]
+    index: int = -1
+    tables: list[TableInstance] = field(default_factory=list)
+
+    @property
+    def cell(self) -> Type:
+        """What a register holds."""
+        of: Type = self.decl.type.args[0]
+        return of
+
+
+@dataclass(eq=False, repr=False)
+class TableInstance:
+    """A table of one instance of a control."""
+
+    name: str
+    decl: tree.Table
+    control: ControlInstance
+    actions: list[ActionInstance] = field(default_factory=list)
+    profile: ExternInstance | None = None
+    direct_counter: ExternInstance | None = None
+    direct_meter: ExternInstance | None = None
+    applied: bool = False
+    word: str = ""
+    """Its name as a C word, unlike any other table's."""
+
+    @property
+    def size(self) -> int:
+        """Most entries; 1024 when the program does not say, as p4c does it."""
+        size = self.decl.properties.get("size")
+        return (size.expr.const if size else 0) or 1024
+
+    def priorities(self) -> list[int]:
+        """Of the initial entries, the largest winning, by the rules of the language (P4_16 §14.2.1.4)."""
+        properties, entries = self.decl.properties, self.decl.entries or []
+        largest = properties["largest_priority_wins"].expr.const if "largest_priority_wins" in properties else True
+        step = properties["priority_delta"].expr.const if "priority_delta" in properties else 1
+        noted = [next((a for a in one.action.annotations if a.name == "priority"), None) for one in entries]
+        if any(noted):
+            return self._noted_priorities(noted)
+        out: list[int] = []
+        for entry in entries:
+            if entry.priority is not None:
+                out.append(entry.priority.const)
+            elif not out:
+                out.append((len(entries) - 1) * step + 1 if largest else 1)
+            else:
+                out.append(out[-1] - step if largest else out[-1] + step)
+            if out[-1] < 0:
+                fail(entry.action.where, f"table {self.name}: the priority of this entry would be {out[-1]}")
+        out = out if largest else [max(out) + 1 - one for one in out]
+        return [one + 1 for one in out] if 0 in out else out  # 0 is no priority for P4Runtime
+
+    @staticmethod
+    def _noted_priorities(noted: list[tree.Annotation | None]) -> list[int]:
+        """By @priority(n), which p4c had before the language had priorities: the smallest wins, without it n is the
+        position of the entry.
+        """
+        out = []
+        for at, note in enumerate(noted, 1):
+            number = at
+            if note is not None:
+                given = note.number()
+                if given is None or given < 1:
+                    fail(note.where, "@priority needs one number, 1 or more")
+                number = given
+            out.append(number)
+        return [max(out) + 1 - one for one in out]
+
+    @property
+    def keys(self) -> list[tree.KeyElement]:
+        """The key without the fields that only feed a selector's hash; without a selector, nothing, as in BMv2."""
+        return [one for one in self.decl.key if one.match != "selector"]
+
+
+@dataclass(eq=False)
+class ValueSetInstance:
+    """A value_set of a parser: `index` counts them."""
+
+    name: str
+    decl: tree.ValueSet
+    size: int
+    index: int = -1
+
+
+@dataclass(eq=False)
+class ControlInstance:
+    """A control, or a parser."""
+
+    name: str
+    decl: Any
+    members: dict[int, Any] = field(default_factory=dict)
+    """id() of each local declaration -> its instance here."""
+
+
+@dataclass(eq=False)
+class DigestInstance:
+    """What digest() calls with data of one type send."""
+
+    name: str
+    type: Type
+    where: Location
+
+
+@dataclass(eq=False)
+class ElaboratedProgram:
+    """A v1model program, put together. Lists are in the order in which p4c numbers them in P4Info."""
+
+    name: str
+    nodes: list[tree.Node]
+    errors: list[str]
+    main: tree.Instance
+    parser: tree.Parser
+    parsing: ControlInstance
+    """The parser's instance."""
+    verify: ControlInstance
+    ingress: ControlInstance
+    egress: ControlInstance
+    compute: ControlInstance
+    deparser: ControlInstance
+    actions: list[ActionInstance]
+    tables: list[TableInstance]
+    externs: list[ExternInstance]
+    digests: list[DigestInstance]
+    value_sets: list[ValueSetInstance]
+    warnings: list[P4Warning] = field(default_factory=list)
+
+    def of_kind(self, *kinds: str) -> list[ExternInstance]:
+        return [one for one in self.externs if one.kind in kinds]
+
+
+def plane_name(decl: tree.Decl, prefix: str) -> str:
+    """Name for the control plane: @name or the declared one, under `prefix`; a leading dot makes it absolute."""
+    note = decl.annotation("name")
+    name = decl.name
+    if note:
+        given = note.string()
+        if not given:
+            fail(note.where, "@name needs one string")
+        name = given
+    if name.startswith("."):
+        return name[1:]
+    return f"{prefix}.{name}" if prefix else name
+
+
+def elaborate(
+    name: str, nodes: list[tree.Node], checked: list[tree.Node], top: Scope, errors: list[str]
+) -> ElaboratedProgram:
+    """Put the program around its `main` package; `checked` has copies in place of nodes (Checker.checked).
+
+    Raises P4Error.
+    """
+    return _Elaborator(top).program(name, nodes, checked, errors)
+
+
+class _Elaborator:
+    def __init__(self, top: Scope) -> None:
+        self.top = top
+        self.shared: dict[int, Any] = {}
+        self.externs: list[ExternInstance] = []
+        self.tables: list[TableInstance] = []
+        self.actions: list[ActionInstance] = []
+        self.global_actions: dict[int, ActionInstance] = {}
+        self.value_sets: list[ValueSetInstance] = []
+
+    def program(
+        self, name: str, nodes: list[tree.Node], checked: list[tree.Node], errors: list[str]
+    ) -> ElaboratedProgram:
+        main = self.top.names.get("main")
+        if not isinstance(main, tree.Instance):
+            where = nodes[-1].where if nodes else NOWHERE
+            end = Location(where.file, where.line)
+            raise P4Error(end, "the program has no `main`: end it with V1Switch(...) main;")
+        if main.type.decl.name != "V1Switch":
+            unsupported(main.where, f"the package {main.type.decl.name}", "only v1model's V1Switch is")
+        parts = self._parts(main)
+        for node in nodes:
+            if isinstance(node, tree.Instance) and node is not main:
+                self.shared[id(node)] = self._instance(node, "", None)
+        pairs = zip(_PACKAGE, main.args, strict=True)
+        given = {a.name or p: a.value.args for p, a in pairs if isinstance(a.value, tree.Construct)}
+        parser = parts["p"]
+        parsing = self._parser(parser, parser.name, given["p"], None)
+        controls = [self._control(parts[one], parts[one].name, given[one], None) for one in _PACKAGE[1:]]
+        verify, ingress, egress, compute, deparser = controls
+        for one in controls:
+            self._mark(one)
+        self.tables = [one for one in self.tables if one.applied]
+        for extern in self.externs:
+            extern.tables = [one for one in extern.tables if one.applied]
+        self._number()
+        digests = _digests(checked)
+        return ElaboratedProgram(
+            name, nodes, errors, main, parser, parsing, verify, ingress, egress, compute, deparser,
+            self.actions, self.tables, self.externs, digests,
+            self.value_sets,
+        )  # fmt: skip
+
+    def _mark(self, control: ControlInstance) -> None:
+        """Note which tables are applied, and by them which actions are used; p4c drops the others."""
+        todo = [control.decl.body, *(one for one in control.decl.locals if isinstance(one, tree.Var))]
+        while todo:
+            self._mark_calls(todo.pop(), control, todo)
+
+    def _mark_calls(self, where: Any, control: ControlInstance, todo: list[Any]) -> None:
+        """The same for what is called in one place; keys of the tables found, which may apply others, go to `todo`."""
+        for node in walk(where):
+            if not isinstance(node, tree.Call) or node.callee is None:
+                continue
+            if node.callee.kind == "table":
+                table: TableInstance = control.members[id(node.callee.decl)]
+                if not table.applied:
+                    todo.append(table.decl.key)
+                table.applied = True
+                for action in table.actions:
+                    action.used = True
+            elif node.callee.kind == "control":
+                self._mark(control.members[id(node.callee.base.decl)])
+
+    def _parts(self, main: tree.Instance) -> dict[str, Any]:
+        """The parser and controls given to V1Switch, by parameter, with matching types of headers and metadata."""
+        args = main.args
+        given = {a.name or p: a for p, a in zip(_PACKAGE, args, strict=False)}
+        if set(given) != set(_PACKAGE) or len(args) != len(_PACKAGE):
+            fail(main.where, f"V1Switch takes {len(_PACKAGE)} arguments ({', '.join(_PACKAGE)}), not {len(args)}")
+        out = {}
+        for name, arg in given.items():
+            wanted = "parser" if name == "p" else "control"
+            value = arg.value
+            found = self.top.find(value.to.name) if isinstance(value, tree.Construct) else None
+            if not isinstance(found, Object) or found.kind != wanted or not isinstance(value, tree.Construct):
+                fail(arg.where, f"argument {name} of V1Switch must be a {wanted}, made in place: Name(){_ORDER}")
+            decl = value.type.decl if isinstance(value.type, Object) else found.decl
+            body = decl.states if wanted == "parser" else decl.body
+            if body is None:
+                fail(arg.where, f"{decl.name} is only declared, it has no body")
+            out[name] = decl
+        self._signatures(out, {name: arg.where for name, arg in given.items()})
+        return out
+
+    @staticmethod
+    def _signatures(parts: dict[str, Any], places: dict[str, Location]) -> None:
+        """Every part must take what v1model gives it, headers and metadata of one type throughout."""
+        shapes = {
+            "p": ("packet_in", "out H", "inout M", "inout S"), "vr": ("inout H", "inout M"),
+            "ig": ("inout H", "inout M", "inout S"), "eg": ("inout H", "inout M", "inout S"),
+            "ck": ("inout H", "inout M"), "dep": ("packet_out", "in H"),
+        }  # fmt: skip
+        first: dict[str, Type] = {}
+        for name, shape in shapes.items():
+            decl = parts[name]
+            if len(decl.params) != len(shape):
+                has = f"{decl.name} has {len(decl.params)} parameters; v1model gives {len(shape)} here"
+                fail(places[name], f"{has} ({', '.join(shape)}){_ORDER}")
+            for param, want in zip(decl.params, shape, strict=False):
+                direction, _, kind = want.rpartition(" ")
+                if len(kind) > 1:
+                    if str(param.type) != kind:
+                        what = f"{decl.name}: parameter {param.name} must be a {kind}, not a {param.type}"
+                        fail(places[name], f"{what}{_ORDER}")
+                    continue
+                if isinstance(param.type, Object):
+                    wanted = "the headers" if kind == "H" else "the metadata"
+                    fail(places[name], f"{decl.name}: {param.name} is a {param.type} where {wanted} belong{_ORDER}")
+                if kind == "S" and str(param.type) != "standard_metadata_t":
+                    fail(param.where, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
+                if param.direction != direction:
+                    fail(param.where, f"{decl.name}: parameter {param.name} must be `{direction}`")
+                if first.setdefault(kind, param.type) != param.type:
+                    fail(param.where, f"{decl.name}: {param.name} is a {param.type}, but the parser has {first[kind]}")
+
+    # ---- instances
+
+    def _parser(
+        self, decl: tree.Parser, name: str, args: list[tree.Arg], outer: ControlInstance | None
+    ) -> ControlInstance:
+        out = ControlInstance(name, decl)
+        if numbers_of(decl.params):
+            return out
+        self._construct(out, args, outer)
+        for one in decl.locals:
+            if isinstance(one, tree.Instance):
+                out.members[id(one)] = self._instance(one, name, out)
+            elif isinstance(one, tree.ValueSet):
+                made = ValueSetInstance(plane_name(one, name), one, one.size.const, len(self.value_sets))
+                if not 0 < made.size <= _MAX_SIZE:
+                    fail(one.where, f"{made.name}: size {made.size}: must be 1 to {_MAX_SIZE}")
+                self.value_sets.append(made)
+                out.members[id(one)] = made
+        return out
+
+    def _construct(self, out: ControlInstance, args: list[tree.Arg], outer: ControlInstance | None) -> None:
+        """Give `out` the instances that its constructor is called with: they exist around it or are made here.
+
+        An argument may be a parameter of the constructor of `outer`, the instance around it. Values are in the
+        declaration itself (check.py: Template).
+        """
+        for param, value in pair(out.decl.name, out.decl.ctor, args, out.decl.where):
+            if isinstance(value, tree.Construct) and isinstance(value.type, Object):
+                made = tree.Instance(value.where, [], param.name, value.to, value.args)
+                made.type = value.type
+                out.members[id(param)] = self._instance(made, out.name, outer)
+            elif isinstance(param.type, Object):
+                assert isinstance(value, tree.PathExpression)
+                decl = value.decl
+                found = outer.members.get(id(decl)) if outer else None
+                out.members[id(param)] = found or self.shared.get(id(decl))
+
+    def _control(
+        self, decl: tree.Control, name: str, args: list[tree.Arg], outer: ControlInstance | None
+    ) -> ControlInstance:
+        out = ControlInstance(name, decl)
+        if numbers_of(decl.params):  # never applied, or it would be a copy with constants
+            return out
+        self._construct(out, args, outer)
+        late: list[tree.Table] = []
+        for one in decl.locals:
+            if isinstance(one, tree.Action) and not numbers_of(one.params):
+                action = ActionInstance(plane_name(one, name), one)
+                out.members[id(one)] = action
+                self.actions.append(action)
+            elif isinstance(one, tree.Instance):
+                out.members[id(one)] = self._instance(one, name, out)
+            elif isinstance(one, tree.Table):
+                out.members[id(one)] = TableInstance(plane_name(one, name), one, out)
+                self.tables.append(out.members[id(one)])
+                late.append(one)
+        for table in late:
+            self._table(out.members[id(table)])
+        return out
+
+    def _instance(self, node: tree.Instance, prefix: str, outer: ControlInstance | None) -> Any:
+        absolute = node.table and node.annotation("name")  # p4c takes @name of a property as it stands
+        name = plane_name(node, "" if absolute else prefix)
+        of = node.type
+        if of.kind == "control":
+            return self._control(of.decl, name, node.args, outer)
+        if of.kind == "parser":
+            return self._parser(of.decl, name, node.args, outer)
+        if of.kind == "package":
+            unsupported(node.where, "a second package")
+        if of.decl.name not in EXTERNS:
+            unsupported(node.where, f"the extern {of.decl.name}")
+        params = next(one for one in of.decl.constructors if len(one) == len(node.args))
+        args = {}
+        for param, value in pair(of.decl.name, params, node.args, node.where):
+            args[param.name] = value.const
+            if param.name == "size" and not 0 < args["size"] <= _MAX_SIZE:
+                fail(value.where, f"{name}: size {args['size']}: must be 1 to {_MAX_SIZE}")
+        instance = ExternInstance(name, of.decl.name, node, args)
+        self._allowed(instance)
+        self.externs.append(instance)
+        return instance
+
+    @staticmethod
+    def _allowed(one: ExternInstance) -> None:
+        where = one.decl.where
+        if one.kind == "register":
+            cell = plain(one.cell)
+            if not is_scalar(cell) or (isinstance(cell, Bits) and not 0 < cell.width <= 128):
+                unsupported(where, f"a register of {one.cell}", "bit<1> to bit<128> is")
+
+    def _table(self, table: TableInstance) -> None:
+        decl = table.decl
+        for ref in decl.actions:
+            table.actions.append(self._action_of(ref.decl, table.control))
+        if not any(one.decl.name == "NoAction" for one in table.actions) and "default_action" not in decl.properties:
+            found = self.top.find("NoAction")
+            if isinstance(found, tree.Action):
+                note = tree.Annotation(decl.where, "defaultonly", None, "")
+                decl.actions.append(tree.ActionRef(decl.where, [note], "NoAction", None, False, found))
+                table.actions.append(self._action_of(found, table.control))
+        for name in ("implementation", "counters", "meters"):
+            if name in decl.properties:
+                path = decl.properties[name].value
+                if not isinstance(path, tree.PathExpression):
+                    fail(decl.where, f"table {decl.name}: `{name}` must name an instance")
+                extern = table.control.members.get(id(path.decl)) or self.shared.get(id(path.decl))
+                assert isinstance(extern, ExternInstance)
+                extern.tables.append(table)
+                if name != "implementation" and len(extern.tables) > 1:
+                    fail(decl.where, f"{extern.kind} {extern.name} belongs to one table, not to two")
+                if name == "counters":
+                    table.direct_counter = extern
+                elif name == "meters":
+                    table.direct_meter = extern
+                else:
+                    table.profile = extern
+
+    def _action_of(self, decl: tree.Action | None, control: ControlInstance) -> ActionInstance:
+        assert decl is not None
+        action = control.members.get(id(decl)) or self.global_actions.get(id(decl))
+        if action is None:
+            action = ActionInstance(plane_name(decl, ""), decl)
+            self.global_actions[id(decl)] = action
+        return action
+
+    def _number(self) -> None:
+        """Drop what p4c drops (actions in no table), put global actions first, and give externs their indexes."""
+        self.actions = [one for one in (*self.global_actions.values(), *self.actions) if one.used]
+        counts: dict[str, int] = {}
+        for extern in self.externs:
+            kind = "profile" if extern.kind in ("action_profile", "action_selector") else extern.kind
+            extern.index = counts.get(kind, 0)
+            counts[kind] = extern.index + 1
+        groups: tuple[Sequence[TableInstance | ActionInstance], ...] = (self.tables, self.actions)
+        for group in groups:
+            words: set[str] = set()
+            for one in group:
+                one.word = c_word(one.name)
+                while one.word in words:
+                    one.word += "_"
+                words.add(one.word)
+        seen: dict[str, Any] = {}
+        everything: list[TableInstance | ActionInstance | ExternInstance]
+        everything = [*self.tables, *self.actions, *self.externs]
+        for named in everything:
+            other = seen.setdefault(f"{type(named).__name__} {named.name}", named)
+            if other is not named:
+                fail(
+                    named.decl.where,
+                    f"the control plane has two things called {named.name}: give one another @name (the other is at "
+                    f"{other.decl.where})",
+                )
+
+
+def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:
+    """The digests of a program, named after the type of their data; one without a name gets a number, as in p4c."""
+    out: list[DigestInstance] = []
+    for call in walk(nodes):
+        if not isinstance(call, tree.Call) or call.callee is None or call.callee.kind != "function":
+            continue
+        of = call.callee.bound.get("T")
+        if call.callee.name != "digest" or any(one.type == of for one in out):
+            continue
+        assert of is not None
+        unnamed = sum(not isinstance(one.type, Record) for one in out)
+        name = plane_name(of.decl, "") if isinstance(of, Record) else f"digest_{unnamed}"
+        out.append(DigestInstance(name, of, call.where))
+    return out

@@ -1,0 +1,120 @@
+"""Names in scope."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from mrc_testbed.switch.compiler.errors import Location, fail, known
+from mrc_testbed.switch.compiler.frontend import tree
+from mrc_testbed.switch.compiler.frontend.preprocess import INCLUDE_DIR
+from mrc_testbed.switch.compiler.sema.types import (
+    Object,
+    Record,
+    Type,
+)  # fmt: skip
+
+MAX_BITS = 2048
+"""Widest number the front end takes (p4c's limit); the backend's own is lower."""
+
+
+class Scope:
+    """Names of one block, and of those around it. A value is a Type, a declaration or a list of overloads."""
+
+    def __init__(self, parent: Scope | None = None) -> None:
+        self.parent = parent
+        self.names: dict[str, Any] = {}
+        self.places: dict[str, Location] = {}
+        self.later: dict[str, Location] = {}
+        """Names that the block declares, also those that are still to come."""
+        self.open: list[str] = []
+        """Names of the declarations that are being checked now."""
+
+    def declare(self, name: str, what: Any, where: Location) -> None:
+        """Add a name. Raises P4Error when this very block has it already; a type may hide functions of its name."""
+        hides = isinstance(what, Object) and isinstance(self.names.get(name), list)
+        if name in self.names and not hides:
+            fail(where, f"{name} is already declared at {self.places[name]}")
+        outer = self.parent.find(name) if self.parent and not isinstance(what, tree.Param) else None
+        if isinstance(outer, tree.Param):
+            fail(where, f"{name} hides the parameter {name} at {outer.where}: give it another name")
+        self.names[name], self.places[name] = what, where
+
+    def find(self, name: str) -> Any:
+        """What a name stands for, innermost first; None when it stands for nothing."""
+        scope: Scope | None = self
+        while scope:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.parent
+        return None
+
+    def all(self) -> Iterator[str]:
+        scope: Scope | None = self
+        while scope:
+            yield from scope.names
+            scope = scope.parent
+
+    def top(self) -> Scope:
+        scope = self
+        while scope.parent:
+            scope = scope.parent
+        return scope
+
+
+def places_of(nodes: list[Any]) -> dict[str, Location]:
+    """Where the names that a block declares stand."""
+    return {one.name: one.where for one in nodes if isinstance(one, tree.Decl)}
+
+
+def undeclared(where: Location, name: str, scope: Scope, what: str = "") -> None:
+    """Raise P4Error for a name that stands for nothing, with the nearest ones that do."""
+    one: Scope | None = scope
+    while one:
+        if name in one.open:
+            fail(where, f"{name} cannot be used inside its own declaration: P4 has no recursion")
+        if name in one.later:
+            fail(
+                where, f"{name} is not declared yet: it is declared below, at {one.later[name]}; move it above its use"
+            )
+        one = one.parent
+    home = include_of(name)
+    if home:
+        fail(where, f"{what + ' ' if what else ''}{name} is not declared: it is in {home}, write #include <{home}>")
+    near = difflib.get_close_matches(name, set(scope.all()), 3)
+    hint = f" (did you mean {' or '.join(near)}?)" if near else ""
+    fail(where, f"{what + ' ' if what else ''}{name} is not declared{hint}")
+
+
+@cache
+def _included() -> dict[str, str]:
+    """The names that core.p4 and v1model.p4 declare, with the file."""
+    declared = r"\b(?:extern|struct|enum|action|control|parser|package|const \S+|extern \S+)\s+(\w+)\s*(?:[<({=]|INDEX)"
+    return {
+        name: file
+        for file in ("core.p4", "v1model.p4")
+        for name in re.findall(declared, (INCLUDE_DIR / file).read_text())
+        if not name.startswith("__")
+    }
+
+
+def include_of(name: str) -> str | None:
+    """The file of the architecture that declares a name."""
+    return _included().get(name)
+
+
+def field_place(record: Record, name: str) -> Location:
+    """Where a field is declared."""
+    where: Location = next(one.where for one in record.decl.fields if one.name == name)
+    return where
+
+
+def member_type(record: Record, name: str, where: Location) -> Type:
+    """Type of a field. Raises P4Error listing the fields."""
+    if name not in record.fields:
+        called = f": {name} is a method, write {name}()" if name in ("isValid", "setValid", "setInvalid") else ""
+        fail(where, f"{record.kind} {record} has no field {name} {known(record.fields)}{called}")
+    return record.fields[name]

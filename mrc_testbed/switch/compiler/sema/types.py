@@ -1,0 +1,294 @@
+"""Types of P4 as the checker and the backend see them. Equal types compare equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from mrc_testbed.switch.compiler.errors import NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Bits:
+    """bit<width>, or int<width> when signed."""
+
+    width: int
+    signed: bool = False
+
+    def __str__(self) -> str:
+        return f"{'int' if self.signed else 'bit'}<{self.width}>"
+
+    def wrap(self, value: int) -> int:
+        """`value` modulo 2**width, as this type reads it."""
+        value &= (1 << self.width) - 1
+        return value - (1 << self.width) if self.signed and value >> (self.width - 1) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """A type with a name and no parts: bool, int (any size), error, string, void, match_kind."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+BOOL = Simple("bool")
+INT = Simple("int")
+ERROR = Simple("error")
+STRING = Simple("string")
+VOID = Simple("void")
+DONTCARE = Simple("_")
+
+
+@dataclass(frozen=True, slots=True)
+class Varbit:
+    """varbit<width>: from none to `width` bits."""
+
+    width: int
+
+    def __str__(self) -> str:
+        return f"varbit<{self.width}>"
+
+
+MAX_BITS = 128
+"""Widest number that fits one C integer; longer ones are structs of bytes (Wide)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """A number of more than MAX_BITS bits."""
+
+    width: int
+    signed: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return (self.width + 7) // 8
+
+    def __str__(self) -> str:
+        return f"{'int' if self.signed else 'bit'}<{self.width}>"
+
+
+@dataclass(eq=False, slots=True)
+class Record:
+    """A struct, header or header_union: equal only to itself. `fields` keeps the order of the declaration."""
+
+    name: str
+    kind: str
+    fields: dict[str, Type] = field(default_factory=dict)
+    decl: Any = None
+    args: tuple[Type, ...] = ()
+    """Type arguments, of a generic one."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """An array: of headers (a header stack) or unions, or of any other values."""
+
+    element: Type
+    size: int
+
+    @property
+    def of_headers(self) -> bool:
+        return isinstance(self.element, Record) and self.element.kind != "struct"
+
+    def __str__(self) -> str:
+        return f"{self.element}[{self.size}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple:
+    """tuple<items>."""
+
+    items: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"tuple<{', '.join(map(str, self.items))}>"
+
+
+@dataclass(eq=False, slots=True)
+class EnumType:
+    """`under` is the type of a serializable enum, whose members then have `values`; else None."""
+
+    name: str
+    members: list[str]
+    under: Bits | None = None
+    values: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def number(self, member: str) -> int:
+        """What the backend stores for a member."""
+        return self.values[member] if self.under else self.members.index(member)
+
+
+@dataclass(eq=False, slots=True)
+class NewType:
+    """`type bit<9> port_t`: a type of its own with the values of another."""
+
+    name: str
+    under: Type
+    decl: Any = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A type parameter."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """The type of an extern, parser, control, package or table: `decl` declares it, `args` fill its parameters."""
+
+    kind: str
+    decl: Any
+    args: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        args = f"<{', '.join(map(str, self.args))}>" if self.args else ""
+        return f"{self.decl.name}{args}"
+
+    def __hash__(self) -> int:
+        return hash((self.kind, id(self.decl), self.args))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Object) and self.decl is other.decl and self.args == other.args
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What `table.apply()` gives: hit, miss, action_run."""
+
+    table: Any
+
+    def __str__(self) -> str:
+        return "the result of apply()"
+
+    def __hash__(self) -> int:
+        return id(self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRun:
+    """What `table.apply().action_run` gives."""
+
+    table: Any
+
+    def __str__(self) -> str:
+        return "action_run"
+
+    def __hash__(self) -> int:
+        return id(self.table)
+
+
+Type = Bits | Simple | Varbit | Record | Stack | Tuple | EnumType | NewType | Variable | Object | Applied | ActionRun
+
+
+def plain(of: Type) -> Type:
+    """The type whose values `of` has: looks through `type` and serializable enums."""
+    while True:
+        if isinstance(of, NewType):
+            of = of.under
+        elif isinstance(of, EnumType) and of.under:
+            return of.under
+        else:
+            return of
+
+
+def number(of: Type) -> Bits:
+    """The bit<N> or int<N> whose values `of` has; there must be one."""
+    base = plain(of)
+    assert isinstance(base, Bits)
+    return base
+
+
+def form(of: Type) -> Any:
+    """`plain`, and what the backend makes of a tuple (a struct with the fields f0, f1, ...) and of a long number."""
+    base = plain(of)
+    if isinstance(base, Bits) and base.width > MAX_BITS:
+        return Wide(base.width, base.signed)
+    return _tuple_record(base) if isinstance(base, Tuple) else base
+
+
+@cache
+def _tuple_record(of: Tuple) -> Record:
+    name = f"tuple_{_tuple_record.cache_info().misses}"
+    decl = SimpleNamespace(where=NOWHERE, fields=[], annotation=lambda _: None)
+    return Record(name, "struct", {f"f{at}": one for at, one in enumerate(of.items)}, decl)
+
+
+def is_scalar(of: Type) -> bool:
+    """Does a value fit one C integer?"""
+    base = plain(of)
+    if isinstance(base, Bits):
+        return base.width <= MAX_BITS
+    return isinstance(base, EnumType) or base in (BOOL, ERROR)
+
+
+def is_value(of: Type) -> bool:
+    """Is it a number of any width, a bool, an enum or an error: something that the control plane can tell?"""
+    return is_scalar(of) or isinstance(plain(of), Bits)
+
+
+def width_of(of: Type) -> int | None:
+    """Bits of a value on the wire; None for types that have no fixed width."""
+    base = plain(of)
+    if isinstance(base, Bits):
+        return base.width
+    if base == BOOL:
+        return 1
+    if isinstance(base, Record) and base.kind != "header_union":
+        return _sum(map(width_of, base.fields.values()))
+    if isinstance(base, Tuple):
+        return _sum(map(width_of, base.items))
+    if isinstance(base, Stack) and not base.of_headers:
+        width = width_of(base.element)
+        return None if width is None else base.size * width
+    return None
+
+
+def _sum(widths: Iterable[int | None]) -> int | None:
+    total = 0
+    for one in widths:
+        if one is None:
+            return None
+        total += one
+    return total
+
+
+def same_signature(one: Object, other: Object) -> bool:
+    """Can an instance of a parser or control stand where the other is named: do they take the same parameters?"""
+    if one.kind != other.kind or one.kind not in ("control", "parser") or one.args or other.args:
+        return False
+    params = [[(param.direction, param.type) for param in of.decl.params] for of in (one, other)]
+    return params[0] == params[1] and not other.decl.ctor
+
+
+def substitute(of: Type, bound: dict[str, Type]) -> Type:
+    """`of` with type parameters replaced by what they are bound to."""
+    if isinstance(of, Variable):
+        return bound.get(of.name, of)
+    if isinstance(of, Object):
+        return Object(of.kind, of.decl, tuple(substitute(one, bound) for one in of.args))
+    if isinstance(of, Tuple):
+        return Tuple(tuple(substitute(one, bound) for one in of.items))
+    if isinstance(of, Stack):
+        return Stack(substitute(of.element, bound), of.size)
+    return of

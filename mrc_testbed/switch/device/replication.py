@@ -1,0 +1,83 @@
+"""Multicast groups and clone sessions of a device (mrc_testbed/switch/device/device.py)."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from mrc_testbed.switch.device import native
+from mrc_testbed.switch.device.entities import CloneSession, MulticastGroup, TableError
+from mrc_testbed.switch.device.schema import check_replication
+from mrc_testbed.switch.device.state import DeviceState
+
+Entry = TypeVar("Entry", MulticastGroup, CloneSession)
+
+
+class Replication:
+    """The multicast groups and clone sessions of a device. All methods raise TableError."""
+
+    def __init__(self, state: DeviceState) -> None:
+        self._state = state
+        self._multicast: dict[int, MulticastGroup] = {}
+        self._sessions: dict[int, CloneSession] = {}
+
+    def forget(self) -> None:
+        """Know of none: the C device has lost them with its program."""
+        self._multicast, self._sessions = {}, {}
+
+    def take_over(self, other: Replication) -> None:
+        """Know what `other` knew, which forgets it: the C device has taken its program over."""
+        self._multicast, self._sessions = other._multicast, other._sessions
+        other.forget()
+
+    def insert_replication(self, entry: MulticastGroup | CloneSession) -> None:
+        """Add a multicast group or clone session. ALREADY_EXISTS, INVALID_ARGUMENT."""
+        self._write_replication(native.INSERT, entry)
+
+    def modify_replication(self, entry: MulticastGroup | CloneSession) -> None:
+        """Replace it. NOT_FOUND, INVALID_ARGUMENT."""
+        self._write_replication(native.MODIFY, entry)
+
+    def delete_replication(self, entry: MulticastGroup | CloneSession) -> None:
+        """NOT_FOUND."""
+        self._write_replication(native.DELETE, entry)
+
+    def read_multicast(self) -> list[MulticastGroup]:
+        """All groups, by id."""
+        return sorted(self._multicast.values(), key=lambda one: one.group_id)
+
+    def read_sessions(self) -> list[CloneSession]:
+        """All clone sessions, by id."""
+        return sorted(self._sessions.values(), key=lambda one: one.session_id)
+
+    def _write_replication(self, op: int, entry: MulticastGroup | CloneSession) -> None:
+        with self._state.lock:
+            self._state.require_program()
+            if isinstance(entry, CloneSession):
+                self._set(op, 1, entry.session_id, entry, self._sessions)
+            else:
+                self._set(op, 0, entry.group_id, entry, self._multicast)
+
+    def _set(self, op: int, session: int, number: int, entry: Entry, known: dict[int, Entry]) -> None:
+        """Write `entry` to the C device (`session` 1: a clone session) and to `known`, which are those of its kind."""
+        what = f"{self._state.name}: {'clone session' if session else 'multicast group'} {number}"
+        check_replication(entry, what)
+        if op == native.INSERT and number in known:
+            raise TableError("ALREADY_EXISTS", f"{what} is there already")
+        if op != native.INSERT and number not in known:
+            has = ", ".join(map(str, sorted(known))) or "none"
+            raise TableError("NOT_FOUND", f"{what}: there is none (has: {has})")
+        count = len(entry.replicas)
+        replicas = (native.NativeReplica * count)(*(native.NativeReplica(r.port, r.rid) for r in entry.replicas))
+        extra = (0, 0, 0)
+        if isinstance(entry, CloneSession):
+            extra = (entry.group_id, entry.class_of_service, entry.length)
+        keep = op != native.DELETE
+        lib, handle = self._state.lib, self._state.handle
+        if lib.rt_replication_write(handle, session, number, *extra, keep, count, replicas):
+            raise TableError("RESOURCE_EXHAUSTED", f"{what}: too many replicas, or no memory")
+        before = known.get(number, entry)
+        if keep:
+            known[number] = entry
+        else:
+            del known[number]
+        self._state.on_undo(lambda: self._write_replication(native.INVERSE[op], before))

@@ -1,0 +1,395 @@
+"""The way of one packet through a device: parser states, tables with key, hit and action, changed fields, the end.
+
+    trace = device.trace(1, frame)
+    trace.sent                      # [(port, frame)]
+    trace.dropped                   # why nothing was sent, in words; "" when something was
+    for step in trace.tables: step.name, step.key, step.hit, step.action, step.params
+    print(trace.text())
+
+The packet is a real one: counters count it, registers change. The program runs in its traced build, on the state of
+the device (mrc_testbed/switch/runtime/trace.c).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from mrc_testbed.switch.device import native
+from mrc_testbed.switch.device.entities import DeviceStats, TableError
+from mrc_testbed.switch.device.native_device import NativeDevice
+from mrc_testbed.switch.device.port_numbers import DROP_PORT
+from mrc_testbed.switch.device.schema import MatchField, Schema
+from mrc_testbed.switch.device.state import check
+
+_HEAD = struct.Struct("=6I")  # struct rt_trace_head
+_TABLE = struct.Struct("=7Ii")  # struct p4rt_trace_table
+
+
+class TraceEvent(IntEnum):
+    """enum p4rt_event."""
+
+    START = 1
+    STATE = 2
+    EXTRACT = 3
+    PARSED = 4
+    CONTROL = 5
+    TABLE = 6
+    ACTION = 7
+    DONE = 8
+    REGISTER_READ = 9
+    REGISTER_WRITE = 10
+    COUNT = 11
+    VALUE = 12
+    NOTE = 13
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """A field that has another value after the step. A header's validity goes by the header's own name."""
+
+    name: str
+    before: int
+    after: int
+    bits: int
+    """0: a header, 1 valid and 0 not."""
+
+    def __str__(self) -> str:
+        if not self.bits:
+            return f"{self.name} {'valid' if self.after else 'invalid'}"
+        return f"{self.name} {shown(self.before, self.bits)} -> {shown(self.after, self.bits)}"
+
+
+@dataclass(slots=True)
+class TraceStep:
+    """One event. `depth`: how many controls, tables and actions are around it."""
+
+    kind: str
+    """start, state, extract, parsed, control, table, action, register_read, register_write, count, value, note;
+    statements: what follows a step that cannot have made the changes, without a name or place."""
+    name: str
+    where: str
+    """file:line:column in the P4 source."""
+    depth: int
+    changes: list[FieldChange] = field(default_factory=list)
+    """Changes from here to the next step of the same depth."""
+    key: dict[str, int] = field(default_factory=dict)
+    """Of a table: the value looked up, by the field's name in P4Info."""
+    key_bits: dict[str, int] = field(default_factory=dict)
+    hit: bool | None = None
+    action: str | None = None
+    """Of a table: the action that ran; None: no action ran."""
+    params: dict[str, int] = field(default_factory=dict)
+    priority: int = 0
+    member: int = 0
+    group: int = 0
+    numbers: tuple[int, ...] = ()
+    """start of the egress: port, priority; extract: offset, bytes; parsed: the error's number; register: index, value;
+    count: index; value, note: number."""
+
+    @property
+    def headline(self) -> str:
+        """The step in a line, without its changes."""
+        if self.kind == "table":
+            return self._table_line()
+        n = self.numbers
+        if self.kind == "extract":
+            return f"extract {self.name} ({n[1]} bytes at {n[0]})"
+        if self.kind == "start":
+            return f"{self.name} of port {n[0]}, from its queue {n[1]}" if n else self.name
+        if self.kind == "statements":
+            return "then"
+        if self.kind == "parsed":
+            return "parser accepts" if not n[0] else f"parser ends with {self.name}"
+        if self.kind in ("register_read", "register_write"):
+            verb = "reads" if self.kind == "register_read" else "="
+            return f"{self.name}[{n[0]}] {verb} {n[1]}" + (f" ({n[1]:#x})" if n[1] > 9 else "")
+        if self.kind == "count":
+            return f"count {self.name}[{n[0]}]"
+        if self.kind in ("value", "note"):
+            return self.name + (f" {n[0]}" if n else "")
+        return f"{self.kind} {self.name}"
+
+    def _table_line(self) -> str:
+        key = ", ".join(f"{name}={shown(value, self.key_bits[name])}" for name, value in self.key.items())
+        given = ", ".join(
+            f"{name}={value:#x}" if value > 9 else f"{name}={value}" for name, value in self.params.items()
+        )
+        via = f" by member {self.member}" if self.member else ""
+        via = f" by group {self.group}, member {self.member}" if self.group else via
+        run = f"{self.action}({given}){via}" if self.action else "no action"
+        way = "hit" if self.hit else "miss" if self.key else "default"
+        return f"table {self.name} [{key}] {way}: {run}" if key else f"table {self.name} {way}: {run}"
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"kind": self.kind, "name": self.name, "where": self.where, "depth": self.depth}
+        if self.kind == "table":
+            out |= {"key": {k: hex(v) for k, v in self.key.items()}, "hit": self.hit, "action": self.action}
+            out |= {"params": {k: hex(v) for k, v in self.params.items()}, "priority": self.priority}
+            out |= {"member": self.member, "group": self.group}
+        if self.numbers:
+            out["numbers"] = list(self.numbers)
+        if self.changes:
+            out["changes"] = [
+                {"field": one.name, "before": hex(one.before), "after": hex(one.after), "bits": one.bits}
+                for one in self.changes
+            ]
+        return out
+
+
+@dataclass(slots=True)
+class PacketTrace:
+    """One packet's way."""
+
+    device: str
+    program: str
+    port: int
+    frame: bytes
+    steps: list[TraceStep]
+    sent: list[tuple[int, bytes]]
+    dropped: str
+    """Why nothing was sent; empty when something was."""
+
+    @property
+    def tables(self) -> list[TraceStep]:
+        """The tables applied, in order."""
+        return [one for one in self.steps if one.kind == "table"]
+
+    @property
+    def states(self) -> list[str]:
+        """The parser states entered, in order."""
+        return [one.name for one in self.steps if one.kind == "state"]
+
+    def table(self, name: str) -> TraceStep | None:
+        """The last application of a table, by its name or the end of it; None: it was not applied."""
+        return next((one for one in reversed(self.tables) if f".{one.name}".endswith("." + name)), None)
+
+    def text(self) -> str:
+        """The way in words, a line a step."""
+        lines = [f"{self.device} ({self.program}): {len(self.frame)} bytes in at port {self.port}"]
+        for step in self.steps:
+            indent = "  " * (step.depth + 1)
+            place = f"  ({step.where})" if step.where else ""
+            lines.append(f"{indent}{step.headline}{place}")
+            lines += [f"{indent}    {change}" for change in step.changes]
+        for port, frame in self.sent:
+            lines.append(f"  sent: {len(frame)} bytes out of port {port}")
+        if self.dropped:
+            lines.append(f"  dropped: {self.dropped}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "device": self.device,
+            "program": self.program,
+            "port": self.port,
+            "frame": self.frame.hex(),
+            "steps": [one.to_json() for one in self.steps],
+            "sent": [{"port": port, "frame": frame.hex()} for port, frame in self.sent],
+            "dropped": self.dropped,
+        }
+
+
+def shown(value: int, bits: int) -> str:
+    """A value as people read it: 128 bits as an IPv6 address, small numbers in decimal, others in hexadecimal."""
+    if bits == 128:
+        import ipaddress
+
+        return str(ipaddress.IPv6Address(value))
+    return str(value) if value < 10 else f"{value:#x}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    name: str
+    standard: bool
+    offset: int
+    size: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    event: TraceEvent
+    name: str
+    where: str
+    data: bytes
+    std: bytes
+    phv: bytes
+
+
+def take_trace(
+    device: NativeDevice,
+    program: Any,
+    schema: Schema,
+    port: int,
+    frame: bytes,
+    process: Callable[[int, bytes], list[tuple[int, bytes]]],
+    stats: Callable[[], DeviceStats],
+) -> PacketTrace:
+    """Run `frame` through `device`, which runs `program`, as if received on `port`; `process` and `stats` are its own.
+
+    Raises TableError, ValueError.
+    """
+    build = getattr(program, "traced", None)
+    if build is None:
+        raise TableError("FAILED_PRECONDITION", f"{device.name}: {program.name} has no traced build")
+    library: Path = build()
+    why = ctypes.create_string_buffer(512)
+    lib = device.lib
+    if lib.rt_trace_start(device.handle, str(library).encode(), why, len(why)):
+        raise TableError("FAILED_PRECONDITION", f"{device.name}: {why.value.decode(errors='replace')}")
+    try:
+        places = _places(lib.rt_device_program(device.handle).contents)
+        before = stats()
+        sent = process(port, frame)
+        after = stats()
+    finally:
+        count, block = native.take_block(lib.rt_trace_end, device.handle)
+    check(min(count, 0), device.name, "trace", "")
+    steps = _steps(_records(block), places, schema)
+    return PacketTrace(
+        device.name, program.name, port, bytes(frame), steps, sent, "" if sent else _why(before, after, steps)
+    )
+
+
+def _places(descriptor: native.ProgramDesc) -> list[_Place]:
+    out, at = [], 0
+    while descriptor.trace and descriptor.trace[at].name:
+        one = descriptor.trace[at]
+        out.append(_Place(one.name.decode(), bool(one.standard), one.offset, one.bytes, one.bits))
+        at += 1
+    return out
+
+
+def _records(block: bytes) -> list[_Raw]:
+    out, at = [], 0
+    while at < len(block):
+        event, *sizes = _HEAD.unpack_from(block, at)
+        at += _HEAD.size
+        parts = []
+        for size in sizes:
+            parts.append(block[at : at + size])
+            at += size
+        out.append(
+            _Raw(TraceEvent(event), parts[0].decode(errors="replace"), parts[1].decode(errors="replace"), *parts[2:])
+        )
+    return out
+
+
+def _standard(places: list[_Place], raw: _Raw, field: str) -> int:
+    """A field of the standard metadata, whatever the program calls that."""
+    one = next(one for one in places if one.standard and one.name.endswith("." + field))
+    return int.from_bytes(raw.std[one.offset : one.offset + one.size], "little")
+
+
+def _changes(places: list[_Place], before: _Raw, after: _Raw) -> list[FieldChange]:
+    if before.phv == after.phv and before.std == after.std:
+        return []
+    out = []
+    for one in places:
+        old, new = (
+            (raw.std if one.standard else raw.phv)[one.offset : one.offset + one.size] for raw in (before, after)
+        )
+        if old != new:
+            out.append(FieldChange(one.name, int.from_bytes(old, "little"), int.from_bytes(new, "little"), one.bits))
+    return out
+
+
+def _steps(records: list[_Raw], places: list[_Place], schema: Schema) -> list[TraceStep]:
+    out: list[TraceStep] = []
+    open_steps: list[TraceStep] = []
+    for at, raw in enumerate(records):
+        if raw.event is TraceEvent.DONE:
+            if open_steps:
+                open_steps.pop()
+            step = open_steps[-1] if open_steps else None
+        else:
+            step = _step(raw, len(open_steps), schema)
+            out.append(step)
+            if raw.event is TraceEvent.START and raw.name == "egress":
+                step.numbers = tuple(_standard(places, raw, name) for name in ("egress_port", "priority"))
+            if raw.event is TraceEvent.START and at:
+                step.changes = _changes(places, records[at - 1], raw)  # what the traffic manager filled in
+            if raw.event in (TraceEvent.CONTROL, TraceEvent.TABLE, TraceEvent.ACTION):
+                open_steps.append(step)
+        following = records[at + 1] if at + 1 < len(records) else None
+        if step is None or following is None or following.event is TraceEvent.START:
+            continue
+        changes = _changes(places, raw, following)
+        if changes and raw.event in _POINTS:
+            step = TraceStep("statements", "", "", len(open_steps))
+            out.append(step)
+        step.changes += changes
+    return out
+
+
+_POINTS = (TraceEvent.DONE, TraceEvent.REGISTER_READ, TraceEvent.REGISTER_WRITE, TraceEvent.COUNT, TraceEvent.VALUE)
+"""Events after which statements follow that are not theirs. (After a note they are: mark_to_drop, truncate.)"""
+
+
+def _step(raw: _Raw, depth: int, schema: Schema) -> TraceStep:
+    step = TraceStep(raw.event.name.lower(), raw.name, raw.where, depth)
+    if raw.event is TraceEvent.TABLE:
+        _fill_table(step, raw.data, schema)
+    elif raw.event in (TraceEvent.EXTRACT, TraceEvent.PARSED):
+        step.numbers = struct.unpack(f"={len(raw.data) // 4}I", raw.data)
+    elif raw.data:
+        n = struct.unpack(f"={len(raw.data) // 8}Q", raw.data)
+        if raw.event in (TraceEvent.REGISTER_READ, TraceEvent.REGISTER_WRITE):
+            n = (n[0], n[1] | n[2] << 64)
+        elif raw.event is TraceEvent.VALUE:
+            n = (n[0] | n[1] << 64,)
+        step.numbers = n
+    return step
+
+
+def _fill_table(step: TraceStep, data: bytes, schema: Schema) -> None:
+    index, hit, action, member, group, key_bytes, params_bytes, priority = _TABLE.unpack_from(data)
+    table = next(one for one in schema.tables.values() if one.index == index)
+    at = _TABLE.size
+    step.hit, step.member, step.group, step.priority = bool(hit), member, group, priority
+    step.key = _values(table.fields, data[at : at + key_bytes])
+    step.key_bits = {one.name: one.bits for one in table.fields}
+    if action != native.NONE:
+        found = schema.action_by_index[action]
+        step.action = found.name
+        step.params = _values(found.params, data[at + key_bytes : at + key_bytes + params_bytes])
+
+
+def _values(fields: tuple[MatchField, ...], data: bytes) -> dict[str, int]:
+    out, at = {}, 0
+    for one in fields:
+        out[one.name] = int.from_bytes(data[at : at + one.size], "big")
+        at += one.size
+    return out
+
+
+def _why(before: Any, after: Any, steps: list[TraceStep]) -> str:
+    """Why nothing came out, by the count that grew and the step that set the drop port."""
+    last = next((one for one in reversed(steps) if any(_drops(change) for change in one.changes)), None)
+    by = ""
+    if last is not None:
+        place = f", {last.where}" if last.where else ""
+        by = f" (table {last.name}: {last.action}{place})" if last.kind == "table" else f" ({last.headline}{place})"
+    if after.dropped_assert > before.dropped_assert:
+        return f"an assert or assume was false, {(after.false_assert or b'').decode()}"
+    if after.dropped_ingress > before.dropped_ingress:
+        return f"egress_spec was the drop port after ingress{by}"
+    if after.dropped_egress > before.dropped_egress:
+        return f"egress_spec was the drop port after egress{by}"
+    if after.dropped_size > before.dropped_size:
+        return "longer than a frame may be"
+    return "nothing was sent"
+
+
+def _drops(change: FieldChange) -> bool:
+    return change.name.endswith(".egress_spec") and change.after == DROP_PORT
+
+
+__all__ = ["FieldChange", "PacketTrace", "TraceStep", "take_trace"]

@@ -1,0 +1,173 @@
+"""The interfaces a server shows, with their state: what gNMI serves and what events are made of.
+
+`Interfaces` joins which interfaces belong to which device (told by the daemon, or a name prefix) with what the
+kernel says about them (`mrc_testbed.switch.server.netlink`), or the daemon itself about its wires (`mrc_testbed.switch.server.wires`). A port
+whose interface is missing exists all the same: NOT_PRESENT.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mrc_testbed.switch.server.netlink import InterfaceState, InterfaceWatcher, LinkCounters, read_counters
+from mrc_testbed.switch.server.wires import DaemonWires
+
+Leaf = tuple[str, ...]
+"""Path of a value below /interfaces/interface[name=...]."""
+Value = str | int
+
+COUNTER_FIELDS = {
+    "in-pkts": "rx_packets",
+    "in-octets": "rx_bytes",
+    "in-errors": "rx_errors",
+    "in-discards": "rx_dropped",
+    "out-pkts": "tx_packets",
+    "out-octets": "tx_bytes",
+    "out-errors": "tx_errors",
+    "out-discards": "tx_dropped",
+}
+"""openconfig-interfaces counter: field of LinkCounters."""
+
+STATE_LEAVES: tuple[Leaf, ...] = (
+    ("name",),
+    ("state", "name"),
+    ("state", "ifindex"),
+    ("state", "admin-status"),
+    ("state", "oper-status"),
+    ("state", "last-change"),
+    ("state", "mtu"),
+    ("state", "counters", "carrier-transitions"),
+)
+COUNTER_LEAVES: tuple[Leaf, ...] = tuple(("state", "counters", name) for name in COUNTER_FIELDS)
+LEAVES = STATE_LEAVES + COUNTER_LEAVES
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceChange:
+    """`leaves` of interface `name` have new values; `removed`: it is no longer shown at all."""
+
+    name: str
+    device: str
+    leaves: dict[Leaf, Value]
+    removed: bool = False
+
+
+def state_leaves(name: str, link: InterfaceState | None) -> dict[Leaf, Value]:
+    """Values of STATE_LEAVES; `link` None: the interface does not exist."""
+    return {
+        ("name",): name,
+        ("state", "name"): name,
+        ("state", "ifindex"): link.ifindex if link else 0,
+        ("state", "admin-status"): "UP" if link and link.admin_up else "DOWN",
+        ("state", "oper-status"): link.oper_status if link else "NOT_PRESENT",
+        ("state", "last-change"): link.last_change_ns if link else time.time_ns(),
+        ("state", "mtu"): link.mtu if link else 0,
+        ("state", "counters", "carrier-transitions"): link.carrier_changes if link else 0,
+    }
+
+
+class Interfaces:
+    """Shown interfaces by name, each belonging to a device (`""` for none)."""
+
+    def __init__(
+        self, watcher: InterfaceWatcher, prefixes: tuple[str, ...] = (), wires: DaemonWires | None = None
+    ) -> None:
+        self._watcher = watcher
+        self._wires = wires
+        self._prefixes = prefixes
+        self._owners: dict[str, str] = {}
+        self._published: dict[str, dict[Leaf, Value]] = {}
+        self._listeners: list[Callable[[InterfaceChange], None]] = []
+        self._devices: set[str] = set()
+        watcher.listen(self._link_changed)
+        if wires is not None:
+            wires.listen(self._link_changed)
+        for name, link in watcher.links.items():
+            if self._by_prefix(name):
+                self._publish(name, link)
+
+    def add_device(self, device: str, names: list[str]) -> None:
+        """Shows `names` as ports of `device`. Raises ValueError when another device has one of them."""
+        for name in names:
+            if name in self._owners:
+                raise ValueError(f"interface {name!r} is already a port of device {self._owners[name]!r}")
+        self._devices.add(device)
+        for name in names:
+            self._owners[name] = device
+            self._publish(name, self._link(name))
+
+    def remove_device(self, device: str) -> None:
+        self._devices.discard(device)
+        for name in [name for name, owner in self._owners.items() if owner == device]:
+            self._withdraw(name)
+            del self._owners[name]
+
+    @property
+    def devices(self) -> list[str]:
+        return sorted(self._devices)
+
+    def names(self, device: str | None = None) -> list[str]:
+        """Interfaces shown, or those of one device."""
+        return [name for name in self._published if device is None or self.device_of(name) == device]
+
+    def device_of(self, name: str) -> str:
+        return self._owners.get(name, "")
+
+    def values(self, name: str) -> dict[Leaf, Value]:
+        """STATE_LEAVES of an interface that is shown."""
+        return self._published[name]
+
+    def counters(self) -> dict[str, dict[Leaf, Value]]:
+        """COUNTER_LEAVES of every shown interface, read now. Raises NetlinkError."""
+        found = read_counters()
+        by_wire = self._wires.counters() if self._wires is not None else {}
+        out: dict[str, dict[Leaf, Value]] = {}
+        for name in self._published:
+            link = self._watcher.links.get(name)
+            counters = by_wire.get(name) or (found.get(link.ifindex) if link else None) or LinkCounters()
+            out[name] = {
+                ("state", "counters", leaf): getattr(counters, field) for leaf, field in COUNTER_FIELDS.items()
+            }
+        return out
+
+    def _link(self, name: str) -> InterfaceState | None:
+        return (self._wires.links.get(name) if self._wires is not None else None) or self._watcher.links.get(name)
+
+    def tell(self, name: str, leaves: dict[Leaf, Value]) -> None:
+        """Leaves which others keep (settings) have new values: pass it on to all listeners."""
+        self._tell(InterfaceChange(name, self.device_of(name), leaves))
+
+    def listen(self, listener: Callable[[InterfaceChange], None]) -> Callable[[], None]:
+        """Adds a listener; call what is returned to remove it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _by_prefix(self, name: str) -> bool:
+        return bool(self._prefixes) and name.startswith(self._prefixes)
+
+    def _link_changed(self, name: str, link: InterfaceState | None) -> None:
+        if name in self._owners:
+            self._publish(name, link)
+        elif self._by_prefix(name):
+            if link is None:
+                self._withdraw(name)
+            else:
+                self._publish(name, link)
+
+    def _publish(self, name: str, link: InterfaceState | None) -> None:
+        old = self._published.get(name, {})
+        new = state_leaves(name, link)
+        self._published[name] = new
+        changed = {leaf: value for leaf, value in new.items() if old.get(leaf) != value}
+        if changed:
+            self._tell(InterfaceChange(name, self.device_of(name), changed))
+
+    def _withdraw(self, name: str) -> None:
+        if self._published.pop(name, None) is not None:
+            self._tell(InterfaceChange(name, self.device_of(name), {}, removed=True))
+
+    def _tell(self, change: InterfaceChange) -> None:
+        for listener in tuple(self._listeners):
+            listener(change)

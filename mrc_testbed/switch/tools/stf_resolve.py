@@ -1,0 +1,184 @@
+"""Names and values of an STF script -> entries of a device, by the program's P4Info."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from finsy.proto import p4i
+
+from mrc_testbed.switch.device.entities import ActionCall, FieldMatch
+from mrc_testbed.switch.tools.stf import StfCall, StfError
+
+WORDS = {"true": 1, "false": 0}
+
+
+def find(where: str, things: Iterable[Any], name: str, what: str) -> Any:
+    """The P4Info object of a name: the full one, its alias, or a suffix that only it has. Raises StfError."""
+    things = list(things)
+    for matches in (
+        [one for one in things if name in (one.preamble.name, one.preamble.alias)],
+        [one for one in things if one.preamble.name.endswith("." + name)],
+        [one for one in things if one.preamble.name.endswith(name)],
+    ):
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            listed = ", ".join(one.preamble.name for one in matches)
+            raise StfError(where, f"{what} {name}: which one of {listed}?")
+    has = ", ".join(sorted(one.preamble.name for one in things)) or "none"
+    raise StfError(where, f"no {what} {name} (has: {has})")
+
+
+def number(where: str, text: str, bits: int, what: str) -> int:
+    """A value: 10, 0x0a, 0b1010, true, 10.0.0.1, fd00::1, 02:00:00:00:00:01. Raises StfError."""
+    value = WORDS.get(text.lower())
+    if value is None:
+        value = _address(text)
+    if value is None:
+        try:
+            value = int(text, 0) if text[:2].lower() in ("0x", "0b", "0o") else int(text, 10)
+        except ValueError:
+            raise StfError(where, f"{what}: {text!r} is no value (want 10, 0x0a, 10.0.0.1, fd00::1)") from None
+    if value < 0:
+        value += 1 << bits
+    if not 0 <= value < 1 << bits:
+        raise StfError(where, f"{what}: {text} does not fit {bits} bits")
+    return value
+
+
+def _address(text: str) -> int | None:
+    if re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", text):
+        return int(text.replace(":", ""), 16)
+    if ":" in text or text.count(".") == 3:
+        try:
+            return int(ipaddress.ip_address(text))
+        except ValueError:
+            return None
+    return None
+
+
+def starred(where: str, text: str, what: str) -> tuple[int, int] | None:
+    """(value, mask) of digits some of which are `*`: 0x12**, 0b1*0; None when there is no star."""
+    return written(where, text, what) if "*" in text else None
+
+
+def written(where: str, text: str, what: str) -> tuple[int, int]:
+    """(value, mask) of hexadecimal, octal or binary digits: the mask has those that are written and no star."""
+    base = {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower())
+    if text == "*":
+        return 0, 0
+    if base is None:
+        raise StfError(where, f"{what}: {text}: stars stand for hexadecimal or binary digits (0x12**, 0b1*)")
+    radix = 1 << base
+    value = mask = 0
+    for digit in text[2:]:
+        value, mask = value * radix, mask * radix
+        if digit != "*":
+            try:
+                value += int(digit, radix)
+            except ValueError:
+                raise StfError(where, f"{what}: {digit!r} is no digit of {text}") from None
+            mask += radix - 1
+    return value, mask
+
+
+def size(bits: int) -> int:
+    """Bytes that hold so many bits."""
+    return (bits + 7) // 8
+
+
+def field_match(where: str, field: p4i.MatchField, text: str) -> FieldMatch | None:
+    """What an entry demands of a key field; None: anything. Raises StfError."""
+    bits, what, kinds = field.bitwidth, field.name, p4i.MatchField
+    n = size(bits)
+    if field.match_type == kinds.RANGE:
+        low, arrow, high = text.partition("->") if "->" in text else text.partition("..")
+        ends = [number(where, one, bits, what) for one in ((low, high) if arrow else (low, low))]
+        return FieldMatch.range(field.id, *(one.to_bytes(n, "big") for one in ends))
+    stars = starred(where, text, what)
+    if field.match_type == kinds.LPM:
+        if stars is None:
+            value, prefix = _prefix(where, text, bits, what)
+        else:
+            value, mask = stars
+            digits = (len(text) - 2) * {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower(), 0)
+            prefix = bin(mask).count("1") + max(bits - digits, 0) if mask else 0
+            value &= (1 << bits) - 1
+        return FieldMatch.lpm(field.id, value.to_bytes(n, "big"), prefix) if prefix else None
+    if field.match_type == kinds.TERNARY:
+        return _ternary(where, field, text, stars)
+    if stars is not None and not stars[1] and field.match_type == kinds.OPTIONAL:
+        return None
+    if stars is not None:
+        raise StfError(where, f"{what}: {text}: an exact key has no stars")
+    value = number(where, text, bits, what)
+    make = FieldMatch.optional if field.match_type == kinds.OPTIONAL else FieldMatch.exact
+    return make(field.id, value.to_bytes(n, "big"))
+
+
+def _prefix(where: str, text: str, bits: int, what: str) -> tuple[int, int]:
+    head, slash, tail = text.partition("/")
+    prefix = number(where, tail, 16, what) if slash else bits
+    if prefix > bits:
+        raise StfError(where, f"{what}: a prefix of {prefix} bits, but the key has {bits}")
+    value = number(where, head, bits, what)
+    return value & (((1 << prefix) - 1) << (bits - prefix)), prefix
+
+
+def _ternary(where: str, field: p4i.MatchField, text: str, stars: tuple[int, int] | None) -> FieldMatch | None:
+    bits, what = field.bitwidth, field.name
+    ones = (1 << bits) - 1
+    if stars is None:
+        head, sign, tail = text.partition("&&&")
+        if not sign and "/" in text:
+            value, prefix = _prefix(where, text, bits, what)
+            mask = ((1 << prefix) - 1) << (bits - prefix)
+        else:
+            value = number(where, head, bits, what)
+            mask = number(where, tail, bits, what) if sign else ones
+            if not sign and text[:2].lower() in ("0x", "0b", "0o"):
+                mask = written(where, text.replace("_", ""), what)[1]  # as p4c's runner: digits left out match anything
+    else:
+        value, mask = stars
+    mask &= ones
+    if value & ~ones:
+        raise StfError(where, f"{what}: {text} does not fit {bits} bits")
+    n = size(bits)
+    return FieldMatch.ternary(field.id, (value & mask).to_bytes(n, "big"), mask.to_bytes(n, "big")) if mask else None
+
+
+def key_field(where: str, table: p4i.Table, name: str) -> p4i.MatchField:
+    """The key field that STF calls `name`: the name in P4Info, or its end (`data.f1` for `hdr.data.f1`)."""
+    name = re.sub(r"\$(\d+)", r"[\1]", name)
+    wanted = {name, f"{name}.$valid$"}  # of a header: whether it is valid
+    if name.split(".")[-1] in ("valid", "$valid"):
+        wanted.add(name[: name.rindex("valid")].rstrip("$") + "$valid$")
+    fields = [(one, one.name.split(" & ")[0]) for one in table.match_fields]  # a key may have a mask: h.f & 0xff
+    for matches in (
+        [one for one, field in fields if one.name in wanted or field in wanted],
+        [one for one, field in fields if any(field.endswith("." + w) for w in wanted)],
+        [one for one, field in fields if any(w.endswith("." + field) for w in wanted)],
+    ):
+        if len(matches) == 1:
+            return matches[0]
+    has = ", ".join(one.name for one, _ in fields) or "none"
+    raise StfError(where, f"table {table.preamble.name}: no key {name} (has: {has})")
+
+
+def action_call(where: str, info: p4i.P4Info, ids: Iterable[int], call: StfCall) -> ActionCall:
+    """An action with its arguments; `ids`: which actions are allowed here. Raises StfError."""
+    allowed = set(ids)
+    action = find(where, [one for one in info.actions if one.preamble.id in allowed], call.name, "action")
+    given = dict(call.args)
+    params = {one.name: one for one in action.params}
+    if set(given) != set(params):
+        has = ", ".join(params) or "none"
+        raise StfError(where, f"{action.preamble.name} takes {has}; given: {', '.join(given) or 'none'}")
+    values = tuple(
+        (one.id, number(where, given[name], one.bitwidth, name).to_bytes(size(one.bitwidth), "big"))
+        for name, one in params.items()
+    )
+    return ActionCall(action.preamble.id, values)

@@ -1,0 +1,230 @@
+"""Comments on packets: of a real conversation of two engines, and of single cases."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrc_testbed.hosts.clustermapper.packets import UDP_PORT
+from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
+from mrc_testbed.hosts.engine.wire.packets import (
+    EndpointOp,
+    EndpointRequest,
+    Nack,
+    NackReason,
+    ReliabilityProbe,
+    Sack,
+    TransportAck,
+    Verdict,
+    Write,
+)
+from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND
+from mrc_testbed.capture.explain import explainer as explaining
+from mrc_testbed.capture.explain.explainer import PREFIX, Explainer
+from mrc_testbed.capture.explain.packet_facts import facts_of
+from tests.hosts.engine.engine_pair import Pair, lose_first
+from tests.capture.explain.made_frames import PLAN, a_write, made_frame
+from mrc_testbed.topologies.plan import Mode, Plan
+
+EV = 0x0101
+SAID = re.compile(r"retransmission of frame (\d+), ([\d.]+) ms before by EV (0x[0-9a-f]{4})")
+TRIGGER = re.compile(r"triggered by frame (\d+) \(PSN (\d+)\)")
+
+
+def told(*frames: bytes, plan: Plan | None = PLAN) -> list[str]:
+    """The comments of frames a millisecond apart, all on one port."""
+    explainer = Explainer(plan)
+    return [explainer.comment(frame, at_ns=number * 1_000_000) for number, frame in enumerate(frames)]
+
+
+def test_write__path_by_name():
+    assert told(made_frame(a_write(7))) == [
+        "MRC: h0 > h2 by EV 0x0101: p1-t0-0, p1-t1-1, p1-t0-1; WRITE_ONLY, QP 0x123, PSN 7"
+    ]
+
+
+def test_write__inside_a_rack_and_without_a_plan():
+    (comment,) = told(made_frame(a_write(7, 0x0100), "h2", "h3"), plan=None)
+    assert comment.startswith("MRC: host 0 of rack 1 > host 1 of rack 1 by EV 0x0100: p1-t0-1; ")
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_path__as_the_plan_has_it_in_every_mode(mode):
+    plan = Plan(2, 2, 2, 2, mode=mode)
+    here, there = plan.host("h1"), plan.host("h3")
+    for ev, plane in plan.ev_planes(here, there):
+        path = plan.path(here, there, ev, plane)
+        comment = told(made_frame(a_write(7, ev), "h1", "h3", plan, plane), plan=plan)[0]
+        switches = comment.partition("; ")[0].rpartition(": ")[2].split(", ")
+        assert (switches[0], switches[2]) == (path.nodes[1], path.nodes[3])
+        assert switches[1] == (path.nodes[2] if path.exact else "a T1 that the T0 chooses")
+
+
+def test_ev__of_no_path_is_said():
+    frame = bytearray(made_frame(a_write(7)))
+    frame[14 + 40 + 40 : 14 + 40 + 40 + 2] = b"\x00\x01"  # EV 0x0001 from an address of plane 1
+    assert "EV 0x0001: no path of plane 1" in told(bytes(frame))[0]
+
+
+def test_conversation__every_retransmission_names_what_it_repeats():
+    """Two engines with a lossy wire, captured at one of them."""
+    pair = Pair(framed=True)
+    lost = lose_first(pair, lambda source, packet: source == "a" and isinstance(packet, Write), times=3)
+    pair.write(pair.bytes(20_000))
+    pair.run_until_quiet()
+    ends = {"a": ("h0", "h2", OUTBOUND), "b": ("h2", "h0", INBOUND)}
+    explainer, sent, found, answers = Explainer(PLAN), {}, [], 0
+    for number, line in enumerate(pair.log, 1):
+        source, target, direction = ends[line.source]
+        plane = line.packet.ev >> 8
+        frame = made_frame(line.packet, source, target)
+        comment = explainer.comment(frame, at_ns=round(line.at * 1e9), interface=f"h0-eth{plane}", direction=direction)
+        said = SAID.search(comment)
+        if isinstance(line.packet, Write) and line.packet.rtx:
+            before, at, ev = sent[line.packet.psn]
+            assert said and (int(said[1]), int(said[3], 0)) == (before, ev), comment
+            assert float(said[2]) == pytest.approx((line.at - at) * 1e3, abs=1e-3)
+            found.append(line.packet.psn)
+        else:
+            assert "retransmission" not in comment, comment
+        if isinstance(line.packet, Write):
+            sent[line.packet.psn] = (number, line.at, line.packet.ev)
+        elif isinstance(line.packet, Sack) and (
+            trigger := re.search(r"triggered by frame (\d+) \(PSN (\d+)\)", comment)
+        ):
+            answers += 1
+            cause = pair.log[int(trigger[1]) - 1].packet
+            assert (cause.psn, cause.ev) == (int(trigger[2]), line.packet.entropy)
+    assert {packet.psn for packet in lost} <= set(found) and answers > 10
+    assert explainer.explained == len(pair.log)
+
+
+def test_retransmission__names_the_nack_and_another_plane():
+    first, again = made_frame(a_write(7)), made_frame(a_write(7, 0x0000, dscp=8, rtx=True))
+    nack = made_frame(Nack(0x456, EV, 1, 46, 0, 7, NackReason.TRIMMED, EV), "h2", "h0")
+    comments = told(first, nack, again)
+    assert comments[1].endswith("NACK, QP 0x456, refuses frame 1 (PSN 7) of EV 0x0101: TRIMMED")
+    assert comments[2].endswith(
+        "; retransmission of frame 1, 2.000 ms before by EV 0x0101 (NACK TRIMMED in frame 2)"
+    ) and "by EV 0x0000: p0-t0-0, p0-t1-0, p0-t0-1" in comments[2]  # fmt: skip
+
+
+def test_retransmission__of_what_was_not_captured(monkeypatch):
+    assert told(made_frame(a_write(7, rtx=True)))[0].endswith(
+        "; retransmission of a packet that is not in this capture"
+    )
+    monkeypatch.setattr(explaining, "PACKETS_KEPT", 2)
+    frames = [made_frame(a_write(psn)) for psn in range(3)]
+    comments = told(*frames, made_frame(a_write(0, rtx=True)), made_frame(a_write(2, rtx=True)))
+    assert comments[3].endswith("; retransmission of a packet that is not among the last 2 packets")
+    assert "retransmission of frame 3, " in comments[4]
+
+
+def test_another_qp_and_a_new_one_with_the_same_numbers__are_no_retransmissions():
+    frames = [made_frame(a_write(7)), made_frame(a_write(7, qp=0x124)), made_frame(a_write(7))]
+    assert not any("retransmission" in comment or "same packet" in comment for comment in told(*frames))
+
+
+def test_two_ports_of_a_switch__the_same_packet_marked_and_trimmed_in_between():
+    explainer = Explainer(PLAN)
+    whole, marked = made_frame(a_write(7)), made_frame(a_write(7, ecn=3))
+    trimmed = made_frame(a_write(8, dscp=12))[: PLAN.trim_bytes]
+    explainer.comment(whole, at_ns=0, interface="p1-t0-0-eth1", direction=INBOUND)
+    passed = explainer.comment(marked, at_ns=4_100_000, interface="p1-t0-0-eth4", direction=OUTBOUND)
+    assert passed.endswith("; the same packet as frame 1 on p1-t0-0-eth1, 4.100 ms before; marked (CE) in p1-t0-0")
+    explainer.comment(made_frame(a_write(8)), at_ns=5_000_000, interface="p1-t0-0-eth1", direction=INBOUND)
+    passed = explainer.comment(trimmed, at_ns=6_000_000, interface="p1-t0-0-eth4", direction=OUTBOUND)
+    assert passed.endswith("; the same packet as frame 3 on p1-t0-0-eth1, 1.000 ms before; trimmed in p1-t0-0")
+
+
+def test_two_ports_of_a_switch__how_long_it_waited():
+    """By the quickest one of its size and ports, at the port's rate: 10 Mb/s are 1250 bytes a millisecond."""
+    explainer = Explainer(Plan.scaled(2, 2, 2, 2, rate_bps=10e6))
+    said = []
+    for psn, took_ns in enumerate((2_400_000, 4_900_000, 2_400_000)):
+        for interface, direction, at_ns in (("p1-t0-0-eth1", INBOUND, 0), ("p1-t0-0-eth4", OUTBOUND, took_ns)):
+            frame = made_frame(a_write(psn))
+            told = explainer.comment(frame, at_ns=psn * 10**7 + at_ns, interface=interface, direction=direction)
+        said.append(told)
+    assert said[1].endswith(
+        ", 4.900 ms before, 2.500 ms longer than the quickest: about 3125 bytes before it in the queue"
+    )
+    assert "longer" not in said[0] + said[2]
+
+
+def test_trimmed_and_marked__where_it_is_not_seen():
+    far, last = (made_frame(a_write(7, dscp=dscp, ecn=3))[: PLAN.trim_bytes] for dscp in (12, 16))
+    assert told(far)[0].endswith("; marked (CE) by a queue on its way; trimmed by a full queue on its way")
+    assert told(last)[0].endswith("trimmed at the last hop: the queue of p1-t0-1 to the host was full")
+
+
+def test_queue__is_of_packets_that_wait_in_it():
+    explainer = Explainer(PLAN)
+    depth = "queue of p1-t0-0-eth3: 5120 bytes, 3.1 ms before"
+    assert explainer.comment(made_frame(a_write(7)), at_ns=0, queue=depth).endswith("; " + depth)
+    control = made_frame(TransportAck(0x456, EV, 1, 46, 0, 7, 0x1F, 1), "h2", "h0")
+    assert explainer.comment(control, at_ns=0, queue=depth).endswith("ACKNOWLEDGE, QP 0x456, ACK, PSN 7")
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (Sack(5, EV, 1, 46, 0, 10, 1, 0b1011, 4, None, EV, Verdict.SKIP_ONCE, 3, 4),
+         "SACK, QP 0x5, all up to PSN 10 arrived, 3 beyond, triggered by PSN 14, verdict SKIP_ONCE on EV 0x0101"),
+        (Sack(5, EV, 1, 46, 0, 10, -1, 0b1111, -3, None, EV, 0, 3, 4),
+         "SACK, QP 0x5, all up to PSN 10 arrived, 2 beyond, triggered by PSN 7"),
+        (Sack(5, EV, 1, 46, 0, 10, 1, 0, 0, 0x77, EV, 0, 3, 4),
+         "SACK, QP 0x5, all up to PSN 10 arrived, answers probe 0x0077"),
+        (ReliabilityProbe(5, EV, 1, 46, 0, 0x77), "RELIABILITY_PROBE, QP 0x5, probe 0x0077 of the path"),
+        (Nack(5, EV, 1, 46, 0, 9, 0x55, EV), "NACK, QP 0x5, refuses PSN 9 of EV 0x0101: 0x55"),
+        (EndpointRequest(2, EV, 1, 46, 0, 1, EndpointOp.PORT_STATUS_UPDATE, 0b101),
+         "ENDPOINT_REQUEST, QP 0x2, PORT_STATUS_UPDATE: ports up: 0, 2"),
+        (EndpointRequest(2, EV, 1, 46, 0, 1, EndpointOp.EV_PROBE), "ENDPOINT_REQUEST, QP 0x2, EV_PROBE"),
+    ],
+)  # fmt: skip
+def test_control__in_words(record, words):
+    assert told(made_frame(record))[0].partition("; ")[2] == words
+
+
+def test_probe__and_its_answer():
+    probe = made_frame(ReliabilityProbe(5, EV, 1, 46, 0, 0x77))
+    answer = made_frame(Sack(6, EV, 1, 46, 0, 10, 1, 0, 0, 0x77, EV, 0, 3, 4), "h2", "h0")
+    assert told(probe, answer)[1].endswith("answers probe 0x0077 of frame 1")
+
+
+def test_rocev2__sent_again_is_told_by_its_psn():
+    plan = Plan(2, 2, 2, 2, mode=Mode.FLOW_ECMP)
+    record = RcWrite(5, 0x12345, 1, 4, 2, RcOpcode.WRITE_MIDDLE, 7, bytes(64), 0)
+    frame = made_frame(record, plan=plan, plane=1)
+    comments = told(frame, frame, plan=plan)
+    assert comments[0].endswith("; RoCEv2 WRITE_MIDDLE, QP 0x5, PSN 7")
+    assert comments[1].endswith("; retransmission of frame 1, 1.000 ms before by EV 0x12345")
+
+
+def test_self_probe_and_foreign_packets():
+    frame = bytearray(made_frame(a_write(7)))
+    at = 14 + 40 + 40 + 2
+    frame[at : at + 2] = UDP_PORT.to_bytes(2, "big")
+    assert told(bytes(frame)) == [
+        "MRC: Clustermapper's self-probe of h0; still to go: p1-t0-0, p1-t1-1, p1-t0-1, NIC 0"
+    ]
+    assert told(b"", bytes(60), bytes(12) + b"\x08\x06" + bytes(46)) == ["MRC: no packet of MRC"] * 3
+
+
+def test_cut_short__says_what_is_left():
+    """Whatever a capture kept of a frame: nothing is raised, and nothing is made up."""
+    frame = made_frame(Sack(5, EV, 1, 46, 0, 10, 1, 0b1011, 4, None, EV, 1, 3, 4))
+    comments = [told(frame[:size])[0] for size in range(len(frame))]
+    assert comments[0] == "MRC: no packet of MRC" and comments[-1] == told(frame)[0]
+    assert len(set(comments)) == 3 and comments[14 + 40 + 40 + 8 + 12].endswith("; SACK, QP 0x5")
+
+
+@given(st.binary(max_size=200), st.integers(0, 199), st.binary(min_size=1, max_size=8))
+def test_any_bytes__have_a_comment(junk, at, change):
+    frame = made_frame(a_write(7))
+    for data in (junk, frame[:14] + junk, frame[:at] + change + frame[at + len(change) :]):
+        facts_of(data)
+        assert Explainer(PLAN).comment(data, at_ns=0).startswith(PREFIX)

@@ -1,0 +1,103 @@
+"""A fabric without interfaces, as the words of the CLI see it: links, power, traffic, agents that answer by table."""
+
+import dataclasses
+import types
+
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.topologies.lab.fault_injection import Injector
+from mrc_testbed.topologies.lab.traffic_control import Cable, PortTraffic, TrafficControl
+from mrc_testbed.topologies.plan import Plan
+
+DEFAULT = Plan()
+
+
+class Net(dict):
+    """What Mininet's CLI asks of a net: a mapping of names to nodes."""
+
+    def __init__(self, plan=DEFAULT):
+        names = [node.name for node in (*plan.hosts, *plan.switches)]
+        super().__init__({name: types.SimpleNamespace(name=name, waiting=False) for name in names})
+
+
+class Client:
+    """A JsonlClient that answers from a table."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+        self.asked = []
+
+    def request(self, op, **fields):
+        self.asked.append((op, fields))
+        return self.answers[op]
+
+
+class Traffic(TrafficControl):
+    """Takes every setting and remembers it."""
+
+    def __init__(self, plan):
+        super().__init__(plan)
+        self.settings = []
+
+    def _apply(self, settings):
+        self.settings += settings
+
+    def read(self, interface):
+        figures = {s.figure: s.value for s in self.settings if s.interface == interface and s.direction is None}
+        cables = {way: self._cable(interface, way) for way in ("input", "output")}
+        return PortTraffic(interface, figures.get("rate-bps"), **cables)
+
+    def _cable(self, interface, direction):
+        cable = Cable()
+        for one in self.settings:
+            if (one.interface, one.direction) == (interface, direction):
+                field, scale = {"loss-ppm": ("loss", 1e6), "delay-us": ("delay_s", 1e6)}.get(one.figure, ("", 1))
+                cable = dataclasses.replace(cable, **{field: one.value / scale}) if field else cable
+        return cable
+
+    def restarted(self, switch):
+        pass
+
+    def close(self):
+        pass
+
+
+class StandInFabric:
+    """Links, power and traffic settings as a Fabric keeps them, without interfaces."""
+
+    def __init__(self, tmp_path, plan=DEFAULT):
+        self.plan = plan
+        self.mininet = Net(plan)
+        self.hosts = {h.name: None for h in plan.hosts}
+        self.switches = {s.name: types.SimpleNamespace(powered=True) for s in plan.switches}
+        self.cut = set()
+        self.run_dir = types.SimpleNamespace(
+            log=lambda name: tmp_path / f"{name}.log", data=tmp_path, path=tmp_path, switchd_socket=tmp_path / "no.sock"
+        )
+        self.controller = Client()
+        self.mapper = Client()
+        self.agents = {}
+        self.traffic = Traffic(self.plan)
+        self.inject = Injector(self)
+        self.parts = types.SimpleNamespace(missing=[], cures=False)
+        self.look = dict
+        self.bring = lambda host, path: path
+        """Where a host can read a file; a test of several machines gives another place."""
+
+    def discard(self, host, path):
+        path.unlink(missing_ok=True)
+
+    def set_interfaces(self, names, up):
+        (self.cut.difference_update if up else self.cut.update)(names)
+        return 1.0
+
+    def link_is_up(self, link):
+        dark = [end for end in link.ends if end in self.switches and not self.switches[end].powered]
+        return not self.cut & {link.lower.interface, link.upper.interface} and not dark
+
+    def power(self, name, on):
+        self.switches[name].powered = on
+
+    def agent(self, host):
+        if host not in self.agents:
+            raise JsonlError(f"{host}: nobody listens")
+        return self.agents[host]

@@ -1,0 +1,233 @@
+"""The CLI at a terminal (a pty) on a real fabric: what users type, what they see, with completion, colours, Ctrl-C."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.cli.prompt.terminal import COLOUR, PROMPT, ROOT, Terminal
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and raw sockets"),
+]
+FRONT = """
+import sys
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.cli.prompt.shell import run_cli
+from mrc_testbed.topologies.lab.fabric import Fabric, Ports
+from mrc_testbed.topologies.plan import Plan
+
+ports = Ports(p4runtime=29761, gnmi=29541)
+with Fabric(Plan(2, 2, 2, 1), sys.argv[1], compile_program=compile_program, ports=ports) as fabric:
+    failures = run_cli(fabric)
+print("failures", failures)
+"""
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("c")
+
+
+@pytest.fixture(scope="module")
+def terminal(run_dir):
+    env = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), "INPUTRC": "/dev/null"}
+    env.pop("NO_COLOR", None)
+    front = Terminal([sys.executable, "-c", FRONT, str(run_dir)], env)
+    try:
+        front.expect(PROMPT)
+        yield front
+    finally:
+        front.close()
+
+
+def mrc(run_dir, *given):
+    """An `mrc` command of a second terminal."""
+    env = {**os.environ, "MRC_RUN_DIR": str(run_dir), "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-m", "mrc_testbed", *given]
+    return subprocess.run(argv, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+def wait_for(terminal, line, pattern, seconds=20.0):
+    """Say it again until it shows `pattern`."""
+    end = time.monotonic() + seconds
+    while not re.search(pattern, shown := terminal.say(line)):
+        assert time.monotonic() < end, shown
+        time.sleep(0.2)
+    return shown
+
+
+def test_terminal__what_is_told_between_two_commands_is_not_lost():
+    """The end of a transfer at the prompt, and then the next command: both are read."""
+    terminal = Terminal.__new__(Terminal)
+    terminal.raw = "\rsend 1 (h0 to h1): arrived bit for bit\r\nmininet> wait\r\nmininet> "
+    terminal.type = lambda text: None
+    assert terminal.say("wait") == "send 1 (h0 to h1): arrived bit for bit\nmininet> "
+
+
+def test_completion__fills_in_and_the_word_works(terminal):
+    terminal.type("link p1-t0-0 p1-t1-1 do\t")
+    terminal.type("\n")
+    shown = terminal.expect(PROMPT)
+    assert "p1-t0-0 p1-t1-1 is down" in shown
+    if "fault 1" not in shown:  # it is told as it happens, before the prompt is back or above it
+        terminal.expect(r"fault 1: T0-T1 link p1-t0-0 p1-t1-1 down \(seen by .*\)\n")
+    assert "DOWN" in terminal.say("links p1-t1-1")
+    shown = wait_for(terminal, "faults", r"active .*link p1-t0-0 p1-t1-1 down")
+    assert re.search(r"gnmi.* +\d+ ms\n", shown)
+    assert "p1-t0-0 p1-t1-1 is up" in terminal.say("link p1-t0-0 p1-t1-1 up")
+
+
+def test_colours__at_a_terminal(terminal):
+    terminal.type("links p1-t1-1\n")
+    while "links are up" not in COLOUR.sub("", terminal.raw):
+        terminal.raw += os.read(terminal.master, 1 << 16).decode()
+    assert "\x1b[32mup\x1b[0m" in terminal.raw
+    terminal.expect("links are up\n")
+    terminal.expect(PROMPT)
+
+
+def test_send_and_evs(terminal):
+    for line in ("send h0 h1 1M", "send h0 h1 200K --rocev2"):
+        shown = terminal.say(line) + terminal.say("wait")  # it may have arrived before the first prompt is back
+        assert "begun" in shown and "arrived bit for bit" in shown, shown
+    shown = terminal.say("evs h0 h1")
+    assert re.search(r"^0x0101 +1/1 +fcbb:bb00:2100:1101:2101:3100::  (good|skip)\*? ", shown, re.MULTILINE), shown
+    assert terminal.data("evs h0 h1 --json")["peer"] == "h1"
+
+
+def test_break_and_heal(terminal):
+    for line, says in [
+        ("loss p0-t0-0 p0-t1-0 10%", "loss on p0-t0-0 p0-t1-0: 10 %"),
+        ("rate p1-t0-0 p1-t1-0 5M", "rate on p1-t0-0 p1-t1-0: 5 Mb/s"),
+        ("delay p1-t0-0 p1-t1-0 5ms", "delay on p1-t0-0 p1-t1-0: 5 ms"),
+        ("blackhole p0-t1-1", "blackhole on p0-t1-1"),
+        ("flap h1 p1-t0-1 200ms x2", "flap on h1 p1-t0-1: every 0.2 s, 2 times"),
+    ]:
+        assert says in terminal.say(line)
+    row = next(line for line in terminal.say("links p1-t1-0").splitlines() if "p1-t0-0" in line)
+    assert "5 Mb/s" in row and "5 ms" in row
+    shown = terminal.say("check 20")
+    assert "suspect: p0-t1-1" in shown and re.search(r"p0-t0-0 p0-t1-0 +lossy", shown) and "*** " in shown
+    wait_for(terminal, "faults", r"p0-t1-1 .*blackhole")
+    assert "4 undone" in wait_for(terminal, "injected", "^(?!.*flap)") + terminal.say("heal")
+    wait_for(terminal, "check 20", "all well")
+
+
+VERDICT_S = 10.0
+"""A loss that only a timer told, which is what a busy machine sees, blames its path when probes have asked after it."""
+
+
+def bad_evs(terminal, source, destination, dead):
+    """EVs that a QP holds for broken, all of them among those of `dead`, which are all that probes miss."""
+    rows = terminal.data(f"evs {source} {destination} --json")["evs"]
+    missed = {row["ev"]: "back" if row["probes"]["out"] else "out" for row in rows if not row["probes"]["back"]}
+    bad = {row["ev"] for row in rows if row["state"] not in ("good", "skip")}
+    assert missed == dead and bad <= {ev for ev, way in dead.items() if way == "out"}, rows
+    return bad
+
+
+def dead_ways(terminal, source, destination):
+    """{EV: "out" or "back"} of the paths that do not work both ways, by `ping`."""
+    ping = f"ping {source} {destination} -c 2 -i 0.05 -W 0.4 --json"
+    paths = terminal.data(ping, says="ping: ended with exit code 1")["paths"]
+    assert len(paths) == 4 and not any(one["out_lost"] and one["back_lost"] for one in paths)
+    return {one["ev"]: "out" if one["out_lost"] else "back" for one in paths if one["out_lost"] or one["back_lost"]}
+
+
+@pytest.mark.parametrize(
+    "line, there, back, pingall",
+    [
+        ("oneway p1-t0-0 p1-t1-1", {0x0101: "out"}, {0x0101: "back"}, ("h0 -> h1(3/4)", "h1 -> h0(back 3/4)")),
+        ("oneway p1-t1-1 p1-t0-0", {0x0101: "back"}, {0x0101: "out"}, ("h0 -> h1(back 3/4)", "h1 -> h0(3/4)")),
+        ("oneway p0-t1-0 p0-t0-1", {0x0000: "out"}, {0x0000: "back"}, ("h0 -> h1(3/4)", "h1 -> h0(back 3/4)")),
+        ("blackhole p0-t1-1", {0x0001: "out"}, {0x0001: "out"}, ("h0 -> h1(3/4)", "h1 -> h0(3/4)")),
+        ("link p1-t0-0 p1-t1-0 down", {0x0100: "out"}, {0x0100: "out"}, ("h0 -> h1(3/4)", "h1 -> h0(3/4)")),
+    ],
+)
+def test_one_fault__is_told_by_direction(terminal, line, there, back, pingall):
+    """`ping`, `pingall` and `evs` say exactly the broken thing, and its direction, and nothing else."""
+    for plane in (0, 1):
+        terminal.say(f"delay h0 p{plane}-t0-0 5ms")
+    terminal.say(line)
+    try:
+        assert dead_ways(terminal, "h0", "h1") == there
+        assert dead_ways(terminal, "h1", "h0") == back
+        shown = terminal.say("pingall")
+        assert all(row in shown for row in pingall), shown
+        shown = terminal.say("evs h0 h1")  # QPs that have sent nothing since know nothing of it; probes do
+        assert re.findall(r"(0x\w+) .* (out|back) lost", shown) == [(f"0x{ev:04x}", way) for ev, way in there.items()]
+        for source, destination, dead in (("h0", "h1", there), ("h1", "h0", back)):
+            terminal.say(f"send {source} {destination} 300K")
+            assert "arrived bit for bit" in terminal.say("wait")
+            blamed = {ev for ev, way in dead.items() if way == "out"}
+            end = time.monotonic() + VERDICT_S
+            while bad_evs(terminal, source, destination, dead) != blamed:
+                assert time.monotonic() < end, terminal.say(f"evs {source} {destination}")
+    finally:
+        terminal.say("heal")
+    wait_for(terminal, "pingall", r"0% dropped \(8/8 received\)\n")
+    for pair in ("h0 h1", "h1 h0"):  # probes bring the EV back before the next fault
+        wait_for(terminal, f"evs {pair}", r"(?s)\A(?!.*assumed_bad)")
+
+
+def test_reboot__comes_back_with_its_tables(terminal):
+    assert "p1-t1-0 was off for" in terminal.say("reboot p1-t1-0")
+    wait_for(terminal, "routes", "unchanged since the start")
+
+
+def test_trace__arrives_or_says_where_it_ends(terminal):
+    shown = terminal.say("trace h0 h1 1/1")
+    assert re.search(r"usid_next \[locator_usid=0xfcbbbb001101\] hit: forward\(port=3\)", shown)
+    assert "arrives at h1-eth1 of h1 from h0, EV 0x0101" in shown
+    terminal.say("blackhole p1-t1-1")
+    shown = terminal.say("trace h0 h1 1/1")
+    assert "ends on the cable p1-t0-0 p1-t1-1" in shown and "loses everything (injected)" in shown
+    assert "***" not in shown
+    terminal.say("heal")
+    assert "EV 0x0777 is none of h0 to h1" in terminal.say("trace h0 h1 0x0777")
+
+
+def test_minenets_own__and_commands_in_nodes(terminal):
+    assert "h0 h1 p0-t0-0" in terminal.say("nodes")
+    assert "*** Results: 0% dropped (8/8 received)" in terminal.say("pingall")
+    assert "h1-eth1" in terminal.say("h1 ls /sys/class/net")
+    assert re.search(r"Results: \['[\d.]+ Mbits/sec'\]", terminal.say("iperf h0 h1"))
+    assert "queues hold or dropped packets" in terminal.say("queues")
+    assert "*** no command or node 'lnk'" in terminal.say("lnk h0")
+
+
+def test_ctrl_c__ends_a_tool_and_not_the_session(terminal):
+    terminal.type("ping h0 h1 -c 0 -v\n")
+    terminal.expect("until Ctrl-C")
+    for ev in (0x0000, 0x0001, 0x0100, 0x0101):  # each path has answered once
+        terminal.expect(rf"EV {ev:#06x} .*\d ms")
+    terminal.type("\x03")
+    assert "4 paths, 0 lost out, 0 lost back" in terminal.expect(PROMPT)
+
+
+def test_second_terminal__asks_the_same_fabric(terminal, run_dir):
+    shown = mrc(run_dir, "links", "p0-t0-0")
+    assert shown.stdout.endswith("3 of 3 links are up\n") and "\x1b" not in shown.stdout
+    done = mrc(run_dir, "check", "20", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["ok"]
+    terminal.say("link h0 p0-t0-0 down")
+    done = mrc(run_dir, "check", "20")
+    assert done.returncode == 1 and "1 down, 2 could not be probed of 12 links" in done.stdout, done
+    way = json.loads(mrc(run_dir, "trace", "h0", "h1", "0x0000", "--json").stdout)
+    assert way["arrived"] is False and way["end"] == "ends at h0: its port h0-eth0 is down, nothing is sent"
+    assert mrc(run_dir, "faults").returncode == 0
+    assert mrc(run_dir, "evs", "h0", "h9").stderr == "mrc: error: no host 'h9' (has: h0 ... h1)\n"
+    terminal.say("heal")
+
+
+def test_end__removes_everything(terminal, run_dir):
+    terminal.type("exit\n")
+    assert "failures" in terminal.expect(r"failures \d+")
+    assert terminal.process.wait(30) == 0
+    assert "no fabric is running" in mrc(run_dir, "links").stderr

@@ -1,0 +1,149 @@
+"""Tab after `mrc` in real shells; what is offered, fast and without a traceback, with and without a running fabric."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mrc_testbed.cli import completion
+from tests.cli.prompt.terminal import Terminal
+from mrc_testbed.topologies.plan import Plan
+
+ROOT = Path(__file__).resolve().parents[3]
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture
+def run_dir(tmp_path, monkeypatch):
+    """A run folder with the plan of 64 switches, as a running fabric has it."""
+    monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path))
+    (tmp_path / "plan.json").write_text(json.dumps(Plan.scaled(8, 4, 4, 2).to_json()))
+    return tmp_path
+
+
+def script(shell):
+    """What `mrc --show-completion` prints for a shell."""
+    env = {**os.environ, "_MRC_COMPLETE": f"source_{shell}", "PATH": f"{BIN}:{os.environ['PATH']}"}
+    return subprocess.run(["mrc"], env=env, capture_output=True, text=True, check=True).stdout
+
+
+SHELLS = {
+    "bash": (["--norc", "--noprofile", "-i"], "source {script}"),
+    "zsh": (["-f", "-i"], "autoload -Uz compinit; compinit -u -D; source {script}"),
+    "fish": (["--no-config", "-i"], "source {script}"),
+}
+
+
+@pytest.fixture(params=sorted(SHELLS))
+def shell(request, run_dir):
+    """A shell at a pty that has read our script; somebody types."""
+    command = shutil.which(request.param)
+    if command is None:
+        pytest.skip(f"needs {request.param} (apt-get install {request.param})")
+    path = run_dir / "completion"
+    path.write_text(script(request.param))
+    options, begin = SHELLS[request.param]
+    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(run_dir), "TERM": "xterm", "PS1": "$ "}
+    terminal = Terminal([command, *options], env)
+    terminal.type(begin.format(script=path) + "; echo re''ady\n")
+    terminal.expect("ready")
+    yield terminal
+    terminal.type("\x15exit\n")  # it does not heed SIGTERM
+    terminal.process.wait(20)
+    terminal.close()
+
+
+def test_tab__in_a_shell(shell, run_dir):
+    """Words, names of files that come with the testbed, nodes of the running fabric; nothing when none runs."""
+    for typed, made in [("mrc run headline-jo", "bs"), ("mrc pcap p7-t1-3-e", "th")]:
+        shell.type(f"{typed}\t")
+        shell.expect(re.escape(typed) + "\x07?" + made, 20)
+        shell.type("\x15")  # Ctrl-U
+    (run_dir / "plan.json").unlink()
+    shell.type("mrc links p7-t\t; echo do''ne\n")
+    assert not re.search("p7-t1|Traceback", shell.expect("done", 20).partition("p7-t")[2])
+
+
+def offered(line, monkeypatch, capfd):
+    """What `mrc` answers bash in this process."""
+    from mrc_testbed.cli import app
+
+    words = line.split() + [""] * line.endswith(" ")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    monkeypatch.setenv("_MRC_COMPLETE", "complete_bash")
+    monkeypatch.setattr(sys, "argv", ["mrc"])
+    with pytest.raises(SystemExit):
+        app.main()
+    out, err = capfd.readouterr()
+    assert err == ""
+    return out.split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "offers"),
+    [
+        ("mrc scenario show e2", ["e2", "e20", "e21"]),
+        ("mrc evs h0 h1", ["h1"]),
+        ("mrc trace h0 h7 3/", ["3/0", "3/1", "3/2", "3/3"]),
+        ("mrc trace h0 h99 3/", []),
+        ("mrc pcap p7-t0-3-eth", [f"p7-t0-3-eth{n}" for n in range(1, 7)]),
+        ("mrc queues p7-t1-3-eth", [f"p7-t1-3-eth{n}" for n in range(1, 5)]),
+        ("mrc shell h", []),
+        ("mrc faults a", ["active", "all"]),
+        ("mrc up --planes ", ["1", "2", "4", "8", "16"]),
+        ("mrc bench faults --kinds blackhole,l", ["blackhole,link\\ cut", "blackhole,lossy\\ link"]),
+        ("mrc p4 check s", ["spray", "srv6"]),
+        ("mrc fuzz e", ["endpoints"]),
+    ],
+)
+def test_words__of_each_kind(line, offers, run_dir, monkeypatch, capfd):
+    assert [one for one in offered(line, monkeypatch, capfd) if one] == offers
+
+
+@pytest.mark.parametrize("plan", [None, "[", "{}", '{"planes": "x"}'])
+@pytest.mark.parametrize("line", ["mrc links p", "mrc trace h0 h1 0/", "mrc pcap h"])
+def test_plan__missing_or_broken_offers_nothing(line, plan, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path))
+    if plan is not None:
+        (tmp_path / "plan.json").write_text(plan)
+    shown = offered(line, monkeypatch, capfd)
+    assert plan == "{}" or shown in ([], [""])
+
+
+def test_lists__are_those_of_the_code():
+    from tools.campaigns import faults
+    from tools.bench import incast
+    from mrc_testbed.controller.denylist import POLICIES
+    from mrc_testbed.controller.reconvergence import NEVER, NOW
+    from mrc_testbed.experiments.executors.options import EXECUTORS
+    from mrc_testbed.simulator.simtest import fuzz
+    from mrc_testbed.topologies.lab.fabric import NICS
+    from mrc_testbed.topologies.lab.targets import TARGETS
+    from mrc_testbed.topologies.lab.wires import WIRES
+    from mrc_testbed.topologies.plan import Mode
+
+    assert list(completion.FAULT_KINDS) == list(faults.KINDS)
+    assert list(completion.INCAST_VARIANTS) == list(incast.VARIANTS)
+    assert sorted(completion.FUZZED) == sorted([*fuzz.TARGETS, "p4"])
+    assert (completion.NICS, completion.WIRES, completion.POLICIES) == (NICS, WIRES, POLICIES)
+    assert (tuple(TARGETS), (NOW, NEVER)) == (completion.TARGETS, completion.REACTIONS)
+    assert completion.EXECUTORS == EXECUTORS
+    assert sorted(completion.MODES) == sorted(mode.value for mode in Mode)
+
+
+def test_completion__imports_the_plan_at_most():
+    """Not by the clock: what makes a Tab slow is what it imports."""
+    code = (
+        "import sys; from mrc_testbed.cli.app import app; from mrc_testbed.cli import completion as c; c.scenarios('e'); c.nodes('p');"
+        "print(*{name for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not {"aiohttp", "grpc", "mininet", "scapy", "hosts", "experiments", "controller", "numpy"} & loaded
+    assert "mrc_testbed.topologies.plan" in loaded and "mrc_testbed.topologies.lab" not in loaded

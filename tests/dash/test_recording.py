@@ -1,0 +1,202 @@
+"""A finished run as a page: what is in it, and a person at a real browser, without a server."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from contextlib import contextmanager
+
+import pytest
+
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.results import Results, ResultsError
+from mrc_testbed.experiments.run_store import RunStore
+from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.dash import recording as recordings
+from mrc_testbed.dash import uplot
+from mrc_testbed.dash.recording import places, thinned, write_pages
+from mrc_testbed.topologies.plan import Plan
+
+SCENARIO = """
+title: One link & </script> two writers
+fabric: {planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}
+links: {rate: 10M, rtt: 10ms}
+workload: [{stream: h0 h1, name: flow, message: 64K, depth: 4}]
+duration: 4s
+faults:
+  - {at: 1s, cut: p1-t0-0 p1-t1-1, for: 1s}
+  - {at: 3s, power_off: p0-t1-0}
+measure: {queues: [p0-t0-1-eth1]}
+"""
+CUT = "p1-t0-0 p1-t1-1"
+BROWSER = shutil.which("chromium")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH (`make test` installs it on Debian)")
+
+
+class Quiet:
+    """Tells nobody."""
+
+    def begins(self, runs): ...
+
+    def progress(self, run, share, now): ...
+
+    def ends(self, run, outcome): ...
+
+    def stops(self, kept, folder): ...
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "small.yaml").write_text(SCENARIO)
+    carry_out(plan_runs(read(folder / "small.yaml"), "virtual"), Quiet(), out=folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def page(results):
+    (path,) = write_pages(results)
+    return path
+
+
+def data_of(path):
+    (inside,) = re.findall(
+        r'<script type="application/json" id="recording">(.*?)</script>', path.read_text(), re.DOTALL
+    )
+    return json.loads(inside)
+
+
+def test_page__has_what_the_run_recorded(page):
+    data = data_of(page)
+    assert data["title"] == "small: One link & </script> two writers"
+    assert [(one["where"], one["effect"], one["from"], one["to"]) for one in data["faults"]] == [
+        ([CUT], "down", 1.0, 2.0), (["p0-t1-0"], "off", 3.0, 5.0),
+    ]  # fmt: skip
+    assert len(data["times_s"]) == 40 and len(data["plan"]["planes"]) == 2
+    away, _ = data["links"][CUT]
+    assert max(away[:9]) > 1e6 and max(away[12:20]) == 0 and len(away) == 40, "nothing passes a link that is cut"
+    (lost,) = (one for one in data["pairs"]["h0 h1"] if one["ev"] == 0x0101)
+    assert lost["path"] == ["h0", "p1-t0-0", "p1-t1-1", "p1-t0-1", "h1"] and lost["address"].startswith("fcbb:")
+    assert [state for _, state in lost["states"]][:3] == ["good", "assumed_bad", "good"]
+    assert any("EV 0x0101 assumed_bad" in line["text"] for line in data["log"])
+    assert data["queues"] and sum(data["packets"]["flow:h0-h1"]["257"][12:20]) <= 3, "but for probes of the path"
+
+
+def test_page__of_an_older_run_says_what_it_lacks(results, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(results, old)
+    (run,), manifest = Results.open(old)[1], json.loads((old / "manifest.json").read_text())
+    run.series.link_bps = {}
+    manifest["runs"] = [RunStore.of(old / "runs", [run.name]).write(run, manifest["runs"][0]["load"]).entry()]
+    (old / "manifest.json").write_text(json.dumps(manifest))
+    (path,) = write_pages(old)
+    assert data_of(path)["links"] == {}
+
+
+def test_page__without_a_run_is_refused(tmp_path):
+    with pytest.raises(ResultsError, match="no folder"):
+        write_pages(tmp_path / "none")
+
+
+def test_places__are_links_and_switches_of_the_plan():
+    plan = Plan(2, 2, 2, 1)
+    assert places(plan, f"cut {CUT}, h0 p0-t0-0") == [CUT, "h0 p0-t0-0"]
+    assert places(plan, "one way p1-t1-1 -> p1-t0-0") == [CUT]
+    assert places(plan, "power off p0-t1-0") == ["p0-t1-0"]
+    assert places(plan, "T0 p0-t0-1 (P4Runtime stream lost, all 3 links down)") == ["p0-t0-1"]
+    assert places(plan, "heal") == []
+
+
+def test_thinned__keeps_what_is_unknown():
+    assert thinned([1, None, 3, 5, None, None], 2) == [1, 4, None]
+    assert thinned([1, None, 3, 5, None, None], 2, add=True) == [1, 8, None]
+    assert thinned([1, None, 3, 5, 7], 2, last=True) == [1, 5, 7]
+
+
+def test_long_run__has_fewer_points(results, monkeypatch):
+    monkeypatch.setattr(recordings, "POINTS_MAX", 10)
+    (path,) = write_pages(results)
+    data = data_of(path)
+    assert len(data["times_s"]) == 10 == len(data["links"][CUT][0]) and data["every_s"] == 0.4
+    monkeypatch.undo()
+    write_pages(results)
+
+
+@contextmanager
+def browser_tab(page, **options):
+    """The page in Chromium; it must load nothing but itself, and print nothing."""
+    from playwright.sync_api import expect, sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        tab = browser.new_page(**options)
+        asked, wrong = [], []
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("pageerror", lambda error: wrong.append(str(error)))
+        tab.on("console", lambda message: wrong.append(message.text))
+        tab.goto(page.as_uri())
+        yield tab, expect
+        browser.close()
+    assert wrong == [] and asked == [page.as_uri()]
+
+
+@needs_browser
+def test_browser__draws_curves_that_zoom_together_and_choose_a_time(page):
+    with browser_tab(page) as (tab, expect):
+        expect(tab.locator("#curves .uplot")).to_have_count(3)
+        ink = """(canvas) => { const {width, height} = canvas;
+            const dots = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+            return dots.reduce((sum, value, nth) => sum + (nth % 4 === 3 && value > 0), 0); }"""
+        assert tab.locator("#curves canvas").first.evaluate(ink) > 2000, "lines and axes, not an empty canvas"
+        plots = "[...curves.charts.values()].map(({plot}) => [plot.scales.x.min, plot.scales.x.max])"
+        whole = tab.evaluate(plots)
+        box = tab.locator("#curves .u-over").first.bounding_box()
+        middle = box["y"] + box["height"] / 2
+        tab.mouse.click(box["x"] + box["width"] / 2, middle)
+        expect(tab.locator("#now")).to_contain_text(re.compile(r"^(1\.9|2\.)"))
+        tab.mouse.move(box["x"] + box["width"] / 4, middle)
+        expect(tab.locator("#curves .u-value").nth(1)).to_contain_text("b/s")
+        tab.mouse.down()
+        tab.mouse.move(box["x"] + box["width"] / 2, middle, steps=4)
+        tab.mouse.up()
+        zoomed = tab.evaluate(plots)
+        assert all(0.8 < low < 1.3 and 1.8 < high < 2.3 for low, high in zoomed), "all charts, not one"
+        tab.mouse.dblclick(box["x"] + box["width"] / 4, middle)
+        assert tab.evaluate(plots) == whole
+
+
+@needs_browser
+def test_browser__without_uplot_says_what_brings_it(results, monkeypatch):
+    monkeypatch.setattr(uplot, "find_spec", lambda _name: None)
+    (path,) = write_pages(results)
+    with browser_tab(path) as (tab, expect):
+        expect(tab.locator("#curves")).to_contain_text("pip install --no-deps 'uplot-python")
+        tab.fill("#time", "1.5")
+        expect(tab.locator("#summary")).to_contain_text("11 of 12 links up")
+    monkeypatch.undo()
+    write_pages(results)
+
+
+@needs_browser
+def test_browser__slides_through_the_run(page):
+    with browser_tab(page) as (tab, expect):
+        cut = tab.locator(f'[data-link="{CUT}"] + .link')
+        expect(tab.locator("#summary")).to_contain_text("12 of 12 links up")
+        expect(cut).not_to_have_class(re.compile("down"))
+        tab.fill("#time", "1.5")
+        expect(cut).to_have_class(re.compile("down"))
+        expect(tab.locator("#summary")).to_contain_text("11 of 12 links up")
+        expect(tab.locator("#log")).to_contain_text(f"cut {CUT}")
+        expect(tab.locator('.ev[data-ev="257"]')).to_have_class(re.compile("assumed_bad"))
+        tab.locator(f'[data-link="{CUT}"]').press("Enter")
+        expect(tab.locator("#curves")).to_contain_text(CUT)
+        expect(tab.locator("#card button")).to_have_count(0)
+        tab.locator("#time").press("End")
+        expect(tab.locator('[data-node="p0-t1-0"]')).to_have_class(re.compile("off"))
+        tab.fill("#time", "2.5")
+        tab.locator("#time").blur()
+        expect(cut).not_to_have_class(re.compile("down"))
+        tab.click("#play")
+        expect(tab.locator('[data-node="p0-t1-0"]')).to_have_class(re.compile("off"), timeout=20_000)
+        assert "#t=" in tab.url or tab.click("#play") is None

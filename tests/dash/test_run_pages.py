@@ -1,0 +1,81 @@
+"""The page of a scenario that runs (`mrc run --dash`): its flows, collectives and faults; it breaks nothing."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.dash.live_page import RunPages
+from mrc_testbed.dash.recording import write_pages
+from tests.dash.dash_client import WAIT_S, Watching, command
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and raw sockets"),
+]
+CUT = "p1-t0-0 p1-t1-1"
+SCENARIO = f"""
+title: A stream and a collective
+fabric: {{planes: 2, racks: 2, spines: 2, hosts_per_rack: 1}}
+links: {{rate: 10M, rtt: 10ms}}
+workload:
+  - {{stream: h0 h1, name: flow, message: 64K, depth: 2, rate: 2M}}
+  - {{collective: all_reduce, name: ring, ranks: [h0, h1], size: 128K, iterations: 3, warm_up: 0}}
+duration: 3s
+faults: [{{at: 1s, cut: {CUT}}}]
+"""
+
+
+class Quiet:
+    """Tells nobody."""
+
+    def begins(self, runs): ...
+
+    def progress(self, run, share, now): ...
+
+    def ends(self, run, outcome): ...
+
+    def stops(self, kept, folder): ...
+
+
+def test_run__is_watched_and_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path / "run"))
+    (tmp_path / "two.yaml").write_text(SCENARIO)
+    said, seen, refused = [], set(), []
+    wanted = {"flow:h0-h1", "all_reduce ring", CUT}
+    pages = RunPages(said.append)
+
+    def look(server):
+        watching = Watching(server)
+        while not wanted <= seen:
+            _, _, data = watching.next()
+            seen.update(label for label, one in data.get("transfers", {}).items() if one["bytes_done"])
+            seen.update(one["where"] for one in data.get("injected", {}).values() if one)
+
+    @contextmanager
+    def watched(fabric, work_done):
+        with pages(fabric, work_done):
+            server = SimpleNamespace(url=said[0].removeprefix("live view: "))
+            refused.append(command(server, f"link {CUT} down"))
+            looking = threading.Thread(target=look, args=(server,), daemon=True)
+            looking.start()
+            yield
+            looking.join(WAIT_S)
+
+    planned = plan_runs(read(tmp_path / "two.yaml"), "live")
+    report = carry_out(planned, Quiet(), out=tmp_path / "out", options={"target": "embedded", "watched": watched})
+    ((_, outcome),) = report.runs
+    assert outcome.finished and len(said) == 1
+    assert wanted <= seen
+    ((status, answer),) = refused
+    assert status == 409 and "a scenario runs here" in answer["error"]
+    rates = outcome.series.link_bps[CUT]
+    assert len(rates) == len(outcome.series.times_s) and max(max(one) for one in rates if one) > 100_000
+    (page,) = write_pages(tmp_path / "out")
+    assert "all_reduce ring" in page.read_text()

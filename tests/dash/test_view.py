@@ -1,0 +1,34 @@
+"""What changed between two states."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrc_testbed.dash.view import PARTS, difference
+
+STATES = st.fixed_dictionaries({
+    part: st.dictionaries(st.sampled_from("abc"), st.one_of(st.integers(0, 2), st.just({"up": True}))) for part in PARTS
+})  # fmt: skip
+
+
+def applied(state, news):
+    """As the page does it."""
+    for part, entries in news.items():
+        for key, value in entries.items():
+            if value is None:
+                del state[part][key]
+            else:
+                state[part][key] = value
+    return state
+
+
+@given(STATES, STATES)
+def test_difference__leads_from_one_state_to_the_other(before, after):
+    news = difference(before, after)
+    assert all(news.values()), "no part without a change"
+    assert applied({part: dict(entries) for part, entries in before.items()}, news) == after
+
+
+def test_difference__of_the_same_is_nothing():
+    state = {part: {"a": 1} for part in PARTS}
+    assert difference(state, state) == {}
+    assert difference({}, state) == state

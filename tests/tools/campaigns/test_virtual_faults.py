@@ -1,0 +1,265 @@
+"""Random sets of faults against the correlator in virtual time, and whether their judgement can be trusted."""
+
+import json
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from tools.campaigns.virtual_faults import (
+    CANNOT_TELL,
+    EXACT,
+    MISSED,
+    WRONG,
+    Broken,
+    World,
+    judge,
+    keep,
+    random_set,
+    run_sets,
+    world_of,
+)
+from mrc_testbed.controller.faults.correlator import FaultCorrelator
+from mrc_testbed.controller.faults.observations import replay_file
+from mrc_testbed.cli.app import app
+from mrc_testbed.topologies.plan import Plan
+
+PLAN = Plan(1, 3, 2, 2)
+LINK = PLAN.link("p0-t0-0", "p0-t1-1")
+NEIGHBOUR = PLAN.link("p0-t0-0", "p0-t1-0")
+
+
+def world(*broken, make=FaultCorrelator, seed=1):
+    out = World(PLAN, list(broken), seed, make)
+    out.run()
+    return out
+
+
+def cut(link, at=3.0):
+    return Broken("link down", link, at, frozenset((link.lower.interface, link.upper.interface)))
+
+
+def one_way(arc, link=LINK, at=3.0):
+    return Broken("one-way cut", link, at, frozenset({arc}))
+
+
+# ---- the correlator -----------------------------------------------------------------------------------------
+
+
+def test_random_sets__nothing_is_named_that_is_not_broken():
+    tally = run_sets(7, range(50))
+    assert not tally.sets[WRONG], json.dumps(tally.details, indent=1)
+    assert tally.sets[EXACT] > 37
+    assert tally.causes["with direction"] > tally.causes["one-way"] / 2
+
+
+ONCE_WRONG = (
+    8, 163, 196, 212, 262, 271, 323, 329, 470, 551, 578, 608, 619, 946, 1045, 1190, 1251, 1253, 1312, 1360, 1441, 1445,
+    2093, 2205, 2334, 2725, 2745, 5422, 5561, 6240,
+)  # fmt: skip
+"""Sets of seed 1 in which something was named wrongly while the correlator grew."""
+WRONG_OR_MISSED = {
+    5: (
+        118,  # a choice that was narrowed, and cannot be narrowed that far any more
+        144,  # a NIC link that happens to lose only what goes to the T1
+        284,  # a choice that waits to be told, and has other candidates with every reading
+    ),
+    21: (
+        89,  # the direction of a dead NIC link from EVs that die of losses elsewhere
+        390,  # two links that lose about as many packets, taken for a choice between them
+        426,  # as 144
+        716,  # as 390
+    ),
+    22: (302,),  # as 89
+    23: (39, 70),  # as 390
+    24: (143,),  # a path that loses some is called dead before it dies: what forwarded in between proved nothing
+    27: (
+        606,  # the direction of a lossy link from a path that died with its T0
+        879,  # two lossy uplinks, taken for the NIC link on the paths of both
+    ),
+    100: (
+        549,  # a loop that was sent for two links, and had its counts mixed up: it seemed to lose nothing
+        591,  # two NIC links that lose: the loops of one over the T0 of the other spoke against that T0
+        1002,  # eight probes in a row of a path behind a NIC link that loses 64 % there and back, taken for its death
+        2802,  # as 549
+        6476,  # as 549
+        6382,  # a path behind a NIC link that loses 64 %, dead for having lost 19 of 20
+        7955,  # losses of loops behind another losing link, taken for losses of both directions
+    ),
+}
+"""Sets of other seeds in which something was once named wrongly or has got no name."""
+
+
+def test_random_sets__those_that_were_once_named_wrongly():
+    tally = run_sets(1, ONCE_WRONG)
+    tally.merge(run_sets(22, [480]))  # as 89 of seed 21; the losing link, which one EV alone crosses, is still missed
+    tally.merge(run_sets(100, [8307]))  # as 7955; a link that loses behind another losing one is still missed
+    assert not tally.sets[WRONG], json.dumps(tally.details, indent=1)
+
+
+@pytest.mark.parametrize(("seed", "number"), [(seed, one) for seed, sets in WRONG_OR_MISSED.items() for one in sets])
+def test_random_sets__those_that_were_once_named_wrongly_or_missed(seed, number):
+    tally = run_sets(seed, [number])
+    assert not tally.sets[WRONG] and not tally.sets[MISSED], json.dumps(tally.details, indent=1)
+
+
+@pytest.mark.parametrize("end", ["lower", "upper"])
+def test_one_way_cut__is_named_as_that_direction(end):
+    here, there = (LINK.lower, LINK.upper) if end == "lower" else (LINK.upper, LINK.lower)
+    story = world(one_way(here.interface))
+    (fault,) = story.faults.active()
+    assert fault.direction == f"{here.node} -> {there.node}"
+    assert fault.text == f"T0-T1 link {here.node} -> {there.node} loses everything while its ports are up"
+    assert (fault.kind, fault.location) == ("lossy link", LINK.name)
+
+
+@pytest.mark.parametrize("switch", ["p0-t0-1", "p0-t1-0"])
+def test_black_hole__is_the_switch(switch):
+    (fault,) = world(Broken("black hole", PLAN.switch(switch), 3.0)).faults.active()
+    assert (fault.kind, fault.location, fault.direction) == ("blackhole", switch, None)
+
+
+@pytest.mark.parametrize("into", [True, False])
+def test_all_ways_into_or_out_of_a_t1__are_those_links_and_not_the_t1(into):
+    """No probe tells this from a black hole: what arrives at the T1's ports, and what it forwards, does."""
+    links = [link for link in PLAN.links if "p0-t1-1" in link.ends]
+    story = world(*(one_way((k.lower if into else k.upper).interface, k) for k in links))
+    assert judge(story).wrong == ()
+    told = sorted(fault.direction for fault in story.faults.active())
+    assert told == sorted(f"{k.lower.node} -> p0-t1-1" if into else f"p0-t1-1 -> {k.lower.node}" for k in links)
+
+
+def test_both_nics_of_a_rack__are_not_their_t0():
+    """Hosts of other racks send loops over the T0, and those return."""
+    nics = [link for link in PLAN.links if link.upper.node == "p0-t0-2" and link.lower.node.startswith("h")]
+    assert judge(world(*(one_way(k.lower.interface, k) for k in nics))).wrong == ()
+
+
+# ---- the judgement ------------------------------------------------------------------------------------------
+
+
+class NextDoor(FaultCorrelator):
+    """Takes a port for the one beside it."""
+
+    def port(self, interface, status, **told):
+        node = next(
+            node for node in self.plan.switches if interface in [p.interface for p in self.plan.ports(node.name)]
+        )
+        ports = [port.interface for port in self.plan.ports(node.name)]
+        super().port(ports[ports.index(interface) - 1], status, **told)
+
+
+class Mute(FaultCorrelator):
+    """Explains nothing."""
+
+    def on_timer(self, now):
+        self._due.clear()
+
+    def next_timer(self):
+        return None
+
+
+class Hasty(FaultCorrelator):
+    """Asks no witness."""
+
+    def _premature(self, *_):
+        return []
+
+
+class Backwards(FaultCorrelator):
+    """Takes one direction of a link for the other."""
+
+    def changes(self):
+        for fault in self._fault_list.active:
+            if fault.direction and " -> " in fault.direction:
+                fault.direction = " -> ".join(reversed(fault.direction.split(" -> ")))
+        return super().changes()
+
+
+@pytest.mark.parametrize("broken", [NextDoor, Mute, Hasty, Backwards])
+def test_judgement__a_broken_correlator_is_caught(broken):
+    if broken is Mute:
+        assert run_sets(7, range(8), broken).sets == {MISSED: 8}
+        return
+    seed, sets = (1, ONCE_WRONG) if broken is Hasty else (7, range(24))
+    assert any(run_sets(seed, [number], broken).sets[WRONG] for number in sets)
+
+
+def test_judgement__the_place_has_to_be_right():
+    story = world(cut(LINK))
+    assert judge(story).result == EXACT
+    story.broken = [cut(NEIGHBOUR)]
+    verdict = judge(story)
+    assert verdict.result == WRONG and LINK.name in verdict.wrong[0]
+
+
+def test_judgement__the_direction_has_to_be_right_where_it_is_told():
+    story = world(one_way(LINK.lower.interface))
+    assert judge(story).result == EXACT
+    story.broken = [one_way(LINK.upper.interface)]
+    assert judge(story).result == WRONG
+
+
+def test_judgement__what_was_named_for_a_moment_counts():
+    story = world(cut(LINK))
+    story.named["link", NEIGHBOUR.name, None] = 3.1
+    assert judge(story).wrong == (f"link {NEIGHBOUR.name}, named at 3.10",)
+
+
+def test_judgement__the_kind_has_to_be_right_in_the_end():
+    story = world(cut(LINK))
+    (fault,) = story.faults.active()
+    fault.kind = "lossy link"
+    assert judge(story).result == WRONG
+
+
+def test_judgement__one_of_two_is_missed():
+    story = world(cut(LINK))
+    story.broken.append(cut(PLAN.link("p0-t0-2", "p0-t1-0")))
+    verdict = judge(story)
+    assert verdict.result == MISSED and verdict.exact == 1 and len(verdict.missed) == 1
+
+
+def test_judgement__what_lies_behind_another_fault_is_not_asked_for():
+    dead = Broken("switch dead", PLAN.switch("p0-t0-0"), 3.0)
+    verdict = judge(world(dead, one_way(LINK.lower.interface, at=4.0)))
+    assert (verdict.result, verdict.seen, verdict.exact) == (EXACT, 1, 1)
+
+
+def test_judgement__cannot_tell_wants_the_truth_among_the_candidates():
+    plan = Plan(1, 3, 2, 1)
+    link = plan.link("h0", "p0-t0-0")
+    lossy = Broken("lossy link", link, 3.0, frozenset((link.lower.interface, link.upper.interface)), 0.2)
+    story = World(plan, [lossy], 3)
+    story.run()
+    assert judge(story).result == CANNOT_TELL
+    story.broken = [Broken("black hole", plan.switch("p0-t1-1"), 3.0)]
+    assert judge(story).result == WRONG
+
+
+def test_random_set__one_to_four_causes_of_every_kind():
+    sets = [random_set(PLAN, Random(seed)) for seed in range(300)]
+    assert {len(one) for one in sets} == {1, 2, 3, 4}
+    causes = [cause for one in sets for cause in one]
+    assert {cause.kind for cause in causes} == {"link down", "switch dead", "black hole", "lossy link", "one-way cut"}
+    assert {cause.calls for cause in causes} == {"link", "NIC port", "T0", "T1", "blackhole", "lossy link"}
+
+
+# ---- the command --------------------------------------------------------------------------------------------
+
+
+def test_keep__a_set_replayed_ends_as_it_did(tmp_path):
+    story = world_of(7, 3)
+    story.run()
+    told = []
+    replay_file(keep(7, 3, tmp_path), lambda now, change, fault: told.append((change, fault.text)))
+    active = [fault.text for fault in story.faults.active()]
+    assert active and all(any(text == known for _, known in told) for text in active)
+
+
+def test_command__prints_what_became_of_the_sets(tmp_path):
+    shown = CliRunner().invoke(app, ["bench", "faults", "--virtual", "--sets", "4", "--json", "--keep", str(tmp_path)])
+    assert shown.exit_code == 0, shown.output
+    result = json.loads(shown.stdout)
+    assert sum(result["sets"].values()) == result["drawn"] == 4
+    assert result["passed"] and result["causes"]["exact"] > 0

@@ -1,0 +1,126 @@
+"""The documents as a site: built without a warning, whole, with a search that needs nobody."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from mrc_testbed.experiments.language import model
+from mrc_testbed.experiments.metrics import METRICS
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.cli.app import app
+from tools.manual.reference import PAGES, fields_of
+from mrc_testbed.cli.prompt.commands import WORDS
+
+ROOT = Path(__file__).resolve().parents[3]
+BROWSER = shutil.which("chromium")
+
+
+class Page(HTMLParser):
+    """Ids of a page, what it links to, and what a browser fetches for it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.ids, self.links, self.fetched = set(), [], []
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.ids.add(given.get("id") or given.get("name"))
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        elif tag in ("img", "script", "link", "iframe") and (found := given.get("src") or given.get("href")):
+            self.fetched.append(found)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    if find_spec("material") is None:
+        pytest.skip("no mkdocs-material here: `make docs` or `make test` installs it")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path.resolve(): Page(path) for path in site.rglob("*.html")}
+
+
+def test_links__all_lead_somewhere_in_the_site(site, pages):
+    assert len(pages) > 45
+    dead = []
+    for path, page in pages.items():
+        if path.name == "404.html":  # its links are those of a server's top folder
+            continue
+        for link in page.links + page.fetched:
+            parts = urlsplit(link)
+            if parts.scheme:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if target.is_dir():
+                target = target / "index.html"
+            anchored = not parts.fragment or target not in pages or unquote(parts.fragment) in pages[target].ids
+            if not target.is_file() or not anchored:
+                dead.append(f"{path.relative_to(site)}: {link}")
+    assert dead == []
+
+
+def test_pages__fetch_nothing_from_elsewhere(pages):
+    assert [one for page in pages.values() for one in page.fetched if re.match(r"\w+://|//", one)] == []
+
+
+def test_reference__has_every_command_word_key_and_metric():
+    text = {name.partition("/")[2]: made() for name, made in PAGES.items()}
+
+    def walk(command, words):
+        yield " ".join(words)
+        for name, below in getattr(command, "commands", {}).items():
+            yield from walk(below, [*words, name])
+
+    from typer.main import get_command
+
+    for command in walk(get_command(app), ["mrc"]):
+        assert re.search(rf"^#+ {command}$", text["commands.md"], re.MULTILINE), command
+    assert "`--resume`" in text["commands.md"] and "| `--planes` | number | `4` |" in text["commands.md"]
+    assert all(f"### {word}\n" in text["prompt.md"] for word in WORDS)
+    assert all(f"| `{one.pattern}` | {one.unit} |" in text["metrics.md"] for one in METRICS)
+    assert all(f"| `{key}` |" in text["scenarios.md"] for key in list(model.Scenario.keys()))
+    assert "| `cut` | a link, a list of them, or `{random: ...}` |" in text["scenarios.md"]
+    assert all(f"| `{key}` |" in text["engine.md"] for key in Config.__dataclass_fields__)
+
+
+def test_fields__have_the_text_below_them():
+    found = {key: (kind, default, said) for key, kind, default, said in fields_of(model.Measure)}
+    assert found["every"] == ("Seconds", "0.1", "Interval of the time series.")
+    assert {key: default for key, _, default, _ in fields_of(model.Span)} == {"from": "needed", "to": "needed"}
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH (`make test` installs it on Debian)")
+def test_browser__searches_without_a_server(site):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        page = browser.new_page()
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((site / "index.html").as_uri())
+        page.click("[data-md-component=search-query]")
+        page.keyboard.type("assumed bad")
+        page.wait_for_selector(".md-search-result__item")
+        assert page.locator(".md-search-result__item").count() >= 5
+        browser.close()
+    assert {urlsplit(url).scheme for url in asked} <= {"file", "data", "blob"}

@@ -1,0 +1,195 @@
+"""`mrc bench incast`: seven hosts of one rack send to one host of another; what does a flow to its neighbour feel?
+
+Live: Mininet, the P4 switches at the plan's rates, host agents with NSCC. The fabric has one plane and more spines than
+senders, so that the only overloaded port is the one to the receiver's NIC (mrc-protocol §11, E17). First the
+victim flow is alone, then the incast joins it. The same again with parts of the egress discipline switched off
+(controller/p4runtime/qos.py), for the difference. What switches did is read from the counters of the P4 program
+(p4src/README.md) and of the traffic manager, before and after.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import mean
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mrc_testbed.controller.p4runtime.counters import CELL_BITS
+from mrc_testbed.controller.p4runtime.qos import DEFAULT, Discipline
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.ipc.rpc import JsonlClient, Watch
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.traffic_control import switch_ports
+from mrc_testbed.topologies.plan import Plan
+
+SCHEMA = "mrc-bench-incast/1"
+SENDERS = 7
+VARIANT_S = 5.0
+"""What a variant takes beside its measurements, a guess for the first time, seconds."""
+VARIANTS = {
+    "as designed": DEFAULT,
+    "no ECN": Discipline(ecn=False),
+    "no trimming": Discipline(trimming=False),
+    "neither": Discipline(ecn=False, trimming=False),
+}
+VICTIM_TARGET = 0.95
+"""Share of its rate alone."""
+MESSAGE_BYTES = 16 << 10
+DEPTH = 4
+SETTLE_S = 1.0
+"""After the incast began, until the victim's rate counts: slow start is over."""
+INTERVAL_S = 0.25
+WAIT_S = 60.0
+REASONS = {8: "NOT_TRIMMABLE", 9: "QUEUE"}
+"""Of p4src/headers.p4, those of a full queue; everything else is `other`."""
+REASON_MAX = 16
+"""drop_reason_t has 4 bits."""
+
+
+class Load:
+    """One write_bw of a host's agent, followed by a thread."""
+
+    def __init__(self, fabric: Fabric, source: str, target: str, duration_s: float) -> None:
+        self.name = f"{source} to {target}"
+        self.rates: list[tuple[float, float]] = []
+        """(seconds since it began, payload bits/s of the interval that ends there)."""
+        self.result: dict[str, Any] = {}
+        self.end: dict[str, Any] = {}
+        self._client = JsonlClient(fabric.run_dir.agent_socket(source), name=source, timeout_s=WAIT_S)
+        self._client.request(
+            "write_bw", peer=target, sizes=[MESSAGE_BYTES], depth=DEPTH, duration_s=duration_s, interval_s=INTERVAL_S
+        )
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        with Watch(self._client) as watch:
+            for event in watch:
+                match event.get("event"):
+                    case "interval":
+                        self.rates.append((event["to_s"], event["bw_bps"]))
+                    case "result":
+                        self.result = event
+                    case "end":
+                        self.end = event
+                        return
+
+    def wait(self) -> Load:
+        """Raises RuntimeError when it failed or does not end."""
+        self._thread.join(WAIT_S)
+        if self.end.get("state") != "done":
+            raise RuntimeError(f"{self.name}: {self.end.get('error') or 'did not end'}")
+        return self
+
+
+def switch_counts(fabric: Fabric) -> Counter[str]:
+    """marked, trimmed, trimmed_last_hop and the reasons of drops, of all switches and ports. Raises FabricError."""
+    cells = {"marked": [0], "trimmed": [0, 1 << CELL_BITS], "drops": [code << CELL_BITS for code in range(REASON_MAX)]}
+    out: Counter[str] = Counter()
+    for one in fabric.target.counts(cells).switches.values():
+        counted = {name: one.cells.get(name) or [0] * len(offsets) for name, offsets in cells.items()}
+        out["marked"] += sum(counted["marked"])
+        for key, packets in zip(("trimmed", "trimmed_last_hop"), counted["trimmed"], strict=True):
+            out[key] += packets
+        for code, packets in enumerate(counted["drops"]):
+            out[REASONS.get(code, "other")] += packets
+    return out
+
+
+@contextmanager
+def fabric_with(plan: Plan, want: Discipline) -> Iterator[Fabric]:
+    """A live fabric with this egress discipline."""
+    with Fabric(plan, compile_program=compile_program, mapper=False, discipline=want.to_json()) as fabric:
+        yield fabric
+
+
+def measure(plan: Plan, want: Discipline, seconds: float) -> dict[str, Any]:
+    """One variant: the victim alone, then with the incast."""
+    per_rack = plan.hosts_per_rack
+    receiver, neighbour = "h0", "h1"
+    senders, victim = [f"h{per_rack + n}" for n in range(per_rack - 1)], f"h{2 * per_rack - 1}"
+    with fabric_with(plan, want) as fabric:
+        alone = Load(fabric, victim, neighbour, seconds).wait()
+        before = switch_counts(fabric)
+        watched = Load(fabric, victim, neighbour, seconds + SETTLE_S)
+        incast = [Load(fabric, one, receiver, seconds + SETTLE_S) for one in senders]
+        for load in (watched, *incast):
+            load.wait()
+        did = switch_counts(fabric) - before
+        full = sum(queue.dropped_pkts for port in switch_ports(plan) for queue in fabric.traffic.queues(port))
+    joint = [rate for at, rate in watched.rates if at > SETTLE_S]
+    rates = [load.result["bw_average_bps"] for load in incast]
+    return {
+        "victim_alone_bps": alone.result["bw_average_bps"],
+        "victim_bps": mean(joint),
+        "victim_lowest_bps": min(joint),
+        "incast_bps": sum(rates),
+        "incast_jain": sum(rates) ** 2 / (len(rates) * sum(rate * rate for rate in rates)),
+        "switches": {key: did[key] for key in ("marked", "trimmed", "trimmed_last_hop", *REASONS.values(), "other")},
+        "traffic_manager_dropped": full,
+        "hosts": {
+            key: sum(load.result[key] for load in (watched, *incast))
+            for key in ("retransmitted", "lost", "timeouts", "trimmed", "trimmed_lasthop", "marked")
+        },
+    }
+
+
+def run(
+    *, rate_bps: float, rtt_s: float, seconds: float, variants: list[str], console: Console, senders: int = SENDERS
+) -> dict[str, Any]:
+    """All variants and the table of them. Raises RuntimeError for a flow that failed, and what Fabric raises."""
+    size = senders + 1
+    plan = Plan.scaled(1, 2, size, size, rate_bps=rate_bps, rtt_s=rtt_s)
+    out: dict[str, Any] = {"schema": SCHEMA, "plan": plan.to_json(), "seconds": seconds, "variants": {}}
+    guess_s = len(variants) * (VARIANT_S + 3 * seconds)
+    with Progress(console, "bench incast", guess_s=guess_s, size=guess_s) as progress:
+        for name in variants:
+            progress.step(f"{name}: {senders} to 1, {plan.describe_links()}")
+            out["variants"][name] = measure(plan, VARIANTS[name], seconds)
+    first = out["variants"].get("as designed")
+    out["met"] = first is None or judge(first)
+    console.print(table(out))
+    return out
+
+
+def judge(one: dict[str, Any]) -> bool:
+    """Whether it held: last-hop trims and no silent loss, the victim keeps its rate."""
+    silent = one["traffic_manager_dropped"] + one["switches"]["QUEUE"] + one["hosts"]["lost"]
+    keeps = one["victim_bps"] >= VICTIM_TARGET * one["victim_alone_bps"]
+    return one["switches"]["trimmed_last_hop"] > 0 and not silent and keeps
+
+
+def table(result: dict[str, Any]) -> Table:
+    """The variants beside each other."""
+    out = Table(title=f"Incast: the target is a victim at {VICTIM_TARGET:g} of its rate alone and no silent loss")
+    out.add_column("")
+    rows: dict[str, list[str]] = {}
+
+    def add(label: str, text: str) -> None:
+        rows.setdefault(label, []).append(text)
+
+    for name, one in result["variants"].items():
+        out.add_column(name, justify="right")
+        add("victim alone, Mb/s", f"{one['victim_alone_bps'] / 1e6:.2f}")
+        add("victim with the incast", f"{one['victim_bps'] / one['victim_alone_bps']:.2f}")
+        add("  its lowest quarter second", f"{one['victim_lowest_bps'] / one['victim_alone_bps']:.2f}")
+        add("incast, all together, Mb/s", f"{one['incast_bps'] / 1e6:.2f}")
+        add("  fairness (Jain)", f"{one['incast_jain']:.3f}")
+        add("marked", f"{one['switches']['marked']}")
+        add("trimmed in the fabric", f"{one['switches']['trimmed']}")
+        add("trimmed at the last hop", f"{one['switches']['trimmed_last_hop']}")
+        add("dropped: queue full, trimming off", f"{one['switches']['QUEUE']}")
+        add("dropped: not trimmable", f"{one['switches']['NOT_TRIMMABLE']}")
+        add("dropped by the traffic manager", f"{one['traffic_manager_dropped']}")
+        add("hosts: taken for lost", f"{one['hosts']['lost']}")
+        add("hosts: retransmitted", f"{one['hosts']['retransmitted']}")
+        add("hosts: timeouts", f"{one['hosts']['timeouts']}")
+    for label, cells in rows.items():
+        out.add_row(label, *cells)
+    return out

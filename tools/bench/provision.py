@@ -1,0 +1,176 @@
+"""`mrc bench provision`: a fabric of 64 switches from nothing to tables that equal the plan, step by step.
+
+From an empty machine: namespaces and links, the P4 program compiled (from its cache when it has been before), devices
+made, links given their rates and delays, then the controller, which connects to every switch, pushes the pipeline,
+writes the static routes and thresholds, reads everything back and compares. Hosts run no agents here. Each round
+starts anew; times are wall clock with the CPU seconds of all our processes beside them, for the machine is shared.
+With `--wires both` each round is done with links between switches as veth pairs, and as wires inside the daemon; the
+target holds for the latter.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.wires import VETH, VIRTUAL
+from mrc_testbed.topologies.plan import Plan
+
+SCHEMA = "mrc-bench-provision/2"
+BOTH = "both"
+TARGET_S = 10.0
+"""The goal: 64 switches, 8 planes x (4 + 4), from nothing, on 2 cores."""
+STEPS = {
+    "making the network": "network",
+    "compiling": "program",
+    "starting switches": "devices",
+    "starting controller": "controller",
+}
+"""Start of a progress message -> the step that begins there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionRound:
+    """One start, with links between switches of one kind.
+
+    `steps_s`: wall clock seconds by step; `total_s` from the first to the last of them.
+    """
+
+    wires: str
+    total_s: float
+    cpu_s: float
+    steps_s: dict[str, float]
+    switches: int
+    verified: int
+    entries: int
+    gone_s: float
+    """Seconds to remove everything again."""
+
+
+class Steps:
+    """Takes the time of a Fabric's progress messages."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.steps: dict[str, float] = {}
+        self._open = ("checks", self.began)
+
+    def __call__(self, message: str) -> None:
+        now = time.monotonic()
+        for start, name in STEPS.items():
+            if message.startswith(start):
+                self._close(now)
+                self._open = (name, now)
+        if message.startswith("fabric is up"):
+            self._close(now)
+
+    def _close(self, now: float) -> None:
+        name, since = self._open
+        self.steps[name] = self.steps.get(name, 0.0) + now - since
+
+
+def one_round(plan: Plan, wires: str | None) -> ProvisionRound:
+    """Bring the fabric up, read the controller's counts of writes and reads, and take everything down.
+
+    `wires`: kind of the links between switches; None: the usual one.
+    """
+    used = _cpu_s()
+    steps = Steps()
+    with Fabric(plan, compile_program=compile_program, agents=False, wires=wires, progress=steps) as fabric:
+        total = time.monotonic() - steps.began
+        kind = fabric.wires
+        status = fabric.controller.request("status")["switches"].values()
+        again = fabric.controller.request("verify", timeout_s=60.0)
+        equal = again["unchanged_since_start"] and not again.get("differences")
+        verified = sum(one["verified"] for one in status) if equal else 0
+        entries = sum(one["entries"] for one in status)
+        leaving = time.monotonic()
+    gone = time.monotonic() - leaving
+    return ProvisionRound(kind, total, _cpu_s() - used, steps.steps, len(plan.switches), verified, entries, gone)
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in both)
+
+
+def run(plan: Plan, rounds: int, console: Console, wires: str | None = None) -> dict[str, Any]:
+    """`rounds` starts of a fabric; the target is met when the slowest of them keeps it with all tables right.
+
+    `wires`: kind of the links between switches, or "both": then as many starts of each, in turns.
+    """
+    every: list[ProvisionRound] = []
+    kinds = (VETH, VIRTUAL) if wires == BOTH else (wires,)
+    size = rounds * len(kinds) * len(plan.switches)
+    with Progress(console, "bench provision", guess_s=0.15 * size, size=size) as progress:
+        for number in range(rounds):
+            for kind in kinds:
+                every.append(one_round(plan, kind))
+                progress.share(len(every) / (rounds * len(kinds)))
+                progress.step(f"round {number + 1} of {rounds}, wires {every[-1].wires}: {every[-1].total_s:.2f} s")
+    made = [one for one in every if one.wires == every[-1].wires]
+    others = [one for one in every if one.wires != every[-1].wires]
+    slowest = max(one.total_s for one in made)
+    whole = all(one.verified == one.switches for one in made)
+    result = {
+        "schema": SCHEMA,
+        "plan": plan.to_json(),
+        "cpus": os.cpu_count(),
+        "load_before": os.getloadavg()[0],
+        "wires": every[-1].wires,
+        "rounds": [asdict(one) for one in every],
+        "median_s": median(one.total_s for one in made),
+        "slowest_s": slowest,
+        "veth_median_s": median(one.total_s for one in others) if others else None,
+        "target_s": TARGET_S,
+        "met": whole and slowest < TARGET_S,
+    }
+    if others:
+        _show_steps(others, plan, console)
+    _show(result, made, plan, console)
+    return result
+
+
+def _show_steps(made: list[ProvisionRound], plan: Plan, console: Console) -> None:
+    table = Table(title=f"{len(plan.switches)} switches from nothing, wires {made[0].wires}: {plan}")
+    for head in ("step", "median s", "slowest s"):
+        table.add_column(head, justify="left" if head == "step" else "right")
+    for name in made[0].steps_s:
+        took = [one.steps_s.get(name, 0.0) for one in made]
+        table.add_row(name, f"{median(took):.2f}", f"{max(took):.2f}")
+    table.add_section()
+    totals = [one.total_s for one in made]
+    table.add_row("provisioned", f"{median(totals):.2f}", f"{max(totals):.2f}")
+    table.add_row(
+        "CPU of all processes", f"{median(one.cpu_s for one in made):.2f}", f"{max(one.cpu_s for one in made):.2f}"
+    )
+    table.add_row(
+        "removed again", f"{median(one.gone_s for one in made):.2f}", f"{max(one.gone_s for one in made):.2f}"
+    )
+    console.print(table)
+
+
+def _show(result: dict[str, Any], made: list[ProvisionRound], plan: Plan, console: Console) -> None:
+    _show_steps(made, plan, console)
+    last = made[-1]
+    if result["veth_median_s"] is not None:
+        console.print(
+            f"provisioned over virtual wires in {result['median_s']:.2f} s, over veth pairs in "
+            f"{result['veth_median_s']:.2f} s (medians): {result['median_s'] / result['veth_median_s']:.2f} x"
+        )
+    console.print(
+        f"{last.verified} of {last.switches} switches hold what the plan says "
+        f"({last.entries} entries, read back twice), {result['cpus']} CPUs, load before {result['load_before']:.1f}: "
+        f"{'met' if result['met'] else 'NOT MET'}, under {TARGET_S:g} s"
+    )

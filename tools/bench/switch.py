@@ -1,0 +1,362 @@
+"""CPU cost of one hop: the embedded switch running srv6.p4 beside the least that Linux allows.
+
+`mrc bench switch`, or `python -m tools.bench.switch [--json]`; with it what tools/bench/traffic.py and tools/bench/target.py measure. In
+a network namespace of its own (which ends with the process, however that ends) three forwarders stand side by side,
+each between two veth pairs:
+
+    load -- veth -- forwarder -- veth -- load
+
+    embedded   the event loop of mrc_testbed/switch/runtime with srv6.p4, the tables of a T0 of the default plan, real SRv6 frames
+    spray      the same with spray.p4 in mode ecmp, and frames without the outer header, that go up
+    bare       tools/bench/forwarder.c: AF_PACKET ring (TPACKET_V2), sendmmsg, qdisc bypass; touches no frame
+    bare v3    the same with TPACKET_V3 blocks, the usual advice: a frame may wait a millisecond in its block
+    bmv2       simple_switch_grpc with srv6.p4 and the same tables, where that and p4c-bm2-ss are on PATH
+
+A hop is: take the frame from the ring, send it, and deliver it into the ring of the next socket (that softirq runs
+inside the send, on the sender's account, for all forwarders alike). CPU is the forwarding thread's on-CPU time from
+/proc/.../schedstat, nanoseconds; what the ksoftirqd threads took meanwhile is shown apart. The load is a closed loop:
+`window` frames in flight, so nothing overflows. Forwarders take turns; figures are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json as jsonlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tools.campaigns import bmv2
+from tools.bench import target, traffic
+from tools.bench.plan_entries import load_plan, write_plan
+from tools.bench.rig import (
+    FRAME_BYTES,
+    LOAD,
+    Forwarder,
+    drive,
+    enter_namespace,
+    frame_heads,
+    ip,
+    load_routes,
+    make_cables,
+    plain_heads,
+    thread_ns,
+)
+from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.switch.build import BuildError, build_program
+from mrc_testbed.switch.compiler.errors import P4Error
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import TableError
+from mrc_testbed.switch.device.loop import EventLoop, PortError
+from mrc_testbed.topologies.plan import Mode, Plan
+
+HERE = Path(__file__).parent
+
+WINDOWS = {"loaded": 128, "light": 8}
+"""Frames in flight."""
+ROUNDS = 5
+PACKETS = 20_000
+"""Frames of one measurement; fewer where the forwarder is slow by design."""
+BMV2_ROUNDS, BMV2_PACKETS, BMV2_WINDOW = 3, 4_000, 32
+"""BMv2 has 64 places in its queues; more frames in flight would be lost there."""
+GOAL = 1.5
+"""Embedded / bare, CPU per packet and hop, must not exceed this."""
+
+
+def run(tell: Callable[[str], None]) -> dict[str, Any]:
+    """Measure, and return the figures; `tell` gets each step. Needs root. Raises RuntimeError."""
+    command = [sys.executable, "-m", "tools.bench.switch", "--inside"]
+    with tempfile.TemporaryFile("w+") as figures:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=figures, stderr=subprocess.PIPE, text=True, cwd=HERE.parent
+        )
+        try:
+            for line in child.stderr or ():
+                tell(line.rstrip())
+            child.wait()
+        finally:
+            if child.poll() is None:
+                child.terminate()
+                child.wait()
+        if child.returncode:
+            raise RuntimeError(f"the benchmark failed with exit code {child.returncode}; its message is above")
+        figures.seek(0)
+        result: dict[str, Any] = jsonlib.load(figures)
+    return result
+
+
+def table(result: dict[str, Any]) -> str:
+    """The figures for people."""
+    lines = [
+        "CPU microseconds per packet and hop (median of "
+        f"{result['rounds']} rounds; loaded: {WINDOWS['loaded']} frames in flight, light: {WINDOWS['light']})",
+        f"{'':>22}{'embedded':>10}{'bare':>10}{'ratio':>8}{'bare v3':>10}{'ksoftirqd':>11}",
+    ]
+    for row in result["rows"]:
+        v3 = f"{row['bare_v3_us']:.2f}" if row["bare_v3_us"] is not None else "-"
+        lines.append(
+            f"{row['bytes']:>6} bytes  {row['load']:<7} {row['embedded_us']:>9.2f} {row['bare_us']:>9.2f}"
+            f" {row['ratio']:>7.2f} {v3:>9} {row['ksoftirqd_us']:>10.2f}"
+        )
+    for row in result["spray"]:
+        lines.append(f"{row['bytes']:>6} bytes  loaded  {row['embedded_us']:>9.2f}   with spray.p4")
+    if result["bmv2"]:
+        lines.append("BMv2 beside it: simple_switch_grpc with srv6.p4 and the same tables, CPU of all its threads")
+    for row in result["bmv2"]:
+        lines.append(
+            f"{row['bytes']:>6} bytes  loaded  {row['embedded_us']:>9.2f} {row['bmv2_us']:>9.2f} {row['ratio']:>7.1f}"
+            f"   ({row['hop_us']:.0f} us through one hop)"
+        )
+    lines.append("Way through one hop with one frame in flight, microseconds (veth, forwarder, veth, wake-ups)")
+    for row in result["hops"]:
+        lines.append(
+            f"{row['bytes']:>6} bytes          {row['embedded_us']:>9.1f} {row['bare_us']:>9.1f}"
+            f" {row['embedded_us'] / row['bare_us']:>7.2f} {row['bare_v3_us']:>9.1f}"
+        )
+    memory = ", ".join(f"{size} bytes {ns:.0f}" for size, ns in result["memory_ns"].items())
+    lines.append(f"The program alone, in memory, nanoseconds per frame: {memory}")
+    verdict = "met" if result["ratio"] <= GOAL else "MISSED"
+    lines.append(f"embedded / bare, worst of the rows: {result['ratio']:.2f} (goal {GOAL:.1f}: {verdict})")
+    lines += result["remarks"] + traffic.table(result["traffic"]) + target.table(result["target"])
+    return "\n".join(lines)
+
+
+# ---- inside the namespace ---------------------------------------------------------------------------------------
+
+
+def measure() -> dict[str, Any]:
+    """The whole measurement; called in a fresh namespace."""
+    loader = build_program([LOAD], tag="bench-load")
+    plan = Plan()
+    with contextlib.ExitStack() as stack:
+        device = P4Device(1, "p0-t0-0")
+        stack.callback(device.close)
+        routes = load_routes(device, plan)
+        loop = EventLoop()
+        stack.callback(loop.close)
+        loop.attach(device)
+        loop.start()
+        embedded = Forwarder("embedded", "e", lambda: thread_ns(os.getpid(), "p4-forward"))
+        bare, v3 = (stack.enter_context(bare_forwarder(*what)) for what in (("bare", "b", "v2"), ("v3", "v", "v3")))
+        make_cables(embedded)
+        loop.add_port(device, 1, embedded.interfaces()[1])
+        loop.add_port(device, routes.next_hops[0][1], embedded.interfaces()[2])
+        heads, port = frame_heads(plan, routes), routes.next_hops[0][1]
+        spray, spray_heads = stack.enter_context(spray_forwarder(loop))
+        result = campaign(loader, device, heads, embedded, bare, v3)
+        note("spray.p4")
+        result["spray"] = [spray_row(loader, spray, spray_heads[size], size) for size in FRAME_BYTES]
+        result["bmv2"] = bmv2_rows(loader, plan, heads, embedded)
+        note("traffic manager")
+        result["traffic"] = traffic.campaign(loader, device, port, heads, embedded)
+    note("compile, start, entries, memory")
+    result["target"] = target.measure()
+    return result
+
+
+def campaign(
+    loader: Path, device: P4Device, heads: dict[int, bytes], embedded: Forwarder, bare: Forwarder, v3: Forwarder
+) -> dict[str, Any]:
+    """All rounds, forwarders in turn, and the summary."""
+    before = os.getloadavg()[0]
+    for size in FRAME_BYTES:
+        for one in (embedded, bare, v3):
+            drive(loader, one, heads[size], size, 64, 500)
+    for number in range(ROUNDS):
+        note(f"round {number + 1} of {ROUNDS}")
+        for size in FRAME_BYTES:
+            for load, window in WINDOWS.items():
+                for one in (embedded, bare) if load == "light" else (embedded, bare, v3):
+                    sample(loader, one, heads[size], size, load, window)
+            for one in (embedded, bare, v3):
+                result = drive(loader, one, heads[size], size, 1, 100 if one is v3 else 1000)
+                one.hop_us.setdefault(size, []).append(result["round_us"])
+    return summary(device, heads, before, embedded, bare, v3)
+
+
+def sample(
+    loader: Path, one: Forwarder, head: bytes, size: int, load: str, window: int, packets: int = PACKETS
+) -> None:
+    """Measure one forwarder once; its figures join `one.samples`, `one.softirq` and `one.lost`."""
+    cpu, softirq = one.cpu_ns(), ksoftirqd_ns()
+    result = drive(loader, one, head, size, window, packets)
+    cpu, softirq = one.cpu_ns() - cpu, ksoftirqd_ns() - softirq
+    arrived = max(1, result["received"])
+    one.samples.setdefault((load, size), []).append(cpu / 1000 / arrived)
+    one.softirq.setdefault((load, size), []).append(softirq / 1000 / arrived)
+    one.lost += result["lost"]
+
+
+def summary(
+    device: P4Device, heads: dict[int, bytes], load_before: float, embedded: Forwarder, bare: Forwarder, v3: Forwarder
+) -> dict[str, Any]:
+    """Medians of all rounds, their ratios, and remarks on how far to trust them."""
+
+    def middle(samples: dict[Any, list[float]], key: Any) -> float | None:
+        return round(statistics.median(samples[key]), 3) if key in samples else None
+
+    rows, worst = [], 0.0
+    for size in FRAME_BYTES:
+        for load in WINDOWS:
+            key = (load, size)
+            ratio = statistics.median(e / b for e, b in zip(embedded.samples[key], bare.samples[key], strict=True))
+            worst = max(worst, round(ratio, 3))
+            rows.append({
+                "bytes": size, "load": load, "embedded_us": middle(embedded.samples, key),
+                "bare_us": middle(bare.samples, key), "bare_v3_us": middle(v3.samples, key), "ratio": round(ratio, 3),
+                "ksoftirqd_us": middle(embedded.softirq, key),
+            })  # fmt: skip
+    hops = [
+        {"bytes": size, "embedded_us": middle(embedded.hop_us, size), "bare_us": middle(bare.hop_us, size),
+         "bare_v3_us": middle(v3.hop_us, size)}
+        for size in FRAME_BYTES
+    ]  # fmt: skip
+    remarks = []
+    lost = embedded.lost + bare.lost + v3.lost
+    if lost:
+        remarks.append(f"{lost} frames were lost: the machine is overloaded, trust these figures less")
+    if load_before > (os.cpu_count() or 1):
+        remarks.append(f"the machine was busy before it began (load {load_before:.1f}): trust these figures less")
+    return {
+        "program": device.program.name if device.program else "", "rounds": ROUNDS, "packets": PACKETS, "rows": rows,
+        "hops": hops, "memory_ns": {str(size): round(spin_ns(device, heads[size], size), 1) for size in FRAME_BYTES},
+        "ratio": worst, "goal": GOAL, "lost": lost, "remarks": remarks,
+    }  # fmt: skip
+
+
+# ---- what is measured -------------------------------------------------------------------------------------------
+
+
+def spin_ns(device: P4Device, head: bytes, size: int, count: int = 200_000) -> float:
+    """Nanoseconds of the program alone, per frame, copying the frame included."""
+    data = head + bytes(size - len(head))
+    return device.spin(1, data, count) / count
+
+
+@contextlib.contextmanager
+def spray_forwarder(loop: EventLoop) -> Iterator[tuple[Forwarder, dict[int, bytes]]]:
+    """A second device in the same loop with spray.p4, between its own cables, and its frames."""
+    plan = Plan(mode=Mode.ECMP)
+    one = Forwarder("spray", "s", lambda: thread_ns(os.getpid(), "p4-forward"))
+    with contextlib.closing(P4Device(2, "spray")) as device:
+        load_plan(device, plan, plan.switches[0])
+        heads = plain_heads(plan)
+        size = FRAME_BYTES[0]
+        ((port, _),) = device.process(1, heads[size] + bytes(size - len(heads[size])))
+        make_cables(one)
+        loop.attach(device)
+        loop.add_ports(device, {1: one.interfaces()[1], port: one.interfaces()[2]})
+        yield one, heads
+
+
+def spray_row(loader: Path, one: Forwarder, head: bytes, size: int) -> dict[str, Any]:
+    """Row of a forwarder with spray.p4."""
+    for _ in range(ROUNDS):
+        sample(loader, one, head, size, "loaded", WINDOWS["loaded"])
+    return {"bytes": size, "embedded_us": round(statistics.median(one.samples["loaded", size]), 3)}
+
+
+def bmv2_rows(loader: Path, plan: Plan, heads: dict[int, bytes], embedded: Forwarder) -> list[dict[str, Any]]:
+    """simple_switch_grpc in turns with the embedded switch, a frame size a row; none where BMv2 is not there."""
+    if bmv2.missing_tools():
+        return []
+    note("BMv2")
+    first = plan.switches[0]
+    port = load_ports(plan)[1]
+    one = Forwarder("bmv2", "m", lambda: thread_ns(switch.pid))
+    make_cables(one)
+    names = one.interfaces()
+    ip("link", "set", "lo", "up")
+    with tempfile.TemporaryDirectory(prefix="mrc-bench-") as name:
+        folder = Path(name)
+        program = bmv2.P4cProgram.compile(HERE.parent / "p4src" / "srv6.p4", folder)
+        with bmv2.Bmv2(folder, interfaces={1: names[1], port: names[2]}) as switch:
+            write_plan(switch.load(program), program.p4info, plan, first)
+            for _ in range(BMV2_ROUNDS):
+                for size in FRAME_BYTES:
+                    sample(loader, one, heads[size], size, "loaded", BMV2_WINDOW, BMV2_PACKETS)
+                    result = drive(loader, one, heads[size], size, 1, 200)
+                    one.hop_us.setdefault(size, []).append(result["round_us"])
+    rows = []
+    for size in FRAME_BYTES:
+        ours, theirs = (statistics.median(of.samples["loaded", size]) for of in (embedded, one))
+        rows.append({
+            "bytes": size, "bmv2_us": round(theirs, 2), "embedded_us": round(ours, 3), "ratio": round(theirs / ours, 1),
+            "hop_us": round(statistics.median(one.hop_us[size]), 1), "lost": one.lost,
+        })  # fmt: skip
+    return rows
+
+
+def load_ports(plan: Plan) -> tuple[int, int]:
+    """Interfaces of the load: in and out."""
+    return 1, plan.srv6_routes(plan.switches[0]).next_hops[0][1]
+
+
+@contextlib.contextmanager
+def bare_forwarder(name: str, key: str, ring: str) -> Iterator[Forwarder]:
+    """tools/bench/forwarder.c between its own cables."""
+    one = Forwarder(name, key, lambda: thread_ns(child.pid))
+    make_cables(one)
+    binary = build_program([HERE / "forwarder.c"], tag="bench-forwarder")
+    _, inner, outer, _ = one.interfaces()
+    child = subprocess.Popen(
+        [str(binary), ring, "1", inner, outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    try:
+        if child.stdout.readline() != "ready\n":
+            raise RuntimeError(f"tools/bench/forwarder.c did not start ({ring})")
+        yield one
+    finally:
+        child.kill()
+        child.wait()
+
+
+def ksoftirqd_ns() -> int:
+    """On-CPU nanoseconds of all ksoftirqd threads."""
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in _ksoftirqd())
+
+
+def _ksoftirqd() -> list[Path]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # a process that just ended
+            if (folder / "comm").read_text().startswith("ksoftirqd/"):
+                found.append(folder)
+    return found
+
+
+def note(text: str) -> None:
+    """Print a line about the progress on standard error."""
+    print(f"bench switch: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Command line: `--inside` is the child in a namespace of its own."""
+    parser = argparse.ArgumentParser(prog="python -m tools.bench.switch", description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    try:
+        if not options.inside:
+            result = run(lambda line: print(line, file=sys.stderr, flush=True))
+            print(jsonlib.dumps(result, indent=2) if options.json else table(result))
+            return 0
+        enter_namespace()
+        print(jsonlib.dumps(measure()))
+        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (RuntimeError, OSError, BuildError, P4Error, PortError, TableError, subprocess.TimeoutExpired) as error:
+        note(str(error))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,518 @@
+"""`mrc bench virtual`: cost of a data packet and of an event in the virtual fabric, by number of hosts.
+
+Every host sends to one other and receives from one other, writes of 64 KiB over all paths with SRv6, the engine's
+default configuration, and the same number of data packets in all for each size, so that the cost of one can be
+compared. Three columns in one run:
+
+    compiled    engine and simulator as machine code (`mrc compile`), when this tree has that build
+    python      the same files, interpreted (MRC_COMPILED=0)
+    c           tools/bench/events.c: a bare event loop with as many events at the mean depth of the queue in that run
+
+Each run is a process of its own. CPU is its user + system time from the first packet to the last completion; the making
+of fabric and flows is timed apart. The compiled form runs five times, the sizes by turns, and while others use the
+caches up to twenty times, until four rounds had them for themselves. The cheapest run of each size counts, as of the C
+loop: what other machines do to a shared cache only adds, up to as much again with 512 hosts. Both forms must end in the
+same state (VirtualFabric.state_digest): the exit code is 1 when they do not.
+`python -m tools.bench.virtual --hosts 8 --packets 4096` is one such process; it prints its JSON.
+
+Schema `mrc-bench-virtual/1` (`--json`):
+
+    packets_wanted, wire, compiled {active, why}, c_missing (null, or why there is no such column), met
+    sizes      a list, by hosts: hosts, planes, racks, spines, digests_equal (null: one form only), c_cpu_s (or null),
+               faster (python's CPU / compiled's, or null), rounds_cpu_s (of all compiled runs), python and compiled
+               (null without it): one run each: active, why, packets, events, queue_depth (mean), cpu_s, make_s (CPU),
+               make_mb (resident, fabric and flows), peak_mb (of the process), virtual_s, state_digest
+    flatness   {compiled, python}: highest CPU a packet of all sizes / lowest; null with one size
+    chase_mb   three quarters of the last level of the caches; null when the system does not tell, or without gcc
+    chase_ns   nanoseconds of a step through so much memory in random order (tools/bench/chase.c), in each compiled round but
+               the first before the largest size; [] without chase_mb
+    profile    with --profile: by hosts, {cpu_s (under the profiler), parts {part: share}, functions [...]}
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import os
+import pstats
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import mrc_testbed.native_build
+from mrc_testbed.errors import UsageError
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.simulator import Flow, VirtualFabric, permutation
+from mrc_testbed.simulator.fabric import usual_lookahead
+from mrc_testbed.switch.build import BuildError, build_program
+from mrc_testbed.topologies.plan import Plan
+
+SCHEMA = "mrc-bench-virtual/1"
+REPOSITORY = Path(__file__).resolve().parents[1]
+SIZES = (8, 64, 512)
+HOSTS_MAX = 1024
+PACKETS = 65_536
+"""Some seconds of CPU for each size, interpreted; 8 writes for each of 512 hosts."""
+PLANES = 4
+RACK_HOSTS_MAX = 16
+MESSAGE_BYTES = 1 << 16
+PACKETS_A_MESSAGE = 16
+"""At the default path MTU of 4096 bytes."""
+FLATNESS_GOAL = 1.5
+FASTER_GOAL = 5.0
+SEED = 1
+LOOP_ROUNDS = 3
+"""Runs of the C loop; the cheapest counts, for it is a limit."""
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+CHASE_SHARE = 0.75
+"""Of the last level of the caches: what a fabric of hundreds of hosts wants, and others leave only when they rest."""
+CHASE_STEPS = 1_000_000
+QUIET_NS = 40.0
+"""A step that takes no longer has found its memory in a cache; from main memory it takes 100 and more."""
+COMPILED_ROUNDS = 5
+COMPILED_ROUNDS_MAX = 20
+QUIET_ROUNDS = 4
+"""Compiled rounds that are wanted with the caches ours, before the most there are."""
+DEPTH_EVERY = 16
+"""Completions between two looks at the depth of the queue, which goes through all nodes."""
+TOP = 30
+"""Functions that --profile prints."""
+PARTS = (
+    ("hosts/engine/wire", "wire codec"),
+    ("hosts/nic", "wire codec"),
+    ("mrc_testbed/simulator/wire.py", "wire codec"),
+    ("hosts/engine", "engine"),
+    ("mrc_testbed/simulator/ports.py", "ports"),
+    ("mrc_testbed/simulator/impairment.py", "ports"),
+    ("mrc_testbed/simulator/switches.py", "switches"),
+    ("mrc_testbed/simulator/host.py", "hosts"),
+    ("mrc_testbed/simulator/frames.py", "hosts"),
+    ("mrc_testbed/simulator/workloads.py", "workload"),
+    ("tools/bench/virtual.py", "workload"),
+    ("mrc_testbed/simulator/events.py", "event queue"),
+)
+"""Beginnings of paths and the part that a profile counts them to; the first that fits."""
+FABRIC_PARTS = {"_run": "event queue", "run_until": "event queue", "frame": "hosts", "kick": "hosts"}
+"""The same for the functions of mrc_testbed/simulator/fabric.py."""
+
+Function = tuple[str, int, str]
+"""File (`~`: built-in), line, name."""
+Stats = dict[Function, tuple[int, int, float, float, dict[Function, tuple[int, int, float, float]]]]
+"""As of pstats: primitive calls, calls, own seconds, seconds with what it called, and these by caller."""
+
+
+# ---- one run ------------------------------------------------------------------------------------------------
+
+
+def plan_of(hosts: int) -> Plan:
+    """Plan with that many hosts: racks of at most 16, at least as many racks as hosts in one, T1s as hosts in a rack.
+
+    Raises UsageError and PlanError.
+    """
+    if not 4 <= hosts <= HOSTS_MAX:
+        raise UsageError(f"--hosts: {hosts} hosts: give 4 to {HOSTS_MAX}")
+    each = max(n for n in range(1, RACK_HOSTS_MAX + 1) if hosts % n == 0 and n * n <= hosts)
+    return Plan(planes=PLANES, racks=hosts // each, spines=max(each, 2), hosts_per_rack=each)
+
+
+def messages_of(hosts: int, packets: int) -> int:
+    """Writes of each host, so that all of them make about `packets` data packets; at least one."""
+    return max(1, round(packets / (hosts * PACKETS_A_MESSAGE)))
+
+
+def engine_form() -> tuple[bool, str]:
+    """(whether this process runs the compiled form, why)."""
+    form = compiled.state()
+    return form.active, form.why
+
+
+def _resident_mb() -> float:
+    with open("/proc/self/statm", encoding="ascii") as memory:
+        return int(memory.read().split()[1]) * resource.getpagesize() / 1e6
+
+
+class PermutationRun:
+    """The fabric and its permutation of writes."""
+
+    def __init__(self, hosts: int, packets: int, wire: bool) -> None:
+        plan = plan_of(hosts)
+        ahead = usual_lookahead(plan)
+        self.fabric = VirtualFabric(plan, seed=SEED, wire=wire, keep_events=False, lookahead=ahead)
+        self.cpu_s = 0.0
+        """CPU from the first packet to the last completion: without the check of what arrived, after which Python's
+        collection goes through all that the making left."""
+        self.left = hosts
+        """Flows that are not done."""
+        self.depths: list[int] = []
+        """Depths of the event queue where it was looked at, at a completion."""
+        self.looks = 0
+        """Completions so far, those of one moment as one."""
+        self.flows = permutation(self.fabric, message_bytes=MESSAGE_BYTES, messages=messages_of(hosts, packets))
+        for flow in self.flows:
+            flow.on_done = self._on_done
+
+    def _on_done(self, _flow: Flow) -> None:
+        self.left -= 1
+
+    def _over(self) -> bool:
+        if self.looks % DEPTH_EVERY == 0:
+            self.depths.append(len(self.fabric.queue))
+        self.looks += 1
+        return not self.left
+
+    def run(self) -> None:
+        """Run to the last completion. Raises RuntimeError when a write failed or arrived damaged."""
+        began = process_time()
+        over = self.fabric.run_until(self._over)
+        self.cpu_s = process_time() - began
+        if not over or any(flow.failures or not flow.intact for flow in self.flows):
+            raise RuntimeError("a write of the permutation did not arrive as it was sent")
+
+    @property
+    def packets(self) -> int:
+        """Data packets sent."""
+        return sum(flow.qp.counters.packets_sent for flow in self.flows)
+
+
+def measure(hosts: int, packets: int, *, wire: bool = False) -> dict[str, Any]:
+    """One run in this process, in the form it has; see `sizes` of the module's schema."""
+    resident, began = _resident_mb(), process_time()
+    load = PermutationRun(hosts, packets, wire)
+    made, made_mb = process_time(), _resident_mb()
+    load.run()
+    active, why = engine_form()
+    return {
+        "active": active,
+        "why": why,
+        "packets": load.packets,
+        "events": load.fabric.events_done,
+        "queue_depth": sum(load.depths) / len(load.depths),
+        "cpu_s": load.cpu_s,
+        "make_s": made - began,
+        "make_mb": made_mb - resident,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "virtual_s": load.fabric.now,
+        "state_digest": load.fabric.state_digest(),
+    }
+
+
+# ---- profile ------------------------------------------------------------------------------------------------
+
+
+def part_of(function: Function) -> str | None:
+    """The part a function of a profile belongs to; None for built-ins, which belong to their callers."""
+    file, _, name = function
+    if "_heapq" in name:
+        return "event queue"
+    if file == "~":
+        return None
+    path = file.removeprefix(f"{REPOSITORY}/")
+    if path == "mrc_testbed/simulator/fabric.py":
+        return FABRIC_PARTS.get(name, "other")
+    return next((part for begin, part in PARTS if path.startswith(begin)), "other")
+
+
+def shares(stats: Stats) -> dict[str, float]:
+    """Share of each part in the time of a profile's functions themselves, largest first."""
+    spent: dict[str, float] = {}
+    for function, (_, _, own, _, callers) in stats.items():
+        part = part_of(function)
+        if part is not None:
+            spent[part] = spent.get(part, 0.0) + own
+            continue
+        for caller, (_, _, there, _) in callers.items():
+            part = part_of(caller) or "other"
+            spent[part] = spent.get(part, 0.0) + there
+    total = sum(spent.values())
+    return {part: seconds / total for part, seconds in sorted(spent.items(), key=lambda item: -item[1])}
+
+
+def profile(hosts: int, packets: int, *, wire: bool = False) -> dict[str, Any]:
+    """The run under cProfile; see `profile` of the module's schema. Functions are charged too much: compare."""
+    load = PermutationRun(hosts, packets, wire)
+    watch = cProfile.Profile()
+    began = process_time()
+    watch.runcall(load.run)
+    used = process_time() - began
+    stats: Any = pstats.Stats(watch).stats  # type: ignore[attr-defined]
+    total = sum(entry[2] for entry in stats.values())
+    top = sorted(stats.items(), key=lambda item: -item[1][2])[:TOP]
+    return {
+        "cpu_s": used,
+        "parts": shares(stats),
+        "functions": [
+            {"where": _where(function), "calls": calls, "calls_per_packet": calls / load.packets, "share": own / total}
+            for function, (_, calls, own, _, _) in top
+        ],
+    }
+
+
+def _where(function: Function) -> str:
+    file, line, name = function
+    return name if file == "~" else f"{file.removeprefix(f'{REPOSITORY}/')}:{line} {name}"
+
+
+# ---- all runs -----------------------------------------------------------------------------------------------
+
+
+def _child(machine_code: bool, *arguments: str) -> Any:
+    """The JSON that a process of the given form prints. Raises RuntimeError when it fails."""
+    environment = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
+    if not machine_code:
+        environment["MRC_COMPILED"] = "0"
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.bench.virtual", *arguments],
+        cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"tools.bench.virtual {' '.join(arguments)} failed: {done.stderr.strip()[-2000:]}")
+    return json.loads(done.stdout)
+
+
+def loop_cpu_s(events: int, depth: float) -> float:
+    """CPU seconds of the bare loop in C. Raises BuildError without gcc, RuntimeError when the loop is broken."""
+    binary = build_program([REPOSITORY / "bench" / "events.c"], tag="bench-events")
+    spent = []
+    for _ in range(LOOP_ROUNDS):
+        command = [str(binary), str(events), str(max(1, round(depth)))]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"tools/bench/events.c failed: {done.stderr.strip()}")
+        spent.append(float(done.stdout))
+    return min(spent)
+
+
+def chase_mb(caches: Path = CACHES) -> int | None:
+    """MB to step through, at least one; None when the system does not tell how wide its caches are."""
+    found: dict[int, int] = {}
+    try:
+        for cache in caches.glob("index*"):
+            level, size = ((cache / name).read_text().strip() for name in ("level", "size"))
+            found[int(level)] = int(size.removesuffix("K"))
+    except (OSError, ValueError):
+        return None
+    return max(1, int(CHASE_SHARE * found[max(found)] / 1024)) if found else None
+
+
+def chase_ns(megabytes: int) -> float:
+    """Nanoseconds of a step. Raises BuildError without gcc, RuntimeError when the program fails."""
+    binary = build_program([REPOSITORY / "bench" / "chase.c"], tag="bench-chase")
+    done = subprocess.run([str(binary), str(megabytes), str(CHASE_STEPS)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"tools/bench/chase.c failed: {done.stderr.strip()}")
+    return float(done.stdout)
+
+
+def parse_hosts(text: str) -> list[int]:
+    """`8,64,512` -> the numbers, each once. Raises UsageError and PlanError."""
+    try:
+        sizes = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise UsageError(f"--hosts {text!r}: give numbers with commas between, e.g. 8,64,512") from None
+    for hosts in sizes:
+        plan_of(hosts)
+    return sizes
+
+
+def run(
+    sizes: Sequence[int], packets: int, *, console: Console, with_profile: bool = False, wire: bool = False
+) -> dict[str, Any]:
+    """Measure all sizes in all forms and print; see the module's schema. Raises RuntimeError when a run fails."""
+    size = packets * len(sizes) / PACKETS
+    with Progress(console, "bench virtual", guess_s=20.0 * size, size=size) as progress:
+        result = _measured(sizes, packets, progress, with_profile, wire)
+    show(result, console)
+    return result
+
+
+def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profile: bool, wire: bool) -> dict[str, Any]:
+    """All that `run` prints."""
+    form = _child(True, "--form")
+    options = ("--wire",) if wire else ()
+    result: dict[str, Any] = {
+        "schema": SCHEMA, "packets_wanted": packets, "wire": wire, "compiled": form, "c_missing": None, "sizes": [],
+        "chase_mb": chase_mb(), "chase_ns": [],
+    }  # fmt: skip
+    for hosts in sizes:
+        plan = plan_of(hosts)
+        one: dict[str, Any] = {
+            "hosts": hosts, "planes": plan.planes, "racks": plan.racks, "spines": plan.spines, "c_cpu_s": None,
+            "rounds_cpu_s": [],
+        }  # fmt: skip
+        words = ("--hosts", str(hosts), "--packets", str(packets), *options)
+        for name, machine_code in (("compiled", True), ("python", False)):
+            if machine_code and not form["active"]:
+                one[name] = None
+                continue
+            progress.step(f"{hosts} hosts, {name} ...")
+            one[name] = _child(machine_code, *words)
+        try:
+            one["c_cpu_s"] = loop_cpu_s(one["python"]["events"], one["python"]["queue_depth"])
+        except BuildError as error:
+            result["c_missing"], result["chase_mb"] = str(error), None
+        result["sizes"].append(one)
+    if form["active"]:
+        _repeat_compiled(result, packets, options, progress)
+    result["sizes"] = [compare(one) for one in result["sizes"]]
+    result["flatness"] = {name: flatness(result["sizes"], name) for name in ("compiled", "python")}
+    result["met"] = all(one["digests_equal"] is not False for one in result["sizes"])
+    if with_profile:
+        result["profile"] = {}
+        for hosts in sizes:
+            progress.step(f"{hosts} hosts, python under cProfile ...")
+            words = ("--hosts", str(hosts), "--packets", str(packets), "--profile", *options)
+            result["profile"][str(hosts)] = _child(False, *words)
+    return result
+
+
+def _repeat_compiled(result: dict[str, Any], packets: int, options: Sequence[str], progress: Progress) -> None:
+    """Run the compiled form again, the sizes by turns; the cheapest run of each stays. See the module for how often.
+
+    Raises RuntimeError when two runs of one size end in different states.
+    """
+    sizes = result["sizes"]
+    for one in sizes:
+        one["rounds_cpu_s"].append(one["compiled"]["cpu_s"])
+    chased: list[float] = result["chase_ns"]
+    for number in range(2, COMPILED_ROUNDS_MAX + 1):
+        contended = chased and sum(step <= QUIET_NS for step in chased) < QUIET_ROUNDS
+        if number > COMPILED_ROUNDS and not contended:
+            return
+        more = f"{COMPILED_ROUNDS_MAX}: others use the caches" if number > COMPILED_ROUNDS else str(COMPILED_ROUNDS)
+        progress.step(f"compiled, round {number} of {more} ...")
+        for one in sizes:
+            if one is sizes[-1] and result["chase_mb"]:
+                chased.append(chase_ns(result["chase_mb"]))
+            run = _child(True, "--hosts", str(one["hosts"]), "--packets", str(packets), *options)
+            one["rounds_cpu_s"].append(run["cpu_s"])
+            if run["state_digest"] != one["compiled"]["state_digest"]:
+                raise RuntimeError(f"two runs with {one['hosts']} hosts end in different states")
+            if run["cpu_s"] < one["compiled"]["cpu_s"]:
+                one["compiled"] = run
+
+
+def compare(one: dict[str, Any]) -> dict[str, Any]:
+    """One size with what follows from both forms: `digests_equal` and `faster`; None where one form is missing."""
+    fast, python = one["compiled"], one["python"]
+    both = fast is not None
+    return one | {
+        "digests_equal": fast["state_digest"] == python["state_digest"] if both else None,
+        "faster": python["cpu_s"] / fast["cpu_s"] if both else None,
+    }
+
+
+def flatness(sizes: Sequence[dict[str, Any]], name: str) -> float | None:
+    """Highest CPU a packet of all sizes / lowest, in one form; None without that form or with one size."""
+    costs = [one[name]["cpu_s"] / one[name]["packets"] for one in sizes if one[name] is not None]
+    return max(costs) / min(costs) if len(costs) > 1 else None
+
+
+# ---- printing -----------------------------------------------------------------------------------------------
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print the tables of a result."""
+    made = Table(title="Virtual fabric: CPU of one process", title_justify="left")
+    for title in ("hosts", "", "compiled", "Python", "bare loop in C"):
+        made.add_column(title, justify="left" if not title else "right")
+    for one in result["sizes"]:
+        runs = [one["compiled"], one["python"]]
+        base = one["python"]
+        cpu = [None if r is None else r["cpu_s"] for r in runs] + [one["c_cpu_s"]]
+        for row, (what, count, each) in enumerate((
+            ("data packets/s", base["packets"], False), ("events/s", base["events"], False),
+            ("us a data packet", base["packets"], True), ("us an event", base["events"], True),
+        )):  # fmt: skip
+            cells = [_cell(seconds, count, each) for seconds in cpu]
+            made.add_row("" if row else str(one["hosts"]), what, *cells, end_section=row == 3)
+    console.print(made)
+    for one in result["sizes"]:
+        base = one["python"]
+        console.print(
+            f"{one['hosts']} hosts ({one['planes']} planes, {one['racks']} racks, {one['spines']} T1s a plane): "
+            f"{base['packets']} data packets, {base['events'] / base['packets']:.1f} events each, "
+            f"queue {base['queue_depth']:.0f} deep; made in {base['make_s']:.2f} s and {base['make_mb']:.0f} MB, "
+            f"peak {base['peak_mb']:.0f} MB; {_verdict(one)}"
+        )
+    for name, ratio in result["flatness"].items():
+        if ratio is not None:
+            console.print(f"{name}: dearest size / cheapest, by data packet: {ratio:.2f} (goal {FLATNESS_GOAL:g})")
+    if chased := result["chase_ns"]:
+        took = f"{min(chased):.0f} to {max(chased):.0f} ns"
+        console.print(f"a step through {result['chase_mb']} MB of memory: {took}; {_caches(chased)}")
+    if not result["compiled"]["active"]:
+        console.print(f"no compiled column: {result['compiled']['why']}", markup=False)
+    if result["c_missing"]:
+        console.print(f"no bare loop in C: {result['c_missing']}", markup=False)
+    for hosts, found in result.get("profile", {}).items():
+        _show_profile(hosts, found, console)
+
+
+def _caches(chased: Sequence[float]) -> str:
+    """What the steps through memory say of the figures."""
+    quiet = sum(step <= QUIET_NS for step in chased)
+    if quiet == len(chased):
+        return "the last level of the caches is ours"
+    return (
+        f"others use the last level of the caches, which makes fabrics of hundreds of hosts dearer, "
+        f"but for {quiet} of {len(chased)} rounds"
+    )
+
+
+def _cell(seconds: float | None, count: int, each: bool) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds / count * 1e6:.2f}" if each else f"{count / seconds:,.0f}"
+
+
+def _verdict(one: dict[str, Any]) -> str:
+    if one["digests_equal"] is None:
+        return "one form, nothing to compare its state with"
+    if not one["digests_equal"]:
+        return "[red]THE FORMS END IN DIFFERENT STATES[/red]"
+    dearest = max(one["rounds_cpu_s"]) / one["compiled"]["packets"] * 1e6
+    return (
+        f"same state in both forms, compiled {one['faster']:.1f} times as fast (goal {FASTER_GOAL:g}); "
+        f"its dearest run of {len(one['rounds_cpu_s'])}: {dearest:.2f} us"
+    )
+
+
+def _show_profile(hosts: str, found: dict[str, Any], console: Console) -> None:
+    parts = ", ".join(f"{part} {share:.0%}" for part, share in found["parts"].items())
+    made = Table(title=f"Python, {hosts} hosts, under cProfile: {parts}", title_justify="left")
+    made.add_column("function itself")
+    made.add_column("calls a packet", justify="right")
+    made.add_column("share", justify="right")
+    for entry in found["functions"]:
+        made.add_row(entry["where"].replace("[", r"\["), f"{entry['calls_per_packet']:.2f}", f"{entry['share']:.1%}")
+    console.print(made)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """One process of the bench: a run, a profile, or its form, as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m tools.bench.virtual", description="one run of `mrc bench virtual`")
+    parser.add_argument("--hosts", type=int, default=SIZES[0])
+    parser.add_argument("--packets", type=int, default=PACKETS)
+    parser.add_argument("--wire", action="store_true", help="packets travel as bytes")
+    parser.add_argument("--profile", action="store_true", help="run under cProfile")
+    parser.add_argument("--form", action="store_true", help="only say which form this process has")
+    given = parser.parse_args(arguments)
+    if given.form:
+        active, why = engine_form()
+        found: dict[str, Any] = {"active": active, "why": why}
+    else:
+        found = (profile if given.profile else measure)(given.hosts, given.packets, wire=given.wire)
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

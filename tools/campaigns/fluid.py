@@ -1,0 +1,258 @@
+"""`mrc bench fluid`: the fluid model beside the packet simulator, metric by metric, and 131,072 NICs in it.
+
+Four cases run on both, over fabrics and seeds: a permutation that starts on a fabric with dead T0-T1 links (E2), with
+and without the denylist; links that flap under it (E3); a T1 that dies and comes back (E11); a T0 that dies (E10).
+`--fabric` names others, `--calibrate` measures what the model takes from the packet simulator
+(tools/campaigns/fluid_calibration.py), on fabrics other than those of the comparison.
+"""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, TypeAlias
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from tools.campaigns import fluid_calibration
+from mrc_testbed.experiments.fluid.fluid_run import run_fluid, settings_of, shape_of
+from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.runner import plan_runs
+from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.errors import UsageError
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.simulator.fluid.calibration import CALIBRATIONS
+from mrc_testbed.simulator.fluid.model import BAD, simulate
+from mrc_testbed.simulator.fluid.outages import DOWN, UP, Outages
+from mrc_testbed.simulator.fluid.shape import QueuePairs, Singles
+
+Fabric: TypeAlias = tuple[int, int, int, int]
+"""Planes, racks, spines, hosts a rack."""
+SCHEMA = "mrc-bench-fluid/2"
+FABRICS = ((4, 8, 8, 8), (4, 16, 8, 4), (8, 8, 8, 8))
+"""64 hosts each."""
+HEAD = """title: {0}
+fabric: {{planes: {1}, racks: {2}, spines: {3}, hosts_per_rack: {4}}}
+workload:
+  - {{permutation: all, name: job, message: 64K, depth: 4}}
+measure: {{every: 10ms}}
+"""
+CASES = {
+    "start": """duration: 1s
+faults:
+  - {at: 0s, silent: {random: fabric-links, share: 5%}}
+variants:
+  start: {}
+  "start, denylist": {control_plane: {denylist: all}}
+""",
+    "flaps": """duration: 4s
+faults:
+  - {poisson: {rate: 4, start: 500ms, stop: 3s}, cut: {random: fabric-links, count: 1}, for: 300ms}
+variants:
+  flaps: {}
+""",
+    "T1 off": """duration: 3s
+faults:
+  - {at: 1s, power_off: p1-t1-0, for: 500ms}
+variants:
+  "T1 off": {}
+""",
+    "T0 off": """duration: 2s
+faults:
+  - {at: 1s, power_off: p1-t0-0}
+variants:
+  "T0 off": {}
+""",
+}
+"""Scenarios by name, without their heads."""
+PAPER = """title: Start of 131,072 NICs
+fabric: {planes: 8, racks: 512, spines: 256, hosts_per_rack: 256}
+links: {rate: 100G, rtt: 10us}
+transport: {pmtu: 4096, clock: 0.001}
+workload: [{stream: h0 h300, name: any}]
+duration: 61s
+measure: {every: 1s}
+"""
+"""The paper's rates and round trip; hosts start within a minute."""
+STAGGERED_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """A metric of one run by both."""
+
+    fabric: str
+    seed: int
+    case: str
+    metric: str
+    packets: float
+    fluid: float
+
+    @property
+    def relative(self) -> float | None:
+        """Error of the fluid model against the packet simulator; None where that has 0."""
+        return (self.fluid - self.packets) / self.packets if self.packets else None
+
+
+def run(seeds: int, calibrate: bool, console: Console, fabrics: Sequence[Fabric] = ()) -> dict[str, Any]:
+    """All of it, as JSON. `fabrics`: instead of FABRICS."""
+    if calibrate:
+        found = {}
+        with Progress(console, "bench fluid --calibrate", guess_s=150.0 * seeds) as progress:
+            for pipe in fluid_calibration.PIPES:
+                found[pipe] = fluid_calibration.measured(pipe, seeds, lambda text: progress.step(text, quiet=True))
+        for pipe, one in found.items():
+            console.print(f"{pipe}, measured: {one}")
+        return {
+            "schema": SCHEMA, "calibration": {pipe: asdict(one) for pipe, one in found.items()},
+            "in_use": [asdict(one) for one in CALIBRATIONS],
+        }  # fmt: skip
+    errors = compared(seeds, console, fabrics or FABRICS)
+    table = error_table(errors)
+    console.print(_drawn(table))
+    big = big_start()
+    console.print(
+        f"{big['nics']:,} NICs x {big['evs']} EVs, 1 % of T0-T1 links dead: {big['wall_s']:.0f} s, "
+        f"{big['cpu_s']:.0f} s of CPU, {big['memory_bytes'] / 1e9:.2f} GB; {big['bad']:,} EVs retired, "
+        f"{big['lost']:,.0f} packets lost, at most {big['lost_worst']:.0f} of a QP"
+    )
+    return {"schema": SCHEMA, "errors": [asdict(one) for one in errors], "table": table, "start": big}
+
+
+def fabric_of(text: str) -> Fabric:
+    """`4x8x8x8` as planes, racks, spines, hosts a rack. Raises UsageError."""
+    numbers = text.split("x")
+    if len(numbers) != 4 or not all(one.isdecimal() and int(one) > 0 for one in numbers):
+        raise UsageError(f"--fabric {text}: give planes, racks, spines and hosts a rack as 4x8x8x8")
+    planes, racks, spines, hosts = map(int, numbers)
+    return planes, racks, spines, hosts
+
+
+def compared(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Sequence[str] = ()) -> list[Error]:
+    """Both on every fabric, case and seed. `cases`: some of CASES."""
+    out: list[Error] = []
+    with Progress(console, "bench fluid", guess_s=60.0 * seeds * len(fabrics)) as progress:
+        for fabric in fabrics:
+            for one in (run for case in cases or CASES for run in _runs(fabric, case, seeds)):
+                progress.step(f"{fabric}, seed {one.seed}, {one.name}", quiet=True)
+                packets, fluid = metrics_of(run_virtual(one), one), metrics_of(run_fluid(one), one)
+                label = str(one.label["variant"])
+                out += [
+                    Error("x".join(map(str, fabric)), one.seed, label, metric, packets[metric], fluid[metric])
+                    for metric in packets if metric in fluid
+                ]  # fmt: skip
+    return out
+
+
+def metrics_of(outcome: Outcome, run: Run) -> dict[str, float]:
+    """The compared metrics: rates (share of capacity), packets, EVs, and times, seconds."""
+    series = outcome.series
+    calm = 0.5 * outcome.duration_s
+    settled = [at for at, end in enumerate(series.times_s) if end > calm]
+    rates = sorted(mean(values[at] for at in settled) for values in series.received_bps.values())
+    per_host = outcome.capacity_bps / len(rates)
+    lost = sum(series.lost)
+    found = {
+        "rate, all flows": sum(rates) / outcome.capacity_bps,
+        "rate, slowest flow": rates[0] / per_host,
+        "rate, slowest tenth": mean(rates[: max(1, len(rates) // 10)]) / per_host,
+        "packets lost": float(lost),
+        "packets lost, worst QP": float(max(flow.lost_worst_qp for flow in outcome.flows)),
+        "EVs retired": float(sum(1 for e in outcome.events if e["what"] == "ev" and e["new"] == "assumed_bad")),
+        "EVs denied": float(outcome.evs_denied),
+    }
+    measured = Measured(outcome, run.scenario)
+    if lost:
+        when = zip(series.times_s, series.lost, strict=True)
+        since = measured.first_fault_s or 0.0
+        if run.label["variant"] != "flaps":
+            found["time until a loss is found, mean"] = sum(end * count for end, count in when) / lost - since
+    if measured.first_fault_s is not None:
+        late = [at for at, end in enumerate(series.times_s) if measured.first_fault_s < end]
+        total = [sum(values[at] for values in series.received_bps.values()) for at in late]
+        found["rate after the fault"] = mean(total) / outcome.capacity_bps
+        for metric, name in (
+            ("evs.first_bad", "until the first EV is retired"),
+            ("evs.restored", "until all EVs are back"),
+        ):
+            value = measured.value(metric)
+            if value is not None:
+                found[name] = value
+    return found
+
+
+def error_table(errors: list[Error]) -> list[dict[str, Any]]:
+    """By case and metric: mean of both, error of the mean, and largest error of a run."""
+    out = []
+    for case, metric in dict.fromkeys((one.case, one.metric) for one in errors):
+        mine = [one for one in errors if (one.metric, one.case) == (metric, case)]
+        packets, fluid = mean(one.packets for one in mine), mean(one.fluid for one in mine)
+        if not packets and not fluid:
+            continue
+        each = [abs(one.relative) for one in mine if one.relative is not None]
+        out.append({
+            "case": case, "metric": metric, "runs": len(mine), "packets": packets, "fluid": fluid,
+            "error": (fluid - packets) / packets if packets else None, "largest": max(each, default=None),
+        })  # fmt: skip
+    return out
+
+
+def big_start() -> dict[str, Any]:
+    """131,072 NICs, 1 % of T0-T1 links dead, hosts that start within a minute."""
+    begun, cpu = time.perf_counter(), time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "paper.yaml"
+        path.write_text(PAPER, encoding="utf-8")
+        (run,) = plan_runs(read(path), "fluid").runs
+    shape, rng, always = shape_of(run.scenario), np.random.default_rng(1), [(0.0, float("inf"))]
+    dead = np.argwhere(rng.random((shape.planes, shape.racks, shape.spines)) < 0.01).tolist()
+    out = Outages(shape, {(way, plane, rack, spine): always for way in (UP, DOWN) for plane, rack, spine in dead})
+    hosts, starts = np.arange(shape.hosts), rng.random(shape.hosts) * STAGGERED_S
+    ones = np.ones(shape.hosts)
+    pairs = QueuePairs(hosts, np.roll(hosts, shape.hosts // 2), starts, ones * np.inf, ones, ones * (4 << 20))
+    edges, last = np.linspace(0.0, STAGGERED_S + 1, 62), np.zeros(0, np.float32)
+
+    def watch(_: int, rates: Singles) -> None:
+        nonlocal last
+        last = rates
+
+    result = simulate(shape, pairs, out, settings_of(run, shape), edges, watch)
+    return {
+        "nics": shape.hosts, "evs": shape.planes * shape.evs_per_plane, "wall_s": time.perf_counter() - begun,
+        "cpu_s": time.process_time() - cpu, "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "bad": result.count(BAD), "lost": float(result.lost.sum()), "lost_worst": float(result.lost.max()),
+        "peak_losses_per_s": float((result.lost_series / np.diff(edges)).max()),
+        "rate": float(last.mean()) / (shape.planes * shape.payload_bps),
+        "slowest": float(last.min()) / (shape.planes * shape.payload_bps),
+    }  # fmt: skip
+
+
+def _runs(fabric: Fabric, case: str, seeds: int) -> list[Run]:
+    """The scenario of a case on that fabric, all variants, with each seed."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "case.yaml"
+        path.write_text(HEAD.format(case, *fabric) + CASES[case], encoding="utf-8")
+        return plan_runs(read(path), "virtual", repeat=seeds).runs
+
+
+def _drawn(table: list[dict[str, Any]]) -> Table:
+    out = Table(box=None, pad_edge=False)
+    for column in ("case", "metric", "runs", "packets", "fluid", "error", "largest"):
+        out.add_column(column, justify="left" if column in ("case", "metric") else "right")
+    for row in table:
+        error, largest = (("-" if row[key] is None else f"{100 * row[key]:+.1f} %") for key in ("error", "largest"))
+        out.add_row(
+            row["case"], row["metric"], str(row["runs"]), f"{row['packets']:.4g}", f"{row['fluid']:.4g}", error,
+            largest.lstrip("+"),
+        )  # fmt: skip
+    return out

@@ -1,0 +1,137 @@
+"""`mrc bench fluid --detect`: how soon a dead T0-T1 link is known, and how soon it is used again, by what probes cost.
+
+Two ways to know of a dead link: QPs lose packets on it, which takes no probes (fluid run); Clustermapper's probes miss
+`LOSSES` times in a row, which each NIC port pays for in probes a second (formula: a rack's hosts share its uplinks
+out). And QPs' own probes bring an EV back when the link is alive again, one each interval for each bad EV (fluid runs
+other intervals).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from statistics import mean
+from typing import Any, Final
+
+from rich.console import Console
+
+from mrc_testbed.experiments.fluid.fluid_run import run_fluid
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.runner import plan_runs
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.files.whole_files import write_output
+
+LOSSES: Final = 3
+"""Probes missed in a row that make a link down, as controller and Clustermapper count them (§9)."""
+BUDGETS: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
+"""Clustermapper's probes of T0-T1 links, a second and NIC port."""
+INTERVALS_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Of a QP's probes over a bad EV; 0.2 is the default."""
+CUT_S, MENDED_S, END_S = 1.0, 3.0, 12.0
+SCENARIO: Final = """title: Links cut and mended
+fabric: {{planes: 8, racks: 16, spines: 16, hosts_per_rack: 16}}
+workload: [{{permutation: all, name: job, message: 64K, depth: 4}}]
+transport: {{config: {{probe_interval_s: {interval}, probe_timeout_s: {timeout}}}}}
+duration: {end}s
+faults: [{{at: {cut}s, cut: {{random: fabric-links, count: 20}}, for: {down}s}}]
+measure: {{every: 100ms}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnTimes:
+    """Retirements and returns of EVs with one probe interval; seconds."""
+
+    interval_s: float
+    retired_s: float
+    """From the cut until an EV was retired, the mean."""
+    back_s: float
+    """From the mending until it was good again, the mean."""
+    probes_per_s: float
+    """Of an EV that is bad."""
+    evs: int
+
+
+def clustermapper_s(probes_per_s: float, hosts_per_rack: int, uplinks: int) -> float:
+    """Mean time until a dead T0-T1 link is known, with so many probes a second and NIC port.
+
+    A link gets the probes of all hosts of its rack, shared over the uplinks; the first is half an interval away.
+    """
+    interval = uplinks / (hosts_per_rack * probes_per_s)
+    return interval * (LOSSES - 0.5)
+
+
+def returns(console: Console) -> list[ReturnTimes]:
+    """Fluid runs of 256 NICs, one an interval."""
+    out = []
+    with Progress(console, "bench fluid --detect", guess_s=30.0) as progress:
+        for interval in INTERVALS_S:
+            progress.step(f"a probe each {interval} s", quiet=True)
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "returns.yaml"
+                text = SCENARIO.format(
+                    interval=interval, timeout=interval / 2, cut=CUT_S, down=MENDED_S - CUT_S, end=END_S
+                )
+                path.write_text(text, encoding="utf-8")
+                (run,) = plan_runs(read(path), "fluid").runs
+            outcome = run_fluid(run)
+            evs = [one for one in outcome.events if one["what"] == "ev"]
+            bad = {(one["qpn"], one["ev"]): one["t"] for one in evs if one["new"] == "assumed_bad"}
+            good = {(one["qpn"], one["ev"]): one["t"] for one in evs if one["old"] == "assumed_bad"}
+            asked = sum(good[key] - bad[key] for key in good)
+            out.append(
+                ReturnTimes(
+                    interval, mean(bad.values()) - CUT_S, mean(good.values()) - MENDED_S,
+                    outcome.counters["probes"] / asked, len(bad),
+                )
+            )  # fmt: skip
+    return out
+
+
+def run(console: Console, figure: Path | None) -> dict[str, Any]:
+    """Both, printed and as JSON; drawn where a file is given."""
+    found = returns(console)
+    for one in found:
+        console.print(
+            f"a probe each {one.interval_s:g} s: retired {1e3 * one.retired_s:.0f} ms after the cut, back "
+            f"{one.back_s:.2f} s after it is mended, {one.probes_per_s:.1f} probes a second and bad EV ({one.evs} EVs)"
+        )
+    mapped = [(budget, clustermapper_s(budget, 256, 256)) for budget in BUDGETS]
+    for budget, seconds in mapped:
+        console.print(f"Clustermapper, {budget} probes a second and NIC port: known after {1e3 * seconds:.3g} ms")
+    if figure is not None:
+        draw(found, mapped, figure)
+        console.print(f"drawn: {figure}")
+    return {"returns": [asdict(one) for one in found], "clustermapper": mapped}
+
+
+def draw(found: list[ReturnTimes], mapped: list[tuple[int, float]], path: Path) -> None:
+    """Two panels: until a dead link is known, and until a mended one is used again."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    left.loglog([x for x, _ in mapped], [1e3 * y for _, y in mapped], "o-", label="Clustermapper, 3 probes missed")
+    left.axvline(1000, color="0.7", linestyle=":", label="every link each millisecond, as in the paper")
+    left.axhline(1e3 * found[0].retired_s, color="C2", label="a QP's own packets (10 ms round trip), no probes")
+    left.axhline(found[0].retired_s, color="C2", linestyle="--", label="the same, 10 us round trip")
+    left.set(xlabel="probes a second and NIC port", ylabel="ms", title="until a dead T0-T1 link is known")
+    left.set_ylim(0.01, 5e3)
+    left.legend(fontsize=7, loc="upper right")
+    right.loglog([one.probes_per_s for one in found], [one.back_s for one in found], "o-")
+    for one in found:
+        point = one.probes_per_s, one.back_s
+        right.annotate(f"{one.interval_s:g} s", point, textcoords="offset points", xytext=(6, 4))
+    right.set(
+        xlabel="probes a second and bad EV (marks: interval)", ylabel="s", title="until a mended link is used again"
+    )
+    right.grid(True, which="both", alpha=0.2)
+    left.grid(True, which="both", alpha=0.2)
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=110, format=path.suffix[1:] or "png")
+    write_output(path, drawn.getvalue())
+    pyplot.close(figure)

@@ -1,0 +1,356 @@
+"""A fuzz of both switches: random P4 programs and packets, the embedded switch beside p4c and BMv2.
+
+`mrc fuzz p4`, or `python -m tools.campaigns.p4_fuzz [--runs N] [--seed N] [--seconds N] [--out FOLDER] [--json] [PROGRAM.p4 ...]`
+
+Each seed gives a program (tools/campaigns/p4_random.py), its entries and its packets; both switches get them in the same order,
+and what leaves each port, what counters hold and what is refused is compared. With programs named, those run with
+random packets instead, and with the entries of a script of the same name (`x.stf` beside `x.p4`) if there is one. A
+program that gives a difference stays in FOLDER/NAME: program.p4, script.stf, and what each switch sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json as jsonlib
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tools.campaigns.bmv2 import Bmv2, Bmv2Error, GoneError, P4cProgram, missing_tools
+from tools.campaigns.p4_random import Whole
+from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.console.terminal import console
+from mrc_testbed.files.whole_files import write_whole
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.compiler.errors import P4Error
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import TableError
+from mrc_testbed.switch.tools.stf import Command, StfError, parse_script
+from mrc_testbed.switch.tools.stf_run import StfRun
+
+PACKETS = 24
+"""For each program."""
+CELLS = 16
+"""Of each counter are compared."""
+STATE = frozenset((
+    "add", "setdefault", "mirroring_add", "mirroring_add_mc", "mc_mgrp_create", "mc_node_create", "mc_node_associate",
+    "member", "group", "meter", "meter_entry",
+))  # fmt: skip
+"""Commands of a program's own script that are kept."""
+NOT_THE_SAME_TWICE = re.compile(r"\brandom\s*[(<]|_timestamp\b|\btimedelta\b|\bdigest\s*[(<]|\bregister_|execute_meter")
+"""Programs that read chance or a clock."""
+
+
+@dataclass
+class FuzzCase:
+    """A program with the script that both switches get."""
+
+    name: str
+    source: Path
+    script: str
+    include: tuple[Path, ...] = ()
+
+    def commands(self) -> list[Command]:
+        return parse_script(self.script, "script.stf")
+
+
+@dataclass
+class ObservedRun:
+    """Observed behaviour of a switch."""
+
+    frames: list[dict[int, list[bytes]]] = field(default_factory=list)
+    """Of each packet: by port, in order."""
+    counters: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """(bytes, packets) of the first cells."""
+
+    def text(self) -> str:
+        out = []
+        for number, ports in enumerate(self.frames, 1):
+            out += [f"packet {number}: port {port}: {one.hex()}" for port, many in ports.items() for one in many]
+            out += [] if ports else [f"packet {number}: nothing"]
+        return "\n".join([*out, *(f"{name}: {cells}" for name, cells in self.counters.items())]) + "\n"
+
+
+@dataclass
+class FuzzVerdict:
+    """Verdict on a case. `kind`: same, differs, theirs (only p4c or BMv2 refuses), ours (only we refuse), both."""
+
+    kind: str
+    why: str = ""
+    packets: int = 0
+    ours: ObservedRun | None = None
+    theirs: ObservedRun | None = None
+
+
+# ---- both switches
+
+
+class Pair:
+    """The embedded switch and BMv2, one case after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._bmv2: Bmv2 | None = None
+        self.restarts = 0
+
+    def close(self) -> None:
+        if self._bmv2 is not None:
+            self._bmv2.stop()
+            self._bmv2 = None
+
+    def judge(self, case: FuzzCase) -> FuzzVerdict:
+        commands = case.commands()
+        packets = sum(one.word == "packet" for one in commands)
+        ours: ObservedRun | str
+        try:
+            ours = self._ours(case, commands)
+        except (P4Error, StfError, TableError) as error:
+            ours = str(error)
+        try:
+            theirs: ObservedRun | str = self._theirs(case, commands)
+        except (Bmv2Error, StfError) as error:
+            theirs = str(error)
+        if isinstance(ours, str):
+            if isinstance(theirs, str):
+                return FuzzVerdict("both", f"ours: {ours}\ntheirs: {theirs}")
+            return FuzzVerdict("ours", ours, theirs=theirs)
+        if isinstance(theirs, str):
+            return FuzzVerdict("theirs", theirs, ours=ours)
+        why = difference(ours, theirs)
+        return FuzzVerdict("differs" if why else "same", why, packets, ours, theirs)
+
+    def _ours(self, case: FuzzCase, commands: list[Command]) -> ObservedRun:
+        program = compile_program(case.source, include=case.include)
+        with contextlib.closing(P4Device(1, program.name)) as device:
+            device.load(program)
+            return self._run(device, program, commands)
+
+    def _theirs(self, case: FuzzCase, commands: list[Command]) -> ObservedRun:
+        program = P4cProgram.compile(case.source, self.folder)
+        for again in (False, True):
+            is_fresh = self._bmv2 is None or not self._bmv2.is_alive
+            if is_fresh:
+                self._bmv2 = Bmv2(self.folder)
+                self._bmv2.start()
+            assert self._bmv2 is not None
+            try:
+                return self._run(self._bmv2.load(program), program, commands)
+            except GoneError:
+                if again:
+                    raise
+            except Bmv2Error:  # of this program, or of what an earlier one has left behind: a fresh process tells
+                if is_fresh:
+                    raise
+            self.close()
+            self.restarts += 1
+        raise AssertionError("not reached")
+
+    @staticmethod
+    def _run(device: Any, program: Any, commands: list[Command]) -> ObservedRun:
+        run, seen = StfRun(device, program), ObservedRun()
+        for command in commands:
+            run.command(command)
+            if command.word == "packet":
+                run.wait()
+                seen.frames.append(dict(sorted(run.out.items())))
+                run.out = {}
+        for one in program.p4info.counters:
+            cells = range(min(one.size, CELLS))
+            found = [device.read_counter(one.preamble.id, at)[0][1] for at in cells]
+            seen.counters[one.preamble.name] = [(cell.bytes, cell.packets) for cell in found]
+        return seen
+
+
+def difference(ours: ObservedRun, theirs: ObservedRun) -> str:
+    """The first one; empty: none."""
+    for number, (mine, other) in enumerate(zip(ours.frames, theirs.frames, strict=True), 1):
+        if mine == other:
+            continue
+        for port in sorted({*mine, *other}):
+            left, right = (tuple(one.hex() for one in many.get(port, [])) for many in (mine, other))
+            if left != right:
+                return f"packet {number}, port {port}: ours {', '.join(left) or '-'}; BMv2's {', '.join(right) or '-'}"
+    for name, cells in ours.counters.items():
+        for at, (cell, their_cell) in enumerate(zip(cells, theirs.counters.get(name, []), strict=False)):
+            if cell != their_cell:
+                return f"{name}({at}): (bytes, packets) ours {cell}, BMv2's {their_cell}"
+    return ""
+
+
+# ---- what to run
+
+
+def random_cases(first: int, folder: Path) -> Iterator[FuzzCase]:
+    """One for each seed from `first` on; each is written to the same file."""
+    seed = first
+    while True:
+        whole = Whole(seed, PACKETS)
+        source = folder / "random.p4"
+        source.write_text(whole.program)
+        yield FuzzCase(f"seed-{seed}", source, whole.script)
+        seed += 1
+
+
+def sample_cases(programs: Iterable[Path], seed: int) -> Iterator[FuzzCase]:
+    """Each program with the entries of its own script, and random packets."""
+    for path in programs:
+        text = path.read_text(errors="replace")
+        if NOT_THE_SAME_TWICE.search(text):
+            continue
+        rng = random.Random(f"{seed} {path.name}")
+        rows, packets = [], []
+        beside = path.with_suffix(".stf")
+        for line in beside.read_text(errors="replace").splitlines() if beside.exists() else []:
+            word = line.split(maxsplit=1)[0].lower() if line.strip() else ""
+            if word in STATE:
+                rows.append(line)
+            elif word == "packet":
+                packets.append("".join(line.split()[2:]))
+        rows += [f"packet {rng.randrange(8)} {one.hex()}" for one in random_packets(rng, packets)]
+        yield FuzzCase(path.stem, path, "\n".join(rows) + "\n", (path.parent,))
+
+
+def random_packets(rng: random.Random, known: list[str]) -> Iterator[bytes]:
+    """Random bytes, common headers with random fields, and packets of the program's own script, changed and cut."""
+    ethernet, ipv4 = bytes.fromhex("0000000000010000000000020800"), bytes.fromhex("45000054000000004006")
+    good = [bytes.fromhex(one) for one in known if len(one) % 2 == 0 and re.fullmatch("[0-9a-fA-F]+", one)]
+    for number in range(PACKETS):
+        fresh = rng.choice((b"", ethernet, ethernet + ipv4)) + rng.randbytes(rng.randrange(1, 100))
+        frame = bytearray(rng.choice(good) if good and number % 2 else fresh)
+        for _ in range(rng.randrange(4)):
+            frame[rng.randrange(len(frame))] = rng.choice((0, 1, 0xFF, rng.randrange(256)))
+        if rng.random() < 0.2:
+            del frame[rng.randrange(1, len(frame) + 1) :]
+        yield bytes(frame)
+
+
+# ---- the campaign
+
+
+@dataclass
+class FuzzReport:
+    """Counts, and the differences by name."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    packets: int = 0
+    seconds: float = 0.0
+    restarts: int = 0
+    findings: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    """By name: what p4c or BMv2 refuses of what we take."""
+
+    @property
+    def passed(self) -> bool:
+        return not self.findings
+
+    def to_json(self) -> dict[str, Any]:
+        return {"programs": sum(self.counts.values()), **self.counts, "packets": self.packets,
+                "seconds": round(self.seconds, 1), "restarts": self.restarts, "findings": self.findings,
+                "refused": self.refused}  # fmt: skip
+
+    def text(self) -> str:
+        out = [
+            f"fuzz p4: {sum(self.counts.values()):,} programs, {self.packets:,} packets on both switches in "
+            f"{self.seconds:.0f} s: {self.counts['same']:,} the same, {self.counts['differs']:,} differ, "
+            f"{self.counts['ours']:,} only we refuse, {self.counts['theirs']:,} only BMv2's side refuses, "
+            f"{self.counts['both']:,} both refuse"
+        ]
+        if self.restarts:
+            out.append(f"simple_switch_grpc ended or hung {self.restarts} times")
+        out += [f"  {name}: {why.splitlines()[0]}" for name, why in self.findings.items()]
+        return "\n".join(out)
+
+
+def campaign(cases: Iterable[FuzzCase], runs: int, seconds: float, out: Path, note: Any = None) -> FuzzReport:
+    """Run until `runs` or `seconds` are over. A case that differs, or that only we refuse, is kept in `out`."""
+    report, begun = FuzzReport(), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mrc-fuzz-") as name:
+        pair = Pair(Path(name))
+        try:
+            for number, case in enumerate(cases, 1):
+                verdict = pair.judge(case)
+                report.counts[verdict.kind] += 1
+                report.packets += verdict.packets
+                report.seconds, report.restarts = time.monotonic() - begun, pair.restarts
+                if verdict.kind in ("differs", "ours"):
+                    report.findings[case.name] = verdict.why
+                    keep(out / case.name, case, verdict)
+                elif verdict.kind == "theirs":
+                    report.refused[case.name] = verdict.why
+                if note:
+                    note(number, report)
+                if number >= runs or report.seconds >= seconds:
+                    break
+        finally:
+            pair.close()
+    return report
+
+
+def keep(folder: Path, case: FuzzCase, verdict: FuzzVerdict) -> None:
+    """Write a finding to `folder`: program, script, the difference, and both runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "program.p4", case.source.read_bytes())
+    write_whole(folder / "script.stf", case.script.encode())
+    write_whole(folder / "why.txt", (verdict.why + "\n").encode())
+    for name, seen in (("ours.txt", verdict.ours), ("bmv2.txt", verdict.theirs)):
+        if seen is not None:
+            write_whole(folder / name, seen.text().encode())
+
+
+def notes(progress: Progress, runs: int, seconds: float) -> Any:
+    """Of what `campaign` tells: the line of a terminal, else one on standard error every 50 programs."""
+
+    def note(number: int, report: FuzzReport) -> None:
+        found = len(report.findings)
+        line = f"fuzz p4: {number} of {runs} programs, {found} found, {report.seconds:.0f} s"
+        if number % 50 == 0 and not sys.stderr.isatty():
+            print(line, file=sys.stderr, flush=True)
+        progress.share(max(number / runs, report.seconds / seconds), line)
+
+    return note
+
+
+def fuzz(runs: int, seed: int, seconds: float, out: Path, programs: list[Path], as_json: bool) -> int:
+    """Exit code: 0 when both switches agree. Raises Bmv2Error when BMv2 is not there."""
+    if missing := missing_tools():
+        raise Bmv2Error(f"not on PATH: {' and '.join(missing)}: the fuzz compares with them")
+    with tempfile.TemporaryDirectory(prefix="mrc-fuzz-") as name:
+        cases = sample_cases(programs, seed) if programs else random_cases(seed, Path(name))
+        with Progress(console(stderr=True), "fuzz p4") as progress:
+            report = campaign(cases, runs, seconds, out, notes(progress, min(runs, len(programs) or runs), seconds))
+    print(jsonlib.dumps(report.to_json(), indent=1) if as_json else report.text())
+    if report.findings:
+        print(f"kept in {out}", file=sys.stderr)
+    return 0 if report.passed else 1
+
+
+def main() -> int:
+    """Command line: random programs on both switches; exit code 1 when they differ."""
+    parser = argparse.ArgumentParser(prog="python -m tools.campaigns.p4_fuzz", description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=1000, help="programs at most")
+    parser.add_argument("--seed", type=int, default=1, help="the first program's")
+    parser.add_argument("--seconds", type=float, default=3600, help="seconds at most")
+    parser.add_argument("--out", type=Path, default=Path("fuzz-p4"), help="where findings are kept")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("programs", nargs="*", type=Path, help="these instead of random ones")
+    options = parser.parse_args()
+    try:
+        return fuzz(options.runs, options.seed, options.seconds, options.out, options.programs, options.json)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (Bmv2Error, OSError) as error:
+        print(f"fuzz p4: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

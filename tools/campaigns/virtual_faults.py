@@ -1,0 +1,699 @@
+"""`mrc bench faults --virtual`: random sets of faults against the correlator, in virtual time (docs/controller.md).
+
+A model of a fabric has one to four things break in it, at once or one after the other, and makes the observations that
+the real sources would make of it: port states of both ends, lost streams, Clustermapper's verdicts and counts (its own
+prober, with the fate of each probe), EV events and counts of hosts with QPs between random pairs, counters of
+switches, digests. Each comes with a delay of its own, sources overtake each other, and some of it is lost. What the
+correlator named is compared with what was broken.
+
+A set is `wrong` as soon as anything was named that was not broken, be it for a moment; it is `exact` when in the end
+all that somebody could see is named and nothing is left open; `cannot tell` when what was broken is among the
+candidates of what could not be told; `missed` when something that could be seen has no name in the end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from mrc_testbed.controller.faults.correlator import COUNTERS, Fault, FaultCorrelator, Tap
+from mrc_testbed.controller.faults.forwarding import Forwarding, Reading
+from mrc_testbed.controller.faults.observations import header_of, line_of
+from mrc_testbed.controller.faults.path_segments import PathSegments
+from mrc_testbed.controller.sources.clustermapper import (
+    COUNTS_EVERY_S,
+    COUNTS_WHEN_BAD_S,
+    TOGETHER_S,
+    ClustermapperSource,
+)
+from mrc_testbed.controller.sources.host_agents import ASK_EVERY_S, HostAgentSource
+from mrc_testbed.controller.sources.queue_drops import ASK_EVERY_S as COUNTERS_EVERY_S
+from mrc_testbed.hosts.clustermapper.prober import Prober, ProberSettings, target_json
+from mrc_testbed.hosts.clustermapper.targets import loops_of, targets_of
+from mrc_testbed.files.whole_files import write_whole
+from mrc_testbed.topologies.plan import Host, Link, Plan, Switch
+
+FABRICS = (
+    (1, 2, 2, 2), (2, 2, 2, 2), (1, 3, 3, 2), (1, 4, 4, 2), (1, 3, 2, 1), (1, 2, 3, 3), (1, 4, 2, 1), (2, 3, 2, 2),
+)  # fmt: skip
+"""(planes, racks, spines, hosts in a rack); each set takes one."""
+QUIET_S = 2.0
+"""Seconds without faults at the beginning."""
+WATCHED_S, WATCHED_LOSSY_S = 8.0, 14.0
+"""From the last fault to the judgement; a lossy link takes two windows of probes and the time for a choice."""
+CHUNK = 25
+"""Sets that one process runs before it reports."""
+ROUND_S = 0.1
+SEND_S = 0.08
+"""Between two packets of an EV."""
+PROBE_S = 0.2
+"""Between two probes of an EV that was withdrawn."""
+ODD_LOSS = 0.0003
+"""Packets of hosts that a busy machine loses."""
+FULL_LOSS = 0.2
+"""Packets that a full queue drops."""
+GNMI = "gnmi 127.0.0.1:9339"
+
+WRONG, EXACT, CANNOT_TELL, MISSED = "wrong", "exact", "cannot tell", "missed"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """One cause. `arcs`: the directions of a link that are dead or lose; `loss`: share of packets."""
+
+    kind: str
+    place: Link | Switch
+    at: float
+    arcs: frozenset[str] = frozenset()
+    loss: float = 1.0
+
+    @property
+    def calls(self) -> str:
+        """The controller's word for it."""
+        if isinstance(self.place, Switch):
+            return "blackhole" if self.kind == "black hole" else f"T{self.place.tier}"
+        if self.kind != "link down":
+            return "lossy link"
+        return "NIC port" if self.place.lower.node.startswith("h") else "link"
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """Arcs and switches that do not forward."""
+        return self.arcs if isinstance(self.place, Link) else frozenset({self.place.name})
+
+    def touches(self, other: Broken) -> bool:
+        """One of them is a part of the other's place, or both are the same."""
+        ends = [one.place.ends if isinstance(one.place, Link) else {one.place.name} for one in (self, other)]
+        if isinstance(self.place, Link) and isinstance(other.place, Link):
+            return self.place == other.place
+        return not ends[0].isdisjoint(ends[1])
+
+    def __str__(self) -> str:
+        text = f"{self.kind} {self.place.name} at {self.at:.2f}"
+        return text + (f" {sorted(self.arcs)} {self.loss:.2f}" if self.kind in ("one-way cut", "lossy link") else "")
+
+
+def random_set(plan: Plan, rng: random.Random) -> list[Broken]:
+    """One to four causes in one plane, most often (planes do not know of each other), none of them at one place."""
+    spread = rng.choice((0.0, 0.05, 1.0, 5.0))
+    out: list[Broken] = []
+    links, switches = plan.links, plan.switches
+    hosts = {host.name for host in plan.hosts}
+    for _ in range(rng.randint(1, 4)):
+        at = QUIET_S + rng.random() * spread
+        kind = rng.choice(
+            ("link down", "NIC port down", "switch dead", "black hole", "lossy link", "one-way cut", "one-way cut")
+        )
+        if kind in ("switch dead", "black hole"):
+            one = Broken(kind, rng.choice(switches), at)
+        else:
+            is_nic = {"link down": False, "NIC port down": True}.get(kind, rng.random() < 0.3)
+            link = rng.choice([one for one in links if (one.lower.node in hosts) is is_nic])
+            both = frozenset((link.lower.interface, link.upper.interface))
+            one_way = frozenset({rng.choice(sorted(both))})
+            match kind:
+                case "lossy link":
+                    arcs = rng.choice((both, one_way))
+                    one = Broken(kind, link, at, arcs, rng.choice((0.1, 0.2, 0.4)))
+                case "one-way cut":
+                    one = Broken(kind, link, at, one_way)
+                case _:
+                    one = Broken("link down", link, at, both)
+        if not any(one.place == other.place for other in out):
+            out.append(one)
+    return sorted(out, key=lambda one: one.at)
+
+
+# ---- the model ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class WatchedFlow:
+    """The packets of one EV of one QP."""
+
+    source: Host
+    peer: Host
+    ev: int
+    trace: PathSegments
+    state: str = "good"
+    next_at: float = 0.0
+    answered: int = 0
+    sent: int = 0
+    acked: int = 0
+    lost: int = 0
+
+
+class World:
+    """A fabric with faults, its sources, and the correlator that they tell. Virtual time, seconds."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        broken: list[Broken],
+        seed: int,
+        make: Callable[..., FaultCorrelator] = FaultCorrelator,
+        tap: Tap | None = None,
+    ) -> None:
+        self.plan, self.broken = plan, broken
+        self.rng = random.Random(seed)
+        self.faults = make(plan, tap=tap)
+        self.traces = self.faults.traces
+        self.named: dict[tuple[str, str, str | None], float] = {}
+        """(kind, location, direction) reported as certain, and the time of the first report."""
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._told_until: dict[str, float] = {}
+        self._is_busy = self.rng.random() < 0.2
+        """The machine is: everything takes longer."""
+        self._deaf: dict[str, tuple[float, float]] = {}
+        """Sources that the controller hears nothing of for a while: (from, until)."""
+        self._dead: set[str] = set()
+        self._off: set[str] = set()
+        self._losses: dict[str, float] = {}
+        self.down: set[Link] = set()
+        self._received: Counter[str] = Counter()
+        self._forwarded: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._down_arcs: set[str] = set()
+        self._hops: dict[int, list[tuple[str, str, str]]] = {}
+        """Of a trace, by identity: each arc, the switch that sends it or "", the switch that receives it or ""."""
+        targets = targets_of(plan)
+        self._targets = (*targets, *loops_of(plan, targets))
+        self._walks = [self.traces.along(target.walk) for target in self._targets]
+        self._prober = Prober(self._targets, ProberSettings(), 0.0)
+        self._rows = [target_json(*pair) for pair in zip(self._targets, self._prober.health, strict=True)]
+        folder = Path()
+        self._mapper = ClustermapperSource(folder, self.faults, lambda _event: None, lambda: None)
+        self._agents = HostAgentSource(folder, plan, self.faults, lambda _event: None, lambda: None)
+        self._forwarding = Forwarding(self.traces)
+        self._reading_due: float | None = None
+        self._full, self._full_until = "", 0.0
+        """An output queue that is full for a while: it drops data."""
+        self.paths = self._random_paths()
+        is_lossy = any(one.kind == "lossy link" for one in broken)
+        self._ends_at = max(one.at for one in broken) + (WATCHED_LOSSY_S if is_lossy else WATCHED_S)
+
+    @property
+    def probes(self) -> list[PathSegments]:
+        """Path segments of Clustermapper's self-probes."""
+        return [walk for walk, target in zip(self._walks, self._targets, strict=True) if target.about is None]
+
+    def _random_paths(self) -> list[WatchedFlow]:
+        """QPs between random pairs of hosts, with every EV of theirs or a few."""
+        out: list[WatchedFlow] = []
+        for _ in range(self.rng.choice((0, 1, 2, 4))):
+            source, peer = self.rng.sample(self.plan.hosts, 2)
+            evs = list(self.plan.evs(source, peer))
+            for ev in self.rng.sample(evs, min(len(evs), 6)):
+                if not any(p.source is source and p.peer is peer and p.ev == ev for p in out):
+                    out.append(WatchedFlow(source, peer, ev, self.traces.data(source, peer, ev)))
+        return out
+
+    # ---- what happens to a packet -----------------------------------------------------------------------
+
+    def _hop(self, arc: str) -> tuple[str, str, str]:
+        """An arc, the switch that sends it, the switch that receives it; "" where that is a host."""
+        here, there = map(self._switch, self.traces.ends(arc))
+        return arc, here, there
+
+    def walks(self, trace: PathSegments) -> bool:
+        """Send a packet along; False when it is lost. Counts at switches."""
+        hops = self._hops.get(id(trace))
+        if hops is None:
+            hops = self._hops[id(trace)] = [self._hop(arc) for arc in trace.arcs]
+        received, forwarded, losses = self._received, self._forwarded, self._losses
+        for arc, here, there in hops:
+            if here:
+                if here in self._dead:
+                    return False
+                if arc in self._down_arcs:
+                    self._dropped[here] += 1
+                    self._digest(arc)
+                    return False
+                forwarded[arc] += 1
+            if arc in losses and self.rng.random() < losses[arc]:
+                return False
+            if there:
+                if there in self._off:
+                    return False
+                received[arc] += 1
+        return True
+
+    @staticmethod
+    def _switch(node: str) -> str:
+        return node if node.startswith("p") else ""
+
+    def _digest(self, arc: str) -> None:
+        if self.rng.random() < 0.05:  # the switch tells of the first one, and digests are lost
+            self._tell("digest", 0.1, lambda: self.faults.digest(arc, "dead next hop", now=self.now))
+
+    # ---- what the controller hears ----------------------------------------------------------------------
+
+    def _after(self, at: float, what: Callable[[], None]) -> None:
+        heappush(self._events, (at, next(self._order), what))
+
+    def _tell(self, source: str, typical_s: float, what: Callable[[], None]) -> None:
+        """Delayed report of a source, in the order of its own stream, unless it is lost."""
+        start, end = self._deaf.get(source, (0.0, 0.0))
+        if start <= self.now < end:
+            return
+        delay = self.rng.expovariate(1 / typical_s) * (5 if self._is_busy else 1)
+        at = max(self.now + min(delay, 1.0), self._told_until.get(source, 0.0))
+        self._told_until[source] = at
+        self._after(at, what)
+
+    def _goes_deaf(self) -> None:
+        """One source in ten loses its stream around the faults, and tells all it has when the stream is back."""
+        first = self.broken[0].at
+        snapshots = {GNMI: self._all_ports, "mapper": self._all_probes}
+        for source, snapshot in snapshots.items():
+            if self.rng.random() < 0.1:
+                start = first + self.rng.uniform(-0.5, 0.5)
+                end = start + self.rng.uniform(0.2, 1.5)
+                self._deaf[source] = (start, end)
+                self._after(end, snapshot)
+
+    def _note(self) -> None:
+        for _, fault in self.faults.changes():
+            if fault.certain_cause is not None and fault.state.value == "active":
+                self.named.setdefault((fault.kind, fault.location, fault.direction), self.now)
+
+    # ---- sources ----------------------------------------------------------------------------------------
+
+    def _break(self, one: Broken) -> None:
+        if isinstance(one.place, Link):
+            for arc in one.arcs:
+                self._losses[arc] = one.loss
+            if one.kind == "link down":
+                self._goes_down(one.place)
+            return
+        self._dead.add(one.place.name)
+        if one.kind == "switch dead":
+            self._off.add(one.place.name)
+            self._tell(f"stream {one.place.name}", 0.05, lambda: self._stream_lost(one.place.name))
+            for link in self.plan.links:
+                if one.place.name in link.ends:
+                    self._losses |= dict.fromkeys(self.traces.arcs(link), 1.0)
+                    self._goes_down(link)
+
+    def _stream_lost(self, switch: str) -> None:
+        self.faults.stream(switch, False, now=self.now)
+
+    def _goes_down(self, link: Link) -> None:
+        """Both ends report, as far as they are switches."""
+        self.down.add(link)
+        self._down_arcs.update(self.traces.arcs(link))
+        for port in (link.lower, link.upper):
+            if port.node.startswith("p"):
+                self._tell(GNMI, 0.02, partial(self._port, port.interface, "DOWN"))
+
+    def _port(self, interface: str, status: str) -> None:
+        self.faults.port(interface, status, source=GNMI, now=self.now)
+
+    def _all_ports(self) -> None:
+        for link in self.plan.links:
+            for port in (link.lower, link.upper):
+                if port.node.startswith("p"):
+                    self._port(port.interface, "DOWN" if link in self.down else "UP")
+
+    def _round(self) -> None:
+        """Clustermapper sends a probe to every target; now and then it wakes up late."""
+        prober, now = self._prober, self.now
+        if self._is_busy and self.rng.random() < 0.02:
+            prober.stalled(0.06)
+        for change in prober.judge(now):
+            self._probe_told(change.target.number)
+        sequence = prober.begin_round(now)
+        for number in sorted(prober.active):
+            if not self.walks(self._walks[number]):
+                continue
+            answer = prober.returned(number, sequence, self.rng.uniform(0.0005, 0.01))
+            if answer is not None:
+                self._probe_told(answer.target.number)
+        self._after(now + ROUND_S, self._round)
+
+    def _probe_told(self, number: int) -> None:
+        event = target_json(self._targets[number], self._prober.health[number])
+        self._tell("mapper", 0.02, lambda: self._hear_probe(event))
+
+    def _hear_probe(self, event: dict[str, Any]) -> None:
+        self._mapper.take(event, self.now)
+        if event["state"] not in ("ok", "unknown"):
+            self._look(self.now + TOGETHER_S)
+
+    def _all_probes(self) -> None:
+        for number in sorted(self._prober.active):
+            if self._prober.health[number].state.value != "unknown":
+                self._probe_told(number)
+
+    def _look(self, at: float) -> None:
+        """Clustermapper's counts are read at that time, unless they are read sooner."""
+        if self._reading_due is None or at < self._reading_due:
+            self._reading_due = at
+            self._after(at, lambda: self._read_counts(at))
+
+    def _read_counts(self, due: float) -> None:
+        if self._reading_due != due:
+            return
+        health = self._prober.health
+        rows = [
+            {
+                **self._rows[number], "state": health[number].state.value, "sent": health[number].sent,
+                "lost": health[number].lost, "back_at": health[number].back_at,
+            }
+            for number in sorted(self._prober.active)
+        ]  # fmt: skip
+        self._reading_due = None
+        self._tell("mapper", 0.02, lambda: self._mapper.take_counts(rows, self.now))
+        self._look(self.now + (COUNTS_WHEN_BAD_S if self.faults.has_path_symptoms else COUNTS_EVERY_S))
+
+    def _read_counters(self) -> None:
+        """Read received and forwarded packets of the switches that answer."""
+        if self._full and self._full_until + 1.0 > self.now:
+            self.faults.full_queue(self._full, now=self.now)
+        for plane in sorted(self.faults.planes_with_symptoms):
+            for switch in self.plan.switches:
+                if switch.plane == plane and switch.name not in self._off:
+                    self._forwarding.read(switch, self._reading(switch))
+            for one in self._forwarding.verdicts(plane):
+                state = "ok" if one.works else "down"
+                self.faults.path(one.about, one.trace, state, source=COUNTERS, now=self.now, t=one.t, says=one.says)
+        self._after(self.now + COUNTERS_EVERY_S + self.rng.random() * 0.1, self._read_counters)
+
+    def _reading(self, switch: Switch) -> Reading:
+        received, forwarded = {}, {}
+        for port in self.plan.ports(switch.name):
+            link = self.plan.link_of_interface(port.interface)
+            other = link.upper if link.lower == port else link.lower
+            received[port.interface] = self._received[other.interface]
+            forwarded[port.interface] = self._forwarded[port.interface]
+        return Reading(self.now, received, forwarded, self._dropped[switch.name])
+
+    # ---- hosts ------------------------------------------------------------------------------------------
+
+    def _send(self, path: WatchedFlow) -> None:
+        """A packet of an EV, or, while it is withdrawn, a probe of it."""
+        came_through = self.walks(path.trace) and self.rng.random() > self._chance(path)
+        if path.state == "good":
+            path.sent += 1
+            path.acked += came_through
+            if not came_through:
+                path.lost += 1
+                path.state, path.answered = "assumed_bad", 0
+                self._after(self.now + self.rng.uniform(0.02, 0.1), lambda: self._ev_told(path, "good"))
+        else:
+            path.answered = path.answered + 1 if came_through else 0
+            if path.answered == 3:
+                path.state = "good"
+                self._ev_told(path, "assumed_bad")
+        pause = SEND_S if path.state == "good" else PROBE_S
+        self._after(self.now + pause, lambda: self._send(path))
+
+    def _chance(self, path: WatchedFlow) -> float:
+        """Share of its packets that are lost although nothing is broken."""
+        if path.state == "good" and self._full_until > self.now and self._full in path.trace.arcs:
+            return FULL_LOSS
+        return ODD_LOSS
+
+    def _ev_told(self, path: WatchedFlow, old: str) -> None:
+        new = "assumed_bad" if old == "good" else "good"
+        event = {"t": self.now, "peer": path.peer.name, "ev": path.ev, "old": old, "new": new, "qpn": 17}
+        host = path.source.name
+        self._tell(f"agent {host}", 0.03, lambda: self._agents.take(host, event, self.now))
+
+    def _ask_agents(self) -> None:
+        if self._agents.has_bad:
+            asked_at = self.now
+            for path in self.paths:
+                row = {
+                    "ev": path.ev, "state": path.state, "sent": path.sent, "acked": path.acked, "lost": path.lost,
+                    "rtt_s": 0.01,
+                }  # fmt: skip
+                self._agents.take_health(path.source, path.peer, row, asked_at)
+        self._after(self.now + ASK_EVERY_S, self._ask_agents)
+
+    def _fill(self) -> None:
+        link = self.rng.choice([link for link in self.plan.links if link.lower.node.startswith("p")])
+        self._full, self._full_until = self.rng.choice((link.lower, link.upper)).interface, self.now + 2.0
+
+    # ---- time -------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """From before the first fault to the judgement."""
+        for switch in self.plan.switches:
+            self.faults.stream(switch.name, True, now=0.0)
+        self.faults.attend(COUNTERS, now=0.0)
+        self._all_ports()
+        for one in self.broken:
+            self._after(one.at, partial(self._break, one))
+        self._goes_deaf()
+        self._after(0.0, self._round)
+        self._look(0.5)
+        self._after(0.7, self._read_counters)
+        self._after(0.8, self._ask_agents)
+        for path in self.paths:
+            self._after(self.rng.random() * SEND_S, partial(self._send, path))
+        if self.rng.random() < 0.2:
+            self._after(self.rng.uniform(1.0, self._ends_at - 5.0), self._fill)
+        while self._events and self._events[0][0] <= self._ends_at:
+            at, _, what = heappop(self._events)
+            while (due := self.faults.next_timer()) is not None and due <= at:
+                self.now = max(due, self.now)
+                self.faults.on_timer(self.now)
+                self._note()
+            self.now = at
+            what()
+            self._note()
+
+
+# ---- the judgement ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CaseVerdict:
+    """Verdict on a set. `seen`: causes that somebody could see; `exact` and so on: how many of them are what."""
+
+    result: str
+    seen: int
+    exact: int
+    cannot_tell: int
+    missed: tuple[str, ...]
+    wrong: tuple[str, ...]
+    one_way: int = 0
+    """Cuts of one direction of a T0-T1 link that were named, and with it: of a NIC-T0 link it may be unknowable."""
+    directions: int = 0
+
+
+def is_seen(world: World, one: Broken) -> bool:
+    """Some source tells of it although the others are broken, too. Losses count only where nothing else loses."""
+    others = [other for other in world.broken if other is not one]
+    if one.kind == "switch dead":
+        return True
+    if one.kind == "link down":
+        return not any(other.kind == "switch dead" and one.touches(other) for other in others)
+    dead = frozenset(
+        part for other in others if other.loss >= 1.0 or one.loss < 1.0 for part in other.parts
+    ) | _arcs_of_dead_switches(world)
+    walks = [*world.probes, *(path.trace for path in world.paths)]
+    return any(not one.parts.isdisjoint(walk.parts) and dead.isdisjoint(walk.parts) for walk in walks)
+
+
+def _arcs_of_dead_switches(world: World) -> frozenset[str]:
+    names = {one.place.name for one in world.broken if one.kind == "switch dead"}
+    links = [link for link in world.plan.links if link.ends & names]
+    return frozenset(port.interface for link in links for port in (link.lower, link.upper))
+
+
+def judge(world: World) -> CaseVerdict:
+    """Compare the named faults with the injected ones."""
+    wrong = [
+        f"{kind} {direction or location}, named at {at:.2f}"
+        for (kind, location, direction), at in world.named.items()
+        if not any(_is_place(one, location, direction) for one in world.broken)
+        and not _is_of_dead_switch(world, kind, location)
+    ]
+    certain: list[Fault] = []
+    open_: list[Fault] = []
+    for fault in world.faults.active():
+        (certain if fault.certain_cause is not None else open_).append(fault)
+    for fault in certain:
+        same = [one for one in world.broken if one.place.name == fault.location]
+        if same and not any(one.calls == fault.kind for one in same):
+            wrong.append(f"{fault.location} is called {fault.kind} in the end")
+    places = {one.place for one in world.broken}
+    candidates: set[Link | Switch] = set()
+    for fault in open_:
+        fitting = [choice for choice in fault.explanations if places.issuperset(choice)]
+        if not fitting:
+            wrong.append(f"{fault.text}, and none of it is")
+        candidates.update(cause for choice in fitting for cause in choice)
+    named = {fault.location: fault for fault in certain}
+    seen = [one for one in world.broken if is_seen(world, one)]
+    exact = [one for one in seen if one.place.name in named]
+    told = [one for one in seen if one not in exact and one.place in candidates]
+    missed = tuple(str(one) for one in seen if one not in exact and one not in told)
+    asked = [
+        one for one in exact
+        if one.kind == "one-way cut" and isinstance(one.place, Link) and one.place.lower.node.startswith("p")
+    ]  # fmt: skip
+    result = WRONG if wrong else MISSED if missed else CANNOT_TELL if told or open_ else EXACT
+    return CaseVerdict(
+        result, len(seen), len(exact), len(told), missed, tuple(wrong), len(asked),
+        sum(named[one.place.name].direction is not None for one in asked),
+    )  # fmt: skip
+
+
+def _is_place(one: Broken, location: str, direction: str | None) -> bool:
+    if one.place.name != location:
+        return False
+    if direction is None or isinstance(one.place, Switch):
+        return True
+    if one.kind == "link down":
+        return True  # both are
+    return direction == _direction(one)
+
+
+def _direction(one: Broken) -> str:
+    assert isinstance(one.place, Link)
+    if len(one.arcs) == 2:
+        return "both"
+    ends = (one.place.lower.node, one.place.upper.node)
+    return " -> ".join(ends if one.place.lower.interface in one.arcs else ends[::-1])
+
+
+def _is_of_dead_switch(world: World, kind: str, location: str) -> bool:
+    """A link of a switch that has gone is down, whichever source reports it first."""
+    dead = {one.place.name for one in world.broken if one.kind == "switch dead"}
+    return kind in ("link", "NIC port") and not dead.isdisjoint(location.split())
+
+
+# ---- many ---------------------------------------------------------------------------------------------------
+
+
+def world_of(
+    seed: int, number: int, make: Callable[..., FaultCorrelator] = FaultCorrelator, tap: Tap | None = None
+) -> World:
+    """Set `number` of a seed, not yet run."""
+    rng = random.Random(f"{seed}/{number}")
+    plan = Plan(*rng.choice(FABRICS))
+    return World(plan, random_set(plan, rng), rng.getrandbits(32), make, tap)
+
+
+@dataclass(slots=True)
+class CauseTally:
+    """Of all sets so far."""
+
+    sets: Counter[str] = field(default_factory=Counter)
+    causes: Counter[str] = field(default_factory=Counter)
+    details: list[dict[str, Any]] = field(default_factory=list)
+    """Of every set that is wrong or misses something."""
+
+    def add(self, number: int, world: World, verdict: CaseVerdict) -> None:
+        self.sets[verdict.result] += 1
+        self.causes.update(
+            {
+                "drawn": len(world.broken), "seen": verdict.seen, EXACT: verdict.exact,
+                CANNOT_TELL: verdict.cannot_tell, MISSED: len(verdict.missed), WRONG: len(verdict.wrong),
+                "one-way": verdict.one_way, "with direction": verdict.directions,
+            }
+        )  # fmt: skip
+        if verdict.wrong or verdict.missed:
+            self.details.append(
+                {
+                    "set": number, "plan": str(world.plan), "broken": [str(one) for one in world.broken],
+                    "wrong": list(verdict.wrong), "missed": list(verdict.missed),
+                    "active": [fault.text for fault in world.faults.active()],
+                }
+            )  # fmt: skip
+
+    def merge(self, other: CauseTally) -> None:
+        self.sets.update(other.sets)
+        self.causes.update(other.causes)
+        self.details += other.details
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sets": {name: self.sets[name] for name in (EXACT, CANNOT_TELL, MISSED, WRONG)},
+            "causes": dict(self.causes),
+            "details": sorted(self.details, key=lambda one: one["set"]),
+        }
+
+
+def run_sets(seed: int, numbers: Iterable[int], make: Callable[..., FaultCorrelator] = FaultCorrelator) -> CauseTally:
+    """Some sets of a seed, one after the other."""
+    tally = CauseTally()
+    for number in numbers:
+        world = world_of(seed, number, make)
+        world.run()
+        tally.add(number, world, judge(world))
+    return tally
+
+
+def keep(seed: int, number: int, folder: Path) -> Path:
+    """Run a set again and write its observations, for `mrc faults --replay`."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+    world = world_of(seed, number, tap=lambda name, arguments: calls.append((name, arguments)))
+    world.run()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"set-{seed}-{number}.observations.jsonl"
+    lines = [line_of(name, arguments, world.traces) for name, arguments in calls]
+    write_whole(path, b"".join([header_of(world.plan), *lines]))
+    return path
+
+
+def run(seed: int, sets: int, *, jobs: int, folder: Path | None, console: Console) -> dict[str, Any]:
+    """Draw that many sets and judge them, in `jobs` processes; the result as JSON, `passed` among it.
+
+    `folder`: where the observations of each set with something wrong or missed are put.
+    """
+    tally = CauseTally()
+    chunks = [range(first, min(first + CHUNK, sets)) for first in range(0, sets, CHUNK)]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with ProcessPoolExecutor(jobs) as pool:
+        # Forks here, before the progress bar has its thread: a child could inherit a lock that the thread holds.
+        pending = {pool.submit(run_sets, seed, chunk): chunk for chunk in chunks}
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task("sets of faults", total=sets)
+            for one in as_completed(pending):
+                tally.merge(one.result())
+                progress.update(task, advance=len(pending[one]), description=f"{tally.sets[WRONG]} wrong")
+    result = {"seed": seed, "drawn": sets, **tally.to_json()}
+    result["passed"] = not tally.sets[WRONG]
+    for one in result["details"]:
+        if folder is not None:
+            one["kept"] = str(keep(seed, one["set"], folder))
+        console.print(f"set {one['set']} ({one['plan']}): {'; '.join(one['broken'])}", markup=False)
+        for text in one["wrong"]:
+            console.print(f"    wrong: {text}", markup=False)
+        for text in one["missed"]:
+            console.print(f"    missed: {text}", markup=False)
+    _print(result, console)
+    return result
+
+
+def _print(result: dict[str, Any], console: Console) -> None:
+    table = Table(title=f"{result['drawn']} random sets of faults, seed {result['seed']}", title_justify="left")
+    for column in ("", "sets", "causes"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name in (EXACT, CANNOT_TELL, MISSED, WRONG):
+        table.add_row(name, str(result["sets"][name]), str(result["causes"].get(name, 0)))
+    console.print(table)
+    causes = Counter(result["causes"])
+    console.print(
+        f"{causes['drawn']} causes drawn, {causes['drawn'] - causes['seen']} of them hidden behind others; "
+        f"direction told of {causes['with direction']} of {causes['one-way']} one-way cuts of T0-T1 links"
+    )
+    console.print("[green]passed[/green]" if result["passed"] else "[red]failed[/red]")
