@@ -5,7 +5,7 @@
     p4runtime/  session        one P4Runtime connection       provisioner    one switch kept as the plan wants it
                 entries        entries by name and text       routes, qos    the plan's entries, the egress discipline's
                 pruning        entries by what is alive       counters       counters and queues, when asked
-    mrc_testbed/faults/     correlator     symptoms in, faults out (pure) diagnosis      which causes explain them (pure)
+    faults/     correlator     symptoms in, faults out (pure) diagnosis      which causes explain them (pure)
                 fault_list     life cycle of faults (pure)    fault_model    symptoms and faults as records (pure)
                 path_stats     what watched paths prove       path_segments  what a probe or an EV crosses (pure)
                 forwarding     what switches received, sent   timers         hold-down times of the correlation

@@ -28,7 +28,7 @@ from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import DEFAULT_PATH, RunFiles, default_run_dir
 
 DEADLINE_S = 60.0
-"""Switches none of which has got on for so long are given up, seconds (mrc_testbed/ipc/patience.py)."""
+"""Switches none of which has got on for so long are given up, seconds (ipc/patience.py)."""
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -160,7 +160,7 @@ class FabricController:
     async def run(self, deadline_s: float) -> None:
         """Bring all switches into line, print `ready`, keep them so until stop().
 
-        Raises NotReady when none gets on for `deadline_s` (mrc_testbed/ipc/patience.py) or a switch refuses. An exception of a task
+        Raises NotReady when none gets on for `deadline_s` (ipc/patience.py) or a switch refuses. An exception of a task
         or of a reaction is a bug; it is told (problems.py), and the rest goes on.
         """
         running: dict[str, Callable[[], Awaitable[None]]] = {f"ports at {w.address}": w.run for w in self.watches}

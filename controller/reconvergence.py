@@ -2,7 +2,7 @@
 clock.
 
 MRC needs no control plane to act; the networks it is compared with do, and theirs takes seconds (§11, the headline).
-The time is that of mrc_testbed/experiments/virtual/control_plane.py: the first change starts it, what changes until it is over is
+The time is that of experiments/virtual/control_plane.py: the first change starts it, what changes until it is over is
 included, and a controller that comes back begins anew with what switches were told before. Only groups of uplinks wait
 (pruning.py): a T0's own dead uplink is the business of its selector.
 """

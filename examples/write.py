@@ -27,7 +27,7 @@ target = b.reg_mr(bytearray(100_000), IBV_ACCESS_REMOTE_WRITE)
 cq_a, cq_b = a.create_cq(16), b.create_cq(16)
 qp_a, qp_b = a.create_qp(QpInitAttr(cq_a)), b.create_qp(QpInitAttr(cq_b))
 
-# Out of band: QPN, first PSN, address, and the sizes of the responder. (mrc_testbed.hosts.verbs.exchange does all of this.)
+# Out of band: QPN, first PSN, address, and the sizes of the responder. (hosts.verbs.exchange does all of this.)
 psn = {qp_a: 0x000ABC, qp_b: 0xFFFFFE}
 for qp, peer, device in ((qp_a, qp_b, b), (qp_b, qp_a, a)):
     qp.modify(QpAttr(qp_state=QpState.INIT, pkey_index=0, qp_access_flags=IBV_ACCESS_REMOTE_WRITE))

@@ -1,6 +1,6 @@
 """The command `mrc`: demo, live fabric, scenarios, P4 programs, captures and benchmarks; and the pytest plugin.
 
-`from mrc import Fabric` is the Python API (mrc_testbed/api), whose names are loaded when they are asked for.
+`from mrc_testbed import Fabric` is the Python API (api), whose names are loaded when they are asked for.
 """
 
 from __future__ import annotations

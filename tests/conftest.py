@@ -5,7 +5,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-# Tests are of the Python files, and replace parts of them; tests/native_build has those of both forms, in child processes.
+# Tests are of the Python files, and replace parts of them; tests/native_build has those of both forms, in processes.
 os.environ.setdefault("MRC_COMPILED", "0")
 
 # The width of whoever runs the tests is not theirs (xdist tells it to its workers): a pipe has its own.

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_imports import CODE, ROOT
+from tests.repository import ROOT
+from tests.test_imports import CODE
 
 MINORS = (10, 11, 12, 13, 14)
 PARSE = """

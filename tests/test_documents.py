@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from mrc_testbed.hosts.dissector import tshark
 from mrc_testbed.cli.app import app
+from mrc_testbed.hosts.dissector import tshark
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "p4src/README.md"]
 PAGE = (ROOT / "docs/tutorial.md").read_text()
 COMMANDS = re.findall(r"^    \$ (.+)$", PAGE, re.MULTILINE)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.test_imports import ROOT
+from tests.repository import ROOT
 from tests.unprivileged import as_nobody
 
 pytestmark = pytest.mark.root

@@ -8,11 +8,11 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.repository import ROOT
+
 LIVE = {"live_write.py"}
 EXPECTED = {
     "write.py": "wr_id 1: IBV_WC_SUCCESS, 100000 bytes",

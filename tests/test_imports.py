@@ -1,8 +1,6 @@
 """Who may import whom, read from the source: also imports inside functions count.
 
-mrc > bench, experiments > simulator > hosts;  mrc > controller;  topologies > switch
-simulator, topologies > faults, which needs leaves alone
-compiled, ipc and mrc_testbed.topologies.plan are leaves, for all
+The rows stand in the order of the house: each imports rooms above it alone, but for those that say otherwise.
 """
 
 import ast
@@ -13,50 +11,44 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-CODE = (
-    "bench",
-    "compiled",
-    "controller",
-    "experiments",
-    "faults",
-    "hosts",
-    "ipc",
-    "mrc",
-    "simulator",
-    "switch",
-    "topologies",
-)
-"""Folders of Python outside tests."""
-OURS = (*CODE, "tests", "scenarios")
-LEAVES = ("compiled", "ipc", "mrc_testbed.topologies.plan")
+from tests.repository import ROOT
+
+CODE = ("controller", "hosts", "mrc_testbed", "tools", "topologies")
+"""Folders of Python outside tests. The package has links to the others, which a walk through it does not follow."""
+PACKAGE = "mrc_testbed"
+LEAVES = ("console", "errors", "files", "ipc", "native_build", "topologies.plan")
+FRONT = ("api", "capture", "cli", "dash", "demo", "doctor", "testing")
 
 MAY_IMPORT = {
-    "compiled": ("compiled", "ipc"),
-    "ipc": ("ipc",),
-    "topologies/plan": ("mrc_testbed.topologies.plan",),
-    "faults": ("faults", *LEAVES),
-    "switch": ("switch",),
-    "topologies": ("topologies", "faults", "switch", "ipc"),
-    "controller": ("controller", *LEAVES),
-    "hosts": ("hosts", *LEAVES),
-    "simulator": ("simulator", "faults", "hosts", "mrc_testbed.switch.build", *LEAVES),
-    "experiments": ("experiments", "faults", "simulator", "hosts", "controller", "topologies", "compiled", "ipc"),
-    "bench": (
-        "bench",
-        "experiments",
-        "faults",
-        "simulator",
-        "hosts",
-        "controller",
-        "topologies",
-        "switch",
-        "compiled",
-        "ipc",
-    ),
-    "mrc": CODE,
+    "errors": (),
+    "files": ("errors",),
+    "topologies.plan": (),
+    "switch": (),
+    "console": ("errors", "files"),
+    "native_build": ("errors", "files"),
+    "ipc": ("errors", "files"),
+    "faults": ("console", "topologies.plan"),
+    "topologies": ("console", "errors", "faults", "files", "ipc", "switch"),
+    "controller": ("errors", "ipc", "topologies.plan"),
+    "hosts": LEAVES,
+    "simulator": ("faults", "hosts", "switch.build", *LEAVES),
+    "experiments": ("controller", "faults", "hosts", "simulator", "topologies", *LEAVES),
+    "capture": ("console", "controller", "errors", "files", "hosts", "ipc", "switch", "topologies"),
+    "demo": ("console", "errors", "experiments", "files", "ipc", "topologies"),
+    "testing": ("demo", "switch", "topologies"),
+    "cli.prompt": ("console", "errors", "faults", "files", "ipc", "topologies"),
+    "api": ("capture", "cli", "experiments", "faults", "hosts", "simulator", "topologies", *LEAVES),
+    "dash": ("cli.prompt", "controller", "doctor", "experiments", "hosts", "topologies", *LEAVES),
+    "doctor": ("dash", "topologies", *LEAVES),
+    "cli": (*FRONT, "controller", "experiments", "faults", "hosts", "simulator", "switch", "topologies", *LEAVES),
 }
-"""Folder -> modules of ours it may import."""
+"""Room of the package -> rooms it may import, beside itself. Tools import what they measure."""
+
+
+def folder_of(room: str) -> Path:
+    """Folder of a room, or the file of a module."""
+    path = ROOT.joinpath(PACKAGE, *room.split("."))
+    return path if path.is_dir() else path.with_suffix(".py")
 
 
 @cache
@@ -81,9 +73,10 @@ def is_in(module: str, allowed: tuple[str, ...]) -> bool:
     return any(module == one or module.startswith(f"{one}.") for one in allowed)
 
 
-def broken(folder: str, wrong) -> list[str]:
-    files = sorted((ROOT / folder).rglob("*.py"))
-    assert files, f"{folder}/ has no Python files: has it moved?"
+def broken(folder: Path, wrong) -> list[str]:
+    folder = folder.resolve()
+    files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]
+    assert files, f"{folder} has no Python files: has it moved?"
     return [
         f"{path.relative_to(ROOT)}:{line}: imports {module}"
         for path in files
@@ -92,50 +85,79 @@ def broken(folder: str, wrong) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("folder", MAY_IMPORT)
-def test_folder__imports_only_what_it_may(folder):
-    allowed = MAY_IMPORT[folder]
-    assert broken(folder, lambda m: m.split(".")[0] in OURS and not is_in(m, allowed)) == []
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_room__imports_only_what_it_may(room):
+    inner = tuple(f"{PACKAGE}.{other}" for other in MAY_IMPORT if other.startswith(f"{room}."))
+    allowed = tuple(f"{PACKAGE}.{other}" for other in (room, *MAY_IMPORT[room]))
+
+    def wrong(module):
+        return module.split(".")[0] in (PACKAGE, "tests") and not is_in(module, allowed)
+
+    found = broken(folder_of(room), wrong)
+    assert [line for line in found if not (inner and is_in(_module_at(line), inner))] == []
+
+
+def _module_at(line: str) -> str:
+    """Module of the file that a line of broken() names."""
+    path = Path(line.partition(":")[0]).with_suffix("")
+    return ".".join(path.parts if path.parts[0] == PACKAGE else (PACKAGE, *path.parts))
+
+
+def test_tools__are_imported_by_the_command_alone():
+    importing = [
+        line for folder in CODE if folder != "tools" for line in broken(ROOT / folder, lambda m: is_in(m, ("tools",)))
+    ]
+    assert {line.partition(":")[0] for line in importing} == {"mrc_testbed/cli/app.py"}
+
+
+def test_every_room_has_its_row():
+    rooms = {path.stem for path in (ROOT / PACKAGE).iterdir() if path.is_dir() or path.suffix == ".py"}
+    data = {"p4src", "scenarios", "py", "__init__", "__main__", "__pycache__"}
+    assert rooms - data == {room for room in MAY_IMPORT if "." not in room}
 
 
 def test_page__has_the_same_arrows():
-    """docs/architecture.md, table by table row: a folder and what it may import beside itself."""
+    """docs/architecture.md, table by table row: a room and what it may import beside itself."""
     page = (ROOT / "docs" / "architecture.md").read_text()
-    rows = re.findall(r"^\| `([\w/]+)` \| ((?:[\w.]+(?:, )?)*) ?\|$", page, re.MULTILINE)
-    assert {folder: set(filter(None, may.split(", "))) for folder, may in rows} == {
-        folder: {one for one in may if one != folder.replace("/", ".")} for folder, may in MAY_IMPORT.items()
+    rows = re.findall(r"^\| `([\w.]+)` \| ((?:[\w.]+(?:, )?)*) ?\|$", page, re.MULTILINE)
+    assert {room: set(filter(None, may.split(", "))) for room, may in rows} == {
+        room: set(may) for room, may in MAY_IMPORT.items()
     }
 
 
 def test_engine__needs_only_the_standard_library():
     def wrong(module):
-        return module.split(".")[0] not in sys.stdlib_module_names and not is_in(module, ("mrc_testbed.hosts.engine", "compiled"))
+        return module.split(".")[0] not in sys.stdlib_module_names and not is_in(
+            module, ("mrc_testbed.hosts.engine", "mrc_testbed.native_build")
+        )
 
-    assert broken("hosts/engine", wrong) == []
+    assert broken(ROOT / "hosts" / "engine", wrong) == []
 
 
 def test_engine__has_no_clock_socket_thread_or_randomness_of_its_own():
     banned = ("time", "socket", "select", "selectors", "threading", "asyncio", "subprocess", "secrets")
-    assert broken("hosts/engine", lambda m: is_in(m, banned)) == []
+    assert broken(ROOT / "hosts" / "engine", lambda m: is_in(m, banned)) == []
 
 
 @pytest.mark.parametrize("folder", ["topologies/plan", "hosts/engine"])
 def test_leaves__need_only_the_standard_library(folder):
     """Everybody imports these; they must stay light."""
-    assert broken(folder, lambda m: m.split(".")[0] not in (*sys.stdlib_module_names, *OURS)) == []
+    assert broken(ROOT / folder, lambda m: m.split(".")[0] not in (*sys.stdlib_module_names, PACKAGE)) == []
 
 
-@pytest.mark.parametrize("name", ["rpc", "framing", "units", "errors", "agent_client", "controller_client"])
+@pytest.mark.parametrize(
+    "name", ["ipc.rpc", "ipc.framing", "console.units", "errors", "ipc.agent_client", "ipc.controller_client"]
+)
 def test_ipc__what_hosts_and_tools_load_is_light(name):
-    found = [module for _, module in imports_of(ROOT / "ipc" / f"{name}.py") if not is_in(module, ("ipc",))]
+    found = [module for _, module in imports_of(folder_of(name)) if not is_in(module, (PACKAGE,))]
     assert [module for module in found if module.split(".")[0] not in sys.stdlib_module_names] == []
 
 
 def test_imports_of__sees_every_form(tmp_path):
     package = tmp_path / "controller"
     package.mkdir()
-    (tmp_path / "topologies" / "lab").mkdir(parents=True)
-    (tmp_path / "topologies" / "lab" / "fabric.py").touch()
+    (tmp_path / "mrc_testbed" / "topologies" / "lab").mkdir(parents=True)
+    (tmp_path / "mrc_testbed" / "topologies" / "lab" / "fabric.py").touch()
     (package / "app.py").write_text(
         "import os.path\nfrom mrc_testbed.topologies.lab import fabric\nfrom . import b\nfrom .c import d\n"
         "from mrc_testbed.topologies.plan import Plan\ndef late():\n    from mrc_testbed.hosts.engine import qp\n"

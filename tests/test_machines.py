@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from mrc_testbed.doctor.doctor import RELEASES
-from tests.test_imports import ROOT
+from tests.repository import ROOT
 
 VAGRANTFILE = (ROOT / "Vagrantfile").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

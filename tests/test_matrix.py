@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.test_imports import ROOT
+from tests.repository import ROOT
 
 
 def matrix(tmp_path, version: str) -> subprocess.CompletedProcess[str]:

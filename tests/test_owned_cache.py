@@ -6,12 +6,12 @@ import os
 
 import pytest
 
+from mrc_testbed.console import progress
+from mrc_testbed.hosts.nic import native
+from mrc_testbed.ipc import processes
 from mrc_testbed.native_build import CompileError
 from mrc_testbed.native_build import build as compiled_build
 from mrc_testbed.native_build import cache as builds
-from mrc_testbed.hosts.nic import native
-from mrc_testbed.ipc import processes
-from mrc_testbed.console import progress
 from mrc_testbed.switch import build
 
 STRANGER = 64002

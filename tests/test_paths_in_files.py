@@ -20,16 +20,16 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app, expected_errors
 from mrc_testbed.experiments.language.model import Scenario
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.study.model import Study
 from mrc_testbed.hosts.agent.regions import Regions
 from mrc_testbed.hosts.agent.services.memory import MemoryService, ReceiveFileRequest
-from mrc_testbed.cli.app import app, expected_errors
 from mrc_testbed.topologies.servers.file import Servers
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 READ = {"TraceWork.trace", "TraceWork.groups", "Study.scenario", "Machine.identity"}
 """Keys that name a file to read: any that their user may read."""
 ON_MACHINE = {"Machine.checkout", "Machine.python", "Machine.run_dir"}

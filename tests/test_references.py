@@ -8,11 +8,13 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import product
 from pathlib import PurePosixPath
 
 import pytest
 
-from tests.test_imports import CODE, ROOT
+from tests.repository import ROOT
+from tests.test_imports import CODE, MAY_IMPORT, PACKAGE
 
 SPECS = {name: f"docs/spec/{name}.md" for name in ("mrc-protocol", "nscc")}
 KINDS = {".py", ".p4", ".c", ".h", ".lark", ".lua", ".stf", ".yaml", ".toml", ".sh", ".md", ""}
@@ -34,13 +36,13 @@ NOT_HERE = re.compile(
     r"\b[Ii]ssue #?\d+|\bDESIGN\b|\bshared/|(?<!docs/)\breference/|\b(?:house|style|users|field)\.md\b"
 )
 LINK = re.compile(r"(?<!\!)\[[^\]\n]*(?:\n[^\]\n]*)?\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
-FOLDERS = (*CODE, "tests", "docs", "examples", "scripts", "p4src", "scenarios")
+ROOMS = tuple(room for room in MAY_IMPORT if "." not in room)
+"""A comment may name a module or file from the package on, without `mrc_testbed`."""
+FOLDERS = (*CODE, *ROOMS, "tests", "docs", "examples", "scripts", "p4src", "scenarios")
+TOPS = (ROOT, ROOT / PACKAGE)
 FILE = re.compile(r"(?<![\w./*$~{}<>-])((?:[\w-]+/)*[\w-]+\.(?:py|md|p4|c|h|lark|lua|stf))(?![\w*{<(/]|\.\w)")
 PATH = re.compile(rf"(?<![\w./~<-])((?:{'|'.join(FOLDERS)})/[\w./*-]*[\w*])(?![\w{{<])")
-MODULE = re.compile(
-    rf"(?<![\w./{{-])((?:{'|'.join(one for one in (*CODE, 'tests') if one != 'mrc')})(?:\.[a-z_]\w*)+)(?![\w(/])"
-)
-"""Not of mrc: what begins with `mrc.` is a field of the dissector."""
+MODULE = re.compile(rf"(?<![\w./{{-])((?:{'|'.join((*CODE, *ROOMS, 'tests'))})(?:\.[a-z_]\w*)+)(?![\w(/])")
 PLACE = re.compile(r"`([\w/]+\.(?:py|c|h)): ([\w.]+)`")
 SPAN = re.compile(r"`([^`\n]+)`")
 WORD = re.compile(r"(?<![\w*])(?<!\.\.)[A-Za-z_]\w*(?![\w*])")
@@ -181,7 +183,7 @@ def dead_paths(name: str, text: str) -> list[str]:
     dead = []
     for cited in PATH.findall(text):
         ways = [cited] if "*" in cited else [cited, f"{cited}.py", f"{cited}.yaml"]
-        if "NAME" not in cited and not any(next(ROOT.glob(way), None) for way in ways):
+        if "NAME" not in cited and not any(next(top.glob(way), None) for way in ways for top in TOPS):
             dead.append(f"{name}: no {cited}")
     return dead
 
@@ -189,8 +191,8 @@ def dead_paths(name: str, text: str) -> list[str]:
 def is_module(name: str) -> bool:
     """Whether a dotted name leads to a module, or to something that its module says by that name."""
     parts = name.split(".")
-    for k in range(len(parts), 0, -1):
-        base = ROOT.joinpath(*parts[:k])
+    for k, top in product(range(len(parts), 0, -1), TOPS):
+        base = top.joinpath(*parts[:k])
         for path in (base.with_suffix(".py"), base / "__init__.py"):
             if path.is_file():
                 return k == len(parts) or bool(re.search(rf"\b{parts[k]}\b", path.read_text()))
@@ -201,7 +203,7 @@ def is_module(name: str) -> bool:
 
 def dead_modules(name: str, text: str) -> list[str]:
     """Dotted names below our packages that lead nowhere."""
-    found = [one for one in MODULE.findall(text) if not one.endswith((".json", ".jsonl", ".py", ".sock"))]
+    found = [one for one in MODULE.findall(text) if not one.endswith((".js", ".json", ".jsonl", ".md", ".py", ".sock"))]
     return [f"{name}: no {one}" for one in found if not is_module(one)]
 
 
@@ -352,7 +354,7 @@ def test_references__all_lead_somewhere():
 
 
 def test_switch__names_the_document_of_every_section():
-    """mrc_testbed/switch/ knows nothing of MRC, so a bare § there would be one of another specification."""
+    """switch/ knows nothing of MRC, so a bare § there would be one of another specification."""
     bare = [
         f"{name}:{line}"
         for name, text in texts().items()
@@ -476,7 +478,10 @@ def test_dead_paths__files_folders_and_patterns():
 
 
 def test_dead_modules__packages_modules_and_what_they_say():
-    assert dead_modules("w", "mrc_testbed.hosts.engine, mrc_testbed.hosts.engine.qp, tests.test_imports.ROOT, switch.json") == []
+    assert (
+        dead_modules("w", "mrc_testbed.hosts.engine, mrc_testbed.hosts.engine.qp, tests.test_imports.ROOT, switch.json")
+        == []
+    )
     assert dead_modules("w", "hosts.motor and tests.test_imports.NOWHERE") == ["w: no hosts.motor"]
     assert dead_modules("w", "tests.test_imports.nowhere") == ["w: no tests.test_imports.nowhere"]
 

@@ -21,7 +21,7 @@ import pytest
 
 from mrc_testbed.doctor.doctor import RELEASES
 from mrc_testbed.switch.build import cache_dir
-from tests.test_imports import ROOT
+from tests.repository import ROOT
 
 SUITES = {
     "debian-12": "bookworm",

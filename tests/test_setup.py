@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.test_imports import ROOT
+from tests.repository import ROOT
 
 SCRIPTS = ("install-bmv2", "lib.sh", "lowest", "matrix", "provision", "setup")
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.test_imports import ROOT
+from tests.repository import ROOT
 
 NOBODY = 65534
 CACHE = Path(f"/var/tmp/mrc-testbed-tests-{NOBODY}")

@@ -1,6 +1,6 @@
 """JSON lines from asyncio: one request to a Unix socket, and a watch that comes back when its server does.
 
-The servers are the hosts' agents and the Clustermapper (mrc_testbed/ipc/rpc.py has the protocol).
+The servers are the hosts' agents and the Clustermapper (ipc/rpc.py has the protocol).
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""The process in each host: `python -m mrc_testbed.hosts.agent --host h0 --run-dir DIR`. One asyncio loop around NIC, clock, link
-state and socket, with the NIC's turn in its selector (hosts/agent/turn_selector.py).
+"""The process in each host: `python -m mrc_testbed.hosts.agent --host h0 --run-dir DIR`.
+
+It is one asyncio loop around NIC, clock, link state and socket, with the NIC's turn in its selector
+(turn_selector.py).
 
     DIR/plan.json         the fabric (read)
     DIR/agents/h0.sock    operations: hosts/agent/operations.py; events: hosts/agent/event_json.py

@@ -22,7 +22,7 @@ HOST_OVERHEAD_S = 0.001
 TIMEOUT_RTTS = 5
 """Retry timer in base RTTs: base, a queue at its hard limit of 3 BDP, and one for SACKs that wait (nscc.md §6.4)."""
 INCAST_PENALTY = 24
-"""rcv_cwnd_pen after trims at the last hop, which is never marked (nscc.md §4.3; as mrc_testbed/simulator/profiles.py)."""
+"""rcv_cwnd_pen after trims at the last hop, which is never marked (nscc.md §4.3; as simulator/profiles.py)."""
 DEFAULT = Config()
 
 

@@ -51,7 +51,7 @@ class HostPorts:
         self.choose_scheduler()
 
     def choose_scheduler(self) -> None:
-        """Real-time scheduling while a port is paced, as the switches' (mrc_testbed/switch/runtime/event_loop.c): on a machine with
+        """Real-time scheduling while a port is paced, as the switches' (switch/runtime/event_loop.c): on a machine with
         other work frames would leave 10 ms late, which congestion control takes for a queue. Without permission: as
         ever.
 

@@ -1,4 +1,6 @@
-"""The process: `python -m mrc_testbed.hosts.clustermapper --run-dir DIR`. Clock and sockets around prober.py and burst.py.
+"""The process: `python -m mrc_testbed.hosts.clustermapper --run-dir DIR`.
+
+It is clock and sockets around prober.py and burst.py.
 
     DIR/plan.json     the fabric (read)
     DIR/hosts.json    {"h0": pid of a process in its network namespace} (read)
@@ -36,7 +38,13 @@ from msgspec import Meta
 from mrc_testbed.hosts.clustermapper import burst as bursts
 from mrc_testbed.hosts.clustermapper.burst import Burst
 from mrc_testbed.hosts.clustermapper.health import TargetState
-from mrc_testbed.hosts.clustermapper.packets import MAX_TARGETS, PortIdentity, ProbeTemplate, ServiceClass, kernel_filter
+from mrc_testbed.hosts.clustermapper.packets import (
+    MAX_TARGETS,
+    PortIdentity,
+    ProbeTemplate,
+    ServiceClass,
+    kernel_filter,
+)
 from mrc_testbed.hosts.clustermapper.ports import (
     NO_BUFFER,
     PortsError,
@@ -354,7 +362,9 @@ def _seconds(text: str) -> float:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="mrc_testbed.hosts.clustermapper", description="Probes every link of the fabric")
+    parser = argparse.ArgumentParser(
+        prog="mrc_testbed.hosts.clustermapper", description="Probes every link of the fabric"
+    )
     parser.add_argument("--run-dir", required=True, type=Path, help="run folder with plan.json and hosts.json")
     parser.add_argument("--interval", type=_seconds, default=0.1, help="seconds between two probes of a target (0.1)")
     parser.add_argument(

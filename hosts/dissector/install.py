@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mrc_testbed.hosts.dissector import PLUGINS, SCRIPT
 from mrc_testbed.errors import FULL, UsageError
 from mrc_testbed.files.whole_files import write_whole
+from mrc_testbed.hosts.dissector import PLUGINS, SCRIPT
 
 _PERSONAL = re.compile(r"^Personal Lua Plugins:\s*(/.*\S)\s*$", re.MULTILINE)
 """The line of `tshark -G folders`."""

@@ -21,10 +21,10 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
-from mrc_testbed.native_build.cache import SANITIZER_FLAGS
-from mrc_testbed.hosts.engine.wire.packets import Opcode, Sack, TransportAck, Write
 from mrc_testbed.files import ownership
 from mrc_testbed.files.cache_folder import cache_dir
+from mrc_testbed.hosts.engine.wire.packets import Opcode, Sack, TransportAck, Write
+from mrc_testbed.native_build.cache import SANITIZER_FLAGS
 
 SOURCE = Path(__file__).with_name("native.c")
 MODULE = "mrc_native"

@@ -34,7 +34,15 @@ from mrc_testbed.hosts.engine.wire.packets import (
     TransportAck,
     Write,
 )
-from mrc_testbed.hosts.nic.base import ENCAPSULATION_BYTES, ETHERNET_BYTES, NO_LIMIT, Nic, Outgoing, PortCounters, Received
+from mrc_testbed.hosts.nic.base import (
+    ENCAPSULATION_BYTES,
+    ETHERNET_BYTES,
+    NO_LIMIT,
+    Nic,
+    Outgoing,
+    PortCounters,
+    Received,
+)
 from mrc_testbed.hosts.nic.netlink import LinkState
 
 DATA_RING = 2

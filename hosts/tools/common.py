@@ -20,11 +20,11 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from mrc_testbed.ipc.agent_client import PEER_S
+from mrc_testbed.console.terminal import encode_all
 from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.ipc.agent_client import PEER_S
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
 from mrc_testbed.ipc.rundir import DEFAULT_PATH, RunFiles
-from mrc_testbed.console.terminal import encode_all
 from mrc_testbed.topologies.plan import Host, Plan, PlanError
 
 OK, FAILED, WRONG = 0, 1, 2

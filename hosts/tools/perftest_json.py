@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.hosts.tools.common import WRONG, Event, ToolError
 from mrc_testbed.errors import FULL, UNWRITTEN
 from mrc_testbed.files.whole_files import write_output
+from mrc_testbed.hosts.tools.common import WRONG, Event, ToolError
 
 DEFAULT_FILE = "perftest_out.json"
 """In the working directory."""

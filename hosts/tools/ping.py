@@ -15,11 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
+from mrc_testbed.console.terminal import Cell, Style, table
+from mrc_testbed.errors import INTERRUPTED
 from mrc_testbed.hosts.agent.path_health import address_of, uplink_of
 from mrc_testbed.hosts.tools import common
 from mrc_testbed.hosts.tools.common import Event, Work
-from mrc_testbed.errors import INTERRUPTED
-from mrc_testbed.console.terminal import Cell, Style, table
 from mrc_testbed.topologies.plan import Host, Plan, path_label, turning_point
 
 TOOL = "mrc-ping"

@@ -12,12 +12,12 @@ from typing import Annotated
 
 import typer
 
+from mrc_testbed.console.terminal import Cell, Style, table
+from mrc_testbed.errors import INTERRUPTED
 from mrc_testbed.hosts.tools import common
 from mrc_testbed.hosts.tools.common import Event, ToolError, Work, megabits
-from mrc_testbed.errors import INTERRUPTED
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 from mrc_testbed.ipc.rundir import RunFiles
-from mrc_testbed.console.terminal import Cell, Style, table
 from mrc_testbed.topologies.plan import Plan, PlanError, turning_point
 
 TOOL = "mrc-stat"

@@ -6,9 +6,9 @@ import json
 import sys
 from typing import Annotated
 
+from mrc_testbed.console.terminal import Style
 from mrc_testbed.hosts.tools import common, perftest_json
 from mrc_testbed.hosts.tools.common import Event, ToolError, Work, megabits, planes_text
-from mrc_testbed.console.terminal import Style
 
 TOOL = "mrc-write-bw"
 SCHEMA = "mrc-write-bw/1"

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mrc_testbed.hosts.traffic.collective_options import CollectiveOptions
 from mrc_testbed.errors import UsageError
+from mrc_testbed.hosts.traffic.collective_options import CollectiveOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

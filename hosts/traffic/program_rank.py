@@ -29,7 +29,15 @@ from mrc_testbed.hosts.traffic.collectives import (
     make,
     steps_of,
 )
-from mrc_testbed.hosts.traffic.program_script import MEMORY_MAX, ComputeTask, Incoming, JoinTask, RankScript, ReceiveTask, SendTask
+from mrc_testbed.hosts.traffic.program_script import (
+    MEMORY_MAX,
+    ComputeTask,
+    Incoming,
+    JoinTask,
+    RankScript,
+    ReceiveTask,
+    SendTask,
+)
 
 INBOX, OUTBOX = "inbox", "outbox"
 

@@ -47,7 +47,7 @@ class CcProfileTable:
     ) -> None:
         """Write a CC profile, then move it. `algorithm`: one of `query_device().cc_algorithms`, None = no control.
 
-        `config`: the parameters of §10.4 under their names and in their units (mrc_testbed.hosts.engine.cc.ccprofile.CcProfile).
+        `config`: the parameters of §10.4 under their names and in their units (hosts.engine.cc.ccprofile.CcProfile).
         """
         with self._context.lock:
             what = f"CC profile {profile_id}"

@@ -4,7 +4,7 @@
     mr = device.reg_mr(bytearray(1 << 20))
     cq = device.create_cq(256)
     qp = device.create_qp(QpInitAttr(send_cq=cq))
-    ...                                                      # modify to INIT, RTR, RTS (mrc_testbed.hosts.verbs.exchange helps)
+    ...                                                      # modify to INIT, RTR, RTS (hosts.verbs.exchange helps)
     qp.post_send(SendWR(wr_id=1, sg_list=[mr.sge()], remote_addr=..., rkey=...))
     [wc] = cq.wait(timeout_s=1.0)
 

@@ -7,7 +7,7 @@ A driver owns one engine `Endpoint` and moves its packets and its clock. It has 
 * know addresses: which peer a GID belongs to, and which EVs lead there.
 
 Two are here: `mrc_testbed.hosts.verbs.virtual.VirtualDriver` (devices in one process, virtual time) and
-`mrc_testbed.hosts.verbs.live.LiveDriver` (the NIC ports of a host, real time). Others subclass `Driver`; a simulated fabric needs
+`hosts.verbs.live.LiveDriver` (the NIC ports of a host, real time). Others subclass `Driver`; a simulated fabric needs
 `now`, `step`, `evs`, `gids` and `resolve`.
 """
 

@@ -6,14 +6,9 @@
     result_set ResultSet: what `mrc run` wrote, as pandas frames and as Parquet
     backend    what the two forms do for it: virtual (simulator), live (Mininet, P4 switches, agents, controller)
 
-`from mrc import Fabric` is the same.
+`from mrc_testbed import Fabric` is the same.
 """
 
-from mrc_testbed.experiments.results import ResultsError
-from mrc_testbed.faults import FaultError
-from mrc_testbed.errors import UsageError
-from mrc_testbed.ipc.rundir import FabricError
-from mrc_testbed.console.units import UnitError
 from mrc_testbed.api.fabric import AnyFabric as Fabric
 from mrc_testbed.api.fabric import HeldFault
 from mrc_testbed.api.records import (
@@ -32,6 +27,11 @@ from mrc_testbed.api.records import (
 )
 from mrc_testbed.api.result_set import ResultSet
 from mrc_testbed.api.transfer import FabricTransfer
+from mrc_testbed.console.units import UnitError
+from mrc_testbed.errors import UsageError
+from mrc_testbed.experiments.results import ResultsError
+from mrc_testbed.faults import FaultError
+from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.plan import PlanError
 
 __all__ = [

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from mrc_testbed.faults import FaultTarget
 from mrc_testbed.api.records import NamedFault, PacketWay, PortCount
+from mrc_testbed.faults import FaultTarget
 from mrc_testbed.topologies.plan import Plan
 
 Tell = Callable[[str, dict[str, Any]], None]

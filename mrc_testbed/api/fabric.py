@@ -20,6 +20,23 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
+from mrc_testbed.api.backend import FabricBackend, TransferOrder
+from mrc_testbed.api.records import (
+    ApiError,
+    EventKind,
+    EvMove,
+    FabricEvent,
+    NamedFault,
+    PacketWay,
+    PathState,
+    PortCount,
+    RootNeededError,
+    VirtualTimeError,
+)
+from mrc_testbed.api.transfer import FabricTransfer
+from mrc_testbed.cli.link_options import LinkOptions
+from mrc_testbed.console import units
+from mrc_testbed.errors import UsageError
 from mrc_testbed.faults import (
     BlackholeFault,
     CorruptFault,
@@ -38,28 +55,11 @@ from mrc_testbed.faults.places import denylist_entry
 from mrc_testbed.faults.terms import chance
 from mrc_testbed.hosts.engine.endpoint import TRANSPORTS
 from mrc_testbed.hosts.traffic.file_transfer import chunk_for
-from mrc_testbed.console import units
-from mrc_testbed.errors import UsageError
-from mrc_testbed.api.backend import FabricBackend, TransferOrder
-from mrc_testbed.api.records import (
-    ApiError,
-    EventKind,
-    EvMove,
-    FabricEvent,
-    NamedFault,
-    PacketWay,
-    PathState,
-    PortCount,
-    RootNeededError,
-    VirtualTimeError,
-)
-from mrc_testbed.api.transfer import FabricTransfer
-from mrc_testbed.cli.link_options import LinkOptions
 from mrc_testbed.topologies.plan import Mode, Plan
 from mrc_testbed.topologies.servers import read as read_servers
 
 Quantity = str | float | None
-"""A number, or a text with a unit as at the prompt (mrc_testbed/console/units.py)."""
+"""A number, or a text with a unit as at the prompt (console/units.py)."""
 HOLDS_DOWN = (CutFault, OneWayFault, FlapFault)
 """What `restore` ends."""
 
@@ -344,7 +344,7 @@ class AnyFabric:
         self._note(held.begun_s, "fault", fault.targets[0], str(fault))
 
     def inject(self, fault: InjectedFault) -> HeldFault:
-        """Begin any kind of fault (mrc_testbed/faults/kinds.py). Raises FaultError, FabricError for what this form cannot do."""
+        """Begin any kind of fault (faults/kinds.py). Raises FaultError, FabricError for what this form cannot do."""
         one, target = HeldFault(self, fault), self.backend.faults
         try:
             fault.begin(target, one.held, next(self._numbers))

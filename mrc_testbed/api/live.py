@@ -15,15 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from mrc_testbed.ipc.agent_client import PEER_S, AgentClient, AgentError, AgentWatch
-from mrc_testbed.ipc.controller_client import SWITCHES_S, EventStream
-from mrc_testbed.ipc.rpc import JsonlError
-from mrc_testbed.files.whole_files import write_random, write_whole
 from mrc_testbed.api.backend import Tell, TransferOrder
 from mrc_testbed.api.records import ApiError, NamedFault, PacketWay, PortCount
 from mrc_testbed.capture.trace import LiveFabric, follow
 from mrc_testbed.cli.prompt.commands.faults import injection_of
 from mrc_testbed.cli.prompt.commands.queues import counter_row
+from mrc_testbed.files.whole_files import write_random, write_whole
+from mrc_testbed.ipc.agent_client import PEER_S, AgentClient, AgentError, AgentWatch
+from mrc_testbed.ipc.controller_client import SWITCHES_S, EventStream
+from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
 from mrc_testbed.topologies.lab.p4_program import compile_program

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrc_testbed.experiments.export.tables import Rows, frame, write_parquet
 from mrc_testbed.api.records import ApiError
+from mrc_testbed.experiments.export.tables import Rows, frame, write_parquet
 
 if TYPE_CHECKING:
     import pandas

@@ -16,6 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
+from mrc_testbed.api.backend import Tell, TransferOrder
+from mrc_testbed.api.records import NamedFault, PacketWay, PortCount, VirtualTimeError
 from mrc_testbed.faults import FaultTarget
 from mrc_testbed.hosts.agent.denylist import Denylist
 from mrc_testbed.hosts.agent.engine_defaults import baseline_config
@@ -24,8 +26,6 @@ from mrc_testbed.hosts.agent.path_health import PathHealth
 from mrc_testbed.hosts.engine.events import Completion, EvChanged, Event, PlaneChanged, QpError, Status
 from mrc_testbed.hosts.engine.qp import EngineQpState, EngineQueuePair
 from mrc_testbed.hosts.traffic.file_transfer import MAX_OUTSTANDING, PROGRESS_S, Pacer
-from mrc_testbed.api.backend import Tell, TransferOrder
-from mrc_testbed.api.records import NamedFault, PacketWay, PortCount, VirtualTimeError
 from mrc_testbed.simulator.fabric import VirtualFabric
 from mrc_testbed.simulator.planned_fabric import planned
 from mrc_testbed.topologies.plan import Plan

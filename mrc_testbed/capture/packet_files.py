@@ -41,7 +41,7 @@ RECEIVE_BUFFER_BYTES = 1 << 24
 _TIMESPEC = struct.Struct("@qq")
 _STATISTICS = struct.Struct("@II")
 _TAP_HEAD = struct.Struct("=QII")
-"""Before a frame of a wire: nanoseconds, length, nothing (mrc_testbed/switch/device/loop.py: tap_wire)."""
+"""Before a frame of a wire: nanoseconds, length, nothing (switch/device/loop.py: tap_wire)."""
 ACCEPT_S = 5.0
 
 

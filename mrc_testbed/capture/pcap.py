@@ -5,7 +5,7 @@ port receives is read there, what it sends at the other end of its cable (captur
 cable loses on the way out are not seen. Reads only: packet sockets on interfaces that exist, and what the daemon tells
 of its wires; nothing else is touched.
 
-With `explain` each packet gets a comment (mrc_testbed/capture/explain/), also with how full the queue was that it left.
+With `explain` each packet gets a comment (capture/explain/), also with how full the queue was that it left.
 """
 
 from __future__ import annotations
@@ -21,14 +21,23 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mrc_testbed.ipc.agent_client import AgentClient, AgentError
-from mrc_testbed.errors import FULL, FullDiskError, UsageError
-from mrc_testbed.ipc.rundir import FabricError, RunFiles
-from mrc_testbed.files.whole_files import GrowingFile
-from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND, SNAP_BYTES, Captured, PacketReader, PcapFile, PcapngFile, WireReader
 from mrc_testbed.capture.explain.explainer import Explainer
 from mrc_testbed.capture.explain.queue_depths import EVERY_S, QueueDepths
+from mrc_testbed.capture.packet_files import (
+    INBOUND,
+    OUTBOUND,
+    SNAP_BYTES,
+    Captured,
+    PacketReader,
+    PcapFile,
+    PcapngFile,
+    WireReader,
+)
 from mrc_testbed.capture.several_machines import refuse_several_machines
+from mrc_testbed.errors import FULL, FullDiskError, UsageError
+from mrc_testbed.files.whole_files import GrowingFile
+from mrc_testbed.ipc.agent_client import AgentClient, AgentError
+from mrc_testbed.ipc.rundir import FabricError, RunFiles
 from mrc_testbed.topologies.lab.netdev import in_namespace
 from mrc_testbed.topologies.lab.wires import WireClient, states_of
 from mrc_testbed.topologies.plan import Plan, Port

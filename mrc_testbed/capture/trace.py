@@ -1,7 +1,7 @@
 """`mrc trace h0 h2 0x0101`: the way of one packet through the running fabric, decided by the switches' own tables.
 
 From hop to hop: the switch's program and tables are read over P4Runtime and loaded into a device in memory
-(live_tables.py), with the port states of now; the frame is pushed through (mrc_testbed/switch/device/trace.py tells every step),
+(live_tables.py), with the port states of now; the frame is pushed through (switch/device/trace.py tells every step),
 and what comes out goes over the cable of the plan. Nothing is sent on the fabric and no counter moves.
 Facts of the fabric are shown at the cable: a port that is down, a cable that loses packets.
 """
@@ -17,19 +17,19 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
+from mrc_testbed.capture.live_tables import device_like
+from mrc_testbed.capture.several_machines import refuse_several_machines
+from mrc_testbed.console.terminal import Style
+from mrc_testbed.errors import NOT_ARRIVED, UsageError
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.errors import WireError
 from mrc_testbed.hosts.engine.wire.codec import Codec
 from mrc_testbed.hosts.engine.wire.packets import Opcode, Write
 from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
-from mrc_testbed.errors import NOT_ARRIVED, UsageError
 from mrc_testbed.ipc.patience import LocalWork, gets_on
 from mrc_testbed.ipc.rundir import FabricError, RunFiles
-from mrc_testbed.console.terminal import Style
-from mrc_testbed.capture.live_tables import device_like
-from mrc_testbed.capture.several_machines import refuse_several_machines
 from mrc_testbed.switch.device.trace import PacketTrace
-from mrc_testbed.topologies.lab.p4_program import P4SRC
+from mrc_testbed.files.package import P4_PROGRAMS
 from mrc_testbed.topologies.lab.targets import SWITCHD
 from mrc_testbed.topologies.lab.traffic_control import Cable, TrafficControl, UnreachableTraffic
 from mrc_testbed.topologies.lab.traffic_control_gnmi import GnmiTraffic
@@ -282,7 +282,7 @@ def _why_dropped(trace: PacketTrace) -> str:
 
 def drop_reasons() -> list[str]:
     """Names of `drop_reason_t` by number, from p4src/headers.p4: the one place that has them."""
-    text = (P4SRC / "headers.p4").read_text(encoding="utf-8")
+    text = (P4_PROGRAMS / "headers.p4").read_text(encoding="utf-8")
     body = re.search(r"enum\s+bit<\d+>\s+drop_reason_t\s*\{(.*?)\}", text, re.DOTALL)
     found = {int(number): name for name, number in re.findall(r"(\w+)\s*=\s*(\d+)", body[1] if body else "")}
     return [found.get(number, str(number)) for number in range(max(found, default=0) + 1)]

@@ -5,22 +5,37 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mrc_testbed.console import units
-from mrc_testbed.errors import BARRED, EXIT_CODES, FULL, INTERRUPTED, INTERRUPTION, UNWRITTEN, FullDiskError, UsageError
-from mrc_testbed.console.progress import Progress
-from mrc_testbed.console.terminal import console, encode_all
 from mrc_testbed.cli import completion as offer
+from mrc_testbed.cli.options import (
+    CLUSTER_PMTU,
+    HostsPerRack,
+    Json,
+    Nic,
+    Planes,
+    Racks,
+    Rootless,
+    ServersFile,
+    Spines,
+    Target,
+    WiresOption,
+    parse_rate,
+    read_servers,
+    require_root,
+)
 from mrc_testbed.cli.p4 import app as p4_app
 from mrc_testbed.cli.plan import add_commands as add_plan_command
 from mrc_testbed.cli.scenarios import add_commands as add_scenario_commands
 from mrc_testbed.cli.show import add_to as add_asking_commands
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.console.terminal import console, encode_all
+from mrc_testbed.errors import BARRED, EXIT_CODES, FULL, INTERRUPTED, INTERRUPTION, UNWRITTEN, FullDiskError, UsageError
+from mrc_testbed.files.package import has_tools
 
 if TYPE_CHECKING:
     from mrc_testbed.topologies.servers import Servers
@@ -34,72 +49,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-bench_app = typer.Typer(
-    help="Benchmarks: ratios measured side by side in one run.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(bench_app, name="bench")
 app.add_typer(p4_app, name="p4")
 add_scenario_commands(app)
 add_plan_command(app)
 add_asking_commands(app)
 
-NUMBER_MAX = 2**50
+IN_CHECKOUT = "its programs are in no package: run it from a checkout of mrc-testbed (git clone, make setup)"
+if has_tools():
+    from tools.commands import bench_app
+
+    app.add_typer(bench_app, name="bench")
+
 COMPILE_S = 120.0
 """What `mrc compile` takes on two cores, a guess for the first time, seconds."""
 STAYS_OUTSIDE = ("demo", "up", "run", "compile", "doctor")
 """Commands that do not ask a running fabric: an ordinary user's others join that user's rootless one."""
 ADRIFT = "the folder in which it was begun was deleted: cd to one that exists, or give absolute paths and --out"
-
-Planes = Annotated[
-    int,
-    typer.Option("--planes", autocompletion=offer.one_of(*offer.SIZES), help="Planes (NIC ports of a host), 1 to 16."),
-]
-Racks = Annotated[int, typer.Option("--racks", help="Racks: T0 switches in each plane.")]
-Spines = Annotated[int, typer.Option("--spines", help="T1 switches in each plane (uplinks of a T0).")]
-HostsPerRack = Annotated[int, typer.Option("--hosts-per-rack", help="Hosts in each rack.")]
-Target = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        autocompletion=offer.one_of(*offer.TARGETS),
-        help="Switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).",
-    ),
-]
-Nic = Annotated[
-    str,
-    typer.Option(
-        "--nic",
-        autocompletion=offer.one_of(*offer.NICS),
-        help="Host NIC: `fast` (AF_PACKET) or `scapy` (readable, slow).",
-    ),
-]
-WiresOption = Annotated[
-    str | None,
-    typer.Option(
-        "--wires",
-        autocompletion=offer.one_of(*offer.WIRES),
-        help="Links between switches: `virtual` (inside the daemon, no interfaces; default) or `veth` (interfaces, for "
-        "tcpdump and ip; all that bmv2 has).",
-    ),
-]
-BenchWires = Annotated[
-    str | None,
-    typer.Option(
-        "--wires",
-        autocompletion=offer.one_of(*offer.BENCH_WIRES),
-        help="Links between switches: `virtual` (default), `veth`, or `both`, one after the other.",
-    ),
-]
-ServersFile = Annotated[
-    Path | None,
-    typer.Option("--servers", help="YAML file of machines that hold the fabric together (docs/cluster.md)."),
-]
-Rootless = Annotated[
-    bool, typer.Option("--rootless", help="Without root, in a user namespace, where the kernel allows it.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
 
 
 def _tell_version(wanted: bool) -> None:
@@ -142,30 +107,6 @@ def expected_errors() -> tuple[type[Exception], ...]:
         UsageError, PlanError, JsonlError, FabricError, AgentError, ScheduleError, ScenarioError, ResultsError,
         LocalError,
     )  # fmt: skip
-
-
-CLUSTER_PMTU = 1024
-"""Path MTU of what has no option for it: its frames pass the 1,500 bytes of ordinary networks within a tunnel."""
-
-
-def read_servers(file: Path | None, rootless: bool) -> Servers | None:
-    """The machines of --servers, or None. Raises UsageError."""
-    from mrc_testbed.topologies.servers import read
-
-    if file is None:
-        return None
-    if rootless:
-        raise UsageError(
-            "--servers with --rootless: machines are set up by root (or sudo) on each: leave --rootless out"
-        )
-    return read(file)
-
-
-def require_root(what: str, *, or_rootless: bool = False) -> None:
-    """Raises UsageError without root: namespaces, veth pairs and raw sockets need it."""
-    if os.geteuid() != 0:
-        other = f", or `mrc {what} --rootless`" if or_rootless else ""
-        raise UsageError(f"{what} needs root (network namespaces, raw sockets): run it with sudo{other}")
 
 
 @app.command(
@@ -282,13 +223,13 @@ def up(
     """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
     from contextlib import closing
 
+    from mrc_testbed.cli.link_options import LinkOptions
+    from mrc_testbed.cli.prompt.shell import run_cli
     from mrc_testbed.controller.denylist import POLICIES
     from mrc_testbed.controller.reconvergence import seconds_of
-    from mrc_testbed.cli.link_options import LinkOptions
     from mrc_testbed.dash.live_page import LivePage
     from mrc_testbed.dash.server import PREFERRED_PORT
     from mrc_testbed.doctor.rootless import enter
-    from mrc_testbed.cli.prompt.shell import run_cli
     from mrc_testbed.topologies.lab.open_fabric import open_fabric
     from mrc_testbed.topologies.lab.targets import Ports, check_wires
 
@@ -397,9 +338,9 @@ def compile_(
     """
     import time
 
+    from mrc_testbed.ipc.rundir import RunFiles
     from mrc_testbed.native_build.build import build
     from mrc_testbed.native_build.cache import CompileError, FullCompileCacheError
-    from mrc_testbed.ipc.rundir import RunFiles
 
     if (fabric := RunFiles()).has_run:
         raise UsageError(
@@ -526,9 +467,9 @@ def pcap(
 
 def _captured(where: str | None, given: dict[str, Any], explain: bool) -> Any:
     """The result of a capture, or of explaining a finished one."""
-    from mrc_testbed.ipc.rundir import default_run_dir
     from mrc_testbed.capture import pcap as capturing
     from mrc_testbed.capture.packet_files import SNAP_BYTES, is_capture_file
+    from mrc_testbed.ipc.rundir import default_run_dir
     from mrc_testbed.topologies.plan import Port
 
     if where is None:
@@ -602,122 +543,14 @@ def fuzz(
     from mrc_testbed.simulator.simtest import command
 
     if target == "p4":
-        from tools.campaigns import p4_fuzz
-        from tools.campaigns.bmv2 import Bmv2Error
+        if not has_tools():
+            raise UsageError(f"fuzz p4: {IN_CHECKOUT}")
+        from tools.commands import fuzz_p4
 
-        try:
-            raise typer.Exit(p4_fuzz.fuzz(runs, seed, seconds, out, programs or [], as_json))
-        except (Bmv2Error, OSError) as error:
-            raise UsageError(f"fuzz p4: {error}") from None
+        raise typer.Exit(fuzz_p4(runs, seed, seconds, out, programs or [], as_json))
     if programs or as_json:
         raise UsageError(f"{'programs' if programs else '--json'} belong to `mrc fuzz p4`, not to {target}")
     raise typer.Exit(command.fuzz(target, runs, seconds, seed))
-
-
-def _names(what: str, given: str | None, known: Collection[str]) -> list[str]:
-    """Names of an option `--WHATs` with commas between; all of `known` by default. Raises UsageError."""
-    names = [name.strip() for name in given.split(",")] if given else list(known)
-    if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"--{what}s: no {what} {unknown[0]!r} (has: {', '.join(known)})")
-    return names
-
-
-def _end(result: dict[str, Any], as_json: bool, *, met: bool = True) -> NoReturn:
-    """End of a benchmark: its figures as JSON with --json; exit code 1 when a target was missed."""
-    if as_json:
-        print(json.dumps(result, indent=2))
-    raise typer.Exit(0 if met else 1)
-
-
-@bench_app.command("switch")
-def bench_switch(as_json: Json = False) -> None:
-    """CPU microseconds per packet and hop: the embedded switch beside a bare AF_PACKET forwarder in C."""
-    from tools.bench import switch
-
-    require_root("bench")
-    with Progress(console(stderr=True), "bench switch", guess_s=180.0) as progress:
-        result = switch.run(progress.step)
-    if not as_json:
-        print(switch.table(result))
-    _end(result, as_json)
-
-
-@bench_app.command(
-    "mrc",
-    epilog="Examples: `mrc bench mrc` · `mrc bench mrc --rate 10M --size 64M` · `mrc bench mrc --wires both`",
-)
-def bench_mrc(
-    planes: Planes = 4,
-    racks: Racks = 2,
-    spines: Spines = 2,
-    hosts_per_rack: HostsPerRack = 1,
-    size: Annotated[str, typer.Option("--size", help="Bytes of a transfer, at most 8 s of them at a rate.")] = "256M",
-    pmtu: Annotated[
-        int | None,
-        typer.Option("--pmtu", help="Path MTU: payload bytes of a packet. Default: 4096, or 1024 at a rate."),
-    ] = None,
-    rate: Annotated[
-        str | None, typer.Option("--rate", help="Measure it over links of that rate too, e.g. 10M bits/s.")
-    ] = None,
-    nic: Nic = "fast",
-    wires: BenchWires = None,
-    as_json: Json = False,
-) -> None:
-    """What an MRC packet costs: transfers across the fabric, the endpoint alone, and AF_PACKET beside it."""
-    from tools.bench import mrc
-    from mrc_testbed.cli.link_options import LinkOptions
-    from mrc_testbed.topologies.plan import Plan
-
-    shape = (planes, racks, spines, hosts_per_rack)
-    bytes_total, rate_bps = parse_size(size), parse_rate(rate)
-    if pmtu is None:
-        pmtu = 4096 if rate_bps is None else 1024
-    if pmtu not in (256, 512, 1024, 2048, 4096):
-        raise UsageError(f"--pmtu {pmtu}: give 256, 512, 1024, 2048 or 4096 bytes")
-    paced = None if rate_bps is None else LinkOptions(rate=f"{rate_bps:.0f}", pmtu=pmtu).plan(*shape)
-    _check_bench_wires(wires)
-    require_root("bench")
-    lines = console(stderr=as_json)
-    with Progress(lines, f"bench mrc {wires or ''} {'paced' if paced else ''}".strip(), guess_s=60.0):
-        result = mrc.run(Plan(*shape), bytes_total, nic=nic, console=lines, wires=wires, pmtu=pmtu, paced=paced)
-    met = result["compared"] is None or result["compared"]["met"]
-    _end(result, as_json, met=met and result["bytes_equal"])
-
-
-@bench_app.command("cluster", epilog="Example: `mrc bench cluster --servers servers.yaml --size 64M --rounds 3`")
-def bench_cluster(
-    servers: Annotated[Path, typer.Option("--servers", help="YAML file of the machines (docs/cluster.md).")],
-    planes: Planes = 4,
-    racks: Racks = 2,
-    spines: Spines = 2,
-    hosts_per_rack: HostsPerRack = 2,
-    size: Annotated[str, typer.Option("--size", help="Bytes of a transfer.")] = "64M",
-    pmtu: Annotated[int, typer.Option("--pmtu", help="Path MTU: payload bytes of a packet.")] = CLUSTER_PMTU,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, max=20, help="Transfers on one machine, and on all.")] = 3,
-    as_json: Json = False,
-) -> None:
-    """Packets/s and CPU of a transfer on several machines beside the same on this one."""
-    from tools.bench import cluster
-    from mrc_testbed.topologies.plan import Plan
-    from mrc_testbed.topologies.servers import read
-
-    machines = read(servers)
-    plan = Plan(planes, racks, spines, hosts_per_rack, pmtu_bytes=pmtu)
-    require_root("bench")
-    lines = console(stderr=as_json)
-    with Progress(lines, "bench cluster", guess_s=20.0 * rounds):
-        result = cluster.run(plan, machines, parse_size(size), rounds, lines)
-    if not as_json:
-        print(cluster.table(result))
-    _end(result, as_json)
-
-
-def _check_bench_wires(wires: str | None) -> None:
-    """Raises UsageError."""
-    from mrc_testbed.topologies.lab.wires import WIRES
-
-    if wires is not None and wires not in (*WIRES, "both"):
-        raise UsageError(f"--wires {wires}: give {', '.join(WIRES)} or both")
 
 
 @app.command(
@@ -730,219 +563,6 @@ def run_controller(context: typer.Context) -> None:
     from mrc_testbed.controller.__main__ import main as controller_main
 
     raise typer.Exit(controller_main(context.args))
-
-
-@bench_app.command("spray")
-def bench_spray(
-    mode: Annotated[
-        str,
-        typer.Option("--mode", autocompletion=offer.one_of(*offer.MODES[2:]), help="switch-spray, ecmp or flow-ecmp."),
-    ] = "switch-spray",
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Cuts with the controller.")] = 10,
-    as_json: Json = False,
-) -> None:
-    """A T1-T0 downlink is cut: how long are packets lost, with the controller and without it?"""
-    from tools.bench import spray
-
-    require_root("bench")
-    result = spray.run(mode, rounds, console(stderr=as_json))
-    _end(result, as_json, met=result["met"])
-
-
-@bench_app.command(
-    "faults",
-    epilog="Examples: `mrc bench faults --loop 100` · `mrc bench faults --kinds blackhole` · "
-    "`mrc bench faults --virtual --sets 10000 --keep wrong`",
-)
-def bench_faults(
-    planes: Planes = 4,
-    racks: Racks = 2,
-    spines: Spines = 2,
-    hosts_per_rack: HostsPerRack = 2,
-    loop: Annotated[int, typer.Option("--loop", min=0, help="Single faults.")] = 100,
-    pairs: Annotated[int, typer.Option("--pairs", min=0, help="Pairs of simultaneous faults.")] = 10,
-    kinds: Annotated[
-        str | None,
-        typer.Option(
-            "--kinds",
-            autocompletion=offer.several_of(*offer.FAULT_KINDS),
-            help="Kinds, with commas between. Default: all.",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the places.")] = 1,
-    scaled: Annotated[bool, typer.Option("--scaled", help="Links of 10 Mb/s and a base RTT of 10 ms.")] = False,
-    virtual: Annotated[
-        bool, typer.Option("--virtual", help="Random sets of faults in virtual time, on fabrics of several sizes.")
-    ] = False,
-    sets: Annotated[int, typer.Option("--sets", min=1, help="With --virtual: how many.")] = 1000,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="With --virtual: processes.")] = 1,
-    keep: Annotated[
-        Path | None,
-        typer.Option("--keep", help="With --virtual: folder for the observations of sets that are not named rightly."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Faults of every kind at random places: does the controller name them, how soon, by which source?
-
-    With --virtual no fabric is needed: one to four causes at a time, the observations late, reordered, some of them
-    lost; told is how many sets are named exactly, left open with the truth among the candidates, missed, or wrong.
-    """
-    if virtual:
-        from tools.campaigns import virtual_faults
-
-        result = virtual_faults.run(seed, sets, jobs=jobs, folder=keep, console=console(stderr=as_json))
-        _end(result, as_json, met=result["passed"])
-    from tools.campaigns import faults
-    from mrc_testbed.topologies.plan import Plan
-
-    plan = (Plan.scaled if scaled else Plan)(planes, racks, spines, hosts_per_rack)
-    wanted = _names("kind", kinds, faults.KINDS)
-    require_root("bench")
-    lines, size = console(stderr=as_json), (loop + pairs) / planes
-    with Progress(lines, "bench faults", guess_s=15.0 + 10.0 * size, size=1.5 + size):
-        result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=lines)
-    _end(result, as_json, met=result["passed"])
-
-
-@bench_app.command(
-    "fluid",
-    epilog="Examples: `mrc bench fluid --seeds 3` · `mrc bench fluid --fabric 4x16x16x16` · "
-    "`mrc bench fluid --calibrate --json` · `mrc bench fluid --detect --figure detect.png`",
-)
-def bench_fluid(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each fabric.")] = 3,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure what the model takes from the packet simulator instead.")
-    ] = False,
-    fabric: Annotated[
-        list[str] | None,
-        typer.Option("--fabric", help="Planes, racks, spines, hosts a rack, such as 4x8x8x8; several times for more."),
-    ] = None,
-    detect: Annotated[
-        bool, typer.Option("--detect", help="How soon a dead link is known, and used again, by probes, instead.")
-    ] = False,
-    figure: Annotated[Path | None, typer.Option("--figure", help="With --detect: draw it into this file.")] = None,
-    as_json: Json = False,
-) -> None:
-    """The fluid model beside the packet simulator, metric by metric, and a start of 131,072 NICs in it."""
-    from tools.campaigns import fluid
-
-    if figure is not None and not detect:
-        raise UsageError("--figure draws what --detect finds: give --detect too")
-    if detect:
-        from tools.campaigns import fluid_detection
-
-        _end(fluid_detection.run(console(stderr=as_json), figure), as_json)
-        return
-    fabrics = [fluid.fabric_of(one) for one in fabric or ()]
-    _end(fluid.run(seeds, calibrate, console(stderr=as_json), fabrics), as_json)
-
-
-@bench_app.command("transport")
-def bench_transport(as_json: Json = False) -> None:
-    """What the transport does (loss, incast, dead paths) beside its targets, in virtual time; needs no root."""
-    from tools.bench import transport
-
-    result = transport.run(console(stderr=as_json))
-    _end(result, as_json, met=result["met"])
-
-
-@bench_app.command(
-    "virtual",
-    epilog="Examples: `mrc bench virtual` · `mrc bench virtual --hosts 8 --packets 20000 --profile` · "
-    "`mrc bench virtual --hosts 64,512 --json`",
-)
-def bench_virtual(
-    hosts: Annotated[str, typer.Option("--hosts", help="Sizes, with commas between; 4 to 1024.")] = "8,64,512",
-    packets: Annotated[
-        int, typer.Option("--packets", min=1, max=100_000_000, help="Data packets of each run, of all hosts together.")
-    ] = 65_536,
-    wire: Annotated[bool, typer.Option("--wire", help="Packets travel as bytes, through the codec.")] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Afterwards, where the Python form spends its time (cProfile).")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """What a packet costs in the virtual fabric: compiled, interpreted, and a bare event loop in C; needs no root.
-
-    Exit code 1 when the compiled and the interpreted form do not end in the same state.
-    """
-    from tools.bench import virtual
-
-    sizes = virtual.parse_hosts(hosts)
-    result = virtual.run(sizes, packets, console=console(stderr=as_json), with_profile=profile, wire=wire)
-    _end(result, as_json, met=result["met"])
-
-
-@bench_app.command("provision", epilog="Examples: `mrc bench provision` · `mrc bench provision --wires both`")
-def bench_provision(
-    planes: Planes = 8,
-    racks: Racks = 4,
-    spines: Spines = 4,
-    hosts_per_rack: HostsPerRack = 1,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often.")] = 3,
-    wires: BenchWires = None,
-    as_json: Json = False,
-) -> None:
-    """Time from nothing to provisioned switches, 64 of them unless told otherwise, step by step."""
-    from tools.bench import provision
-    from mrc_testbed.topologies.plan import Plan
-
-    plan = Plan.scaled(planes, racks, spines, hosts_per_rack)
-    _check_bench_wires(wires)
-    require_root("bench")
-    result = provision.run(plan, rounds, console(stderr=as_json), wires)
-    _end(result, as_json, met=result["met"])
-
-
-@bench_app.command("incast", epilog="Examples: `mrc bench incast` · `mrc bench incast --rate 10M --rtt 0.01`")
-def bench_incast(
-    rate: Annotated[str, typer.Option("--rate", help="Of every link, bits/s.")] = "5M",
-    rtt: Annotated[float, typer.Option("--rtt", min=0.001, max=10, help="Base round trip, seconds.")] = 0.02,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, max=600, help="Of each measurement.")] = 4.0,
-    senders: Annotated[int, typer.Option("--senders", min=2, max=30, help="Hosts that send to one.")] = 7,
-    variants: Annotated[
-        str | None,
-        typer.Option(
-            "--variants",
-            autocompletion=offer.several_of(*offer.INCAST_VARIANTS),
-            help="With commas between. Default: all.",
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Seven to one on live P4 switches, and a victim beside it; again without ECN, trimming, both."""
-    from tools.bench import incast
-
-    wanted = _names("variant", variants, incast.VARIANTS)
-    rate_bps = parse_rate(rate)
-    assert rate_bps is not None
-    require_root("bench")
-    result = incast.run(
-        rate_bps=rate_bps, rtt_s=rtt, seconds=seconds, variants=wanted, senders=senders,
-        console=console(stderr=as_json),
-    )  # fmt: skip
-    _end(result, as_json, met=result["met"])
-
-
-def parse_rate(text: str | None) -> float | None:
-    """`40M` -> 40e6 bits/s (decimal units); None stays None. Raises UsageError."""
-    return None if text is None else _positive(units.rate, text, "rate")
-
-
-def parse_size(text: str) -> int:
-    """`64M` -> 67,108,864 bytes (binary units). Raises UsageError."""
-    return int(_positive(units.size, text, "size"))
-
-
-def _positive(read: Callable[[object], float], text: str, what: str) -> float:
-    try:
-        value = read(text)
-    except units.UnitError as error:
-        raise UsageError(str(error)) from None
-    if not 0 < value < NUMBER_MAX:
-        raise UsageError(f"{what} {text!r}: give a positive number below 2**50")
-    return value
 
 
 def _is_adrift() -> bool:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from mrc_testbed.files.package import P4_PROGRAMS, SCENARIOS
 
 if TYPE_CHECKING:
     from mrc_testbed.topologies.plan import Plan
 
 Offer = Callable[[str], list[str]]
-ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("embedded", "bmv2")
 WIRES = ("virtual", "veth")
 EXECUTORS = ("local", "slurm", "submitit-local", "ray")
@@ -60,17 +60,17 @@ def several_of(*names: str) -> Offer:
 
 def scenarios(incomplete: str) -> list[str]:
     """The scenarios that come with the testbed; the shell has files where none fits."""
-    return _starting(incomplete, (path.stem for path in (ROOT / "scenarios").glob("*.yaml")))
+    return _starting(incomplete, (path.stem for path in SCENARIOS.glob("*.yaml")))
 
 
 def studies(incomplete: str) -> list[str]:
     """The studies that come with the testbed; the shell has files where none fits."""
-    return _starting(incomplete, (path.stem for path in (ROOT / "scenarios" / "studies").glob("*.yaml")))
+    return _starting(incomplete, (path.stem for path in (SCENARIOS / "studies").glob("*.yaml")))
 
 
 def programs(incomplete: str) -> list[str]:
     """P4 programs that come with the testbed."""
-    own = (path for path in (ROOT / "p4src").glob("*.p4") if "V1Switch(" in path.read_text(encoding="utf-8"))
+    own = (path for path in P4_PROGRAMS.glob("*.p4") if "V1Switch(" in path.read_text(encoding="utf-8"))
     return _starting(incomplete, (path.stem for path in own))
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mrc_testbed.console import units
-from mrc_testbed.errors import UsageError
 from mrc_testbed.console.units import UnitError
+from mrc_testbed.errors import UsageError
 from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, link_speeds
 
 NO_LIMIT = "none"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from mrc_testbed.errors import FULL, UNWRITTEN
+from mrc_testbed.cli import completion as offer
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
+from mrc_testbed.errors import FULL, UNWRITTEN
 from mrc_testbed.files.whole_files import write_output
-from mrc_testbed.cli import completion as offer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,9 +33,9 @@ app = typer.Typer(
 
 def _source(text: str) -> Path:
     """A program as it is typed: a path, or the name of one that comes with mrc-testbed (`srv6`)."""
-    from mrc_testbed.topologies.lab.p4_program import P4SRC
+    from mrc_testbed.files.package import P4_PROGRAMS
 
-    own = P4SRC / f"{text}.p4"
+    own = P4_PROGRAMS / f"{text}.p4"
     return own if not Path(text).exists() and "/" not in text and own.is_file() else Path(text)
 
 

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 from mrc_testbed.errors import UsageError
+from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.ipc.rundir import RunFiles, default_run_dir
 
-SHELL_PYTHON = Path(__file__).resolve().parents[1] / ".venv-p4runtime-shell" / "bin" / "python"
+ENVIRONMENT = ".venv-p4runtime-shell"
+"""Folder of the environment in a checkout, which scripts/setup makes."""
 ELECTION_ID = "0,1"
 """Lower than the controller's, so that the shell reads as a backup and cannot take the switch from it."""
 
@@ -23,11 +25,12 @@ def command(switch: str, run_dir: Path) -> list[str]:
     switches = files.read_switches()
     if switch not in switches:
         raise UsageError(f"no switch {switch!r} in the running fabric (has: {', '.join(sorted(switches))})")
-    if not SHELL_PYTHON.is_file():
-        raise UsageError(f"{SHELL_PYTHON} is not there: make setup")
+    python = PACKAGE.parent / ENVIRONMENT / "bin" / "python"
+    if not python.is_file():
+        raise UsageError(f"{python} is not there: `make setup` in a checkout makes it")
     where = switches[switch]
     return [
-        str(SHELL_PYTHON), "-m", "p4runtime_sh",
+        str(python), "-m", "p4runtime_sh",
         "--grpc-addr", where["address"], "--device-id", str(where["device_id"]), "--election-id", ELECTION_ID,
     ]  # fmt: skip
 

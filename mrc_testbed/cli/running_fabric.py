@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mrc_testbed.capture.trace import LiveFabric
 from mrc_testbed.ipc.controller_client import Northbound
 from mrc_testbed.ipc.rpc import JsonlClient
 from mrc_testbed.ipc.rundir import RunDir
-from mrc_testbed.capture.trace import LiveFabric
 from mrc_testbed.topologies.lab.traffic_control import switch_ports
 from mrc_testbed.topologies.lab.wires import PortLook, look, states_of
 from mrc_testbed.topologies.plan import Link

@@ -1,4 +1,4 @@
-"""`mrc run`, `mrc scenario ...`, `mrc compare` for mrc_testbed/cli/app.py; mrc_testbed/experiments/command.py carries them out."""
+"""`mrc run`, `mrc scenario ...`, `mrc compare` for cli/app.py; experiments/command.py carries them out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mrc_testbed.cli import completion as offer
 from mrc_testbed.console import units
-from mrc_testbed.errors import FULL, UsageError
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
-from mrc_testbed.cli import completion as offer
+from mrc_testbed.errors import FULL, UsageError
 
 if TYPE_CHECKING:
     from mrc_testbed.experiments.executors.options import ExecutorOptions

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mrc_testbed.errors import UsageError
+from mrc_testbed.cli import completion as offer
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
-from mrc_testbed.cli import completion as offer
+from mrc_testbed.errors import UsageError
 
 if TYPE_CHECKING:
     from mrc_testbed.topologies.plan import Link, Plan
@@ -31,10 +31,10 @@ def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
 
     Raises UsageError and what words raise.
     """
-    from mrc_testbed.ipc.rundir import default_run_dir
-    from mrc_testbed.cli.running_fabric import RunningFabric
     from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliSession, Style
     from mrc_testbed.cli.prompt.commands import CommandError as WordError
+    from mrc_testbed.cli.running_fabric import RunningFabric
+    from mrc_testbed.ipc.rundir import default_run_dir
 
     fabric = RunningFabric(default_run_dir())
     session = CliSession(fabric, sys.stdout, Style.of(sys.stdout))  # type: ignore[arg-type]
@@ -60,10 +60,10 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Pre-job check of the running fabric: probe every link in both classes; exit code 1 when one is bad."""
-    from mrc_testbed.ipc.rundir import default_run_dir
-    from mrc_testbed.console.terminal import Style
-    from mrc_testbed.cli.running_fabric import RunningFabric
     from mrc_testbed.cli.prompt.commands.check import PROBE_S, check_fabric
+    from mrc_testbed.cli.running_fabric import RunningFabric
+    from mrc_testbed.console.terminal import Style
+    from mrc_testbed.ipc.rundir import default_run_dir
 
     fabric = RunningFabric(default_run_dir())
     with Progress(console(stderr=True), "check", guess_s=PROBE_S * probes, size=probes):
@@ -99,8 +99,8 @@ def faults(
         raise typer.Exit(run_word("faults", [which] if which else [], as_json))
     if which is not None:
         raise UsageError(f"--replay tells every change of its file: leave out {which!r}")
-    from mrc_testbed.console.terminal import Style
     from mrc_testbed.capture.replay import replay_faults
+    from mrc_testbed.console.terminal import Style
 
     told = replay_faults(replay)
     print(json.dumps(told.to_json(), indent=2) if as_json else Style.of(sys.stdout).fold(told.text()))
@@ -138,8 +138,8 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Follow one packet through the running fabric: each switch's decision, by the tables it has now."""
-    from mrc_testbed.ipc.rundir import default_run_dir
     from mrc_testbed.capture import trace as tracing
+    from mrc_testbed.ipc.rundir import default_run_dir
 
     raise typer.Exit(tracing.run(default_run_dir(), source, destination, ev, full=full, as_json=as_json))
 

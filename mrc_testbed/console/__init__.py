@@ -1,1 +1,1 @@
-"""TODO"""
+"""What people type and read: numbers with units, tables, progress, and the frame of every command."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+from mrc_testbed.cli.prompt.commands import CliSession, CommandError
+from mrc_testbed.dash.server import DashServer
 from mrc_testbed.errors import UsageError
 from mrc_testbed.ipc.rundir import RunFiles
-from mrc_testbed.dash.server import DashServer
-from mrc_testbed.cli.prompt.commands import CliSession, CommandError
 from mrc_testbed.topologies.lab.fabric import Fabric
 
 

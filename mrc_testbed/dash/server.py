@@ -37,15 +37,15 @@ from typing import Any
 
 from aiohttp import web
 
-from mrc_testbed.controller.api.http_log import http_logger
-from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
-from mrc_testbed.ipc.rundir import FabricError, RunFiles, write_private
+from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliSession, CommandError
 from mrc_testbed.console.units import UnitError
-from mrc_testbed.doctor import rootless
+from mrc_testbed.controller.api.http_log import http_logger
 from mrc_testbed.dash import page_files
 from mrc_testbed.dash.drawing import drawing
 from mrc_testbed.dash.view import FabricView, State, difference
-from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliSession, CommandError
+from mrc_testbed.doctor import rootless
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
+from mrc_testbed.ipc.rundir import FabricError, RunFiles, write_private
 from mrc_testbed.topologies.plan import PlanError
 
 LOOPBACK = "127.0.0.1"

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mrc_testbed.cli.prompt.commands.base import BackgroundTransfers
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
-from mrc_testbed.cli.prompt.commands.base import BackgroundTransfers
 from mrc_testbed.topologies.lab.fabric import Fabric
 
 State = dict[str, dict[str, Any]]

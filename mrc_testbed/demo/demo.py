@@ -15,13 +15,13 @@ from typing import Any
 
 from rich.console import Console
 
-from mrc_testbed.experiments.live.cpu import CpuWatch
-from mrc_testbed.ipc.controller_client import SWITCHES_S
-from mrc_testbed.errors import UsageError
-from mrc_testbed.files.whole_files import write_random
 from mrc_testbed.demo.display import DemoDisplay
 from mrc_testbed.demo.report import DemoReport
 from mrc_testbed.demo.transfer_monitor import FollowedTransfer
+from mrc_testbed.errors import UsageError
+from mrc_testbed.experiments.live.cpu import CpuWatch
+from mrc_testbed.files.whole_files import write_random
+from mrc_testbed.ipc.controller_client import SWITCHES_S
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.open_fabric import open_fabric
 from mrc_testbed.topologies.lab.targets import check_wires

@@ -1,4 +1,4 @@
-"""Report of `mrc demo` as data; mrc_testbed/demo/display.py prints it."""
+"""Report of `mrc demo` as data; demo/display.py prints it."""
 
 from __future__ import annotations
 

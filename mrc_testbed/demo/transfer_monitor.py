@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mrc_testbed.demo.timeline import CutRecord, TimelineRecorder
 from mrc_testbed.ipc.agent_client import PEER_S, AgentClient, AgentWatch
 from mrc_testbed.ipc.controller_client import EventStream
-from mrc_testbed.demo.timeline import CutRecord, TimelineRecorder
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.plan import Host, Link
 

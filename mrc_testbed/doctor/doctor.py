@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mrc_testbed.ipc import procfs
 from mrc_testbed.dash import uplot
 from mrc_testbed.doctor.rootless import container_kind, obstacle
+from mrc_testbed.ipc import procfs
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from mrc_testbed.ipc import procfs
 from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc import procfs
 from mrc_testbed.ipc.rundir import RunFiles, checked, default_run_dir, read_json, user_run_dir
 
 INSIDE = "MRC_ROOTLESS"

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.ipc.rundir import FabricError, RunDir
 from mrc_testbed.doctor.doctor import Check
+from mrc_testbed.ipc.rundir import FabricError, RunDir
 from mrc_testbed.topologies.lab.cluster.connection import MachineConnection
 from mrc_testbed.topologies.lab.cluster.remote_machine import RemoteMachine
 from mrc_testbed.topologies.lab.cluster.sources import sources_digest
@@ -99,7 +99,14 @@ def _clock(one: RemoteMachine, connection: MachineConnection) -> Check:
 def _own_doctor(one: RemoteMachine, connection: MachineConnection) -> Iterator[Check]:
     """What `mrc doctor` finds missing there."""
     machine = one.machine
-    command = ["env", f"PYTHONPATH={machine.checkout}", f"MRC_RUN_DIR={one.run_dir}", machine.python, "-m", "mrc_testbed"]
+    command = [
+        "env",
+        f"PYTHONPATH={machine.checkout}",
+        f"MRC_RUN_DIR={one.run_dir}",
+        machine.python,
+        "-m",
+        "mrc_testbed",
+    ]
     done = None
     try:
         done = connection.run([*command, "doctor", "--json"])

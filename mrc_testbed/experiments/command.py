@@ -1,4 +1,4 @@
-"""`mrc run`, `mrc scenario validate|list|show`, `mrc compare`: their output and exit codes. mrc_testbed/cli/app.py parses."""
+"""`mrc run`, `mrc scenario validate|list|show`, `mrc compare`: their output and exit codes. cli/app.py parses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mrc_testbed.native_build import state
+from mrc_testbed.console import terminal
+from mrc_testbed.console.progress import Progress as RestingProgress
+from mrc_testbed.errors import FULL, UNWRITTEN, UsageError
 from mrc_testbed.experiments.console_summary import told
 from mrc_testbed.experiments.executors.choice import crew_of
 from mrc_testbed.experiments.executors.crew import Crew
@@ -29,15 +31,13 @@ from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_o
 from mrc_testbed.experiments.traces.command import Replay, scenario_of
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.virtual.estimate import Piece, chosen, described, estimate, measure, memory_described
-from mrc_testbed.console import terminal
-from mrc_testbed.errors import FULL, UNWRITTEN, UsageError
 from mrc_testbed.files.memory import free_memory
-from mrc_testbed.console.progress import Progress as RestingProgress
-from mrc_testbed.ipc.signals import Terminated, terminating
+from mrc_testbed.files.package import SCENARIOS
 from mrc_testbed.files.whole_files import write_whole
+from mrc_testbed.ipc.signals import Terminated, terminating
+from mrc_testbed.native_build import state
 from mrc_testbed.topologies.lab.targets import TARGETS, check_wires
 
-SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 """The folder of scenarios that come with the testbed."""
 NO_RULES = "nothing is expected but what every run must hold: nothing dies, fails, is damaged, left out or unfinished"
 PASSED, FAILED, BAD_FILE = 0, 1, 2

@@ -19,17 +19,25 @@ from typing import Any
 
 from rich.markup import escape
 
+from mrc_testbed.console import terminal
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.errors import UNWRITTEN
 from mrc_testbed.experiments.command import FAILED, PASSED, print_report
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.outcome import Outcome
-from mrc_testbed.experiments.results import Results, ResultsError, again, folders_below, read_manifest, refusal, refuse_taken
+from mrc_testbed.experiments.results import (
+    Results,
+    ResultsError,
+    again,
+    folders_below,
+    read_manifest,
+    refusal,
+    refuse_taken,
+)
 from mrc_testbed.experiments.run_store import DamagedRun, RunStore, StoredRun
 from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
-from mrc_testbed.console import terminal
-from mrc_testbed.errors import UNWRITTEN
 from mrc_testbed.files.file_names import read_regular
-from mrc_testbed.console.progress import Progress
 
 FILES = ("scenario.yaml", "study.yaml")
 AGAIN = "make room there and merge again, or give another --out; nothing of this merge is kept"

@@ -37,13 +37,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from mrc_testbed.errors import FULL, FullDiskError
 from mrc_testbed.experiments.language.assertions import ExpectationVerdict
 from mrc_testbed.experiments.language.yaml_loader import Document
 from mrc_testbed.experiments.outcome import Outcome
 from mrc_testbed.experiments.repeats import Spread
 from mrc_testbed.experiments.run_store import CSV, OBSERVATIONS, DamagedRun, RunStore, StoredRun
-from mrc_testbed.errors import FULL, FullDiskError
 from mrc_testbed.files.file_names import is_plain, read_regular
+from mrc_testbed.files.package import PACKAGE, SCENARIOS
 from mrc_testbed.files.whole_files import PART, write_whole
 
 SCHEMA = "mrc-results/1"
@@ -97,8 +98,8 @@ def again(
     path: Path, where: str, seed: int | None, repeat: int | None, options: dict[str, Any], scale: str | None = None
 ) -> str:
     """The command line that makes the same runs; part of the manifest."""
-    root = Path(__file__).resolve().parents[1]
-    shown = path.resolve().relative_to(root) if path.resolve().is_relative_to(root) else path
+    top = SCENARIOS.parent
+    shown = path.resolve().relative_to(top) if path.resolve().is_relative_to(top) else path
     words = ["mrc", "run", str(shown)]
     words += [f"--{where}"] if where in ("virtual", "fluid") else []
     if options.get("target") not in (None, "embedded"):
@@ -138,10 +139,9 @@ def _cpu_model() -> str:
 @cache
 def _commit() -> str | None:
     """Commit of the checkout we run from, with `+` when files differ from it; None outside of one."""
-    root = Path(__file__).resolve().parents[1]
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+"],
+            ["git", "-C", str(PACKAGE), "describe", "--always", "--abbrev=12", "--dirty=+"],
             capture_output=True, text=True, timeout=10, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):

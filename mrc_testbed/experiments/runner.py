@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.crew import Begun, RunLost, RunProgress
 from mrc_testbed.experiments.failures import UNWRITTEN
 from mrc_testbed.experiments.fluid.fluid_run import modelled, run_fluid, without_unmodelled
@@ -24,7 +25,6 @@ from mrc_testbed.experiments.repeats import Spread, spreads
 from mrc_testbed.experiments.results import LoadMeter, Results, UnwrittenError, again
 from mrc_testbed.experiments.run_store import StoredRun
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
-from mrc_testbed.errors import UsageError
 
 
 class Tell(Protocol):

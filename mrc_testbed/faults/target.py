@@ -1,4 +1,4 @@
-"""Operations of a fabric that faults are made of; `mrc_testbed/simulator/fault_target.py` has them in virtual time,
+"""Operations of a fabric that faults are made of; `simulator/fault_target.py` has them in virtual time,
 `topologies/lab/fault_target.py` on a live fabric.
 
 Operations that can be undone return holds, opaque to the caller, for `undo`. Faults may overlap: what two of them hold

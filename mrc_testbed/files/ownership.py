@@ -1,6 +1,6 @@
 """Who could change what is in a folder: decided from owners and modes, up to the root of the file system.
 
-`mrc_testbed/switch/ownership.py` is the same file: the switch imports nothing of ours (tests/test_imports.py).
+`switch/ownership.py` is the same file: the switch imports nothing of ours (tests/test_imports.py).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
 
 CALL_TIMEOUT_S = 10.0
 PEER_S = 30.0
-"""An agent that asks a peer is not heard of for so long at most, seconds: the peer is given up before (mrc_testbed/ipc/rpc.py)."""
+"""An agent that asks a peer is not heard of for so long at most, seconds: the peer is given up before (ipc/rpc.py)."""
 
 
 class AgentError(Exception):

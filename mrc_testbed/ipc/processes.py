@@ -29,13 +29,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mrc_testbed.files import ownership
-from mrc_testbed.ipc import procfs
 from mrc_testbed.files.cache_folder import cache_dir
+from mrc_testbed.files.package import PACKAGE
+from mrc_testbed.ipc import procfs
 from mrc_testbed.ipc.patience import QUIET_S, LocalWork, PartWork, Patience
 from mrc_testbed.ipc.rundir import TOKEN_VARIABLE, FabricError, RunDir
 
-ROOT = Path(__file__).resolve().parents[1]
-"""Folder in which children start: `python -m mrc_testbed.switch.server` and the others are found there."""
 BYTECODE = cache_dir() / "pyc"
 """Where children keep their compiled modules, also where the environment or the checkout says not to: a fabric starts
 dozens of interpreters, and compiling what they import costs more than all else."""
@@ -226,7 +225,7 @@ class Processes:
                 started = subprocess.Popen(
                     [*DEATH_SIGNAL, *argv],
                     env=environment,
-                    cwd=ROOT,
+                    cwd=PACKAGE.parent,  # so that `python -m mrc_testbed.switch.server` and the others are found
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -257,7 +256,7 @@ class Processes:
 
         It is polled every 20 ms, less often when a poll takes long: polling must not slow down the start.
         `alone`: the death of other parts ends nothing. `behind`: parts that those may wait for: while these get on,
-        nobody is given up. `quiet_s`: of mrc_testbed/ipc/patience.py.
+        nobody is given up. `quiet_s`: of ipc/patience.py.
         Raises ProcessError when one dies (how, and the tail of its log), or none of those that are not ready gets on
         any more, and what `check` raises when something else has gone that they need.
         """

@@ -8,7 +8,7 @@
     table.register(MemoryService(regions, sessions, data_dir))
     server = await RpcServer.start(path, table.handle)
 
-A method gets the request, checked (mrc_testbed/ipc/requests.py), and the call it came by. It returns the fields of the answer; or
+A method gets the request, checked (ipc/requests.py), and the call it came by. It returns the fields of the answer; or
 an awaitable of them; or None when it answers by the call itself. It refuses by one of `refusals`, whose text becomes
 the answer's error.
 """
@@ -28,7 +28,7 @@ Later = Awaitable[Message]
 AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
 RESERVED = "watch"
-"""Served by the socket server itself (mrc_testbed/ipc/rpc.py)."""
+"""Served by the socket server itself (ipc/rpc.py)."""
 
 log = logging.getLogger(__name__)
 

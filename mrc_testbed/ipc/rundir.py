@@ -77,7 +77,7 @@ def user_run_dir() -> Path:
 
 
 def checked(path: Path, owners: tuple[int, ...] = ()) -> Path:
-    """Return a run folder, absolute, whether it is there or not; `owners` as in mrc_testbed/files/ownership.py.
+    """Return a run folder, absolute, whether it is there or not; `owners` as in files/ownership.py.
 
     Raises RunDirError where another user could change what is in it: what it names is killed, removed and asked.
     """

@@ -4,7 +4,7 @@
     MRC_COMPILED=0       run the Python files, whatever was built
 
 `use()`, called by the packages that are compiled before they import anything of theirs, makes `import
-mrc_testbed.hosts.engine.requestor` and the like load the build of exactly these files where there is one; else they load the Python
+hosts.engine.requestor` and the like load the build of exactly these files where there is one; else they load the Python
 files, which do the same, slower. `state()` says which, and why.
 """
 

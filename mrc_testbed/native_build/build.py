@@ -21,11 +21,18 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from mrc_testbed.native_build.cache import GROUP, SANITIZER_FLAGS, CompileError, FullCompileCacheError, build_dir, remove_builds
-from mrc_testbed.native_build.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
+from mrc_testbed.errors import FULL
 from mrc_testbed.files import ownership
 from mrc_testbed.files.cache_folder import cache_dir
-from mrc_testbed.errors import FULL
+from mrc_testbed.native_build.cache import (
+    GROUP,
+    SANITIZER_FLAGS,
+    CompileError,
+    FullCompileCacheError,
+    build_dir,
+    remove_builds,
+)
+from mrc_testbed.native_build.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
 
 KEPT_BUILDS = 3
 """Builds that stay in the cache: of this checkout, and of others in use beside it."""
@@ -141,7 +148,7 @@ def for_mypyc(source: str, acyclic: Sequence[str] = (), narrow: Mapping[str, Map
             wanted = f"    {attribute}: int"
             found = next((i for i in range(begin + 1, len(lines)) if lines[i] == wanted or lines[i][:1].strip()), begin)
             if lines[found] != wanted:
-                raise CompileError(f"no line {wanted.strip()!r} in class {name} (mrc_testbed/native_build/modules.py, NARROW)")
+                raise CompileError(f"no line {wanted.strip()!r} in class {name} (native_build/modules.py, NARROW)")
             lines[found] = f"    {attribute}: {narrow_type}"
     future = lines.index("from __future__ import annotations")
     lines[future] += "; from mypy_extensions import i16, i32, mypyc_attr"
@@ -153,18 +160,18 @@ def _class_at(lines: Sequence[str], name: str) -> int:
     for number, line in enumerate(lines):
         if re.match(rf"class {name}\b", line):
             return number
-    raise CompileError(f"no class {name}, which is marked for machine code (mrc_testbed/native_build/modules.py)")
+    raise CompileError(f"no class {name}, which is marked for machine code (native_build/modules.py)")
 
 
 def _compile(work: Path, made: Path, progress: Progress) -> None:
     """Run mypyc and gcc in a process of its own, in a copy of the sources; only the shared objects go into `made`."""
     tree = work / "tree"
-    for package in sorted({path.parts[0] for path in compiled_files()} | {"faults", "topologies", "ipc", "switch"}):
-        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    package = tree / ROOT.name
+    shutil.copytree(ROOT, package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     for name in {**ACYCLIC, **NARROW}:
-        made_for = for_mypyc((tree / name).read_text(encoding="utf-8"), ACYCLIC.get(name, ()), NARROW.get(name))
-        (tree / name).write_text(made_for, encoding="utf-8")
-    files = [*(path.as_posix() for path in compiled_files()), *C_MODULES]
+        made_for = for_mypyc((package / name).read_text(encoding="utf-8"), ACYCLIC.get(name, ()), NARROW.get(name))
+        (package / name).write_text(made_for, encoding="utf-8")
+    files = [f"{ROOT.name}/{path}" for path in (*map(str, compiled_files()), *C_MODULES)]
     command = [sys.executable, str(SCRIPT), GROUP, str(made), *SANITIZER_FLAGS, *files]
     environment = {**os.environ, "PYTHONPATH": str(tree), "MRC_COMPILED": "0", "LC_ALL": "C", "TMPDIR": str(work)}
     environment.pop("LD_PRELOAD", None)  # libasan, which would watch mypyc and gcc themselves

@@ -22,10 +22,10 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrc_testbed.native_build.modules import C_MODULES, ROOT, compiled_files, module_of, source_files
+from mrc_testbed.errors import FullDiskError
 from mrc_testbed.files import ownership
 from mrc_testbed.files.cache_folder import cache_dir
-from mrc_testbed.errors import FullDiskError
+from mrc_testbed.native_build.modules import C_MODULES, ROOT, compiled_files, module_of, source_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,7 +91,7 @@ class CompiledFinder(MetaPathFinder):
         self.folder = folder
         self._files = {LIBRARY: f"{LIBRARY}{SUFFIX}"}
         for path in (*compiled_files(), *map(Path, C_MODULES)):
-            self._files[module_of(path)] = f"{path.with_suffix('').as_posix()}{SUFFIX}"
+            self._files[module_of(path)] = f"{module_of(path).replace('.', '/')}{SUFFIX}"
 
     def files(self) -> Iterator[Path]:
         """All files of the build."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-"""Folder that holds our packages."""
+from mrc_testbed.files.package import PACKAGE
+
+ROOT = PACKAGE
+"""Folder that the patterns start at."""
 
 COMPILED = (
     "hosts/agent/turn_selector.py",
@@ -18,21 +20,21 @@ COMPILED = (
     "hosts/nic/paced.py",
     "hosts/nic/port.py",
     "hosts/nic/scapy_nic.py",
-    "mrc_testbed/simulator/fabric.py",
-    "mrc_testbed/simulator/frames.py",
-    "mrc_testbed/simulator/host.py",
-    "mrc_testbed/simulator/impairment.py",
-    "mrc_testbed/simulator/message_slots.py",
-    "mrc_testbed/simulator/pfc.py",
-    "mrc_testbed/simulator/planned_fabric.py",
-    "mrc_testbed/simulator/ports.py",
-    "mrc_testbed/simulator/simtest/bounds.py",
-    "mrc_testbed/simulator/simtest/census.py",
-    "mrc_testbed/simulator/simtest/invariants.py",
-    "mrc_testbed/simulator/simtest/run.py",
-    "mrc_testbed/simulator/switches.py",
-    "mrc_testbed/simulator/trace.py",
-    "mrc_testbed/simulator/wire.py",
+    "simulator/fabric.py",
+    "simulator/frames.py",
+    "simulator/host.py",
+    "simulator/impairment.py",
+    "simulator/message_slots.py",
+    "simulator/pfc.py",
+    "simulator/planned_fabric.py",
+    "simulator/ports.py",
+    "simulator/simtest/bounds.py",
+    "simulator/simtest/census.py",
+    "simulator/simtest/invariants.py",
+    "simulator/simtest/run.py",
+    "simulator/switches.py",
+    "simulator/trace.py",
+    "simulator/wire.py",
 )
 """Patterns of files; the `__init__` of a package, which only imports, stays Python."""
 
@@ -52,25 +54,25 @@ ACYCLIC = {
         "Write",
     ),
     "hosts/engine/wire/payload.py": ("TextPart",),
-    "mrc_testbed/simulator/frames.py": ("Frame", "FrameQueue"),
+    "simulator/frames.py": ("Frame", "FrameQueue"),
 }  # fmt: skip
 """Classes by file that are made for each packet and cannot refer to themselves, however far around: machine code keeps
 them from Python's garbage collector, whose lists cost more than the object (mypyc's `acyclic`)."""
 
 NARROW = {
     "hosts/engine/paths/ev.py": {"Ev": {"plane": "i32", "kept": "i32", "kept_limit": "i32", "failures": "i32"}},
-    "mrc_testbed/simulator/frames.py": {"Frame": {"port": "i32", "rack": "i16", "downlink": "i16", "plane": "i16"}},
-    "mrc_testbed/simulator/ports.py": {"EgressPort": {"number": "i32", "plane": "i32", "waiting": "i32"}},
+    "simulator/frames.py": {"Frame": {"port": "i32", "rack": "i16", "downlink": "i16", "plane": "i16"}},
+    "simulator/ports.py": {"EgressPort": {"number": "i32", "plane": "i32", "waiting": "i32"}},
 }
 """Attributes by file and class that are numbers of 32 or 16 bits in machine code: of objects by the thousand, and only
 such as are small and not calculated with, for these wrap without a word."""
 
-C_MODULES = ("mrc_testbed/simulator/event_queue.c",)
+C_MODULES = ("simulator/event_queue.c",)
 """Modules written in C, which stand beside a Python class that does the same."""
 
 READ_TOO = (
-    "mrc_testbed/native_build/build.py", "mrc_testbed/native_build/modules.py", "mrc_testbed/native_build/mypyc_setup.py", "mrc_testbed/faults/*.py", "hosts/nic/*.py",
-    "hosts/scapy/*.py", "mrc_testbed/simulator/*.py", "topologies/plan/*.py",
+    "faults/*.py", "hosts/nic/*.py", "hosts/scapy/*.py", "native_build/build.py", "native_build/modules.py",
+    "native_build/mypyc_setup.py", "simulator/*.py", "topologies/plan/*.py",
 )  # fmt: skip
 """Files whose types the machine code relies on, or that say how it is made."""
 
@@ -88,7 +90,7 @@ def source_files() -> list[Path]:
 
 def module_of(path: Path) -> str:
     """Name of the module in a file relative to ROOT."""
-    return ".".join(path.with_suffix("").parts)
+    return ".".join((ROOT.name, *path.with_suffix("").parts))
 
 
 def _matching(patterns: tuple[str, ...]) -> list[Path]:

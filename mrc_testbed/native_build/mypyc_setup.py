@@ -58,13 +58,13 @@ def without_trashcan(c_source: str) -> str:
     mypyc has the dealloc of each class use CPython's trashcan, also where the class is marked `acyclic`. The trashcan
     keeps an object that is freed at a nesting over 50 in a list, and writes the link into the header before its start.
     Objects without that header had other memory overwritten. Who holds a long chain of them empties it by a loop
-    before it is dropped (mrc_testbed/simulator/frames.py: FrameQueue.__del__).
+    before it is dropped (simulator/frames.py: FrameQueue.__del__).
 
     Raises ValueError when a dealloc is not of the known form: nothing may be built with the fault in it.
     """
     if "CPy_TRASHCAN_BEGIN(" in DEALLOC.sub("", c_source):
         raise ValueError(
-            "the C code of mypyc uses the trashcan outside of a dealloc function (mrc_testbed/native_build/mypyc_setup.py)"
+            "the C code of mypyc uses the trashcan outside of a dealloc function (native_build/mypyc_setup.py)"
         )
     return DEALLOC.sub(_without_trashcan_unless_collected, c_source)
 

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from mrc_testbed.testing.checked_transfer import CheckedTransfer
     from mrc_testbed.switch.compiler import CompiledProgram
     from mrc_testbed.switch.tools.p4_switch import P4Switch
+    from mrc_testbed.testing.checked_transfer import CheckedTransfer
     from mrc_testbed.topologies.lab.fabric import Fabric
 
 

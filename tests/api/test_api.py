@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.faults import DrainFault, StallFault
-from mrc_testbed.errors import UsageError
-from mrc_testbed.ipc.rundir import RunFiles
 from mrc_testbed.api import (
     ApiError,
     Fabric,
@@ -21,8 +18,11 @@ from mrc_testbed.api import (
     UnitError,
     VirtualTimeError,
 )
+from mrc_testbed.errors import UsageError
+from mrc_testbed.faults import DrainFault, StallFault
+from mrc_testbed.ipc.rundir import RunFiles
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 60
 """Longest wait for anything: far beyond what a slow machine needs, never asserted on."""
 T0_T1 = "p1-t0-0", "p1-t1-1"
@@ -385,7 +385,7 @@ def test_import__brings_the_api_when_it_is_asked_for__and_live_without_root_says
     program = """if True:
         import os, sys, mrc
         print("mrc_testbed.api" in sys.modules, hasattr(mrc, "Nothing"))
-        from mrc import Fabric, RootNeededError
+        from mrc_testbed import Fabric, RootNeededError
         if os.geteuid() == 0:
             os.setuid(65534)
         try:

@@ -13,11 +13,12 @@ from mrc_testbed import ApiError, ResultsError, ResultSet
 from mrc_testbed.cli import app
 from tests.experiments.export.ring_scenario import RINGS
 from tests.experiments.report.test_report import make
+from tests.repository import ROOT
 
 pandas = pytest.importorskip("pandas", reason="`make test` installs the extra `data`")
 pytest.importorskip("pyarrow", reason="`make test` installs the extra `data`")
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/data.md"
+PAGE = ROOT / "docs/data.md"
 
 
 @pytest.fixture(scope="module")

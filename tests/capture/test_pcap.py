@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.hosts.dissector import tshark
-from mrc_testbed.errors import UsageError
 from mrc_testbed.capture import pcap
 from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND, Captured, PacketReader, PcapFile, PcapngFile
-from tests.cables import wait_until_up
 from mrc_testbed.cli.prompt import commands as words
+from mrc_testbed.errors import UsageError
+from mrc_testbed.hosts.dissector import tshark
 from mrc_testbed.topologies.plan import Plan
+from tests.cables import wait_until_up
+from tests.repository import ROOT
 
 PLAN = Plan(2, 2, 2, 1)
-ROOT = Path(__file__).resolve().parents[2]
 FRAMES = [Captured(1_700_000_000_123_456_789 + n, bytes([n]) * (60 + n), 60 + n) for n in range(5)]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: packet sockets")
 needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")

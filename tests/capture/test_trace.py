@@ -6,15 +6,15 @@ The whole of it, on live switches: tests/cli/prompt/test_shell_live.py.
 import grpc
 import pytest
 
-from mrc_testbed.hosts.clustermapper.targets import targets_of
-from mrc_testbed.errors import UsageError
 from mrc_testbed.capture import live_tables, trace
+from mrc_testbed.errors import UsageError
+from mrc_testbed.hosts.clustermapper.targets import targets_of
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.entities import ActionCall, FieldMatch, TableEntry
-from mrc_testbed.topologies.lab.p4_program import P4SRC
 from mrc_testbed.topologies.lab.traffic_control import Cable
 from mrc_testbed.topologies.plan import LOCATOR, Plan
+from tests.repository import P4SRC
 
 PLAN = Plan(2, 2, 2, 2)
 H0, H2, H1 = PLAN.host("h0"), PLAN.host("h2"), PLAN.host("h1")

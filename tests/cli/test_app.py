@@ -5,20 +5,18 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from mrc_testbed.errors import EXIT_CODES, UsageError
-from mrc_testbed.doctor import doctor
+from mrc_testbed.cli import app, options, show
 from mrc_testbed.cli import p4runtime_shell as shell
-from mrc_testbed.cli import app, show
 from mrc_testbed.demo.demo import MIN_BYTES, links_to_cut
+from mrc_testbed.doctor import doctor
+from mrc_testbed.errors import EXIT_CODES, UsageError
 from mrc_testbed.topologies.lab.p4_program import ProgramError, compile_program, programs, source_of
 from mrc_testbed.topologies.plan import LinkSpeed, Plan
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.repository import ROOT
 
 
 def started(*arguments, **environment):
@@ -124,7 +122,7 @@ def test_output__to_a_pipe_fits_100_columns(command, mrc, monkeypatch):
 def test_require_root__says_sudo(monkeypatch):
     monkeypatch.setattr(app.os, "geteuid", lambda: 1000)
     with pytest.raises(UsageError, match="needs root"):
-        app.require_root("demo")
+        options.require_root("demo")
 
 
 def test_doctor__json_and_exit_code():
@@ -181,12 +179,12 @@ def test_shell__names_the_switches(tmp_path):
 
 
 def test_parse__sizes_and_rates():
-    assert app.parse_size("64M") == 64 << 20
-    assert app.parse_rate("40M") == 40e6
-    assert app.parse_rate(None) is None
+    assert options.parse_size("64M") == 64 << 20
+    assert options.parse_rate("40M") == 40e6
+    assert options.parse_rate(None) is None
     for bad in ("", "M", "-1", "0", "nan", "1e99", "12X"):
         with pytest.raises(UsageError):
-            app.parse_size(bad)
+            options.parse_size(bad)
 
 
 def test_links_to_cut__are_on_the_way_and_in_different_planes():

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.cli import completion
-from tests.cli.prompt.terminal import Terminal
 from mrc_testbed.topologies.plan import Plan
+from tests.cli.prompt.terminal import Terminal
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 
 
@@ -117,8 +117,6 @@ def test_plan__missing_or_broken_offers_nothing(line, plan, tmp_path, monkeypatc
 
 
 def test_lists__are_those_of_the_code():
-    from tools.campaigns import faults
-    from tools.bench import incast
     from mrc_testbed.controller.denylist import POLICIES
     from mrc_testbed.controller.reconvergence import NEVER, NOW
     from mrc_testbed.experiments.executors.options import EXECUTORS
@@ -127,6 +125,8 @@ def test_lists__are_those_of_the_code():
     from mrc_testbed.topologies.lab.targets import TARGETS
     from mrc_testbed.topologies.lab.wires import WIRES
     from mrc_testbed.topologies.plan import Mode
+    from tools.bench import incast
+    from tools.campaigns import faults
 
     assert list(completion.FAULT_KINDS) == list(faults.KINDS)
     assert list(completion.INCAST_VARIANTS) == list(incast.VARIANTS)
@@ -140,7 +140,8 @@ def test_lists__are_those_of_the_code():
 def test_completion__imports_the_plan_at_most():
     """Not by the clock: what makes a Tab slow is what it imports."""
     code = (
-        "import sys; from mrc_testbed.cli.app import app; from mrc_testbed.cli import completion as c; c.scenarios('e'); c.nodes('p');"
+        "import sys; from mrc_testbed.cli.app import app; from mrc_testbed.cli import completion as c;"
+        "c.scenarios('e'); c.nodes('p');"
         "print(*{name for name in sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

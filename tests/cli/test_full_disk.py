@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.errors import UNWRITTEN, FullDiskError
 from mrc_testbed.capture.packet_files import Captured, PcapFile
 from mrc_testbed.cli import app
-from tests.capture.explain.made_frames import a_write, made_frame
+from mrc_testbed.errors import UNWRITTEN, FullDiskError
 from mrc_testbed.topologies.lab.p4_program import compile_program
+from tests.capture.explain.made_frames import a_write, made_frame
+from tests.repository import ROOT
 
 SCENARIO = """\
 title: a transfer
@@ -36,7 +37,7 @@ parameters: {links.rtt: [5ms]}
 seeds: {min: 2, max: 2, step: 1}
 metrics: [{metric: busbw.sum, within: 50%}]
 """
-PROGRAM = str(Path(__file__).resolve().parents[3] / "p4src" / "srv6.p4")
+PROGRAM = str(ROOT / "p4src" / "srv6.p4")
 
 
 class FullDisk:
@@ -213,7 +214,7 @@ made.mkdir()
 (made / "engine.so").write_text("half")
 sys.exit(os.environ.get("GCC_SAYS"))
 """
-SMALL_PROGRAM = str(Path(__file__).resolve().parents[2] / "switch" / "p4" / "queues.p4")
+SMALL_PROGRAM = str(ROOT / "tests" / "switch" / "p4" / "queues.p4")
 
 
 @pytest.fixture

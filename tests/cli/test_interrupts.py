@@ -10,13 +10,12 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from mrc_testbed.errors import INTERRUPTED, INTERRUPTION
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 INTERRUPTER = """\
 import os, signal, sys
 moments = [moment.split(",") for moment in os.environ["INTERRUPT_AT"].split(";")]
@@ -84,7 +83,10 @@ def folder(tmp_path_factory):
     (folder / "study.yaml").write_text(STUDY)
     words = ["run", "a.yaml", "--virtual", "--out", "made", "--jobs", "1"]
     subprocess.run(
-        [sys.executable, "-m", "mrc_testbed", *words], cwd=folder, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-m", "mrc_testbed", *words],
+        cwd=folder,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     (folder / "first").mkdir()
     (folder / "first" / "sitecustomize.py").write_text(INTERRUPTER)

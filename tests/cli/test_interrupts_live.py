@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from mrc_testbed.ipc import procfs
 from mrc_testbed.errors import INTERRUPTED, INTERRUPTION, UNWRITTEN
+from mrc_testbed.ipc import procfs
 from tests.cli.test_interrupts import INTERRUPTER, ROOT, SCENARIO
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a live fabric needs root")]
@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a 
 SHAPE = "--planes 2 --racks {racks} --spines 1 --hosts-per-rack 1"
 UP, DEMO, RUN = "up " + SHAPE.format(racks=1), "demo " + SHAPE.format(racks=2), "run a.yaml --out out"
 MOMENTS = [
-    (UP, "subprocess.Popen,,1"), (UP, "subprocess.Popen,mrc_testbed.switch.server,1"), (UP, "subprocess.Popen,mrc_testbed.hosts.agent,1"),
+    (UP, "subprocess.Popen,,1"), (UP, "subprocess.Popen,mrc_testbed.switch.server,1"),
+    (UP, "subprocess.Popen,mrc_testbed.hosts.agent,1"),
     (UP, "socket.connect,switchd.sock,1"), (UP, "socket.connect,h0.sock,1"), (UP, "os.remove,,1"),
     (DEMO, "socket.connect,h1.sock,1"), (RUN, "socket.connect,switchd.sock,1"), (RUN, "socket.connect,h1.sock,1"),
 ]  # fmt: skip

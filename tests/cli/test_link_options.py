@@ -2,8 +2,8 @@
 
 import pytest
 
-from mrc_testbed.errors import UsageError
 from mrc_testbed.cli.link_options import LinkOptions
+from mrc_testbed.errors import UsageError
 from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, PlanError
 
 

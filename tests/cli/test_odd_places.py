@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.errors import UNWRITTEN
 from mrc_testbed.cli import app
+from mrc_testbed.errors import UNWRITTEN
+from tests.repository import ROOT
 from tests.unprivileged import as_nobody
 
-ROOT = Path(__file__).resolve().parents[3]
 SCENARIO = """\
 title: a transfer
 fabric: {planes: 2, racks: 1, spines: 1, hosts_per_rack: 2}

@@ -1,14 +1,11 @@
 """What the controller's tests share: the P4Info of both programs, compiled from p4src."""
 
-from pathlib import Path
-
 import pytest
 from finsy import P4Schema
 
 from mrc_testbed.controller.p4runtime.entries import Catalog
 from mrc_testbed.switch.compiler import compile_program
-
-P4SRC = Path(__file__).resolve().parents[2] / "p4src"
+from tests.repository import P4SRC
 
 
 def catalog_of(program: str) -> Catalog:

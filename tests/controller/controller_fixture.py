@@ -17,8 +17,8 @@ from mrc_testbed.ipc.controller_client import EventStream, Northbound, UnixHttpC
 from mrc_testbed.ipc.rpc import JsonlClient
 from mrc_testbed.topologies.lab.p4_program import compile_program
 from mrc_testbed.topologies.plan import Plan
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 30.0
 """How long a test waits for what must happen; reaching it is a failure."""
 

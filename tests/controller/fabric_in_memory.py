@@ -761,8 +761,8 @@ class FabricInMemory:
     def differences(self):
         """What is not as it ought to be, now that nothing is broken."""
         controller, out = self.controller, []
-        out += [f"fault {f.number}: {f.text}" for f in mrc_testbed.controller.faults.active()]
-        out += [f"problem: {p.text}" for p in mrc_testbed.controller.problems.active() if p.kind is not ProblemKind.INTERNAL]
+        out += [f"fault {f.number}: {f.text}" for f in controller.faults.active()]
+        out += [f"problem: {p.text}" for p in controller.problems.active() if p.kind is not ProblemKind.INTERNAL]
         for name, provisioner in controller.provisioners.items():
             switch = self.switches[name]
             if provisioner.status.state.value != "verified":
@@ -771,8 +771,8 @@ class FabricInMemory:
             if wanted != switch.entities:
                 out.append(f"{name} holds {len(switch.entities)} entries and not the plan's {len(wanted)}")
         for host, agent in self.agents.items():
-            if agent.denylist != mrc_testbed.controller.denylist.entries:
-                out.append(f"{host} has the denylist {agent.denylist} and not {mrc_testbed.controller.denylist.entries}")
+            if agent.denylist != controller.denylist.entries:
+                out.append(f"{host} has the denylist {agent.denylist} and not {controller.denylist.entries}")
         out += [f"{w.address}: {w.reason}" for w in controller.watches if not w.synced]
         out += [f"{s.name} is not followed" for s in (controller.agents, controller.mapper) if not s.connected]
         return out

@@ -30,11 +30,11 @@ from pathlib import Path
 from finsy.proto import gnmi
 
 from mrc_testbed.controller.app import NotReady
+from mrc_testbed.topologies.plan import Plan
 from tests.controller.conftest import catalog_of
 from tests.controller.fabric_in_memory import FabricInMemory, in_memory
 from tests.jumping_loop import JumpingLoop
 from tests.lines_in_memory import Fate
-from mrc_testbed.topologies.plan import Plan
 
 FABRICS = ((1, 2, 2, 1), (2, 2, 2, 1), (1, 2, 2, 2), (1, 3, 2, 1))
 """(planes, racks, spines, hosts in a rack)."""
@@ -371,7 +371,7 @@ async def _play(sequence: Sequence, folder: Path, holder) -> list[str]:
     ended: list[str] = []
 
     def internal(controller):
-        return [p.text for p in mrc_testbed.controller.problems.all() if p.kind.name == "INTERNAL"]
+        return [p.text for p in controller.problems.all() if p.kind.name == "INTERNAL"]
 
     for step in sequence.steps:
         await asyncio.sleep(step.after_s)

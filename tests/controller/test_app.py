@@ -11,8 +11,8 @@ from finsy.proto import U128, p4r
 from mrc_testbed.controller.config import read_inputs
 from mrc_testbed.controller.p4runtime.entries import Catalog
 from mrc_testbed.controller.p4runtime.qos import DEFAULT
-from tests.controller.controller_fixture import PATIENCE_S, ROOT, Rig, wait_for
 from mrc_testbed.topologies.plan import Plan
+from tests.controller.controller_fixture import PATIENCE_S, ROOT, Rig, wait_for
 
 PLAN = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1)
 

@@ -24,11 +24,11 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.controller.problems import ProblemKind
+from mrc_testbed.topologies.plan import Plan
 from tests.controller.fabric_in_memory import FabricInMemory, in_memory
 from tests.controller.sequences import catalog
 from tests.jumping_loop import JumpingLoop
 from tests.lines_in_memory import Fate
-from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(1, 2, 2, 1)
 LATE_S = 7.0

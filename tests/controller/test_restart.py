@@ -7,9 +7,9 @@ import time
 import pytest
 
 from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.topologies.plan import Plan
 from tests.controller.controller_fixture import PATIENCE_S, Rig, wait_for
 from tests.controller.test_app import with_cables
-from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1)
 BIG = Plan(planes=2, racks=4, spines=4, hosts_per_rack=1)

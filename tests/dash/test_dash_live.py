@@ -11,12 +11,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from mrc_testbed.dash.server import COMMAND_HEADER, DashServer
-from tests.dash.dash_client import WAIT_S, Watching, ask, command, place_and_key
 from mrc_testbed.cli.prompt.commands import CliSession, Transfers
+from mrc_testbed.dash.server import COMMAND_HEADER, DashServer
 from mrc_testbed.topologies.lab.fabric import Fabric, Ports
 from mrc_testbed.topologies.lab.p4_program import compile_program
 from mrc_testbed.topologies.plan import Plan
+from tests.dash.dash_client import WAIT_S, Watching, ask, command, place_and_key
 
 pytestmark = [
     pytest.mark.root,

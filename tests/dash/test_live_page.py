@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from mrc_testbed.errors import UsageError
+from mrc_testbed.cli.prompt.commands import CliSession
 from mrc_testbed.dash.live_page import address
 from mrc_testbed.dash.server import DashServer
+from mrc_testbed.errors import UsageError
 from tests.cli.prompt.session_doubles import StandInFabric
-from mrc_testbed.cli.prompt.commands import CliSession
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from mrc_testbed.dash import recording as recordings
+from mrc_testbed.dash import uplot
+from mrc_testbed.dash.recording import places, thinned, write_pages
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.results import Results, ResultsError
 from mrc_testbed.experiments.run_store import RunStore
 from mrc_testbed.experiments.runner import carry_out, plan_runs
-from mrc_testbed.dash import recording as recordings
-from mrc_testbed.dash import uplot
-from mrc_testbed.dash.recording import places, thinned, write_pages
 from mrc_testbed.topologies.plan import Plan
 
 SCENARIO = """

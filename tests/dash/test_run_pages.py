@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.runner import carry_out, plan_runs
 from mrc_testbed.dash.live_page import RunPages
 from mrc_testbed.dash.recording import write_pages
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.runner import carry_out, plan_runs
 from tests.dash.dash_client import WAIT_S, Watching, command
 
 pytestmark = [

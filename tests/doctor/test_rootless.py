@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.ipc import rundir
 from mrc_testbed.doctor import rootless
+from mrc_testbed.ipc import rundir
 from tests.unprivileged import as_nobody
 
 MRC = [sys.executable, "-m", "mrc_testbed"]

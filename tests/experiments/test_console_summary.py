@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
 from mrc_testbed.experiments.console_summary import told
 from mrc_testbed.experiments.language.assertions import EVENTS_AROUND, events_around, matches, told_together
 from mrc_testbed.experiments.language.yaml_loader import read
@@ -16,7 +17,6 @@ from mrc_testbed.experiments.outcome import Outcome
 from mrc_testbed.experiments.repeats import base_name, spread_text
 from mrc_testbed.experiments.results import again
 from mrc_testbed.experiments.runner import carry_out, plan_runs
-from mrc_testbed.cli.app import app
 from tests.experiments.report.test_report import SMALL, Quiet
 
 invoke = CliRunner().invoke

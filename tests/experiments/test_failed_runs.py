@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
 from mrc_testbed.experiments.compare import compared
 from mrc_testbed.experiments.console_summary import told
 from mrc_testbed.experiments.language.yaml_loader import read
@@ -17,7 +18,6 @@ from mrc_testbed.experiments.report.summary import summary
 from mrc_testbed.experiments.results import Results
 from mrc_testbed.experiments.runner import RunReport, carry_out, plan_runs
 from mrc_testbed.experiments.study.tables import as_csv
-from mrc_testbed.cli.app import app
 from tests.experiments.report.test_report import Quiet
 
 LUCK = """\

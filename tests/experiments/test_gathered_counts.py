@@ -22,9 +22,9 @@ from mrc_testbed.experiments.virtual.control_plane import VirtualControl
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
 from mrc_testbed.faults import CutFault
 from mrc_testbed.simulator import VirtualFabric
-from tests.experiments import exam
 from mrc_testbed.topologies.lab.switch_counters import Counts, SwitchCounts
 from mrc_testbed.topologies.plan import Plan
+from tests.experiments import exam
 
 VIRTUAL = {
     "marked": 111.0, "trimmed": 222.0, "trimmed.last_hop": 202.0, "dropped.queue": 1443.0, "pauses": 777.0,

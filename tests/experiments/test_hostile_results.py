@@ -6,9 +6,9 @@ import os
 import pytest
 from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
 from mrc_testbed.experiments.results import Results, ResultsError, read_manifest
 from mrc_testbed.files.file_names import is_plain, read_regular
-from mrc_testbed.cli.app import app
 from tests.experiments.test_merge import SHORT, file, made
 
 NAMES = {

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
 from mrc_testbed.experiments.results import Results, ResultsError
 from mrc_testbed.experiments.run_store import RunStore
-from mrc_testbed.cli.app import app
 
 SHORT = """\
 title: one link

@@ -14,16 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.command import run
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.language.assertions import ExpectationVerdict
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.results import LoadMeter, Results, ResultsError, again
 from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
-from mrc_testbed.errors import UsageError
-from mrc_testbed.ipc.signals import Terminated
 from mrc_testbed.files.whole_files import write_whole
+from mrc_testbed.ipc.signals import Terminated
 from tests.experiments.report.test_report import Quiet
+from tests.repository import ROOT
 
 SHORT = """\
 title: one link
@@ -490,7 +491,7 @@ def test_stopped__leaves_no_folder_of_scenarios_that_had_no_turn(tmp_path, monke
 
 
 def test_again__says_the_wires_that_were_asked_for():
-    path = Path(__file__).parents[2] / "scenarios" / "e7.yaml"
+    path = ROOT / "scenarios" / "e7.yaml"
     assert again(path, "live", None, None, {"target": "embedded", "wires": "veth"}) == (
         "mrc run scenarios/e7.yaml --wires veth"
     )

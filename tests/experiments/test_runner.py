@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
+from mrc_testbed.console import terminal
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments import command
 from mrc_testbed.experiments.command import SCENARIOS
 from mrc_testbed.experiments.executors.crew import RunProgress
@@ -28,9 +31,6 @@ from mrc_testbed.experiments.metrics import METRICS
 from mrc_testbed.experiments.report.page import report
 from mrc_testbed.experiments.runner import carry_out, plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
-from mrc_testbed.console import terminal
-from mrc_testbed.errors import UsageError
-from mrc_testbed.cli.app import app
 
 SMALL = """\
 title: one link of two planes

@@ -17,8 +17,8 @@ from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.sizes import size_lines
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
 from tests.experiments.traces.chakra_files import node, write
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 GOAL = ROOT / "examples/traces/ring-step.goal"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and raw sockets")
 
@@ -141,7 +141,12 @@ def test_sizes__are_told_beside_what_fills_the_pipe(tmp_path):
 def mrc(folder: Path, *words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "100"}
     return subprocess.run(
-        [sys.executable, "-m", "mrc_testbed", *words], cwd=folder, env=env, capture_output=True, text=True, timeout=seconds
+        [sys.executable, "-m", "mrc_testbed", *words],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
     )
 
 

@@ -8,7 +8,7 @@ from mrc_testbed.files import ownership as of_ipc
 from mrc_testbed.ipc import rundir
 from mrc_testbed.ipc.rundir import RunDir, RunDirError, RunFiles, checked, write_private
 from mrc_testbed.switch import ownership as of_switch
-from tests.test_imports import ROOT
+from tests.repository import ROOT
 
 STRANGER = 64002
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives folders to another user")
@@ -20,7 +20,9 @@ def refusal(request):
 
 
 def test_the_switch_has_the_same_file():
-    assert (ROOT / "mrc_testbed/files/ownership.py").read_text() == (ROOT / "mrc_testbed/switch/ownership.py").read_text()
+    assert (ROOT / "mrc_testbed/files/ownership.py").read_text() == (
+        ROOT / "mrc_testbed/switch/ownership.py"
+    ).read_text()
 
 
 def test_folder__of_this_user_alone_is_taken(tmp_path, refusal):

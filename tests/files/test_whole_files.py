@@ -8,11 +8,11 @@ import os
 import resource
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from mrc_testbed.files.whole_files import GrowingFile, write_output, write_random
+from tests.repository import ROOT
 
 
 def test_write_output__keeps_what_was_there_when_the_disk_fails(tmp_path, monkeypatch):
@@ -62,7 +62,6 @@ def test_a_growing_file__has_what_was_flushed_and_no_part_of_the_rest(tmp_path):
     assert path.read_bytes() == b"whole"
 
 
-ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = (
     "compiled",
     "controller",

@@ -6,9 +6,9 @@ import tracemalloc
 
 import pytest
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.hosts.engine.memory import Memory
 from mrc_testbed.hosts.engine.wire.codec import Codec, WireError
-from mrc_testbed.errors import UsageError
 from mrc_testbed.simulator.simtest import command, fuzz
 
 INPUTS = {"wire": 30_000, "scapy": 800, "frame": 20_000, "jsonl": 10_000, "endpoints": 600}

@@ -12,7 +12,7 @@ from mrc_testbed.hosts.agent.services import admin, measurement, memory, paths, 
 from mrc_testbed.ipc.requests import Request, RequestError
 from mrc_testbed.ipc.rpc import JsonlError, RpcCall, ServerConnection
 from mrc_testbed.ipc.rpc_table import RpcTable, operations_of, rpc
-from tests.test_imports import ROOT
+from tests.repository import ROOT
 
 SERVICES = [
     admin.AdminService, measurement.MeasurementService, memory.MemoryService, paths.PathService, qp.QpService,

@@ -10,7 +10,8 @@ import pytest
 
 from mrc_testbed.ipc import procfs, rundir
 from mrc_testbed.ipc.rundir import TOKEN_VARIABLE, RunDir, RunDirError, RunState, kill_run
-from tests.test_imports import CODE, ROOT
+from tests.repository import ROOT
+from tests.test_imports import CODE
 
 SLEEP = (sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()")
 

@@ -4,13 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from mrc_testbed.native_build.build import missing
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 GC_HEAD_BYTES = 16
 """In front of each object that Python's garbage collector looks at."""
 LINE_BYTES = 64
@@ -22,7 +21,7 @@ pytestmark = [
 
 PARTS = """
 import json
-from simulator import VirtualFabric
+from mrc_testbed.simulator import VirtualFabric
 from mrc_testbed.simulator.events import event_queue
 from mrc_testbed.topologies.plan import Plan
 
@@ -40,10 +39,10 @@ print(json.dumps([fabric._note_parts(), *(fabric.queue.note_part(Other(), name) 
 """
 TRACES = """
 import json, compiled
-from faults import CutFault, LossFault
+from mrc_testbed.faults import CutFault, LossFault
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
-from simulator import Flow, VirtualFabric, incast, permutation, run_all
+from mrc_testbed.simulator import Flow, VirtualFabric, incast, permutation, run_all
 from mrc_testbed.topologies.plan import Plan
 
 def digests(fabric, flows):
@@ -72,7 +71,7 @@ def baseline():
     return digests(fabric, flows)
 
 print(json.dumps({
-    "active": compiled.state().active,
+    "active": native_build.state().active,
     "srv6": quiet(), "bytes on the wire": quiet(wire=True), "ecmp": quiet(mode="ecmp"),
     "nscc": quiet(config=Config(cc_algorithm="uet-1.0-nscc")),
     "a delay ahead": quiet(lookahead=1), "two delays ahead": quiet(lookahead=2),

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -13,23 +12,23 @@ from mrc_testbed.native_build import build as building
 from mrc_testbed.native_build import cache
 from mrc_testbed.native_build.modules import ACYCLIC, NARROW
 from mrc_testbed.native_build.mypyc_setup import without_trashcan
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
-from compiled import modules
+from mrc_testbed.native_build import modules
 modules.COMPILED, modules.C_MODULES, modules.ACYCLIC = ("hosts/engine/wire/psn.py",), (), {}
 modules.NARROW = {}
 from mrc_testbed.native_build.build import build
 print(build(lambda said: print("progress:", said, flush=True)), flush=True)
 """
 USE = """
-from compiled import cache, modules
+from mrc_testbed.native_build import cache, modules
 modules.COMPILED, modules.C_MODULES, modules.ACYCLIC = ("hosts/engine/wire/psn.py",), (), {}
 cache.C_MODULES = ()
 modules.NARROW = {}
-import compiled
+from mrc_testbed import native_build
 from mrc_testbed.hosts.engine.wire import psn
-print(compiled.state().active, psn.__file__, psn.unwrap(5, 1 << 24))
+print(native_build.state().active, psn.__file__, psn.unwrap(5, 1 << 24))
 """
 
 

@@ -4,16 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from mrc_testbed.native_build import cache, modules
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ASK = """
 import json, compiled, mrc_testbed.hosts.engine.config as config
-form = compiled.state()
+form = native_build.state()
 print(json.dumps([form.active, form.why, config.__file__]))
 """
 
@@ -140,5 +139,7 @@ def test_compiled_files__are_the_engine_and_what_is_per_packet_in_the_fabric():
 def test_packages__choose_the_form_before_they_import(package):
     """Each package with compiled modules calls use() above its own imports: else the first ones would be Python."""
     lines = (ROOT / package / "__init__.py").read_text().splitlines()
-    ours = [n for n, line in enumerate(lines) if line.startswith(("from hosts.", "from simulator."))]
+    ours = [
+        n for n, line in enumerate(lines) if line.startswith(("from mrc_testbed.hosts.", "from mrc_testbed.simulator."))
+    ]
     assert lines.index("use()") < min(ours, default=len(lines))

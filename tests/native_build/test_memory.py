@@ -6,14 +6,13 @@ MRC_SCENARIOS=all also runs every scenario under both. The C of the P4 switch: t
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from mrc_testbed.native_build.build import missing
+from tests.repository import ROOT
 from tests.switch.test_sanitized import sanitizer
 
-ROOT = Path(__file__).resolve().parents[2]
 LONG = os.environ.get("MRC_SCENARIOS") == "all"
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml")) if LONG else [ROOT / "scenarios" / "e19.yaml"]
 GUARDS = {
@@ -31,14 +30,14 @@ pytestmark = [
 ]
 
 ACTIVE = """
-import compiled
-assert compiled.state().active, compiled.state().why
+from mrc_testbed import native_build
+assert native_build.state().active, native_build.state().why
 """
 
 MANY_FABRICS = """
 import gc
 from dataclasses import replace
-from simulator import Flow, VirtualFabric, scaled
+from mrc_testbed.simulator import Flow, VirtualFabric, scaled
 from mrc_testbed.topologies.plan import Plan
 for seed in range(8):
     scale = scaled(2, trim=False, ecn=False, cc="fixed", config={"cwnd_bytes": 1 << 20})
@@ -111,7 +110,10 @@ def test_objects_that_the_collector_does_not_know__are_freed_at_any_depth(guard,
 
 def test_a_run_that_ends_with_a_deep_queue(guard, tmp_path):
     (tmp_path / "deep.yaml").write_text(DEEP_QUEUE, encoding="utf-8")
-    run(["-m", "mrc_testbed", "run", str(tmp_path / "deep.yaml"), "--virtual", "--out", str(tmp_path / "results")], guard)
+    run(
+        ["-m", "mrc_testbed", "run", str(tmp_path / "deep.yaml"), "--virtual", "--out", str(tmp_path / "results")],
+        guard,
+    )
 
 
 def test_random_schedules(guard):

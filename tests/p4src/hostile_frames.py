@@ -22,6 +22,7 @@ from mrc_testbed.switch import build
 build.CFLAGS += ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 
 from mrc_testbed.controller.p4runtime.qos import dead_port_entry  # noqa: E402
+from mrc_testbed.topologies.plan import Plan, carrier  # noqa: E402
 from tests.p4src.plan_switch import (  # noqa: E402
     CONTROL,
     MS,
@@ -30,7 +31,6 @@ from tests.p4src.plan_switch import (  # noqa: E402
     Conversation,
     PlannedSwitch,
 )
-from mrc_testbed.topologies.plan import Plan, carrier  # noqa: E402
 
 PORTS = (1, 2, 3, 4, 5, 6, 7, 300, 509, 510)
 
@@ -85,21 +85,21 @@ def main(mode: str, frames: int, seed: int) -> None:
     for number in range(frames):
         if number % 500 == 0:
             port = rng.choice(PORTS[:4])
-            traffic = mrc_testbed.switch.device.traffic.get(port)
+            traffic = switch.device.traffic.get(port)
             settings = replace(traffic, rate_bps=rng.choice((0, 10**5, 10**7, 10**9)), rate_pps=rng.choice((0, 0, 100)))
-            mrc_testbed.switch.device.traffic.set(port, settings.with_queue(0, max_packets=rng.choice((0, 1, 30))))
-            mrc_testbed.switch.device.set_port_up(rng.choice((3, 4)), rng.random() < 0.7)
+            switch.device.traffic.set(port, settings.with_queue(0, max_packets=rng.choice((0, 1, 30))))
+            switch.device.set_port_up(rng.choice((3, 4)), rng.random() < 0.7)
             switch.set_depth(port, rng.choice((0, 11, 40, (1 << 19) - 1)))
         if number == frames // 2:
             switch.write(dead_port_entry(switch.catalog, 4))
-        mrc_testbed.switch.device.inject(rng.choice(PORTS), mutate(rng, rng.choice(shapes)), now)
+        switch.device.inject(rng.choice(PORTS), mutate(rng, rng.choice(shapes)), now)
         came += 1
         now += rng.choice((0, 0, 1000, MS // 10, MS))
         if rng.random() < 0.1:
-            went += len(mrc_testbed.switch.device.advance(now))
-            mrc_testbed.switch.device.digests()
-    went += len(mrc_testbed.switch.device.advance(now + 10**15))
-    stats = mrc_testbed.switch.device.stats()
+            went += len(switch.device.advance(now))
+            switch.device.digests()
+    went += len(switch.device.advance(now + 10**15))
+    stats = switch.device.stats()
     print(f"{came} in, {went} out, {stats.dropped_ingress} dropped in the pipeline")
     assert stats.received == came
 

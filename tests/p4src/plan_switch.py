@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 from finsy import P4Schema
 from finsy.proto import p4r
@@ -18,8 +17,8 @@ from mrc_testbed.switch.compiler import CompiledProgram, compile_program
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.server.p4runtime.translate import group_in, member_in, table_entry_in
 from mrc_testbed.topologies.plan import Plan
+from tests.repository import P4SRC
 
-P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 NO_TRIM, TRIMMABLE, TRIMMABLE_RETX, TRIMMED, TRIMMED_LASTHOP, CONTROL = 0, 4, 8, 12, 16, 46
 ECT0, CE = 2, 3
 NOT_TRIMMABLE, QUEUE, DEAD_NEXT_HOP, BAD_SRH = 8, 9, 10, 12

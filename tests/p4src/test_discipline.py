@@ -9,6 +9,7 @@ import pytest
 
 from mrc_testbed.controller.p4runtime.qos import Discipline, threshold_entry
 from mrc_testbed.hosts.engine.wire.packets import NackReason, Write
+from mrc_testbed.topologies.plan import Plan, Thresholds
 from tests.p4src.plan_switch import (
     CE,
     CONTROL,
@@ -27,7 +28,6 @@ from tests.p4src.plan_switch import (
     dscp_of,
     ecn_of,
 )
-from mrc_testbed.topologies.plan import Plan, Thresholds
 
 PLAN = Plan.scaled()
 PLAIN = Plan.scaled(mode="stev")
@@ -48,7 +48,7 @@ def t0(plan: Plan = PLAN, want: Discipline | None = None, **depths: object) -> P
 
 
 def arrivals(switch: PlannedSwitch, until_ns: int) -> list[bytes]:
-    return [frame for _, _, frame in mrc_testbed.switch.device.advance(until_ns)]
+    return [frame for _, _, frame in switch.device.advance(until_ns)]
 
 
 # ---- classes ------------------------------------------------------------------------------------------------------
@@ -92,12 +92,12 @@ def test_codepoints__are_the_operators():
     want = Discipline(trimmable=20, trimmed=21, trimmed_lasthop=22, control=23)
     switch, talk = t0(want=want), Conversation(PLAN, "h0", "h2")
     switch.set_depth(UP, 12)
-    assert dscp_of(mrc_testbed.switch.device.process(1, talk.data(dscp=20))[0][1]) == 21
-    assert dscp_of(mrc_testbed.switch.device.process(1, talk.data(dscp=TRIMMABLE))[0][1]) == TRIMMABLE  # no entry: NO_TRIM
+    assert dscp_of(switch.device.process(1, talk.data(dscp=20))[0][1]) == 21
+    assert dscp_of(switch.device.process(1, talk.data(dscp=TRIMMABLE))[0][1]) == TRIMMABLE  # no entry: NO_TRIM
     switch.set_depth(DOWN, 1000)
     back = Conversation(PLAN, "h2", "h0")
     arriving = _after_t1(back.data(dscp=20))
-    assert dscp_of(mrc_testbed.switch.device.process(UP, arriving)[0][1]) == 22
+    assert dscp_of(switch.device.process(UP, arriving)[0][1]) == 22
 
 
 def _after_t1(frame: bytes, hops: int = 2) -> bytes:
@@ -111,7 +111,7 @@ def _after_t1(frame: bytes, hops: int = 2) -> bytes:
 def test_offered_three_times_the_rate__one_third_whole_two_thirds_trimmed_none_lost():
     """As on BMv2: 500 packets/s of data pass a queue of 500, the other 1000 lose their tails, none is lost."""
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
-    traffic = mrc_testbed.switch.device.traffic
+    traffic = switch.device.traffic
     traffic.set(UP, traffic.get(UP).with_queue(0, rate_pps=500))
     seconds = 4
     end = switch.offer(1, [talk.data(n) for n in range(1500 * seconds)], start_ns=0, gap_ns=SECOND // 1500)
@@ -127,11 +127,11 @@ def test_depth__follows_the_queue_and_ends_at_0():
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
     switch.slow_down(UP, 1000)
     switch.offer(1, [talk.data(n) for n in range(10)], start_ns=0, gap_ns=1)
-    mrc_testbed.switch.device.advance(100)
+    switch.device.advance(100)
     assert switch.depth(UP) == 9  # one is on the wire
     seen = []
     for at in range(1, 12):
-        mrc_testbed.switch.device.advance(at * MS + 1)
+        switch.device.advance(at * MS + 1)
         seen.append(switch.depth(UP))
     assert seen == [8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]
 
@@ -140,7 +140,7 @@ def test_depth__a_control_packet_does_not_correct_it():
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
     switch.slow_down(UP, 1000)
     switch.offer(1, [talk.data(n) for n in range(6)] + [talk.sack()], start_ns=0, gap_ns=1)
-    mrc_testbed.switch.device.advance(MS + 1)  # the SACK has left
+    switch.device.advance(MS + 1)  # the SACK has left
     assert switch.depth(UP) == 5
 
 
@@ -148,7 +148,7 @@ def test_depth__a_control_packet_does_not_correct_it():
 def test_depth__that_nothing_corrects_is_given_up_after_a_second(stuck):
     """Say the port was taken away with its queue: the count stays, and would keep everybody out."""
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
-    mrc_testbed.switch.device.inject(1, talk.data(), 0)
+    switch.device.inject(1, talk.data(), 0)
     switch.set_depth(UP, stuck)
     switch.offer(1, [talk.data(n) for n in range(100)], start_ns=SECOND // 100, gap_ns=SECOND // 100)
     out = [dscp_of(frame) for frame in arrivals(switch, 2 * SECOND)]
@@ -163,9 +163,9 @@ def test_depth__that_nothing_corrects_is_given_up_after_a_second(stuck):
 def test_trimmed__is_cut_behind_its_headers_and_nothing_else_changes(plan, kept, stamp):
     switch, talk = t0(plan), Conversation(plan, "h0", "h2")
     sent = talk.data(5, stamp=stamp, ecn=CE)
-    whole = mrc_testbed.switch.device.process(1, sent)
+    whole = switch.device.process(1, sent)
     switch.set_depth(UP, 12)
-    ((port, frame),) = mrc_testbed.switch.device.process(1, sent)
+    ((port, frame),) = switch.device.process(1, sent)
     assert [(UP, len(sent))] == [(number, len(one)) for number, one in whole]
     assert (port, len(frame), dscp_of(frame), ecn_of(frame)) == (UP, kept, TRIMMED, CE)
     other = bytearray(whole[0][1][:kept])
@@ -215,7 +215,7 @@ def test_trimmed__is_never_trimmed_again_nor_marked_anew():
 def test_trimmed__ipv4_inside_keeps_its_headers():
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
     switch.set_depth(UP, 12)
-    ((_, frame),) = mrc_testbed.switch.device.process(1, talk.ipv4_inside())
+    ((_, frame),) = switch.device.process(1, talk.ipv4_inside())
     assert len(frame) == 98 + 20
 
 
@@ -225,7 +225,7 @@ def test_short__what_the_cut_would_not_shorten_waits_with_the_others(extra, trim
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
     frame = talk.data()[: 138 + extra]
     switch.set_depth(UP, 12)
-    ((_, out),) = mrc_testbed.switch.device.process(1, frame)
+    ((_, out),) = switch.device.process(1, frame)
     assert (dscp_of(out) == TRIMMED) is trimmed
     assert len(out) == min(138, len(frame))
 
@@ -235,7 +235,7 @@ def test_retransmissions__have_a_threshold_of_their_own():
 
     def sent_at(depth: int, dscp: int) -> int:
         switch.set_depth(UP, depth)
-        return dscp_of(mrc_testbed.switch.device.process(1, talk.data(dscp=dscp))[0][1])
+        return dscp_of(switch.device.process(1, talk.data(dscp=dscp))[0][1])
 
     assert sent_at(11, TRIMMABLE) == TRIMMABLE
     assert sent_at(12, TRIMMABLE) == TRIMMED
@@ -250,13 +250,13 @@ def test_full__what_may_not_be_trimmed_is_dropped_and_counted_by_egress_port():
     switch, talk = t0(), Conversation(PLAN, "h0", "h2")
     for depth, frame in ((35, talk.data(dscp=NO_TRIM)), (35, talk.data()[:138])):
         switch.set_depth(UP, depth)
-        assert len(mrc_testbed.switch.device.process(1, frame)) == 1
+        assert len(switch.device.process(1, frame)) == 1
     for frame in (talk.data(dscp=NO_TRIM), talk.data()[:138]):
         switch.set_depth(UP, 36)
-        assert mrc_testbed.switch.device.process(1, frame) == []
+        assert switch.device.process(1, frame) == []
     assert switch.drops() == {(NOT_TRIMMABLE, UP): 2}
-    assert dscp_of(mrc_testbed.switch.device.process(1, talk.data())[0][1]) == TRIMMED  # trimmable: never dropped
-    assert len(mrc_testbed.switch.device.process(1, talk.sack())) == 1
+    assert dscp_of(switch.device.process(1, talk.data())[0][1]) == TRIMMED  # trimmable: never dropped
+    assert len(switch.device.process(1, talk.sack())) == 1
 
 
 def test_trimming_off__data_is_dropped_at_its_limit_and_counted():

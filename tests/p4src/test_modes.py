@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.p4src.plan_switch import BAD_SRH, Conversation, PlannedSwitch
 from mrc_testbed.topologies.plan import Plan, carrier, segment_list
+from tests.p4src.plan_switch import BAD_SRH, Conversation, PlannedSwitch
 
 MALFORMED, WRONG_USID, UNKNOWN_USID, NO_UPLINK = 1, 4, 5, 7
 PLAN = Plan(planes=2, racks=4, spines=4, hosts_per_rack=2)
@@ -65,14 +65,14 @@ def test_adjacency__needs_no_neighbour_table():
     """The uSID behind a uA may be anything: no second lookup."""
     switch = PlannedSwitch(PLAN, "p0-t0-0")
     talk = Conversation(PLAN, "h0", "h7")
-    ((port, frame),) = mrc_testbed.switch.device.process(1, with_destination(talk.data(), carrier(0xF001, 0x7777)))
+    ((port, frame),) = switch.device.process(1, with_destination(talk.data(), carrier(0xF001, 0x7777)))
     assert (port, frame[38:54]) == (4, carrier(0x7777).to_bytes(16, "big"))
 
 
 def test_adjacency__of_another_plane_or_beyond_the_ports_is_dropped():
     switch, talk = PlannedSwitch(PLAN, "p0-t0-0"), Conversation(PLAN, "h0", "h7")
     for usid in (0xF101, 0xF004, 0xE002):
-        assert mrc_testbed.switch.device.process(1, with_destination(talk.data(), carrier(usid, 0x2000))) == []
+        assert switch.device.process(1, with_destination(talk.data(), carrier(usid, 0x2000))) == []
     assert switch.drops() == {(WRONG_USID, 1): 3}
 
 
@@ -101,7 +101,7 @@ def test_segments__switches_in_the_middle_of_a_carrier_do_not_look():
     switch, talk = PlannedSwitch(PLAN, "p0-t0-0"), Conversation(PLAN, "h0", "h7")
     for wrong in ({"kind": 2}, {"ext_len": 99}, {"left": 200}, {"last": 7}):
         sent = with_srh(talk.data(), (carrier(0x1000),), **wrong)
-        ((port, frame),) = mrc_testbed.switch.device.process(1, sent)
+        ((port, frame),) = switch.device.process(1, sent)
         assert (port, len(frame)) == (3, len(sent))
     assert switch.drops() == {}
 
@@ -126,17 +126,17 @@ def test_segments__hostile_headers_end_where_they_would_be_read(wrong, reason):
     switch, talk = PlannedSwitch(PLAN, "p0-t0-0"), Conversation(PLAN, "h0", "h7")
     spent = with_destination(talk.data(), carrier(0x2000))
     sent = with_srh(spent, (carrier(0x2003, 0x3001), carrier(0x1000, 0x2001)), **wrong)
-    assert mrc_testbed.switch.device.process(1, sent) == []
+    assert switch.device.process(1, sent) == []
     assert switch.drops() == {(reason, 1): 1}
 
 
 def test_segments__five_are_too_many():
     switch, talk = PlannedSwitch(PLAN, "p0-t0-0"), Conversation(PLAN, "h0", "h7")
     spent = with_destination(talk.data(), carrier(0x2000))
-    assert len(mrc_testbed.switch.device.process(1, with_srh(spent, (carrier(0x1000),) * 4))) == 1
+    assert len(switch.device.process(1, with_srh(spent, (carrier(0x1000),) * 4))) == 1
     for count in range(1, 5):
-        assert mrc_testbed.switch.device.process(1, with_srh(spent, (carrier(0x1000),) * count, kind=2)) == []
-    assert mrc_testbed.switch.device.process(1, with_srh(spent, (carrier(0x1000),) * 5)) == []
+        assert switch.device.process(1, with_srh(spent, (carrier(0x1000),) * count, kind=2)) == []
+    assert switch.device.process(1, with_srh(spent, (carrier(0x1000),) * 5)) == []
     assert switch.drops() == {(BAD_SRH, 1): 5}
 
 
@@ -144,8 +144,8 @@ def test_segments__a_carrier_with_a_hole_is_not_spent():
     """0x0000 ends a list; what stands behind it makes no path, with an SRH or without."""
     switch, talk = PlannedSwitch(PLAN, "p0-t0-0"), Conversation(PLAN, "h0", "h7")
     holed = with_destination(talk.data(), carrier(0x2000) | 0x1001)
-    assert mrc_testbed.switch.device.process(1, with_srh(holed, (carrier(0x1000),))) == []
-    assert mrc_testbed.switch.device.process(1, holed) == []
+    assert switch.device.process(1, with_srh(holed, (carrier(0x1000),))) == []
+    assert switch.device.process(1, holed) == []
     assert switch.drops() == {(UNKNOWN_USID, 1): 2}
 
 
@@ -153,7 +153,7 @@ def test_segments__the_next_carrier_must_begin_at_a_neighbour():
     switch, talk = PlannedSwitch(PLAN, "p0-t0-0"), Conversation(PLAN, "h0", "h7")
     spent = with_destination(talk.data(), carrier(0x2000))
     for segment in (carrier(0x2000, 0x1000), carrier(0x2001), 0, 1 << 127, carrier(0x1000) ^ 1 << 100):
-        assert mrc_testbed.switch.device.process(1, with_srh(spent, (segment,))) == []
+        assert switch.device.process(1, with_srh(spent, (segment,))) == []
     assert switch.drops() == {(UNKNOWN_USID, 1): 5}
 
 
@@ -162,13 +162,13 @@ def test_segments__the_next_carrier_must_begin_at_a_neighbour():
 def test_segments__any_bytes_for_a_header_are_survived(data):
     """A packet comes out once, shifted by this switch or by its SRH, or is counted."""
     switch = _shared_switch()
-    before = mrc_testbed.switch.device.stats().dropped_ingress
+    before = switch.device.stats().dropped_ingress
     talk = Conversation(PLAN, "h0", "h7")
     spent = with_destination(talk.data(payload=64), carrier(0x2000))
     junk = data.draw(st.binary(max_size=120))
     frame = spent[:20] + b"\x2b" + spent[21:54] + junk
-    out = mrc_testbed.switch.device.process(1, frame)
-    assert len(out) + mrc_testbed.switch.device.stats().dropped_ingress - before == 1
+    out = switch.device.process(1, frame)
+    assert len(out) + switch.device.stats().dropped_ingress - before == 1
     assert all(len(one) == len(frame) for _, one in out)
 
 
@@ -187,7 +187,7 @@ def test_cut__keeps_the_segment_list():
     for count in range(1, 5):
         switch.set_depth(3, 1000)
         frame = with_srh(talk.data(), (carrier(0x1000),) * count)
-        ((_, out),) = mrc_testbed.switch.device.process(1, frame)
+        ((_, out),) = switch.device.process(1, frame)
         assert len(out) == 138 + 8 + 16 * count
         assert out[62:] == frame[62 : len(out)]
 
@@ -199,9 +199,9 @@ def uplinks(mode: str, evs: list[int], *, seed: int = 1, down: tuple[int, ...] =
     plan = Plan(planes=2, racks=4, spines=4, hosts_per_rack=2, mode=mode)
     switch = PlannedSwitch(plan, "p0-t0-0", seed=seed)
     for port in down:
-        mrc_testbed.switch.device.set_port_up(port, False)
+        switch.device.set_port_up(port, False)
     frames = {ev: Conversation(plan, "h0", "h7", ev=ev).data(payload=64) for ev in set(evs)}
-    return [port for ev in evs for port, _ in mrc_testbed.switch.device.process(1, frames[ev])]
+    return [port for ev in evs for port, _ in switch.device.process(1, frames[ev])]
 
 
 def test_structured__the_ev_names_the_uplink():
@@ -211,7 +211,7 @@ def test_structured__the_ev_names_the_uplink():
 def test_structured__an_uplink_that_is_not_there_is_counted():
     plan = Plan(planes=2, racks=4, spines=4, hosts_per_rack=2, mode="stev")
     switch = PlannedSwitch(plan, "p0-t0-0")
-    assert mrc_testbed.switch.device.process(2, Conversation(plan, "h0", "h7", ev=4).data()) == []
+    assert switch.device.process(2, Conversation(plan, "h0", "h7", ev=4).data()) == []
     assert switch.drops() == {(NO_UPLINK, 2): 1}
 
 
@@ -242,6 +242,6 @@ def test_no_uplink_alive__is_counted(mode):
     plan = Plan(planes=2, racks=4, spines=4, hosts_per_rack=2, mode=mode)
     switch = PlannedSwitch(plan, "p0-t0-0")
     for port in (3, 4, 5, 6):
-        mrc_testbed.switch.device.set_port_up(port, False)
-    assert mrc_testbed.switch.device.process(2, Conversation(plan, "h0", "h7").data()) == []
+        switch.device.set_port_up(port, False)
+    assert switch.device.process(2, Conversation(plan, "h0", "h7").data()) == []
     assert switch.drops() == {(NO_UPLINK, 2): 1}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mrc_testbed.controller.p4runtime.qos import Discipline
 from mrc_testbed.hosts.engine.wire.packets import NackReason, Write
+from mrc_testbed.topologies.plan import Plan
 from tests.p4src.plan_switch import (
     CE,
     CONTROL,
@@ -27,7 +28,6 @@ from tests.p4src.plan_switch import (
     dscp_of,
     ecn_of,
 )
-from mrc_testbed.topologies.plan import Plan
 
 PLANS = {mode: Plan.scaled(mode=mode) for mode in ("srv6", "stev")}
 CUT = {"srv6": 138, "stev": 98}
@@ -64,7 +64,7 @@ def last_hop(mode: str, want: Discipline) -> PlannedSwitch:
     switch = PlannedSwitch(plan, "p0-t0-1", want)
     rate = plan.speed(plan.link_of_port("p0-t0-1", DOWN)).rate_bps
     assert rate
-    mrc_testbed.switch.device.traffic.set(DOWN, replace(mrc_testbed.switch.device.traffic.get(DOWN), rate_bps=round(rate)))
+    switch.device.traffic.set(DOWN, replace(switch.device.traffic.get(DOWN), rate_bps=round(rate)))
     return switch
 
 
@@ -84,9 +84,9 @@ def test_any_load__nothing_is_lost_silently_and_headers_stay_true(offers, mode, 
     for psn, offer in enumerate(offers):
         now += offer.gap_ns
         frame = arriving(talk, mode, psn, offer)
-        mrc_testbed.switch.device.inject(3, frame, now)
+        switch.device.inject(3, frame, now)
         sent.append(frame)
-    out = [frame for _, port, frame in mrc_testbed.switch.device.advance(now + 10 * SECOND) if port == DOWN]
+    out = [frame for _, port, frame in switch.device.advance(now + 10 * SECOND) if port == DOWN]
 
     seen = set()
     for frame in out:
@@ -115,7 +115,7 @@ def test_any_load__nothing_is_lost_silently_and_headers_stay_true(offers, mode, 
         assert all(one.payload <= 36 for one in full)  # a short packet that no cut would shorten
         assert set(drops) <= {(NOT_TRIMMABLE, DOWN)}
     assert switch.depth(DOWN) == 0
-    state = mrc_testbed.switch.device.traffic.state(DOWN)
+    state = switch.device.traffic.state(DOWN)
     assert all(queue.dropped_pkts == 0 for queue in state.queues)
 
 
@@ -159,15 +159,15 @@ def test_incast__last_hop_trims_and_loses_nothing(senders):
     """Each sender offers the port's whole rate; what does not fit arrives trimmed, control on time."""
     plan = Plan.scaled(planes=1, racks=2, spines=8, hosts_per_rack=8)
     switch = PlannedSwitch(plan, "p0-t0-1")
-    mrc_testbed.switch.device.traffic.set(1, replace(mrc_testbed.switch.device.traffic.get(1), rate_bps=10_000_000))
+    switch.device.traffic.set(1, replace(switch.device.traffic.get(1), rate_bps=10_000_000))
     talks = [Conversation(plan, f"h{n}", "h8") for n in range(senders)]
     gap = plan.frame_bytes() * 8 * 100  # ns at 10 Mb/s
     count = 200
     for at in range(count):
         for ingress, talk in enumerate(talks):
             frame = arriving(talk, "srv6", at, Offer(TRIMMABLE, 1024, ECT0, 0))
-            mrc_testbed.switch.device.inject(9 + ingress, frame, at * gap + ingress)
-    out = [frame for _, _, frame in mrc_testbed.switch.device.advance(count * gap + SECOND)]
+            switch.device.inject(9 + ingress, frame, at * gap + ingress)
+    out = [frame for _, _, frame in switch.device.advance(count * gap + SECOND)]
     trimmed = [frame for frame in out if dscp_of(frame) == TRIMMED_LASTHOP]
     assert len(out) == senders * count
     assert switch.counts("trimmed") == {512 + 1: len(trimmed)}

@@ -1,4 +1,4 @@
-"""What the scripted resilience tests share beside mrc_testbed/testing/__init__.py: it has `fabric`, `transfer`, `cut`.
+"""What the scripted resilience tests share beside testing/__init__.py: it has `fabric`, `transfer`, `cut`.
 
 They run on the embedded switch, and on BMv2 as well where simple_switch_grpc and p4c-bm2-ss are on PATH.
 """

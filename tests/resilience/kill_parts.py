@@ -21,8 +21,8 @@ import time
 from dataclasses import dataclass, field
 
 from mrc_testbed.ipc.rundir import RunFiles, default_run_dir
-from tests.cli.prompt.terminal import PROMPT, ROOT, Terminal
 from mrc_testbed.topologies.lab.part_watch import RELAPSE_S
+from tests.cli.prompt.terminal import PROMPT, ROOT, Terminal
 
 PARTS = ("switchd", "h1", "controller", "mapper", "all")
 WORDS = ("queues", "counters", "links", "faults", "evs h0 h1", "routes")

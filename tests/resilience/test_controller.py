@@ -6,8 +6,8 @@ import signal
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.controller.controller_fixture import scrape
 from mrc_testbed.topologies.lab.targets import answers
+from tests.controller.controller_fixture import scrape
 
 LINK = ("p1-t0-0", "p1-t1-0")
 

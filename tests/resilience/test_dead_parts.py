@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tests.resilience.kill_parts import PARTS, Front, Row
 from mrc_testbed.topologies.lab.part_watch import RELAPSE_S
+from tests.resilience.kill_parts import PARTS, Front, Row
 
 
 @pytest.fixture(autouse=True)

@@ -36,7 +36,17 @@ def begin(folder: Path, name: str, duration: str) -> subprocess.Popen[str]:
     """`mrc run` of a scenario of that length, with Ctrl-C as a terminal has it. Virtual wires would leave nothing."""
     scenario = folder / f"{name}.yaml"
     scenario.write_text(SCENARIO.replace("DURATION", duration))
-    command = [sys.executable, "-m", "mrc_testbed", "run", str(scenario), "--wires", "veth", "--out", str(folder / name)]
+    command = [
+        sys.executable,
+        "-m",
+        "mrc_testbed",
+        "run",
+        str(scenario),
+        "--wires",
+        "veth",
+        "--out",
+        str(folder / name),
+    ]
     return subprocess.Popen(
         command, env={**os.environ, "MRC_RUN_DIR": str(folder / "run")}, start_new_session=True, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

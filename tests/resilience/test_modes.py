@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +12,12 @@ from mrc_testbed.ipc.agent_client import AgentClient
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.p4_program import compile_program
 from mrc_testbed.topologies.plan import Mode, Plan
+from tests.repository import ROOT
 
 LIMIT_S = 60.0
 SCALE = {"embedded": {}, "bmv2": {"rate_bps": 5e6, "rtt_s": 0.02}}
 """Arguments of Plan.scaled by target: rates that two cores carry (BMv2 takes ten times the CPU a packet)."""
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "live_write.py"
+EXAMPLE = ROOT / "examples" / "live_write.py"
 
 
 class Rig:

@@ -4,15 +4,15 @@ import random
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from math import inf
-from pathlib import Path
 
 import pytest
 
 from mrc_testbed.simulator.events import PythonEventQueue, PythonLookaheadQueue
 from mrc_testbed.switch.build import build_shared
 from tests.allocation_failures import results_without_memory
+from tests.repository import ROOT
 
-SOURCE = Path(__file__).resolve().parents[2] / "simulator" / "event_queue.c"
+SOURCE = ROOT / "simulator" / "event_queue.c"
 
 
 def module_in_c():

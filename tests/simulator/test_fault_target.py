@@ -2,7 +2,16 @@
 
 import pytest
 
-from mrc_testbed.faults import ControllerFault, CutFault, DrainFault, FaultError, Held, LossFault, OneWayFault, PacketChoice
+from mrc_testbed.faults import (
+    ControllerFault,
+    CutFault,
+    DrainFault,
+    FaultError,
+    Held,
+    LossFault,
+    OneWayFault,
+    PacketChoice,
+)
 from mrc_testbed.faults.kinds import DRAIN_S
 from mrc_testbed.simulator import VirtualFabric
 from mrc_testbed.simulator.fault_target import REBOOT_S, LastWordFaultTarget, VirtualFaultTarget

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -38,6 +37,7 @@ from mrc_testbed.simulator import (
 from mrc_testbed.simulator.host import INNER_BYTES
 from mrc_testbed.simulator.switches import MODES
 from mrc_testbed.topologies.plan import Plan, PlanError
+from tests.repository import ROOT
 
 SMALL = Plan(2, 2, 2, 2)
 
@@ -302,6 +302,6 @@ def test_many_hosts__stay_quiet_when_nothing_is_asked():
 
 
 def test_docs__the_example_runs(capsys):
-    page = (Path(__file__).parents[2] / "docs" / "virtual.md").read_text()
+    page = (ROOT / "docs" / "virtual.md").read_text()
     exec(page.split("```python\n")[1].split("```")[0], {})
     assert "retransmitted" in capsys.readouterr().out

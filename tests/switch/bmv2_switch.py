@@ -1,4 +1,4 @@
-"""STF scripts on BMv2, to be compared with what our switch makes of them: tools/campaigns/bmv2.py has the switch itself."""
+"""STF scripts on BMv2, to be compared with our switch; tools/campaigns/bmv2.py has the switch itself."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.campaigns.bmv2 import Bmv2, P4cProgram
 from mrc_testbed.switch.compiler import CompiledProgram
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.p4data import flatten, p4_data
 from mrc_testbed.switch.tools.stf import Command
 from mrc_testbed.switch.tools.stf_run import StfRun
+from tools.campaigns.bmv2 import Bmv2, P4cProgram
 
 NOT_ON_BMV2 = {
     **dict.fromkeys(("register_write", "register_reset", "register_read"), "PI has no registers"),

@@ -16,8 +16,8 @@ from mrc_testbed.switch.device.entities import (
     ProfileMember,
     TableEntry,
 )
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "p4src"
 SMALL = Path(__file__).with_name("p4")
 

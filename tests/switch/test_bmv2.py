@@ -10,13 +10,13 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tools.campaigns import bmv2
-from tools.campaigns.bmv2 import Bmv2, Bmv2Error, P4cProgram, RefusedError, RemoteDevice, compile_command, missing_tools
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.tools.stf import parse_script, read_script
 from mrc_testbed.switch.tools.stf_run import StfRun, difference
 from tests.switch.bmv2_switch import LEFT_OUT, NOT_ON_BMV2, limit, on_bmv2, on_ours
 from tests.switch.compiled_programs import PROGRAMS, ROOT, SMALL
+from tools.campaigns import bmv2
+from tools.campaigns.bmv2 import Bmv2, Bmv2Error, P4cProgram, RefusedError, RemoteDevice, compile_command, missing_tools
 
 SCRIPTS = [(SMALL / f"{path.stem.partition('-')[0]}.p4", path) for path in sorted((SMALL.parent / "stf").glob("*.stf"))]
 SCRIPTS += [

@@ -1,4 +1,4 @@
-"""mrc_testbed/switch/build.py: several sources side by side, whole files in the cache or none."""
+"""switch/build.py: several sources side by side, whole files in the cache or none."""
 
 from __future__ import annotations
 

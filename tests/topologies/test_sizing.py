@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from mrc_testbed.cli.plan import on_this_machine
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
-from mrc_testbed.errors import UsageError
-from mrc_testbed.cli.plan import on_this_machine
 from mrc_testbed.topologies.plan import Plan
 from mrc_testbed.topologies.sizing import FabricSize
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.repository import ROOT
 
 
 def test_papers_fabric__has_the_papers_figures():

@@ -16,9 +16,9 @@ import sys
 import time
 from typing import Any
 
-from tools.bench.cabled_namespaces import joined, say, serve
 from mrc_testbed.hosts.nic.base import ENCAPSULATION_BYTES, INNER_OVERHEAD
 from mrc_testbed.hosts.nic.port import RxRing, bind, open_socket
+from tools.bench.cabled_namespaces import joined, say, serve
 
 SACK_FRAME_BYTES = ENCAPSULATION_BYTES + 40 + 8 + 12 + 36 + 4
 WINDOW = 256

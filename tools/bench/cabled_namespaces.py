@@ -11,10 +11,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+from mrc_testbed.files.package import PACKAGE
+
 DEVICE_MTU = 9216
 FIRST_INDEX = 100
 """Interface indices of the two ends differ; hosts/nic/netlink.py says why they must."""
@@ -26,7 +26,7 @@ class NamespaceChild:
     def __init__(self, module: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
             ["unshare", "-n", sys.executable, "-m", module, *arguments],
-            cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd=PACKAGE.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdin is not None and self.process.stdout is not None
         self._requests, self._answers = self.process.stdin, self.process.stdout

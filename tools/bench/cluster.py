@@ -14,8 +14,8 @@ from typing import Any
 
 from rich.console import Console
 
-from mrc_testbed.ipc.agent_client import AgentClient
 from mrc_testbed.files.whole_files import write_random
+from mrc_testbed.ipc.agent_client import AgentClient
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.open_fabric import open_fabric
 from mrc_testbed.topologies.plan import Plan

@@ -1,4 +1,4 @@
-"""The MRC endpoint back to back: two host agents, their ports joined by cables, no switch: `python -m tools.bench.endpoint`.
+"""The MRC endpoint back to back: two host agents, their ports joined by cables: `python -m tools.bench.endpoint`.
 
 The same process, NIC and engine as in a fabric (hosts/agent/agent.py); only the outer destination is what the last
 switch would have left of it, so that the peer takes the frame. Memory to memory, nothing is hashed or written to a
@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tools.bench.cabled_namespaces import joined, say, serve
 from mrc_testbed.hosts.agent.agent import Agent
 from mrc_testbed.hosts.agent.turn_selector import TurnSelector
 from mrc_testbed.hosts.engine.config import Config
@@ -28,6 +27,7 @@ from mrc_testbed.hosts.nic.encapsulation import Encapsulation
 from mrc_testbed.hosts.nic.fast import FastNic
 from mrc_testbed.ipc.service import run_service
 from mrc_testbed.topologies.plan import Host, Plan
+from tools.bench.cabled_namespaces import joined, say, serve
 
 SCHEMA = "mrc-bench-endpoint/1"
 PLAN = Plan(planes=4, racks=2, spines=2, hosts_per_rack=1)

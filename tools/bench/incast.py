@@ -19,9 +19,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from mrc_testbed.console.progress import Progress
 from mrc_testbed.controller.p4runtime.counters import CELL_BITS
 from mrc_testbed.controller.p4runtime.qos import DEFAULT, Discipline
-from mrc_testbed.console.progress import Progress
 from mrc_testbed.ipc.rpc import JsonlClient, Watch
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.p4_program import compile_program

@@ -16,7 +16,7 @@ hash the file. The others are without SHA-256, for no NIC hashes files; each pac
 process compares the files byte by byte when the agent has said that it is done. Of these the one with the median cost
 is the result. Reading the file at the requestor and writing it at the responder is in all of them: the responder writes
 a new file through a mapping, whose pages the kernel has to find. What that costs by itself is measured with the agent's
-own regions, in the same folder, which is in memory with huge pages where that can be had (mrc_testbed/files/memory.py).
+own regions, in the same folder, which is in memory with huge pages where that can be had (files/memory.py).
 
 At a rate a host cannot work packets off by the dozen: it waits for each. How often a process woke up is counted by the
 kernel (voluntary context switches), and its limit is a Python process that waits for one frame and takes it, and one
@@ -53,7 +53,7 @@ Schema `mrc-bench-mrc/4` (`--json`); us = microseconds of CPU by data packet:
                         run's share of a SACK; ratio {requestor, responder}: the endpoint's CPU / raw
     late_frames         {requestor, responder}: frames that left a paced port late (hosts/nic/paced.py); 0 without rates
     paced               null without --rate; the keys above `endpoint` but for limit_bps, and: rate_bps; one_by_one_us
-                        {requestor, responder}: the limit (tools/bench/af_packet.py); ratio {requestor, responder}: CPU a
+                        {requestor, responder}: the limit (af_packet.py); ratio {requestor, responder}: CPU a
                         packet beside that of `fabric`
 """
 
@@ -70,18 +70,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tools.bench import af_packet, endpoint
-from mrc_testbed.native_build import state
+from mrc_testbed.console.units import bits
+from mrc_testbed.files.whole_files import write_random
 from mrc_testbed.hosts.agent.regions import Regions
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.ipc.agent_client import AgentClient
 from mrc_testbed.ipc.procfs import cpu_seconds
-from mrc_testbed.console.units import bits
-from mrc_testbed.files.whole_files import write_random
+from mrc_testbed.native_build import state
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.open_fabric import open_fabric
 from mrc_testbed.topologies.lab.wires import VETH, VIRTUAL
 from mrc_testbed.topologies.plan import Plan
+from tools.bench import af_packet, endpoint
 
 SCHEMA = "mrc-bench-mrc/4"
 TRANSFER_LIMIT_S = 300.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from finsy import P4Schema
@@ -10,17 +9,16 @@ from finsy.proto import p4i, p4r
 
 from mrc_testbed.controller.p4runtime.entries import Catalog, compare, updates_for
 from mrc_testbed.controller.p4runtime.routes import entries_of
+from mrc_testbed.files.package import P4_PROGRAMS
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.server.p4runtime.translate import group_in, member_in, table_entry_in
 from mrc_testbed.topologies.plan import Plan, Switch
 
-P4SRC = Path(__file__).resolve().parents[1] / "p4src"
-
 
 def load_plan(device: P4Device, plan: Plan, switch: Switch) -> None:
     """The program of the plan's mode and the switch's whole tables into `device`."""
-    program = compile_program(P4SRC / f"{plan.mode.program}.p4")
+    program = compile_program(P4_PROGRAMS / f"{plan.mode.program}.p4")
     device.load(program)
     write_plan(device, program.p4info, plan, switch)
 

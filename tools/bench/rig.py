@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.bench.plan_entries import load_plan
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.topologies.plan import Plan, SwitchRoutes, carrier
+from tools.bench.plan_entries import load_plan
 
 HERE = Path(__file__).parent
 LOAD = HERE / "load.c"

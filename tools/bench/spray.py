@@ -17,12 +17,12 @@ from typing import Any
 
 from rich.console import Console
 
-from tools.campaigns.faults import spread
-from mrc_testbed.hosts.clustermapper.ports import network_namespace
 from mrc_testbed.console.progress import Progress
+from mrc_testbed.hosts.clustermapper.ports import network_namespace
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.open_fabric import open_fabric
 from mrc_testbed.topologies.plan import Mode, Plan
+from tools.campaigns.faults import spread
 
 PACKETS_PER_S = 2000
 BURST = 2

@@ -1,12 +1,12 @@
 """CPU cost of one hop: the embedded switch running srv6.p4 beside the least that Linux allows.
 
-`mrc bench switch`, or `python -m tools.bench.switch [--json]`; with it what tools/bench/traffic.py and tools/bench/target.py measure. In
-a network namespace of its own (which ends with the process, however that ends) three forwarders stand side by side,
-each between two veth pairs:
+`mrc bench switch`, or `python -m tools.bench.switch [--json]`; with it what traffic.py and target.py beside it
+measure. In a network namespace of its own (which ends with the process, however that ends) three forwarders stand
+side by side, each between two veth pairs:
 
     load -- veth -- forwarder -- veth -- load
 
-    embedded   the event loop of mrc_testbed/switch/runtime with srv6.p4, the tables of a T0 of the default plan, real SRv6 frames
+    embedded   the event loop of switch/runtime with srv6.p4, the tables of a T0 of the default plan, real SRv6 frames
     spray      the same with spray.p4 in mode ecmp, and frames without the outer header, that go up
     bare       tools/bench/forwarder.c: AF_PACKET ring (TPACKET_V2), sendmmsg, qdisc bypass; touches no frame
     bare v3    the same with TPACKET_V3 blocks, the usual advice: a frame may wait a millisecond in its block
@@ -32,7 +32,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.campaigns import bmv2
+from mrc_testbed.errors import INTERRUPTED
+from mrc_testbed.files.package import P4_PROGRAMS
+from mrc_testbed.switch.build import BuildError, build_program
+from mrc_testbed.switch.compiler.errors import P4Error
+from mrc_testbed.switch.device.device import P4Device
+from mrc_testbed.switch.device.entities import TableError
+from mrc_testbed.switch.device.loop import EventLoop, PortError
+from mrc_testbed.topologies.plan import Mode, Plan
 from tools.bench import target, traffic
 from tools.bench.plan_entries import load_plan, write_plan
 from tools.bench.rig import (
@@ -48,13 +55,7 @@ from tools.bench.rig import (
     plain_heads,
     thread_ns,
 )
-from mrc_testbed.errors import INTERRUPTED
-from mrc_testbed.switch.build import BuildError, build_program
-from mrc_testbed.switch.compiler.errors import P4Error
-from mrc_testbed.switch.device.device import P4Device
-from mrc_testbed.switch.device.entities import TableError
-from mrc_testbed.switch.device.loop import EventLoop, PortError
-from mrc_testbed.topologies.plan import Mode, Plan
+from tools.campaigns import bmv2
 
 HERE = Path(__file__).parent
 
@@ -73,9 +74,7 @@ def run(tell: Callable[[str], None]) -> dict[str, Any]:
     """Measure, and return the figures; `tell` gets each step. Needs root. Raises RuntimeError."""
     command = [sys.executable, "-m", "tools.bench.switch", "--inside"]
     with tempfile.TemporaryFile("w+") as figures:
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=figures, stderr=subprocess.PIPE, text=True, cwd=HERE.parent
-        )
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=figures, stderr=subprocess.PIPE, text=True)
         try:
             for line in child.stderr or ():
                 tell(line.rstrip())
@@ -275,7 +274,7 @@ def bmv2_rows(loader: Path, plan: Plan, heads: dict[int, bytes], embedded: Forwa
     ip("link", "set", "lo", "up")
     with tempfile.TemporaryDirectory(prefix="mrc-bench-") as name:
         folder = Path(name)
-        program = bmv2.P4cProgram.compile(HERE.parent / "p4src" / "srv6.p4", folder)
+        program = bmv2.P4cProgram.compile(P4_PROGRAMS / "srv6.p4", folder)
         with bmv2.Bmv2(folder, interfaces={1: names[1], port: names[2]}) as switch:
             write_plan(switch.load(program), program.p4info, plan, first)
             for _ in range(BMV2_ROUNDS):

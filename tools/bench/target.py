@@ -25,11 +25,11 @@ from typing import Any
 import grpc
 from finsy.proto import U128, p4r, p4r_grpc
 
-from tools.bench.rig import enter_namespace
+from mrc_testbed.files.package import P4_PROGRAMS
 from mrc_testbed.switch.compiler import CompiledProgram, compile_program
 from mrc_testbed.topologies.plan import LOCATOR, Plan, Switch
+from tools.bench.rig import enter_namespace
 
-HERE = Path(__file__).parent
 ENTRIES = 10_000
 GOALS = {
     "compile_cold_s": 2.0, "compile_cached_s": 0.1, "start_s": 3.0, "entries_s": 1.0, "device_mb": 5.0,
@@ -59,15 +59,16 @@ control C(inout headers_t h, inout metadata_t m) { apply { } }
 control D(packet_out b, in headers_t h) { apply { b.emit(h.ip); } }
 V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
+_PREPARE = "from mrc_testbed.switch.compiler import prepare; prepare()"
 _COMPILE = """
 import os, sys, time
-from switch import native
-native.runtime()
+from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.device import native
 from mrc_testbed.switch.device.device import Device
+native.runtime()
 device = Device(1)
-import mrc_testbed.switch.compiler
 begun, used = time.monotonic(), sum(os.times()[:4])
-device.load(mrc_testbed.switch.compiler.compile_program(sys.argv[1]))
+device.load(compile_program(sys.argv[1]))
 print(time.monotonic() - begun, sum(os.times()[:4]) - used)
 """
 
@@ -77,10 +78,9 @@ def compile_times(source: Path) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="mrc-bench-") as folder:
         environment = {**os.environ, "MRC_CACHE_DIR": folder}
         took = []
-        subprocess.run([sys.executable, "-c", "import mrc_testbed.switch.compiler; mrc_testbed.switch.compiler.prepare()"], env=environment,
-                       cwd=HERE.parent, check=True)  # fmt: skip
+        subprocess.run([sys.executable, "-c", _PREPARE], env=environment, check=True)
         for _ in range(3):
-            done = subprocess.run([sys.executable, "-c", _COMPILE, str(source)], env=environment, cwd=HERE.parent,
+            done = subprocess.run([sys.executable, "-c", _COMPILE, str(source)], env=environment,
                                   capture_output=True, text=True, check=True)  # fmt: skip
             took.append([float(word) for word in done.stdout.split()])
     (cold_s, cold_cpu_s), (cached_s, cached_cpu_s) = took[0], min(took[1:])
@@ -184,9 +184,9 @@ async def daemon_figures(plan: Plan, program: CompiledProgram, lpm: CompiledProg
             config.write_text(jsonlib.dumps([*devices[:count], {"name": "spare", "device_id": 99, "ports": {}}]))
             begun = time.monotonic()
             child = subprocess.Popen(
-                [sys.executable, "-m", "mrc_testbed.switch.server", "--p4runtime", "127.0.0.1:0", "--gnmi", "127.0.0.1:0",
-                 "--config", str(config)],
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=HERE.parent,
+                [sys.executable, "-m", "mrc_testbed.switch.server", "--p4runtime", "127.0.0.1:0",
+                 "--gnmi", "127.0.0.1:0", "--config", str(config)],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             )  # fmt: skip
             try:
                 assert child.stdout is not None
@@ -246,7 +246,7 @@ async def _entries(client: Client, program: CompiledProgram, pid: int) -> dict[s
 def measure() -> dict[str, Any]:
     """All figures; called in a fresh network namespace."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    source = HERE.parent / "p4src" / "srv6.p4"
+    source = P4_PROGRAMS / "srv6.p4"
     out: dict[str, Any] = dict(compile_times(source))
     out.update(asyncio.run(daemon_figures(Plan(), compile_program(source), compile_program(LPM_PROGRAM))))
     out["goals"] = GOALS

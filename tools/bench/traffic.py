@@ -1,4 +1,6 @@
-"""Behaviour and cost of the traffic manager on real interfaces: part of `mrc bench switch`; `python -m tools.bench.traffic`.
+"""Behaviour and cost of the traffic manager on real interfaces, as part of `mrc bench switch`.
+
+Alone: `python -m tools.bench.traffic`.
 
 rates     frames in a closed loop through a port with a rate: what arrives, in bits/s of frames
 delays    single frames at random times through a port with a delay: how late they are, kernel timestamps
@@ -21,12 +23,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tools.bench.rig import LOAD, Forwarder, drive, enter_namespace, frame_heads, load_routes, make_cables, thread_ns
 from mrc_testbed.switch.build import build_program
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.loop import EventLoop
 from mrc_testbed.switch.device.traffic import Impairment, PortSettings
 from mrc_testbed.topologies.plan import Plan
+from tools.bench.rig import LOAD, Forwarder, drive, enter_namespace, frame_heads, load_routes, make_cables, thread_ns
 
 RATES = (10e6, 100e6)
 RATE_SECONDS = 1.5

@@ -18,9 +18,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from mrc_testbed.console.progress import Progress
 from mrc_testbed.faults import LossFault, OneWayFault
 from mrc_testbed.hosts.engine.events import EvChanged, PacketLost
-from mrc_testbed.console.progress import Progress
 from mrc_testbed.simulator import Flow, Scale, VirtualFabric, incast, jain, rates_bps, run_all, scaled
 from mrc_testbed.topologies.plan import Plan, ev_uplink
 

@@ -24,7 +24,7 @@ Schema `mrc-bench-virtual/1` (`--json`):
                make_mb (resident, fabric and flows), peak_mb (of the process), virtual_s, state_digest
     flatness   {compiled, python}: highest CPU a packet of all sizes / lowest; null with one size
     chase_mb   three quarters of the last level of the caches; null when the system does not tell, or without gcc
-    chase_ns   nanoseconds of a step through so much memory in random order (tools/bench/chase.c), in each compiled round but
+    chase_ns   nanoseconds of a step through so much memory in random order (chase.c), in each compiled round but
                the first before the largest size; [] without chase_mb
     profile    with --profile: by hosts, {cpu_s (under the profiler), parts {part: share}, functions [...]}
 """
@@ -47,16 +47,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-import mrc_testbed.native_build
-from mrc_testbed.errors import UsageError
+from mrc_testbed import native_build
 from mrc_testbed.console.progress import Progress
+from mrc_testbed.errors import UsageError
+from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.simulator import Flow, VirtualFabric, permutation
 from mrc_testbed.simulator.fabric import usual_lookahead
 from mrc_testbed.switch.build import BuildError, build_program
 from mrc_testbed.topologies.plan import Plan
 
 SCHEMA = "mrc-bench-virtual/1"
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = PACKAGE.parent
+HERE = Path(__file__).parent
 SIZES = (8, 64, 512)
 HOSTS_MAX = 1024
 PACKETS = 65_536
@@ -101,7 +103,7 @@ PARTS = (
 )
 """Beginnings of paths and the part that a profile counts them to; the first that fits."""
 FABRIC_PARTS = {"_run": "event queue", "run_until": "event queue", "frame": "hosts", "kick": "hosts"}
-"""The same for the functions of mrc_testbed/simulator/fabric.py."""
+"""The same for the functions of simulator/fabric.py."""
 
 Function = tuple[str, int, str]
 """File (`~`: built-in), line, name."""
@@ -130,7 +132,7 @@ def messages_of(hosts: int, packets: int) -> int:
 
 def engine_form() -> tuple[bool, str]:
     """(whether this process runs the compiled form, why)."""
-    form = compiled.state()
+    form = native_build.state()
     return form.active, form.why
 
 
@@ -279,7 +281,7 @@ def _child(machine_code: bool, *arguments: str) -> Any:
 
 def loop_cpu_s(events: int, depth: float) -> float:
     """CPU seconds of the bare loop in C. Raises BuildError without gcc, RuntimeError when the loop is broken."""
-    binary = build_program([REPOSITORY / "bench" / "events.c"], tag="bench-events")
+    binary = build_program([HERE / "events.c"], tag="bench-events")
     spent = []
     for _ in range(LOOP_ROUNDS):
         command = [str(binary), str(events), str(max(1, round(depth)))]
@@ -304,7 +306,7 @@ def chase_mb(caches: Path = CACHES) -> int | None:
 
 def chase_ns(megabytes: int) -> float:
     """Nanoseconds of a step. Raises BuildError without gcc, RuntimeError when the program fails."""
-    binary = build_program([REPOSITORY / "bench" / "chase.c"], tag="bench-chase")
+    binary = build_program([HERE / "chase.c"], tag="bench-chase")
     done = subprocess.run([str(binary), str(megabytes), str(CHASE_STEPS)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"tools/bench/chase.c failed: {done.stderr.strip()}")

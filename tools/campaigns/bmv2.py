@@ -2,7 +2,7 @@
 
     with Bmv2(folder) as switch:
         device = switch.load(P4cProgram.compile(source, folder))
-        device.insert(entry)                          # over P4Runtime, as on a mrc_testbed.switch.device.device.P4Device
+        device.insert(entry)                          # over P4Runtime, as on a switch.device.device.P4Device
         device.inject(1, frame, 0)
         device.advance(0)                             # (0, port, frame) of all that came out
 

@@ -21,7 +21,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tools.campaigns import fluid_calibration
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.fluid.fluid_run import run_fluid, settings_of, shape_of
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import read
@@ -29,12 +30,11 @@ from mrc_testbed.experiments.metric_values import Measured
 from mrc_testbed.experiments.outcome import Outcome
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
-from mrc_testbed.errors import UsageError
-from mrc_testbed.console.progress import Progress
 from mrc_testbed.simulator.fluid.calibration import CALIBRATIONS
 from mrc_testbed.simulator.fluid.model import BAD, simulate
 from mrc_testbed.simulator.fluid.outages import DOWN, UP, Outages
 from mrc_testbed.simulator.fluid.shape import QueuePairs, Singles
+from tools.campaigns import fluid_calibration
 
 Fabric: TypeAlias = tuple[int, int, int, int]
 """Planes, racks, spines, hosts a rack."""

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from mrc_testbed.console.progress import Progress
 from mrc_testbed.experiments.fluid.fluid_run import run_fluid
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.runner import plan_runs
-from mrc_testbed.console.progress import Progress
 from mrc_testbed.files.whole_files import write_output
 
 LOSSES: Final = 3

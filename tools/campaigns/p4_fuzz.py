@@ -1,9 +1,9 @@
 """A fuzz of both switches: random P4 programs and packets, the embedded switch beside p4c and BMv2.
 
-`mrc fuzz p4`, or `python -m tools.campaigns.p4_fuzz [--runs N] [--seed N] [--seconds N] [--out FOLDER] [--json] [PROGRAM.p4 ...]`
+`mrc fuzz p4`, or `python -m tools.campaigns.p4_fuzz` with the options of `--help`
 
-Each seed gives a program (tools/campaigns/p4_random.py), its entries and its packets; both switches get them in the same order,
-and what leaves each port, what counters hold and what is refused is compared. With programs named, those run with
+Each seed gives a program (p4_random.py), its entries and its packets; both switches get them in the same order, and
+what leaves each port, what counters hold and what is refused is compared. With programs named, those run with
 random packets instead, and with the entries of a script of the same name (`x.stf` beside `x.p4`) if there is one. A
 program that gives a difference stays in FOLDER/NAME: program.p4, script.stf, and what each switch sent.
 """
@@ -24,11 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.campaigns.bmv2 import Bmv2, Bmv2Error, GoneError, P4cProgram, missing_tools
-from tools.campaigns.p4_random import Whole
-from mrc_testbed.errors import INTERRUPTED
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
+from mrc_testbed.errors import INTERRUPTED
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.compiler.errors import P4Error
@@ -36,6 +34,8 @@ from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.entities import TableError
 from mrc_testbed.switch.tools.stf import Command, StfError, parse_script
 from mrc_testbed.switch.tools.stf_run import StfRun
+from tools.campaigns.bmv2 import Bmv2, Bmv2Error, GoneError, P4cProgram, missing_tools
+from tools.campaigns.p4_random import Whole
 
 PACKETS = 24
 """For each program."""

@@ -40,9 +40,9 @@ from mrc_testbed.controller.sources.clustermapper import (
 )
 from mrc_testbed.controller.sources.host_agents import ASK_EVERY_S, HostAgentSource
 from mrc_testbed.controller.sources.queue_drops import ASK_EVERY_S as COUNTERS_EVERY_S
+from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.hosts.clustermapper.prober import Prober, ProberSettings, target_json
 from mrc_testbed.hosts.clustermapper.targets import loops_of, targets_of
-from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.topologies.plan import Host, Link, Plan, Switch
 
 FABRICS = (

@@ -105,7 +105,8 @@ def scenarios() -> str:
 
     parts = [
         "# Scenario files, key by key",
-        MADE_OF.format("mrc_testbed/experiments/language/model.py") + " How to write one: [Scenarios](../scenarios.md).",
+        MADE_OF.format("mrc_testbed/experiments/language/model.py")
+        + " How to write one: [Scenarios](../scenarios.md).",
         "Rates are bits/s, sizes bytes, times seconds; a file writes them with a unit (`10M`, `64K`, `5ms`, `1%`). A "
         "key without a default is needed.",
     ]

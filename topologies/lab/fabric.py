@@ -131,7 +131,7 @@ class Fabric:
         self.removed_leftovers: list[str] = []
         """Leftovers of a killed earlier run that `start` removed."""
         self.data_in_memory = False
-        """Whether files that hosts receive are in memory with huge pages (mrc_testbed/files/memory.py)."""
+        """Whether files that hosts receive are in memory with huge pages (files/memory.py)."""
         self.start_s: float | None = None
         """Seconds that `start` took."""
         self._compile_program = compile_program
@@ -296,7 +296,9 @@ class Fabric:
         return probes
 
     def _spawn_mapper(self, *options: str) -> dict[str, processes.Probe]:
-        self.processes.spawn_module(MAPPER, "mrc_testbed.hosts.clustermapper", *options, "--run-dir", str(self.run_dir.path))
+        self.processes.spawn_module(
+            MAPPER, "mrc_testbed.hosts.clustermapper", *options, "--run-dir", str(self.run_dir.path)
+        )
         return {MAPPER: answers(self.mapper, "status")}
 
     def spawn_controller(self) -> None:
@@ -532,7 +534,7 @@ class Fabric:
         return self._clients[name]
 
     def works(self, part: str) -> Callable[[], bool]:
-        """Whether a part gets on, for clients of it that are patient (mrc_testbed/ipc/rpc.py)."""
+        """Whether a part gets on, for clients of it that are patient (ipc/rpc.py)."""
         return lambda: part in self.processes and gets_on(self.processes[part].work)
 
     def look(self) -> dict[str, PortLook]:

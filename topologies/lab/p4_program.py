@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 from mrc_testbed.errors import FullDiskError, UsageError
+from mrc_testbed.files.package import P4_PROGRAMS
 from mrc_testbed.files.whole_files import write_whole
 
-P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 CONFIG_NAME = {"embedded": "config.p4", "bmv2": "config.json"}
 
 
@@ -23,12 +23,12 @@ class UnwrittenProgramError(ProgramError, FullDiskError):
 
 def programs() -> list[str]:
     """Names of the programs that come with the checkout and have a `main`."""
-    return sorted(p.stem for p in P4SRC.glob("*.p4") if "V1Switch(" in p.read_text(encoding="utf-8"))
+    return sorted(p.stem for p in P4_PROGRAMS.glob("*.p4") if "V1Switch(" in p.read_text(encoding="utf-8"))
 
 
 def source_of(program: str) -> Path:
     """Path of a program: a name in p4src/ or a path to a .p4 file. Raises ProgramError."""
-    path = Path(program) if program.endswith(".p4") else P4SRC / f"{program}.p4"
+    path = Path(program) if program.endswith(".p4") else P4_PROGRAMS / f"{program}.p4"
     if not path.is_file():
         raise ProgramError(f"no P4 program {program!r} (has: {', '.join(programs())}; or a path to a .p4 file)")
     return path

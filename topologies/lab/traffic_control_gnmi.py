@@ -1,6 +1,6 @@
 """TrafficControl of embedded switches: gNMI Set and Get.
 
-The leaf names are those of mrc_testbed/switch/device/traffic_paths.py, which a test compares; this folder may not import that one.
+The leaf names are those of switch/device/traffic_paths.py, which a test compares; this folder may not import that one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Leaf = tuple[str, ...]
 
 
 def leaf_of(setting: Setting) -> Leaf:
-    """Names of a setting's path below its interface, as mrc_testbed/switch/device/traffic_paths.py writes them."""
+    """Names of a setting's path below its interface, as switch/device/traffic_paths.py writes them."""
     if setting.direction is not None:
         return ("impairments", setting.direction, "config", setting.figure)
     if setting.priority is not None:

@@ -1,4 +1,4 @@
-"""Wires: links between two switches of one daemon that are no interfaces (mrc_testbed/switch/runtime/wires.c).
+"""Wires: links between two switches of one daemon that are no interfaces (switch/runtime/wires.c).
 
 The daemon makes them, sets their ends up and down and tells of them over its control socket. `WiredDevices` are the
 interfaces of the switches' namespace together with the ends of wires, so that whoever sets a port down or looks at one
@@ -78,7 +78,7 @@ class WireClient:
         self._request("set_wires", interfaces=[interface], up=up)
 
     def states(self, interfaces: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
-        """State and counters of these ends, of all by default (mrc_testbed/switch/device/loop.py: WireEnd)."""
+        """State and counters of these ends, of all by default (switch/device/loop.py: WireEnd)."""
         chosen = {} if interfaces is None else {"interfaces": list(interfaces)}
         found: dict[str, dict[str, Any]] = self._request("wires", **chosen)["wires"]
         return found

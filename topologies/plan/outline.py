@@ -4,7 +4,7 @@
     plan.links_of("fabric")[77]
 
 The addresses of §8.3 and the names of Linux interfaces end at 256 T0s a plane; nothing here has either, so that models
-which need neither (mrc_testbed/simulator/fluid) take fabrics of any size by the same names. What is drawn of it by dice is drawn as
+which need neither (simulator/fluid) take fabrics of any size by the same names. What is drawn of it by dice is drawn as
 of a Plan: links and switches stand in the same order.
 """
 

@@ -26,7 +26,7 @@ from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.ipc.processes import ROOT
+from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.ipc.rundir import DEFAULT_PATH
 
 LOCAL: Final = "local"
@@ -60,7 +60,7 @@ class Machine(BaseModel):
     """File of the private key; None: as ssh has it."""
     ssh_options: list[Annotated[str, Field(pattern=r"^[A-Za-z]+=\S.*$")]] = []
     """As after `ssh -o`."""
-    checkout: Annotated[str, Field(pattern=r"^/")] = str(ROOT)
+    checkout: Annotated[str, Field(pattern=r"^/")] = str(PACKAGE.parent)
     """Folder of mrc-testbed, in the version of this machine."""
     python: Annotated[str, Field(pattern=r"^/")] = sys.executable
     run_dir: Annotated[str, Field(pattern=r"^/")] = DEFAULT_PATH

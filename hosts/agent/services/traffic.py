@@ -1,4 +1,4 @@
-"""Flows and ranks of collectives in an agent: the ops of scenarios (mrc_testbed/experiments/live/live_run.py is the one who asks).
+"""Flows and ranks of collectives in an agent: the ops of scenarios (experiments/live/live_run.py is the one who asks).
 
     flow_qp       peer, transport, settings       -> qpn, attributes   a QP in INIT, ours until the client goes
     flow_connect  qpn, remote, config, evs        -> {}
@@ -264,7 +264,9 @@ class TrafficService:
     def rank_open(self, request: RankOpenRequest, call: RpcCall) -> Message:
         """A rank with its memory."""
         session, traffic = self._traffic(call.client)
-        from mrc_testbed.hosts.traffic.collective_rank import RankDriver  # numpy: only agents that take part in one load it
+        from mrc_testbed.hosts.traffic.collective_rank import (
+            RankDriver,  # numpy: only agents that take part in one load it
+        )
 
         rank = self._rank_of(request)
         regions = {}

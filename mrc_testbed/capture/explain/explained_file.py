@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mrc_testbed.errors import FULL, UsageError
-from mrc_testbed.ipc.rundir import RunFiles
-from mrc_testbed.ipc.signals import terminating
-from mrc_testbed.files.whole_files import whole_file
-from mrc_testbed.capture.packet_files import PcapngFile
 from mrc_testbed.capture.explain.capture_reader import CapturedFrame, CaptureFileError, CaptureReader
 from mrc_testbed.capture.explain.explainer import PREFIX, Explainer
+from mrc_testbed.capture.packet_files import PcapngFile
+from mrc_testbed.errors import FULL, UsageError
+from mrc_testbed.files.whole_files import whole_file
+from mrc_testbed.ipc.rundir import RunFiles
+from mrc_testbed.ipc.signals import terminating
 from mrc_testbed.topologies.plan import Plan
 
 FOREIGN_MAX = 100_000

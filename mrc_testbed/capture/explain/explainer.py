@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from mrc_testbed.capture.explain.packet_facts import PacketFacts, facts_of
 from mrc_testbed.hosts.clustermapper.packets import UDP_PORT as SELF_PROBE_PORT
 from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcSyndrome
 from mrc_testbed.hosts.engine.wire.packets import ENDPOINT_QPN, EndpointOp, NackReason, Opcode, Syndrome, Verdict
-from mrc_testbed.capture.explain.packet_facts import PacketFacts, facts_of
 from mrc_testbed.topologies.plan import ROLE_DOWNLINK, ROLE_T0, ROLE_T1, Plan, PlanError, ev_plane, ev_uplink
 
 PREFIX = "MRC: "

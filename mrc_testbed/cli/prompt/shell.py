@@ -1,6 +1,6 @@
 """Mininet's CLI with MRC commands: `link p1-t0-0 p1-t1-1 down`, `evs h0 h2`, `send h0 h2 64M`, `help`.
 
-The words are in mrc_testbed/cli/prompt/commands/; this is the conversation: reading, completion, help, errors. Mininet's own
+The words are in cli/prompt/commands/; this is the conversation: reading, completion, help, errors. Mininet's own
 commands keep working, `pingall` and `iperf` with MRC packets, since fabric interfaces have no kernel addresses. A
 mistake costs one line on the screen, never the session. Commands may also come from a pipe or a file; then there is no
 prompt, and `run_cli` returns how many failed.
@@ -26,13 +26,13 @@ from typing import IO, Any
 from mininet.cli import CLI
 from mininet.log import lg
 
+from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Transfers
+from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
+from mrc_testbed.console.terminal import Style, folded, width_of
+from mrc_testbed.console.units import UnitError
 from mrc_testbed.errors import FULL
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
-from mrc_testbed.console.terminal import Style, folded, width_of
-from mrc_testbed.console.units import UnitError
-from mrc_testbed.cli.prompt.commands import WORDS, Answer, CliCommand, CliSession, CommandError, Transfers
-from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.plan import PlanError
 

@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mrc_testbed.native_build import state
 from mrc_testbed.files.cache_folder import cache_dir
+from mrc_testbed.native_build import state
 
 CRASH_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 """Signals that a process gets for its own fault; others are sent by somebody else."""

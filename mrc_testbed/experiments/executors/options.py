@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.packs import TASK_S, packs
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.virtual.estimate import duration
-from mrc_testbed.errors import UsageError
 
 EXECUTORS = ("local", "slurm", "submitit-local", "ray")
 """Names: processes of the command itself; a Slurm cluster; processes that submitit starts; a Ray cluster."""

@@ -20,12 +20,12 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.crew import Begun, RunLost, news_of
 from mrc_testbed.experiments.executors.packs import packs
 from mrc_testbed.experiments.executors.task import portable, timed_run
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.run_store import RunStore
-from mrc_testbed.errors import UsageError
 
 RETRIES = 3
 """Times that a task is begun again after its worker or node died."""

@@ -27,6 +27,7 @@ from typing import Any
 
 import psutil
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.crew import Begun, RunLost, news_of
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.packs import packs, side_by_side
@@ -34,7 +35,6 @@ from mrc_testbed.experiments.executors.task import OWNER, RunTask, carry_out_tas
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.run_store import DamagedRun, RunStore
 from mrc_testbed.experiments.virtual.estimate import memory_bytes
-from mrc_testbed.errors import UsageError
 from mrc_testbed.files.whole_files import write_whole
 
 LOOK_S = 0.5

@@ -31,13 +31,13 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.crash import death_of, stack_file
 from mrc_testbed.experiments.executors.crew import Begun, RunLost, RunProgress, news_of
 from mrc_testbed.experiments.executors.task import portable, timed_run
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.run_store import RunStore
 from mrc_testbed.experiments.virtual.estimate import Piece, measure
-from mrc_testbed.errors import UsageError
 
 TELL_EVERY_S = 0.5
 """Wall time between two messages of a run's progress."""

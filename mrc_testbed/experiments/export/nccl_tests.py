@@ -17,9 +17,9 @@ from mrc_testbed.experiments.export.tables import ResultFolder, result_folders
 from mrc_testbed.experiments.outcome import CollectiveOutcome, Outcome
 from mrc_testbed.experiments.results import ResultsError, trust
 from mrc_testbed.experiments.run_store import file_name
+from mrc_testbed.files.whole_files import write_output
 from mrc_testbed.hosts.traffic.collective_base import ELEMENT
 from mrc_testbed.hosts.traffic.collectives import KINDS
-from mrc_testbed.files.whole_files import write_output
 
 VERSION = 3
 SHARED = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv")

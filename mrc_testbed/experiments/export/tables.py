@@ -3,7 +3,7 @@
     write_parquet([Path("results")], Path("results.parquet"))
     frame([Path("results")], Rows.METRICS)
 
-Rows come from what `mrc run` wrote (mrc_testbed/experiments/results.py). pyarrow and pandas are the extra `data`; who lacks it is
+Rows come from what `mrc run` wrote (experiments/results.py). pyarrow and pandas are the extra `data`; who lacks it is
 told so.
 """
 
@@ -16,10 +16,10 @@ from enum import Flag, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.metrics import find
 from mrc_testbed.experiments.outcome import Outcome
 from mrc_testbed.experiments.results import Results, ResultsError, folders_below, read_manifest
-from mrc_testbed.errors import UsageError
 from mrc_testbed.files.whole_files import whole_file
 
 if TYPE_CHECKING:

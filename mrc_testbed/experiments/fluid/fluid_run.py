@@ -1,4 +1,4 @@
-"""A run on the fluid model (mrc_testbed/simulator/fluid), into an Outcome; what the model cannot do is refused by name.
+"""A run on the fluid model (simulator/fluid), into an Outcome; what the model cannot do is refused by name.
 
     outcome = run_fluid(run, progress=lambda share, now: ...)
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.failures import close, dead_qp_text
 from mrc_testbed.experiments.fluid.fluid_flows import FluidFlows, fluid_flows, refused_work
 from mrc_testbed.experiments.language.expand import Run
@@ -22,11 +23,18 @@ from mrc_testbed.experiments.language.fault_schedule import FaultStep, StepRunne
 from mrc_testbed.experiments.language.job_times import before_faults, job_times
 from mrc_testbed.experiments.language.model import Expect, Scenario
 from mrc_testbed.experiments.language.validate import plan_of
-from mrc_testbed.experiments.outcome import EVENTS_MAX, KEPT_ALWAYS, FlowOutcome, JobsOutcome, Outcome, Series, SeriesSpread
+from mrc_testbed.experiments.outcome import (
+    EVENTS_MAX,
+    KEPT_ALWAYS,
+    FlowOutcome,
+    JobsOutcome,
+    Outcome,
+    Series,
+    SeriesSpread,
+)
 from mrc_testbed.experiments.virtual.engine_clock import config_times
 from mrc_testbed.faults.target import FaultError
 from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.errors import UsageError
 from mrc_testbed.simulator.fluid.calibration import calibration_for
 from mrc_testbed.simulator.fluid.ev_life import RETIRED, Timing
 from mrc_testbed.simulator.fluid.model import BAD, DENIED, FluidResult, Settings, simulate

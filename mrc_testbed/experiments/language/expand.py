@@ -26,10 +26,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from mrc_testbed.console import units
 from mrc_testbed.experiments.language.model import Scenario
 from mrc_testbed.experiments.language.yaml_loader import Document, Loc, Problem, ScenarioError, typed
 from mrc_testbed.faults.terms import suggestion
-from mrc_testbed.console import units
 
 PLACES = ("virtual", "live", "bmv2")
 """Keys of the settings that differ there, at the top of a file and in a variant."""

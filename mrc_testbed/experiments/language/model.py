@@ -1,6 +1,6 @@
 """Types of a scenario file. yaml_loader.py reads YAML into them, expand.py makes runs of them.
 
-A quantity in a file is a text with a unit (mrc_testbed/console/units.py); here it is a float in bits/s, bytes or seconds. Keys
+A quantity in a file is a text with a unit (console/units.py); here it is a float in bits/s, bytes or seconds. Keys
 that are not here are refused. Nothing in this module touches a fabric.
 """
 
@@ -21,9 +21,9 @@ from pydantic import (
     model_validator,
 )
 
+from mrc_testbed.console import units
 from mrc_testbed.faults import KINDS
 from mrc_testbed.faults.terms import Part, Rate, Seconds, Share, Size
-from mrc_testbed.console import units
 
 OWN_SCALE = "own"
 """Name, in rules, of a file as it is without one of its scales."""
@@ -101,7 +101,7 @@ class LinksPart(Part):
 
 
 class PfcPart(Part):
-    """Priority flow control (mrc_testbed/simulator/pfc.py). Depths are shares of the plane's BDP, of what came in by one link."""
+    """Priority flow control (simulator/pfc.py). Depths are shares of the plane's BDP, of what came in by one link."""
 
     xoff: Annotated[Depth, Field(gt=0)] = 1.0
     xon: Depth = 0.75

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from mrc_testbed.console.units import show_seconds
 from mrc_testbed.experiments.language.model import (
     OWN_SCALE,
     AnyRule,
@@ -43,7 +44,6 @@ from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.traffic.collectives import CollectiveError
 from mrc_testbed.hosts.traffic.mailbox_collectives import AllToAll
 from mrc_testbed.hosts.traffic.tree_collectives import AllReduceHierarchical, members_of
-from mrc_testbed.console.units import show_seconds
 from mrc_testbed.simulator.profiles import ProfileError, engine_keys, scaled
 from mrc_testbed.topologies.plan import Outline, Plan, PlanError
 

@@ -1,4 +1,4 @@
-"""Switch counters per interval, in the terms of virtual runs (mrc_testbed/simulator/ports.py). Pure.
+"""Switch counters per interval, in the terms of virtual runs (simulator/ports.py). Pure.
 
 A switch that loses its power loses its counts since the last reading: that interval is unknown, None; while
 it is off it counts nothing, and afterwards from 0.

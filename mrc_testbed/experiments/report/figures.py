@@ -12,6 +12,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from mrc_testbed.console import units
 from mrc_testbed.experiments.language.assertions import matches, show
 from mrc_testbed.experiments.language.expand import told_apart
 from mrc_testbed.experiments.language.model import Figure, Scenario
@@ -33,7 +34,6 @@ from mrc_testbed.experiments.report.canvas import (
 )
 from mrc_testbed.experiments.report.curves import curve
 from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
-from mrc_testbed.console import units
 
 RUNS_MAX = 8
 """Most lines of one figure; more cannot be distinguished."""

@@ -13,9 +13,9 @@ from math import log2
 from statistics import fmean
 from typing import Any
 
+from mrc_testbed.console import units
 from mrc_testbed.experiments.language.model import Scenario
 from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.console import units
 
 Points = list[tuple[float, float]]
 SAME = 0.02

@@ -1,4 +1,4 @@
-"""`mrc study`: its output and exit codes. mrc_testbed/cli/scenarios.py parses."""
+"""`mrc study`: its output and exit codes. cli/scenarios.py parses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mrc_testbed.native_build import state
+from mrc_testbed.console import terminal
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.command import BAD_FILE, FAILED, PASSED, find, measured_costs, tell_kept
 from mrc_testbed.experiments.executors.choice import crew_of
 from mrc_testbed.experiments.executors.options import ExecutorOptions
@@ -26,11 +27,11 @@ from mrc_testbed.experiments.study.plan import StudyPlan, plan_study
 from mrc_testbed.experiments.study.stopping import PointProgress
 from mrc_testbed.experiments.study.tables import as_table, in_words, shown_unit
 from mrc_testbed.experiments.virtual.estimate import duration
-from mrc_testbed.console import terminal
-from mrc_testbed.errors import UsageError
+from mrc_testbed.files.package import SCENARIOS
 from mrc_testbed.ipc.signals import terminating
+from mrc_testbed.native_build import state
 
-STUDIES = Path(__file__).resolve().parents[2] / "scenarios" / "studies"
+STUDIES = SCENARIOS / "studies"
 """Studies that come with the testbed."""
 
 

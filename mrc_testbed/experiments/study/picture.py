@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from mrc_testbed.console import units
 from mrc_testbed.experiments.language.expand import told_apart
 from mrc_testbed.experiments.report.canvas import Drawn, canvas_of, legend, styles
 from mrc_testbed.experiments.report.pictures import file_of, save
 from mrc_testbed.experiments.study.model import Study, StudyFigure
 from mrc_testbed.experiments.study.tables import shown_unit
-from mrc_testbed.console import units
 
 LINES_MAX = 8
 """Lines of one picture; more cannot be distinguished."""

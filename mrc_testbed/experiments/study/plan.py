@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mrc_testbed.console import units
 from mrc_testbed.experiments.language.expand import Changes, Run, expand, told_apart, values_of
 from mrc_testbed.experiments.language.model import Scenario
 from mrc_testbed.experiments.language.validate import check, work_names
@@ -21,7 +22,6 @@ from mrc_testbed.experiments.language.yaml_loader import Document, Problem, Scen
 from mrc_testbed.experiments.metrics import Metric, all_names, find
 from mrc_testbed.experiments.study.model import Study, StudyMetric
 from mrc_testbed.faults.terms import suggestion
-from mrc_testbed.console import units
 
 KEYS = Scenario.keys()
 NOT_VARIED = ("schema", "name", "title", "variants", "sweep", "expect", "figures", "paper", "repeat", "seed")

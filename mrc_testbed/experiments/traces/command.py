@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mrc_testbed.console import terminal
 from mrc_testbed.experiments.traces.read import read_trace
 from mrc_testbed.experiments.virtual.sizes import sized
 from mrc_testbed.hosts.traffic.program import Compute, JoinCollective, Program
 from mrc_testbed.hosts.traffic.program_check import check
-from mrc_testbed.console import terminal
 
 PACKED_RACK = 4
 """Hosts of a rack when a trace has more ranks than two racks of them hold."""

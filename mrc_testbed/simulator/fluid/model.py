@@ -20,7 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrc_testbed.simulator.fluid.calibration import Calibration
-from mrc_testbed.simulator.fluid.ev_life import EMPTY, RETIRED, Change, Intervals, Loss, PlaneEvs, QpLife, Timing, inside, union
+from mrc_testbed.simulator.fluid.ev_life import (
+    EMPTY,
+    RETIRED,
+    Change,
+    Intervals,
+    Loss,
+    PlaneEvs,
+    QpLife,
+    Timing,
+    inside,
+    union,
+)
 from mrc_testbed.simulator.fluid.outages import Outages
 from mrc_testbed.simulator.fluid.shape import Bools, FabricShape, Floats, Ints, QueuePairs, Singles
 from mrc_testbed.simulator.fluid.sharing import NO_SPINE, SWEEPS_MAX, Sharing

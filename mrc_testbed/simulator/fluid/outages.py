@@ -2,7 +2,7 @@
 
     target = FluidFaultTarget(names, shape)
     target.now = 3.0
-    held = target.cut("p0-t0-0", "p0-t1-1")        # the verbs of mrc_testbed/faults/target.py
+    held = target.cut("p0-t0-0", "p0-t1-1")        # the verbs of faults/target.py
     target.undo(held)
     outages = target.finish(end_s)
     outages.of_path(plane, rack, other_rack, spine)
@@ -24,7 +24,7 @@ from mrc_testbed.simulator.fluid.shape import Bools, FabricShape
 from mrc_testbed.topologies.plan.model import Host, Link, Switch
 
 REBOOT_S: Final = 2.0
-"""As in the packet simulator (mrc_testbed/simulator/fault_target.py)."""
+"""As in the packet simulator (simulator/fault_target.py)."""
 UP, DOWN, PORT, SILENT, SPINE, RACK = "up", "down", "port", "silent", "spine", "rack"
 """What may be out: a T0-T1 link on its way up, or down; a NIC port that both ends know to be down; one that is dead and
 nobody knows; all links of a T1; all that a T0 forwards."""

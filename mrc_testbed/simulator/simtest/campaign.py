@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
-from mrc_testbed.errors import UsageError
 from mrc_testbed.console.progress import left_by_share
+from mrc_testbed.errors import UsageError
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.simulator.simtest.invariants import INVARIANTS
 from mrc_testbed.simulator.simtest.run import SimResult, simulate

@@ -9,9 +9,9 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from mrc_testbed.errors import UsageError
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console
+from mrc_testbed.errors import UsageError
 from mrc_testbed.simulator.simtest import campaign as campaigns
 from mrc_testbed.simulator.simtest import fuzz as fuzzing
 from mrc_testbed.simulator.simtest.schedule import draw

@@ -130,7 +130,7 @@ class Schedule:
     kind: str = "faults"
     """What it was drawn as (KINDS)."""
     buggify: float = 0.0
-    """Share of the times at which a point of mrc_testbed/simulator/simtest/buggify.py does what is rare."""
+    """Share of the times at which a point of simulator/simtest/buggify.py does what is rare."""
     watched_s: float | None = None
     """How long it is watched at most, when that is not the usual time."""
 

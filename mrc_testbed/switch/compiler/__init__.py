@@ -1,4 +1,4 @@
-"""The P4 compiler: a v1model program becomes a shared object for mrc_testbed/switch/runtime, and its P4Info.
+"""The P4 compiler: a v1model program becomes a shared object for switch/runtime, and its P4Info.
 
     program = compile_program(Path("p4src/srv6.p4"))
     program.library, program.p4info, program.config

@@ -34,7 +34,7 @@ class CompiledProgram:
     c_path: Path
     """The generated C, to be read beside the P4."""
     library: Path
-    """The shared object; exports `p4_program` (mrc_testbed/switch/runtime/p4rt.h)."""
+    """The shared object; exports `p4_program` (switch/runtime/p4rt.h)."""
     config: bytes
     """P4Runtime's p4_device_config for the embedded target: the preprocessed source, with line markers."""
     warnings: tuple[P4Warning, ...] = ()

@@ -1,4 +1,4 @@
-"""Members and groups of a device's action profiles (mrc_testbed/switch/device/device.py)."""
+"""Members and groups of a device's action profiles (switch/device/device.py)."""
 
 from __future__ import annotations
 

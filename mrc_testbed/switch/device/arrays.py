@@ -1,4 +1,4 @@
-"""Counters, meters and registers of a device (mrc_testbed/switch/device/device.py)."""
+"""Counters, meters and registers of a device (switch/device/device.py)."""
 
 from __future__ import annotations
 

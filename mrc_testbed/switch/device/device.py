@@ -6,10 +6,10 @@ r"""One P4 device: a loaded program with its tables, and an in-memory door to pu
     device.insert(TableEntry(table_id, (match,), ActionCall(action_id, ((1, b"\x07"),))))
     assert device.process(1, frame) == [(7, other_frame)]
 
-All state lives in the C runtime (mrc_testbed/switch/runtime); this class checks what callers ask against the program's P4Info
+All state lives in the C runtime (switch/runtime); this class checks what callers ask against the program's P4Info
 and translates. Tables, action profiles, arrays and replication are objects of their own over one DeviceState; the
 device has their operations as its own. Every method may be called from any thread while the event loop
-(mrc_testbed.switch.device.loop) forwards packets: each takes the device's lock, which the loop gives up at the latest after one
+(switch.device.loop) forwards packets: each takes the device's lock, which the loop gives up at the latest after one
 batch of frames. An operation is done whole or not at all.
 """
 

@@ -224,7 +224,7 @@ class ValueSetMembers:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A value sent by digest(). `data` is laid out as mrc_testbed/switch/compiler/p4info/typespec.py says; `at_us` since
+    """A value sent by digest(). `data` is laid out as switch/compiler/p4info/typespec.py says; `at_us` since
     load.
     """
 

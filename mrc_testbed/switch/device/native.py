@@ -1,6 +1,6 @@
 """The C runtime through ctypes: builds it once, declares its functions, mirrors its structures.
 
-Nothing here decides anything; `mrc_testbed.switch.device.device` and `mrc_testbed.switch.device.loop` are the interfaces to use.
+Nothing here decides anything; `switch.device.device` and `switch.device.loop` are the interfaces to use.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import ctypes as c
 import threading
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 
 from mrc_testbed.switch.build import BuildError, build_shared
 
-RUNTIME_DIR = Path(__file__).parents[1] / "runtime"
+RUNTIME_DIR = Path(str(files("mrc_testbed.switch"))) / "runtime"
 """Folder of p4rt.h: the include folder of generated programs."""
 SOURCES = (
     "device.c",

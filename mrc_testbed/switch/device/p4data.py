@@ -1,4 +1,4 @@
-"""Bytes of a program -> P4Data, by the type in P4Info (the layout: mrc_testbed/switch/compiler/p4info/typespec.py); cells of
+"""Bytes of a program -> P4Data, by the type in P4Info (the layout: switch/compiler/p4info/typespec.py); cells of
 registers back.
 """
 

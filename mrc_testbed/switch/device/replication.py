@@ -1,4 +1,4 @@
-"""Multicast groups and clone sessions of a device (mrc_testbed/switch/device/device.py)."""
+"""Multicast groups and clone sessions of a device (switch/device/device.py)."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 A type with `@p4runtime_translation` to another width keeps its numbers, which must fit the program's width; one that is
 translated to strings is given as a number in decimal digits.
 
-`Schema` turns entries (mrc_testbed.switch.device.entities) into the byte strings of the runtime and back, and refuses what does not
-fit. Layout of keys and parameters: fields in order, each padded to whole bytes, big-endian (mrc_testbed/switch/runtime/p4rt.h).
+`Schema` turns entries (switch.device.entities) into the byte strings of the runtime and back, and refuses what does not
+fit. Layout of keys and parameters: fields in order, each padded to whole bytes, big-endian (switch/runtime/p4rt.h).
 """
 
 from __future__ import annotations

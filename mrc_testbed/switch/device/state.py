@@ -1,4 +1,4 @@
-"""Context shared by the parts of a device (mrc_testbed/switch/device/device.py): the C device, its lock, its program's schema, and
+"""Context shared by the parts of a device (switch/device/device.py): the C device, its lock, its program's schema, and
 errors.
 """
 

@@ -1,4 +1,4 @@
-"""Table entries and value sets of a device (mrc_testbed/switch/device/device.py)."""
+"""Table entries and value sets of a device (switch/device/device.py)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
     print(trace.text())
 
 The packet is a real one: counters count it, registers change. The program runs in its traced build, on the state of
-the device (mrc_testbed/switch/runtime/trace.c).
+the device (switch/runtime/trace.c).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     device.traffic.state(2).queues[0].depth_packets
 
 Times of the virtual clock (`P4Device.inject`, `P4Device.advance`) are nanoseconds. What each figure does to a frame:
-docs/traffic-manager.md; limits and gNMI paths: mrc_testbed/switch/device/traffic_paths.py. Settings may change while frames wait.
+docs/traffic-manager.md; limits and gNMI paths: switch/device/traffic_paths.py. Settings may change while frames wait.
 """
 
 from __future__ import annotations

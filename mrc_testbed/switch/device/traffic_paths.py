@@ -37,7 +37,7 @@ class ConfigLeaf:
 
     name: str
     field: str
-    """Of the settings class in mrc_testbed/switch/device/traffic.py."""
+    """Of the settings class in switch/device/traffic.py."""
     maximum: int | None
     meaning: str
 

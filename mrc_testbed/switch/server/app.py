@@ -21,7 +21,13 @@ from mrc_testbed.switch.server.control import ControlError, ControlServer, Field
 from mrc_testbed.switch.server.gnmi.interface_traffic import ChassisTraffic
 from mrc_testbed.switch.server.gnmi.server import GnmiService
 from mrc_testbed.switch.server.gnmi.traffic_tree import all_values
-from mrc_testbed.switch.server.grpc_server import STOP_GRACE_S, parse_address, read_credentials, read_token, start_server
+from mrc_testbed.switch.server.grpc_server import (
+    STOP_GRACE_S,
+    parse_address,
+    read_credentials,
+    read_token,
+    start_server,
+)
 from mrc_testbed.switch.server.interfaces import Interfaces
 from mrc_testbed.switch.server.netlink import InterfaceWatcher
 from mrc_testbed.switch.server.p4runtime.pipeline import Compiler

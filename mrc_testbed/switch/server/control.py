@@ -1,6 +1,6 @@
 """The daemon's control socket: JSON lines, one request a line, one answer a line (docs/architecture.md).
 
-mrc_testbed/switch/ imports nothing of ours outside itself, hence this small server of the protocol of mrc_testbed/ipc/rpc.py::
+switch/ imports nothing of ours outside itself, hence this small server of the protocol of ipc/rpc.py::
 
     {"op": "power", "id": 7, "name": "p0-t1-0", "on": false}   ->   {"id": 7, "ok": true, ...}
                                                                or   {"id": 7, "ok": false, "error": "..."}

@@ -1,7 +1,7 @@
 """The interfaces a server shows, with their state: what gNMI serves and what events are made of.
 
 `Interfaces` joins which interfaces belong to which device (told by the daemon, or a name prefix) with what the
-kernel says about them (`mrc_testbed.switch.server.netlink`), or the daemon itself about its wires (`mrc_testbed.switch.server.wires`). A port
+kernel says about them (`switch.server.netlink`), or the daemon itself about its wires (`switch.server.wires`). A port
 whose interface is missing exists all the same: NOT_PRESENT.
 """
 

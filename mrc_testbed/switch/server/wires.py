@@ -11,7 +11,7 @@ read and changed on the asyncio loop only.
     {"op": "untap", "tap": 1}                               -> {"lost": 0}
 
 A tap connects to the abstract Unix socket `to` (SOCK_SEQPACKET) and sends each frame that comes to the end
-(mrc_testbed/switch/device/loop.py: tap_wire). Its end is `untap`, or that the other side closes the socket.
+(switch/device/loop.py: tap_wire). Its end is `untap`, or that the other side closes the socket.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class P4Switch:
     def __init__(self, program: LoadableProgram, *, seed: int = 0) -> None:
         self.program, self.seed = program, seed
         self.device = P4Device(1, program.name, seed=seed)
-        """For all that has no method here (mrc_testbed/switch/device/device.py); what is done to it directly is missing in
+        """For all that has no method here (switch/device/device.py); what is done to it directly is missing in
         traces."""
         self.device.load(program)
         self._run = StfRun(self.device, program)

@@ -6,7 +6,7 @@
     expect 2 ffffffffffff ************ 0800 45* $
 
 One command a line, `#` begins a comment. What each command means, which are p4c's and which are ours, and how values
-are written: docs/p4-development.md. mrc_testbed/switch/tools/stf_run.py runs a script against a device in memory.
+are written: docs/p4-development.md. switch/tools/stf_run.py runs a script against a device in memory.
 """
 
 from __future__ import annotations

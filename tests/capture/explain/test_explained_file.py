@@ -17,16 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from mrc_testbed.hosts.dissector import tshark
-from mrc_testbed.errors import UsageError
-from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND, Captured, PcapFile, PcapngFile, is_capture_file
-from mrc_testbed.cli.app import app
 from mrc_testbed.capture.explain import capture_reader, explained_file
 from mrc_testbed.capture.explain.explained_file import explain_file
-from tests.capture.explain.made_frames import PLAN, a_write, made_frame
+from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND, Captured, PcapFile, PcapngFile, is_capture_file
+from mrc_testbed.cli.app import app
+from mrc_testbed.errors import UsageError
+from mrc_testbed.hosts.dissector import tshark
 from mrc_testbed.topologies.plan import Plan
+from tests.capture.explain.made_frames import PLAN, a_write, made_frame
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 AT_NS = 1_700_000_000_123_456_789
 FRAMES = [made_frame(a_write(7)), bytes(60), made_frame(a_write(7, 0x0000, rtx=True))]
 needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
@@ -214,7 +214,16 @@ def test_command__to_standard_output_and_a_mistake(tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps(Plan(2, 2, 2, 1).to_json()))
     env = {**os.environ, "MRC_RUN_DIR": str(tmp_path / "run"), "PYTHONPATH": str(ROOT)}
 
-    argv = [sys.executable, "-m", "mrc_testbed", "pcap", str(capture), "--explain", "--plan", str(tmp_path / "plan.json")]
+    argv = [
+        sys.executable,
+        "-m",
+        "mrc_testbed",
+        "pcap",
+        str(capture),
+        "--explain",
+        "--plan",
+        str(tmp_path / "plan.json"),
+    ]
     good = subprocess.run([*argv, "--out", "-"], env=env, capture_output=True, timeout=60, check=False)
     assert good.returncode == 0 and good.stdout.startswith(b"\x0a\x0d\x0d\x0a") and b"MRC: h0 > h1 by EV" in good.stdout
     assert b"2 of 3 packets" in good.stderr

@@ -8,6 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrc_testbed.capture.explain import explainer as explaining
+from mrc_testbed.capture.explain.explainer import PREFIX, Explainer
+from mrc_testbed.capture.explain.packet_facts import facts_of
+from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND
 from mrc_testbed.hosts.clustermapper.packets import UDP_PORT
 from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
 from mrc_testbed.hosts.engine.wire.packets import (
@@ -21,13 +25,9 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Verdict,
     Write,
 )
-from mrc_testbed.capture.packet_files import INBOUND, OUTBOUND
-from mrc_testbed.capture.explain import explainer as explaining
-from mrc_testbed.capture.explain.explainer import PREFIX, Explainer
-from mrc_testbed.capture.explain.packet_facts import facts_of
-from tests.hosts.engine.engine_pair import Pair, lose_first
-from tests.capture.explain.made_frames import PLAN, a_write, made_frame
 from mrc_testbed.topologies.plan import Mode, Plan
+from tests.capture.explain.made_frames import PLAN, a_write, made_frame
+from tests.hosts.engine.engine_pair import Pair, lose_first
 
 EV = 0x0101
 SAID = re.compile(r"retransmission of frame (\d+), ([\d.]+) ms before by EV (0x[0-9a-f]{4})")

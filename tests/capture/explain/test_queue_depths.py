@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from mrc_testbed.ipc.rpc import JsonlError, RpcServer
 from mrc_testbed.capture.explain.queue_depths import QueueDepths
+from mrc_testbed.ipc.rpc import JsonlError, RpcServer
 
 PORT = "p1-t0-0-eth3"
 
@@ -48,7 +48,9 @@ def server(tmp_path):
 
 
 def test_text__is_the_last_answer_before_a_packet_while_it_is_fresh(server, tmp_path, monkeypatch):
-    monkeypatch.setattr("mrc_testbed.capture.explain.queue_depths.EVERY_S", 3600.0)  # a busy machine may stop us between two lines
+    monkeypatch.setattr(
+        "mrc_testbed.capture.explain.queue_depths.EVERY_S", 3600.0
+    )  # a busy machine may stop us between two lines
     monkeypatch.setattr("mrc_testbed.capture.explain.queue_depths.FRESH_S", 60.0)
     depths = QueueDepths(tmp_path / "switchd.sock", [PORT])
     before_ns = time.time_ns()

@@ -6,11 +6,11 @@ import re
 import select
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.repository import ROOT
+
 PROMPT = "mininet> "
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
 

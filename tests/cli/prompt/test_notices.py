@@ -10,9 +10,9 @@ import threading
 
 import pytest
 
+from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
 from mrc_testbed.ipc.rpc import JsonlError
 from tests.cli.prompt.terminal import PROMPT, ROOT, Terminal
-from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
 
 FRONT = """
 import json, os, select, signal, sys

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.ipc.rpc import JsonlError
-from tests.cli.prompt.session_doubles import DEFAULT, Client, StandInFabric
 from mrc_testbed.cli.prompt.commands import WORDS, Style
 from mrc_testbed.cli.prompt.commands.transfers import _size
 from mrc_testbed.cli.prompt.shell import FabricCLI
+from mrc_testbed.ipc.rpc import JsonlError
+from tests.cli.prompt.session_doubles import DEFAULT, Client, StandInFabric
+from tests.repository import ROOT
 
 
 @pytest.fixture
@@ -554,7 +555,7 @@ def test_help__every_word_has_an_example(cli):
 
 
 def test_docs__tell_every_word():
-    page = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text()
+    page = (ROOT / "docs" / "cli.md").read_text()
     assert [name for name, word in WORDS.items() if f"`{name}`" not in page] == []
 
 

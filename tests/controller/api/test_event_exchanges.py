@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from mrc_testbed.cli.prompt.commands import notices
+from mrc_testbed.cli.prompt.commands.notices import FaultFollower
 from mrc_testbed.experiments.live.live_run import LiveRun
 from mrc_testbed.experiments.outcome import Outcome, Series
 from mrc_testbed.ipc.controller_client import KnownFaults
 from mrc_testbed.ipc.rpc import JsonlError
-from mrc_testbed.cli.prompt.commands import notices
-from mrc_testbed.cli.prompt.commands.notices import FaultFollower
 
 FATES = ("doubled", "late", "behind the next", "lost", "lost with the next", "lost with the next two")
 BEGINS = 100.0

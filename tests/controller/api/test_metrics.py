@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from mrc_testbed.controller.api.metrics import FAMILIES
-from tests.controller.controller_fixture import Rig, scrape
 from mrc_testbed.topologies.plan import Plan
+from tests.controller.controller_fixture import Rig, scrape
+from tests.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 LABELS = {family.name: set(family.labels) for family in FAMILIES}
 
 

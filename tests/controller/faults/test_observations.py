@@ -5,6 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
 from mrc_testbed.controller.errors import InputError
 from mrc_testbed.controller.faults.correlator import OBSERVATIONS, FaultCorrelator
 from mrc_testbed.controller.faults.observations import (
@@ -18,7 +19,6 @@ from mrc_testbed.controller.faults.observations import (
     replay_file,
 )
 from mrc_testbed.errors import UsageError
-from mrc_testbed.cli.app import app
 from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(planes=1, racks=2, spines=2, hosts_per_rack=2)

@@ -15,13 +15,13 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.crew import RunLost, RunProgress
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.runner import Prepared, carry_out, plan_runs
-from mrc_testbed.errors import UsageError
-from mrc_testbed.cli.app import app
 from tests.experiments.executors.clusters import (
     WITHOUT_RAY,
     free_port,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.export.tables import Rows, frame, write_parquet
 from mrc_testbed.experiments.results import ResultsError
-from mrc_testbed.errors import UsageError
 from tests.experiments.export.ring_scenario import RINGS
 from tests.experiments.report.test_report import make
 

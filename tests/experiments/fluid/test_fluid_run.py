@@ -6,6 +6,8 @@ from statistics import mean
 
 import pytest
 
+from mrc_testbed.console import terminal
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.command import Display
 from mrc_testbed.experiments.fluid.fluid_run import modelled, run_fluid
 from mrc_testbed.experiments.language.expand import Run
@@ -14,10 +16,8 @@ from mrc_testbed.experiments.metric_values import Measured
 from mrc_testbed.experiments.outcome import Outcome
 from mrc_testbed.experiments.runner import carry_out, plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
-from mrc_testbed.console import terminal
-from mrc_testbed.errors import UsageError
+from tests.repository import SCENARIOS
 
-SCENARIOS = Path(__file__).resolve().parents[3] / "scenarios"
 HEAD = """title: Any
 fabric: {planes: 4, racks: 4, spines: 4, hosts_per_rack: 1}
 workload: [{permutation: all, name: job, message: 64K, depth: 4}]

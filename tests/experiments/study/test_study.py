@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
+from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.command import find
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError
 from mrc_testbed.experiments.results import Results, ResultsError
 from mrc_testbed.experiments.study.command import STUDIES
 from mrc_testbed.experiments.study.plan import plan_study
 from mrc_testbed.experiments.study.tables import in_words
-from mrc_testbed.errors import UsageError
-from mrc_testbed.cli.app import app
 
 SCENARIO = """\
 title: one flow

@@ -16,12 +16,12 @@ import pytest
 
 from mrc_testbed.ipc.agent_client import AgentClient, AgentError
 from mrc_testbed.topologies.plan import Plan
+from tests.repository import ROOT
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and packet sockets"),
 ]
-REPOSITORY = Path(__file__).resolve().parents[3]
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
 FAST_PROBES = ("probe_interval_s=0.02", "probe_ok_count=2")
 TIMEOUT_S = 60.0
@@ -67,8 +67,8 @@ class Wire:
         """Run Python with `command` in a namespace and wait for the line that says it is ready."""
         process = subprocess.Popen(
             ["ip", "netns", "exec", f"{self.prefix}-{where}", sys.executable, *command],
-            cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, "PYTHONPATH": f"{REPOSITORY}:{self.run_dir}"},
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{self.run_dir}"},
         )  # fmt: skip
         self.processes.append(process)
         told = []
@@ -397,7 +397,7 @@ def test_start__what_cannot_work_is_told_in_one_line(wire, options, said):
     command = ["-m", "mrc_testbed.hosts.agent", "--run-dir", str(wire.run_dir), *options]
     done = subprocess.run(
         ["ip", "netns", "exec", f"{wire.prefix}-h0", sys.executable, *command],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=TIMEOUT_S,
+        cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S,
     )  # fmt: skip
     assert done.returncode == 1
     assert said in done.stderr and "Traceback" not in done.stderr

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrc_testbed.files import memory
 from mrc_testbed.hosts.agent.regions import RegionError, Regions
 from mrc_testbed.hosts.engine.memory import Memory
 from mrc_testbed.hosts.nic import netlink
 from mrc_testbed.hosts.traffic.file_transfer import CHUNK_BYTES, Pacer, chunk_for, growth
-from mrc_testbed.files import memory
 
 # ---- pacing -------------------------------------------------------------------------------------------------
 

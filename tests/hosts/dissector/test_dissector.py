@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from mrc_testbed.capture.packet_files import Captured, PcapFile
 from mrc_testbed.hosts.dissector import SCRIPT, generate, tshark
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.rocev2.rc_packets import RcOpcode, RcWrite
@@ -35,8 +36,8 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Write,
 )
 from mrc_testbed.hosts.nic.encapsulation import Encapsulation
-from mrc_testbed.capture.packet_files import Captured, PcapFile
 from mrc_testbed.topologies.plan import Plan
+from tests.repository import ROOT
 
 needs_tshark = pytest.mark.skipif(
     shutil.which("tshark") is None, reason="tshark is not installed: apt-get install --no-install-recommends tshark"
@@ -398,7 +399,7 @@ def fitted(inner: bytes, size: int, rng: Random | None = None) -> bytes:
 
 @needs_tshark
 def test_docs__name_fields_that_exist():
-    text = (SCRIPT.parents[2] / "docs" / "packets.md").read_text()
+    text = (ROOT / "docs" / "packets.md").read_text()
     named = set(re.findall(r"\b(?:mrc|usid)\.[a-z_]+(?:\.[a-z_]+)?\b", text)) - {"mrc.lua"}
     done = tshark(None, "-G", "fields")
     assert done.returncode == 0, done.stderr

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from mrc_testbed.errors import UsageError
 from mrc_testbed.hosts.dissector import PLUGINS, SCRIPT
 from mrc_testbed.hosts.dissector.install import PluginUser, install, uninstall
-from mrc_testbed.errors import UsageError
 
 needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 

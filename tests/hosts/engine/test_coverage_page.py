@@ -9,8 +9,8 @@ from pathlib import Path
 from mrc_testbed.hosts.engine import config
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.config_limits import CHOICES
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/mrc-coverage.md").read_text()
 REFERENCE = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
 

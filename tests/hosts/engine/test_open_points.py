@@ -34,8 +34,8 @@ from mrc_testbed.simulator.events import PythonEventQueue
 from mrc_testbed.simulator.frames import Frame
 from mrc_testbed.simulator.ports import EgressPort
 from mrc_testbed.simulator.profiles import Line, ProfileError
-from tests.hosts.engine.engine_pair import MTU, Pair, finished, lose_first
 from mrc_testbed.topologies.plan import Plan
+from tests.hosts.engine.engine_pair import MTU, Pair, finished, lose_first
 
 PLAN = Plan(planes=2, racks=2, spines=4, hosts_per_rack=1)
 

@@ -12,15 +12,15 @@ from dataclasses import fields, replace
 
 import pytest
 
-from mrc_testbed.native_build import state
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.wire.codec import UDP_PORTS, Codec, WireError, write_size
 from mrc_testbed.hosts.engine.wire.packets import IMM_OPCODES, Nack, Opcode, Sack, TransportAck, Write
 from mrc_testbed.hosts.nic import native as native_module
 from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
 from mrc_testbed.hosts.nic.native import NativeError, NativeMissingError, build, load
-from tests.allocation_failures import results_without_memory
+from mrc_testbed.native_build import state
 from mrc_testbed.topologies.plan import Plan
+from tests.allocation_failures import results_without_memory
 
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
 H0, H1 = PLAN.hosts

@@ -21,8 +21,8 @@ from mrc_testbed.hosts.nic.encapsulation import Encapsulation
 from mrc_testbed.hosts.nic.fast import BACKLOG_FRAMES, FastNic
 from mrc_testbed.hosts.nic.native import NativeMissingError, load
 from mrc_testbed.hosts.nic.netlink import LinkWatcher
-from tests.cables import wait_until_up
 from mrc_testbed.topologies.plan import Plan
+from tests.cables import wait_until_up
 
 pytestmark = [
     pytest.mark.root,

@@ -15,7 +15,7 @@ import pytest
 from mrc_testbed.hosts.tools import ping, stat, write_bw, write_lat
 from mrc_testbed.ipc.agent_client import AgentClient, AgentError
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlPeerError, Watch
-from tests.hosts.agent.test_agent_network import PLAN, REPOSITORY, TIMEOUT_S, Wire
+from tests.hosts.agent.test_agent_network import PLAN, ROOT, TIMEOUT_S, Wire
 
 pytestmark = [
     pytest.mark.root,
@@ -143,7 +143,7 @@ def test_ctrl_c__tells_what_was_measured_and_leaves_nothing(wire):
         command = ["-m", "mrc_testbed.hosts.tools.write_bw", "h1", "-D", "600", "-i", "0.05", "-b"]
         environment = {**os.environ, "MRC_HOST": "h0", "MRC_RUN_DIR": str(wire.run_dir), "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(
-            [sys.executable, *command], cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE,
+            [sys.executable, *command], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
         ) as tool:  # fmt: skip
             for line in tool.stdout:

@@ -10,12 +10,12 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrc_testbed.console.terminal import Style
 from mrc_testbed.hosts.tools import common, perftest_json, ping, stat, write_bw, write_lat
 from mrc_testbed.hosts.traffic.statistics import LATENCY_KEYS, PeakMeter, latency_summary, percentile
 from mrc_testbed.ipc import rundir
-from mrc_testbed.console.terminal import Style
-from tests.refusals import may_raise
 from mrc_testbed.topologies.plan import Plan
+from tests.refusals import may_raise
 
 TOOLS = {"mrc-write-bw": write_bw, "mrc-write-lat": write_lat, "mrc-ping": ping, "mrc-stat": stat}
 PLAN = Plan(planes=2, racks=2, spines=2, hosts_per_rack=2)

@@ -89,5 +89,8 @@ def test_device__attributes_say_what_there_is():
     pair = VerbsPair(planes=4)
     attr = pair.a.device.query_device()
     assert (attr.api_version, attr.max_mpr, attr.mpr_resolution, attr.phys_port_cnt) == (1, 255, 1, 4)
-    assert attr.cap == mrc_testbed.hosts.verbs.MRC_DEVICE_CAP_TRIM_NACK | mrc_testbed.hosts.verbs.MRC_DEVICE_CAP_DYNAMIC_MPR
+    assert (
+        attr.cap
+        == mrc_testbed.hosts.verbs.MRC_DEVICE_CAP_TRIM_NACK | mrc_testbed.hosts.verbs.MRC_DEVICE_CAP_DYNAMIC_MPR
+    )
     assert QpType.RC in attr.qp_types

@@ -8,7 +8,18 @@ import pytest
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.paths.ev import EvProfile
 from mrc_testbed.hosts.engine.paths.ev_state import EvSignal, EvState
-from mrc_testbed.simulator.fluid.ev_life import EMPTY, RETIRED, RETURNED, PlaneEvs, QpLife, Timing, covered, inside, union, without
+from mrc_testbed.simulator.fluid.ev_life import (
+    EMPTY,
+    RETIRED,
+    RETURNED,
+    PlaneEvs,
+    QpLife,
+    Timing,
+    covered,
+    inside,
+    union,
+    without,
+)
 
 TIMING = Timing(
     retire_s=0.04, notice_s=0.006, probe_interval_s=0.2, probe_timeout_s=0.1, probe_ok_count=3, probe_ok_max=64,

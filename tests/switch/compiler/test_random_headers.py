@@ -1,7 +1,7 @@
 """Random programs that add, remove, copy, move and change headers, against lists of them in Python.
 
 The compiled deparser patches the frame where it can and builds the headers anew where it must
-(mrc_testbed/switch/compiler/backend/emit_parser.py); which one it does must not show.
+(switch/compiler/backend/emit_parser.py); which one it does must not show.
 """
 
 from __future__ import annotations

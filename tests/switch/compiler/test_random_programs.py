@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tools.campaigns.p4_random import Maker, Routine, lines, written
 from mrc_testbed.switch.compiler import compile_program
 from tests.switch.compiled_programs import Bench
+from tools.campaigns.p4_random import Maker, Routine, lines, written
 
 PARTS = {
     **{place: {"a": 8, "b": 16, "c": 4, "d": 12, "e": 32} for place in ("hdr.h", "hdr.g")},

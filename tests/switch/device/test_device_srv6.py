@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tools.bench.rig import FRAME_BYTES, frame_heads, load_routes
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.entities import TableEntry
 from mrc_testbed.topologies.plan import Plan, carrier
+from tools.bench.rig import FRAME_BYTES, frame_heads, load_routes
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.server.app import Daemon
 from mrc_testbed.switch.server.netlink import read_links, set_admin_state
 from tests.cables import wait_until_up
+from tests.repository import P4SRC
 from tests.switch.server.running_server import running_daemon, soon
 
 pytestmark = [
@@ -28,7 +29,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="makes veths and opens AF_PACKET sockets: needs root"),
 ]
 
-P4SRC = Path(__file__).parents[3] / "p4src"
 PORTS = 3
 ETH_P_ALL = 3
 EXPERIMENTAL = 0x88B5

@@ -1,4 +1,4 @@
-"""`python -m mrc_testbed.switch.server` and `python -m mrc_testbed.switch.server.portstate` as processes: ready line, errors, signals. No root.
+"""The daemons `switch.server` and `switch.server.portstate` as processes: ready line, errors, signals. No root.
 
 What is wrong with arguments and files is asked of the daemon's `main` in this process.
 """
@@ -78,7 +78,9 @@ def test_daemon__is_ready_serves_its_devices_and_ends_on_sigterm(tmp_path):
 
 def test_daemon__ends_on_shutdown_over_the_socket(tmp_path):
     control = tmp_path / "c.sock"
-    with process("mrc_testbed.switch.server", "--grpc", LOOPBACK, "--gnmi", LOOPBACK, "--control", str(control)) as child:
+    with process(
+        "mrc_testbed.switch.server", "--grpc", LOOPBACK, "--gnmi", LOOPBACK, "--control", str(control)
+    ) as child:
         ready(child)
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(str(control))

@@ -2,9 +2,9 @@
 
 from types import SimpleNamespace
 
-from tools.bench.incast import VARIANTS, judge, switch_counts, table
 from mrc_testbed.controller.p4runtime.qos import DEFAULT
 from mrc_testbed.topologies.lab.switch_counters import Counts, SwitchCounts
+from tools.bench.incast import VARIANTS, judge, switch_counts, table
 
 GOOD = {
     "victim_alone_bps": 4e6,

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tools.bench import virtual
-from mrc_testbed.errors import UsageError
 from mrc_testbed.cli.app import app
+from mrc_testbed.errors import UsageError
 from mrc_testbed.switch.build import BuildError
+from tools.bench import virtual
 
 
 def run_of(digest: str = "d", cpu_s: float = 2.0, packets: int = 1000) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mrc_testbed.switch.tools.stf import parse_script
 from tools.campaigns import bmv2, p4_fuzz
 from tools.campaigns.p4_fuzz import (
     FuzzCase,
@@ -20,7 +21,6 @@ from tools.campaigns.p4_fuzz import (
     sample_cases,
 )
 from tools.campaigns.p4_random import Whole
-from mrc_testbed.switch.tools.stf import parse_script
 
 
 def test_programs__are_the_same_for_the_same_seed():

@@ -6,6 +6,10 @@ from random import Random
 import pytest
 from typer.testing import CliRunner
 
+from mrc_testbed.cli.app import app
+from mrc_testbed.controller.faults.correlator import FaultCorrelator
+from mrc_testbed.controller.faults.observations import replay_file
+from mrc_testbed.topologies.plan import Plan
 from tools.campaigns.virtual_faults import (
     CANNOT_TELL,
     EXACT,
@@ -19,10 +23,6 @@ from tools.campaigns.virtual_faults import (
     run_sets,
     world_of,
 )
-from mrc_testbed.controller.faults.correlator import FaultCorrelator
-from mrc_testbed.controller.faults.observations import replay_file
-from mrc_testbed.cli.app import app
-from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan(1, 3, 2, 2)
 LINK = PLAN.link("p0-t0-0", "p0-t1-1")

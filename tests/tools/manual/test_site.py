@@ -14,14 +14,14 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from mrc_testbed.cli.app import app
+from mrc_testbed.cli.prompt.commands import WORDS
 from mrc_testbed.experiments.language import model
 from mrc_testbed.experiments.metrics import METRICS
 from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.cli.app import app
+from tests.repository import ROOT
 from tools.manual.reference import PAGES, fields_of
-from mrc_testbed.cli.prompt.commands import WORDS
 
-ROOT = Path(__file__).resolve().parents[3]
 BROWSER = shutil.which("chromium")
 
 

@@ -13,15 +13,14 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from mrc_testbed.cli.prompt.shell import run_cli  # noqa: E402
-from mrc_testbed.topologies.lab import fabric as lab_fabric  # noqa: E402
-from mrc_testbed.topologies.lab import targets  # noqa: E402
-from mrc_testbed.topologies.lab.cables import Cables  # noqa: E402
-from mrc_testbed.topologies.lab.traffic_control_thrift import ThriftTraffic  # noqa: E402
-from mrc_testbed.topologies.plan import Plan  # noqa: E402
+from mrc_testbed.cli.prompt.shell import run_cli
+from mrc_testbed.topologies.lab import fabric as lab_fabric
+from mrc_testbed.topologies.lab import targets
+from mrc_testbed.topologies.lab.cables import Cables
+from mrc_testbed.topologies.lab.traffic_control_thrift import ThriftTraffic
+from mrc_testbed.topologies.plan import Plan
 
 CHILD = "import signal, time; print('up', flush=True); time.sleep(1000)"
 

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 import pytest
 
 from mrc_testbed.ipc.rundir import FabricError
-from tests.cables import wait_until, wait_until_up
 from mrc_testbed.topologies.lab import netdev
 from mrc_testbed.topologies.lab.cables import FIGURES, WAKING_FRAME, Cables, CableWatch
 from mrc_testbed.topologies.lab.ebpf import Assembler
 from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices
 from mrc_testbed.topologies.lab.traffic_control import INPUT, OUTPUT, Setting, impairment
 from mrc_testbed.topologies.plan import Plan
+from tests.cables import wait_until, wait_until_up
 
 root = [
     pytest.mark.root,

@@ -18,10 +18,10 @@ import pytest
 from mrc_testbed.files import memory
 from mrc_testbed.ipc import procfs, rundir
 from mrc_testbed.ipc.rundir import FabricError, RunDir, RunDirError
-from tests.topologies.lab.fabric_doubles import bare_fabric
 from mrc_testbed.topologies.lab.fabric import CONTROLLER, Fabric
 from mrc_testbed.topologies.lab.targets import Ports
 from mrc_testbed.topologies.plan import Plan, PlanError
+from tests.topologies.lab.fabric_doubles import bare_fabric
 
 pytestmark = [
     pytest.mark.root,

@@ -7,10 +7,10 @@ import os
 import pytest
 
 from mrc_testbed.ipc.rundir import interfaces_of_group
-from tests.cables import wait_until
-from tests.topologies.lab.fabric_doubles import bare_fabric, commands
 from mrc_testbed.topologies.lab.netdev import IFF_UP
 from mrc_testbed.topologies.plan import Plan
+from tests.cables import wait_until
+from tests.topologies.lab.fabric_doubles import bare_fabric, commands
 
 pytestmark = [
     pytest.mark.root,

@@ -9,10 +9,10 @@ import pytest
 from mrc_testbed.ipc import procfs
 from mrc_testbed.ipc.processes import ProcessError
 from mrc_testbed.ipc.rundir import FabricError
-from tests.topologies.lab.fabric_doubles import commands
 from mrc_testbed.topologies.lab.fabric import Fabric, Ports
 from mrc_testbed.topologies.lab.wires import WIRES
 from mrc_testbed.topologies.plan import Plan
+from tests.topologies.lab.fabric_doubles import commands
 
 pytestmark = [
     pytest.mark.root,

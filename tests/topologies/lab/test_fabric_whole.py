@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from tests.topologies.lab.fabric_doubles import commands
 from mrc_testbed.topologies.lab.fabric import Fabric, Ports
 from mrc_testbed.topologies.lab.p4_program import compile_program
 from mrc_testbed.topologies.plan import Plan
+from tests.topologies.lab.fabric_doubles import commands
 
 pytestmark = [
     pytest.mark.root,

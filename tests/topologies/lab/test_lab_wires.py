@@ -5,13 +5,13 @@ import contextlib
 
 import pytest
 
-from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.capture.packet_files import WireReader
-from tests.switch.server.running_server import SOON_S, running_daemon
 from mrc_testbed.cli.prompt.commands.links import _use
+from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP
 from mrc_testbed.topologies.lab.wires import PortLook, WireClient, WiredDevices, links_between_switches, look, states_of
 from mrc_testbed.topologies.plan import Plan
+from tests.switch.server.running_server import SOON_S, running_daemon
 
 PLAN = Plan(1, 2, 1, 1)
 LINK = PLAN.link("p0-t0-0", "p0-t1-0")

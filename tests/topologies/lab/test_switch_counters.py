@@ -11,10 +11,10 @@ from finsy.proto import U128, p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 
 from mrc_testbed.ipc.rundir import RunDir
-from tests.controller.controller_fixture import Rig
 from mrc_testbed.topologies.lab.cables import Cables
 from mrc_testbed.topologies.lab.switch_counters import P4RuntimeCounts, SwitchCounts
 from mrc_testbed.topologies.plan import Plan
+from tests.controller.controller_fixture import Rig
 
 PLAN = Plan(planes=1, racks=2, spines=1, hosts_per_rack=1)
 CELLS = {"marked": [0], "trimmed": [0, 512], "nothing of ours": [0]}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.refusals import may_raise
 from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, PlanError, Thresholds, link_speeds
+from tests.refusals import may_raise
 
 
 def test_scaled__is_annex_c():

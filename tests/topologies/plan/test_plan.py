@@ -3,11 +3,12 @@
 import json
 import re
 from ipaddress import IPv6Address
-from pathlib import Path
 
 import pytest
 
 from mrc_testbed.topologies.plan import CPU_PORT, INTERFACE_NAME_MAX, Plan, PlanError, carrier, make_ev
+from tests.repository import ROOT
+from tests.test_imports import CODE
 
 DEFAULT = Plan()
 
@@ -159,10 +160,8 @@ def test_json__there_and_back():
 
 
 def test_cpu_port__is_written_once_outside_the_switch():
-    root = Path(__file__).parents[3]
-    folders = ("bench", "controller", "experiments", "faults", "hosts", "ipc", "mrc", "simulator", "topologies")
-    found = [path for folder in folders for path in (root / folder).rglob("*.py")]
-    assert [path.name for path in found if re.search(rf"= {CPU_PORT}\b", path.read_text())] == ["plan.py"]
+    files = [path for folder in CODE for path in (ROOT / folder).rglob("*.py") if "switch" not in path.parts]
+    assert [path.name for path in files if re.search(rf"= {CPU_PORT}\b", path.read_text())] == ["plan.py"]
 
 
 def test_link_named__is_the_one_of_that_name():

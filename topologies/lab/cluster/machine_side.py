@@ -23,8 +23,8 @@ from typing import Annotated, Any, Final, cast
 
 from msgspec import Meta
 
-from mrc_testbed.ipc import processes
 from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc import processes
 from mrc_testbed.ipc.processes import Processes
 from mrc_testbed.ipc.procfs import thread_seconds
 from mrc_testbed.ipc.requests import Request, RequestError, RequestPart, parse
@@ -123,7 +123,7 @@ class StartAgents(Request, tag="agents"):
 
 
 class PartsWork(Request, tag="work"):
-    """Whether the processes here get on: {work: {name: {cpu_s, is_ready, log_bytes, last_line}}} (mrc_testbed/ipc/patience.py)."""
+    """Whether the processes here get on: {work: {name: {cpu_s, is_ready, log_bytes, last_line}}} (ipc/patience.py)."""
 
 
 class SetUp(Request, tag="set_up"):
@@ -151,7 +151,7 @@ class Look(Request, tag="look"):
 
 
 class Threads(Request, tag="threads"):
-    """CPU time of the processes here: {processes: {name: {thread: [on a CPU, waiting for one]}}} (mrc_testbed/ipc/procfs.py)."""
+    """CPU time of the processes here: {processes: {name: {thread: [on a CPU, waiting for one]}}} (ipc/procfs.py)."""
 
 
 class Beat(Request, tag="beat"):

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_testbed.ipc.rpc import JsonlClient
 from mrc_testbed.console.terminal import Cell, Style, table
+from mrc_testbed.ipc.rpc import JsonlClient
 
 CLASSES = ("control", "data")
 LOOKS = {"ok": "good", "lossy": "warn", "down": "bad", "unknown": "dim"}

@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from mrc_testbed.ipc.controller_client import SWITCHES_S
-from mrc_testbed.console.terminal import Cell, table
 from mrc_testbed.cli.prompt.commands.base import (
     LOOK,
     Answer,
@@ -19,6 +17,8 @@ from mrc_testbed.cli.prompt.commands.base import (
     one_of,
 )
 from mrc_testbed.cli.prompt.commands.check import PROBE_S, check_fabric
+from mrc_testbed.console.terminal import Cell, table
+from mrc_testbed.ipc.controller_client import SWITCHES_S
 from mrc_testbed.topologies.lab.fault_injection import Injection
 
 if TYPE_CHECKING:

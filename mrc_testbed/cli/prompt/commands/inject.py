@@ -11,23 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from mrc_testbed.faults import (
-    BlackholeFault,
-    CorruptFault,
-    Direction,
-    FlapFault,
-    Held,
-    InjectedFault,
-    LineFault,
-    LossFault,
-    OneWayFault,
-    RebootFault,
-)
-from mrc_testbed.faults.places import Ends
-from mrc_testbed.faults.terms import chance
-from mrc_testbed.console.terminal import Cell, table
-from mrc_testbed.console.units import rate as rate_of
-from mrc_testbed.console.units import seconds
 from mrc_testbed.cli.prompt.commands.base import (
     BREAK,
     OFF,
@@ -42,6 +25,23 @@ from mrc_testbed.cli.prompt.commands.base import (
     switch_names,
     take_link,
 )
+from mrc_testbed.console.terminal import Cell, table
+from mrc_testbed.console.units import rate as rate_of
+from mrc_testbed.console.units import seconds
+from mrc_testbed.faults import (
+    BlackholeFault,
+    CorruptFault,
+    Direction,
+    FlapFault,
+    Held,
+    InjectedFault,
+    LineFault,
+    LossFault,
+    OneWayFault,
+    RebootFault,
+)
+from mrc_testbed.faults.places import Ends
+from mrc_testbed.faults.terms import chance
 from mrc_testbed.topologies.lab.fault_injection import Injection
 from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
 from mrc_testbed.topologies.plan import Link

@@ -6,9 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mrc_testbed.ipc.rundir import FabricError
-from mrc_testbed.console.terminal import table
-from mrc_testbed.console.units import show_rate, show_seconds
 from mrc_testbed.cli.prompt.commands.base import (
     BREAK,
     LOOK,
@@ -24,6 +21,9 @@ from mrc_testbed.cli.prompt.commands.base import (
     switch,
     switch_then,
 )
+from mrc_testbed.console.terminal import table
+from mrc_testbed.console.units import show_rate, show_seconds
+from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.traffic_control import Cable, Setting, directions_of
 from mrc_testbed.topologies.plan import Link
 

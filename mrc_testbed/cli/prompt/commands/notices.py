@@ -17,10 +17,10 @@ from enum import Enum
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
+from mrc_testbed.console.terminal import folded
 from mrc_testbed.ipc.controller_client import KnownFaults
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.signals import ENDING
-from mrc_testbed.console.terminal import folded
 
 if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric

@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mrc_testbed.faults.places import denylist_entry
-from mrc_testbed.console.progress import Progress
-from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, Watch
-from mrc_testbed.console.terminal import Cell, Style, table
-from mrc_testbed.console.units import show_seconds
 from mrc_testbed.cli.prompt.commands.base import (
     BREAK,
     LOOK,
@@ -25,6 +20,11 @@ from mrc_testbed.cli.prompt.commands.base import (
     two_hosts,
     two_hosts_then,
 )
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.console.terminal import Cell, Style, table
+from mrc_testbed.console.units import show_seconds
+from mrc_testbed.faults.places import denylist_entry
+from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, Watch
 from mrc_testbed.topologies.plan import path_label, turning_point
 
 LOOKS = {"good": "good", "skip": "warn", "assumed_bad": "bad", "denied": "bad", "unknown": "dim"}

@@ -7,11 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from mrc_testbed.ipc.controller_client import SWITCHES_S
-from mrc_testbed.ipc.rpc import JsonlError
-from mrc_testbed.ipc.rundir import FabricError
-from mrc_testbed.console.terminal import Cell, table
-from mrc_testbed.console.units import show_rate
 from mrc_testbed.cli.prompt.commands.base import (
     LOOK,
     Answer,
@@ -23,6 +18,11 @@ from mrc_testbed.cli.prompt.commands.base import (
     one_of,
     switch_names,
 )
+from mrc_testbed.console.terminal import Cell, table
+from mrc_testbed.console.units import show_rate
+from mrc_testbed.ipc.controller_client import SWITCHES_S
+from mrc_testbed.ipc.rpc import JsonlError
+from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.traffic_control import CONTROL, DATA, Queue
 from mrc_testbed.topologies.plan import Plan
 

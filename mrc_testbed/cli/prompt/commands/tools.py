@@ -12,8 +12,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from mrc_testbed.ipc import processes
-from mrc_testbed.errors import INTERRUPTED, NOT_ARRIVED
 from mrc_testbed.cli.prompt.commands.base import (
     LOOK,
     OPEN,
@@ -31,6 +29,9 @@ from mrc_testbed.cli.prompt.commands.base import (
     two_hosts,
     two_hosts_then,
 )
+from mrc_testbed.errors import INTERRUPTED, NOT_ARRIVED
+from mrc_testbed.files.package import PACKAGE
+from mrc_testbed.ipc import processes
 
 if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric
@@ -114,7 +115,7 @@ def iperf(session: CliSession, given: Args) -> str:
     source, destination = two_hosts(session, arguments(given, usage, 2), usage)
     argv = _argv(session, "bw", ["--from", source, "-D", str(IPERF_S), "-t", IPERF_DEPTH, "--json", destination])
     with session.progress("iperf", IPERF_S + 1.0):
-        run = subprocess.run(argv, cwd=processes.ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        run = subprocess.run(argv, cwd=PACKAGE.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if run.returncode:
         why = (run.stderr or run.stdout).strip().splitlines() or [f"ended with exit code {run.returncode}"]
         raise CommandError(f"iperf: {why[-1]}")
@@ -217,7 +218,7 @@ def _tool(session: CliSession, name: str, given: Args, called: str | None = None
         usage = f"{called} HOST HOST [OPTIONS], as in: {called} h0 h2 (`{called} --help` shows all)"
         source, destination, *options = arguments(given, usage, 2, 99)
         given = ["--from", host(session.plan, source), *options, host(session.plan, destination)]
-    run(session, called, _argv(session, name, given), cwd=processes.ROOT)
+    run(session, called, _argv(session, name, given), cwd=PACKAGE.parent)
 
 
 def _argv(session: CliSession, name: str, given: Args) -> list[str]:
@@ -234,7 +235,7 @@ def _mrc(
     fine: tuple[int, ...] = (0, INTERRUPTED),
 ) -> None:
     """Run a sub-command of `mrc` on this fabric; `fine`: exit codes that are no failure."""
-    where = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), "PYTHONPATH": str(processes.ROOT)}
+    where = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), "PYTHONPATH": str(PACKAGE.parent)}
     argv = [sys.executable, "-m", "mrc_testbed", *given]
     if interactive:
         with session.notices.held() if session.notices else nullcontext():

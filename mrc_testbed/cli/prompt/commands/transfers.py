@@ -10,12 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mrc_testbed.ipc.agent_client import PEER_S
-from mrc_testbed.ipc.rpc import JsonlError, Watch
-from mrc_testbed.console.units import UnitError
-from mrc_testbed.console.units import rate as rate_of
-from mrc_testbed.console.units import size as size_of
-from mrc_testbed.files.whole_files import write_random
 from mrc_testbed.cli.prompt.commands.base import (
     SEND,
     Args,
@@ -26,6 +20,12 @@ from mrc_testbed.cli.prompt.commands.base import (
     host,
     two_hosts_then,
 )
+from mrc_testbed.console.units import UnitError
+from mrc_testbed.console.units import rate as rate_of
+from mrc_testbed.console.units import size as size_of
+from mrc_testbed.files.whole_files import write_random
+from mrc_testbed.ipc.agent_client import PEER_S
+from mrc_testbed.ipc.rpc import JsonlError, Watch
 
 if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric

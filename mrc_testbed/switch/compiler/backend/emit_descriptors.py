@@ -19,7 +19,12 @@ from mrc_testbed.switch.compiler.p4info.p4info import (
     translated_types,
     value_set_keys,
 )
-from mrc_testbed.switch.compiler.sema.elaborate import ActionInstance, ElaboratedProgram, TableInstance, ValueSetInstance
+from mrc_testbed.switch.compiler.sema.elaborate import (
+    ActionInstance,
+    ElaboratedProgram,
+    TableInstance,
+    ValueSetInstance,
+)
 from mrc_testbed.switch.compiler.sema.types import EnumType, Type, plain
 
 _MATCH = {"exact": "P4RT_EXACT", "lpm": "P4RT_LPM", "ternary": "P4RT_TERNARY", "range": "P4RT_RANGE",

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from mrc_testbed.switch.compiler.backend.code import bits_of, c_comment, c_string, c_type, masked, where_string, work_type
+from mrc_testbed.switch.compiler.backend.code import (
+    bits_of,
+    c_comment,
+    c_string,
+    c_type,
+    masked,
+    where_string,
+    work_type,
+)
 from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
 from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
 from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter

@@ -11,11 +11,12 @@ import re
 import subprocess
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 
 from mrc_testbed.switch.compiler.errors import Location, P4Error
 
-INCLUDE_DIR = Path(__file__).resolve().parents[2] / "include"
+INCLUDE_DIR = Path(str(files("mrc_testbed.switch"))) / "include"
 CPP_TIMEOUT_S = 20
 """A bound: macros that grow without end keep cpp at work, so its progress says nothing."""
 MAX_TEXT_BYTES = 8 << 20

@@ -2,7 +2,7 @@
 
 The control plane gets values of such a type as P4Data (digests, registers). On the way from the C program they are
 bytes: the leaves in order, each padded to whole bytes, big-endian; a header has a byte for its validity in front;
-enums and errors take 4 bytes. mrc_testbed/switch/device/p4data.py reads them by the P4DataTypeSpec, and the program's widths of
+enums and errors take 4 bytes. switch/device/p4data.py reads them by the P4DataTypeSpec, and the program's widths of
 translated types.
 """
 

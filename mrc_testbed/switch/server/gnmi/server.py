@@ -6,8 +6,8 @@ Served tree, with the names of openconfig-interfaces::
     /interfaces/interface[name=IF]/state/{name,ifindex,admin-status,oper-status,last-change,mtu}
     /interfaces/interface[name=IF]/state/counters/{in-pkts,out-pkts,...,carrier-transitions}
 
-and, with a traffic manager, what mrc_testbed/switch/device/traffic_paths.py lists; that alone can be set
-(mrc_testbed/switch/server/gnmi/set_request.py).
+and, with a traffic manager, what switch/device/traffic_paths.py lists; that alone can be set
+(switch/server/gnmi/set_request.py).
 
 `name` may be `*` or absent; a path may stop at any level or have `*` for a name. A device name in `prefix.target`
 narrows everything to its ports. State leaves are told ON_CHANGE, as netlink tells us, and settings as they are set;
@@ -62,7 +62,7 @@ TRAFFIC_MODELS = (
     gnmi.ModelData(name="openconfig-qos", organization="OpenConfig working group", version="0.11.0"),
     gnmi.ModelData(name="mrc-testbed-impairments", organization="mrc-testbed", version="1.0.0"),
 )
-"""The names of OpenConfig where it has them; of its leaves those that mrc_testbed/switch/device/traffic_paths.py lists."""
+"""The names of OpenConfig where it has them; of its leaves those that switch/device/traffic_paths.py lists."""
 
 SAMPLE_INTERVAL_MIN_S = 0.1
 SAMPLE_INTERVAL_DEFAULT_S = 1.0

@@ -1,5 +1,5 @@
-"""Traffic settings and counts as gNMI leaves: what mrc_testbed/switch/device/traffic.py holds, named by
-mrc_testbed/switch/device/traffic_paths.py.
+"""Traffic settings and counts as gNMI leaves: what switch/device/traffic.py holds, named by
+switch/device/traffic_paths.py.
 """
 
 from __future__ import annotations

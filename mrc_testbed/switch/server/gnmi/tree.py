@@ -2,10 +2,10 @@
 
 Two lists with the names of OpenConfig, a leaf of either named by its path below the list entry::
 
-    /interfaces/interface[name=IF]/...              state of interfaces (mrc_testbed/switch/server/interfaces.py), impairments
+    /interfaces/interface[name=IF]/...              state of interfaces (switch/server/interfaces.py), impairments
     /qos/interfaces/interface[interface-id=IF]/...  rates and queues
 
-Impairments, rates and queues are there when the server has a traffic manager (mrc_testbed/switch/device/traffic_paths.py tells
+Impairments, rates and queues are there when the server has a traffic manager (switch/device/traffic_paths.py tells
 them).
 """
 

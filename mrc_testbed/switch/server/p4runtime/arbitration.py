@@ -1,6 +1,6 @@
 """P4Runtime client arbitration of one device (P4Runtime §5): which clients may write. Without gRPC.
 
-Controllers hold election ids, per role: the empty name is the default role, mrc_testbed/switch/server/p4runtime/roles.py says what
+Controllers hold election ids, per role: the empty name is the default role, switch/server/p4runtime/roles.py says what
 a role may do. The primary is the one whose id is at least as high as any id ever seen in that role; when it leaves
 there is none until one asks with such an id, and the backups are told so (status NOT_FOUND), upon which they ask. A
 device that loses power forgets the ids too.

@@ -2,7 +2,7 @@
 
 The layout is that of the program's headers `@controller_header("packet_in")` and `("packet_out")`: the fields of
 controller_packet_metadata in the P4Info one after the other, most significant bit first, whole bytes in sum. Fields of
-a type with @p4runtime_translation have the program's width there, and are numbers or strings as mrc_testbed.switch.device.schema
+a type with @p4runtime_translation have the program's width there, and are numbers or strings as switch.device.schema
 says.
 """
 

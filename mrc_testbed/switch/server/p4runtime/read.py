@@ -1,4 +1,4 @@
-"""Read: from P4Runtime's entities, with their wildcards (P4Runtime §11), to the state of `mrc_testbed.switch.device.device` and
+"""Read: from P4Runtime's entities, with their wildcards (P4Runtime §11), to the state of `switch.device.device` and
 back.
 
 A zero id, an unset index, an empty match select everything; what does not exist is simply not in the answer, but for

@@ -1,4 +1,4 @@
-"""Multicast groups and clone sessions: P4Runtime's PacketReplicationEngineEntry <-> mrc_testbed.switch.device.entities."""
+"""Multicast groups and clone sessions: P4Runtime's PacketReplicationEngineEntry <-> switch.device.entities."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest, Write
 from mrc_testbed.hosts.tools.stat import _congestion
 from mrc_testbed.simulator import Flow, QueueProfile, VirtualFabric, jain, scaled
-from tests.hosts.engine.engine_pair import Pair
 from mrc_testbed.topologies.plan import Plan
+from tests.hosts.engine.engine_pair import Pair
 
 RATE, RTT = 100e6, 0.005
 

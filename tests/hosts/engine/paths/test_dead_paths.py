@@ -6,8 +6,8 @@ from mrc_testbed.faults import OneWayFault
 from mrc_testbed.hosts.engine.events import EvChanged, PacketLost
 from mrc_testbed.hosts.engine.wire.packets import ReliabilityProbe, Write
 from mrc_testbed.simulator import Flow, VirtualFabric, scaled
-from tests.hosts.engine.engine_pair import MTU, Pair, finished, lose_first
 from mrc_testbed.topologies.plan import Plan
+from tests.hosts.engine.engine_pair import MTU, Pair, finished, lose_first
 
 
 def test_lone_packets__a_dead_path_is_out_within_one_timeout_of_the_first_lost() -> None:

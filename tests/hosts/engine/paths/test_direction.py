@@ -7,10 +7,16 @@ import pytest
 from mrc_testbed.faults import BlackholeFault, CutFault, InjectedFault, OneWayFault, SilentFault
 from mrc_testbed.hosts.engine.events import EvChanged, EvProbeResult
 from mrc_testbed.hosts.engine.paths.ev_state import EvSignal
-from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest, EndpointResponse, Packet, ReliabilityProbe
+from mrc_testbed.hosts.engine.wire.packets import (
+    EndpointOp,
+    EndpointRequest,
+    EndpointResponse,
+    Packet,
+    ReliabilityProbe,
+)
 from mrc_testbed.simulator import Flow, VirtualFabric, scaled
-from tests.hosts.engine.engine_pair import ACKS, MTU, Pair, finished
 from mrc_testbed.topologies.plan import Plan
+from tests.hosts.engine.engine_pair import ACKS, MTU, Pair, finished
 
 PLAN = Plan(planes=4, racks=2, spines=2, hosts_per_rack=2)
 OK, BACK, OUT = "there and back", "out ok, back lost", "out lost"

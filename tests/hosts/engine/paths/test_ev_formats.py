@@ -20,8 +20,8 @@ from mrc_testbed.hosts.engine.paths.ev_formats import (
 )
 from mrc_testbed.hosts.engine.paths.ev_state import EvState
 from mrc_testbed.hosts.engine.wire.packets import EndpointResponse
-from tests.hosts.engine.engine_pair import MTU, Pair, make_evs
 from mrc_testbed.topologies.plan import ev_plane, ev_uplink, make_ev
+from tests.hosts.engine.engine_pair import MTU, Pair, make_evs
 
 # ---- formats ----------------------------------------------------------------------------------------------
 

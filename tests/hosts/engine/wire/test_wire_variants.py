@@ -32,8 +32,8 @@ from mrc_testbed.hosts.nic.fast import FastNic
 from mrc_testbed.hosts.nic.scapy_nic import ScapyNic
 from mrc_testbed.hosts.scapy.codec import ScapyCodec
 from mrc_testbed.simulator import Flow, VirtualFabric, run_all, scaled
-from tests.hosts.engine.engine_pair import Pair
 from mrc_testbed.topologies.plan import Plan
+from tests.hosts.engine.engine_pair import Pair
 
 EV = 0x0001F305
 V6 = Addressing(bytes(15) + b"\x0a", bytes(15) + b"\x0b")

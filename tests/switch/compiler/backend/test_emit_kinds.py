@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import mrc_testbed.switch
+from mrc_testbed import switch
 from mrc_testbed.switch.compiler.backend.emit_calls import CallEmitter
 from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
 from mrc_testbed.switch.compiler.backend.emit_externs import _SILENT, ExternEmitter

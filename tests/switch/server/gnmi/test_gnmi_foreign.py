@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from tests.repository import ROOT
 from tests.switch.server.gnmi.test_gnmi_traffic import Bench, bench
 from tests.switch.server.running_server import soon
 
-EXAMPLES = Path(__file__).resolve().parents[4] / "examples/monitoring"
+EXAMPLES = ROOT / "examples/monitoring"
 CLIENT = Path(__file__).with_name("pygnmi_client.py")
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("pygnmi") is None, reason="needs pygnmi: pip install -e .[dev]"

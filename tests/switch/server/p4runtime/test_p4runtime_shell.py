@@ -13,9 +13,9 @@ import pytest
 from google.protobuf import text_format
 
 from mrc_testbed.switch.compiler import compile_program
+from tests.repository import ROOT
 from tests.switch.server.running_server import running_daemon
 
-ROOT = Path(__file__).resolve().parents[4]
 PLACES = [folder / ".venv-p4runtime-shell" / "bin" / "python" for folder in (ROOT, Path(sys.prefix).parent)]
 PYTHON = next((one for one in PLACES if one.exists()), None)
 TEXT = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import grpc
 import pytest
@@ -12,9 +11,8 @@ from finsy.proto import p4r
 
 from mrc_testbed.switch.compiler import CompiledProgram, compile_program
 from mrc_testbed.switch.server.p4runtime import pipeline
+from tests.repository import P4SRC
 from tests.switch.server.running_server import Client, primary_of, running_daemon
-
-P4SRC = Path(__file__).parents[4] / "p4src"
 
 
 @pytest.fixture(scope="module")

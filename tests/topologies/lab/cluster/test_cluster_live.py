@@ -13,15 +13,15 @@ import time
 
 import pytest
 
-from mrc_testbed.errors import UsageError
-from mrc_testbed.ipc.processes import ROOT
-from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.api.fabric import AnyFabric
-from tests.cluster_rig import ClusterRig, sshd
+from mrc_testbed.errors import UsageError
+from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.p4_program import compile_program
 from mrc_testbed.topologies.plan import Plan
 from mrc_testbed.topologies.servers import read
+from tests.cluster_rig import ClusterRig, sshd
+from tests.repository import ROOT
 
 pytestmark = [
     pytest.mark.root,

@@ -11,10 +11,10 @@ import time
 import pytest
 
 from mrc_testbed.ipc.rundir import RunFiles
+from mrc_testbed.topologies.lab.part_watch import RELAPSE_S
+from tests.cli.prompt.terminal import ROOT
 from tests.cluster_rig import ClusterRig, sshd
 from tests.resilience.kill_parts import Front, Row
-from tests.cli.prompt.terminal import ROOT
-from mrc_testbed.topologies.lab.part_watch import RELAPSE_S
 
 pytestmark = [
     pytest.mark.root,

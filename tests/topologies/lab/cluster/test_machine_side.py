@@ -72,7 +72,10 @@ def test_serve__answers_in_order_and_ends_with_its_input():
 
 def test_module__says_why_it_ends():
     done = subprocess.run(
-        [sys.executable, "-m", "mrc_testbed.topologies.lab.cluster.machine_side"], input=b"", capture_output=True, timeout=60
+        [sys.executable, "-m", "mrc_testbed.topologies.lab.cluster.machine_side"],
+        input=b"",
+        capture_output=True,
+        timeout=60,
     )
     assert (done.returncode, done.stdout) == (0, b"") and b"front process is gone" in done.stderr
 

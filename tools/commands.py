@@ -1,0 +1,352 @@
+"""The commands `mrc bench`, and `mrc fuzz p4`: they run from a checkout alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from mrc_testbed.cli import completion as offer
+from mrc_testbed.cli.options import (
+    CLUSTER_PMTU,
+    HostsPerRack,
+    Json,
+    Nic,
+    Planes,
+    Racks,
+    Spines,
+    parse_rate,
+    parse_size,
+    require_root,
+)
+from mrc_testbed.console.progress import Progress
+from mrc_testbed.console.terminal import console
+from mrc_testbed.errors import UsageError
+
+bench_app = typer.Typer(
+    help="Benchmarks: ratios measured side by side in one run.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+BenchWires = Annotated[
+    str | None,
+    typer.Option(
+        "--wires",
+        autocompletion=offer.one_of(*offer.BENCH_WIRES),
+        help="Links between switches: `virtual` (default), `veth`, or `both`, one after the other.",
+    ),
+]
+
+
+def _names(what: str, given: str | None, known: Collection[str]) -> list[str]:
+    """Names of an option `--WHATs` with commas between; all of `known` by default. Raises UsageError."""
+    names = [name.strip() for name in given.split(",")] if given else list(known)
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"--{what}s: no {what} {unknown[0]!r} (has: {', '.join(known)})")
+    return names
+
+
+def _end(result: dict[str, Any], as_json: bool, *, met: bool = True) -> NoReturn:
+    """End of a benchmark: its figures as JSON with --json; exit code 1 when a target was missed."""
+    if as_json:
+        print(json.dumps(result, indent=2))
+    raise typer.Exit(0 if met else 1)
+
+
+@bench_app.command("switch")
+def bench_switch(as_json: Json = False) -> None:
+    """CPU microseconds per packet and hop: the embedded switch beside a bare AF_PACKET forwarder in C."""
+    from tools.bench import switch
+
+    require_root("bench")
+    with Progress(console(stderr=True), "bench switch", guess_s=180.0) as progress:
+        result = switch.run(progress.step)
+    if not as_json:
+        print(switch.table(result))
+    _end(result, as_json)
+
+
+@bench_app.command(
+    "mrc",
+    epilog="Examples: `mrc bench mrc` · `mrc bench mrc --rate 10M --size 64M` · `mrc bench mrc --wires both`",
+)
+def bench_mrc(
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 1,
+    size: Annotated[str, typer.Option("--size", help="Bytes of a transfer, at most 8 s of them at a rate.")] = "256M",
+    pmtu: Annotated[
+        int | None,
+        typer.Option("--pmtu", help="Path MTU: payload bytes of a packet. Default: 4096, or 1024 at a rate."),
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="Measure it over links of that rate too, e.g. 10M bits/s.")
+    ] = None,
+    nic: Nic = "fast",
+    wires: BenchWires = None,
+    as_json: Json = False,
+) -> None:
+    """What an MRC packet costs: transfers across the fabric, the endpoint alone, and AF_PACKET beside it."""
+    from mrc_testbed.cli.link_options import LinkOptions
+    from mrc_testbed.topologies.plan import Plan
+    from tools.bench import mrc
+
+    shape = (planes, racks, spines, hosts_per_rack)
+    bytes_total, rate_bps = parse_size(size), parse_rate(rate)
+    if pmtu is None:
+        pmtu = 4096 if rate_bps is None else 1024
+    if pmtu not in (256, 512, 1024, 2048, 4096):
+        raise UsageError(f"--pmtu {pmtu}: give 256, 512, 1024, 2048 or 4096 bytes")
+    paced = None if rate_bps is None else LinkOptions(rate=f"{rate_bps:.0f}", pmtu=pmtu).plan(*shape)
+    _check_bench_wires(wires)
+    require_root("bench")
+    lines = console(stderr=as_json)
+    with Progress(lines, f"bench mrc {wires or ''} {'paced' if paced else ''}".strip(), guess_s=60.0):
+        result = mrc.run(Plan(*shape), bytes_total, nic=nic, console=lines, wires=wires, pmtu=pmtu, paced=paced)
+    met = result["compared"] is None or result["compared"]["met"]
+    _end(result, as_json, met=met and result["bytes_equal"])
+
+
+@bench_app.command("cluster", epilog="Example: `mrc bench cluster --servers servers.yaml --size 64M --rounds 3`")
+def bench_cluster(
+    servers: Annotated[Path, typer.Option("--servers", help="YAML file of the machines (docs/cluster.md).")],
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 2,
+    size: Annotated[str, typer.Option("--size", help="Bytes of a transfer.")] = "64M",
+    pmtu: Annotated[int, typer.Option("--pmtu", help="Path MTU: payload bytes of a packet.")] = CLUSTER_PMTU,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=20, help="Transfers on one machine, and on all.")] = 3,
+    as_json: Json = False,
+) -> None:
+    """Packets/s and CPU of a transfer on several machines beside the same on this one."""
+    from mrc_testbed.topologies.plan import Plan
+    from mrc_testbed.topologies.servers import read
+    from tools.bench import cluster
+
+    machines = read(servers)
+    plan = Plan(planes, racks, spines, hosts_per_rack, pmtu_bytes=pmtu)
+    require_root("bench")
+    lines = console(stderr=as_json)
+    with Progress(lines, "bench cluster", guess_s=20.0 * rounds):
+        result = cluster.run(plan, machines, parse_size(size), rounds, lines)
+    if not as_json:
+        print(cluster.table(result))
+    _end(result, as_json)
+
+
+def _check_bench_wires(wires: str | None) -> None:
+    """Raises UsageError."""
+    from mrc_testbed.topologies.lab.wires import WIRES
+
+    if wires is not None and wires not in (*WIRES, "both"):
+        raise UsageError(f"--wires {wires}: give {', '.join(WIRES)} or both")
+
+
+@bench_app.command("spray")
+def bench_spray(
+    mode: Annotated[
+        str,
+        typer.Option("--mode", autocompletion=offer.one_of(*offer.MODES[2:]), help="switch-spray, ecmp or flow-ecmp."),
+    ] = "switch-spray",
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Cuts with the controller.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """A T1-T0 downlink is cut: how long are packets lost, with the controller and without it?"""
+    from tools.bench import spray
+
+    require_root("bench")
+    result = spray.run(mode, rounds, console(stderr=as_json))
+    _end(result, as_json, met=result["met"])
+
+
+@bench_app.command(
+    "faults",
+    epilog="Examples: `mrc bench faults --loop 100` · `mrc bench faults --kinds blackhole` · "
+    "`mrc bench faults --virtual --sets 10000 --keep wrong`",
+)
+def bench_faults(
+    planes: Planes = 4,
+    racks: Racks = 2,
+    spines: Spines = 2,
+    hosts_per_rack: HostsPerRack = 2,
+    loop: Annotated[int, typer.Option("--loop", min=0, help="Single faults.")] = 100,
+    pairs: Annotated[int, typer.Option("--pairs", min=0, help="Pairs of simultaneous faults.")] = 10,
+    kinds: Annotated[
+        str | None,
+        typer.Option(
+            "--kinds",
+            autocompletion=offer.several_of(*offer.FAULT_KINDS),
+            help="Kinds, with commas between. Default: all.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the places.")] = 1,
+    scaled: Annotated[bool, typer.Option("--scaled", help="Links of 10 Mb/s and a base RTT of 10 ms.")] = False,
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="Random sets of faults in virtual time, on fabrics of several sizes.")
+    ] = False,
+    sets: Annotated[int, typer.Option("--sets", min=1, help="With --virtual: how many.")] = 1000,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=64, help="With --virtual: processes.")] = 1,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", help="With --virtual: folder for the observations of sets that are not named rightly."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Faults of every kind at random places: does the controller name them, how soon, by which source?
+
+    With --virtual no fabric is needed: one to four causes at a time, the observations late, reordered, some of them
+    lost; told is how many sets are named exactly, left open with the truth among the candidates, missed, or wrong.
+    """
+    if virtual:
+        from tools.campaigns import virtual_faults
+
+        result = virtual_faults.run(seed, sets, jobs=jobs, folder=keep, console=console(stderr=as_json))
+        _end(result, as_json, met=result["passed"])
+    from mrc_testbed.topologies.plan import Plan
+    from tools.campaigns import faults
+
+    plan = (Plan.scaled if scaled else Plan)(planes, racks, spines, hosts_per_rack)
+    wanted = _names("kind", kinds, faults.KINDS)
+    require_root("bench")
+    lines, size = console(stderr=as_json), (loop + pairs) / planes
+    with Progress(lines, "bench faults", guess_s=15.0 + 10.0 * size, size=1.5 + size):
+        result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=lines)
+    _end(result, as_json, met=result["passed"])
+
+
+@bench_app.command(
+    "fluid",
+    epilog="Examples: `mrc bench fluid --seeds 3` · `mrc bench fluid --fabric 4x16x16x16` · "
+    "`mrc bench fluid --calibrate --json` · `mrc bench fluid --detect --figure detect.png`",
+)
+def bench_fluid(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs of each fabric.")] = 3,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure what the model takes from the packet simulator instead.")
+    ] = False,
+    fabric: Annotated[
+        list[str] | None,
+        typer.Option("--fabric", help="Planes, racks, spines, hosts a rack, such as 4x8x8x8; several times for more."),
+    ] = None,
+    detect: Annotated[
+        bool, typer.Option("--detect", help="How soon a dead link is known, and used again, by probes, instead.")
+    ] = False,
+    figure: Annotated[Path | None, typer.Option("--figure", help="With --detect: draw it into this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The fluid model beside the packet simulator, metric by metric, and a start of 131,072 NICs in it."""
+    from tools.campaigns import fluid
+
+    if figure is not None and not detect:
+        raise UsageError("--figure draws what --detect finds: give --detect too")
+    if detect:
+        from tools.campaigns import fluid_detection
+
+        _end(fluid_detection.run(console(stderr=as_json), figure), as_json)
+        return
+    fabrics = [fluid.fabric_of(one) for one in fabric or ()]
+    _end(fluid.run(seeds, calibrate, console(stderr=as_json), fabrics), as_json)
+
+
+@bench_app.command("transport")
+def bench_transport(as_json: Json = False) -> None:
+    """What the transport does (loss, incast, dead paths) beside its targets, in virtual time; needs no root."""
+    from tools.bench import transport
+
+    result = transport.run(console(stderr=as_json))
+    _end(result, as_json, met=result["met"])
+
+
+@bench_app.command(
+    "virtual",
+    epilog="Examples: `mrc bench virtual` · `mrc bench virtual --hosts 8 --packets 20000 --profile` · "
+    "`mrc bench virtual --hosts 64,512 --json`",
+)
+def bench_virtual(
+    hosts: Annotated[str, typer.Option("--hosts", help="Sizes, with commas between; 4 to 1024.")] = "8,64,512",
+    packets: Annotated[
+        int, typer.Option("--packets", min=1, max=100_000_000, help="Data packets of each run, of all hosts together.")
+    ] = 65_536,
+    wire: Annotated[bool, typer.Option("--wire", help="Packets travel as bytes, through the codec.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Afterwards, where the Python form spends its time (cProfile).")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """What a packet costs in the virtual fabric: compiled, interpreted, and a bare event loop in C; needs no root.
+
+    Exit code 1 when the compiled and the interpreted form do not end in the same state.
+    """
+    from tools.bench import virtual
+
+    sizes = virtual.parse_hosts(hosts)
+    result = virtual.run(sizes, packets, console=console(stderr=as_json), with_profile=profile, wire=wire)
+    _end(result, as_json, met=result["met"])
+
+
+@bench_app.command("provision", epilog="Examples: `mrc bench provision` · `mrc bench provision --wires both`")
+def bench_provision(
+    planes: Planes = 8,
+    racks: Racks = 4,
+    spines: Spines = 4,
+    hosts_per_rack: HostsPerRack = 1,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often.")] = 3,
+    wires: BenchWires = None,
+    as_json: Json = False,
+) -> None:
+    """Time from nothing to provisioned switches, 64 of them unless told otherwise, step by step."""
+    from mrc_testbed.topologies.plan import Plan
+    from tools.bench import provision
+
+    plan = Plan.scaled(planes, racks, spines, hosts_per_rack)
+    _check_bench_wires(wires)
+    require_root("bench")
+    result = provision.run(plan, rounds, console(stderr=as_json), wires)
+    _end(result, as_json, met=result["met"])
+
+
+@bench_app.command("incast", epilog="Examples: `mrc bench incast` · `mrc bench incast --rate 10M --rtt 0.01`")
+def bench_incast(
+    rate: Annotated[str, typer.Option("--rate", help="Of every link, bits/s.")] = "5M",
+    rtt: Annotated[float, typer.Option("--rtt", min=0.001, max=10, help="Base round trip, seconds.")] = 0.02,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, max=600, help="Of each measurement.")] = 4.0,
+    senders: Annotated[int, typer.Option("--senders", min=2, max=30, help="Hosts that send to one.")] = 7,
+    variants: Annotated[
+        str | None,
+        typer.Option(
+            "--variants",
+            autocompletion=offer.several_of(*offer.INCAST_VARIANTS),
+            help="With commas between. Default: all.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Seven to one on live P4 switches, and a victim beside it; again without ECN, trimming, both."""
+    from tools.bench import incast
+
+    wanted = _names("variant", variants, incast.VARIANTS)
+    rate_bps = parse_rate(rate)
+    assert rate_bps is not None
+    require_root("bench")
+    result = incast.run(
+        rate_bps=rate_bps, rtt_s=rtt, seconds=seconds, variants=wanted, senders=senders,
+        console=console(stderr=as_json),
+    )  # fmt: skip
+    _end(result, as_json, met=result["met"])
+
+
+def fuzz_p4(runs: int, seed: int, seconds: int, out: Path, programs: list[Path], as_json: bool) -> int:
+    """Compare both switches and return the exit code. Raises UsageError without BMv2."""
+    from tools.campaigns import p4_fuzz
+    from tools.campaigns.bmv2 import Bmv2Error
+
+    try:
+        return p4_fuzz.fuzz(runs, seed, seconds, out, programs, as_json)
+    except (Bmv2Error, OSError) as error:
+        raise UsageError(f"fuzz p4: {error}") from None
