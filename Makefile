@@ -97,7 +97,7 @@ MIN := $(if $(filter mrc_testbed.hosts.engine,$(PACKAGE)),100,0)
 coverage: ready-to-test ## branch coverage of the tests that need no root; PACKAGE=mrc_testbed.hosts.engine is one that must have 100 %
 	@$(PYTEST) -m "not root and not build" -n auto --dist worksteal -q $(ARGS) --cov-branch --cov-report=term-missing:skip-covered \
 		--cov-fail-under=$(MIN) \
-		$(foreach one,$(or $(PACKAGE),controller experiments hosts ipc mrc simulator switch topologies),--cov=$(one))
+		$(foreach one,$(or $(PACKAGE),mrc_testbed),--cov=$(one))
 
 bench: ready ## switch and transfer benchmarks; ratios from one run
 	@$(AS_ROOT) $(MRC) bench switch

@@ -1,7 +1,7 @@
 """`mrc pcap PORT|NODE`: the packets of a port, or of all ports of a node, of the running fabric, as a capture file.
 
 PORT is an interface name (p1-t0-0-eth3, h0-eth2), NODE a switch or a host; both of the plan in the run folder. What the
-port receives is read there, what it sends at the other end of its cable (capture.py says why), so frames that a cut
+port receives is read there, what it sends at the other end of its cable (packet_files.py), so frames that a cut
 cable loses on the way out are not seen. Reads only: packet sockets on interfaces that exist, and what the daemon tells
 of its wires; nothing else is touched.
 

@@ -21,6 +21,7 @@ from mrc_testbed.capture.live_tables import device_like
 from mrc_testbed.capture.several_machines import refuse_several_machines
 from mrc_testbed.console.terminal import Style
 from mrc_testbed.errors import NOT_ARRIVED, UsageError
+from mrc_testbed.files.package import P4_PROGRAMS
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.errors import WireError
 from mrc_testbed.hosts.engine.wire.codec import Codec
@@ -29,7 +30,6 @@ from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
 from mrc_testbed.ipc.patience import LocalWork, gets_on
 from mrc_testbed.ipc.rundir import FabricError, RunFiles
 from mrc_testbed.switch.device.trace import PacketTrace
-from mrc_testbed.files.package import P4_PROGRAMS
 from mrc_testbed.topologies.lab.targets import SWITCHD
 from mrc_testbed.topologies.lab.traffic_control import Cable, TrafficControl, UnreachableTraffic
 from mrc_testbed.topologies.lab.traffic_control_gnmi import GnmiTraffic

@@ -62,18 +62,7 @@ def test_a_growing_file__has_what_was_flushed_and_no_part_of_the_rest(tmp_path):
     assert path.read_bytes() == b"whole"
 
 
-PRODUCT = (
-    "compiled",
-    "controller",
-    "experiments",
-    "faults",
-    "hosts",
-    "ipc",
-    "mrc",
-    "simulator",
-    "switch",
-    "topologies",
-)
+PRODUCT = ("controller", "hosts", "mrc_testbed", "topologies")
 OTHERS = {
     "mrc_testbed/native_build/build.py": "a lock, and a copy of the sources in a temporary folder",
     "mrc_testbed/native_build/mypyc_setup.py": "in a temporary folder",

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.native_build import build as building
 from mrc_testbed.native_build import cache
 from mrc_testbed.native_build.modules import ACYCLIC, NARROW
@@ -126,7 +127,7 @@ def test_acyclic__objects_without_the_collectors_header_never_enter_the_trashcan
 
 @pytest.mark.parametrize("name", ACYCLIC)
 def test_acyclic__all_classes_are_there(name):
-    building.for_mypyc((ROOT / name).read_text(), ACYCLIC[name])
+    building.for_mypyc((PACKAGE / name).read_text(), ACYCLIC[name])
 
 
 def test_narrow__replaces_the_type_in_its_class_alone():
@@ -147,4 +148,4 @@ def test_narrow__replaces_the_type_in_its_class_alone():
 
 @pytest.mark.parametrize("name", NARROW)
 def test_narrow__all_attributes_are_there(name):
-    building.for_mypyc((ROOT / name).read_text(), narrow=NARROW[name])
+    building.for_mypyc((PACKAGE / name).read_text(), narrow=NARROW[name])

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.native_build import cache, modules
 from tests.repository import ROOT
 
@@ -131,14 +132,14 @@ def test_digest__changes_with_every_file_that_the_machine_code_relies_on(tmp_pat
 
 def test_compiled_files__are_the_engine_and_what_is_per_packet_in_the_fabric():
     names = {path.as_posix() for path in modules.compiled_files()}
-    assert {"hosts/engine/requestor.py", "hosts/engine/wire/codec.py", "mrc_testbed/simulator/ports.py"} <= names
+    assert {"hosts/engine/requestor.py", "hosts/engine/wire/codec.py", "simulator/ports.py"} <= names
     assert not any(name.endswith("__init__.py") for name in names)
 
 
 @pytest.mark.parametrize("package", ["hosts/engine", "simulator"])
 def test_packages__choose_the_form_before_they_import(package):
     """Each package with compiled modules calls use() above its own imports: else the first ones would be Python."""
-    lines = (ROOT / package / "__init__.py").read_text().splitlines()
+    lines = (PACKAGE / package / "__init__.py").read_text().splitlines()
     ours = [
         n for n, line in enumerate(lines) if line.startswith(("from mrc_testbed.hosts.", "from mrc_testbed.simulator."))
     ]

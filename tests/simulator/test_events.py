@@ -7,12 +7,12 @@ from math import inf
 
 import pytest
 
+from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.simulator.events import PythonEventQueue, PythonLookaheadQueue
 from mrc_testbed.switch.build import build_shared
 from tests.allocation_failures import results_without_memory
-from tests.repository import ROOT
 
-SOURCE = ROOT / "simulator" / "event_queue.c"
+SOURCE = PACKAGE / "simulator" / "event_queue.c"
 
 
 def module_in_c():

@@ -57,7 +57,6 @@ from mrc_testbed.switch.build import BuildError, build_program
 from mrc_testbed.topologies.plan import Plan
 
 SCHEMA = "mrc-bench-virtual/1"
-REPOSITORY = PACKAGE.parent
 HERE = Path(__file__).parent
 SIZES = (8, 64, 512)
 HOSTS_MAX = 1024
@@ -90,16 +89,16 @@ TOP = 30
 PARTS = (
     ("hosts/engine/wire", "wire codec"),
     ("hosts/nic", "wire codec"),
-    ("mrc_testbed/simulator/wire.py", "wire codec"),
+    ("simulator/wire.py", "wire codec"),
     ("hosts/engine", "engine"),
-    ("mrc_testbed/simulator/ports.py", "ports"),
-    ("mrc_testbed/simulator/impairment.py", "ports"),
-    ("mrc_testbed/simulator/switches.py", "switches"),
-    ("mrc_testbed/simulator/host.py", "hosts"),
-    ("mrc_testbed/simulator/frames.py", "hosts"),
-    ("mrc_testbed/simulator/workloads.py", "workload"),
+    ("simulator/ports.py", "ports"),
+    ("simulator/impairment.py", "ports"),
+    ("simulator/switches.py", "switches"),
+    ("simulator/host.py", "hosts"),
+    ("simulator/frames.py", "hosts"),
+    ("simulator/workloads.py", "workload"),
     ("tools/bench/virtual.py", "workload"),
-    ("mrc_testbed/simulator/events.py", "event queue"),
+    ("simulator/events.py", "event queue"),
 )
 """Beginnings of paths and the part that a profile counts them to; the first that fits."""
 FABRIC_PARTS = {"_run": "event queue", "run_until": "event queue", "frame": "hosts", "kick": "hosts"}
@@ -216,8 +215,8 @@ def part_of(function: Function) -> str | None:
         return "event queue"
     if file == "~":
         return None
-    path = file.removeprefix(f"{REPOSITORY}/")
-    if path == "mrc_testbed/simulator/fabric.py":
+    path = file.removeprefix(f"{PACKAGE}/")
+    if path == "simulator/fabric.py":
         return FABRIC_PARTS.get(name, "other")
     return next((part for begin, part in PARTS if path.startswith(begin)), "other")
 
@@ -259,7 +258,7 @@ def profile(hosts: int, packets: int, *, wire: bool = False) -> dict[str, Any]:
 
 def _where(function: Function) -> str:
     file, line, name = function
-    return name if file == "~" else f"{file.removeprefix(f'{REPOSITORY}/')}:{line} {name}"
+    return name if file == "~" else f"{file.removeprefix(f'{PACKAGE}/')}:{line} {name}"
 
 
 # ---- all runs -----------------------------------------------------------------------------------------------
@@ -272,7 +271,7 @@ def _child(machine_code: bool, *arguments: str) -> Any:
         environment["MRC_COMPILED"] = "0"
     done = subprocess.run(
         [sys.executable, "-m", "tools.bench.virtual", *arguments],
-        cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False,
+        cwd=PACKAGE.parent, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"tools.bench.virtual {' '.join(arguments)} failed: {done.stderr.strip()[-2000:]}")

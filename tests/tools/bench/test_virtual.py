@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from mrc_testbed.cli.app import app
 from mrc_testbed.errors import UsageError
+from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.switch.build import BuildError
 from tools.bench import virtual
 
@@ -165,7 +166,7 @@ class TestLoop:
 
 class TestShares:
     def test_part_of(self):
-        root = virtual.REPOSITORY
+        root = PACKAGE
         cases = {
             f"{root}/hosts/engine/wire/codec.py": "wire codec", f"{root}/hosts/engine/qp.py": "engine",
             f"{root}/simulator/ports.py": "ports", f"{root}/simulator/host.py": "hosts", "/usr/lib/random.py": "other",
@@ -175,8 +176,8 @@ class TestShares:
         assert virtual.part_of(("~", 0, "<built-in method _heapq.heappop>")) == "event queue"
 
     def test_shares__a_built_in_belongs_to_its_callers(self):
-        port = (f"{virtual.REPOSITORY}/simulator/ports.py", 1, "send")
-        engine = (f"{virtual.REPOSITORY}/hosts/engine/qp.py", 1, "send")
+        port = (f"{PACKAGE}/simulator/ports.py", 1, "send")
+        engine = (f"{PACKAGE}/hosts/engine/qp.py", 1, "send")
         stats = {
             port: (1, 1, 2.0, 3.0, {}),
             engine: (1, 1, 1.0, 2.0, {}),

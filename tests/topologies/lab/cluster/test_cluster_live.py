@@ -15,6 +15,7 @@ import pytest
 
 from mrc_testbed.api.fabric import AnyFabric
 from mrc_testbed.errors import UsageError
+from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.p4_program import compile_program
@@ -128,12 +129,8 @@ def test_start__a_path_too_narrow_and_other_files_are_refused_before_anything_is
             fabric_of(rig.servers_file, tmp_path).start()
     finally:
         rig.run("b", "ip", "link", "set", "eth0", "mtu", str(rig.mtu))
-    (tmp_path / "checkout").mkdir()
-    for name in ("compiled", "controller", "faults", "hosts", "p4src", "switch"):
-        (tmp_path / "checkout" / name).symlink_to(ROOT / name)
-    for name in ("ipc", "topologies"):
-        shutil.copytree(ROOT / name, tmp_path / "checkout" / name)
-    (tmp_path / "checkout" / "topologies" / "new.py").write_text("# of another commit\n")
+    package = shutil.copytree(PACKAGE, tmp_path / "checkout" / "mrc_testbed")
+    (package / "topologies" / "new.py").write_text("# of another commit\n")
     other = tmp_path / "other.yaml"
     text = rig.servers_file.read_text()
     other.write_text(text.replace("{name: c,", f"{{name: c, checkout: {tmp_path / 'checkout'},"))
