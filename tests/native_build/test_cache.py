@@ -12,7 +12,9 @@ from mrc_testbed.native_build import cache, modules
 from tests.repository import ROOT
 
 ASK = """
-import json, compiled, mrc_testbed.hosts.engine.config as config
+import json
+import mrc_testbed.hosts.engine.config as config
+from mrc_testbed import native_build
 form = native_build.state()
 print(json.dumps([form.active, form.why, config.__file__]))
 """
@@ -114,13 +116,13 @@ def test_digest__changes_with_every_file_that_the_machine_code_relies_on(tmp_pat
     for path in modules.source_files():
         target = tmp_path / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes((ROOT / path).read_bytes())
+        target.write_bytes((PACKAGE / path).read_bytes())
     monkeypatch.setattr(modules, "ROOT", tmp_path)
     monkeypatch.setattr(cache, "ROOT", tmp_path)
     cache.digest.cache_clear()
     try:
         before = cache.digest()
-        for name in ("hosts/engine/requestor.py", "topologies/plan/plan.py", "mrc_testbed/simulator/ports.py"):
+        for name in ("hosts/engine/requestor.py", "topologies/plan/plan.py", "simulator/ports.py"):
             with (tmp_path / name).open("a") as file:
                 file.write("# another\n")
             cache.digest.cache_clear()

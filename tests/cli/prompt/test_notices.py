@@ -19,7 +19,7 @@ import json, os, select, signal, sys
 from pathlib import Path
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.signals import terminating
-from tests.topologies.cli.session_doubles import Client, StandInFabric
+from tests.cli.prompt.session_doubles import Client, StandInFabric
 from mrc_testbed.cli.prompt.commands.notices import Notices, _Terminal
 from mrc_testbed.cli.prompt.shell import run_cli
 
