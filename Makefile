@@ -13,7 +13,7 @@ AS_ROOT  := $(if $(filter-out sudo,$(ROOT)),,sudo --preserve-env=MRC_RUN_DIR,MRC
 ROOTLESS := $(if $(filter no,$(ROOT)),--rootless)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test unit coverage resilience lint types format bench clean distclean
+.PHONY: help setup demo up test unit coverage resilience dist lint types format bench clean distclean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,6 +79,11 @@ docs: ready ## the documents as a site with search, into build/site; every link 
 	@$(call extra,docs,material)
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 	@echo "docs: open build/site/index.html"
+
+dist: ready ## a wheel and an sdist, in build/dist
+	@$(VENV)/bin/python -m build --version >/dev/null 2>&1 || $(VENV)/bin/pip install -qq build
+	@mkdir -p build; $(VENV)/bin/python -m build --outdir build/dist . >build/dist.log 2>&1 || { tail -30 build/dist.log >&2; exit 1; }
+	@ls build/dist
 
 lint: ready ## style, and static types
 	@$(VENV)/bin/ruff check .

@@ -22,6 +22,13 @@ BARRED = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EI
 """Errors of a path that cannot be used as it is: the user's, where no command has a word of its own."""
 
 
+EXTRAS = {
+    "aiohttp": "live", "mininet": "live", "prometheus_client": "live", "pyroute2": "live", "scapy": "live",
+    "thriftpy2": "live", "matplotlib": "plots", "pandas": "data", "pyarrow": "data", "submitit": "slurm", "ray": "ray",
+}  # fmt: skip
+"""Module that a use needs -> extra of pyproject.toml that installs it."""
+
+
 class UsageError(Exception):
     """A mistake in the user's request; the message names the cure."""
 

@@ -34,7 +34,17 @@ from mrc_testbed.cli.scenarios import add_commands as add_scenario_commands
 from mrc_testbed.cli.show import add_to as add_asking_commands
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.console.terminal import console, encode_all
-from mrc_testbed.errors import BARRED, EXIT_CODES, FULL, INTERRUPTED, INTERRUPTION, UNWRITTEN, FullDiskError, UsageError
+from mrc_testbed.errors import (
+    BARRED,
+    EXIT_CODES,
+    EXTRAS,
+    FULL,
+    INTERRUPTED,
+    INTERRUPTION,
+    UNWRITTEN,
+    FullDiskError,
+    UsageError,
+)
 from mrc_testbed.files.package import has_tools
 
 if TYPE_CHECKING:
@@ -586,6 +596,13 @@ def main() -> None:
     except expected_errors() as error:
         print(f"mrc: error: {error}", file=sys.stderr)
         sys.exit(UNWRITTEN if isinstance(error, FullDiskError) else 1)
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS:
+            raise
+        cure = f"pip install 'mrc-testbed[{EXTRAS[module]}]'"
+        print(f"mrc: error: this needs the package {module}, which is not installed: {cure}", file=sys.stderr)
+        sys.exit(1)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and _is_adrift():
             print(f"mrc: error: {ADRIFT}", file=sys.stderr)

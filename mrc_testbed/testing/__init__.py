@@ -1,4 +1,4 @@
-"""Fixtures for tests on top of the testbed; `pip install` of it makes them available.
+"""Fixtures for tests on top of the testbed: `pytest -p mrc_testbed.testing`, or `pytest_plugins` of a conftest.py.
 
 In memory, no root (docs/p4-development.md):
 
@@ -11,8 +11,8 @@ On a live fabric, as root (docs/scenarios.md):
     transfer     transfer("h0", "h2"): a paced file transfer to follow; checks the bytes that arrived by itself
     cut          cut("p0-t0-0", "p0-t1-1"): a link goes down, until the test is over or .restore() is called
 
-A fixture of the same name in a conftest.py takes the place of one of these. This module is loaded in every pytest run
-of the environment, so it imports nothing but pytest.
+A fixture of the same name in a conftest.py takes the place of one of these. This module imports nothing but pytest:
+what a fixture needs is loaded when a test asks for it.
 """
 
 from __future__ import annotations

@@ -37,18 +37,10 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_examples_of_the_page_and_a_failure_with_its_trace(outside):
     with (outside / "test_router.py").open("a") as file:
         file.write("\n\ndef test_fails(router):\n    router.send(1, PACKET)\n    router.expect(4, PACKET)\n")
-    plugin = () if installed() else ("-p", "mrc_testbed.testing")
-    done = run(outside, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin)
+    done = run(outside, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mrc_testbed.testing")
     assert "3 passed" in done.stdout and "1 failed" in done.stdout, done.stdout
     assert "AssertionError: router: port 4 sent nothing (more)" in done.stdout
     assert "state ipv4" in done.stdout and "routes" in done.stdout and "forward(port=3)" in done.stdout
-
-
-def installed() -> bool:
-    """Whether this environment's own metadata has the plugin already."""
-    from importlib.metadata import entry_points
-
-    return any(one.value == "mrc_testbed.testing" for one in entry_points(group="pytest11"))
 
 
 def test_example_without_pytest(outside):
