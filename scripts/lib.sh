@@ -26,11 +26,9 @@ begin_step() { # title
     if [ $terminal = yes ]; then tell_progress 0 0; else say "$step of $steps: $title"; fi
 }
 
-tell_progress() { # done, total: whole numbers of anything, from whose ratio the time left is told
-    local spent=$((SECONDS - begun)) text
-    text="$step of $steps: $title, $spent s"
-    [ "$spent" -lt 3 ] || [ $(($1 * 20)) -lt "$2" ] || [ "$1" -eq 0 ] ||
-        text+=", about $((spent * ($2 - $1) / $1)) s left"
+tell_progress() { # done, total: whole numbers of anything; 0 0 where nobody counts
+    local text="$step of $steps: $title, $((SECONDS - begun)) s"
+    [ "$1" -eq 0 ] || text+=", $((100 * $1 / $2)) %"
     if [ $terminal = yes ]; then
         [ "$text" != "$shown" ] || return 0
         shown=$text
