@@ -219,7 +219,6 @@ NOT_RUN = {
         "docker run --rm -it --cap-add NET_ADMIN --cap-add SYS_ADMIN --cap-add SYS_NICE "
         "--security-opt apparmor=unconfined mrc-testbed",
     ),
-    "fills an environment from an index of packages": ("scripts/lowest",),
     "needs a Prometheus": ("prometheus --config.file=examples/monitoring/prometheus.yml",),
     "half an hour and more; docs/results.md is made of it": (
         "mrc run scenarios/*.yaml --virtual --out results/all && mrc report results/all",

@@ -14,7 +14,7 @@ import pytest
 
 from tests.repository import ROOT
 
-SCRIPTS = ("install-bmv2", "lib.sh", "lowest", "matrix", "provision", "setup")
+SCRIPTS = ("install-bmv2", "lib.sh", "matrix", "provision", "setup")
 
 
 def lib(script: str, **options) -> subprocess.Popen[str]:
