@@ -193,7 +193,11 @@ ELSEWHERE = {
         "mrc clean --servers servers.yaml",
         "python -m tests.cluster_rig 3",
     ),
-    "tests/test_matrix.py": ("make matrix", 'make matrix PYTHONS="3.10 3.14" ARGS="tests/hosts"'),
+    "tests/test_matrix.py": (
+        "make matrix",
+        "make matrix PYTHONS=lowest",
+        'make matrix PYTHONS="3.10 3.14" ARGS="tests/hosts"',
+    ),
     "tests/test_releases.py": ("MRC_RELEASES=debian-13 python -m pytest tests/test_releases.py",),
 }
 """By the test that does the same, smaller."""
