@@ -18,11 +18,11 @@ from typing import Any
 
 from mrc_testbed.dash import page_files
 from mrc_testbed.dash.drawing import drawing
-from mrc_testbed.experiments.language.validate import plan_of
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report.ev_strips import EvLane, lanes
 from mrc_testbed.experiments.report.faults import fault_times, spans_of
 from mrc_testbed.experiments.report.page import measured_runs
+from mrc_testbed.experiments.resolve.validate import plan_of
 from mrc_testbed.experiments.results import ResultsError
 from mrc_testbed.experiments.run_store import file_name
 from mrc_testbed.files.whole_files import write_whole

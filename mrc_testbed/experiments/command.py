@@ -18,6 +18,7 @@ from rich.table import Table
 from mrc_testbed.console import terminal
 from mrc_testbed.console.progress import Progress as RestingProgress
 from mrc_testbed.errors import FULL, UNWRITTEN, UsageError
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.console_summary import told
 from mrc_testbed.experiments.executors.choice import crew_of
 from mrc_testbed.experiments.executors.crew import Crew
@@ -25,7 +26,6 @@ from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.outcome import Outcome
 from mrc_testbed.experiments.results import RESULTS, ResultsError, default_folder, refuse_taken, refuse_twice
 from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from mrc_testbed.experiments.traces.command import Replay, scenario_of
@@ -436,10 +436,10 @@ def _order(path: Path) -> tuple[int, int, str]:
 
 def show(name: str, as_json: bool) -> int:
     """A scenario as it will be run: its runs, faults with all random choices resolved, rules."""
-    from mrc_testbed.experiments.language.assertions import describe
-    from mrc_testbed.experiments.language.fault_schedule import steps
-    from mrc_testbed.experiments.language.validate import plan_of
-    from mrc_testbed.experiments.virtual.sizes import size_lines
+    from mrc_testbed.experiments.metrics.assertions import describe
+    from mrc_testbed.experiments.resolve.fault_schedule import steps
+    from mrc_testbed.experiments.resolve.sizes import size_lines
+    from mrc_testbed.experiments.resolve.validate import plan_of
 
     (path,) = find([name])[:1]
     runs = plan_runs(read(path), "virtual").runs

@@ -22,10 +22,10 @@ from rich.markup import escape
 from mrc_testbed.console import terminal
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.errors import UNWRITTEN
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.command import FAILED, PASSED, print_report
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.outcome import Outcome
 from mrc_testbed.experiments.results import (
     Results,
     ResultsError,

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mrc_testbed.errors import UsageError
+from mrc_testbed.experiments.backend.failures import UNWRITTEN
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.executors.crew import Begun, RunLost, RunProgress
-from mrc_testbed.experiments.failures import UNWRITTEN
 from mrc_testbed.experiments.fluid.fluid_run import modelled, run_fluid, without_unmodelled
-from mrc_testbed.experiments.language.assertions import ALWAYS, ExpectationVerdict, causes, conclude, judge
 from mrc_testbed.experiments.language.expand import Run, expand, places_of
-from mrc_testbed.experiments.language.validate import check
 from mrc_testbed.experiments.language.yaml_loader import Document, ScenarioError
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import Outcome
-from mrc_testbed.experiments.repeats import Spread, spreads
+from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, causes, conclude, judge
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.repeats import Spread, spreads
+from mrc_testbed.experiments.resolve.validate import check
 from mrc_testbed.experiments.results import LoadMeter, Results, UnwrittenError, again
 from mrc_testbed.experiments.run_store import StoredRun
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual

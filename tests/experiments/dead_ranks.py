@@ -20,10 +20,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from mrc_testbed.experiments.language.assertions import judge
 from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.assertions import judge
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.engine.events import Completion, Event, QpError, Status

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome, Iteration, Outcome, Series
 from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import CollectiveOutcome, FlowOutcome, Iteration, Outcome, Series
+from mrc_testbed.experiments.metrics.metric_values import Measured
 
 SCENARIO = """\
 title: an exam

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.experiments.failures import UNWRITTEN
+from mrc_testbed.experiments.backend.failures import UNWRITTEN
+from mrc_testbed.experiments.backend.outcome import EVENTS_MAX, Outcome
 from mrc_testbed.experiments.fluid.fluid_run import run_fluid
-from mrc_testbed.experiments.language.assertions import ALWAYS, ExpectationVerdict, causes, judge
 from mrc_testbed.experiments.language.expand import Run, expand
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import EVENTS_MAX, Outcome
+from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, causes, judge
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
 

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from mrc_testbed.experiments.backend.outcome import Outcome, Series
 from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live.counts import SwitchTotals
 from mrc_testbed.experiments.live.live_run import LiveRun
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import Outcome, Series
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.virtual import virtual_run
 from mrc_testbed.experiments.virtual.control_plane import VirtualControl
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun

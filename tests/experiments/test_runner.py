@@ -20,15 +20,15 @@ from mrc_testbed.experiments import command
 from mrc_testbed.experiments.command import SCENARIOS
 from mrc_testbed.experiments.executors.crew import RunProgress
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
-from mrc_testbed.experiments.language.assertions import judge
 from mrc_testbed.experiments.language.expand import expand, places_of
-from mrc_testbed.experiments.language.fault_schedule import steps
-from mrc_testbed.experiments.language.validate import plan_of
+from mrc_testbed.experiments.language.metric_names import METRICS
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live import live_run
-from mrc_testbed.experiments.metric_values import _WHOLE, Measured
-from mrc_testbed.experiments.metrics import METRICS
+from mrc_testbed.experiments.metrics.assertions import judge
+from mrc_testbed.experiments.metrics.metric_values import _WHOLE, Measured
 from mrc_testbed.experiments.report.page import report
+from mrc_testbed.experiments.resolve.fault_schedule import steps
+from mrc_testbed.experiments.resolve.validate import plan_of
 from mrc_testbed.experiments.runner import carry_out, plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
 

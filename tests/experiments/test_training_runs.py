@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.experiments.language.validate import plan_of
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.resolve.sizes import size_lines
+from mrc_testbed.experiments.resolve.validate import plan_of
 from mrc_testbed.experiments.runner import plan_runs
-from mrc_testbed.experiments.virtual.sizes import size_lines
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
 from tests.experiments.traces.chakra_files import node, write
 from tests.repository import ROOT

@@ -23,11 +23,11 @@ from rich.table import Table
 
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.errors import UsageError
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.fluid.fluid_run import run_fluid, settings_of, shape_of
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
 from mrc_testbed.simulator.fluid.calibration import CALIBRATIONS

@@ -16,8 +16,8 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Protocol
 
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.outcome import Outcome
 from mrc_testbed.experiments.run_store import RunStore
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.experiments.language.assertions import conclude
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.metrics.assertions import conclude
 from mrc_testbed.experiments.results import TASKS, LoadMeter
 from mrc_testbed.experiments.run_store import DamagedRun, RunStore
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan, collective_plans, flow_plans
 from mrc_testbed.experiments.language.model import Collective, Permutation, Scenario, Stream
-from mrc_testbed.experiments.language.validate import work_names
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, collective_plans, flow_plans
+from mrc_testbed.experiments.resolve.validate import work_names
 from mrc_testbed.simulator.fluid.shape import Floats, Ints, QueuePairs, Singles
 from mrc_testbed.topologies.plan import Plan
 

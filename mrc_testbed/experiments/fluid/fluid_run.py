@@ -16,14 +16,9 @@ from typing import Any
 import numpy as np
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.experiments.failures import close, dead_qp_text
-from mrc_testbed.experiments.fluid.fluid_flows import FluidFlows, fluid_flows, refused_work
-from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.language.fault_schedule import FaultStep, StepRunner, steps
-from mrc_testbed.experiments.language.job_times import before_faults, job_times
-from mrc_testbed.experiments.language.model import Expect, Scenario
-from mrc_testbed.experiments.language.validate import plan_of
-from mrc_testbed.experiments.outcome import (
+from mrc_testbed.experiments.backend.failures import close, dead_qp_text
+from mrc_testbed.experiments.backend.job_times import before_faults, job_times
+from mrc_testbed.experiments.backend.outcome import (
     EVENTS_MAX,
     KEPT_ALWAYS,
     FlowOutcome,
@@ -32,7 +27,12 @@ from mrc_testbed.experiments.outcome import (
     Series,
     SeriesSpread,
 )
-from mrc_testbed.experiments.virtual.engine_clock import config_times
+from mrc_testbed.experiments.fluid.fluid_flows import FluidFlows, fluid_flows, refused_work
+from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.language.model import Expect, Scenario
+from mrc_testbed.experiments.resolve.engine_clock import config_times
+from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner, steps
+from mrc_testbed.experiments.resolve.validate import plan_of
 from mrc_testbed.faults.target import FaultError
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.simulator.fluid.calibration import calibration_for

@@ -18,15 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from mrc_testbed.controller.faults import observations
-from mrc_testbed.experiments.failures import audit
-from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan
-from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.language.fault_schedule import FaultStep, StepRunner, steps
-from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.live.cpu import CpuWatch
-from mrc_testbed.experiments.live.live_work import Answers, LiveWork, flow_name
-from mrc_testbed.experiments.live.samples import LiveSampler
-from mrc_testbed.experiments.outcome import (
+from mrc_testbed.experiments.backend.failures import audit
+from mrc_testbed.experiments.backend.outcome import (
     CollectiveOutcome,
     FlowOutcome,
     Outcome,
@@ -35,6 +28,13 @@ from mrc_testbed.experiments.outcome import (
     down_planes,
     iterations_of,
 )
+from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.language.model import Scenario
+from mrc_testbed.experiments.live.cpu import CpuWatch
+from mrc_testbed.experiments.live.live_work import Answers, LiveWork, flow_name
+from mrc_testbed.experiments.live.samples import LiveSampler
+from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner, steps
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan
 from mrc_testbed.ipc.controller_client import KnownFaults
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 from mrc_testbed.ipc.rundir import FabricError

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan, collective_plans, flow_plans
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.model import Transport
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, collective_plans, flow_plans
 from mrc_testbed.experiments.virtual.virtual_work import pinned
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 from mrc_testbed.topologies.lab.fabric import Fabric

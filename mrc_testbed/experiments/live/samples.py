@@ -12,9 +12,9 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
+from mrc_testbed.experiments.backend.outcome import LINKS_MAX, Outcome
 from mrc_testbed.experiments.live.counts import CELLS, SwitchTotals
 from mrc_testbed.experiments.live.live_work import Answers, LiveWork, flow_name
-from mrc_testbed.experiments.outcome import LINKS_MAX, Outcome
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
 

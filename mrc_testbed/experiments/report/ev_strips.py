@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_testbed.experiments.language.validate import plan_of
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
+from mrc_testbed.experiments.resolve.validate import plan_of
 
 STATES = {
     "good": ("GOOD", "#bfe3d3"),

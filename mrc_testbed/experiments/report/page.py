@@ -13,13 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.experiments.language.assertions import ALWAYS, NO_RUN, judge
 from mrc_testbed.experiments.language.expand import Run, expand, places_of
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.language.validate import plan_of
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.repeats import base_name, grouped, sound, spreads
+from mrc_testbed.experiments.metrics.assertions import ALWAYS, NO_RUN, judge
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.repeats import base_name, grouped, sound, spreads
 from mrc_testbed.experiments.report import sections
 from mrc_testbed.experiments.report.canvas import Runs
 from mrc_testbed.experiments.report.ev_strips import STATES
@@ -28,8 +27,9 @@ from mrc_testbed.experiments.report.index import index
 from mrc_testbed.experiments.report.pictures import file_of, save
 from mrc_testbed.experiments.report.rendering import render
 from mrc_testbed.experiments.report.written_page import Page
+from mrc_testbed.experiments.resolve.sizes import recorded_lines
+from mrc_testbed.experiments.resolve.validate import plan_of
 from mrc_testbed.experiments.results import Results, ResultsError, folders_below, read_manifest, trust
-from mrc_testbed.experiments.virtual.sizes import recorded_lines
 from mrc_testbed.files.whole_files import write_whole
 
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from mrc_testbed.experiments.language.assertions import ALWAYS, ExpectationVerdict, Measurements, show, told_together
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.repeats import Spread, base_name, grouped, spread_text
+from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, Measurements, show, told_together
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.repeats import Spread, base_name, grouped, spread_text
 from mrc_testbed.experiments.report.canvas import INK, Runs
 from mrc_testbed.experiments.report.ev_strips import EvLane, flow_svg, lanes
 from mrc_testbed.experiments.report.paper_reference import ratio_distance

@@ -17,9 +17,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.executors.crew import Begun, Crew, RunLost, RunProgress
 from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.outcome import Outcome
 from mrc_testbed.experiments.results import Results, refusal
 from mrc_testbed.experiments.run_store import StoredRun
 from mrc_testbed.experiments.runner import Lost

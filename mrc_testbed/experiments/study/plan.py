@@ -16,10 +16,10 @@ from typing import Any
 
 from mrc_testbed.console import units
 from mrc_testbed.experiments.language.expand import Changes, Run, expand, told_apart, values_of
+from mrc_testbed.experiments.language.metric_names import Metric, all_names, find
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.language.validate import check, work_names
 from mrc_testbed.experiments.language.yaml_loader import Document, Problem, ScenarioError, read, validated
-from mrc_testbed.experiments.metrics import Metric, all_names, find
+from mrc_testbed.experiments.resolve.validate import check, work_names
 from mrc_testbed.experiments.study.model import Study, StudyMetric
 from mrc_testbed.faults.terms import suggestion
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mrc_testbed.console import terminal
+from mrc_testbed.experiments.resolve.sizes import sized
 from mrc_testbed.experiments.traces.read import read_trace
-from mrc_testbed.experiments.virtual.sizes import sized
 from mrc_testbed.hosts.traffic.program import Compute, JoinCollective, Program
 from mrc_testbed.hosts.traffic.program_check import check
 

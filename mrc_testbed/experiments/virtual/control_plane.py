@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mrc_testbed.experiments.language.fault_schedule import FaultStep
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.resolve.fault_schedule import FaultStep
 from mrc_testbed.simulator.fabric import VirtualFabric
 from mrc_testbed.simulator.switches import VirtualT0
 from mrc_testbed.topologies.plan import Link, Plan, ev_plane

@@ -16,9 +16,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mrc_testbed.experiments.flows import collective_plans, flow_plans
 from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.language.validate import plan_of
+from mrc_testbed.experiments.resolve.flows import collective_plans, flow_plans
+from mrc_testbed.experiments.resolve.validate import plan_of
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
 
 PIECE_S = 2.0

@@ -14,15 +14,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mrc_testbed.experiments.failures import audit
-from mrc_testbed.experiments.flows import collective_plans, flow_plans
+from mrc_testbed.experiments.backend.failures import audit
+from mrc_testbed.experiments.backend.outcome import LINKS_MAX, FlowOutcome, Outcome, Series, dead_evs, down_planes
 from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.language.fault_schedule import FaultStep, StepRunner, steps
 from mrc_testbed.experiments.language.model import Transport
-from mrc_testbed.experiments.language.validate import plan_of
-from mrc_testbed.experiments.outcome import LINKS_MAX, FlowOutcome, Outcome, Series, dead_evs, down_planes
+from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner, steps
+from mrc_testbed.experiments.resolve.flows import collective_plans, flow_plans
+from mrc_testbed.experiments.resolve.recipe import engine_settings, queue_settings, tier_queues
+from mrc_testbed.experiments.resolve.validate import plan_of
 from mrc_testbed.experiments.virtual.control_plane import VirtualControl
-from mrc_testbed.experiments.virtual.recipe import engine_settings, queue_settings, tier_queues
 from mrc_testbed.experiments.virtual.virtual_work import VirtualCollective, VirtualFlow, held_packets
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.events import EvChanged, EvReplaced, PacketLost, PlaneChanged, QpError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome, iterations_of
 from mrc_testbed.experiments.language.model import Scenario, Transport
-from mrc_testbed.experiments.outcome import CollectiveOutcome, FlowOutcome, iterations_of
-from mrc_testbed.experiments.virtual.engine_clock import rc_times
+from mrc_testbed.experiments.resolve.engine_clock import rc_times
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.events import WriteImmReceived

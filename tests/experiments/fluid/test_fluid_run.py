@@ -8,12 +8,12 @@ import pytest
 
 from mrc_testbed.console import terminal
 from mrc_testbed.errors import UsageError
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.command import Display
 from mrc_testbed.experiments.fluid.fluid_run import modelled, run_fluid
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.runner import carry_out, plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
 from tests.repository import SCENARIOS
@@ -182,7 +182,7 @@ def test_large__is_summed_up_by_workload(tmp_path):
 
 
 def test_events__faults_and_the_ends_stay_where_there_are_too_many(tmp_path, monkeypatch):
-    for module in ("mrc_testbed.experiments.outcome", "mrc_testbed.experiments.fluid.fluid_run"):
+    for module in ("mrc_testbed.experiments.backend.outcome", "mrc_testbed.experiments.fluid.fluid_run"):
         monkeypatch.setattr(f"{module}.EVENTS_MAX", 40)
     run = only(tmp_path, LARGE)
     outcome = run_fluid(run)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from mrc_testbed.experiments.language.assertions import judge
 from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectUnfinished
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.assertions import judge
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from tests.experiments import exam
 
 Keys = dict[str, Any]

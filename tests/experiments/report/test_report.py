@@ -14,10 +14,10 @@ from typing import get_args
 
 import pytest
 
+from mrc_testbed.experiments.backend.outcome import FlowOutcome, Outcome, Series
 from mrc_testbed.experiments.language.model import Figure
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import FlowOutcome, Outcome, Series
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report import canvas, ev_strips, figures, paper_reference, pictures
 from mrc_testbed.experiments.report.faults import ROWS_MAX, fault_bars
 from mrc_testbed.experiments.report.page import measured_runs, report

@@ -9,7 +9,7 @@ import pytest
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
 from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.virtual.engine_clock import config_times, rc_times
+from mrc_testbed.experiments.resolve.engine_clock import config_times, rc_times
 from mrc_testbed.experiments.virtual.estimate import (
     Piece,
     chosen,

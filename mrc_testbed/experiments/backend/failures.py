@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan
-from mrc_testbed.experiments.language.fault_schedule import FaultStep
+from mrc_testbed.experiments.backend.outcome import Failure, Outcome
 from mrc_testbed.experiments.language.model import ExpectFailure, ExpectUnfinished, Rule
-from mrc_testbed.experiments.outcome import Failure, Outcome
+from mrc_testbed.experiments.resolve.fault_schedule import FaultStep
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan
 
 UNWRITTEN = {
     "process": "no process of ours dies",

@@ -21,8 +21,8 @@ from mrc_testbed.experiments.language.model import (
     Training,
     Transport,
 )
-from mrc_testbed.experiments.language.placement import jobs_of, placements
-from mrc_testbed.experiments.language.validate import work_names
+from mrc_testbed.experiments.resolve.placement import jobs_of, placements
+from mrc_testbed.experiments.resolve.validate import work_names
 from mrc_testbed.experiments.traces.read import trace_of
 from mrc_testbed.hosts.traffic.collectives import NO_OPTIONS, CollectiveOptions, Rank, make, peers_of
 from mrc_testbed.hosts.traffic.program import Program

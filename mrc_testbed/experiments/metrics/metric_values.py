@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from mrc_testbed.experiments.language.job_times import before_faults, job_times
+from mrc_testbed.experiments.backend.job_times import before_faults, job_times
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome, Outcome
+from mrc_testbed.experiments.language.metric_names import METRICS, find
 from mrc_testbed.experiments.language.model import RankWork, Scenario, Stream, When
-from mrc_testbed.experiments.language.validate import plan_of, work_names
-from mrc_testbed.experiments.metrics import METRICS, find
-from mrc_testbed.experiments.outcome import CollectiveOutcome, FlowOutcome, Outcome
+from mrc_testbed.experiments.resolve.validate import plan_of, work_names
 
 OUTAGE_SHARE = 0.25
 """Below this share of the baseline is an outage."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
 
-from mrc_testbed.experiments.language.assertions import ExpectationVerdict, Measurements
+from mrc_testbed.experiments.language.metric_names import find
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.metrics import find
+from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict, Measurements
 
 
 @dataclass(slots=True)

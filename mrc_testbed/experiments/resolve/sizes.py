@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mrc_testbed.experiments.flows import CollectivePlan, collective_plans, flow_plans
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, collective_plans, flow_plans
 from mrc_testbed.simulator.profiles import frame_bytes
 from mrc_testbed.topologies.plan import Plan
 

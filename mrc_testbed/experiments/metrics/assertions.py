@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mrc_testbed.console import units
-from mrc_testbed.experiments.failures import UNWRITTEN, looked_at, unwanted
+from mrc_testbed.experiments.backend.failures import UNWRITTEN, looked_at, unwanted
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.language.metric_names import find
 from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectUnfinished, Rule, Scenario
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.metrics import find
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.metrics.metric_values import Measured
 
 EVENTS_AROUND = 12
 """Most lines of events printed with a rule that failed."""

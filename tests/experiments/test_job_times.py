@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from mrc_testbed.experiments.flows import collective_plans
-from mrc_testbed.experiments.language.job_times import job_times
+from mrc_testbed.experiments.backend.job_times import job_times
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, Iteration, JobsOutcome, Outcome
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.language.validate import plan_of
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import CollectiveOutcome, Iteration, JobsOutcome, Outcome
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.resolve.flows import collective_plans
+from mrc_testbed.experiments.resolve.validate import plan_of
 from mrc_testbed.experiments.virtual.virtual_run import run_virtual
 from tests.experiments.fluid.test_fluid_run import only
 

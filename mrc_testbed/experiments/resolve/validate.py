@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from mrc_testbed.console.units import show_seconds
+from mrc_testbed.experiments.language.metric_names import all_names, find
 from mrc_testbed.experiments.language.model import (
     OWN_SCALE,
     AnyRule,
@@ -27,13 +28,12 @@ from mrc_testbed.experiments.language.model import (
     Transport,
     Work,
 )
-from mrc_testbed.experiments.language.placement import jobs_of, placements
 from mrc_testbed.experiments.language.yaml_loader import Document, Loc, Problem
-from mrc_testbed.experiments.metrics import all_names, find
+from mrc_testbed.experiments.resolve.engine_clock import FROM_LINKS, config_times, rc_times
+from mrc_testbed.experiments.resolve.placement import jobs_of, placements
+from mrc_testbed.experiments.resolve.recipe import tier_queues
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.read import trace_of
-from mrc_testbed.experiments.virtual.engine_clock import FROM_LINKS, config_times, rc_times
-from mrc_testbed.experiments.virtual.recipe import tier_queues
 from mrc_testbed.faults import KINDS
 from mrc_testbed.faults.places import host_mistakes
 from mrc_testbed.faults.terms import suggestion
