@@ -123,7 +123,7 @@ def last_parts(measured: Measured) -> Measured:
         collective.iterations = collective.iterations[-1:]
     outcome.events = list({event["what"]: event for event in outcome.events}.values())
     outcome.series.queues = {port: depths[-1:] for port, depths in outcome.series.queues.items()}
-    return Measured(outcome, measured.scenario)
+    return Measured(outcome, measured.plan)
 
 
 MUTANTS: dict[str, Mutant] = {"0": zero, "nothing": nothing, "another's": others, "the last": last}

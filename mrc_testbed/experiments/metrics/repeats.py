@@ -145,7 +145,7 @@ def _of_metrics(scenario: Scenario, runs: Measurements) -> list[Spread]:
     names += [rule.metric for rule in scenario.bounds]
     out = []
     for run, repeats in grouped(runs).items():
-        works, ports = repeats[0][2].outcome.works(), repeats[0][2].scenario.measure.queues
+        works, ports = repeats[0][2].outcome.works(), repeats[0][2].plan.measure.queues
         for name in dict.fromkeys(names):
             metric = find(name, works, ports)
             if metric is None:

@@ -112,7 +112,7 @@ def title_of(figure: Figure, runs: Runs) -> str:
     if figure.title or not runs:
         return figure.title or figure.metric
     measured = runs[0][2]
-    metric = find(figure.metric, measured.outcome.works(), measured.scenario.measure.queues)
+    metric = find(figure.metric, measured.outcome.works(), measured.plan.measure.queues)
     return f"{figure.metric}: {metric.text}" if metric else figure.metric
 
 

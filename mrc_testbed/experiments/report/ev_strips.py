@@ -17,7 +17,6 @@ from typing import Any
 
 from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
-from mrc_testbed.experiments.resolve.validate import plan_of
 
 STATES = {
     "good": ("GOOD", "#bfe3d3"),
@@ -67,7 +66,7 @@ class EvLane:
 def lanes(measured: Measured) -> list[EvLane]:
     """All EVs of all QPs. Results made before EVs were noted have only those that changed."""
     outcome = measured.outcome
-    plan = plan_of(measured.scenario)
+    plan = measured.plan.fabric
     moves: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
     for event in outcome.events:
         if event["what"] == "ev":

@@ -27,8 +27,7 @@ from mrc_testbed.experiments.report.index import index
 from mrc_testbed.experiments.report.pictures import file_of, save
 from mrc_testbed.experiments.report.rendering import render
 from mrc_testbed.experiments.report.written_page import Page
-from mrc_testbed.experiments.resolve.sizes import recorded_lines
-from mrc_testbed.experiments.resolve.validate import plan_of
+from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.results import Results, ResultsError, folders_below, read_manifest, trust
 from mrc_testbed.files.whole_files import write_whole
 
@@ -72,7 +71,7 @@ def one(folder: Path) -> Page:
         page = Page(folder, str(manifest["title"]), manifest, [], 0)
         write_whole(folder / "report.html", render("page.html", **_values(page), runs=[], causes=[]).encode())
         return page
-    scenario = runs[0][2].scenario
+    scenario = runs[0][2].plan.scenario
     places = places_of(where, manifest.get("target") or "embedded")
     verdicts = judge(scenario, runs, places, manifest.get("scale"))
     if not manifest["complete"]:  # a rule for runs that are still to come has not failed
@@ -105,7 +104,7 @@ def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any]
         run = planned.get(outcome.name) or bases.get(base_name(outcome.name))
         if run is None:
             raise ResultsError(f"{folder}: the scenario has no run {outcome.name!r} any more")
-        runs.append((outcome.name, outcome.label, Measured(outcome, run.scenario)))
+        runs.append((outcome.name, outcome.label, Measured(outcome, resolve(run))))
     return results, runs
 
 
@@ -151,8 +150,8 @@ def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -
         "some_too_short": not all(sections.is_long_enough(repeats[0][2]) for repeats in groups.values()),
         "limits": sections.LIMITS,
         "states": list(STATES.values()),
-        "fabric": sections.fabric_text(scenario),
-        "sizes": list(recorded_lines(scenario, plan_of(scenario), runs[0][2].outcome)),
+        "fabric": sections.fabric_text(runs[0][2].plan),
+        "sizes": list(sections.recorded_sizes(runs[0][2])),
         "logs": sections.event_logs(runs),
         "numbers": numbers,
         "unmeasured": unmeasured,

@@ -55,8 +55,8 @@ MODES_WITH_PATHS = ("srv6", "stev")
 """Modes in which an EV names a path, so that it can be pinned or denied."""
 
 
-def plan_of(scenario: Scenario) -> Plan:
-    """The plan of a scenario's fabric, without rates; of one that nothing but the fluid model can take, an outline.
+def dimensions_of(scenario: Scenario) -> Plan:
+    """The fabric of a scenario without mode and rates; of one that only the fluid model can take, an outline.
 
     Raises PlanError.
     """
@@ -100,7 +100,7 @@ def check(document: Document, scenario: Scenario, *, outlined: bool = False) -> 
     part = scenario.fabric
     try:
         sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
-        plan = plan_of(scenario) if outlined else Plan(*sizes)
+        plan = dimensions_of(scenario) if outlined else Plan(*sizes)
     except PlanError as error:
         return [document.problem(("fabric",), str(error))]
     return [document.problem(loc, text) for loc, text in _problems(scenario, plan)]

@@ -126,7 +126,7 @@ def test_a_figure_may_show_some_of_the_runs(tmp_path):
     text = SMALL[: SMALL.index("figures:")] + "variants: {a: {}, b: {}}\nsweep: {depth: [1, 2]}\n" + asked
     folder = make(tmp_path / "some", text.replace("depth: 2}", "depth: $depth}"), repeat=2)
     _, runs = measured_runs(folder)
-    (only,) = (one for one in figures.asked_for(runs[0][2].scenario, runs) if one.name == "figure1")
+    (only,) = (one for one in figures.asked_for(runs[0][2].plan.scenario, runs) if one.name == "figure1")
     picture = pictures.save(only, tmp_path).svg
     assert "b depth=2</text>" in picture and "a depth" not in picture and "depth=1" not in picture
 
@@ -252,7 +252,7 @@ def test_a_page_has_the_rules_of_its_place_and_scale(tmp_path, scale, rules):
     (page,) = report(folder)
     assert [verdict.rule for verdict in page.verdicts] == [verdict["rule"] for verdict in judged]
     assert rules == {verdict.rule.split()[0] for verdict in page.verdicts} - {"nothing"}
-    assert measured_runs(folder)[1][0][2].scenario.links.rate == (8e6 if scale else 5e6)
+    assert measured_runs(folder)[1][0][2].plan.rate_bps == (8e6 if scale else 5e6)
 
 
 # ---- paths --------------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def lane_of(made: Path, events: list[dict], state: str = "good") -> list[tuple[f
     outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=10.0, series=Series(0.1), events=events)
     outcome.flows = [FlowOutcome("flow", "h0", "h1", 1, 1024)]
     outcome.note_evs("flow:h0-h1", 3, [[0x100, 1, state]])
-    (lane,) = ev_strips.lanes(Measured(outcome, runs[0][2].scenario))
+    (lane,) = ev_strips.lanes(Measured(outcome, runs[0][2].plan))
     return lane.spans
 
 
@@ -321,7 +321,7 @@ def test_an_hour_of_changes_makes_no_huge_picture(made):
     turns = [("good", "assumed_bad"), ("assumed_bad", "good")]
     outcome.events = [moved(n / 4, *turns[n % 2]) for n in range(14_000)]
     outcome.note_evs("flow:h0-h1", 3, [[0x100, 1, "good"]])
-    measured = Measured(outcome, runs[0][2].scenario)
+    measured = Measured(outcome, runs[0][2].plan)
     found = ev_strips.lanes(measured)
     edges, bad = ev_strips.shares(found)
     assert len(edges) == ev_strips.EDGES_MAX + 1
@@ -370,7 +370,7 @@ def test_distances_in_words(value, theirs, words):
 
 def test_lines_of_the_paper_find_their_runs(made):
     _, runs = measured_runs(made)
-    scenario = runs[0][2].scenario.model_copy(deep=True)
+    scenario = runs[0][2].plan.scenario.model_copy(deep=True)
     scenario.paper.series = {
         "paper, MRC": [(0, 1)],
         "paper, DCQCN 1 QP": [(0, 1)],
