@@ -17,7 +17,7 @@ from mrc_testbed.experiments.backend.failures import UNWRITTEN
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.backend.protocol import Backend
 from mrc_testbed.experiments.executors.crew import Begun, RunLost, RunProgress
-from mrc_testbed.experiments.fluid.fluid_run import FluidBackend, modelled, without_unmodelled
+from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, modelled, without_unmodelled
 from mrc_testbed.experiments.language.expand import expand, places_of
 from mrc_testbed.experiments.language.yaml_loader import Document, Problem, ScenarioError
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, causes, conclude, judge
@@ -26,7 +26,7 @@ from mrc_testbed.experiments.metrics.repeats import Spread, spreads
 from mrc_testbed.experiments.resolve.run_plan import RunPlan, resolve
 from mrc_testbed.experiments.results import LoadMeter, Results, UnwrittenError, again
 from mrc_testbed.experiments.run_store import StoredRun
-from mrc_testbed.experiments.virtual.virtual_run import VirtualBackend
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 
 
 class Tell(Protocol):
@@ -278,10 +278,10 @@ def _one_by_one(
 
 def _back_end(where: str, options: dict[str, Any]) -> Backend:
     if where == "live":
-        from mrc_testbed.experiments.live.live_run import LiveBackend  # needs Mininet, which others do without
+        from mrc_testbed.experiments.live.live_run import LiveRunner  # needs Mininet, which others do without
 
-        return LiveBackend(**options)
-    return FluidBackend() if where == "fluid" else VirtualBackend()
+        return LiveRunner(**options)
+    return FluidRunner() if where == "fluid" else VirtualRunner()
 
 
 def _as_they_end(runs: list[RunPlan], begun: Begun, tell: Tell) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:

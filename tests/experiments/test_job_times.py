@@ -10,7 +10,7 @@ from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.model import Scenario
 from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.resolve.run_plan import resolve
-from mrc_testbed.experiments.virtual.virtual_run import VirtualBackend
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from tests.experiments.fluid.test_fluid_run import only
 
 WORK = {"collective": "all_reduce", "name": "job", "ranks": 2, "jobs": 3, "iterations": 4}
@@ -129,7 +129,7 @@ workload: [{collective: all_reduce, name: job, size: 16K, ranks: 2, jobs: 2, pla
 faults: [{at: 150ms, cut: h0 p0-t0-0}]
 """
     run = only(tmp_path, text, "virtual")
-    outcome = VirtualBackend().run(run)
+    outcome = VirtualRunner().run(run)
     assert [one.ranks for one in outcome.collectives] == [["h0", "h2"], ["h1", "h3"]]
     assert [len(one.iterations) for one in outcome.collectives] == [8, 8]
     measured = Measured(outcome, run)

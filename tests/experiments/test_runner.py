@@ -29,7 +29,7 @@ from mrc_testbed.experiments.metrics.metric_values import _WHOLE, Measured
 from mrc_testbed.experiments.report.page import report
 from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.runner import carry_out, plan_runs
-from mrc_testbed.experiments.virtual.virtual_run import VirtualBackend
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 
 SMALL = """\
 title: one link of two planes
@@ -73,7 +73,7 @@ def document(tmp_path: Path, text: str = SMALL):
 
 def outcome_of(tmp_path: Path, text: str = SMALL, seed: int | None = None):
     (run,) = plan_runs(document(tmp_path, text), "virtual", seed=seed).runs
-    return run, VirtualBackend().run(run)
+    return run, VirtualRunner().run(run)
 
 
 # ---- runs ---------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_queues_of_one_plane_are_no_losses():
         "transport": scenario.transport.model_copy(update={"clock": 1.0, "config": {"backup_per_plane": 0}}),
     }
     run = resolve(replace(run, scenario=scenario.model_copy(update=short)))
-    measured = Measured(VirtualBackend().run(run), run)
+    measured = Measured(VirtualRunner().run(run), run)
     assert measured.value("trimmed") > 100
     assert (measured.value("lost"), measured.value("evs.bad")) == (0, 0)
 
@@ -264,7 +264,7 @@ def test_a_network_that_reacts_gets_its_plane_back(tmp_path):
     )
     bad = {}
     for run in plan_runs(document(tmp_path, text), "virtual").runs:
-        measured = Measured(VirtualBackend().run(run), run)
+        measured = Measured(VirtualRunner().run(run), run)
         bad[run.label["variant"]] = measured.value("evs.bad")
         assert (measured.value("control.reacted") is not None) == (run.label["variant"] == "soon")
     assert bad["never"] > bad["soon"] == 0
@@ -275,7 +275,7 @@ def test_a_denylist_before_the_start_spares_all_losses(tmp_path):
         "variants: {off: {}, all: {control_plane: {denylist: all}}}\n"
     )
     lost = {
-        r.label["variant"]: Measured(VirtualBackend().run(r), r)
+        r.label["variant"]: Measured(VirtualRunner().run(r), r)
         for r in plan_runs(document(tmp_path, text), "virtual").runs
     }
     assert lost["off"].value("lost") > 0

@@ -14,7 +14,7 @@ from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.resolve.sizes import size_lines
 from mrc_testbed.experiments.runner import plan_runs
-from mrc_testbed.experiments.virtual.virtual_run import VirtualBackend
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from tests.experiments.traces.chakra_files import node, write
 from tests.repository import ROOT
 
@@ -37,7 +37,7 @@ def scenario(folder: Path, work: str, more: str = "") -> Path:
 
 def measured(path: Path) -> Measured:
     (run,) = plan_runs(read(path), "virtual").runs
-    return Measured(VirtualBackend().run(run), run)
+    return Measured(VirtualRunner().run(run), run)
 
 
 KINDS = ("all_reduce_tree", "all_reduce_halving", "all_reduce_hierarchical", "all_to_allv")

@@ -24,12 +24,12 @@ from rich.table import Table
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.backend.outcome import Outcome
-from mrc_testbed.experiments.fluid.fluid_run import FluidBackend, settings_of, shape_of
+from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, settings_of, shape_of
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.runner import plan_runs
-from mrc_testbed.experiments.virtual.virtual_run import VirtualBackend
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from mrc_testbed.simulator.fluid.calibration import CALIBRATIONS
 from mrc_testbed.simulator.fluid.model import BAD, simulate
 from mrc_testbed.simulator.fluid.outages import DOWN, UP, Outages
@@ -145,7 +145,7 @@ def compared(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Seq
         for fabric in fabrics:
             for one in (run for case in cases or CASES for run in _runs(fabric, case, seeds)):
                 progress.step(f"{fabric}, seed {one.seed}, {one.name}", quiet=True)
-                packets, fluid = metrics_of(VirtualBackend().run(one), one), metrics_of(FluidBackend().run(one), one)
+                packets, fluid = metrics_of(VirtualRunner().run(one), one), metrics_of(FluidRunner().run(one), one)
                 label = str(one.label["variant"])
                 out += [
                     Error("x".join(map(str, fabric)), one.seed, label, metric, packets[metric], fluid[metric])

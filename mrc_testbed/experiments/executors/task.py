@@ -23,16 +23,16 @@ from mrc_testbed.experiments.metrics.assertions import conclude
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import TASKS, LoadMeter
 from mrc_testbed.experiments.run_store import DamagedRun, RunStore
-from mrc_testbed.experiments.virtual.virtual_run import VirtualBackend
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 
 OWNER = "owner"
 """File of the folder `tasks`: token of the command whose tasks may write."""
 
 
 def timed_run(run: RunPlan, watch: Watch = unwatched) -> tuple[Outcome, dict[str, Any]]:
-    """A run with its metrics, and how busy the machine was. Raises what VirtualBackend raises."""
+    """A run with its metrics, and how busy the machine was. Raises what VirtualRunner raises."""
     meter = LoadMeter()
-    outcome = VirtualBackend().run(run, watch)
+    outcome = VirtualRunner().run(run, watch)
     load = meter.read("virtual")
     conclude(run, outcome)
     return outcome, load

@@ -1,6 +1,6 @@
 """A run on the fluid model (simulator/fluid), into an Outcome; what the model cannot do is refused by name.
 
-    outcome = FluidBackend().run(plan, lambda share, now: ...)
+    outcome = FluidRunner().run(plan, lambda share, now: ...)
 
 Only MODELLED metrics have values; runner.py leaves rules on others out, and a note of the run names them. Of more than
 FLOWS_MAX flows of a workload an outcome has one record and one series for all, with the slowest, the fastest and Jain's
@@ -73,7 +73,7 @@ def without_unmodelled(runs: list[RunPlan]) -> tuple[list[RunPlan], list[str]]:
     return out, sorted(left_out)
 
 
-class FluidBackend:
+class FluidRunner:
     """Runs on the fluid model."""
 
     def run(self, plan: RunPlan, watch: Watch = unwatched) -> Outcome:

@@ -1,6 +1,6 @@
 """A run on the live fabric: Mininet, P4 switches, agents and controller; the same steps, senders and ranks as virtual.
 
-    outcome = LiveBackend(target="embedded").run(plan, watch)
+    outcome = LiveRunner(target="embedded").run(plan, watch)
 
 The fabric is brought up for each run and removed after it, healed or not, whatever ends the run. Agents carry the flows
 (live_work.py); this process injects faults on time, a thread of it looks at agents and switches at every interval
@@ -65,7 +65,7 @@ Watched = Callable[[Fabric, Callable[[], list[dict[str, Any]]]], AbstractContext
 
 
 @dataclass(frozen=True, slots=True)
-class LiveBackend:
+class LiveRunner:
     """Runs on the live fabric."""
 
     target: str = "embedded"

@@ -75,7 +75,7 @@ def memory_described(runs: list[RunPlan], jobs: int, free_bytes: int) -> str:
 
 
 def measure(run: RunPlan, piece_s: float = PIECE_S) -> Piece:
-    """Set a run up, do some of it and throw it away. Raises what VirtualBackend raises."""
+    """Set a run up, do some of it and throw it away. Raises what VirtualRunner raises."""
     try:
         return _begin(run, piece_s)
     finally:

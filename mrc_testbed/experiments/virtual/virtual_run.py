@@ -1,6 +1,6 @@
 """A run in virtual time: the scenario's fabric, flows, collectives and faults on simulator, into an Outcome.
 
-    outcome = VirtualBackend().run(plan, lambda share, now: ...)
+    outcome = VirtualRunner().run(plan, lambda share, now: ...)
 
 The same seed gives the same outcome to the byte, on any machine: nothing here reads a clock or an unseeded die.
 """
@@ -38,7 +38,7 @@ TICK_SHARE = 0.5
 """Faults at a share of the work are looked for this often, as a part of the sampling interval."""
 
 
-class VirtualBackend:
+class VirtualRunner:
     """Runs in virtual time."""
 
     def run(self, plan: RunPlan, watch: Watch = unwatched) -> Outcome:

@@ -30,5 +30,5 @@ def test_run__what_has_become_of_a_lost_machine_is_told_with_its_loss(monkeypatc
 
     monkeypatch.setattr(live_run, "LiveRun", begun)
     with pytest.raises(FabricError) as caught:
-        live_run.LiveBackend().run(None)
+        live_run.LiveRunner().run(None)
     assert str(caught.value).splitlines() == [LOST, LEFT]

@@ -78,7 +78,11 @@ def test_resolve__a_rate_that_no_plan_takes_has_a_line_and_a_cure(tmp_path):
 
 
 def test_resolve__a_large_fabric_is_an_outline(tmp_path):
-    text = TEXT.replace("racks: 2", "racks: 300").replace("hosts_per_rack: 1", "hosts_per_rack: 4").replace("p1-t0-1}", "p1-t0-0}")
+    text = (
+        TEXT.replace("racks: 2", "racks: 300")
+        .replace("hosts_per_rack: 1", "hosts_per_rack: 4")
+        .replace("p1-t0-1}", "p1-t0-0}")
+    )
     (plan,) = resolved(tmp_path, text, "fluid")
     assert isinstance(plan.fabric, Outline)
     assert (plan.fabric.mode, len(plan.fabric.hosts)) == (Mode.STEV, 1200)
@@ -104,7 +108,7 @@ def test_resolve__trusts_a_run_without_its_document(tmp_path):
 # ---- nobody below knows the document --------------------------------------------------------------------------
 
 BELOW = ("backend", "virtual", "fluid", "live", "metrics", "report")
-FOR_VERDICTS = {"name", "title", "paper", "expect", "bounds", "figures", "model_copy", "variants", "sweep"}
+FOR_VERDICTS = {"name", "title", "paper", "expect", "bounds", "figures", "model_copy", "sweep"}
 """What of a Scenario is read below resolve: titles, rules and figures."""
 
 
