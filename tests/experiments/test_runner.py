@@ -438,11 +438,11 @@ def test_target__that_does_not_exist_is_said_before_anything_is_read():
 
 def test_bmv2__what_it_cannot_do_is_said(tmp_path):
     (tmp_path / "mine.yaml").write_text(ON_BMV2)
-    scenario = plan_runs(read(tmp_path / "mine.yaml"), "live", target="bmv2").runs[0].scenario
-    round_trip, line = live_run.unlike(scenario, "bmv2")
+    plan = plan_runs(read(tmp_path / "mine.yaml"), "live", target="bmv2").runs[0]
+    round_trip, line = live_run.unlike(plan, "bmv2")
     assert "bmv2 cannot delay packets, nor does it serialise a lone one" in round_trip and "the 50 ms of" in round_trip
     assert "faults that set a link's delay leave it as it is" in line
-    assert live_run.unlike(scenario) == []
+    assert live_run.unlike(plan) == []
 
 
 def test_display__of_resumed_runs_that_are_stopped_counts_those_that_were_there(tmp_path, capsys):

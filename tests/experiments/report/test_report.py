@@ -20,7 +20,7 @@ from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report import canvas, ev_strips, figures, paper_reference, pictures
 from mrc_testbed.experiments.report.faults import ROWS_MAX, fault_bars
-from mrc_testbed.experiments.report.page import measured_runs, report
+from mrc_testbed.experiments.report.page import measured_runs, plans_of, report
 from mrc_testbed.experiments.report.summary import summary
 from mrc_testbed.experiments.results import ResultsError
 from mrc_testbed.experiments.runner import carry_out, plan_runs
@@ -253,6 +253,15 @@ def test_a_page_has_the_rules_of_its_place_and_scale(tmp_path, scale, rules):
     assert [verdict.rule for verdict in page.verdicts] == [verdict["rule"] for verdict in judged]
     assert rules == {verdict.rule.split()[0] for verdict in page.verdicts} - {"nothing"}
     assert measured_runs(folder)[1][0][2].plan.rate_bps == (8e6 if scale else 5e6)
+
+
+def test_plans_of__live_results_have_the_values_of_their_switches(tmp_path):
+    """Once those of BMv2 were read as if they were of the embedded switches."""
+    (tmp_path / "scenario.yaml").write_text(PLACES + "live: {links: {rate: 7M}}\nbmv2: {links: {rate: 6M}}\n")
+    rates = {
+        target: plans_of(tmp_path, {"where": "live", "target": target})[0].rate_bps for target in ("embedded", "bmv2")
+    }
+    assert rates == {"embedded": 7e6, "bmv2": 6e6}
 
 
 # ---- paths --------------------------------------------------------------------------------------------------------
