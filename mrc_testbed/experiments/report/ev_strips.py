@@ -17,6 +17,7 @@ from typing import Any
 
 from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
+from mrc_testbed.topologies.plan import PlanError
 
 STATES = {
     "good": ("GOOD", "#bfe3d3"),
@@ -96,8 +97,11 @@ def _from_events(moves: dict[tuple[str, int, int], list[dict[str, Any]]]) -> lis
 
 
 def _via(plan: Any, host: str, peer: str, ev: int, plane: int) -> str:
-    """The T1 of a path as the plan names it."""
-    nodes = plan.path(plan.host(host), plan.host(peer), ev, plane).nodes
+    """The T1 of a path as the plan names it; empty for an EV that is none of the plan's: stev in virtual time."""
+    try:
+        nodes = plan.path(plan.host(host), plan.host(peer), ev, plane).nodes
+    except PlanError:
+        return ""
     return nodes[2] if len(nodes) == 5 else ""
 
 

@@ -15,7 +15,7 @@ from typing import get_args
 import pytest
 
 from mrc_testbed.experiments.backend.outcome import FlowOutcome, Outcome, Series
-from mrc_testbed.experiments.language.model import Figure
+from mrc_testbed.experiments.language.model import MODES, Figure
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report import canvas, ev_strips, figures, paper_reference, pictures
@@ -24,6 +24,7 @@ from mrc_testbed.experiments.report.page import measured_runs, plans_of, report
 from mrc_testbed.experiments.report.summary import summary
 from mrc_testbed.experiments.results import ResultsError
 from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 
 SMALL = """\
 title: one link of <two> planes
@@ -322,6 +323,21 @@ def port(t: float, up: bool, peer: str | None = None, host: str = "h0") -> dict:
 )  # fmt: skip
 def test_a_lane_is_what_its_ev_and_ports_were(made, events, state, spans):
     assert lane_of(made, events, state) == spans
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_lanes__in_every_mode(tmp_path, mode):
+    """Once the page of a run in stev mode ended with `EV 0x0001 names no path`."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(PLACES.replace("spines: 1", "spines: 2") + f"mode: {mode}\n")
+    plan = plan_runs(read(path), "virtual").runs[0]
+    lanes = ev_strips.lanes(Measured(VirtualRunner().run(plan), plan))
+    named = {lane.via for lane in lanes}
+    every_t1 = {f"p{plane}-t1-{spine}" for plane in (0, 1) for spine in (0, 1)}
+    if mode == "stev":  # virtual switches have a field layout of their own
+        assert named <= {"", *every_t1}
+    else:
+        assert named == (every_t1 if mode == "srv6" else {"p0-t1-*", "p1-t1-*"})
 
 
 def test_an_hour_of_changes_makes_no_huge_picture(made):
