@@ -45,6 +45,24 @@ MAY_IMPORT = {
 """Room of the package -> rooms it may import, beside itself. Tools import what they measure."""
 
 
+EXPERIMENTS = (
+    ("language",),
+    ("traces",),
+    ("resolve",),
+    ("backend",),
+    ("virtual", "fluid", "live"),
+    ("metrics",),
+    ("run_store",),
+    ("results",),
+    ("report", "export", "executors"),
+    ("runner",),
+    ("console_summary", "compare"),
+    ("command",),
+    ("merge", "study"),
+)
+"""Rooms and files of experiments as a scenario goes through them: each imports what stands before it, and itself."""
+
+
 def folder_of(room: str) -> Path:
     """Folder of a room, or the file of a module."""
     path = ROOT.joinpath(PACKAGE, *room.split("."))
@@ -114,6 +132,20 @@ def test_every_room_has_its_row():
     rooms = {path.stem for path in (ROOT / PACKAGE).iterdir() if path.is_dir() or path.suffix == ".py"}
     data = {"p4src", "scenarios", "py", "__init__", "__main__", "__pycache__"}
     assert rooms - data == {room for room in MAY_IMPORT if "." not in room}
+
+
+@pytest.mark.parametrize("room", [room for rooms in EXPERIMENTS for room in rooms])
+def test_experiments__a_scenario_goes_down_only(room):
+    step = next(number for number, rooms in enumerate(EXPERIMENTS) if room in rooms)
+    above = (room, *(name for rooms in EXPERIMENTS[:step] for name in rooms))
+    allowed = tuple(f"{PACKAGE}.experiments.{name}" for name in above)
+    ours = (f"{PACKAGE}.experiments",)
+    assert broken(folder_of(f"experiments.{room}"), lambda m: is_in(m, ours) and not is_in(m, allowed)) == []
+
+
+def test_experiments__every_room_has_its_step():
+    rooms = {path.stem for path in folder_of("experiments").iterdir() if path.stem not in ("__init__", "__pycache__")}
+    assert rooms == {room for rooms in EXPERIMENTS for room in rooms}
 
 
 def test_page__has_the_same_arrows():

@@ -334,7 +334,7 @@ _DSCPS = frozenset(key for key in _KEYS if key.startswith("dscp_"))
 
 
 def check_value(key: str, value: Any) -> None:
-    """Check one value that is not the default. Raises ConfigError naming what would do."""
+    """Check one value. Raises ConfigError naming what would do."""
     if key in RANGES:
         low, high = RANGES[key]
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
@@ -343,7 +343,7 @@ def check_value(key: str, value: Any) -> None:
         allowed = CHOICES[key]
         if value not in allowed or isinstance(value, bool) is not isinstance(allowed[0], bool):
             raise ConfigError(f"{key} = {value!r}: must be one of {', '.join(map(str, allowed))}")
-    if key in ONLY:  # what works is the default, and this is another value
+    if key in ONLY and value != ONLY[key][0]:
         works, why = ONLY[key]
         raise ConfigError(f"{key} = {value!r}: only {works!r} can work: {why}")
 

@@ -141,21 +141,23 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Send a file across the fabric, cut links under it, restore them, and report how the paths healed."""
-    from mrc_testbed.demo import demo as demonstration
+    from mrc_testbed.demo.demo import show
+    from mrc_testbed.demo.plan import plan_demo
     from mrc_testbed.doctor.rootless import enter
     from mrc_testbed.topologies.plan import Plan
 
     machines = read_servers(servers, rootless)
-    plan = Plan(planes, racks, spines, hosts_per_rack)
+    fabric = Plan(planes, racks, spines, hosts_per_rack)
     if machines is not None:
-        plan = replace(plan, pmtu_bytes=CLUSTER_PMTU)
-    options = demonstration.Options(plan, file, parse_rate(rate), target=target, nic=nic, wires=wires, servers=machines)
-    demonstration.check(options)
+        fabric = replace(fabric, pmtu_bytes=CLUSTER_PMTU)
+    plan = plan_demo(
+        fabric, file=file, rate_bps=parse_rate(rate), target=target, nic=nic, wires=wires, servers=machines
+    )
     if rootless:
         enter("demo")
     if machines is None:
         require_root("demo", or_rootless=True)
-    report = demonstration.run(options, console=console(stderr=as_json))
+    report = show(plan, console(stderr=as_json))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     raise typer.Exit(0 if report.passed else 1)

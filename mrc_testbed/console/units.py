@@ -84,6 +84,14 @@ def show_seconds(value: float) -> str:
     return "0 s" if value == 0 else f"{value / 1e-9:.3g} ns"
 
 
+def show_size(size: int) -> str:
+    """`512 B`, `32 KiB`, `1.5 MiB`."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size} B"
+
+
 def bits(rate: float) -> str:
     """`37.2 Mb/s`: a rate in bits/s for people."""
     for unit in ("b/s", "kb/s", "Mb/s"):

@@ -12,14 +12,12 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mrc_testbed.dash import page_files
 from mrc_testbed.dash.drawing import drawing
-from mrc_testbed.experiments.language.validate import plan_of
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report.ev_strips import EvLane, lanes
 from mrc_testbed.experiments.report.faults import fault_times, spans_of
 from mrc_testbed.experiments.report.page import measured_runs
@@ -27,7 +25,7 @@ from mrc_testbed.experiments.results import ResultsError
 from mrc_testbed.experiments.run_store import file_name
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.hosts.agent.path_health import address_of
-from mrc_testbed.topologies.plan import Link, Mode, Plan, PlanError
+from mrc_testbed.topologies.plan import Link, Plan, PlanError
 
 DOWN = ("cut", "flap")
 """Actions that take the link of ports."""
@@ -92,8 +90,7 @@ def _digest(text: str) -> str:
 
 def recording(name: str, measured: Measured, manifest: dict[str, Any]) -> dict[str, Any]:
     """What the page of a run needs, in seconds, bits/s, bytes and packets; layout in dash.js."""
-    outcome, scenario = measured.outcome, measured.scenario
-    plan = replace(plan_of(scenario), mode=Mode(outcome.mode))
+    outcome, plan = measured.outcome, measured.plan.fabric
     series = outcome.series
     step = -(-len(series.times_s) // POINTS_MAX) or 1
     every = series.every_s
@@ -101,13 +98,13 @@ def recording(name: str, measured: Measured, manifest: dict[str, Any]) -> dict[s
     found = lanes(measured)
     where = "virtual time" if outcome.where == "virtual" else f"live on {manifest.get('target') or 'embedded'}"
     return {
-        "title": f"{outcome.scenario}: {scenario.title}",
+        "title": f"{outcome.scenario}: {measured.plan.scenario.title}",
         "said": ", ".join([outcome.scenario, *([] if name == "run" else [name]), where, f"seed {outcome.seed}"]),
         "plan": drawing(plan) | {"said": str(plan)},
         "duration_s": outcome.duration_s,
         "times_s": thinned(series.times_s, step, last=True),
         "every_s": every * step,
-        "rates": {link.name: _rate(link, plan, scenario) for link in plan.links},
+        "rates": {link.name: _rate(link, plan) for link in plan.links},
         "planes_bps": [thinned([row[p] for row in series.plane_bps], step) for p in range(plan.planes)],
         "counts": {
             key: thinned(getattr(series, key), step, add=True)
@@ -128,10 +125,9 @@ def recording(name: str, measured: Measured, manifest: dict[str, Any]) -> dict[s
     }
 
 
-def _rate(link: Link, plan: Plan, scenario: Any) -> float:
+def _rate(link: Link, plan: Plan) -> float:
     nic = any(end.node in {host.name for host in plan.hosts} for end in (link.lower, link.upper))
-    tier = scenario.links.host if nic else scenario.links.fabric
-    return float(tier.rate or scenario.links.rate)
+    return (plan.host_link if nic else plan.fabric_link).rate_bps or 0.0
 
 
 def thinned(values: list[Any], step: int, *, add: bool = False, last: bool = False) -> list[Any]:

@@ -1,21 +1,18 @@
-"""Report of `mrc demo` as data; demo/display.py prints it."""
+"""Report of `mrc demo` as data; demo/view.py prints it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from mrc_testbed.topologies.plan import Plan
+from mrc_testbed.demo.plan import DemoPlan
 
 
 @dataclass
 class DemoReport:
     """Result of the demonstration. `checks` are (condition, whether it held, measured value)."""
 
-    plan: Plan
-    source: str
-    destination: str
-    size: int
+    plan: DemoPlan
     seconds: float = 0.0
     sha256_sent: str = ""
     sha256_received: str = ""
@@ -32,17 +29,17 @@ class DemoReport:
 
     @property
     def goodput_bps(self) -> float:
-        return self.size * 8 / self.seconds if self.seconds else 0.0
+        return self.plan.size * 8 / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Schema `mrc-demo/1`: times in seconds, rates in bits/s, sizes in bytes."""
         return {
             "schema": "mrc-demo/1",
             "passed": self.passed,
-            "fabric": self.plan.to_json(),
-            "source": self.source,
-            "destination": self.destination,
-            "bytes": self.size,
+            "fabric": self.plan.fabric.to_json(),
+            "source": self.plan.source,
+            "destination": self.plan.destination,
+            "bytes": self.plan.size,
             "seconds": round(self.seconds, 3),
             "goodput_bps": round(self.goodput_bps),
             "longest_gap_s": round(self.longest_gap_s, 4),

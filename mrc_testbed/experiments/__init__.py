@@ -1,15 +1,16 @@
 """Experiments: scenario files (docs/scenarios.md), the runs they describe, their results and reports.
 
-From a file to a page:
+From a file to a page; each imports only what stands above it:
 
-    language    types of a file, YAML with line numbers, expansion into runs, fault schedule, assertions
-    runner      plan_runs(), carry_out(): every run of a file, virtual or live, with verdicts
+    language    types of a file, YAML with line numbers, expansion into runs;  traces: of training jobs
+    resolve     a run with every default filled in (RunPlan): fabric, engine, queues, work, faults
+    backend     protocol and outcome of the back ends: virtual (virtual time), fluid (rates), live (Mininet)
+    metrics     values by name, verdicts on rules, spread of repeats
+    results     the folder of results;  run_store: its sealed files
+    report      HTML pages and figures;  export: Parquet and pandas frames, nccl-tests' JSON
     executors   who makes virtual runs: processes here, tasks of Slurm or Ray
+    runner      plan_runs(), carry_out(): every run of a file with verdicts
+    console_summary: results in a terminal;  compare: two folders;  merge: several as one
+    command     `mrc run`, `mrc scenario`, `mrc compare`
     study       seeds and parameters of a scenario, confidence intervals
-    virtual     runs in virtual time;  live: runs in Mininet
-    results     the folder of results;  run_store: its sealed files;  merge: several as one
-    outcome, metrics, metric_values, repeats: what is in it
-    report      HTML pages and figures;  console_summary: the same in a terminal;  compare: two folders
-    export      Parquet and pandas frames, nccl-tests' JSON
-    command     `mrc run`, `mrc scenario`, `mrc compare`;  study/command: `mrc study`
 """

@@ -18,14 +18,14 @@ from rich.table import Table
 from mrc_testbed.console import terminal
 from mrc_testbed.console.progress import Progress as RestingProgress
 from mrc_testbed.errors import FULL, UNWRITTEN, UsageError
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.console_summary import told
 from mrc_testbed.experiments.executors.choice import crew_of
 from mrc_testbed.experiments.executors.crew import Crew
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
-from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import RESULTS, ResultsError, default_folder, refuse_taken, refuse_twice
 from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from mrc_testbed.experiments.traces.command import Replay, scenario_of
@@ -97,18 +97,18 @@ class Display:
             self.bar.remove_task(self._task)
             self._task = None
 
-    def begins(self, runs: list[Run]) -> None:
+    def begins(self, runs: list[RunPlan]) -> None:
         self._begun_at = self._ended
         self._shares = {run.name: 0.0 for run in runs}
         total = sum(self.costs.get(run.name, 1.0) for run in runs)
         self._task = self.bar.add_task(escape(self._name), total=total or 1.0)
         self._show(escape(self._name))
 
-    def progress(self, run: Run, share: float, now: float) -> None:
+    def progress(self, run: RunPlan, share: float, now: float) -> None:
         self._shares[run.name] = share
         self._show(escape(f"{self._name}: {run.name} at {_virtual_time(now)}, {100 * share:.0f} %"))
 
-    def ends(self, run: Run, _outcome: Outcome) -> None:
+    def ends(self, run: RunPlan, _outcome: Outcome) -> None:
         self._ended += 1
         self._shares[run.name] = 1.0
         self._show(escape(f"{self._name}: {run.name}"))
@@ -285,7 +285,7 @@ def tell_kept(console: Console, name: str, damaged: list[str], kept: int, planne
 
 
 def _estimated(
-    console: Console, planned: Planned, runs: list[Run], jobs: int, crew: Crew | None, executor: ExecutorOptions
+    console: Console, planned: Planned, runs: list[RunPlan], jobs: int, crew: Crew | None, executor: ExecutorOptions
 ) -> dict[str, float]:
     """Estimated seconds by run; printed before the runs begin."""
     name = planned.document.path.stem
@@ -301,7 +301,7 @@ def _estimated(
     return costs
 
 
-def measured_costs(console: Console, name: str, runs: list[Run], crew: Crew | None) -> dict[str, float]:
+def measured_costs(console: Console, name: str, runs: list[RunPlan], crew: Crew | None) -> dict[str, float]:
     """Estimated CPU seconds by run, from pieces of some of them that are made here, with a line of progress."""
     wanted = chosen(runs)
     pool = crew if isinstance(crew, WorkerPool) else None
@@ -321,7 +321,7 @@ def _tell_limits(console: Console, planned: Planned) -> None:
 
     told: dict[str, list[str]] = {}
     for run in planned.runs:
-        for text in unlike(run.scenario, planned.target):
+        for text in unlike(run, planned.target):
             told.setdefault(text, []).append(run.name)
     name = planned.document.path.stem
     for text, runs in told.items():
@@ -436,22 +436,19 @@ def _order(path: Path) -> tuple[int, int, str]:
 
 def show(name: str, as_json: bool) -> int:
     """A scenario as it will be run: its runs, faults with all random choices resolved, rules."""
-    from mrc_testbed.experiments.language.assertions import describe
-    from mrc_testbed.experiments.language.fault_schedule import steps
-    from mrc_testbed.experiments.language.validate import plan_of
-    from mrc_testbed.experiments.virtual.sizes import size_lines
+    from mrc_testbed.experiments.metrics.assertions import describe
+    from mrc_testbed.experiments.resolve.sizes import size_lines
 
     (path,) = find([name])[:1]
     runs = plan_runs(read(path), "virtual").runs
-    first = runs[0].scenario
-    plan = plan_of(first)
-    timeline = [f"{step.when}: {step}" for step in steps(first, plan, runs[0].seed)]
+    plan, first = runs[0], runs[0].scenario
+    timeline = [f"{step.when}: {step}" for step in plan.steps()]
     rules = [describe(rule) for rule in first.expect]
-    sizes = list(size_lines(first, plan, runs[0].seed))
+    sizes = list(size_lines(plan))
     if as_json:
         data = {
             "name": first.name, "title": first.title, "paper": first.paper and first.paper.model_dump(),
-            "fabric": str(plan), "sizes": sizes, "runs": [run.name for run in runs], "faults": timeline,
+            "fabric": str(plan.fabric), "sizes": sizes, "runs": [run.name for run in runs], "faults": timeline,
             "expect": rules,
         }  # fmt: skip
         print(json.dumps(data, indent=2))
@@ -463,7 +460,7 @@ def show(name: str, as_json: bool) -> int:
         lines += [f"  {word}: {text}" for word, text in told if text]
     more = f" and {len(runs) - 12} more (--json has them)" if len(runs) > 12 else ""
     lines += [
-        f"fabric: {plan}, mode {first.mode}",
+        f"fabric: {plan.fabric}, mode {plan.fabric.mode}",
         *(f"  {line}" for line in sizes),
         f"runs ({len(runs)}): {', '.join(run.name for run in runs[:12])}{more}",
         *(["faults of the first run:", *(f"  {line}" for line in timeline)] if timeline else ["no faults"]),

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.outcome import Outcome
-from mrc_testbed.experiments.repeats import base_name
+from mrc_testbed.experiments.metrics.repeats import base_name
 from mrc_testbed.experiments.results import Results, ResultsError, trust
 
 MANIFEST = (

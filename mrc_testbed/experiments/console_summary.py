@@ -12,9 +12,9 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mrc_testbed.experiments.language.assertions import ALWAYS, ExpectationVerdict
-from mrc_testbed.experiments.outcome import CollectiveOutcome
-from mrc_testbed.experiments.repeats import Spread, base_name
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome
+from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict
+from mrc_testbed.experiments.metrics.repeats import Spread, base_name
 
 if TYPE_CHECKING:
     from mrc_testbed.experiments.runner import RunReport

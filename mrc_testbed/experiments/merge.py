@@ -22,10 +22,10 @@ from rich.markup import escape
 from mrc_testbed.console import terminal
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.errors import UNWRITTEN
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.command import FAILED, PASSED, print_report
-from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import (
     Results,
     ResultsError,
@@ -101,11 +101,11 @@ class Merged:
 class _Quiet:
     """No runs are made here."""
 
-    def begins(self, runs: list[Run]) -> None: ...
+    def begins(self, runs: list[RunPlan]) -> None: ...
 
-    def progress(self, run: Run, share: float, now: float) -> None: ...
+    def progress(self, run: RunPlan, share: float, now: float) -> None: ...
 
-    def ends(self, run: Run, outcome: Outcome, /) -> None: ...
+    def ends(self, run: RunPlan, outcome: Outcome, /) -> None: ...
 
     def stops(self, kept: int, folder: Path) -> None: ...
 

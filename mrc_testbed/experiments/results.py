@@ -38,10 +38,10 @@ from pathlib import Path
 from typing import Any
 
 from mrc_testbed.errors import FULL, FullDiskError
-from mrc_testbed.experiments.language.assertions import ExpectationVerdict
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.language.yaml_loader import Document
-from mrc_testbed.experiments.outcome import Outcome
-from mrc_testbed.experiments.repeats import Spread
+from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict
+from mrc_testbed.experiments.metrics.repeats import Spread
 from mrc_testbed.experiments.run_store import CSV, OBSERVATIONS, DamagedRun, RunStore, StoredRun
 from mrc_testbed.files.file_names import is_plain, read_regular
 from mrc_testbed.files.package import PACKAGE, SCENARIOS

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.files.file_names import read_regular
 from mrc_testbed.files.whole_files import PART, sync_folder, write_whole
 

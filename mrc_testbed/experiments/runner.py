@@ -5,36 +5,38 @@ report = carry_out(plan_runs(document, "virtual"), tell, out=folder)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Protocol
 
 from mrc_testbed.errors import UsageError
+from mrc_testbed.experiments.backend.failures import UNWRITTEN
+from mrc_testbed.experiments.backend.outcome import Outcome
+from mrc_testbed.experiments.backend.protocol import Backend
 from mrc_testbed.experiments.executors.crew import Begun, RunLost, RunProgress
-from mrc_testbed.experiments.failures import UNWRITTEN
-from mrc_testbed.experiments.fluid.fluid_run import modelled, run_fluid, without_unmodelled
-from mrc_testbed.experiments.language.assertions import ALWAYS, ExpectationVerdict, causes, conclude, judge
-from mrc_testbed.experiments.language.expand import Run, expand, places_of
-from mrc_testbed.experiments.language.validate import check
-from mrc_testbed.experiments.language.yaml_loader import Document, ScenarioError
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import Outcome
-from mrc_testbed.experiments.repeats import Spread, spreads
+from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, modelled, without_unmodelled
+from mrc_testbed.experiments.language.expand import expand, places_of
+from mrc_testbed.experiments.language.yaml_loader import Document, Problem, ScenarioError
+from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, causes, conclude, judge
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.repeats import Spread, spreads
+from mrc_testbed.experiments.resolve.run_plan import RunPlan, resolve
 from mrc_testbed.experiments.results import LoadMeter, Results, UnwrittenError, again
 from mrc_testbed.experiments.run_store import StoredRun
-from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 
 
 class Tell(Protocol):
     """Listener of a run's progress."""
 
-    def begins(self, runs: list[Run]) -> None: ...
+    def begins(self, runs: list[RunPlan]) -> None: ...
 
-    def progress(self, run: Run, share: float, now: float) -> None: ...
+    def progress(self, run: RunPlan, share: float, now: float) -> None: ...
 
-    def ends(self, run: Run, outcome: Outcome, /) -> None: ...
+    def ends(self, run: RunPlan, outcome: Outcome, /) -> None: ...
 
     def stops(self, kept: int, folder: Path) -> None:
         """An exception ended the scenario; `kept`: runs that stay in the folder."""
@@ -46,7 +48,7 @@ class RunReport:
 
     scenario: str
     title: str
-    runs: list[tuple[Run, Outcome]]
+    runs: list[tuple[RunPlan, Outcome]]
     verdicts: list[ExpectationVerdict]
     repeats: list[Spread]
     """Median and spread of what rules and figures name; of single values without repeats."""
@@ -105,7 +107,7 @@ class Planned:
     document: Document
     where: str
     """"virtual", "fluid" or "live"."""
-    runs: list[Run]
+    runs: list[RunPlan]
     seed: int | None
     """As requested; None: the file's. So is `repeat`."""
     repeat: int | None
@@ -119,16 +121,20 @@ def plan_runs(
     document: Document, where: str, *, target: str = "embedded", seed: int | None = None, repeat: int | None = None,
     scale: str | None = None,
 ) -> Planned:  # fmt: skip
-    """Expand a file and check its names. Raises ScenarioError with every problem found."""
+    """Expand a file and resolve its runs. Raises ScenarioError with every problem found."""
     runs = expand(document, where, target=target, seed=seed, repeat=repeat, scale=scale)
-    problems = []
-    for run in runs[: len(runs) // (runs[-1].repeat + 1)]:  # repeats differ in their seeds alone
-        for problem in check(document, run.scenario, outlined=where == "fluid"):
-            if problem not in problems:
-                problems.append(problem)
+    plans: list[RunPlan] = []
+    problems: dict[Problem, None] = {}
+    for run in runs[: len(runs) // (runs[-1].repeat + 1)]:
+        try:
+            plans.append(resolve(run, document, outlined=where == "fluid"))
+        except ScenarioError as error:
+            problems |= dict.fromkeys(error.problems)
     if problems:
-        raise ScenarioError(document.path, problems)
-    return Planned(document, where, runs, seed, repeat, target, scale)
+        raise ScenarioError(document.path, list(problems))
+    # Repeats differ in their seeds alone.
+    plans = [replace(plan, repeat=run.repeat, seed=run.seed) for run, plan in zip(runs, cycle(plans), strict=False)]
+    return Planned(document, where, plans, seed, repeat, target, scale)
 
 
 @dataclass(slots=True)
@@ -181,7 +187,7 @@ class Prepared:
         )
         return cls(results, done, damaged)
 
-    def missing(self, planned: Planned) -> list[Run]:
+    def missing(self, planned: Planned) -> list[RunPlan]:
         """Runs that are to be made."""
         return [run for number, run in enumerate(planned.runs) if number not in self.done]
 
@@ -238,7 +244,7 @@ def _judged(
             except UnwrittenError as error:  # what has been computed is judged all the same
                 unwritten = str(error)
     pairs = [(run, done[number]) for number, run in enumerate(runs)]
-    measured = [(run.name, run.label, Measured(outcome, run.scenario)) for run, outcome in pairs]
+    measured = [(run.name, run.label, Measured(outcome, run)) for run, outcome in pairs]
     verdicts = judge(first, measured, places_of(where, planned.target), planned.scale)
     repeats = spreads(first, measured, verdicts)
     if results is not None and not unwritten:
@@ -254,35 +260,31 @@ def _judged(
 
 
 def _one_by_one(
-    runs: list[Run], where: str, tell: Tell, options: dict[str, Any]
+    runs: list[RunPlan], where: str, tell: Tell, options: dict[str, Any]
 ) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    carry = _back_end(where, options)
+    backend = _back_end(where, options)
     for number, run in enumerate(runs):
         meter = LoadMeter()
 
-        def progress(share: float, now: float, run: Run = run, meter: LoadMeter = meter) -> None:
+        def progress(share: float, now: float, run: RunPlan = run, meter: LoadMeter = meter) -> None:
             meter.look()
             tell.progress(run, share, now)
 
-        outcome = carry(run, progress)
+        outcome = backend.run(run, progress)
         conclude(run, outcome)
         tell.ends(run, outcome)
         yield number, outcome, meter.read(where)
 
 
-def _back_end(where: str, options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], None]], Outcome]:
-    if where == "fluid":
-        return run_fluid
-    return run_virtual if where == "virtual" else _live(options)
+def _back_end(where: str, options: dict[str, Any]) -> Backend:
+    if where == "live":
+        from mrc_testbed.experiments.live.live_run import LiveRunner  # needs Mininet, which others do without
+
+        return LiveRunner(**options)
+    return FluidRunner() if where == "fluid" else VirtualRunner()
 
 
-def _live(options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], None]], Outcome]:
-    from mrc_testbed.experiments.live.live_run import run_live
-
-    return lambda run, progress: run_live(run, progress, **options)
-
-
-def _as_they_end(runs: list[Run], begun: Begun, tell: Tell) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
+def _as_they_end(runs: list[RunPlan], begun: Begun, tell: Tell) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
     """Raises UsageError in the end for runs that were lost: the others are whole by then."""
     left, lost = len(runs), Lost()
     while left:
@@ -312,7 +314,7 @@ class Lost:
         self._names: list[str] = []
         self._why: dict[str, None] = {}
 
-    def add(self, run: Run, news: RunLost) -> None:
+    def add(self, run: RunPlan, news: RunLost) -> None:
         """One more."""
         self._names.append(run.name)
         self._why[news.why] = None

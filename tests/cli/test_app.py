@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from mrc_testbed.cli import app, options, show
 from mrc_testbed.cli import p4runtime_shell as shell
-from mrc_testbed.demo.demo import MIN_BYTES, links_to_cut
+from mrc_testbed.demo.plan import MIN_BYTES, links_to_cut
 from mrc_testbed.doctor import doctor
 from mrc_testbed.errors import EXIT_CODES, UsageError
 from mrc_testbed.topologies.lab.p4_program import ProgramError, compile_program, programs, source_of

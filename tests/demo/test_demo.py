@@ -4,9 +4,10 @@ from io import StringIO
 
 from rich.console import Console
 
-from mrc_testbed.demo.display import DemoDisplay
+from mrc_testbed.demo.plan import plan_demo
 from mrc_testbed.demo.report import DemoReport
 from mrc_testbed.demo.timeline import TimelineRecorder
+from mrc_testbed.demo.view import DemoView
 from mrc_testbed.topologies.plan import Plan
 
 PLAN = Plan()
@@ -21,12 +22,12 @@ def a_report(machine) -> DemoReport:
     recorder.ev_state(0x201, good=False, at=101.02)
     recorder.is_down(cut, at=101.08)
     assert cut.all_withdrawn
-    return DemoReport(PLAN, "h0", "h2", 1 << 20, 1.0, cuts=[recorder.story(cut)], machine=machine)
+    return DemoReport(plan_demo(PLAN), 1.0, cuts=[recorder.story(cut)], machine=machine)
 
 
 def shown(report: DemoReport) -> str:
     console = Console(file=StringIO(), width=200)
-    DemoDisplay(console, PLAN, "h0", "h2").report(report)
+    DemoView(console, report.plan).report(report)
     return console.file.getvalue()
 
 

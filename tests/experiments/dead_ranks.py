@@ -20,11 +20,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from mrc_testbed.experiments.language.assertions import judge
 from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.metrics.assertions import judge
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.resolve.run_plan import resolve
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.engine.events import Completion, Event, QpError, Status
 
@@ -97,10 +98,10 @@ def judged(seed: int, folder: Path) -> Judged:
     """Run the scenario of a seed in virtual time."""
     path = folder / "scenario.yaml"
     path.write_text(scenario(seed))
-    run = expand(read(path), "virtual")[0]
+    run = resolve(expand(read(path), "virtual")[0])
     with engine_failures(pytest.MonkeyPatch()) as failures:
-        outcome = run_virtual(run)
-    verdicts = judge(run.scenario, [("run", {}, Measured(outcome, run.scenario))], ("virtual",))
+        outcome = VirtualRunner().run(run)
+    verdicts = judge(run.scenario, [("run", {}, Measured(outcome, run))], ("virtual",))
     iterations = sum(len(collective.iterations) for collective in outcome.collectives)
     short = any(flow.completed < MESSAGES for flow in outcome.flows if flow.work != "job")
     return Judged(

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome, Iteration, Outcome, Series
 from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import CollectiveOutcome, FlowOutcome, Iteration, Outcome, Series
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.resolve.run_plan import resolve
 
 SCENARIO = """\
 title: an exam
@@ -114,7 +115,7 @@ def measured(folder: Path) -> Measured:
     """Return the exam as metrics see it."""
     (folder / "exam.yaml").write_text(SCENARIO)
     (run,) = expand(read(folder / "exam.yaml"), "virtual")
-    return Measured(outcome(), run.scenario)
+    return Measured(outcome(), resolve(run))
 
 
 EXPECTED = {

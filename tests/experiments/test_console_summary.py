@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from mrc_testbed.cli.app import app
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.console_summary import told
-from mrc_testbed.experiments.language.assertions import EVENTS_AROUND, events_around, matches, told_together
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import Outcome
-from mrc_testbed.experiments.repeats import base_name, spread_text
+from mrc_testbed.experiments.metrics.assertions import EVENTS_AROUND, events_around, matches, told_together
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.repeats import base_name, spread_text
 from mrc_testbed.experiments.results import again
 from mrc_testbed.experiments.runner import carry_out, plan_runs
 from tests.experiments.report.test_report import SMALL, Quiet

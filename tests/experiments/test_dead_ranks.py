@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.backend.outcome import Outcome
 from tests.experiments.dead_ranks import judged, wrong_verdicts
 
 SEEDS = 12

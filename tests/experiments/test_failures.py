@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.experiments.failures import UNWRITTEN
-from mrc_testbed.experiments.fluid.fluid_run import run_fluid
-from mrc_testbed.experiments.language.assertions import ALWAYS, ExpectationVerdict, causes, judge
+from mrc_testbed.experiments.backend.failures import UNWRITTEN
+from mrc_testbed.experiments.backend.outcome import EVENTS_MAX, Outcome
+from mrc_testbed.experiments.fluid.fluid_run import FluidRunner
 from mrc_testbed.experiments.language.expand import Run, expand
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import EVENTS_MAX, Outcome
+from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, causes, judge
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.runner import plan_runs
-from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 
 DEAD_RANK = """\
 title: A rank is cut off for good
@@ -33,16 +34,16 @@ OTHER = "  - {metric: rate.other, at_least: 1}\n"
 def planned(folder: Path, text: str, where: str = "virtual") -> Run:
     path = folder / "s.yaml"
     path.write_text(text)
-    return expand(read(path), where)[0]
+    return resolve(expand(read(path), where)[0])
 
 
 def judged(run: Run, outcome: Outcome) -> list[ExpectationVerdict]:
-    return judge(run.scenario, [("run", {}, Measured(outcome, run.scenario))], ("virtual",))
+    return judge(run.scenario, [("run", {}, Measured(outcome, run))], ("virtual",))
 
 
 @pytest.fixture(scope="module")
 def dead_rank(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    return run_virtual(planned(tmp_path_factory.mktemp("dead"), DEAD_RANK))
+    return VirtualRunner().run(planned(tmp_path_factory.mktemp("dead"), DEAD_RANK))
 
 
 def test_a_dead_rank_fails_the_run_whatever_its_rules_look_at(tmp_path, dead_rank):
@@ -60,7 +61,7 @@ def test_a_dead_rank_fails_the_run_whatever_its_rules_look_at(tmp_path, dead_ran
 def test_a_dead_rank_fails_a_fluid_run_too(tmp_path):
     text = DEAD_RANK.replace("  - {stream: h0 h1, name: other, message: 4K}\n", "")
     run = planned(tmp_path, text, "fluid")
-    outcome = run_fluid(run)
+    outcome = FluidRunner().run(run)
     assert outcome.finished is False
     assert [failure.kind for failure in outcome.failures] == ["qp", "qp", "unfinished"]
     (cause,) = causes(judged(run, outcome)).values()
@@ -69,7 +70,7 @@ def test_a_dead_rank_fails_a_fluid_run_too(tmp_path):
 
 def test_a_dead_rank_does_not_count_as_done_where_the_work_ends_the_run(tmp_path):
     run = planned(tmp_path, DEAD_RANK.replace("duration: 8s\n", "limit: 60s\n").replace(", message: 4K", ", bytes: 4K"))
-    outcome = run_virtual(run)
+    outcome = VirtualRunner().run(run)
     assert outcome.finished is False and outcome.duration_s < 10
     assert causes(judged(run, outcome))
 
@@ -134,7 +135,7 @@ faults: [{{at: {at}, cut: p0-t0-0 p0-t1-0, for: 100ms}}]
     ],
 )
 def test_what_is_left_out_or_not_ended(tmp_path, work, ends, at, kind, text):
-    outcome = run_virtual(planned(tmp_path, FLOW.format(work=work, ends=ends, at=at)))
+    outcome = VirtualRunner().run(planned(tmp_path, FLOW.format(work=work, ends=ends, at=at)))
     assert [failure.kind for failure in outcome.failures] == ([kind] if kind else [])
     assert all(text in failure.text for failure in outcome.failures)
     assert outcome.finished is (kind != "unfinished")

@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from mrc_testbed.experiments.backend.outcome import Outcome, Series
 from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live.counts import SwitchTotals
 from mrc_testbed.experiments.live.live_run import LiveRun
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import Outcome, Series
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.virtual import virtual_run
 from mrc_testbed.experiments.virtual.control_plane import VirtualControl
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
@@ -49,7 +50,7 @@ def last(parts):
 def measured(outcome, folder):
     (folder / "exam.yaml").write_text(exam.SCENARIO)
     (run,) = expand(read(folder / "exam.yaml"), "virtual")
-    return Measured(outcome, run.scenario)
+    return Measured(outcome, resolve(run))
 
 
 def blank(where):
@@ -78,7 +79,7 @@ STATES = [
 
 def table_writes(part):
     """Let two links be cut one after the other; table writes of all changes, or of the last."""
-    control = VirtualControl(SimpleNamespace(control_plane=SimpleNamespace(denylist="off", react_after=0.01)), None)
+    control = VirtualControl(SimpleNamespace(denylist="off", react_after=0.01), None)
     fabric = VirtualFabric(Plan(1, 2, 2, 1))
     control.plan = fabric.plan
     control.attach(fabric)
@@ -120,7 +121,7 @@ def counts(factor):
 
 def gathered_live(part):
     run = object.__new__(LiveRun)
-    run.outcome, run.plan = blank("live"), Plan(1, 2, 1, 1)
+    run.outcome, run.plan = blank("live"), SimpleNamespace(fabric=Plan(1, 2, 1, 1))
     totals = SwitchTotals()
     totals.look(counts(0))
     for factor in (1, 3):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.experiments import metric_values
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.metrics import METRICS, Metric
-from mrc_testbed.experiments.outcome import CollectiveOutcome, FlowOutcome
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome
+from mrc_testbed.experiments.language.metric_names import METRICS, Metric
+from mrc_testbed.experiments.metrics import metric_values
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from tests.experiments import exam
 from tests.experiments.test_gathered_counts import VIRTUAL
 
@@ -123,7 +123,7 @@ def last_parts(measured: Measured) -> Measured:
         collective.iterations = collective.iterations[-1:]
     outcome.events = list({event["what"]: event for event in outcome.events}.values())
     outcome.series.queues = {port: depths[-1:] for port, depths in outcome.series.queues.items()}
-    return Measured(outcome, measured.scenario)
+    return Measured(outcome, measured.plan)
 
 
 MUTANTS: dict[str, Mutant] = {"0": zero, "nothing": nothing, "another's": others, "the last": last}

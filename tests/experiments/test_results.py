@@ -17,8 +17,8 @@ import pytest
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.command import run
 from mrc_testbed.experiments.executors.options import ExecutorOptions
-from mrc_testbed.experiments.language.assertions import ExpectationVerdict
 from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict
 from mrc_testbed.experiments.results import LoadMeter, Results, ResultsError, again
 from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from mrc_testbed.files.whole_files import write_whole

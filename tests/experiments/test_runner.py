@@ -20,17 +20,16 @@ from mrc_testbed.experiments import command
 from mrc_testbed.experiments.command import SCENARIOS
 from mrc_testbed.experiments.executors.crew import RunProgress
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
-from mrc_testbed.experiments.language.assertions import judge
 from mrc_testbed.experiments.language.expand import expand, places_of
-from mrc_testbed.experiments.language.fault_schedule import steps
-from mrc_testbed.experiments.language.validate import plan_of
+from mrc_testbed.experiments.language.metric_names import METRICS
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live import live_run
-from mrc_testbed.experiments.metric_values import _WHOLE, Measured
-from mrc_testbed.experiments.metrics import METRICS
+from mrc_testbed.experiments.metrics.assertions import judge
+from mrc_testbed.experiments.metrics.metric_values import _WHOLE, Measured
 from mrc_testbed.experiments.report.page import report
+from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.runner import carry_out, plan_runs
-from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 
 SMALL = """\
 title: one link of two planes
@@ -73,8 +72,8 @@ def document(tmp_path: Path, text: str = SMALL):
 
 
 def outcome_of(tmp_path: Path, text: str = SMALL, seed: int | None = None):
-    (run,) = expand(document(tmp_path, text), "virtual", seed=seed)
-    return run, run_virtual(run)
+    (run,) = plan_runs(document(tmp_path, text), "virtual", seed=seed).runs
+    return run, VirtualRunner().run(run)
 
 
 # ---- runs ---------------------------------------------------------------------------------------------------
@@ -114,7 +113,7 @@ def test_errors_in_other_processes_come_back_with_their_traceback(tmp_path):
         planned = replace(plan_runs(document(tmp_path), "virtual"), runs=[bad])
         with pytest.raises(TypeError) as error:
             carry_out(planned, Quiet(), begun=crew.hand_in([bad]))
-        assert "run_virtual" in str(error.value.__cause__)
+        assert "virtual_run.py" in str(error.value.__cause__)
         planned = plan_runs(document(tmp_path), "virtual")
         assert carry_out(planned, Quiet(), begun=crew.hand_in(planned.runs)).runs
 
@@ -147,7 +146,7 @@ def test_a_run_whose_process_dies__is_told_with_whose_fault_it_is(tmp_path, monk
 
 def test_a_cut_link_is_seen_and_forgotten(tmp_path):
     run, outcome = outcome_of(tmp_path)
-    measured = Measured(outcome, run.scenario)
+    measured = Measured(outcome, run)
     assert [event["t"] for event in outcome.events if event["what"] == "fault"] == [0.5, 0.8]
     assert 0 < measured.value("evs.first_bad") < 0.2
     assert measured.value("lost") == measured.value("retransmitted") == sum(outcome.series.retransmitted) > 0
@@ -193,8 +192,8 @@ def test_queues_of_one_plane_are_no_losses():
         "links": scenario.links.model_copy(update={"rtt": 0.010}),
         "transport": scenario.transport.model_copy(update={"clock": 1.0, "config": {"backup_per_plane": 0}}),
     }
-    run = replace(run, scenario=scenario.model_copy(update=short))
-    measured = Measured(run_virtual(run), run.scenario)
+    run = resolve(replace(run, scenario=scenario.model_copy(update=short)))
+    measured = Measured(VirtualRunner().run(run), run)
     assert measured.value("trimmed") > 100
     assert (measured.value("lost"), measured.value("evs.bad")) == (0, 0)
 
@@ -223,8 +222,8 @@ def test_random_targets_follow_the_seed(tmp_path):
     text = SMALL.replace("cut: p0-t0-0 p0-t1-0", "cut: {random: fabric-links, count: 2}")
     drawn = []
     for seed in (1, 1, 2, 3):
-        (run,) = expand(document(tmp_path, text), "virtual", seed=seed)
-        drawn.append(str(steps(run.scenario, plan_of(run.scenario), run.seed)[0]))
+        (run,) = plan_runs(document(tmp_path, text), "virtual", seed=seed).runs
+        drawn.append(str(run.steps()[0]))
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) > 1
 
@@ -233,8 +232,8 @@ def test_random_targets_follow_the_seed(tmp_path):
 def test_no_random_target_is_no_fault(tmp_path, none):
     text = SMALL.replace("cut: p0-t0-0 p0-t1-0", f"cut: {{random: links, {none}}}")
     run, outcome = outcome_of(tmp_path, text)
-    assert [step.targets for step in steps(run.scenario, plan_of(run.scenario), 1)] == [(), ()]
-    assert Measured(outcome, run.scenario).value("lost") == 0
+    assert [step.targets for step in run.steps()] == [(), ()]
+    assert Measured(outcome, run).value("lost") == 0
 
 
 def test_live_runs_may_have_values_of_their_own(tmp_path):
@@ -264,8 +263,8 @@ def test_a_network_that_reacts_gets_its_plane_back(tmp_path):
         "mode: switch-spray\nduration: 3s\nvariants: {never: {}, soon: {control_plane: {react_after: 100ms}}}\n"
     )
     bad = {}
-    for run in expand(document(tmp_path, text), "virtual"):
-        measured = Measured(run_virtual(run), run.scenario)
+    for run in plan_runs(document(tmp_path, text), "virtual").runs:
+        measured = Measured(VirtualRunner().run(run), run)
         bad[run.label["variant"]] = measured.value("evs.bad")
         assert (measured.value("control.reacted") is not None) == (run.label["variant"] == "soon")
     assert bad["never"] > bad["soon"] == 0
@@ -276,7 +275,8 @@ def test_a_denylist_before_the_start_spares_all_losses(tmp_path):
         "variants: {off: {}, all: {control_plane: {denylist: all}}}\n"
     )
     lost = {
-        r.label["variant"]: Measured(run_virtual(r), r.scenario) for r in expand(document(tmp_path, text), "virtual")
+        r.label["variant"]: Measured(VirtualRunner().run(r), r)
+        for r in plan_runs(document(tmp_path, text), "virtual").runs
     }
     assert lost["off"].value("lost") > 0
     assert lost["all"].value("lost") == 0
@@ -289,7 +289,7 @@ def test_a_denylist_before_the_start_spares_all_losses(tmp_path):
 def test_every_metric_is_computed(tmp_path):
     assert set(_WHOLE) == {metric.pattern for metric in METRICS if not metric.series}
     run, outcome = outcome_of(tmp_path)
-    values = Measured(outcome, run.scenario).all()
+    values = Measured(outcome, run).all()
     assert len(values) > 35
     assert values["rate.flow"] == values["rate.total"] > 0
 
@@ -438,11 +438,11 @@ def test_target__that_does_not_exist_is_said_before_anything_is_read():
 
 def test_bmv2__what_it_cannot_do_is_said(tmp_path):
     (tmp_path / "mine.yaml").write_text(ON_BMV2)
-    scenario = plan_runs(read(tmp_path / "mine.yaml"), "live", target="bmv2").runs[0].scenario
-    round_trip, line = live_run.unlike(scenario, "bmv2")
+    plan = plan_runs(read(tmp_path / "mine.yaml"), "live", target="bmv2").runs[0]
+    round_trip, line = live_run.unlike(plan, "bmv2")
     assert "bmv2 cannot delay packets, nor does it serialise a lone one" in round_trip and "the 50 ms of" in round_trip
     assert "faults that set a link's delay leave it as it is" in line
-    assert live_run.unlike(scenario) == []
+    assert live_run.unlike(plan) == []
 
 
 def test_display__of_resumed_runs_that_are_stopped_counts_those_that_were_there(tmp_path, capsys):

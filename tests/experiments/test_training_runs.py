@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.experiments.language.validate import plan_of
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.resolve.sizes import size_lines
 from mrc_testbed.experiments.runner import plan_runs
-from mrc_testbed.experiments.virtual.sizes import size_lines
-from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from tests.experiments.traces.chakra_files import node, write
 from tests.repository import ROOT
 
@@ -38,7 +37,7 @@ def scenario(folder: Path, work: str, more: str = "") -> Path:
 
 def measured(path: Path) -> Measured:
     (run,) = plan_runs(read(path), "virtual").runs
-    return Measured(run_virtual(run), run.scenario)
+    return Measured(VirtualRunner().run(run), run)
 
 
 KINDS = ("all_reduce_tree", "all_reduce_halving", "all_reduce_hierarchical", "all_to_allv")
@@ -131,8 +130,7 @@ def test_hierarchical__needs_racks_of_one_size(tmp_path):
 
 def test_sizes__are_told_beside_what_fills_the_pipe(tmp_path):
     work = "{collective: all_reduce, name: ring, size: 64K}, {stream: h0 h2, bytes: 1M, name: s}, " + STEP % "64K"
-    scene = plan_runs(read(scenario(tmp_path, work)), "virtual").runs[0].scenario
-    stream, ring, job = size_lines(scene, plan_of(scene), 1)
+    stream, ring, job = size_lines(plan_runs(read(scenario(tmp_path, work)), "virtual").runs[0])
     assert stream.startswith("s; messages 256 KiB = 256 packets of 1024 B, where 21 fill a host's pipe")
     assert "all_reduce of 64 KiB; largest write 16 KiB = 16 packets" in ring
     assert "training, 192 KiB a rank and step; largest write 16 KiB" in job

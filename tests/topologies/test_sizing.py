@@ -12,7 +12,7 @@ from mrc_testbed.cli.plan import on_this_machine
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.runner import plan_runs
-from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from mrc_testbed.topologies.plan import Plan
 from mrc_testbed.topologies.sizing import FabricSize
 from tests.repository import ROOT
@@ -81,7 +81,7 @@ def test_estimate__of_packets_is_what_a_run_sends(tmp_path):
         " {permutation: [[h4, h5, h6, h7], [h4, h5, h6, h7]], name: b, message: 64K, depth: 8}]\nduration: 1s\n"
     )
     (run,) = plan_runs(read(tmp_path / "full.yaml"), "virtual").runs
-    sent = sum(flow.sent for flow in run_virtual(run).flows)
+    sent = sum(flow.sent for flow in VirtualRunner().run(run).flows)
     size = FabricSize.for_parts(planes=4, t0s=2, uplinks=4, nics_per_t0=4, nic_bps=40e6)
     assert sent == pytest.approx(on_this_machine(size)["packets_per_virtual_second"], rel=0.15)
 

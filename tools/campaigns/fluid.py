@@ -23,13 +23,13 @@ from rich.table import Table
 
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.errors import UsageError
-from mrc_testbed.experiments.fluid.fluid_run import run_fluid, settings_of, shape_of
-from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.backend.outcome import Outcome
+from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, settings_of, shape_of
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.runner import plan_runs
-from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from mrc_testbed.simulator.fluid.calibration import CALIBRATIONS
 from mrc_testbed.simulator.fluid.model import BAD, simulate
 from mrc_testbed.simulator.fluid.outages import DOWN, UP, Outages
@@ -145,7 +145,7 @@ def compared(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Seq
         for fabric in fabrics:
             for one in (run for case in cases or CASES for run in _runs(fabric, case, seeds)):
                 progress.step(f"{fabric}, seed {one.seed}, {one.name}", quiet=True)
-                packets, fluid = metrics_of(run_virtual(one), one), metrics_of(run_fluid(one), one)
+                packets, fluid = metrics_of(VirtualRunner().run(one), one), metrics_of(FluidRunner().run(one), one)
                 label = str(one.label["variant"])
                 out += [
                     Error("x".join(map(str, fabric)), one.seed, label, metric, packets[metric], fluid[metric])
@@ -154,7 +154,7 @@ def compared(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Seq
     return out
 
 
-def metrics_of(outcome: Outcome, run: Run) -> dict[str, float]:
+def metrics_of(outcome: Outcome, run: RunPlan) -> dict[str, float]:
     """The compared metrics: rates (share of capacity), packets, EVs, and times, seconds."""
     series = outcome.series
     calm = 0.5 * outcome.duration_s
@@ -171,7 +171,7 @@ def metrics_of(outcome: Outcome, run: Run) -> dict[str, float]:
         "EVs retired": float(sum(1 for e in outcome.events if e["what"] == "ev" and e["new"] == "assumed_bad")),
         "EVs denied": float(outcome.evs_denied),
     }
-    measured = Measured(outcome, run.scenario)
+    measured = Measured(outcome, run)
     if lost:
         when = zip(series.times_s, series.lost, strict=True)
         since = measured.first_fault_s or 0.0
@@ -214,7 +214,7 @@ def big_start() -> dict[str, Any]:
         path = Path(folder) / "paper.yaml"
         path.write_text(PAPER, encoding="utf-8")
         (run,) = plan_runs(read(path), "fluid").runs
-    shape, rng, always = shape_of(run.scenario), np.random.default_rng(1), [(0.0, float("inf"))]
+    shape, rng, always = shape_of(run), np.random.default_rng(1), [(0.0, float("inf"))]
     dead = np.argwhere(rng.random((shape.planes, shape.racks, shape.spines)) < 0.01).tolist()
     out = Outages(shape, {(way, plane, rack, spine): always for way in (UP, DOWN) for plane, rack, spine in dead})
     hosts, starts = np.arange(shape.hosts), rng.random(shape.hosts) * STAGGERED_S
@@ -237,7 +237,7 @@ def big_start() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _runs(fabric: Fabric, case: str, seeds: int) -> list[Run]:
+def _runs(fabric: Fabric, case: str, seeds: int) -> list[RunPlan]:
     """The scenario of a case on that fabric, all variants, with each seed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.yaml"

@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 
 from mrc_testbed.experiments.fluid.fluid_run import shape_of
-from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
 from mrc_testbed.simulator.fluid.calibration import Calibration, calibration_for
@@ -127,7 +127,7 @@ def settled(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int)
     run = scenario_run(pipe, fabric, share, seed)
     virtual = VirtualRun(run)
     outcome = virtual.carry_out(lambda *_: None)
-    shape = shape_of(run.scenario)
+    shape = shape_of(run)
     spines = np.full((len(virtual.flows), shape.planes, shape.rotation), NO_SPINE, np.uint16)
     for number, flow in enumerate(virtual.flows):
         filled = [0] * shape.planes
@@ -135,7 +135,7 @@ def settled(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int)
             if ev["active"]:
                 spines[number, ev["plane"], filled[ev["plane"]]] = ev["ev"] & 0xFF
                 filled[ev["plane"]] += 1
-    hosts = {host.name: host.number for host in virtual.plan.hosts}
+    hosts = {host.name: host.number for host in virtual.plan.fabric.hosts}
     count = len(virtual.flows)
     pairs = QueuePairs(
         np.array([hosts[flow.plan.source] for flow in virtual.flows]),
@@ -149,7 +149,7 @@ def settled(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int)
     return Settled(shape, pairs, spines, rates)
 
 
-def scenario_run(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int) -> Run:
+def scenario_run(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int) -> RunPlan:
     """The run of a pipe on a fabric with so many percent of its links dead."""
     lines, messages, _ = PIPES[pipe]
     faults = f"[{{at: 0s, silent: {{random: fabric-links, share: {share}%}}}}]" if share else "[]"

@@ -18,7 +18,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from mrc_testbed.console.progress import Progress
-from mrc_testbed.experiments.fluid.fluid_run import run_fluid
+from mrc_testbed.experiments.fluid.fluid_run import FluidRunner
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.files.whole_files import write_output
@@ -76,7 +76,7 @@ def returns(console: Console) -> list[ReturnTimes]:
                 )
                 path.write_text(text, encoding="utf-8")
                 (run,) = plan_runs(read(path), "fluid").runs
-            outcome = run_fluid(run)
+            outcome = FluidRunner().run(run)
             evs = [one for one in outcome.events if one["what"] == "ev"]
             bad = {(one["qpn"], one["ev"]): one["t"] for one in evs if one["new"] == "assumed_bad"}
             good = {(one["qpn"], one["ev"]): one["t"] for one in evs if one["old"] == "assumed_bad"}

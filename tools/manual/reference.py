@@ -137,7 +137,7 @@ def studies() -> str:
 
 def metrics() -> str:
     """Every metric that rules and figures may name, and what a run's series have."""
-    from mrc_testbed.experiments.metrics import METRICS
+    from mrc_testbed.experiments.language.metric_names import METRICS
 
     rows = [
         (code(one.pattern), one.unit, one.text, "yes" if one.series else "", "" if one.timed else "yes")
@@ -145,7 +145,7 @@ def metrics() -> str:
     ]
     parts = [
         "# Metrics",
-        MADE_OF.format("mrc_testbed/experiments/metrics.py"),
+        MADE_OF.format("mrc_testbed/experiments/language/metric_names.py"),
         "`NAME` is the name of a workload, `PORT` an interface. *Over a part*: a rule may ask for it `from` a time "
         "`to` another. *Exact*: the same on any machine, however busy.",
         table(("metric", "unit", "what", "over a part", "exact"), rows),

@@ -16,8 +16,8 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Protocol
 
-from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.backend.outcome import Outcome
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.run_store import RunStore
 
 
@@ -59,7 +59,7 @@ class Crew(Protocol):
     ) -> None: ...
 
     def hand_in(
-        self, runs: Sequence[Run], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,
+        self, runs: Sequence[RunPlan], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,
         begun: Begun | None = None, numbers: Sequence[int] | None = None,
     ) -> Begun:  # fmt: skip
         """Have runs made. `costs`: estimated seconds by name; `store`: where other machines write them.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.packs import TASK_S, packs
-from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.virtual.estimate import duration
 
 EXECUTORS = ("local", "slurm", "submitit-local", "ray")
@@ -34,7 +34,7 @@ class ExecutorOptions:
         """Runs are packed into tasks that are no processes of ours."""
         return self.name != "local"
 
-    def described(self, runs: list[Run], costs: dict[str, float]) -> str:
+    def described(self, runs: list[RunPlan], costs: dict[str, float]) -> str:
         """The estimate in words: `1000 runs, about 300 s of one CPU, 5 tasks for slurm`."""
         each = [costs[run.name] for run in runs]
         tasks = "" if self.name == "submitit-local" else f", {len(packs(each, self.task_s))} task(s)"

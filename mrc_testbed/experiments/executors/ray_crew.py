@@ -24,7 +24,7 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.crew import Begun, RunLost, news_of
 from mrc_testbed.experiments.executors.packs import packs
 from mrc_testbed.experiments.executors.task import portable, timed_run
-from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.run_store import RunStore
 
 RETRIES = 3
@@ -72,7 +72,7 @@ class RayCrew:
             self._ray.shutdown()
 
     def hand_in(
-        self, runs: Sequence[Run], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,  # noqa: ARG002
+        self, runs: Sequence[RunPlan], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,  # noqa: ARG002
         begun: Begun | None = None, numbers: Sequence[int] | None = None,
     ) -> Begun:  # fmt: skip
         """Ray takes them all, and begins as many as it has CPUs."""
@@ -103,7 +103,7 @@ class RayCrew:
             begun.put((number, RunLost(why)))
 
 
-def make(runs: list[Run]) -> Iterator[tuple[Any, Any]]:
+def make(runs: list[RunPlan]) -> Iterator[tuple[Any, Any]]:
     """A task: outcome and load of run after run, or an exception and its traceback."""
     for run in runs:
         try:

@@ -32,7 +32,7 @@ from mrc_testbed.experiments.executors.crew import Begun, RunLost, news_of
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.packs import packs, side_by_side
 from mrc_testbed.experiments.executors.task import OWNER, RunTask, carry_out_task, tasks_folder
-from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.run_store import DamagedRun, RunStore
 from mrc_testbed.experiments.virtual.estimate import memory_bytes
 from mrc_testbed.files.whole_files import write_whole
@@ -124,7 +124,7 @@ class SubmititCrew:
     # ---- handing in ----------------------------------------------------------------------------------------
 
     def hand_in(
-        self, runs: Sequence[Run], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,
+        self, runs: Sequence[RunPlan], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,
         begun: Begun | None = None, numbers: Sequence[int] | None = None,
     ) -> Begun:  # fmt: skip
         """Raises UsageError when the scheduler does not take them."""

@@ -13,26 +13,26 @@ from __future__ import annotations
 import gc
 import pickle
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.experiments.language.assertions import conclude
-from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.backend.outcome import Outcome
+from mrc_testbed.experiments.backend.protocol import Watch, unwatched
+from mrc_testbed.experiments.metrics.assertions import conclude
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import TASKS, LoadMeter
 from mrc_testbed.experiments.run_store import DamagedRun, RunStore
-from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 
 OWNER = "owner"
 """File of the folder `tasks`: token of the command whose tasks may write."""
 
 
-def timed_run(run: Run, progress: Callable[[float, float], None] | None = None) -> tuple[Outcome, dict[str, Any]]:
-    """A run with its metrics, and how busy the machine was. Raises what run_virtual raises."""
+def timed_run(run: RunPlan, watch: Watch = unwatched) -> tuple[Outcome, dict[str, Any]]:
+    """A run with its metrics, and how busy the machine was. Raises what VirtualRunner raises."""
     meter = LoadMeter()
-    outcome = run_virtual(run, progress)
+    outcome = VirtualRunner().run(run, watch)
     load = meter.read("virtual")
     conclude(run, outcome)
     return outcome, load
@@ -51,7 +51,7 @@ def portable(error: Exception) -> Exception:
 class RunTask:
     """Runs that are made one after the other, and where they are written."""
 
-    runs: list[Run]
+    runs: list[RunPlan]
     store: RunStore
     owner: str
     """Token of the command that wants them."""

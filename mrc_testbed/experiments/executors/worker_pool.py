@@ -35,7 +35,7 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.executors.crash import death_of, stack_file
 from mrc_testbed.experiments.executors.crew import Begun, RunLost, RunProgress, news_of
 from mrc_testbed.experiments.executors.task import portable, timed_run
-from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.run_store import RunStore
 from mrc_testbed.experiments.virtual.estimate import Piece, measure
 
@@ -47,7 +47,7 @@ TELL_EVERY_S = 0.5
 class _PieceOf:
     """A run of which a piece is to be measured."""
 
-    run: Run
+    run: RunPlan
 
 
 class WorkerPool:
@@ -56,7 +56,7 @@ class WorkerPool:
     least_s = 0.0
 
     def __init__(self, jobs: int) -> None:
-        self._todo: SimpleQueue[tuple[int, Run | _PieceOf, SimpleQueue[Any]] | None] = SimpleQueue()
+        self._todo: SimpleQueue[tuple[int, RunPlan | _PieceOf, SimpleQueue[Any]] | None] = SimpleQueue()
         self._processes: list[BaseProcess] = []
         self._stacks: list[Path] = []
         self._starting = Lock()
@@ -101,7 +101,7 @@ class WorkerPool:
             stack.unlink(missing_ok=True)
 
     def hand_in(
-        self, runs: Sequence[Run], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,  # noqa: ARG002
+        self, runs: Sequence[RunPlan], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,  # noqa: ARG002
         begun: Begun | None = None, numbers: Sequence[int] | None = None,
     ) -> Begun:  # fmt: skip
         """They begin in this order; with costs by name the dearest first, so that no process ends long after others."""
@@ -111,7 +111,7 @@ class WorkerPool:
             self._todo.put((number, run, begun))
         return begun
 
-    def measure(self, runs: list[Run]) -> Iterator[tuple[Run, Piece]]:
+    def measure(self, runs: list[RunPlan]) -> Iterator[tuple[RunPlan, Piece]]:
         """A piece of each run, as they end. Raises what a run raises."""
         news: SimpleQueue[tuple[int, tuple[Piece, None] | Exception]] = SimpleQueue()
         for number, run in enumerate(runs):

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, Outcome
 from mrc_testbed.experiments.export.tables import ResultFolder, result_folders
-from mrc_testbed.experiments.outcome import CollectiveOutcome, Outcome
 from mrc_testbed.experiments.results import ResultsError, trust
 from mrc_testbed.experiments.run_store import file_name
 from mrc_testbed.files.whole_files import write_output

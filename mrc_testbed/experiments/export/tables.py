@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.experiments.metrics import find
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.backend.outcome import Outcome
+from mrc_testbed.experiments.language.metric_names import find
 from mrc_testbed.experiments.results import Results, ResultsError, folders_below, read_manifest
 from mrc_testbed.files.whole_files import whole_file
 

@@ -1,6 +1,6 @@
 """Workloads of a scenario as arrays of queue pairs: who sends to whom, from when on, over how many QPs.
 
-    flows = fluid_flows(scenario, plan, seed)
+    flows = fluid_flows(plan.fabric, plan.work(), plan.seed)
     flows.pairs()                        # what the model runs
     flows.of_flows(rates_of_qps)
 
@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan, collective_plans, flow_plans
-from mrc_testbed.experiments.language.model import Collective, Permutation, Scenario, Stream
-from mrc_testbed.experiments.language.validate import work_names
+from mrc_testbed.experiments.language.model import Transport
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, PlannedWork
 from mrc_testbed.simulator.fluid.shape import Floats, Ints, QueuePairs, Singles
 from mrc_testbed.topologies.plan import Plan
 
@@ -54,7 +53,6 @@ class FluidFlows:
     message_bytes: dict[str, int]
     rings: dict[str, Ring]
     """Workloads whose jobs run at the pace of their slowest flow."""
-    problems: list[str]
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -65,10 +63,12 @@ class FluidFlows:
 
     def refused(self) -> Iterator[str]:
         """What the model cannot do with them."""
-        yield from self.problems
         for ends in (self.sources, self.targets):
-            if len(np.unique(ends)) < len(ends):
-                yield "two flows of, or to, one host"
+            hosts, counts = np.unique(ends, return_counts=True)
+            if len(hosts) < len(ends):
+                at = int(np.flatnonzero(np.isin(ends, hosts[counts > 1]))[-1])
+                work = next(name for name, (start, stop) in self.works.items() if start <= at < stop)
+                yield f"workload {work}: two flows of, or to, one host"
 
     def pairs(self) -> QueuePairs:
         """One entry a QP; those of a flow stand together."""
@@ -111,44 +111,37 @@ class FluidFlows:
         ]  # fmt: skip
 
 
-def refused_work(scenario: Scenario) -> Iterator[str]:
-    """Workloads that the model knows nothing of."""
-    for work, name in zip(scenario.workload, work_names(scenario), strict=True):
-        if isinstance(work, Collective):
-            if work.collective not in RINGS:
-                yield f"the collective {work.collective} of {name}: only rings ({', '.join(RINGS)})"
-        elif not isinstance(work, Stream | Permutation):
-            yield f"workload {name}: only streams, permutations and collectives that are rings"
-        elif work.bytes is not None:
-            yield f"workload {name}, which ends with its `bytes`: only work that lasts until a time"
-        own = work.transport or scenario.transport
-        if own.model_copy(update={"qps": 1}) != scenario.transport.model_copy(update={"qps": 1}):
-            yield f"the transport of {name}: only the scenario's, with another number of QPs"
-
-
-def fluid_flows(scenario: Scenario, plan: Plan, seed: int) -> FluidFlows:
-    """All flows of a scenario, in its order."""
-    problems: list[str] = []
-    planned = flow_plans(scenario, plan, seed)
-    kinds = {(work.transport or scenario.transport).qps for work in scenario.workload}
-    if len(kinds) > 1:
-        problems.append("workloads with different numbers of QPs")
-    for flow in planned:
+def refused_work(work: PlannedWork, transport: Transport) -> Iterator[str]:
+    """Work that the model knows nothing of, by name. `transport`: of the run."""
+    for group in work.groups:
+        if group.kind not in RINGS:
+            yield f"{group.kind} of {group.work}: of collectives and programs only rings ({', '.join(RINGS)})"
+    for flow in work.flows:
+        if flow.messages is not None:
+            yield f"workload {flow.work}, which ends with its `bytes`: only work that lasts until a time"
         if flow.rate_bps is not None or flow.pin:
-            problems.append(f"the rate or the pinned paths of {flow.work}")
-            break
+            yield f"the rate or the pinned paths of {flow.work}"
+    for one in work.carried:
+        if one.transport.model_copy(update={"qps": 1}) != transport.model_copy(update={"qps": 1}):
+            yield f"the transport of {one.work}: only the run's, with another number of QPs"
+    if len({one.transport.qps for one in work.carried}) > 1:
+        yield "workloads with different numbers of QPs"
+
+
+def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
+    """All flows of work that is not refused, in its order."""
     ends: list[tuple[str, str, str, float, float, float]] = []
     rings: dict[str, Ring] = {}
     by_work: dict[str, list[FlowPlan]] = {}
-    for flow in planned:
+    for flow in work.flows:
         by_work.setdefault(flow.work, []).append(flow)
     groups: dict[str, list[CollectivePlan]] = {}
-    for group in collective_plans(scenario, plan, seed) if _has_rings(scenario) else ():
+    for group in work.groups:
         groups.setdefault(group.work, []).append(group)
     works: dict[str, tuple[int, int]] = {}
     messages: dict[str, int] = {}
     inf = float("inf")
-    for work, name in zip(scenario.workload, work_names(scenario), strict=True):
+    for name in work.names:
         first = len(ends)
         if name in groups:
             jobs = groups[name]
@@ -157,9 +150,9 @@ def fluid_flows(scenario: Scenario, plan: Plan, seed: int) -> FluidFlows:
                 len(jobs), len(jobs[0].ranks), one.size_bytes * one.bus_factor, jobs[0].warm_up, jobs[0].iterations
             )
             messages[name] = max(1, jobs[0].size_bytes // ring.ranks)
-            stop = inf if work.stop is None else work.stop
+            stop = inf if jobs[0].stop_s is None else jobs[0].stop_s
             ends += [
-                (name, here, there, work.start, stop, float(group.size_bytes))
+                (name, here, there, group.start_s, stop, float(group.size_bytes))
                 for group in jobs
                 for here, there in zip(group.ranks, (*group.ranks[1:], group.ranks[0]), strict=True)
             ]  # fmt: skip
@@ -174,12 +167,8 @@ def fluid_flows(scenario: Scenario, plan: Plan, seed: int) -> FluidFlows:
         return plan.host(host).number
 
     return FluidFlows(
-        plan, kinds.pop() if kinds else 1, works,
+        plan, next((one.transport.qps for one in work.carried), 1), works,
         np.array([find(one[1]) for one in ends], np.int64), np.array([find(one[2]) for one in ends], np.int64),
         np.array([one[3] for one in ends], np.float64), np.array([one[4] for one in ends], np.float64),
-        np.array([one[5] for one in ends], np.float64), messages, rings, problems,
+        np.array([one[5] for one in ends], np.float64), messages, rings,
     )  # fmt: skip
-
-
-def _has_rings(scenario: Scenario) -> bool:
-    return any(isinstance(work, Collective) for work in scenario.workload)

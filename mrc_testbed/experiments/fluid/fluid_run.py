@@ -1,6 +1,6 @@
 """A run on the fluid model (simulator/fluid), into an Outcome; what the model cannot do is refused by name.
 
-    outcome = run_fluid(run, progress=lambda share, now: ...)
+    outcome = FluidRunner().run(plan, lambda share, now: ...)
 
 Only MODELLED metrics have values; runner.py leaves rules on others out, and a note of the run names them. Of more than
 FLOWS_MAX flows of a workload an outcome has one record and one series for all, with the slowest, the fastest and Jain's
@@ -9,39 +9,36 @@ index of each interval beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.experiments.failures import close, dead_qp_text
-from mrc_testbed.experiments.fluid.fluid_flows import FluidFlows, fluid_flows, refused_work
-from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.language.fault_schedule import FaultStep, StepRunner, steps
-from mrc_testbed.experiments.language.job_times import before_faults, job_times
-from mrc_testbed.experiments.language.model import Expect, Scenario
-from mrc_testbed.experiments.language.validate import plan_of
-from mrc_testbed.experiments.outcome import (
+from mrc_testbed.experiments.backend.failures import close, dead_qp_text
+from mrc_testbed.experiments.backend.job_times import before_faults, job_times
+from mrc_testbed.experiments.backend.outcome import (
     EVENTS_MAX,
     KEPT_ALWAYS,
     FlowOutcome,
     JobsOutcome,
     Outcome,
-    Series,
     SeriesSpread,
 )
-from mrc_testbed.experiments.virtual.engine_clock import config_times
+from mrc_testbed.experiments.backend.protocol import Watch, unwatched
+from mrc_testbed.experiments.fluid.fluid_flows import FluidFlows, fluid_flows, refused_work
+from mrc_testbed.experiments.language.model import Expect
+from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.faults.target import FaultError
-from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.simulator.fluid.calibration import calibration_for
 from mrc_testbed.simulator.fluid.ev_life import RETIRED, Timing
 from mrc_testbed.simulator.fluid.model import BAD, DENIED, FluidResult, Settings, simulate
 from mrc_testbed.simulator.fluid.outages import FluidFaultTarget, Outages
 from mrc_testbed.simulator.fluid.shape import FabricShape, Floats, Singles
 from mrc_testbed.simulator.profiles import frame_bytes
-from mrc_testbed.topologies.plan import Plan
+from mrc_testbed.topologies.plan import Outline
 
 MODELLED = (
     "rate.", "jain.", "outage.", "dip.", "recover.total", "time", "loss.total", "lost", "lost.per_qp.max", "qp_errors",
@@ -65,7 +62,7 @@ def modelled(metric: str) -> bool:
     return any(metric == one or (one.endswith(".") and metric.startswith(one)) for one in MODELLED)
 
 
-def without_unmodelled(runs: list[Run]) -> tuple[list[Run], list[str]]:
+def without_unmodelled(runs: list[RunPlan]) -> tuple[list[RunPlan], list[str]]:
     """The runs with rules on modelled metrics alone, and the metrics of the other rules."""
     out, left_out = [], set()
     for run in runs:
@@ -76,49 +73,42 @@ def without_unmodelled(runs: list[Run]) -> tuple[list[Run], list[str]]:
     return out, sorted(left_out)
 
 
-def run_fluid(run: Run, progress: Callable[[float, float], None] | None = None) -> Outcome:
-    """Carry out a run. Raises UsageError naming what the fluid model cannot do."""
-    scenario, plan = run.scenario, plan_of(run.scenario)
-    _refuse(run, next(_refused(scenario), None))
-    flows = fluid_flows(scenario, plan, run.seed)
-    _refuse(run, next(flows.refused(), None))
-    timeline = steps(scenario, plan, run.seed)
-    assert scenario.duration is not None  # _refused() took care
-    end, every = scenario.duration, scenario.measure.every
-    edges = np.linspace(0.0, end, max(1, round(end / every)) + 1)
-    shape = shape_of(scenario)
-    outages = _outages(run, timeline, plan, shape, end)
-    settings = settings_of(run, shape)
-    book = _Book(run, flows, shape, edges)
-    result = simulate(
-        shape, flows.pairs(), outages, settings, edges, book.watch,
-        (lambda _: None) if progress is None else (lambda share: progress(share, share * end)),
-    )  # fmt: skip
-    return book.outcome(result, timeline)
+class FluidRunner:
+    """Runs on the fluid model."""
+
+    def run(self, plan: RunPlan, watch: Watch = unwatched) -> Outcome:
+        """Carry out a run. Raises UsageError naming what the fluid model cannot do."""
+        _refuse(plan, next(_refused(plan), None))
+        work = plan.work()
+        _refuse(plan, next(refused_work(work, plan.transport), None))
+        flows = fluid_flows(plan.fabric, work, plan.seed)
+        _refuse(plan, next(flows.refused(), None))
+        timeline, end = plan.steps(), plan.ends_s
+        edges = np.linspace(0.0, end, max(1, round(end / plan.measure.every)) + 1)
+        shape = shape_of(plan)
+        outages = _outages(plan, timeline, shape, end)
+        book = _Book(plan, flows, shape, edges)
+        result = simulate(
+            shape, flows.pairs(), outages, settings_of(plan, shape), edges, book.watch,
+            lambda share: watch(share, share * end),
+        )  # fmt: skip
+        return book.outcome(result, timeline)
 
 
-def shape_of(scenario: Scenario) -> FabricShape:
-    """The scenario's fabric as the model has it."""
-    fabric, links, transport = scenario.fabric, scenario.links, scenario.transport
-    pmtu = transport.pmtu
-    config = config_of(scenario)
+def shape_of(plan: RunPlan) -> FabricShape:
+    """The fabric of a run as the model has it."""
+    fabric, pmtu = plan.fabric, plan.transport.pmtu
     return FabricShape(
         planes=fabric.planes, racks=fabric.racks, spines=fabric.spines, hosts_per_rack=fabric.hosts_per_rack,
-        rate_bps=links.rate, rtt_s=links.rtt, frame_bytes=frame_bytes(pmtu), payload_bytes=pmtu,
-        max_active=config.max_active, backups=config.backup_per_plane,
+        rate_bps=plan.rate_bps, rtt_s=plan.rtt_s, frame_bytes=frame_bytes(pmtu), payload_bytes=pmtu,
+        max_active=plan.engine.max_active, backups=plan.engine.backup_per_plane,
     )  # fmt: skip
 
 
-def config_of(scenario: Scenario) -> Config:
-    """The engine's settings, as far as the model follows them."""
-    transport = scenario.transport
-    return Config.from_json({**config_times(transport.clock), **transport.config})
-
-
-def settings_of(run: Run, shape: FabricShape) -> Settings:
+def settings_of(plan: RunPlan, shape: FabricShape) -> Settings:
     """Times of the engine and of its calibration for a run."""
     calibration = calibration_for(shape)
-    config = config_of(run.scenario)
+    config = plan.engine
     timing = Timing(
         retire_s=calibration.retire_rtts * shape.rtt_s, notice_s=calibration.notice_rtts * shape.rtt_s,
         probe_interval_s=config.probe_interval_s, probe_timeout_s=config.probe_timeout_s,
@@ -127,40 +117,32 @@ def settings_of(run: Run, shape: FabricShape) -> Settings:
     )  # fmt: skip
     limit = config.retry_limit
     budget = float("inf") if limit is None else sum(config.retry_interval_s(number) for number in range(limit))
-    denylist = run.scenario.control_plane.denylist == "all"
-    return Settings(timing, calibration, run.seed, denylist, budget)
+    return Settings(timing, calibration, plan.seed, plan.control.denylist == "all", budget)
 
 
 # ---- what is refused ------------------------------------------------------------------------------------------
 
 
-def _refuse(run: Run, what: str | None) -> None:
+def _refuse(plan: RunPlan, what: str | None) -> None:
     if what is not None:
-        instead = (
-            "there is nothing else for a fabric of this size" if _large(run.scenario) else "give --virtual instead"
-        )
-        raise UsageError(f"{run.scenario.name} ({run.name}): --fluid cannot do {what}; {instead}")
+        large = isinstance(plan.fabric, Outline)
+        instead = "there is nothing else for a fabric of this size" if large else "give --virtual instead"
+        raise UsageError(f"{plan.scenario.name} ({plan.name}): --fluid cannot do {what}; {instead}")
 
 
-def _large(scenario: Scenario) -> bool:
-    return max(scenario.fabric.racks, scenario.fabric.hosts_per_rack, scenario.fabric.spines) > 256
-
-
-def _refused(scenario: Scenario) -> Iterator[str]:
+def _refused(plan: RunPlan) -> Iterator[str]:
     """Settings that the model knows nothing of."""
-    links, control, queues = scenario.links, scenario.control_plane, scenario.queues
-    if scenario.mode not in ("srv6", "stev"):
-        yield f"mode {scenario.mode}: only srv6 and stev, where an EV names its path"
-    if scenario.duration is None:
+    lines, control, queues, transport = plan.lines, plan.control, plan.discipline, plan.transport
+    if not plan.fabric.mode.ev_is_path:
+        yield f"mode {plan.fabric.mode}: only srv6 and stev, where an EV names its path"
+    if plan.duration_s is None:
         yield "a run that lasts until its work is done: give a duration"
-    if links.host.rate or links.fabric.rate or links.host.delay or links.fabric.delay or links.jitter:
+    if lines.nic != lines.fabric or lines.nic.rate_bps != plan.rate_bps or lines.nic.jitter_s:
         yield "tiers of links with rates or delays of their own, or jitter"
     if queues != type(queues)():
         yield "queues other than the default ones, which its constants were measured with"
     if control.react_after is not None or control.denylist == "lossy":
         yield "a control plane that reacts, or the denylist `lossy`: only `off` and `all`"
-    yield from refused_work(scenario)
-    transport = scenario.transport
     if transport.kind != "mrc":
         yield f"the transport {transport.kind}: only mrc"
     if unknown := sorted(set(transport.config) - CONFIG_KEYS):
@@ -170,19 +152,19 @@ def _refused(scenario: Scenario) -> Iterator[str]:
 # ---- faults ---------------------------------------------------------------------------------------------------
 
 
-def _outages(run: Run, timeline: list[FaultStep], plan: Plan, shape: FabricShape, end_s: float) -> Outages:
+def _outages(plan: RunPlan, timeline: list[FaultStep], shape: FabricShape, end_s: float) -> Outages:
     """When what is out. Raises UsageError for a fault that a fluid has not."""
-    target = FluidFaultTarget(plan, shape)
+    target = FluidFaultTarget(plan.fabric, shape)
     runner = StepRunner(target)
     for step in timeline:
         if step.when.seconds is None:
-            _refuse(run, f"the fault {step.action} at a share of the work")
+            _refuse(plan, f"the fault {step.action} at a share of the work")
         assert step.when.seconds is not None
         target.advance(max(0.0, step.when.seconds))
         try:
             runner.apply(step)
         except FaultError as error:
-            _refuse(run, f"the fault {step.action}: {error}")
+            _refuse(plan, f"the fault {step.action}: {error}")
     return target.finish(end_s)
 
 
@@ -192,8 +174,8 @@ def _outages(run: Run, timeline: list[FaultStep], plan: Plan, shape: FabricShape
 class _Book:
     """Takes down rates while the model runs, and makes the outcome of them."""
 
-    def __init__(self, run: Run, flows: FluidFlows, shape: FabricShape, edges: Floats) -> None:
-        self.run, self.flows, self.shape, self.edges = run, flows, shape, edges
+    def __init__(self, plan: RunPlan, flows: FluidFlows, shape: FabricShape, edges: Floats) -> None:
+        self.plan, self.flows, self.shape, self.edges = plan, flows, shape, edges
         self.rates = {
             work: np.zeros((len(edges) - 1, stop - start)) if stop - start <= FLOWS_MAX else None
             for work, (start, stop) in flows.works.items()
@@ -221,14 +203,9 @@ class _Book:
             self.spreads[work][number] = total, mine.min(), mine.max(), jain
 
     def outcome(self, result: FluidResult, timeline: list[FaultStep]) -> Outcome:
-        run, shape, edges = self.run, self.shape, self.edges
-        scenario = run.scenario
-        per_nic = shape.planes * shape.payload_bps
-        outcome = Outcome(
-            scenario=scenario.name, name=run.name, label=dict(run.label), where="fluid", seed=run.seed,
-            repeat=run.repeat, mode=scenario.mode, capacity_bps=per_nic * self.flows.senders,
-            duration_s=float(edges[-1]), series=Series(scenario.measure.every),
-        )  # fmt: skip
+        shape, edges = self.shape, self.edges
+        outcome = Outcome.begin(self.plan, "fluid", shape.planes * shape.payload_bps * self.flows.senders)
+        outcome.duration_s = float(edges[-1])
         outcome.evs_bad, outcome.evs_denied = result.count(BAD), result.count(DENIED)
         series = outcome.series
         series.times_s = [round(float(edge), 9) for edge in edges[1:]]
@@ -268,7 +245,7 @@ class _Book:
     def _jobs(self, outcome: Outcome, timeline: list[FaultStep]) -> None:
         """Times of iterations: a rank is through with one when it has sent what an iteration has, at the job's pace."""
         moments = [step.when.seconds for step in timeline if step.when.seconds]
-        span = before_faults(self.run.scenario, min(moments, default=None))
+        span = before_faults(self.plan.baseline, min(moments, default=None))
         if span is None:
             return
         for work, ring in self.flows.rings.items():

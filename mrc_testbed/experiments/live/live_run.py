@@ -1,6 +1,6 @@
 """A run on the live fabric: Mininet, P4 switches, agents and controller; the same steps, senders and ranks as virtual.
 
-    outcome = run_live(run, progress, target="embedded")
+    outcome = LiveRunner(target="embedded").run(plan, watch)
 
 The fabric is brought up for each run and removed after it, healed or not, whatever ends the run. Agents carry the flows
 (live_work.py); this process injects faults on time, a thread of it looks at agents and switches at every interval
@@ -14,27 +14,28 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mrc_testbed.controller.faults import observations
-from mrc_testbed.experiments.failures import audit
-from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan
-from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.language.fault_schedule import FaultStep, StepRunner, steps
-from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.live.cpu import CpuWatch
-from mrc_testbed.experiments.live.live_work import Answers, LiveWork, flow_name
-from mrc_testbed.experiments.live.samples import LiveSampler
-from mrc_testbed.experiments.outcome import (
+from mrc_testbed.experiments.backend.failures import audit
+from mrc_testbed.experiments.backend.outcome import (
     CollectiveOutcome,
     FlowOutcome,
     Outcome,
-    Series,
     dead_evs,
     down_planes,
     iterations_of,
 )
+from mrc_testbed.experiments.backend.protocol import Watch, unwatched
+from mrc_testbed.experiments.live.cpu import CpuWatch
+from mrc_testbed.experiments.live.live_work import Answers, LiveWork, flow_name
+from mrc_testbed.experiments.live.samples import LiveSampler
+from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
+from mrc_testbed.faults.kinds import LineFault
 from mrc_testbed.ipc.controller_client import KnownFaults
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 from mrc_testbed.ipc.rundir import FabricError
@@ -42,8 +43,6 @@ from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
 from mrc_testbed.topologies.lab.p4_program import compile_program
 from mrc_testbed.topologies.lab.targets import TARGETS
-from mrc_testbed.topologies.plan import Mode, Plan
-from mrc_testbed.topologies.plan.link_speeds import LinkSpeed, scaled_speed
 from mrc_testbed.topologies.servers import Servers
 from mrc_testbed.topologies.servers import read as read_servers
 
@@ -61,78 +60,58 @@ NOTES_MAX = 20
 ROUTE_WRITES = ("prune", "restore")
 """Why a controller writes routes that follow what is alive (controller/p4runtime/pruning.py)."""
 
-Progress = Callable[[float, float], None]
 Watched = Callable[[Fabric, Callable[[], list[dict[str, Any]]]], AbstractContextManager[object]]
 """Whoever looks on while a run lasts, told its fabric and a function that says how far the work is."""
 
 
-def run_live(
-    run: Run, progress: Progress, *, target: str = "embedded", wires: str | None = None, nic: str = "fast",
-    watched: Watched | None = None, servers: Path | None = None, waits: Callable[[str], None] | None = None,
-) -> Outcome:  # fmt: skip
-    """Carry out a run. `servers`: file of the machines that hold the fabric together (docs/cluster.md). `waits` is told
-    what a wait for a part that takes long is for.
+@dataclass(frozen=True, slots=True)
+class LiveRunner:
+    """Runs on the live fabric."""
 
-    Raises FabricError, ServersError, JsonlError or PlanError when a machine or the fabric refuses it.
-    """
-    live = LiveRun(run, target, wires, nic, None if servers is None else read_servers(servers))
-    if waits is not None:
-        live.fabric.processes.tell = waits
-    try:
-        with live.fabric, watched(live.fabric, live.work_done) if watched is not None else nullcontext():
-            return live.carry_out(progress)
-    except FabricError as error:
-        more = [text for text in live.told if text not in str(error)]
-        if not more:
-            raise
-        raise FabricError("\n".join([str(error), *more])) from error
+    target: str = "embedded"
+    wires: str | None = None
+    nic: str = "fast"
+    watched: Watched | None = None
+    servers: Path | None = None
+    """File of the machines that hold the fabric together (docs/cluster.md)."""
+    waits: Callable[[str], None] | None = None
+    """Told what a wait for a part that takes long is for."""
 
-
-def plan_of(scenario: Scenario) -> Plan:
-    """The plan with the scenario's mode, rates and delays. Raises PlanError."""
-    part, links, pmtu = scenario.fabric, scenario.links, scenario.transport.pmtu
-    mode = Mode(scenario.mode)
-    base = scaled_speed(links.rate, links.rtt, pmtu, mode)
-
-    def speed(tier: Any) -> LinkSpeed:
-        return LinkSpeed(
-            tier.rate if tier.rate is not None else base.rate_bps,
-            tier.delay if tier.delay is not None else base.delay_s,
-        )
-
-    return Plan(
-        part.planes, part.racks, part.spines, part.hosts_per_rack, mode=mode,
-        host_link=speed(links.host), fabric_link=speed(links.fabric), pmtu_bytes=pmtu,
-    )  # fmt: skip
+    def run(self, plan: RunPlan, watch: Watch = unwatched) -> Outcome:
+        """Carry out a run. Raises FabricError, ServersError, JsonlError or PlanError when a machine or the fabric
+        refuses it.
+        """
+        servers = None if self.servers is None else read_servers(self.servers)
+        live = LiveRun(plan, self.target, self.wires, self.nic, servers)
+        if self.waits is not None:
+            live.fabric.processes.tell = self.waits
+        try:
+            with live.fabric, self.watched(live.fabric, live.work_done) if self.watched else nullcontext():
+                return live.carry_out(watch)
+        except FabricError as error:
+            more = [text for text in live.told if text not in str(error)]
+            if not more:
+                raise
+            raise FabricError("\n".join([str(error), *more])) from error
 
 
-def discipline_of(scenario: Scenario) -> dict[str, Any]:
-    """Egress discipline for the controller (controller/p4runtime/qos.py)."""
-    queues = scenario.queues
-    return {
-        "ecn": queues.ecn, "trimming": queues.trim, "last_hop_ecn": queues.last_hop_ecn,
-        "ecn_min": queues.ecn_min, "ecn_max": queues.ecn_max, "trim_at": queues.trim_at,
-        "trim_last_hop": queues.trim_last_hop,
-    }  # fmt: skip
-
-
-def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
-    """Settings of the scenario that the live fabric does not follow, as notes for the reader of the results."""
+def unlike(plan: RunPlan, target: str = "embedded") -> list[str]:
+    """Settings of the run that the live fabric does not follow, as notes for the reader of the results."""
     out = []
     if not TARGETS[target].can_delay:
-        plan = plan_of(scenario)
-        if plan.host_link.delay_s or plan.fabric_link.delay_s:
+        fabric = plan.fabric
+        if fabric.host_link.delay_s or fabric.fabric_link.delay_s:
             out.append(
                 f"{target} cannot delay packets, nor does it serialise a lone one: an idle round trip takes a few ms; "
-                f"hosts and queues are set for the {plan.base_rtt_s() * 1e3:.3g} ms of a full pipe"
+                f"hosts and queues are set for the {fabric.base_rtt_s() * 1e3:.3g} ms of a full pipe"
             )
-        if any(fault.action == "line" and fault.value.delay is not None for fault in scenario.faults):
+        if any(isinstance(step.fault, LineFault) and step.fault.delay is not None for step in plan.steps()):
             out.append(f"{target} cannot delay packets: faults that set a link's delay leave it as it is")
-    if scenario.links.jitter:
+    if plan.lines.nic.jitter_s:
         out.append("links.jitter is for virtual runs: live, delays are constant")
-    if scenario.queues.limit is not None:
+    if plan.discipline.limit is not None:
         out.append("queues.limit is for virtual runs: live, the hard limit is the plan's (docs/traffic.md)")
-    if scenario.queues.pfc is not None:
+    if plan.discipline.pfc is not None:
         out.append("queues.pfc is for virtual runs: live, a queue that is full drops (LIMITATIONS.md)")
     return out
 
@@ -140,13 +119,15 @@ def unlike(scenario: Scenario, target: str = "embedded") -> list[str]:
 class LiveRun:
     """One run; use `fabric` as a context manager around `carry_out`."""
 
-    def __init__(self, run: Run, target: str, wires: str | None, nic: str, servers: Servers | None = None) -> None:
-        self.run, self.scenario = run, run.scenario
-        self.plan = plan_of(run.scenario)
-        control = run.scenario.control_plane
+    def __init__(self, plan: RunPlan, target: str, wires: str | None, nic: str, servers: Servers | None = None) -> None:
+        self.plan, control, queues = plan, plan.control, plan.discipline
         self.fabric = Fabric(
-            self.plan, target=target, wires=wires, nic=nic, servers=servers, compile_program=compile_program,
-            discipline=discipline_of(run.scenario),
+            plan.fabric, target=target, wires=wires, nic=nic, servers=servers, compile_program=compile_program,
+            discipline={
+                "ecn": queues.ecn, "trimming": queues.trim, "last_hop_ecn": queues.last_hop_ecn,
+                "ecn_min": queues.ecn_min, "ecn_max": queues.ecn_max, "trim_at": queues.trim_at,
+                "trim_last_hop": queues.trim_last_hop,
+            },
             denylist=control.denylist, react_after_s=math.inf if control.react_after is None else control.react_after,
         )  # fmt: skip
         self.told: list[str] = []
@@ -154,15 +135,10 @@ class LiveRun:
         self.fabric.notice = self.told.append
         self._fault_target = LiveFaultTarget(self.fabric, delays=TARGETS[target].can_delay, note=self._note)
         self.faults = StepRunner(self._fault_target)
-        self.work = LiveWork(run, self.plan)
-        share = run.scenario.transport.pmtu / self.plan.frame_bytes()
-        rate = self.plan.nic_rate_bps or 0.0
-        self.outcome = Outcome(
-            scenario=run.scenario.name, name=run.name, label=dict(run.label), where="live", seed=run.seed,
-            repeat=run.repeat, mode=run.scenario.mode, capacity_bps=rate * share * len(self.work.senders),
-            series=Series(run.scenario.measure.every),
-        )  # fmt: skip
-        self.outcome.notes += unlike(run.scenario, target)
+        self.work = LiveWork(plan)
+        share = plan.transport.pmtu / plan.fabric.frame_bytes()
+        self.outcome = Outcome.begin(plan, "live", plan.nic_bps * share * len(self.work.planned.senders))
+        self.outcome.notes += unlike(plan, target)
         self.sampler = LiveSampler(self.fabric, self.work, self.outcome, self._note)
         self._timeline: list[FaultStep] = []
         self._known_faults = KnownFaults("text")
@@ -185,7 +161,7 @@ class LiveRun:
             for label, total, done in found
         ]  # fmt: skip
 
-    def carry_out(self, progress: Progress) -> Outcome:
+    def carry_out(self, watch: Watch) -> Outcome:
         """Everything: early faults, connections, work, faults on time, samples, the end."""
         if left := self.fabric.removed_leftovers:
             self._note(f"removed {len(left)} processes and interfaces that a killed run had left")
@@ -197,13 +173,13 @@ class LiveRun:
             watchers.append(threading.Thread(target=self._watch_controller, daemon=True))
             stack.callback(self._stop.set)
             stack.callback(self.sampler.stop)
-            timeline = self._timeline = steps(self.scenario, self.plan, self.run.seed)
+            timeline = self._timeline = self.plan.steps()
             for step in timeline:
                 if step.when.seconds is not None and step.when.seconds <= 0:
                     self._apply(step)
             for watcher in watchers:
                 watcher.start()
-            if self.scenario.control_plane.denylist != "off" and timeline and (timeline[0].when.seconds or 0) <= 0:
+            if self.plan.control.denylist != "off" and timeline and (timeline[0].when.seconds or 0) <= 0:
                 self._await_denylist()
             self.work.start()
             self._wait(self.work.begins)
@@ -211,7 +187,7 @@ class LiveRun:
             cpu = CpuWatch(self.fabric.thread_seconds, self.fabric.processors)
             cpu.begin()
             try:
-                self._loop(timeline, progress)
+                self._loop(timeline, watch)
             except (FabricError, JsonlError):
                 if (part := self.fabric.parts.first_cause()) is None:
                     raise
@@ -252,12 +228,11 @@ class LiveRun:
         if not known:
             self._note(f"the controller denied nothing in {DENYLIST_LIMIT_S:g} s")
 
-    def _loop(self, timeline: list[FaultStep], progress: Progress) -> None:
+    def _loop(self, timeline: list[FaultStep], watch: Watch) -> None:
         """Faults on time, until the end of the work or of its time."""
-        scenario = self.scenario
+        endless, end = self.plan.duration_s is None, self.plan.ends_s
         shares = [step for step in timeline if step.when.seconds is None and step.undo is None]
         undo_of = {step.undo: step for step in timeline if step.when.seconds is None and step.undo is not None}
-        end = scenario.duration if scenario.duration is not None else scenario.limit
         due = [(at, step) for step in timeline if (at := step.when.seconds) is not None and at > 0]
         looks = 0
         while True:
@@ -271,12 +246,12 @@ class LiveRun:
                     self._apply(step)
                     if (undo := undo_of.get(step.number)) is not None:
                         due.append((self._now() + (undo.after or 0.0), undo))
-                progress(min(self._now() / end if scenario.duration is not None else done, 1.0), self._now())
+                watch(min(done if endless else self._now() / end, 1.0), self._now())
                 self.fabric.check()
-            finished = scenario.duration is None and looks > 0 and self.work.all_over(self.sampler.last)
+            finished = endless and looks > 0 and self.work.all_over(self.sampler.last)
             if finished or self._now() >= end:
                 self.outcome.duration_s = self._now()
-                self.outcome.finished = finished or scenario.duration is not None
+                self.outcome.finished = finished or not endless
                 self.sampler.end()
                 return
 
@@ -398,7 +373,7 @@ class LiveRun:
         self._count()
         self._tell_lost_inside()
         self._count_evs(last)
-        audit(self.outcome, self.work.flows, self.work.groups, self._timeline)
+        audit(self.outcome, self.work.planned, self._timeline)
 
     def _untold_errors(self, last: Answers) -> None:
         """QPs in error whose event never came, and the EVs of those whose event did: it has none."""
@@ -472,7 +447,7 @@ class LiveRun:
             self.outcome.counters["table_writes"] = status["writes_after_start"] + sum(routes)
         except JsonlError as error:
             self._note(f"table_writes is missing: {error}")
-        last_hop = {k.upper.interface for k in self.plan.links if k.lower.node.startswith("h")}
+        last_hop = {k.upper.interface for k in self.plan.fabric.links if k.lower.node.startswith("h")}
         seen = {port: [d for d in depths if d is not None] for port, depths in self.outcome.series.queues.items()}
         deepest = {port: max(depths) for port, depths in seen.items() if port in last_hop and depths}
         if deepest:  # as seen at the intervals, of the ports that measure.queues names

@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
-from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan, collective_plans, flow_plans
-from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.model import Transport
-from mrc_testbed.experiments.virtual.virtual_work import pinned
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, pinned
+from mrc_testbed.experiments.resolve.recipe import engine_settings
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 from mrc_testbed.topologies.lab.fabric import Fabric
-from mrc_testbed.topologies.plan import Plan
 
 LEAD_S = 0.3
 """Seconds between the requests for flows and their start: every agent has to have its request."""
@@ -35,10 +34,9 @@ def flow_name(flow: FlowPlan) -> str:
 class LiveWork:
     """Flows and collectives of a run, and a connection to each agent that carries one. Methods raise JsonlError."""
 
-    def __init__(self, run: Run, plan: Plan) -> None:
-        self.run, self.plan = run, plan
-        self.flows = flow_plans(run.scenario, plan, run.seed)
-        self.groups = collective_plans(run.scenario, plan, run.seed)
+    def __init__(self, plan: RunPlan) -> None:
+        self.plan, self.planned = plan, plan.work()
+        self.flows, self.groups, self.hosts = self.planned.flows, self.planned.groups, self.planned.hosts
         self.begins = 0.0
         """Common start, CLOCK_MONOTONIC seconds."""
         self.sizes: dict[str, tuple[int, float]] = {}
@@ -47,16 +45,6 @@ class LiveWork:
         """(host, QPN) -> workload."""
         self._clients: dict[str, JsonlClient] = {}
         self._pool: ThreadPoolExecutor | None = None
-
-    @property
-    def hosts(self) -> list[str]:
-        """All that take part."""
-        ends = {name for flow in self.flows for name in (flow.source, flow.target)}
-        return sorted(ends | {host for group in self.groups for host in group.ranks})
-
-    @property
-    def senders(self) -> set[str]:
-        return {flow.source for flow in self.flows} | {host for group in self.groups for host in group.ranks}
 
     def open(self, fabric: Fabric, stack: ExitStack) -> None:
         """Connect to the agents, for as long as the stack lasts."""
@@ -117,10 +105,9 @@ class LiveWork:
     ) -> tuple[list[int], list[int]]:
         """Connected QPs from one host to another: (QPNs at the source, QPNs at the target)."""
         a, b = self._clients[source], self._clients[target]
-        keys = {"pmtu_bytes": transport.pmtu, "no_receive": "deliver"}
-        keys |= transport.config if transport.kind == "mrc" else {}
+        keys = engine_settings(transport)
         settings = transport.config if transport.kind == "rocev2" else {}
-        evs = pinned(self.plan, source, target, pin) if pin else None
+        evs = pinned(self.plan.fabric, source, target, pin) if pin else None
         here, there = [], []
         for _ in range(transport.qps):
             mine = a.request("flow_qp", peer=target, transport=transport.kind, settings=settings)
@@ -137,7 +124,7 @@ class LiveWork:
         here, there = self._qps(flow.work, flow.source, flow.target, flow.transport, flow.pin)
         shape = {
             "message_bytes": flow.message_bytes, "messages": flow.messages,
-            "depth": max(flow.depth, flow.transport.qps), "rate_bps": flow.rate_bps, "seed": self.run.seed,
+            "depth": max(flow.depth, flow.transport.qps), "rate_bps": flow.rate_bps, "seed": self.plan.seed,
         }  # fmt: skip
         memory = self._clients[flow.target].request("flow_sink", flow=name, qpns=there, shape=shape)
 
@@ -145,7 +132,7 @@ class LiveWork:
             stop = None if flow.stop_s is None else self.begins + flow.stop_s
             self._clients[flow.source].request(
                 "flow_source", flow=name, qpns=here, shape=shape, va=memory["va"], rkey=memory["rkey"],
-                start_s=self.begins + flow.start_s, stop_s=stop, latencies=self.run.scenario.measure.latency,
+                start_s=self.begins + flow.start_s, stop_s=stop, latencies=self.plan.measure.latency,
             )  # fmt: skip
 
         return start
@@ -167,7 +154,7 @@ class LiveWork:
         regions = []
         for number, host in enumerate(group.ranks):
             made = self._clients[host].request(
-                "rank_open", flow=name, seed=self.run.seed, iterations=group.warm_up + group.iterations,
+                "rank_open", flow=name, seed=self.plan.seed, iterations=group.warm_up + group.iterations,
                 **self._rank_of(group, number),
             )  # fmt: skip
             regions.append(made["regions"])

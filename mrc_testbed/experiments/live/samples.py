@@ -12,9 +12,9 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
+from mrc_testbed.experiments.backend.outcome import LINKS_MAX, Outcome
 from mrc_testbed.experiments.live.counts import CELLS, SwitchTotals
 from mrc_testbed.experiments.live.live_work import Answers, LiveWork, flow_name
-from mrc_testbed.experiments.outcome import LINKS_MAX, Outcome
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
 
@@ -31,7 +31,7 @@ class LiveSampler:
 
     def __init__(self, fabric: Fabric, work: LiveWork, outcome: Outcome, note: Callable[[str], None]) -> None:
         self.fabric, self.work, self.outcome = fabric, work, outcome
-        self.scenario, self.plan = work.run.scenario, work.plan
+        self.measure, self.plan = work.plan.measure, work.plan.fabric
         self.held: dict[str, int] = {}
         """Most packets a receiver held above a hole, by flow, or by collective and host."""
         self.latencies: dict[str, list[float]] = {}
@@ -60,7 +60,7 @@ class LiveSampler:
         self._note_links()
         self.outcome.series.link_bps.clear()
         self._before = self._reading()
-        if self.scenario.measure.evs:
+        if self.measure.evs:
             self._note_paths()
         self._thread.start()
 
@@ -71,11 +71,11 @@ class LiveSampler:
             if self.error is not None:
                 raise self.error
             since = self.work.begins + (self.outcome.series.times_s or [0.0])[-1]
-            if time.monotonic() - since >= self.scenario.measure.every * SHORTEST_SHARE:
+            if time.monotonic() - since >= self.measure.every * SHORTEST_SHARE:
                 self._sample()
         finally:
             self.stop()
-        if self._longest_s > LATE_INTERVALS * self.scenario.measure.every:
+        if self._longest_s > LATE_INTERVALS * self.measure.every:
             self._note(f"the machine was too busy: up to {self._longest_s:.2g} s between two looks at the hosts")
 
     def stop(self) -> None:
@@ -108,7 +108,7 @@ class LiveSampler:
         return sum(self._before["received"].values()) / total if total else 0.0
 
     def _run(self) -> None:
-        every, begins = self.scenario.measure.every, self.work.begins
+        every, begins = self.measure.every, self.work.begins
         tick = every
         while not self._stop.wait(max(0.0, begins + tick - time.monotonic())):
             try:
@@ -173,7 +173,7 @@ class LiveSampler:
         for key in ("lost", "retransmitted"):
             getattr(series, key).append(after[key] - before[key])
         series.plane_bps.append([(a - b) * 8 / passed for a, b in zip(after["planes"], before["planes"], strict=True)])
-        if self.scenario.measure.evs and len(self.work.flows) <= EV_FLOWS_MAX:
+        if self.measure.evs and len(self.work.flows) <= EV_FLOWS_MAX:
             for name, sent in after["evs"].items():
                 was = before["evs"].get(name, {})
                 news = {ev: count - was.get(ev, 0) for ev, count in sent.items() if count > was.get(ev, 0)}
@@ -218,7 +218,7 @@ class LiveSampler:
 
     def _recorded(self) -> list[str]:
         out: list[str] = []
-        for name in self.scenario.measure.queues:
+        for name in self.measure.queues:
             if name == "last-hop":
                 targets = {flow.target for flow in self.work.flows}
                 out += [k.upper.interface for k in self.plan.links if k.lower.node in targets]

@@ -15,10 +15,10 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from mrc_testbed.experiments.language.assertions import unit_of
+from mrc_testbed.experiments.language.metric_names import find
 from mrc_testbed.experiments.language.model import Figure
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.metrics import find
+from mrc_testbed.experiments.metrics.assertions import unit_of
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
 
 INK = "#1d2734"
@@ -112,7 +112,7 @@ def title_of(figure: Figure, runs: Runs) -> str:
     if figure.title or not runs:
         return figure.title or figure.metric
     measured = runs[0][2]
-    metric = find(figure.metric, measured.outcome.works(), measured.scenario.measure.queues)
+    metric = find(figure.metric, measured.outcome.works(), measured.plan.measure.queues)
     return f"{figure.metric}: {metric.text}" if metric else figure.metric
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from mrc_testbed.console import units
 from mrc_testbed.experiments.language.model import Figure, Scenario
-from mrc_testbed.experiments.repeats import grouped
+from mrc_testbed.experiments.metrics.repeats import grouped
 from mrc_testbed.experiments.report import paper_reference
 from mrc_testbed.experiments.report.canvas import Drawn, Runs, canvas_of, legend, scale_of, styles, title_of
 

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_testbed.experiments.language.validate import plan_of
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
+from mrc_testbed.topologies.plan import PlanError
 
 STATES = {
     "good": ("GOOD", "#bfe3d3"),
@@ -67,7 +67,7 @@ class EvLane:
 def lanes(measured: Measured) -> list[EvLane]:
     """All EVs of all QPs. Results made before EVs were noted have only those that changed."""
     outcome = measured.outcome
-    plan = plan_of(measured.scenario)
+    plan = measured.plan.fabric
     moves: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
     for event in outcome.events:
         if event["what"] == "ev":
@@ -97,8 +97,11 @@ def _from_events(moves: dict[tuple[str, int, int], list[dict[str, Any]]]) -> lis
 
 
 def _via(plan: Any, host: str, peer: str, ev: int, plane: int) -> str:
-    """The T1 of a path as the plan names it."""
-    nodes = plan.path(plan.host(host), plan.host(peer), ev, plane).nodes
+    """The T1 of a path as the plan names it; empty for an EV that is none of the plan's: stev in virtual time."""
+    try:
+        nodes = plan.path(plan.host(host), plan.host(peer), ev, plane).nodes
+    except PlanError:
+        return ""
     return nodes[2] if len(nodes) == 5 else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measured
 
 ENDING = ("restore", "heal", "power_on")
 """Actions that end faults rather than begin one."""

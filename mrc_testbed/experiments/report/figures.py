@@ -13,11 +13,11 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from mrc_testbed.console import units
-from mrc_testbed.experiments.language.assertions import matches, show
 from mrc_testbed.experiments.language.expand import told_apart
 from mrc_testbed.experiments.language.model import Figure, Scenario
-from mrc_testbed.experiments.metric_values import RECOVERED_SHARE, Measured
-from mrc_testbed.experiments.repeats import base_name, grouped, spread_text
+from mrc_testbed.experiments.metrics.assertions import matches, show
+from mrc_testbed.experiments.metrics.metric_values import RECOVERED_SHARE, Measured
+from mrc_testbed.experiments.metrics.repeats import base_name, grouped, spread_text
 from mrc_testbed.experiments.report import paper_reference
 from mrc_testbed.experiments.report.canvas import (
     COLOURS,

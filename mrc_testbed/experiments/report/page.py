@@ -13,13 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.experiments.language.assertions import ALWAYS, NO_RUN, judge
-from mrc_testbed.experiments.language.expand import Run, expand, places_of
+from mrc_testbed.experiments.language.expand import expand, places_of
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.language.validate import plan_of
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.repeats import base_name, grouped, sound, spreads
+from mrc_testbed.experiments.metrics.assertions import ALWAYS, NO_RUN, judge
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.repeats import base_name, grouped, sound, spreads
 from mrc_testbed.experiments.report import sections
 from mrc_testbed.experiments.report.canvas import Runs
 from mrc_testbed.experiments.report.ev_strips import STATES
@@ -28,9 +27,12 @@ from mrc_testbed.experiments.report.index import index
 from mrc_testbed.experiments.report.pictures import file_of, save
 from mrc_testbed.experiments.report.rendering import render
 from mrc_testbed.experiments.report.written_page import Page
+from mrc_testbed.experiments.resolve.run_plan import RunPlan, resolve
 from mrc_testbed.experiments.results import Results, ResultsError, folders_below, read_manifest, trust
-from mrc_testbed.experiments.virtual.sizes import recorded_lines
 from mrc_testbed.files.whole_files import write_whole
+from mrc_testbed.hosts.engine.config import ConfigError
+from mrc_testbed.simulator.profiles import ProfileError
+from mrc_testbed.topologies.plan import PlanError
 
 
 def report(
@@ -72,7 +74,7 @@ def one(folder: Path) -> Page:
         page = Page(folder, str(manifest["title"]), manifest, [], 0)
         write_whole(folder / "report.html", render("page.html", **_values(page), runs=[], causes=[]).encode())
         return page
-    scenario = runs[0][2].scenario
+    scenario = runs[0][2].plan.scenario
     places = places_of(where, manifest.get("target") or "embedded")
     verdicts = judge(scenario, runs, places, manifest.get("scale"))
     if not manifest["complete"]:  # a rule for runs that are still to come has not failed
@@ -83,8 +85,15 @@ def one(folder: Path) -> Page:
     return page
 
 
-def _runs_of(folder: Path, manifest: dict[str, Any]) -> list[Run]:
-    return expand(read(folder / "scenario.yaml"), manifest["where"], scale=manifest.get("scale"))
+def plans_of(folder: Path, manifest: dict[str, Any]) -> list[RunPlan]:
+    """Plans of the runs of a folder. Raises ResultsError for a file that is no scenario any more."""
+    try:
+        target, scale = manifest.get("target") or "embedded", manifest.get("scale")
+        runs = expand(read(folder / "scenario.yaml"), manifest["where"], target=target, scale=scale)
+        return [resolve(run) for run in runs]
+    except (ScenarioError, PlanError, ProfileError, ConfigError) as error:
+        why = error.problems[0] if isinstance(error, ScenarioError) else error
+        raise ResultsError(f"{folder}/scenario.yaml is not a scenario of this version: {why}") from None
 
 
 def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any], Measured]]]:
@@ -95,17 +104,14 @@ def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any]
             f"(`mrc study FILE --resume {folder}` makes them again)"
         )
     results, outcomes = Results.open(folder)
-    try:
-        planned = {run.name: run for run in _runs_of(folder, results.manifest)}
-    except ScenarioError as error:
-        raise ResultsError(f"{folder}/scenario.yaml is not a scenario of this version: {error.problems[0]}") from None
+    planned = {plan.name: plan for plan in plans_of(folder, results.manifest)}
     runs = []
-    bases = {base_name(name): run for name, run in planned.items()}
+    bases = {base_name(name): plan for name, plan in planned.items()}
     for outcome in outcomes:
-        run = planned.get(outcome.name) or bases.get(base_name(outcome.name))
-        if run is None:
+        plan = planned.get(outcome.name) or bases.get(base_name(outcome.name))
+        if plan is None:
             raise ResultsError(f"{folder}: the scenario has no run {outcome.name!r} any more")
-        runs.append((outcome.name, outcome.label, Measured(outcome, run.scenario)))
+        runs.append((outcome.name, outcome.label, Measured(outcome, plan)))
     return results, runs
 
 
@@ -151,8 +157,8 @@ def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -
         "some_too_short": not all(sections.is_long_enough(repeats[0][2]) for repeats in groups.values()),
         "limits": sections.LIMITS,
         "states": list(STATES.values()),
-        "fabric": sections.fabric_text(scenario),
-        "sizes": list(recorded_lines(scenario, plan_of(scenario), runs[0][2].outcome)),
+        "fabric": sections.fabric_text(runs[0][2].plan),
+        "sizes": list(sections.recorded_sizes(runs[0][2])),
         "logs": sections.event_logs(runs),
         "numbers": numbers,
         "unmeasured": unmeasured,

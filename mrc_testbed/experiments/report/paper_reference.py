@@ -15,7 +15,7 @@ from typing import Any
 
 from mrc_testbed.console import units
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measured
 
 Points = list[tuple[float, float]]
 SAME = 0.02

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from mrc_testbed.experiments.language.assertions import ALWAYS, ExpectationVerdict, Measurements, show, told_together
-from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.repeats import Spread, base_name, grouped, spread_text
+from mrc_testbed.console.units import show_size
+from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, Measurements, show, told_together
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.repeats import Spread, base_name, grouped, spread_text
 from mrc_testbed.experiments.report.canvas import INK, Runs
 from mrc_testbed.experiments.report.ev_strips import EvLane, flow_svg, lanes
 from mrc_testbed.experiments.report.paper_reference import ratio_distance
 from mrc_testbed.experiments.report.pictures import Picture, save
 from mrc_testbed.experiments.report.timeline import POINTS_MIN, timeline
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
+from mrc_testbed.experiments.resolve.sizes import in_packets
 from mrc_testbed.experiments.run_store import file_name
 from mrc_testbed.files.whole_files import write_whole
 
@@ -180,13 +182,25 @@ def _flows(found: list[EvLane], measured: Measured, folder: Path, run: str) -> l
 # ---- events, numbers, machine -------------------------------------------------------------------------------------
 
 
-def fabric_text(scenario: Scenario) -> str:
+def fabric_text(plan: RunPlan) -> str:
     """The fabric in one line."""
-    part = scenario.fabric
+    part = plan.fabric
     return (
         f"{part.planes} planes x ({part.racks} T0 + {part.spines} T1), {part.racks * part.hosts_per_rack} hosts; "
-        f"mode {scenario.mode}; links of {scenario.links.rate / 1e6:g} Mb/s, round trip {scenario.links.rtt * 1e3:g} ms"
+        f"mode {part.mode}; links of {plan.rate_bps / 1e6:g} Mb/s, round trip {plan.rtt_s * 1e3:g} ms"
     )
+
+
+def recorded_sizes(measured: Measured) -> Iterator[str]:
+    """Sizes of a run's messages and writes beside what fills the network, a line for each workload."""
+    plan, outcome = measured.plan, measured.outcome
+    for one in outcome.collectives:
+        if one.largest_write_bytes:
+            told = in_packets(plan, one.largest_write_bytes, plan.transport.pmtu)
+            yield f"{one.work}: {one.kind}, largest write {show_size(one.largest_write_bytes)} = {told}"
+    for work in dict.fromkeys(flow.work for flow in outcome.flows if flow.message_bytes):
+        size = next(flow.message_bytes for flow in outcome.flows if flow.work == work)
+        yield f"{work}: messages {show_size(size)} = {in_packets(plan, size, plan.transport.pmtu)}"
 
 
 @dataclass(frozen=True, slots=True)

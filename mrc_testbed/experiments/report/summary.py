@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mrc_testbed.experiments.language.assertions import ALWAYS
-from mrc_testbed.experiments.repeats import base_name
+from mrc_testbed.experiments.metrics.assertions import ALWAYS
+from mrc_testbed.experiments.metrics.repeats import base_name
 from mrc_testbed.experiments.report.paper_reference import ratio_distance
 from mrc_testbed.experiments.results import folders_below, read_manifest
 

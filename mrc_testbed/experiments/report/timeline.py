@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report.canvas import BEGIN, COLOURS, WIDTH, Drawn, mark_faults
 from mrc_testbed.experiments.report.ev_strips import STATES, EvLane, by_path, shares
 from mrc_testbed.experiments.report.faults import Bar, fault_bars

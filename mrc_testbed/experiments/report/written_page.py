@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.experiments.language.assertions import ExpectationVerdict
-from mrc_testbed.experiments.repeats import Spread
+from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict
+from mrc_testbed.experiments.metrics.repeats import Spread
 
 
 @dataclass(slots=True)

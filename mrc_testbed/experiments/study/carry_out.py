@@ -17,9 +17,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.executors.crew import Begun, Crew, RunLost, RunProgress
-from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import Results, refusal
 from mrc_testbed.experiments.run_store import StoredRun
 from mrc_testbed.experiments.runner import Lost
@@ -39,9 +39,9 @@ class StudyTell(Protocol):
 
     def begins(self, points: list[PointProgress]) -> None: ...
 
-    def progress(self, run: Run, share: float, now: float) -> None: ...
+    def progress(self, run: RunPlan, share: float, now: float) -> None: ...
 
-    def ends(self, run: Run) -> None: ...
+    def ends(self, run: RunPlan) -> None: ...
 
     def decided(self, point: PointProgress) -> None: ...
 
@@ -153,7 +153,7 @@ def carry_out_study(
     return StudyReport(plan, points, results.folder, results.manifest["digest"])
 
 
-def missing(plan: StudyPlan, prepared: PreparedStudy) -> list[Run]:
+def missing(plan: StudyPlan, prepared: PreparedStudy) -> list[RunPlan]:
     """Runs that are to be made for certain."""
     points = [PointProgress(plan, point) for point in plan.points]
     for number, run in enumerate(plan.runs):

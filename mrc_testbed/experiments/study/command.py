@@ -18,8 +18,8 @@ from mrc_testbed.experiments.command import BAD_FILE, FAILED, PASSED, find, meas
 from mrc_testbed.experiments.executors.choice import crew_of
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
-from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import default_folder, refusal, refuse_taken
 from mrc_testbed.experiments.study.carry_out import PreparedStudy, StudyReport, carry_out_study, described, missing
 from mrc_testbed.experiments.study.picture import draw
@@ -72,10 +72,10 @@ class StudyDisplay:
         self._points = points
         self._show()
 
-    def progress(self, run: Run, share: float, now: float) -> None:
+    def progress(self, run: RunPlan, share: float, now: float) -> None:
         """Runs of a study are many and short: those that ended are progress enough."""
 
-    def ends(self, _run: Run) -> None:
+    def ends(self, _run: RunPlan) -> None:
         self._show()
 
     def decided(self, point: PointProgress) -> None:

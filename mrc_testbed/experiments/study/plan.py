@@ -16,10 +16,11 @@ from typing import Any
 
 from mrc_testbed.console import units
 from mrc_testbed.experiments.language.expand import Changes, Run, expand, told_apart, values_of
+from mrc_testbed.experiments.language.metric_names import Metric, all_names, find
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.language.validate import check, work_names
 from mrc_testbed.experiments.language.yaml_loader import Document, Problem, ScenarioError, read, validated
-from mrc_testbed.experiments.metrics import Metric, all_names, find
+from mrc_testbed.experiments.resolve.run_plan import RunPlan, resolve
+from mrc_testbed.experiments.resolve.validate import check, work_names
 from mrc_testbed.experiments.study.model import Study, StudyMetric
 from mrc_testbed.faults.terms import suggestion
 
@@ -74,7 +75,7 @@ class StudyPlan:
     document: Document
     """The scenario's."""
     points: list[Point]
-    runs: list[Run]
+    runs: list[RunPlan]
     """All that may be needed: seeds outermost, then points."""
     wanted: list[Wanted]
 
@@ -110,7 +111,7 @@ def plan_study(path: Path, find_scenario: Callable[[str], Path]) -> StudyPlan:
     _check_names(document, study, scenario, runs[:count], points)
     wanted = _wanted(document, study, [run.scenario for run in runs[:count]])
     _check_figures(document, study, points)
-    return StudyPlan(path, study, scenario, points, runs, wanted)
+    return StudyPlan(path, study, scenario, points, [resolve(run) for run in runs], wanted)
 
 
 def _scenario(path: Path, study: Study, find_scenario: Callable[[str], Path]) -> Document:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from mrc_testbed.experiments.repeats import PLAIN
+from mrc_testbed.experiments.metrics.repeats import PLAIN
 
 COLUMNS = (
     "metric", "unit", "of", "method", "confidence", "estimate", "low", "high", "half_width", "values", "seeds",

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mrc_testbed.console import terminal
+from mrc_testbed.console.units import show_size
 from mrc_testbed.experiments.traces.read import read_trace
-from mrc_testbed.experiments.virtual.sizes import sized
 from mrc_testbed.hosts.traffic.program import Compute, JoinCollective, Program
 from mrc_testbed.hosts.traffic.program_check import check
 
@@ -70,10 +70,10 @@ def show(trace: Path, replay: Replay, as_json: bool) -> int:
         f"{trace}: {data['ranks']} ranks, {data['tasks']} tasks",
         f"computing: {data['busiest_s']:.6g} s at the busiest rank; {data['ideal_s']:.6g} s a step on a network that "
         "takes no time",
-        f"messages: {data['messages']}; sent by all ranks in a step: {sized(data['sent_bytes'])}",
+        f"messages: {data['messages']}; sent by all ranks in a step: {show_size(data['sent_bytes'])}",
     ]
     lines += [
-        f"collectives: {one['count']} x {one['kind']} of {sized(one['size'])} among {one['ranks']} ranks"
+        f"collectives: {one['count']} x {one['kind']} of {show_size(one['size'])} among {one['ranks']} ranks"
         for one in data["collectives"]
     ]
     if data["computations"] and not data["busiest_s"]:

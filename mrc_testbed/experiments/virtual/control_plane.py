@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mrc_testbed.experiments.language.fault_schedule import FaultStep
-from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.backend.outcome import Outcome
+from mrc_testbed.experiments.language.model import ControlPlane
+from mrc_testbed.experiments.resolve.fault_schedule import FaultStep
 from mrc_testbed.simulator.fabric import VirtualFabric
 from mrc_testbed.simulator.switches import VirtualT0
 from mrc_testbed.topologies.plan import Link, Plan, ev_plane
@@ -33,10 +33,8 @@ FOUND_BY_POLICY = {"off": (), "lossy": ("lossy",), "all": ("lossy", "down")}
 class VirtualControl:
     """See the module. One of a run."""
 
-    def __init__(self, scenario: Scenario, plan: Plan) -> None:
-        self.scenario, self.plan = scenario, plan
-        self.policy = scenario.control_plane.denylist
-        self.react_after = scenario.control_plane.react_after
+    def __init__(self, control: ControlPlane, plan: Plan) -> None:
+        self.plan, self.policy, self.react_after = plan, control.denylist, control.react_after
         self.alive = True
         self.table_writes = 0
         self.fabric: VirtualFabric | None = None

@@ -16,9 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mrc_testbed.experiments.flows import collective_plans, flow_plans
-from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.language.validate import plan_of
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
 
 PIECE_S = 2.0
@@ -39,34 +37,29 @@ class Piece:
     """Of the whole run's work, in proportion to the share that was done."""
 
 
-def payload_bytes(run: Run) -> float:
+def payload_bytes(run: RunPlan) -> float:
     """Bytes that a run has to move; where only a duration is given, as many as the senders' NICs can send in it."""
-    scenario = run.scenario
-    plan = plan_of(scenario)
-    flows = flow_plans(scenario, plan, run.seed)
+    work = run.work()
     moved = 0.0
-    for group in collective_plans(scenario, plan, run.seed):
+    for group in work.groups:
         ranks = len(group.ranks)
         moved += 2.0 * group.size_bytes * ranks * (group.iterations + group.warm_up)  # the same factor for all its runs
-    if scenario.duration is not None:
-        nic = plan.planes * (scenario.links.host.rate or scenario.links.rate) / 8
-        return moved + nic * scenario.duration * max(1, len({flow.source for flow in flows}))
-    return moved + sum(flow.total_bytes or 0 for flow in flows)
+    if run.duration_s is not None:
+        return moved + run.nic_bps / 8 * run.duration_s * max(1, len({flow.source for flow in work.flows}))
+    return moved + sum(flow.total_bytes or 0 for flow in work.flows)
 
 
-def memory_bytes(run: Run) -> int:
+def memory_bytes(run: RunPlan) -> int:
     """Bytes of the buffers that a run's peers write to, nearly all of what a large run needs."""
-    scenario = run.scenario
-    plan = plan_of(scenario)
-    needed = 0
-    for group in collective_plans(scenario, plan, run.seed):
+    work, needed = run.work(), 0
+    for group in work.groups:
         count = len(group.ranks)
         one = group.rank(0, run.seed)  # its pages are made when written to
         needed += count * one.memory_bytes(group.warm_up + group.iterations)
-    return needed + sum(max(f.depth, f.transport.qps) * f.message_bytes for f in flow_plans(scenario, plan, run.seed))
+    return needed + sum(max(flow.depth, flow.transport.qps) * flow.message_bytes for flow in work.flows)
 
 
-def memory_described(runs: list[Run], jobs: int, free_bytes: int) -> str:
+def memory_described(runs: list[RunPlan], jobs: int, free_bytes: int) -> str:
     """What the largest runs need, side by side, when that is a lot: `up to 8.7 GB of memory each`; and what to do when
     there is less. Empty: no word is needed.
     """
@@ -81,27 +74,27 @@ def memory_described(runs: list[Run], jobs: int, free_bytes: int) -> str:
     return f"{said}, and {free_bytes / 1e9:.1f} GB are free: {advice}"
 
 
-def measure(run: Run, piece_s: float = PIECE_S) -> Piece:
-    """Set a run up, do some of it and throw it away. Raises what run_virtual raises."""
+def measure(run: RunPlan, piece_s: float = PIECE_S) -> Piece:
+    """Set a run up, do some of it and throw it away. Raises what VirtualRunner raises."""
     try:
         return _begin(run, piece_s)
     finally:
         gc.collect()  # what was begun may hold gigabytes
 
 
-def _begin(run: Run, piece_s: float) -> Piece:
+def _begin(run: RunPlan, piece_s: float) -> Piece:
     began = time.monotonic()
     virtual = VirtualRun(run)
     virtual.begin()
     set_up = time.monotonic()
-    step = run.scenario.links.rtt / STEPS_A_ROUND_TRIP
+    step = run.rtt_s / STEPS_A_ROUND_TRIP
     while time.monotonic() - set_up < piece_s and virtual.share_done < 1 and virtual.fabric.now < virtual.ends:
         virtual.fabric.run_for(step)
     took = time.monotonic() - set_up
     return Piece(set_up - began, took / virtual.share_done if virtual.share_done else 0.0)
 
 
-def chosen(runs: list[Run]) -> list[Run]:
+def chosen(runs: list[RunPlan]) -> list[RunPlan]:
     """The run of each variant to measure a piece of."""
     out = []
     for mine in _variants(runs):
@@ -111,7 +104,7 @@ def chosen(runs: list[Run]) -> list[Run]:
     return out
 
 
-def estimate(runs: list[Run], pieces: Mapping[str, Piece]) -> dict[str, float]:
+def estimate(runs: list[RunPlan], pieces: Mapping[str, Piece]) -> dict[str, float]:
     """CPU seconds of each run by name, from pieces of the chosen runs by their names."""
     costs: dict[str, float] = {}
     for mine in _variants(runs):
@@ -123,14 +116,14 @@ def estimate(runs: list[Run], pieces: Mapping[str, Piece]) -> dict[str, float]:
     return costs
 
 
-def _variants(runs: list[Run]) -> list[list[Run]]:
-    found: dict[str, list[Run]] = {}
+def _variants(runs: list[RunPlan]) -> list[list[RunPlan]]:
+    found: dict[str, list[RunPlan]] = {}
     for run in runs:
         found.setdefault(str(run.label.get("variant", "")), []).append(run)
     return list(found.values())
 
 
-def described(runs: list[Run], costs: dict[str, float], jobs: int) -> str:
+def described(runs: list[RunPlan], costs: dict[str, float], jobs: int) -> str:
     """The estimate in words: `27 runs, about 9 min with 2 side by side`."""
     jobs = max(1, min(jobs, len(runs)))
     longest = max((costs[run.name] for run in runs), default=0.0)

@@ -1,6 +1,6 @@
 """A run in virtual time: the scenario's fabric, flows, collectives and faults on simulator, into an Outcome.
 
-    outcome = run_virtual(run, progress=lambda share, now: ...)
+    outcome = VirtualRunner().run(plan, lambda share, now: ...)
 
 The same seed gives the same outcome to the byte, on any machine: nothing here reads a clock or an unseeded die.
 """
@@ -8,30 +8,25 @@ The same seed gives the same outcome to the byte, on any machine: nothing here r
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mrc_testbed.experiments.failures import audit
-from mrc_testbed.experiments.flows import collective_plans, flow_plans
-from mrc_testbed.experiments.language.expand import Run
-from mrc_testbed.experiments.language.fault_schedule import FaultStep, StepRunner, steps
-from mrc_testbed.experiments.language.model import Transport
-from mrc_testbed.experiments.language.validate import plan_of
-from mrc_testbed.experiments.outcome import LINKS_MAX, FlowOutcome, Outcome, Series, dead_evs, down_planes
+from mrc_testbed.experiments.backend.failures import audit
+from mrc_testbed.experiments.backend.outcome import LINKS_MAX, Outcome, dead_evs, down_planes
+from mrc_testbed.experiments.backend.protocol import Watch, unwatched
+from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.virtual.control_plane import VirtualControl
-from mrc_testbed.experiments.virtual.recipe import engine_settings, queue_settings, tier_queues
 from mrc_testbed.experiments.virtual.virtual_work import VirtualCollective, VirtualFlow, held_packets
-from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.events import EvChanged, EvReplaced, PacketLost, PlaneChanged, QpError
 from mrc_testbed.hosts.engine.wire.packets import FIRST_QPN
-from mrc_testbed.simulator import scaled
 from mrc_testbed.simulator.fabric import VirtualFabric, usual_lookahead
 from mrc_testbed.simulator.fault_target import VirtualFaultTarget
 from mrc_testbed.simulator.pfc import pause_of
-from mrc_testbed.simulator.profiles import Line, LinkProfile
+from mrc_testbed.topologies.plan import Mode
 
 SETTLE_S, SETTLE_RTTS = 0.05, 5
 """Virtual time before the workload starts, the shorter of both: ports come up, probes of the base RTT go out."""
@@ -42,16 +37,16 @@ QUEUE_DROPS = ("queue_full", "not_trimmable", "headroom_full")
 TICK_SHARE = 0.5
 """Faults at a share of the work are looked for this often, as a part of the sampling interval."""
 
-Progress = Callable[[float, float], None]
-"""Called with (share done 0..1, virtual seconds) now and then."""
 
+class VirtualRunner:
+    """Runs in virtual time."""
 
-def run_virtual(run: Run, progress: Progress | None = None) -> Outcome:
-    """Carry out a run. Raises FaultError or LocalError for what the fabric or the engines refuse."""
-    try:
-        return VirtualRun(run).carry_out(progress or (lambda _share, _now: None))
-    finally:
-        gc.collect()  # its fabric is full of cycles, and may hold gigabytes
+    def run(self, plan: RunPlan, watch: Watch = unwatched) -> Outcome:
+        """Carry out a run. Raises FaultError or LocalError for what the fabric or the engines refuse."""
+        try:
+            return VirtualRun(plan).carry_out(watch)
+        finally:
+            gc.collect()  # its fabric is full of cycles, and may hold gigabytes
 
 
 @contextmanager
@@ -69,31 +64,22 @@ def collector_off() -> Iterator[None]:
 class VirtualRun:
     """One run; `carry_out` once."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.scenario = scenario = run.scenario
-        self.plan = plan_of(scenario)
-        self.scale = self._scale(scenario.transport)
-        self.control = VirtualControl(scenario, self.plan)
+    def __init__(self, plan: RunPlan) -> None:
+        self.plan, self.work = plan, plan.work()
+        # In every mode but ecmp, virtual QPs have an EV for each path: the EVs of srv6.
+        paths = replace(plan.fabric, mode=Mode.SRV6)
+        self.control = VirtualControl(plan.control, paths)
         # Flow-ECMP hashes QPNs: they count from the first, as on a NIC, and what collides is the seed's draw alone.
         with collector_off():
             self.fabric = VirtualFabric(
-                self.plan, seed=run.seed, links=self._links(), queues=self.scale.queues,
-                mode=scenario.mode, config=self.scale.config, keep_events=False, first_qpn=FIRST_QPN,
-                lookahead=usual_lookahead(self.plan),
+                paths, seed=plan.seed, links=plan.lines, queues=plan.queues, mode=plan.fabric.mode.value,
+                config=plan.engine, keep_events=False, first_qpn=FIRST_QPN, lookahead=usual_lookahead(paths),
             )  # fmt: skip
         self.control.attach(self.fabric)
         self._slower_tiers()
         self.faults = StepRunner(VirtualFaultTarget(self.fabric, self.control))
-        self.begins = min(SETTLE_S, SETTLE_RTTS * scenario.links.rtt)
-        senders = {f.source for f in flow_plans(scenario, self.plan, run.seed)}
-        senders |= {host for c in collective_plans(scenario, self.plan, run.seed) for host in c.ranks}
-        per_nic = self.plan.planes * self._nic_rate() * self.scale.payload_share
-        self.outcome = Outcome(
-            scenario=scenario.name, name=run.name, label=dict(run.label), where="virtual", seed=run.seed,
-            repeat=run.repeat, mode=scenario.mode, capacity_bps=per_nic * len(senders),
-            series=Series(scenario.measure.every),
-        )  # fmt: skip
+        self.begins = min(SETTLE_S, SETTLE_RTTS * plan.rtt_s)
+        self.outcome = Outcome.begin(plan, "virtual", plan.nic_bps * plan.payload_share * len(self.work.senders))
         self.flows: list[VirtualFlow] = []
         self.collectives: list[VirtualCollective] = []
         self._total_bytes = 0
@@ -106,67 +92,38 @@ class VirtualRun:
 
     # ---- making -----------------------------------------------------------------------------------------
 
-    def _scale(self, transport: Transport) -> Any:
-        links, queues = self.scenario.links, self.scenario.queues
-        return scaled(
-            self.plan.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=transport.pmtu,
-            ecn=queues.ecn, trim=queues.trim, config=engine_settings(transport),
-            queues=queue_settings(queues, links.rate * links.rtt / 8, links.rtt),
-        )  # fmt: skip
-
-    def _links(self) -> LinkProfile:
-        links = self.scenario.links
-        base = self.scale.links.nic
-        return LinkProfile(
-            nic=_line(base, links.host, links.jitter),
-            fabric=_line(base, links.fabric, links.jitter),
-        )
-
-    def _nic_rate(self) -> float:
-        return self.scenario.links.host.rate or self.scenario.links.rate
-
     def _slower_tiers(self) -> None:
         """Ports of a tier with a rate of its own get thresholds from that rate."""
-        links = self.scenario.links
-        hosts = {host.name for host in self.plan.hosts}
-        for link in self.plan.links:
-            tier = links.host if link.lower.node in hosts else links.fabric
-            if tier.rate is None or tier.rate == links.rate:
+        hosts = {host.name for host in self.plan.fabric.hosts}
+        for link in self.plan.fabric.links:
+            profile = self.plan.host_queues if link.lower.node in hosts else self.plan.fabric_queues
+            if profile is None:
                 continue
-            profile = tier_queues(self.scenario, tier.rate)
             for a, b in ((link.lower.node, link.upper.node), (link.upper.node, link.lower.node)):
                 if a not in hosts:
                     self.fabric.set_queues(a, b, profile)
 
-    def config_for(self, transport: Transport) -> Config | None:
-        """Configuration of a QP whose transport is not the scenario's; None: the fabric's."""
-        if transport == self.scenario.transport:
-            return None
-        config: Config = self.scale.config
-        return replace(config, **engine_settings(transport))
-
     # ---- running ----------------------------------------------------------------------------------------
 
-    def carry_out(self, progress: Progress) -> Outcome:
+    def carry_out(self, watch: Watch) -> Outcome:
         """Everything, in order: early faults, connections, work, samples, the end."""
-        fabric, scenario, outcome = self.fabric, self.scenario, self.outcome
+        fabric, outcome = self.fabric, self.outcome
         self.begin()
-        self._step_through(self.ends, progress)
+        self._step_through(self.ends, watch)
         outcome.duration_s = fabric.now - self.begins
-        outcome.finished = scenario.duration is not None or self._all_over()
+        outcome.finished = self.plan.duration_s is not None or self._all_over()
         self._sample(fabric.now)
         self._gather()
         outcome.events.sort(key=lambda event: event["t"])  # hosts run ahead of one another
-        plans = [flow.plan for flow in self.flows], [one.plan for one in self.collectives]
-        audit(outcome, *plans, self._timeline)
+        audit(outcome, self.work, self._timeline)
         return outcome
 
     def begin(self) -> None:
         """Take everything up to the start of the work; carry_out does."""
-        fabric, scenario = self.fabric, self.scenario
+        fabric = self.fabric
         for host in fabric.hosts.values():
             host.listen(partial(self._event, host.name))
-        timeline = self._timeline = steps(scenario, self.plan, self.run.seed)
+        timeline = self._timeline = self.plan.steps()
         early = [s for s in timeline if s.when.seconds is not None and s.when.seconds <= 0]
         for step in early:
             self._apply(step)
@@ -183,26 +140,25 @@ class VirtualRun:
     @property
     def ends(self) -> float:
         """Virtual time at which it is over at the latest."""
-        given = self.scenario.duration if self.scenario.duration is not None else self.scenario.limit
-        return self.begins + given
+        return self.begins + self.plan.ends_s
 
     @property
     def share_done(self) -> float:
         """Part of the work, or of the time where that is given, that lies behind (0..1)."""
-        if self.scenario.duration is None:
+        if self.plan.duration_s is None:
             return min(self._share_done(), 1.0)
-        return min((self.fabric.now - self.begins) / self.scenario.duration, 1.0)
+        return min((self.fabric.now - self.begins) / self.plan.duration_s, 1.0)
 
-    def _step_through(self, end: float, progress: Progress) -> None:
-        fabric, every = self.fabric, self.scenario.measure.every
-        ends_by_itself = self.scenario.duration is None
+    def _step_through(self, end: float, watch: Watch) -> None:
+        fabric, every = self.fabric, self.plan.measure.every
+        ends_by_itself = self.plan.duration_s is None
         stop = self._all_over if ends_by_itself else (lambda: False)
         while fabric.now < end:
             target = min(fabric.now + every * 10, end)
             if fabric.run_until(stop, limit_s=target - fabric.now):
                 return
             fabric.run_until(target)  # with a predicate the clock stays at the last event
-            progress(self.share_done, fabric.now - self.begins)
+            watch(self.share_done, fabric.now - self.begins)
 
     def _all_over(self) -> bool:
         return all(flow.over for flow in self.flows) and all(one.over for one in self.collectives)
@@ -214,18 +170,18 @@ class VirtualRun:
         return (received + sum(one.received_bytes for one in self.collectives)) / self._total_bytes
 
     def _make_work(self) -> None:
-        scenario, seed = self.scenario, self.run.seed
-        for plan in flow_plans(scenario, self.plan, seed):
-            config = self.config_for(plan.transport)
-            self.flows.append(VirtualFlow(self.fabric, plan, self.begins, config, self.control, scenario))
-            self._total_bytes += plan.total_bytes or 0
-        for group in collective_plans(scenario, self.plan, seed):
-            config = self.config_for(group.transport)
-            made = VirtualCollective(self.fabric, group, self.begins, config, self.control, seed)
+        latencies = self.plan.measure.latency
+        for flow in self.work.flows:
+            config = self.plan.config_for(flow.transport)
+            self.flows.append(VirtualFlow(self.fabric, flow, self.begins, config, self.control, latencies=latencies))
+            self._total_bytes += flow.total_bytes or 0
+        for group in self.work.groups:
+            config = self.plan.config_for(group.transport)
+            made = VirtualCollective(self.fabric, group, self.begins, config, self.control, self.plan.seed)
             self.collectives.append(made)
             self._total_bytes += made.total_bytes
         for work, source, target, pairs in [
-            *((flow.plan.work, flow.plan.source, flow.plan.target, flow.pairs) for flow in self.flows),
+            *((made.plan.work, made.plan.source, made.plan.target, made.pairs) for made in self.flows),
             *((one.plan.work, flow.source, flow.target, flow.pairs) for one in self.collectives for flow in one.flows),
         ]:
             for sender, receiver in pairs:
@@ -289,12 +245,12 @@ class VirtualRun:
 
     def _begin_sampling(self) -> None:
         self._before = self._reading()
-        if self.scenario.measure.evs:
+        if self.plan.measure.evs:
             self._note_paths()
-        every = self.scenario.measure.every
-        self.fabric.sample(every, self._sample, self.begins + self.scenario.limit)
+        every = self.plan.measure.every
+        self.fabric.sample(every, self._sample, self.begins + self.plan.limit_s)
         if self._shares:
-            self.fabric.sample(every * TICK_SHARE, self._check_shares, self.begins + self.scenario.limit)
+            self.fabric.sample(every * TICK_SHARE, self._check_shares, self.begins + self.plan.limit_s)
 
     def _reading(self) -> dict[str, Any]:
         ports = self.fabric.ports.values()
@@ -313,23 +269,23 @@ class VirtualRun:
             "dropped": sum(sum(port.dropped.values()) for port in ports),
             "link_lost": sum(port.lost.total() - port.lost["corrupt"] for port in ports),
             "evs": self._ev_packets(),
-            "planes": [sum(host.ports[p].forwarded_bytes for host in hosts) for p in range(self.plan.planes)],
+            "planes": [sum(host.ports[p].forwarded_bytes for host in hosts) for p in range(self.plan.fabric.planes)],
             "links": self._link_bytes(),
         }
 
     def _link_bytes(self) -> dict[str, tuple[int, int]]:
         """Bytes over each link so far, away from the hosts and towards them; of small fabrics."""
-        if len(self.plan.links) > LINKS_MAX:
+        if len(self.plan.fabric.links) > LINKS_MAX:
             return {}
         ports = self.fabric.ports
         return {
             link.name: (ports[link.lower.interface].forwarded_bytes, ports[link.upper.interface].forwarded_bytes)
-            for link in self.plan.links
+            for link in self.plan.fabric.links
         }
 
     def _ev_packets(self) -> dict[str, dict[str, int]]:
         """Flow name -> packets sent over each EV so far."""
-        if not self.scenario.measure.evs or len(self.flows) > EV_FLOWS_MAX:
+        if not self.plan.measure.evs or len(self.flows) > EV_FLOWS_MAX:
             return {}
         out: dict[str, dict[str, int]] = {}
         for flow in self.flows:
@@ -346,7 +302,7 @@ class VirtualRun:
     def _sample(self, now: float) -> None:
         before, after = self._before, self._reading()
         passed = now - before["at"]
-        if passed < self.scenario.measure.every * 1e-6:
+        if passed < self.plan.measure.every * 1e-6:
             return
         self._before = after
         for flow in (*self.flows, *self.collectives_as_flows()):
@@ -371,7 +327,7 @@ class VirtualRun:
 
     def _recorded(self) -> list[str]:
         out: list[str] = []
-        for name in self.scenario.measure.queues:
+        for name in self.plan.measure.queues:
             if name == "last-hop":
                 targets = {flow.plan.target for flow in self.flows}
                 out += [p.name for p in self.fabric.ports.values() if p.last_hop and p.neighbour in targets]
@@ -407,15 +363,3 @@ class VirtualRun:
         states = [state["state"] for sender, _ in pairs for state in sender.ev_states()]
         outcome.evs_bad = sum(state == "assumed_bad" for state in states)
         outcome.evs_denied = sum(state == "denied" for state in states)
-
-
-def _line(base: Line, tier: Any, jitter: float) -> Line:
-    return replace(
-        base,
-        rate_bps=tier.rate if tier.rate is not None else base.rate_bps,
-        delay_s=tier.delay if tier.delay is not None else base.delay_s,
-        jitter_s=jitter,
-    )
-
-
-__all__ = ["FlowOutcome", "VirtualRun", "run_virtual"]

@@ -5,18 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan
-from mrc_testbed.experiments.language.model import Scenario, Transport
-from mrc_testbed.experiments.outcome import CollectiveOutcome, FlowOutcome, iterations_of
-from mrc_testbed.experiments.virtual.engine_clock import rc_times
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome, iterations_of
+from mrc_testbed.experiments.language.model import Transport
+from mrc_testbed.experiments.resolve.engine_clock import rc_times
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, pinned
 from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.events import WriteImmReceived
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.traffic.collective_rank import RankDriver
 from mrc_testbed.hosts.traffic.message_stream import FlowSender, FlowSink, StreamShape
 from mrc_testbed.simulator.fabric import VirtualFabric
-from mrc_testbed.topologies.plan import Plan
 
 
 def connect(
@@ -45,21 +43,12 @@ def rc_settings(fabric: VirtualFabric, transport: Transport) -> RcConfig:
     return RcConfig.from_json({**defaults, **transport.config})
 
 
-def pinned(plan: Plan, source: str, target: str, nodes: tuple[str, ...]) -> list[int]:
-    """EVs whose path crosses all `nodes`. Raises LocalError when there is none."""
-    a, b = plan.host(source), plan.host(target)
-    evs = [ev for ev in plan.evs(a, b) if set(nodes) <= set(plan.path(a, b, ev).nodes)]
-    if not evs:
-        raise LocalError(f"no path from {source} to {target} crosses {', '.join(nodes)}")
-    return evs
-
-
 class VirtualFlow:
     """Messages of one flow; see hosts/traffic/message_stream.py."""
 
     def __init__(
         self, fabric: VirtualFabric, flow: FlowPlan, begins: float, config: Config | None, control: Any,
-        scenario: Scenario,
+        *, latencies: bool,
     ) -> None:  # fmt: skip
         self.fabric, self.plan, self.begins = fabric, flow, begins
         self.name = f"{flow.work}:{flow.source}-{flow.target}"
@@ -76,7 +65,7 @@ class VirtualFlow:
         host = fabric.host(flow.source)
         self.sender = FlowSender(
             [sender for sender, _ in self.pairs], shape, (region.va, region.rkey), lambda: fabric.now, host.at,
-            latencies=scenario.measure.latency, check=self.sink.check,
+            latencies=latencies, check=self.sink.check,
         )  # fmt: skip
         for qp, _ in self.pairs:
             host.on_completion(qp.qpn, self.sender.completed)

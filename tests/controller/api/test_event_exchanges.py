@@ -13,8 +13,8 @@ import pytest
 
 from mrc_testbed.cli.prompt.commands import notices
 from mrc_testbed.cli.prompt.commands.notices import FaultFollower
+from mrc_testbed.experiments.backend.outcome import Outcome, Series
 from mrc_testbed.experiments.live.live_run import LiveRun
-from mrc_testbed.experiments.outcome import Outcome, Series
 from mrc_testbed.ipc.controller_client import KnownFaults
 from mrc_testbed.ipc.rpc import JsonlError
 

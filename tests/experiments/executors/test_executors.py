@@ -196,7 +196,7 @@ def test_submitit__a_run_that_fails_comes_back_with_its_traceback(tmp_path):
     prepared = Prepared.create(one, tmp_path / "out")
     with SubmititCrew(ExecutorOptions("submitit-local"), jobs=1) as crew:
         ((_, error),) = news(crew.hand_in([bad], store=prepared.results.store), 1)
-    assert isinstance(error, TypeError) and "run_virtual" in str(error.__cause__)
+    assert isinstance(error, TypeError) and "virtual_run.py" in str(error.__cause__)
     prepared.results.stop()
 
 

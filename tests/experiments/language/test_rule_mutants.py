@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from mrc_testbed.experiments.language.assertions import judge
 from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectUnfinished
-from mrc_testbed.experiments.metric_values import Measured
+from mrc_testbed.experiments.metrics.assertions import judge
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from tests.experiments import exam
 
 Keys = dict[str, Any]
@@ -97,8 +97,8 @@ def passes(folder: Path, kind: type[Any], key: str, rule: Any) -> bool:
     if key in ("where", "compared_to"):
         still = exam.outcome()
         still.series.received_bps = {name: [0.0] * exam.SECONDS for name in exam.RATES}
-        runs.append(("y", {"variant": "y"}, Measured(still, runs[0][2].scenario)))
-    scenario = runs[0][2].scenario.model_copy(update={"expect": [rule]})
+        runs.append(("y", {"variant": "y"}, Measured(still, runs[0][2].plan)))
+    scenario = runs[0][2].plan.scenario.model_copy(update={"expect": [rule]})
     return all(verdict.passed for verdict in judge(scenario, runs, ("virtual",)))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mrc_testbed.experiments.command import SCENARIOS
-from mrc_testbed.experiments.language.assertions import judge
 from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
+from mrc_testbed.experiments.metrics.assertions import judge
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.topologies.plan.plan import LIMITS
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.live.live_run import plan_of
 from mrc_testbed.experiments.live.live_work import LiveWork
+from mrc_testbed.experiments.runner import plan_runs
 
 TWO_JOBS = """\
 title: two jobs and a flow
@@ -45,5 +44,5 @@ def answers(one: str, two: str, flow_over: bool) -> dict[str, dict[str, Any]]:
 )
 def test_a_job_that_failed_ends_no_other(tmp_path: Path, one, two, flow_over, over):
     (tmp_path / "s.yaml").write_text(TWO_JOBS)
-    (run,) = expand(read(tmp_path / "s.yaml"), "live")
-    assert LiveWork(run, plan_of(run.scenario)).all_over(answers(one, two, flow_over)) is over
+    (plan,) = plan_runs(read(tmp_path / "s.yaml"), "live").runs
+    assert LiveWork(plan).all_over(answers(one, two, flow_over)) is over

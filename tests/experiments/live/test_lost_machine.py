@@ -12,7 +12,7 @@ LOST = "machine b is lost, with plane 2 (4 switches), host h2: its ssh connectio
 LEFT = "machine b (plane 2 (4 switches), host h2) cannot be asked: it is off"
 
 
-def test_run_live__what_has_become_of_a_lost_machine_is_told_with_its_loss(monkeypatch):
+def test_run__what_has_become_of_a_lost_machine_is_told_with_its_loss(monkeypatch):
     @contextlib.contextmanager
     def fabric(told):
         try:
@@ -30,5 +30,5 @@ def test_run_live__what_has_become_of_a_lost_machine_is_told_with_its_loss(monke
 
     monkeypatch.setattr(live_run, "LiveRun", begun)
     with pytest.raises(FabricError) as caught:
-        live_run.run_live(None, lambda *_: None)
+        live_run.LiveRunner().run(None)
     assert str(caught.value).splitlines() == [LOST, LEFT]

@@ -14,16 +14,17 @@ from typing import get_args
 
 import pytest
 
-from mrc_testbed.experiments.language.model import Figure
+from mrc_testbed.experiments.backend.outcome import FlowOutcome, Outcome, Series
+from mrc_testbed.experiments.language.model import MODES, Figure
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import FlowOutcome, Outcome, Series
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.report import canvas, ev_strips, figures, paper_reference, pictures
 from mrc_testbed.experiments.report.faults import ROWS_MAX, fault_bars
-from mrc_testbed.experiments.report.page import measured_runs, report
+from mrc_testbed.experiments.report.page import measured_runs, plans_of, report
 from mrc_testbed.experiments.report.summary import summary
 from mrc_testbed.experiments.results import ResultsError
 from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 
 SMALL = """\
 title: one link of <two> planes
@@ -126,7 +127,7 @@ def test_a_figure_may_show_some_of_the_runs(tmp_path):
     text = SMALL[: SMALL.index("figures:")] + "variants: {a: {}, b: {}}\nsweep: {depth: [1, 2]}\n" + asked
     folder = make(tmp_path / "some", text.replace("depth: 2}", "depth: $depth}"), repeat=2)
     _, runs = measured_runs(folder)
-    (only,) = (one for one in figures.asked_for(runs[0][2].scenario, runs) if one.name == "figure1")
+    (only,) = (one for one in figures.asked_for(runs[0][2].plan.scenario, runs) if one.name == "figure1")
     picture = pictures.save(only, tmp_path).svg
     assert "b depth=2</text>" in picture and "a depth" not in picture and "depth=1" not in picture
 
@@ -252,7 +253,16 @@ def test_a_page_has_the_rules_of_its_place_and_scale(tmp_path, scale, rules):
     (page,) = report(folder)
     assert [verdict.rule for verdict in page.verdicts] == [verdict["rule"] for verdict in judged]
     assert rules == {verdict.rule.split()[0] for verdict in page.verdicts} - {"nothing"}
-    assert measured_runs(folder)[1][0][2].scenario.links.rate == (8e6 if scale else 5e6)
+    assert measured_runs(folder)[1][0][2].plan.rate_bps == (8e6 if scale else 5e6)
+
+
+def test_plans_of__live_results_have_the_values_of_their_switches(tmp_path):
+    """Once those of BMv2 were read as if they were of the embedded switches."""
+    (tmp_path / "scenario.yaml").write_text(PLACES + "live: {links: {rate: 7M}}\nbmv2: {links: {rate: 6M}}\n")
+    rates = {
+        target: plans_of(tmp_path, {"where": "live", "target": target})[0].rate_bps for target in ("embedded", "bmv2")
+    }
+    assert rates == {"embedded": 7e6, "bmv2": 6e6}
 
 
 # ---- paths --------------------------------------------------------------------------------------------------------
@@ -283,7 +293,7 @@ def lane_of(made: Path, events: list[dict], state: str = "good") -> list[tuple[f
     outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=10.0, series=Series(0.1), events=events)
     outcome.flows = [FlowOutcome("flow", "h0", "h1", 1, 1024)]
     outcome.note_evs("flow:h0-h1", 3, [[0x100, 1, state]])
-    (lane,) = ev_strips.lanes(Measured(outcome, runs[0][2].scenario))
+    (lane,) = ev_strips.lanes(Measured(outcome, runs[0][2].plan))
     return lane.spans
 
 
@@ -315,13 +325,28 @@ def test_a_lane_is_what_its_ev_and_ports_were(made, events, state, spans):
     assert lane_of(made, events, state) == spans
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_lanes__in_every_mode(tmp_path, mode):
+    """Once the page of a run in stev mode ended with `EV 0x0001 names no path`."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(PLACES.replace("spines: 1", "spines: 2") + f"mode: {mode}\n")
+    plan = plan_runs(read(path), "virtual").runs[0]
+    lanes = ev_strips.lanes(Measured(VirtualRunner().run(plan), plan))
+    named = {lane.via for lane in lanes}
+    every_t1 = {f"p{plane}-t1-{spine}" for plane in (0, 1) for spine in (0, 1)}
+    if mode == "stev":  # virtual switches have a field layout of their own
+        assert named <= {"", *every_t1}
+    else:
+        assert named == (every_t1 if mode == "srv6" else {"p0-t1-*", "p1-t1-*"})
+
+
 def test_an_hour_of_changes_makes_no_huge_picture(made):
     _, runs = measured_runs(made)
     outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=3600.0, series=Series(5.0))
     turns = [("good", "assumed_bad"), ("assumed_bad", "good")]
     outcome.events = [moved(n / 4, *turns[n % 2]) for n in range(14_000)]
     outcome.note_evs("flow:h0-h1", 3, [[0x100, 1, "good"]])
-    measured = Measured(outcome, runs[0][2].scenario)
+    measured = Measured(outcome, runs[0][2].plan)
     found = ev_strips.lanes(measured)
     edges, bad = ev_strips.shares(found)
     assert len(edges) == ev_strips.EDGES_MAX + 1
@@ -370,7 +395,7 @@ def test_distances_in_words(value, theirs, words):
 
 def test_lines_of_the_paper_find_their_runs(made):
     _, runs = measured_runs(made)
-    scenario = runs[0][2].scenario.model_copy(deep=True)
+    scenario = runs[0][2].plan.scenario.model_copy(deep=True)
     scenario.paper.series = {
         "paper, MRC": [(0, 1)],
         "paper, DCQCN 1 QP": [(0, 1)],

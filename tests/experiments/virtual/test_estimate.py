@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
-from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.virtual.engine_clock import config_times, rc_times
+from mrc_testbed.experiments.resolve.engine_clock import config_times, rc_times
+from mrc_testbed.experiments.resolve.run_plan import resolve
+from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.estimate import (
     Piece,
     chosen,
@@ -39,12 +40,12 @@ faults: [{at: 0s, loss: {into: hosts, rate: $loss}}]
 def runs_of(tmp_path, text=TEXT):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    return expand(read(path), "virtual")
+    return plan_runs(read(path), "virtual").runs
 
 
 def with_transport(run, **changes):
     transport = run.scenario.transport.model_copy(update=changes)
-    return replace(run, scenario=run.scenario.model_copy(update={"transport": transport}))
+    return resolve(replace(run, scenario=run.scenario.model_copy(update={"transport": transport})))
 
 
 def test_estimate__one_piece_a_variant_and_in_proportion_to_the_bytes(tmp_path):

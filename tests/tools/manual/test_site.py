@@ -17,7 +17,7 @@ import pytest
 from mrc_testbed.cli.app import app
 from mrc_testbed.cli.prompt.commands import WORDS
 from mrc_testbed.experiments.language import model
-from mrc_testbed.experiments.metrics import METRICS
+from mrc_testbed.experiments.language.metric_names import METRICS
 from mrc_testbed.hosts.engine.config import Config
 from tests.repository import ROOT
 from tools.manual.reference import PAGES, fields_of

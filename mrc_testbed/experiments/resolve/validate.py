@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from mrc_testbed.console.units import show_seconds
+from mrc_testbed.experiments.language.metric_names import all_names, find
 from mrc_testbed.experiments.language.model import (
     OWN_SCALE,
     AnyRule,
@@ -27,13 +28,12 @@ from mrc_testbed.experiments.language.model import (
     Transport,
     Work,
 )
-from mrc_testbed.experiments.language.placement import jobs_of, placements
 from mrc_testbed.experiments.language.yaml_loader import Document, Loc, Problem
-from mrc_testbed.experiments.metrics import all_names, find
+from mrc_testbed.experiments.resolve.engine_clock import FROM_LINKS, config_times, rc_times
+from mrc_testbed.experiments.resolve.placement import jobs_of, placements
+from mrc_testbed.experiments.resolve.recipe import tier_queues
 from mrc_testbed.experiments.traces.errors import TraceError
 from mrc_testbed.experiments.traces.read import trace_of
-from mrc_testbed.experiments.virtual.engine_clock import FROM_LINKS, config_times, rc_times
-from mrc_testbed.experiments.virtual.recipe import tier_queues
 from mrc_testbed.faults import KINDS
 from mrc_testbed.faults.places import host_mistakes
 from mrc_testbed.faults.terms import suggestion
@@ -55,8 +55,8 @@ MODES_WITH_PATHS = ("srv6", "stev")
 """Modes in which an EV names a path, so that it can be pinned or denied."""
 
 
-def plan_of(scenario: Scenario) -> Plan:
-    """The plan of a scenario's fabric, without rates; of one that nothing but the fluid model can take, an outline.
+def dimensions_of(scenario: Scenario) -> Plan:
+    """The fabric of a scenario without mode and rates; of one that only the fluid model can take, an outline.
 
     Raises PlanError.
     """
@@ -100,7 +100,7 @@ def check(document: Document, scenario: Scenario, *, outlined: bool = False) -> 
     part = scenario.fabric
     try:
         sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
-        plan = plan_of(scenario) if outlined else Plan(*sizes)
+        plan = dimensions_of(scenario) if outlined else Plan(*sizes)
     except PlanError as error:
         return [document.problem(("fabric",), str(error))]
     return [document.problem(loc, text) for loc, text in _problems(scenario, plan)]

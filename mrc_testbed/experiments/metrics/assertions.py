@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mrc_testbed.console import units
-from mrc_testbed.experiments.failures import UNWRITTEN, looked_at, unwanted
-from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.backend.failures import UNWRITTEN, looked_at, unwanted
+from mrc_testbed.experiments.backend.outcome import Outcome
+from mrc_testbed.experiments.language.metric_names import find
 from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectUnfinished, Rule, Scenario
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.metrics import find
-from mrc_testbed.experiments.outcome import Outcome
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 
 EVENTS_AROUND = 12
 """Most lines of events printed with a rule that failed."""
@@ -87,9 +87,9 @@ def judge(
     return out
 
 
-def conclude(run: Run, outcome: Outcome) -> None:
+def conclude(run: RunPlan, outcome: Outcome) -> None:
     """Fill in a run that is over: its metrics, and why it failed if it did."""
-    measured = Measured(outcome, run.scenario)
+    measured = Measured(outcome, run)
     outcome.metrics = measured.all()
     rules = [rule for rule in run.scenario.expect if not isinstance(rule, Expect)]
     ours = run.scenario.model_copy(update={"expect": [rule for rule in rules if matches(run.label, rule.where)]})
@@ -261,7 +261,7 @@ def _judge_bound(
         seen += f" and {len(bad) - 1} more of {len(shares)} intervals"
     unit = "" if rule.of is not None or rule.compared_to is not None else unit_of(rule.metric, measured)
     verdict = ExpectationVerdict(text, name, not bad, _expected(rule), seen, rule.why, worst, unit, rule.paper)
-    metric = find(rule.metric, measured.outcome.works(), measured.scenario.measure.queues)
+    metric = find(rule.metric, measured.outcome.works(), measured.plan.measure.queues)
     verdict.timed = metric is not None and metric.timed
     if bad:
         verdict.events = events_around(measured, low, high, rule.metric)
@@ -322,7 +322,7 @@ def _seen(rule: Expect, measured: Measured, value: float, share: float) -> str:
 
 def unit_of(name: str, measured: Measured) -> str:
     """Unit of a metric."""
-    metric = find(name, measured.outcome.works(), measured.scenario.measure.queues)
+    metric = find(name, measured.outcome.works(), measured.plan.measure.queues)
     return metric.unit if metric else ""
 
 

@@ -4,21 +4,23 @@ import json
 
 import pytest
 
-from mrc_testbed.experiments.flows import collective_plans
-from mrc_testbed.experiments.language.job_times import job_times
+from mrc_testbed.experiments.backend.job_times import job_times
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, Iteration, JobsOutcome, Outcome
+from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.language.validate import plan_of
-from mrc_testbed.experiments.metric_values import Measured
-from mrc_testbed.experiments.outcome import CollectiveOutcome, Iteration, JobsOutcome, Outcome
-from mrc_testbed.experiments.virtual.virtual_run import run_virtual
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.resolve.run_plan import resolve
+from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from tests.experiments.fluid.test_fluid_run import only
 
 WORK = {"collective": "all_reduce", "name": "job", "ranks": 2, "jobs": 3, "iterations": 4}
 
 
-def scenario(**more):
+def plan(seed=1, parts=None, **work):
+    """The plan of a scenario of three jobs, or of more; `parts`: keys of the file."""
     fabric = {"planes": 2, "racks": 3, "spines": 2, "hosts_per_rack": 2}
-    return Scenario.model_validate({"title": "any", "fabric": fabric, "workload": [{**WORK, **more}]})
+    scenario = {"title": "any", "fabric": fabric, "workload": [{**WORK, **work}], **(parts or {})}
+    return resolve(Run(Scenario.model_validate(scenario), {}, 0, seed))
 
 
 def ends(*times):
@@ -64,7 +66,7 @@ def outcome_of(*jobs):
 
 
 def test_slowed__share_of_the_jobs():
-    measured = Measured(outcome_of((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 4, 6), (1, 2, 3.04, 4.08)), scenario())
+    measured = Measured(outcome_of((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 4, 6), (1, 2, 3.04, 4.08)), plan())
     assert measured.value("slowed.job") == 0.5  # of 1 and 2 s the median is 1.5 s
     assert measured.value("slowed.job.once") == 0.5
     assert measured.value("wrong.job") == 4 * (0 + 1 + 2 + 3)
@@ -72,19 +74,17 @@ def test_slowed__share_of_the_jobs():
 
 
 def test_slowed__by_more_than_measure_says():
-    strict = scenario().model_copy(update={"measure": scenario().measure.model_copy(update={"slowed": 0.01})})
+    strict = plan(parts={"measure": {"slowed": 0.01}})
     outcome = outcome_of((1, 2, 3.04, 4.08))
-    assert Measured(outcome, scenario()).value("slowed.job") == 0.0
+    assert Measured(outcome, plan()).value("slowed.job") == 0.0
     assert Measured(outcome, strict).value("slowed.job") == 1.0
 
 
 def test_slowed__no_fault_no_value():
     outcome = outcome_of((1, 2, 3, 4))
     outcome.events.clear()
-    assert Measured(outcome, scenario()).value("slowed.job") is None
-    with_baseline = scenario().model_validate(
-        {**scenario().model_dump(by_alias=True), "baseline": {"from": 0, "to": 2}}
-    )
+    assert Measured(outcome, plan()).value("slowed.job") is None
+    with_baseline = plan(parts={"baseline": {"from": 0, "to": 2}})
     assert Measured(outcome, with_baseline).value("slowed.job") == 0.0
 
 
@@ -96,8 +96,8 @@ def test_slowed__of_fluid_runs_and_through_a_file():
     assert again.jobs == outcome.jobs
     for one in (outcome, again):
         one.flows.clear()
-        assert Measured(one, scenario()).slowed("job", once=False) == 0.5
-        assert Measured(one, scenario()).slowed("job", once=True) == 1.0
+        assert Measured(one, plan()).slowed("job", once=False) == 0.5
+        assert Measured(one, plan()).slowed("job", once=True) == 1.0
 
 
 # ---- many jobs in a line --------------------------------------------------------------------------------------
@@ -111,15 +111,13 @@ def test_slowed__of_fluid_runs_and_through_a_file():
     ],
 )
 def test_jobs__hosts_in_the_order_of_their_placement(placement, expected):
-    many = scenario(placement=placement)
-    groups = collective_plans(many, plan_of(many), 1)
+    groups = plan(placement=placement).work().groups
     assert [group.ranks for group in groups] == expected
     assert {group.work for group in groups} == {"job"}
 
 
 def test_jobs__drawn_by_the_seed_and_no_host_twice():
-    many = scenario(placement="random")
-    draws = [[group.ranks for group in collective_plans(many, plan_of(many), seed)] for seed in (1, 1, 2)]
+    draws = [[group.ranks for group in plan(seed, placement="random").work().groups] for seed in (1, 1, 2)]
     assert draws[0] == draws[1] != draws[2]
     assert len({host for ranks in draws[0] for host in ranks}) == 6
 
@@ -131,9 +129,9 @@ workload: [{collective: all_reduce, name: job, size: 16K, ranks: 2, jobs: 2, pla
 faults: [{at: 150ms, cut: h0 p0-t0-0}]
 """
     run = only(tmp_path, text, "virtual")
-    outcome = run_virtual(run)
+    outcome = VirtualRunner().run(run)
     assert [one.ranks for one in outcome.collectives] == [["h0", "h2"], ["h1", "h3"]]
     assert [len(one.iterations) for one in outcome.collectives] == [8, 8]
-    measured = Measured(outcome, run.scenario)
+    measured = Measured(outcome, run)
     assert measured.value("wrong.job") == 0
     assert measured.value("slowed.job") in (0.5, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mrc_testbed.experiments.language.model import QueuesPart, Scenario, Transport
-from mrc_testbed.experiments.virtual.engine_clock import config_times
+from mrc_testbed.experiments.resolve.engine_clock import config_times
 from mrc_testbed.simulator.profiles import PfcProfile, QueueProfile
 
 

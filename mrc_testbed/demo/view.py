@@ -1,4 +1,4 @@
-"""Display of `mrc demo`: a live picture in a terminal, one line a second elsewhere, and the report at the end."""
+"""View of `mrc demo`: a live picture in a terminal, one line a second elsewhere, and the report at the end."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mrc_testbed.console.units import bits
+from mrc_testbed.demo.plan import DemoPlan
 from mrc_testbed.demo.report import DemoReport
 from mrc_testbed.demo.timeline import TimelineRecorder
-from mrc_testbed.topologies.plan import Plan, ev_plane
+from mrc_testbed.topologies.plan import ev_plane
 
 LINE_EVERY_S = 1.0
 EV_STYLE = {"good": "green", "port down": "yellow", "skip": "cyan", "assumed_bad": "red", "denied": "magenta"}
@@ -36,21 +37,20 @@ def _withdrawn(cut: dict[str, Any]) -> str:
     return f"{after(cut['evs_withdrawn_after_s'])} ({len(cut['evs'])}{before})"
 
 
-class DemoDisplay:
+class DemoView:
     """Progress of one demo on a console. Without a terminal it prints lines; it never needs one."""
 
-    def __init__(self, console: Console, plan: Plan, source: str, destination: str) -> None:
+    def __init__(self, console: Console, plan: DemoPlan) -> None:
         self.console, self.plan = console, plan
-        self.title = f"{source} -> {destination} over {plan}"
         self.started = time.monotonic()
-        self.size, self.offered_bps = 1, 0.0
         self._live: Live | None = None
         self._last_line_at = 0.0
         self._planes: deque[tuple[float, list[int]]] = deque(maxlen=12)
 
-    def start(self, size: int, offered_bps: float) -> None:
-        self.size, self.offered_bps, self.started = size, offered_bps, time.monotonic()
-        self.console.print(f"sending {size:,} bytes at {bits(offered_bps)}: {self.title}")
+    def start(self) -> None:
+        """The transfer begins."""
+        self.started = time.monotonic()
+        self.console.print(f"sending {self.plan.size:,} bytes at {bits(self.plan.rate_bps)}: {self.plan}")
         if self.console.is_terminal:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
             self._live.start()
@@ -75,25 +75,25 @@ class DemoDisplay:
             self._last_line_at = now
             usable = sum(recorder.usable(ev) for ev in recorder.evs)
             rates = " ".join(bits(rate) for rate in self._plane_rates())
-            share = 100 * done / self.size
+            share = 100 * done / self.plan.size
             self.console.print(
                 f"{now - self.started:7.3f} s  {share:5.1f} %  planes {rates}  EVs usable {usable}/{len(recorder.evs)}"
             )
 
     def _plane_rates(self) -> list[float]:
         if len(self._planes) < 2:
-            return [0.0] * self.plan.planes
+            return [0.0] * self.plan.fabric.planes
         (t0, first), (t1, last) = self._planes[0], self._planes[-1]
         return [(b - a) * 8 / (t1 - t0) for a, b in zip(first, last, strict=True)]
 
     def _picture(self, done: int, evs: list[dict[str, Any]], recorder: TimelineRecorder) -> Panel:
-        bar = Table.grid(padding=(0, 1))
+        bar, size = Table.grid(padding=(0, 1)), self.plan.size
         bar.add_row(
-            ProgressBar(total=self.size, completed=done, width=50),
-            f"{100 * done / self.size:5.1f} %  {done >> 20} of {self.size >> 20} MiB",
+            ProgressBar(total=size, completed=done, width=50),
+            f"{100 * done / size:5.1f} %  {done >> 20} of {size >> 20} MiB",
         )
         table = Table("plane", "rate sent", "", "EVs (uplinks)", box=None, padding=(0, 2))
-        full = max(self.offered_bps / max(1, self.plan.planes - 1), 1.0) * 1.3
+        full = max(self.plan.rate_bps / max(1, self.plan.fabric.planes - 1), 1.0) * 1.3
         for plane, rate in enumerate(self._plane_rates()):
             cells = Text()
             for ev in (one for one in evs if ev_plane(one["ev"]) == plane):
@@ -101,7 +101,7 @@ class DemoDisplay:
                 state = "port down" if plane_down else ev["state"]
                 cells.append(f"{ev['ev']:#06x} {state}  ", style=EV_STYLE.get(state, ""))
             table.add_row(str(plane), f"{bits(rate):>12}", Bar(full, 0, min(rate, full), width=30), cells)
-        return Panel(Group(bar, table), title=self.title)
+        return Panel(Group(bar, table), title=str(self.plan))
 
     # ---- the report -------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class DemoDisplay:
 
         say()
         say(
-            f"{report.size:,} bytes in {report.seconds:.2f} s ({bits(report.goodput_bps)}); "
+            f"{report.plan.size:,} bytes in {report.seconds:.2f} s ({bits(report.goodput_bps)}); "
             + ", ".join(f"{count:,} packets {what}" for what, count in report.counters.items())
         )
         say(f"SHA-256 sent      {report.sha256_sent}", whole=True)

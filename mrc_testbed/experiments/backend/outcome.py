@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
+
 SCHEMA = "mrc-run/1"
 PATHS_MAX = 128
 """QPs whose EVs are noted when the work begins."""
@@ -266,6 +268,15 @@ class Outcome:
     observations: bytes = field(default=b"", repr=False)
     """Observations of the controller in a live run (controller/faults/observations.py): a file of its own, not in
     `to_json`."""
+
+    @classmethod
+    def begin(cls, plan: RunPlan, where: str, capacity_bps: float) -> Outcome:
+        """The outcome of a run that begins."""
+        return cls(
+            scenario=plan.scenario.name, name=plan.name, label=dict(plan.label), where=where, seed=plan.seed,
+            repeat=plan.repeat, mode=plan.fabric.mode.value, capacity_bps=capacity_bps,
+            series=Series(plan.measure.every),
+        )  # fmt: skip
 
     def event(self, t: float, what: str, **fields: Any) -> None:
         """Note something that happened."""

@@ -1,6 +1,6 @@
 """How long the iterations of a job took before the first fault, and after it: what `slowed.NAME` compares.
 
-span = before_faults(scenario, first_fault_s=2.0)
+span = before_faults(None, first_fault_s=2.0)
 job_times(iterations, span, ends_s=8.0, wanted=100)          # (0.21, 0.24, 0.31)
 """
 
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from mrc_testbed.experiments.language.model import Scenario
+from mrc_testbed.experiments.language.model import Span as Baseline
 
 Span = tuple[float, float]
 """From and to, seconds from the start of the workload."""
 
 
-def before_faults(scenario: Scenario, first_fault_s: float | None) -> Span | None:
+def before_faults(baseline: Baseline | None, first_fault_s: float | None) -> Span | None:
     """The time that jobs are compared with: `baseline`, or all before the first fault; None without either."""
-    if scenario.baseline is not None:
-        return scenario.baseline.start, scenario.baseline.stop
+    if baseline is not None:
+        return baseline.start, baseline.stop
     return None if first_fault_s is None else (0.0, first_fault_s)
 
 

@@ -1,6 +1,6 @@
 """The unwritten rules: what no run may have unless its scenario wants it, and what of it a run had.
 
-    audit(outcome, flows, groups, timeline)      # a back end, when its run is over: fills outcome.failures
+    audit(outcome, work, timeline)               # a back end, when its run is over: fills outcome.failures
     unwanted(outcome, rules)                     # the failures that no rule of the scenario wants
 
 A failure is told with its time, so that the first of them, the cause, stands before what followed from it.
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mrc_testbed.experiments.flows import CollectivePlan, FlowPlan
-from mrc_testbed.experiments.language.fault_schedule import FaultStep
+from mrc_testbed.experiments.backend.outcome import Failure, Outcome
 from mrc_testbed.experiments.language.model import ExpectFailure, ExpectUnfinished, Rule
-from mrc_testbed.experiments.outcome import Failure, Outcome
+from mrc_testbed.experiments.resolve.fault_schedule import FaultStep
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, PlannedWork
 
 UNWRITTEN = {
     "process": "no process of ours dies",
@@ -29,18 +29,16 @@ FOLLOWS = ("qp", "message", "unfinished")
 """Kinds that a workload may have where its failure is wanted."""
 
 
-def audit(
-    outcome: Outcome, flows: Sequence[FlowPlan], groups: Sequence[CollectivePlan], timeline: Sequence[FaultStep]
-) -> None:
+def audit(outcome: Outcome, work: PlannedWork, timeline: Sequence[FaultStep]) -> None:
     """Note what failed in a run that is over, in order of time, and whether all that has an end reached it.
 
     Flows and collectives of the outcome stand in the order of their plans, flows first.
     """
-    _dead_qps(outcome, groups)
+    _dead_qps(outcome, work.groups)
     _messages(outcome)
     _damage(outcome)
-    _left_out(outcome, flows, timeline)
-    _unfinished(outcome, flows, groups)
+    _left_out(outcome, work.flows, timeline)
+    _unfinished(outcome, work)
     close(outcome)
 
 
@@ -114,12 +112,12 @@ def _left_out(outcome: Outcome, flows: Sequence[FlowPlan], timeline: Sequence[Fa
             outcome.fail("left_out", outcome.duration_s, text, flow.work)
 
 
-def _unfinished(outcome: Outcome, flows: Sequence[FlowPlan], groups: Sequence[CollectivePlan]) -> None:
-    for flow, made in zip(flows, outcome.flows, strict=False):
+def _unfinished(outcome: Outcome, work: PlannedWork) -> None:
+    for flow, made in zip(work.flows, outcome.flows, strict=False):
         if flow.messages is not None and flow.stop_s is None and made.completed < flow.messages:
             text = f"{made.name}: {made.completed} of {flow.messages} messages are complete"
             outcome.fail("unfinished", outcome.duration_s, text, flow.work, flow.messages - made.completed)
-    for group, collective in zip(groups, outcome.collectives, strict=True):
+    for group, collective in zip(work.groups, outcome.collectives, strict=True):
         ended = len(collective.iterations)
         if ended < group.iterations:
             warm_up = f" after {group.warm_up} to warm up" if group.warm_up else ""

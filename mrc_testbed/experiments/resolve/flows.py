@@ -1,12 +1,14 @@
-"""Workloads of a scenario as flows and collectives between named hosts: what both back ends have to make.
+"""Workloads of a scenario as flows and collectives between named hosts: what all back ends have to make.
 
-plans = flow_plans(scenario, plan, seed)       # streams, permutations, incasts
-groups = collective_plans(scenario, plan, seed)  # collectives and programs
+work = planned_work(scenario, plan, seed)
+work.flows                  # streams, permutations, incasts
+work.groups                 # collectives and programs
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,9 +23,10 @@ from mrc_testbed.experiments.language.model import (
     Training,
     Transport,
 )
-from mrc_testbed.experiments.language.placement import jobs_of, placements
-from mrc_testbed.experiments.language.validate import work_names
+from mrc_testbed.experiments.resolve.placement import jobs_of, placements
+from mrc_testbed.experiments.resolve.validate import work_names
 from mrc_testbed.experiments.traces.read import trace_of
+from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.traffic.collectives import NO_OPTIONS, CollectiveOptions, Rank, make, peers_of
 from mrc_testbed.hosts.traffic.program import Program
 from mrc_testbed.hosts.traffic.program_rank import ProgramRank
@@ -72,6 +75,7 @@ class CollectivePlan:
     iterations: int
     warm_up: int
     start_s: float
+    stop_s: float | None = None
     options: CollectiveOptions = NO_OPTIONS
     scripts: tuple[RankScript, ...] = ()
     """Of a program: what each rank runs."""
@@ -103,6 +107,47 @@ class CollectivePlan:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedWork:
+    """All that a run has to carry, in file order."""
+
+    names: tuple[str, ...]
+    """Names of the workloads."""
+    flows: tuple[FlowPlan, ...]
+    groups: tuple[CollectivePlan, ...]
+
+    @property
+    def carried(self) -> tuple[FlowPlan | CollectivePlan, ...]:
+        """Flows, then collectives."""
+        return (*self.flows, *self.groups)
+
+    @property
+    def senders(self) -> set[str]:
+        """Hosts that send."""
+        return {flow.source for flow in self.flows} | {host for group in self.groups for host in group.ranks}
+
+    @property
+    def hosts(self) -> list[str]:
+        """All that take part."""
+        return sorted(self.senders | {flow.target for flow in self.flows})
+
+
+def planned_work(scenario: Scenario, plan: Plan, seed: int) -> PlannedWork:
+    """Flows and collectives of a scenario, drawn by the seed. Raises TrainingProgramError, TraceError."""
+    return PlannedWork(
+        tuple(work_names(scenario)), tuple(_flows(scenario, plan, seed)), tuple(_groups(scenario, plan, seed))
+    )
+
+
+def pinned(plan: Plan, source: str, target: str, nodes: tuple[str, ...]) -> list[int]:
+    """EVs whose path crosses all `nodes`. Raises LocalError when there is none."""
+    a, b = plan.host(source), plan.host(target)
+    evs = [ev for ev in plan.evs(a, b) if set(nodes) <= set(plan.path(a, b, ev).nodes)]
+    if not evs:
+        raise LocalError(f"no path from {source} to {target} crosses {', '.join(nodes)}")
+    return evs
+
+
 @lru_cache(maxsize=256)
 def _largest_share(kind: str, ranks: int, options: CollectiveOptions) -> float:
     """Largest write of a collective as a share of its size."""
@@ -110,9 +155,8 @@ def _largest_share(kind: str, ranks: int, options: CollectiveOptions) -> float:
     return max(send.count for rank in made for send in rank.start(0)) / made[0].elements
 
 
-def flow_plans(scenario: Scenario, plan: Plan, seed: int) -> list[FlowPlan]:
+def _flows(scenario: Scenario, plan: Plan, seed: int) -> Iterator[FlowPlan]:
     """All flows, in file order; a permutation is drawn by the seed."""
-    out: list[FlowPlan] = []
     for work, name in zip(scenario.workload, work_names(scenario), strict=True):
         transport = work.transport or scenario.transport
         match work:
@@ -130,16 +174,12 @@ def flow_plans(scenario: Scenario, plan: Plan, seed: int) -> list[FlowPlan]:
                 continue
         message = work.message if work.bytes is None else min(work.message, work.bytes)
         for (source, target), start in zip(ends, starts, strict=True):
-            out.append(
-                FlowPlan(
-                    work=name, source=source, target=target, transport=transport, message_bytes=message,
-                    messages=None if work.bytes is None else -(-work.bytes // message), depth=work.depth,
-                    start_s=start, stop_s=work.stop,
-                    rate_bps=work.rate if isinstance(work, Stream) else None,
-                    pin=tuple(work.pin or ()) if isinstance(work, Stream) else (),
-                )
+            yield FlowPlan(
+                work=name, source=source, target=target, transport=transport, message_bytes=message,
+                messages=None if work.bytes is None else -(-work.bytes // message), depth=work.depth,
+                start_s=start, stop_s=work.stop, rate_bps=work.rate if isinstance(work, Stream) else None,
+                pin=tuple(work.pin or ()) if isinstance(work, Stream) else (),
             )  # fmt: skip
-    return out
 
 
 def _permutation(work: Permutation, plan: Plan, dice: random.Random) -> list[tuple[str, str]]:
@@ -156,31 +196,29 @@ def _permutation(work: Permutation, plan: Plan, dice: random.Random) -> list[tup
             return list(zip(senders, receivers, strict=True))
 
 
-def collective_plans(scenario: Scenario, plan: Plan, seed: int) -> list[CollectivePlan]:
+def _groups(scenario: Scenario, plan: Plan, seed: int) -> Iterator[CollectivePlan]:
     """All collectives and programs, in file order, each of several `jobs`; some places are drawn by the seed.
 
     Raises TrainingProgramError for a program that cannot run.
     """
-    out = []
     places = placements(scenario, plan, seed)
     for at, (work, name) in enumerate(zip(scenario.workload, work_names(scenario), strict=True)):
         if not isinstance(work, RankWork):
             continue
         transport = work.transport or scenario.transport
-        common = (work.iterations, work.warm_up, work.start)
+        common = (work.iterations, work.warm_up, work.start, work.stop)
         for ranks in jobs_of(work, places[at]):
             if isinstance(work, Collective):
                 racks = tuple(plan.host(host).rack for host in ranks)
                 options = CollectiveOptions(racks, work.experts, work.skew, at_once=work.at_once)
-                out.append(CollectivePlan(name, work.collective, ranks, transport, work.size, *common, options))
+                yield CollectivePlan(name, work.collective, ranks, transport, work.size, *common, options)
             elif isinstance(work, Training | TraceWork):
                 program = program_of(work, plan, ranks)
                 scripts = tuple(scripts_of(program))
                 mean = sum(one.sent_bytes for one in scripts) // len(scripts)
                 kind = "training" if isinstance(work, Training) else "trace"
                 hosts = ranks[: len(scripts)]
-                out.append(CollectivePlan(name, kind, hosts, transport, mean, *common, scripts=scripts))
-    return out
+                yield CollectivePlan(name, kind, hosts, transport, mean, *common, scripts=scripts)
 
 
 def program_of(work: Training | TraceWork, plan: Plan, ranks: tuple[str, ...]) -> Program:

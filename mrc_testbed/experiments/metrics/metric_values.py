@@ -1,6 +1,6 @@
 """The metrics of a run (metrics.py lists them), computed from its Outcome and nothing else.
 
-    measured = Measured(outcome, scenario)
+    measured = Measured(outcome, plan)
     measured.value("rate.flow")                                # the whole run
     measured.values("rate.flow", start, stop, each=1.0)        # one a second of a part of it
     measured.baseline("rate.total")                            # what it was before the first fault
@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from mrc_testbed.experiments.language.job_times import before_faults, job_times
-from mrc_testbed.experiments.language.model import RankWork, Scenario, Stream, When
-from mrc_testbed.experiments.language.validate import plan_of, work_names
-from mrc_testbed.experiments.metrics import METRICS, find
-from mrc_testbed.experiments.outcome import CollectiveOutcome, FlowOutcome, Outcome
+from mrc_testbed.experiments.backend.job_times import before_faults, job_times
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome, Outcome
+from mrc_testbed.experiments.language.metric_names import METRICS, find
+from mrc_testbed.experiments.language.model import When
+from mrc_testbed.experiments.resolve.flows import pinned
+from mrc_testbed.experiments.resolve.run_plan import RunPlan
 
 OUTAGE_SHARE = 0.25
 """Below this share of the baseline is an outage."""
@@ -32,8 +33,8 @@ START_UP_MAX_S = 1.0
 class Measured:
     """See the module."""
 
-    def __init__(self, outcome: Outcome, scenario: Scenario) -> None:
-        self.outcome, self.scenario = outcome, scenario
+    def __init__(self, outcome: Outcome, plan: RunPlan) -> None:
+        self.outcome, self.plan = outcome, plan
         faults = [event for event in outcome.events if event["what"] == "fault" and event["t"] > 0]
         self.first_fault_s: float | None = min((event["t"] for event in faults), default=None)
         self.last_fault_s: float | None = max((event["t"] for event in faults), default=None)
@@ -79,7 +80,7 @@ class Measured:
 
     def baseline(self, name: str) -> float | None:
         """Mean of a series metric before the first fault, without the start; of the whole run without faults."""
-        span = self.scenario.baseline
+        span = self.plan.baseline
         if span is not None:
             return self._series_value(name, span.start, span.stop)
         end = self.first_fault_s if self.first_fault_s is not None else self.outcome.duration_s
@@ -103,7 +104,7 @@ class Measured:
         return self.outcome.works()
 
     def _queues(self) -> list[str]:
-        return list(self.scenario.measure.queues)
+        return list(self.plan.measure.queues)
 
     # ---- series -----------------------------------------------------------------------------------------
 
@@ -168,21 +169,15 @@ class Measured:
 
     def _pinned_evs(self, work: str) -> set[str]:
         """EVs that other workloads are pinned to."""
-        plan = plan_of(self.scenario)
-        out: set[str] = set()
-        for one, name in zip(self.scenario.workload, work_names(self.scenario), strict=True):
-            if name != work and isinstance(one, Stream) and one.pin:
-                a, b = plan.host(one.stream[0]), plan.host(one.stream[1])
-                paths = [plan.path(a, b, ev) for ev in plan.evs(a, b)]
-                out |= {f"{path.ev:#06x}" for path in paths if set(one.pin) <= set(path.nodes)}
-        return out
+        others = [pin for pin in self.plan.pins if pin.work != work]
+        return {f"{ev:#06x}" for pin in others for ev in pinned(self.plan.fabric, *pin[1:])}
 
     def _rates(self, work: str) -> list[tuple[float, float, float]]:
         """(from, to, rate) of every interval after the first fault and before the work's end."""
         if self.first_fault_s is None:
             return []
         ends = [flow.finished_s for flow in self.outcome.flows if work in ("total", flow.work)]
-        endless = self.scenario.duration is not None or None in ends
+        endless = self.plan.duration_s is not None or None in ends
         last = self.outcome.duration_s if endless else max((end for end in ends if end is not None), default=0.0)
         series = self.outcome.series
         names = {flow.name for flow in self.outcome.flows if work in ("total", flow.work)}
@@ -302,19 +297,13 @@ class Measured:
         outcome = self.outcome
         times = [(*each,) for one in outcome.jobs if one.work == work
                  for each in zip(one.before_s, one.after_s, one.longest_s, strict=True)]  # fmt: skip
-        span = before_faults(self.scenario, self.first_fault_s)
+        span = before_faults(self.plan.baseline, self.first_fault_s)
         if span is not None:
-            wanted = {
-                name: work.iterations
-                for work, name in zip(self.scenario.workload, work_names(self.scenario), strict=True)
-                if isinstance(work, RankWork)
-            }
             for one in self._with_iterations(work):
-                found = job_times(
-                    [(i.started_s, i.finished_s) for i in one.iterations], span, outcome.duration_s, wanted[work]
-                )
+                spans = [(i.started_s, i.finished_s) for i in one.iterations]
+                found = job_times(spans, span, outcome.duration_s, self.plan.iterations[work])
                 times += [] if found is None else [found]
-        most = 1 + self.scenario.measure.slowed
+        most = 1 + self.plan.measure.slowed
         return mean([float((longest if once else after) > most * before) for before, after, longest in times])
 
     def time_of(self, work: str) -> float | None:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any
 
-from mrc_testbed.experiments.language.assertions import ExpectationVerdict, Measurements
+from mrc_testbed.experiments.language.metric_names import find
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.metrics import find
+from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict, Measurements
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ def _of_metrics(scenario: Scenario, runs: Measurements) -> list[Spread]:
     names += [rule.metric for rule in scenario.bounds]
     out = []
     for run, repeats in grouped(runs).items():
-        works, ports = repeats[0][2].outcome.works(), repeats[0][2].scenario.measure.queues
+        works, ports = repeats[0][2].outcome.works(), repeats[0][2].plan.measure.queues
         for name in dict.fromkeys(names):
             metric = find(name, works, ports)
             if metric is None:

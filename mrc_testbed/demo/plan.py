@@ -1,0 +1,114 @@
+"""The show of `mrc demo` before there is a fabric: what is sent, how fast, and which links are cut on the way.
+
+    plan = plan_demo(Plan(), file=Path("model.bin"))      # raises DemoError
+
+By share of the file acknowledged, a T0-T1 link on the way goes down and comes back, then a NIC-T0 link of the receiver
+does. The load is paced so that there is traffic before, during and after each cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from mrc_testbed.errors import UsageError
+from mrc_testbed.topologies.lab.targets import check_wires
+from mrc_testbed.topologies.plan import Link, Plan
+from mrc_testbed.topologies.servers import Servers
+
+SOURCE = "h0"
+DEFAULT_BYTES = {"fast": 64 << 20, "scapy": 6 << 20}
+"""Random bytes sent when no file is given, by NIC: a scapy packet costs a hundred times as much."""
+MIN_BYTES = 4 << 20
+"""A smaller file would not put packets on every path while a link is cut."""
+SHOW_S = 10.0
+"""The default offered load makes the file last about this long, seconds ..."""
+MAX_RATE_BPS = {"fast": 100e6, "scapy": 5e6}
+"""... but is never more than this, bits/s: the point is to look, `mrc bench mrc` is for speed."""
+CUTS = ((0.15, 0.38), (0.50, 0.74))
+"""Share of the file at which each link goes down and comes back."""
+
+
+class DemoError(UsageError):
+    """The demonstration cannot run with these options; the message names the cure."""
+
+
+class PlannedCut(NamedTuple):
+    """A link that goes down and comes back, by share of the file."""
+
+    link: Link
+    down_at: float
+    up_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """One demonstration with every default filled in; made by plan_demo()."""
+
+    fabric: Plan
+    source: str
+    destination: str
+    file: Path | None
+    """None: random bytes."""
+    size: int
+    """Bytes sent."""
+    rate_bps: float
+    """Offered load."""
+    cuts: tuple[PlannedCut, ...]
+    target: str
+    nic: str
+    wires: str | None
+    servers: Servers | None
+
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.destination} over {self.fabric}"
+
+
+def plan_demo(
+    fabric: Plan, *, file: Path | None = None, rate_bps: float | None = None, target: str = "embedded",
+    nic: str = "fast", wires: str | None = None, servers: Servers | None = None,
+) -> DemoPlan:  # fmt: skip
+    """Plan a demonstration. Raises DemoError for what cannot work, and FabricError for wires."""
+    check_wires(target, wires)
+    if nic not in DEFAULT_BYTES:
+        raise DemoError(f"no NIC {nic!r} (has: {', '.join(DEFAULT_BYTES)})")
+    if fabric.racks < 2:
+        raise DemoError("the demo sends to a host in another rack: give --racks 2 or more")
+    if fabric.planes < 2:
+        raise DemoError("the demo cuts a NIC-T0 link; with one plane no path would be left: give --planes 2 or more")
+    size = DEFAULT_BYTES[nic] if file is None else _size_of(file)
+    destination = fabric.first_remote_host(SOURCE).name
+    links = links_to_cut(fabric, SOURCE, destination)
+    return DemoPlan(
+        fabric=fabric, source=SOURCE, destination=destination, file=None if file is None else file.resolve(),
+        size=size, rate_bps=rate_bps or min(MAX_RATE_BPS[nic], size * 8 / SHOW_S),
+        cuts=tuple(PlannedCut(link, *shares) for link, shares in zip(links, CUTS, strict=True)),
+        target=target, nic=nic, wires=wires, servers=servers,
+    )  # fmt: skip
+
+
+def _size_of(file: Path) -> int:
+    """Bytes of a file that can be sent. Raises DemoError."""
+    try:
+        size = file.stat().st_size
+        with file.open("rb"):
+            pass
+    except OSError as error:
+        raise DemoError(f"cannot read {file}: {error.strerror}") from error
+    if not file.is_file():
+        raise DemoError(f"{file} is not a regular file")
+    if size < MIN_BYTES:
+        raise DemoError(
+            f"{file} has {size:,} bytes; the demo needs {MIN_BYTES >> 20} MiB or more to have packets on every "
+            "path while links are cut (without --file it sends 64 MiB of random bytes)"
+        )
+    return size
+
+
+def links_to_cut(plan: Plan, source: str, destination: str) -> tuple[Link, Link]:
+    """The T0-T1 link (last T1, plane 1) and the receiver's NIC-T0 link (another plane) that the demo cuts."""
+    here, there = plan.host(source), plan.host(destination)
+    plane_of_fabric_cut, plane_of_nic_cut = 1 % plan.planes, 2 % plan.planes
+    t0, t1 = plan.t0_name(plane_of_fabric_cut, here.rack), plan.t1_name(plane_of_fabric_cut, plan.spines - 1)
+    return plan.link(t0, t1), plan.link(destination, plan.t0_name(plane_of_nic_cut, there.rack))

@@ -1,0 +1,168 @@
+"""A demonstration on a fabric that is up: a file crosses it while links are cut under it, as its plan says."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from mrc_testbed.demo.plan import DemoError, DemoPlan
+from mrc_testbed.demo.report import DemoReport
+from mrc_testbed.demo.timeline import TimelineRecorder
+from mrc_testbed.demo.transfer_monitor import FollowedTransfer
+from mrc_testbed.experiments.live.cpu import CpuWatch
+from mrc_testbed.files.whole_files import write_random
+from mrc_testbed.ipc.controller_client import SWITCHES_S
+from mrc_testbed.topologies.lab.fabric import Fabric
+
+TICK_S = 0.05
+HEAL_LIMIT_S = 20.0
+"""Longest wait for one more EV to be usable after the transfer, seconds: probes come each 0.2 s, three must answer."""
+STALL_LIMIT_S = 30.0
+"""The transfer has stalled for good when nothing is acknowledged for this long, seconds."""
+
+
+class DemoWatch(Protocol):
+    """Whoever looks on; demo/view.py does on a console."""
+
+    def start(self) -> None: ...
+
+    def note(self, t: float, text: str) -> None: ...
+
+    def update(self, done: int, status: dict[str, Any], recorder: TimelineRecorder) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def transfer_reached(transfer: FollowedTransfer, share: float) -> bool:
+    """The transfer is that far; 1.0 means over, not only acknowledged (SHA-256 of both ends known)."""
+    return transfer.over or (share < 1.0 and transfer.share >= share)
+
+
+class DemoRun:
+    """One demonstration on a fabric that is up. Use it as a context manager; `carry_out` once."""
+
+    def __init__(self, plan: DemoPlan, fabric: Fabric, view: DemoWatch) -> None:
+        self.plan, self.fabric, self.view = plan, fabric, view
+        self.transfer = FollowedTransfer(fabric, plan.source, plan.destination, view.note)
+        self.recorder = self.transfer.recorder
+        self.stalled = ""
+        self.cpu = CpuWatch(fabric.thread_seconds, fabric.processors)
+
+    def __enter__(self) -> DemoRun:
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        self.view.stop()
+        self.transfer.close()
+
+    def carry_out(self) -> DemoReport:
+        """Send, cut, restore, wait for healing. Raises DemoError and the errors of the fabric and agents."""
+        path = self._file()
+        tables_before = self.fabric.controller.request("verify", timeout_s=SWITCHES_S, patient=True)
+        received = self.fabric.path_for(self.plan.destination, f"{self.plan.destination}-received")
+        if self.plan.servers is None:
+            self._require_space(received)
+        self.cpu.begin()
+        self.transfer.start(path, received, self.plan.rate_bps)
+        self.view.start()
+        self._through_the_cuts()
+        machine = self.cpu.report()
+        self._wait_for_healing()
+        return self._report(tables_before, machine)
+
+    def _file(self) -> Path:
+        if self.plan.file is not None:
+            return self.plan.file
+        path = self.fabric.run_dir.data / f"{self.plan.source}-random"
+        self._require_space(path)
+        write_random(path, self.plan.size)
+        return path
+
+    def _require_space(self, path: Path) -> None:
+        size = self.plan.size
+        free = shutil.disk_usage(path.parent).free
+        if free < size * 1.05:
+            raise DemoError(
+                f"{path.parent} has {free >> 20} MiB free and {size >> 20} MiB are needed for {path.name}: "
+                "set MRC_RUN_DIR to a folder with room, or send a smaller file"
+            )
+
+    def _through_the_cuts(self) -> None:
+        """Cut and restore each link at its share of the file, and follow the transfer to its end."""
+        transfer = self.transfer
+        for link, down_at, up_at in self.plan.cuts:
+            self._follow_to(down_at)
+            if transfer.over or self.stalled:
+                return
+            cut = transfer.cut(link)
+            self._follow_to(up_at)
+            transfer.restore(cut)
+        self._follow_to(1.0)
+
+    def _follow_to(self, share: float) -> None:
+        while not self.stalled and not transfer_reached(self.transfer, share):
+            self._tick()
+            if time.monotonic() - self.transfer.last_progress_at > STALL_LIMIT_S:
+                self.stalled = f"nothing was acknowledged for {STALL_LIMIT_S:g} s"
+
+    def _tick(self) -> None:
+        """Take what agents and controller reported, show it, wait for the rest of a tick."""
+        until = time.monotonic() + TICK_S
+        self.transfer.poll()
+        self.view.update(self.transfer.done_bytes, self.transfer.agent.status(), self.recorder)
+        time.sleep(max(0.0, until - time.monotonic()))
+
+    # ---- after ------------------------------------------------------------------------------------------
+
+    def _wait_for_healing(self) -> None:
+        usable, until = -1, 0.0
+        while not self.recorder.all_usable:
+            if (count := self.recorder.count_usable) > usable:
+                usable, until = count, time.monotonic() + HEAL_LIMIT_S
+            if time.monotonic() >= until:
+                break
+            self._tick()
+        self._tick()
+
+    def _report(self, tables_before: dict[str, Any], machine: dict[str, Any]) -> DemoReport:
+        outcome = self.transfer.outcome or {}
+        seconds = outcome.get("duration_s") or 0.0
+        report = DemoReport(self.plan, seconds)
+        report.sha256_sent = outcome.get("sha256") or ""
+        report.sha256_received = outcome.get("remote_sha256") or ""
+        report.machine = machine
+        report.longest_gap_s = self.recorder.progress.longest_gap()
+        report.cuts = [self.recorder.story(cut) for cut in self.recorder.cuts]
+        counters = outcome.get("counters", {})
+        report.counters = {key: counters.get(key, 0) for key in ("sent", "retransmitted", "lost")}
+        tables_after = self.fabric.controller.request("verify", timeout_s=SWITCHES_S, patient=True)
+        report.checks = list(self._checks(report, outcome, tables_before, tables_after))
+        return report
+
+    def _checks(
+        self, report: DemoReport, outcome: dict[str, Any], before: dict[str, Any], after: dict[str, Any]
+    ) -> Iterator[tuple[str, bool, str]]:
+        equal = bool(report.sha256_sent) and report.sha256_sent == report.sha256_received
+        yield "every byte arrived", equal, f"SHA-256 {report.sha256_received[:16] or 'missing'}..."
+        error = self.stalled or outcome.get("error")
+        gap = f"longest time without an acknowledged byte {report.longest_gap_s * 1000:.0f} ms"
+        yield "the transfer never stalled for good", not error, error or gap
+        yield (
+            "both links were cut while bytes were flowing",
+            len(self.recorder.cuts) == len(self.plan.cuts),
+            f"{len(self.recorder.cuts)} of {len(self.plan.cuts)}",
+        )
+        for cut in self.recorder.cuts:
+            total = len(cut.evs)
+            early = f", {len(cut.out_before)} of them before the cut" if cut.out_before else ""
+            yield (
+                f"every EV through {cut.link.name} was withdrawn",
+                cut.all_withdrawn,
+                f"{len(cut.withdrawn_at)} of {total}{early}",
+            )
+            yield "  and came back", cut.all_back, f"{len(cut.back_at)} of {total}"
+        same = before["digests"] == after["digests"] and after["unchanged_since_start"]
+        yield "no switch table changed", same, f"{len(after['digests'])} switches read back and compared"

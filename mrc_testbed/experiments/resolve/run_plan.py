@@ -1,0 +1,181 @@
+"""A run with every default filled in: what back ends, metrics and reports read instead of the document.
+
+    plan = resolve(run, document)        # run: of expand(); raises ScenarioError
+    work = plan.work()                   # its flows and collectives, drawn by the seed
+    plan.steps()                         # its faults in order of time
+
+Nothing that reads a plan knows the document: `plan.scenario` is there for titles, rules and figures alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from mrc_testbed.experiments.language.expand import Run
+from mrc_testbed.experiments.language.model import (
+    ControlPlane,
+    Measure,
+    QueuesPart,
+    RankWork,
+    Scenario,
+    Span,
+    Stream,
+    Tier,
+    Transport,
+)
+from mrc_testbed.experiments.language.yaml_loader import Document, ScenarioError
+from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, steps
+from mrc_testbed.experiments.resolve.flows import PlannedWork, planned_work
+from mrc_testbed.experiments.resolve.recipe import engine_settings, queue_settings, tier_queues
+from mrc_testbed.experiments.resolve.validate import check, dimensions_of, work_names
+from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.simulator.profiles import Line, LinkProfile, QueueProfile, frame_bytes, scaled
+from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, PlanError
+from mrc_testbed.topologies.plan.link_speeds import scaled_speed
+
+
+class Pin(NamedTuple):
+    """Nodes that all paths of a workload cross."""
+
+    work: str
+    source: str
+    target: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan(Run):
+    """One run with every default filled in; made by resolve().
+
+    Flows, collectives and faults are drawn by the seed when somebody asks: all runs of a file are planned before the
+    first one begins, and 131,072 flows of each of them would fill the memory.
+    """
+
+    fabric: Plan
+    """With mode, rates, delays and path MTU; an Outline where only the fluid model takes one of that size."""
+    rate_bps: float
+    """Rate of links whose tier has none of its own."""
+    rtt_s: float
+    """Unloaded round trip over a T1."""
+    lines: LinkProfile
+    """Links in virtual time, where jitter is possible and a packet has the size of SRv6 in every mode."""
+    transport: Transport
+    """Transport of work that has none of its own."""
+    engine: Config
+    """Configuration of that transport's QPs."""
+    discipline: QueuesPart
+    """Egress discipline of switches, in shares of the BDP of a plane."""
+    queues: QueueProfile
+    """The same in bytes."""
+    host_queues: QueueProfile | None
+    """Queues of T0 downlinks whose rate is their own; None: `queues`."""
+    fabric_queues: QueueProfile | None
+    """Queues of T0-T1 links whose rate is their own."""
+    control: ControlPlane
+    measure: Measure
+    duration_s: float | None
+    """Length of the run; None: until all work is done."""
+    limit_s: float
+    baseline: Span | None
+    """Part of the run that rules compare with; None: before the first fault."""
+    pins: tuple[Pin, ...]
+    iterations: Mapping[str, int]
+    """Measured iterations of each workload that has ranks."""
+
+    @property
+    def nic_bps(self) -> float:
+        """Rate of all ports of a host together."""
+        return self.fabric.nic_rate_bps or 0.0
+
+    @property
+    def payload_share(self) -> float:
+        """Payload bytes per byte on the wire in a full data packet of SRv6."""
+        return self.engine.pmtu_bytes / frame_bytes(self.engine.pmtu_bytes)
+
+    @property
+    def ends_s(self) -> float:
+        """Seconds after which the run is over at the latest."""
+        return self.limit_s if self.duration_s is None else self.duration_s
+
+    def config_for(self, transport: Transport) -> Config | None:
+        """Configuration of a QP whose transport is not the run's; None: `engine`."""
+        return None if transport == self.transport else replace(self.engine, **engine_settings(transport))
+
+    def work(self) -> PlannedWork:
+        """Flows and collectives, made at each call. Raises TrainingProgramError, TraceError."""
+        return planned_work(self.scenario, self.fabric, self.seed)
+
+    def steps(self) -> list[FaultStep]:
+        """Faults and their ends in order of time, made at each call."""
+        return steps(self.scenario, self.fabric, self.seed)
+
+
+def resolve(run: Run, document: Document | None = None, *, outlined: bool = False) -> RunPlan:
+    """The plan of a run. `outlined`: its fabric may be larger than a Plan can be.
+
+    With the document of the run, its names and values are checked: raises ScenarioError with every mistake, its line
+    and the cure. Without it, the run is one that was checked before; raises PlanError or ProfileError if it was not.
+    """
+    if document is not None and (problems := check(document, run.scenario, outlined=outlined)):
+        raise ScenarioError(document.path, problems)
+    try:
+        return _resolved(run)
+    except PlanError as error:
+        if document is None:
+            raise
+        raise ScenarioError(document.path, [document.problem(("links",), str(error))]) from None
+
+
+def _resolved(run: Run) -> RunPlan:
+    scenario, names = run.scenario, work_names(run.scenario)
+    links, queues, transport = scenario.links, scenario.queues, scenario.transport
+    recipe = scaled(
+        scenario.fabric.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=transport.pmtu, ecn=queues.ecn,
+        trim=queues.trim, config=engine_settings(transport),
+        queues=queue_settings(queues, links.rate * links.rtt / 8, links.rtt),
+    )  # fmt: skip
+    line = replace(recipe.links.nic, jitter_s=links.jitter)
+    named = list(zip(names, scenario.workload, strict=True))
+    return RunPlan(
+        scenario=scenario, label=run.label, repeat=run.repeat, seed=run.seed, places=run.places, scale=run.scale,
+        fabric=_fabric(scenario), rate_bps=links.rate, rtt_s=links.rtt,
+        lines=LinkProfile(nic=_line(line, links.host), fabric=_line(line, links.fabric)),
+        transport=transport, engine=recipe.config, discipline=queues, queues=recipe.queues,
+        host_queues=_own_queues(scenario, links.host), fabric_queues=_own_queues(scenario, links.fabric),
+        control=scenario.control_plane, measure=scenario.measure, duration_s=scenario.duration, limit_s=scenario.limit,
+        baseline=scenario.baseline,
+        pins=tuple(
+            Pin(name, *work.stream, tuple(work.pin)) for name, work in named if isinstance(work, Stream) and work.pin
+        ),
+        iterations={name: work.iterations for name, work in named if isinstance(work, RankWork)},
+    )  # fmt: skip
+
+
+def _fabric(scenario: Scenario) -> Plan:
+    """The plan with mode, rates, delays and path MTU. Raises PlanError."""
+    links, pmtu, mode = scenario.links, scenario.transport.pmtu, Mode(scenario.mode)
+    base = scaled_speed(links.rate, links.rtt, pmtu, mode)
+    return replace(
+        dimensions_of(scenario), mode=mode, pmtu_bytes=pmtu,
+        host_link=_speed(base, links.host), fabric_link=_speed(base, links.fabric),
+    )  # fmt: skip
+
+
+def _speed(base: LinkSpeed, tier: Tier) -> LinkSpeed:
+    return LinkSpeed(
+        base.rate_bps if tier.rate is None else tier.rate, base.delay_s if tier.delay is None else tier.delay
+    )
+
+
+def _line(base: Line, tier: Tier) -> Line:
+    return replace(
+        base,
+        rate_bps=base.rate_bps if tier.rate is None else tier.rate,
+        delay_s=base.delay_s if tier.delay is None else tier.delay,
+    )
+
+
+def _own_queues(scenario: Scenario, tier: Tier) -> QueueProfile | None:
+    return None if tier.rate in (None, scenario.links.rate) else tier_queues(scenario, tier.rate)
