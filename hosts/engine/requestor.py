@@ -71,6 +71,33 @@ NACK_LOST_RTTS: Final = 4
 """How long after the last NACK for a trim others may have been lost."""
 
 
+class Feedback:
+    """One SACK with its counts unwrapped: what the steps of Requestor.on_sack read."""
+
+    __slots__ = ("advances", "base", "cack", "highest", "is_fresh", "received_bytes", "sack", "trigger")
+
+    def __init__(
+        self, sack: Sack, trigger: Sent | None, cack: int, base: int, highest: int, received_bytes: int, is_fresh: bool,
+        advances: bool,
+    ) -> None:  # fmt: skip
+        self.sack = sack
+        """Without its congestion part where that is not NSCC's."""
+        self.trigger = trigger
+        """Transmission that the SACK answers; None: unknown, or a probe."""
+        self.cack = cack
+        """Unwrapped PSN up to which nothing is missing."""
+        self.base = base
+        """Unwrapped PSN of bit 0 of the bitmap."""
+        self.highest = highest
+        """Highest unwrapped PSN up to which this SACK shows what is missing."""
+        self.received_bytes = received_bytes
+        """Bytes that the responder counted since the newest SACK before."""
+        self.is_fresh = is_fresh
+        """Neither cack, byte count nor bitmap fall behind what earlier SACKs said; a stale one was overtaken."""
+        self.advances = advances
+        """The cumulative PSN moved."""
+
+
 class Requestor:
     """`fail(status, detail, psn)` is called once when the QP has to go to ERROR; `psn` as in `flush`."""
 
@@ -301,83 +328,123 @@ class Requestor:
 
     # ---- acknowledgments --------------------------------------------------------------------------------
 
-    def on_sack(self, sack: Sack, now: float) -> None:  # noqa: C901 - the facts of one SACK, each from those before
-        """§5.7. Raises nothing; feedback about PSNs never sent is counted and ignored.
+    def on_sack(self, sack: Sack, now: float) -> None:
+        """Act on one SACK in five steps (§5.7). Raises nothing; feedback about PSNs never sent is only counted."""
+        feedback = self._read_feedback(sack, now)
+        if feedback is None:
+            return
+        acked = self._acknowledge(feedback)
+        self._update_window(feedback, acked, now)
+        if feedback.advances:
+            self._progress(now)
+        if feedback.is_fresh:
+            if not self._declare_losses(feedback, now):
+                return  # the QP failed: there are no paths left to judge
+        elif not self.flight.bytes:
+            self._settle()  # a stale SACK proves nothing about what is missing
+        self._update_path(feedback, now)
 
-        Where cc_type is not NSCC's, the part that is reliability's counts alone: no bytes, no penalty, no mirrored
-        timestamp; the round trip is then that of a packet sent once (§5.8).
-        """
+    def _read_feedback(self, sack: Sack, now: float) -> Feedback | None:
+        """Validate a SACK and unwrap its counts; None when it is about PSNs never sent."""
         flight, counters = self.flight, self._counters
         cack = unwrap(sack.cack_psn, flight.cack)
         if cack >= flight.next_psn:
             counters.bad_feedback += 1
-            return
+            return None
         counters.sacks_received += 1
         self._heard(now)
-        base = cack + sack.sack_offset
         trigger_psn = cack + sack.ack_psn_offset
-        trigger = None if sack.probe_id is not None else flight.latest(trigger_psn)
+        trigger = self._find_trigger(sack, trigger_psn, now)
         if sack.cc_type != CC_NSCC:
             counters.foreign_cc += 1
-            if trigger is not None and (trigger.attempt > 1 or trigger.ev.value != sack.entropy):
-                trigger = None
-            sack = replace(
-                sack, timestamp=trigger.timestamp or 0 if trigger is not None else 0, rcvd_units=self._rcvd_units,
-                ooo_count=0, penalty=0, restore_cwnd=False,
-            )  # fmt: skip
-        elif trigger is not None and not trigger.triggered(sack):
-            copy = trigger.earlier(sack)
-            if copy is not None:  # we gave up too early
-                counters.spurious += 1
-                self.trips.answered_late(now - copy.sent_at, now)
-                copy.ev.sampled(now - copy.sent_at)
-                self._hearing.answered(copy.ev.plane, copy.sent_at, False, now)
-            trigger = None
+            sack = self._without_congestion(sack, trigger)
+        base = cack + sack.sack_offset
         units = advance(self._rcvd_units, sack.rcvd_units)
-        fresh = (
-            cack >= flight.cack
-            and (units or sack.rcvd_units == self._rcvd_units)
-            and not flight.contradicts(base, sack.bitmap)
-        )
-        if not fresh:
+        counts_on = units > 0 or sack.rcvd_units == self._rcvd_units
+        is_fresh = cack >= flight.cack and counts_on and not flight.contradicts(base, sack.bitmap)
+        if not is_fresh:
             counters.stale_sacks += 1
         elif sack.mpr and self._context.dynamic_mpr:
             self._mpr = sack.mpr * MPR_UNIT - self._less
         self._rcvd_units = self._rcvd_units + units & 0xFFFFFF
+        # A probe's answer is triggered by no packet, so that beyond the bitmap it proves no more than cack.
+        highest = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
+        return Feedback(sack, trigger, cack, base, highest, units * RCVD_UNIT, is_fresh, cack > flight.cack)
 
-        progress = cack > flight.cack
-        news = flight.acknowledge(cack)
-        news += flight.acknowledge_bitmap(base, sack.bitmap)
+    def _find_trigger(self, sack: Sack, psn: int, now: float) -> Sent | None:
+        """Return the transmission that the SACK answers, None where that is not certain.
+
+        An earlier copy, which we gave up too early, counts as spurious and gives a round trip; it is no trigger.
+        """
+        if sack.probe_id is not None:
+            return None
+        sent = self.flight.latest(psn)
+        if sent is None:
+            return None
+        if sack.cc_type != CC_NSCC:
+            # No mirrored timestamp tells one copy from another: the packet must have been sent once (§5.8).
+            return sent if sent.attempt == 1 and sent.ev.value == sack.entropy else None
+        if sent.triggered(sack):
+            return sent
+        copy = sent.earlier(sack)
+        if copy is not None:
+            self._counters.spurious += 1
+            self.trips.answered_late(now - copy.sent_at, now)
+            copy.ev.sampled(now - copy.sent_at)
+            self._hearing.answered(copy.ev.plane, copy.sent_at, False, now)
+        return None
+
+    def _without_congestion(self, sack: Sack, trigger: Sent | None) -> Sack:
+        """Reduce a SACK whose cc_type is not NSCC's to reliability's part: no bytes, penalty or mirrored timestamp."""
+        timestamp = 0 if trigger is None else trigger.timestamp or 0
+        return replace(
+            sack, timestamp=timestamp, rcvd_units=self._rcvd_units, ooo_count=0, penalty=0, restore_cwnd=False
+        )
+
+    def _acknowledge(self, feedback: Feedback) -> list[Sent]:
+        """Take what arrived out of the flight, first by the cumulative PSN, then by the bitmap; returns the packets."""
+        acked = self.flight.acknowledge(feedback.cack)
+        acked += self.flight.acknowledge_bitmap(feedback.base, feedback.sack.bitmap)
+        return acked
+
+    def _update_window(self, feedback: Feedback, acked: list[Sent], now: float) -> None:
+        """Report bytes, marks and the round trip to congestion control, and the packets to their EVs."""
+        sack, trigger = feedback.sack, feedback.trigger
         rtt = self._sample(trigger, now)
         self._window.on_ack(
-            now, units * RCVD_UNIT, sack.verdict == Verdict.SKIP_ONCE, rtt, sack.penalty, sack.restore_cwnd,
+            now, feedback.received_bytes, sack.verdict == Verdict.SKIP_ONCE, rtt, sack.penalty, sack.restore_cwnd,
             None if trigger is None else trigger.size,
         )  # fmt: skip
-        if self._settled:
-            counted = min(self._settled, units * RCVD_UNIT)
+        if self._settled:  # bytes that left the window before a SACK counted them must not leave it twice
+            counted = min(self._settled, feedback.received_bytes)
             self._settled -= counted
             self._window.on_unlost(counted)
-        self._arrived(news, trigger, now)
-        if progress:
-            self._progress(now)
-        if fresh:
-            self._shown = base
-            seen = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
-            if flight.outstanding:
-                if self._guess is not None:
-                    trips = self.trips
-                    patience, packets = trips.one_s() + 4 * trips.deviation_s, self._window.cwnd / self._full_size
-                    seen = self._guess.suspect(flight, sack, base, seen, packets, patience, now)
-                threshold = self._reorder_threshold() if self._distance else None
-                losses = flight.lost(threshold, base, seen, now)
-                if losses and not self._charge(now):
-                    return
-                for sent, cause in losses:
-                    self._lost(sent, cause, now)
-            self._window.cap(flight.bytes)
-        elif not flight.bytes:
-            self._settle()
-        self._verdict(sack, trigger, now)
+        self._arrived(acked, trigger, now)
+
+    def _declare_losses(self, feedback: Feedback, now: float) -> bool:
+        """Give up what a fresh SACK shows to be missing (§5.9 a and b); False when the retry budget was spent on it."""
+        flight = self.flight
+        self._shown = feedback.base
+        if flight.outstanding:
+            highest = feedback.highest
+            if self._guess is not None:
+                patience_s = self.trips.one_s() + 4 * self.trips.deviation_s
+                window_packets = self._window.cwnd / self._full_size
+                highest = self._guess.suspect(
+                    flight, feedback.sack, feedback.base, highest, window_packets, patience_s, now
+                )
+            threshold = self._reorder_threshold() if self._distance else None
+            losses = flight.lost(threshold, feedback.base, highest, now)
+            if losses and not self._charge(now):
+                return False
+            for sent, cause in losses:
+                self._lost(sent, cause, now)
+        self._window.cap(flight.bytes)
+        return True
+
+    def _update_path(self, feedback: Feedback, now: float) -> None:
+        """Apply the verdict on the path, and watch for a wait that begins when no path is left."""
+        self._verdict(feedback.sack, feedback.trigger, now)
         if not self._paths.profile.usable:
             self.watch_paths(now)
 
