@@ -51,13 +51,6 @@ _VERDICTS: Final[dict[int, EvSignal]] = {
     Verdict.SKIP_ONCE: EvSignal.SACK_SKIP_ONCE,
     Verdict.ALWAYS_SKIP: EvSignal.SACK_ALWAYS_SKIP,
 }
-_LOSS_COUNTERS: Final = {LossCause.OVERTAKEN: "overtaken", LossCause.DISTANCE: "distant", LossCause.TIMEOUT: "timeouts"}
-_REFUSAL_COUNTERS: Final[dict[int, str]] = {
-    NackReason.NO_BITMAP: "refused_bitmap",
-    NackReason.NO_PKT_BUFFER: "refused_buffer",
-    NackReason.NO_RESOURCE: "refused_resource",
-    NackReason.PSN_OOR_WINDOW: "refused_window",
-}
 _NAK_STATUS: Final[dict[int, Status]] = {
     Syndrome.NAK_INVALID_REQUEST: Status.REMOTE_INVALID_REQUEST,
     Syndrome.NAK_REMOTE_ACCESS: Status.REMOTE_ACCESS,
@@ -583,8 +576,7 @@ class Requestor:
         """A packet in flight is lost without trace: tell, blame its EV, queue it again."""
         counters, context, ev = self._counters, self._context, sent.ev
         counters.lost += 1
-        name = _LOSS_COUNTERS[cause]
-        setattr(counters, name, getattr(counters, name) + 1)
+        counters.losses[cause] += 1
         ev.lost += 1
         ev.newest_lost = max(ev.newest_lost, sent.serial)
         self.flight.give_up(sent)
@@ -664,8 +656,7 @@ class Requestor:
             heappush(self._again, psn)
             return
         counters.refused += 1
-        name = _REFUSAL_COUNTERS.get(nack.reason, "refused_resource")
-        setattr(counters, name, getattr(counters, name) + 1)
+        counters.refusals[nack.reason if nack.reason in counters.refusals else NackReason.NO_RESOURCE] += 1
         self._window.on_other_nack(sent.size)
         heappush(self._deferred, (now + self.trips.one_s(), psn))
         self._charge(now)

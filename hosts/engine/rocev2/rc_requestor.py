@@ -198,7 +198,6 @@ class RcRequestor:
         elif ack.syndrome == RcSyndrome.NAK_SEQUENCE:
             self._acknowledge(psn, now)
             if psn < self.next_psn:
-                counters.overtaken += 1
                 self._go_back(LossCause.OVERTAKEN, now)
         elif ack.syndrome in RNR_TIMERS_S:
             self._acknowledge(psn, now)
@@ -237,6 +236,7 @@ class RcRequestor:
         """Send everything from una_psn on again, unless that was done too often without progress."""
         counters, settings = self._counters, self._settings
         counters.lost += 1
+        counters.losses[cause] += 1
         self._retries += 1
         counters.retry_charges += 1
         self._context.events.append(
@@ -275,7 +275,6 @@ class RcRequestor:
         if self.next_psn == self.una_psn and self._port_up():
             self._deadline = now + self._settings.timeout_s
             return
-        self._counters.timeouts += 1
         self._go_back(LossCause.TIMEOUT, now)
 
     def next_deadline(self) -> float:
