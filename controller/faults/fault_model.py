@@ -26,6 +26,12 @@ SHOWN_ABOUT = 12
 SYMPTOMS_MAX = 256
 """Symptoms kept with one fault."""
 
+SAME_LOSS = (0.6, 1.7)
+"""Ratios between which two readings show the same loss: two counts of seven lost packets each are apart by a factor of
+e ** sqrt(1/7 + 1/7) = 1.7 in one standard deviation, and 1 / 1.7 = 0.6."""
+LEAST_LOSS = 1e-9
+"""Divisor in place of a measured loss of 0, below any loss that can be counted."""
+
 PORT_IS_BAD = {
     "UP": False,
     "UNKNOWN": False,  # RFC 2863: the driver does not tell; Linux holds such an interface usable
@@ -70,6 +76,16 @@ class Symptom:
     @property
     def plane(self) -> int:
         return self.subject.plane
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is about a port or a stream; that a path is bad may be chance."""
+        return not isinstance(self.subject, PathSegments)
+
+    def is_over(self, causes: frozenset[Cause]) -> bool:
+        """Whether it is about a path that crosses one of the causes."""
+        subject = self.subject
+        return isinstance(subject, PathSegments) and any(PathSegmenter.crosses(subject, cause) for cause in causes)
 
 
 @dataclass(slots=True, eq=False)
@@ -140,7 +156,7 @@ class Fault:
         self._take_direction(finding)
         self.explanations, self.how = finding.explanations, finding.how
         if finding.how is How.LOSSY:
-            if self.loss in (None, 1.0) or finding.loss is None or not 0.6 < self.loss / max(finding.loss, 1e-9) < 1.7:
+            if not _is_same_loss(self.loss, finding.loss):
                 self.loss = finding.loss  # the same loss, measured again, is no news
         else:
             self.loss = 1.0 if finding.how is How.SILENT else None
@@ -269,6 +285,14 @@ def _arcs(explanations: tuple[Explanation, ...], direction: str | None) -> froze
         if direction_of(explanations, frozenset(arcs)) == direction:
             return frozenset(arcs)
     raise ValueError(f"{direction}: no direction of {link.name}")
+
+
+def _is_same_loss(old: float | None, new: float | None) -> bool:
+    """Whether a reading shows the loss that is known already; a total loss (1.0) is a death, not a reading."""
+    if old in (None, 1.0) or new is None:
+        return False
+    least, most = SAME_LOSS
+    return least < old / max(new, LEAST_LOSS) < most
 
 
 def _cause(traces: PathSegmenter, name: str) -> Cause:
