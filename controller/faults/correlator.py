@@ -82,9 +82,9 @@ class FaultCorrelator:
         self.plan = plan
         self.tap = tap
         self.times = times or FaultTimers()
-        self.traces = PathSegmenter(plan)
+        self.segmenter = PathSegmenter(plan)
         self._symptoms = SymptomStore(self.times, self._schedule)
-        self._paths = PathStats(self.traces, trial_s=self.times.trial_s)
+        self._paths = PathStats(self.segmenter, trial_s=self.times.trial_s)
         self._directions = DirectionRules(self._symptoms, self._paths, self.times, self._schedule)
         self._attending: set[str] = set()
         """Sources that say of switches and wires whether they work, once something is bad."""
@@ -161,7 +161,7 @@ class FaultCorrelator:
             self._dead_causes_at = (trace.plane, now, self._dead_causes(trace.plane, now))
         dead_causes = self._dead_causes_at[2]
         if source == EV and self._symptoms.is_congested(trace, now):  # data waits behind data; probes do not
-            dead_causes = frozenset(self.traces.cause(part) for part in trace.parts)
+            dead_causes = frozenset(self.segmenter.cause(part) for part in trace.parts)
         self._paths.counted((source, about), trace, sent, lost, now=now, through_at=through_at, dead_causes=dead_causes)
 
     def _dead_causes(self, plane: int, now: float) -> frozenset[Cause]:
@@ -224,7 +224,7 @@ class FaultCorrelator:
     @observation
     def restore(self, records: list[dict[str, Any]], now: float, confirm_s: float) -> None:
         """Faults as an earlier controller kept them. Those still active are over unless seen within `confirm_s`."""
-        self._fault_list.restore(records, self.traces, now + confirm_s)
+        self._fault_list.restore(records, self.segmenter, now + confirm_s)
 
     @observation
     def confirm_by(self, due: float, *, now: float) -> None:
@@ -424,7 +424,7 @@ class FaultCorrelator:
         proofs = self._paths.proofs(plane)
         died = {key: self._died(by_key[key]) for key in dead}
         findings, leftover = explain_dead_paths(
-            self.traces,
+            self.segmenter,
             dead,
             lambda key, part: proofs.get(part, NEVER) > died[key],
             lambda key, link: self._directions.is_evidence(by_key[key], link, now),
@@ -454,7 +454,7 @@ class FaultCorrelator:
                 if not self._paths.crosses(trial.trace, causes) and (key in losing or self._forwards(key, plane))
             }
             known = frozenset(c for f in self._fault_list.of(plane) if f.how is How.LOSSY for c in f.causes)
-            losses, unexplained = explain_losses(self.traces, trials, losing, _is_of_mapper, known)
+            losses, unexplained = explain_losses(self.segmenter, trials, losing, _is_of_mapper, known)
             faults = self._fault_list.of(plane)
             losses = [self._directions.of_losses(finding, faults, now) for finding in losses]
             found += [(f, [by_key[key] for key in f.reports]) for f in losses]

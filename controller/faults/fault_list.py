@@ -73,10 +73,10 @@ class FaultList:
 
     # ---- restart --------------------------------------------------------------------------------
 
-    def restore(self, records: list[dict[str, Any]], traces: PathSegmenter, until: float) -> None:
+    def restore(self, records: list[dict[str, Any]], segmenter: PathSegmenter, until: float) -> None:
         """Faults as an earlier controller kept them. Those still active are over at `until` unless they are seen."""
         for record in records:
-            fault = Fault.from_json(record, traces)
+            fault = Fault.from_json(record, segmenter)
             if fault is None:
                 continue
             if fault.state is FaultState.ACTIVE:

@@ -230,11 +230,11 @@ class Fault:
         return out
 
     @classmethod
-    def from_json(cls, data: dict[str, Any], traces: PathSegmenter) -> Fault | None:
+    def from_json(cls, data: dict[str, Any], segmenter: PathSegmenter) -> Fault | None:
         """A fault as it was written down; None for what is none or is of another fabric."""
         try:
             names = [[one["location"] for one in choice] for choice in data["alternatives"]] or [[data["location"]]]
-            explanations = tuple(tuple(_cause(traces, name) for name in choice) for choice in names)
+            explanations = tuple(tuple(_cause(segmenter, name) for name in choice) for choice in names)
             fault = cls(
                 number=int(data["number"]),
                 first_seen=float(data["first_seen"]),
@@ -295,9 +295,9 @@ def _is_same_loss(old: float | None, new: float | None) -> bool:
     return least < old / max(new, LEAST_LOSS) < most
 
 
-def _cause(traces: PathSegmenter, name: str) -> Cause:
+def _cause(segmenter: PathSegmenter, name: str) -> Cause:
     a, _, b = name.partition(" ")
-    return traces.plan.link(a, b) if b else traces.plan.switch(name)
+    return segmenter.plan.link(a, b) if b else segmenter.plan.switch(name)
 
 
 # ---- words --------------------------------------------------------------------------------------------------

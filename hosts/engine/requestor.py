@@ -100,12 +100,12 @@ class Requestor:
         counters: Counters,
         paths: QpPaths,
         window: Window,
-        hearing: ProofOfLoss,
+        proof: ProofOfLoss,
         first_psn: int,
         fail: Callable[[Status, str, int | None, float], None],
     ) -> None:
         self._context, self._counters, self._paths, self._window = context, counters, paths, window
-        self._hearing = hearing
+        self._proof = proof
         self._fail = fail
         self._pmtu = context.pmtu_bytes
         self._messages: deque[Message] = deque()
@@ -135,7 +135,7 @@ class Requestor:
         """With no EV that can be used and nothing in flight: when the wait is charged (note 4)."""
         self._opens_at = NEVER
         """When to send the packet that a window below one packet lets go next; NEVER: none waits for that."""
-        self._silence = TailLossProbe(paths, hearing)
+        self._tail_probe = TailLossProbe(paths, proof)
         self._shown = first_psn
         """PSN of bit 0 in the newest bitmap."""
         self.restart(first_psn, context.remote_mpr, context.config)
@@ -144,9 +144,9 @@ class Requestor:
         """Begin at a PSN with these settings; again at another one as long as nothing was posted."""
         self._context.config = self._config = config
         self._context.remote_mpr = remote_mpr
-        self.flight = SendWindow(first_psn, config.ev_fifo and config.loss_rule in ("all", "time"), self._hearing)
-        self.trips = self._hearing.trips = RoundTrips(config)
-        self._budget = RetryBudget(config, self.trips)
+        self.flight = SendWindow(first_psn, config.ev_fifo and config.loss_rule in ("all", "time"), self._proof)
+        self.rtt = self._proof.rtt = RoundTrips(config)
+        self._budget = RetryBudget(config, self.rtt)
         self._silent = False
         """A timer expired and nothing was heard since before its packet left."""
         self._end_psn = first_psn
@@ -170,7 +170,7 @@ class Requestor:
         self._dscp_first = config.dscp_trimmable if trims else config.dscp_no_trim
         self._dscp_again = config.dscp_trimmable_retx if trims else config.dscp_no_trim
         """DSCPs of the first transmission of a packet and of the others."""
-        self._guess = HeuristicLoss.of(config)
+        self._heuristic = HeuristicLoss.of(config)
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -203,10 +203,6 @@ class Requestor:
         window = self._window
         return bool(not self.flight.bytes or window.may_send() or not window.alone or self._paths.profile.skips)
 
-    def has_data(self) -> bool:
-        """There is something to send, or to send again."""
-        return self.wants_to_send()
-
     def in_flight(self) -> bool:
         """Something was sent and is not known to have arrived."""
         return bool(self.flight.bytes)
@@ -218,7 +214,7 @@ class Requestor:
 
     # ---- sending ----------------------------------------------------------------------------------------
 
-    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, credit: TxCredit) -> None:
         """Append up to `limit` packets: retransmissions first, then new data (§5.10)."""
         flight, window = self.flight, self._window
         if not flight.bytes:
@@ -232,12 +228,12 @@ class Requestor:
             self._opens_at = opens_at if opens_at > now else NEVER
             limit = int(opens_at <= now)
         last_psn = flight.cack + self._mpr
-        while limit > 0 and room.free and window.may_send():
+        while limit > 0 and credit.free and window.may_send():
             lost = self._next_lost()
             if lost is None:
                 if not self._unsent or flight.next_psn > last_psn:
                     return
-                ev = profile.choose(room.free)
+                ev = profile.choose(credit.free)
                 if ev is None:
                     return
                 message = self._unsent[0]
@@ -248,12 +244,12 @@ class Requestor:
             else:
                 if lost.psn > last_psn:
                     return  # the window shrank (§5.3)
-                ev = profile.choose(room.free, lost.ev)
+                ev = profile.choose(credit.free, lost.ev)
                 if ev is None:
                     return
                 heappop(self._again)
                 packet = self._send(lost.psn, lost.message, ev, lost, now, False)
-            room.take(ev.plane)
+            credit.take(ev.plane)
             out.append((ev.plane, self._context.peer, packet))
             limit -= 1
             if paced:
@@ -284,15 +280,15 @@ class Requestor:
         else:
             size = self._size_of(opcode, carried, timestamp is not None)
         flight.serial += 1
-        second_chance = ev.in_doubt and self._hearing.newest > ev.accused_at
+        second_chance = ev.in_doubt and self._proof.newest > ev.accused_at
         if before is None:
-            deadline = now + self.trips.timer_s(0, now, ev)
+            deadline = now + self.rtt.timer_s(0, now, ev)
             sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, deadline, timestamp, (), second_chance)
             counters.packets_sent += 1
             counters.bytes_sent += carried
             dscp = self._dscp_first
         else:
-            deadline = now + self.trips.timer_s(before.expiries, now, ev)
+            deadline = now + self.rtt.timer_s(before.expiries, now, ev)
             sent = Sent(
                 psn, message, ev, size, flight.serial, before.attempt + 1, before.expiries, now, deadline, timestamp,
                 before.as_copies(), second_chance,
@@ -382,9 +378,9 @@ class Requestor:
         copy = sent.earlier(sack)
         if copy is not None:
             self._counters.spurious += 1
-            self.trips.answered_late(now - copy.sent_at, now)
+            self.rtt.answered_late(now - copy.sent_at, now)
             copy.ev.sampled(now - copy.sent_at)
-            self._hearing.answered(copy.ev.plane, copy.sent_at, False, now)
+            self._proof.answered(copy.ev.plane, copy.sent_at, False, now)
         return None
 
     def _without_congestion(self, sack: Sack, trigger: Sent | None) -> Sack:
@@ -403,9 +399,9 @@ class Requestor:
     def _update_window(self, feedback: Feedback, acked: list[Sent], now: float) -> None:
         """Report bytes, marks and the round trip to congestion control, and the packets to their EVs."""
         sack, trigger = feedback.sack, feedback.trigger
-        rtt = self._sample(trigger, now)
+        rtt_s = self._sample(trigger, now)
         self._window.on_ack(
-            now, feedback.received_bytes, sack.verdict == Verdict.SKIP_ONCE, rtt, sack.penalty, sack.restore_cwnd,
+            now, feedback.received_bytes, sack.verdict == Verdict.SKIP_ONCE, rtt_s, sack.penalty, sack.restore_cwnd,
             None if trigger is None else trigger.size,
         )  # fmt: skip
         if self._settled:  # bytes that left the window before a SACK counted them must not leave it twice
@@ -420,10 +416,10 @@ class Requestor:
         self._shown = feedback.base
         if flight.outstanding:
             highest = feedback.highest
-            if self._guess is not None:
-                patience_s = self.trips.one_s() + 4 * self.trips.deviation_s
+            if self._heuristic is not None:
+                patience_s = self.rtt.one_s() + 4 * self.rtt.deviation_s
                 window_packets = self._window.cwnd / self._full_size
-                highest = self._guess.suspect(
+                highest = self._heuristic.suspect(
                     flight, feedback.sack, feedback.base, highest, window_packets, patience_s, now
                 )
             threshold = self._reorder_threshold() if self._distance else None
@@ -446,15 +442,15 @@ class Requestor:
         if trigger is None:
             return None
         ev, left = trigger.ev, trigger.sent_at
-        rtt = now - left
-        self._hearing.answered(ev.plane, left, self.trips.ordinary(rtt, ev), now)
-        ev.sampled(rtt)
-        self.trips.measured(rtt, now)
-        return rtt
+        rtt_s = now - left
+        self._proof.answered(ev.plane, left, self.rtt.ordinary(rtt_s, ev), now)
+        ev.sampled(rtt_s)
+        self.rtt.measured(rtt_s, now)
+        return rtt_s
 
     def _heard(self, now: float) -> None:
         """The peer answered something."""
-        self._hearing.heard_at = now
+        self._proof.heard_at = now
         if self._silent:
             self._silent = False
             self._window.on_life()
@@ -476,7 +472,7 @@ class Requestor:
             for copy in trigger.copies:
                 if copy.accused and copy.ev not in on_trial:
                     on_trial.add(copy.ev)
-                    self._trials.append(Trial(now + self.trips.verdict_s(now), copy))
+                    self._trials.append(Trial(now + self.rtt.verdict_s(now), copy))
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
@@ -511,7 +507,7 @@ class Requestor:
     def _expect_ack(self, now: float) -> None:
         owed = self._messages and self._messages[0].last_psn <= self.flight.cack
         self._charged_completion = 0
-        self._ack_due_at = now + self.trips.timer_s(0, now) if owed else NEVER
+        self._ack_due_at = now + self.rtt.timer_s(0, now) if owed else NEVER
 
     def on_transport_ack(self, ack: TransportAck, now: float) -> None:
         """§2.7: completes messages in posting order, or ends the QP."""
@@ -588,7 +584,7 @@ class Requestor:
         profile = self._paths.profile
         if not profile.plane_up(ev.plane) or sent.sent_at < profile.up_since[ev.plane]:
             return  # note 2
-        trims = sent.sent_at < ev.trimmed_at + NACK_LOST_RTTS * (self.trips.srtt_s or 0.0)
+        trims = sent.sent_at < ev.trimmed_at + NACK_LOST_RTTS * (self.rtt.srtt_s or 0.0)
         if trims and ev.carries():
             self._paths.signal(ev, EvSignal.TRIMMED, now)  # note 5
             return
@@ -600,10 +596,10 @@ class Requestor:
 
     def _proven(self, sent: Sent, trims: bool) -> bool:
         """Whether a packet whose timer expired is the fault of its path beyond doubt (notes 3 and 5)."""
-        if sent.second_chance and sent.ev.in_doubt and self._hearing.attention(sent.sent_at) > 0:
+        if sent.second_chance and sent.ev.in_doubt and self._proof.attention(sent.sent_at) > 0:
             return True
         shown = self._shown <= sent.psn < self._shown + BITMAP_BITS  # else the SACK that reported it may be lost
-        return shown and not trims and self._hearing.missed(sent.ev, sent.sent_at)
+        return shown and not trims and self._proof.missed(sent.ev, sent.sent_at)
 
     def on_nack(self, nack: Nack, now: float) -> None:
         """§2.10 and §5.14. The EV is judged even when the PSN is no longer of interest."""
@@ -658,7 +654,7 @@ class Requestor:
         counters.refused += 1
         counters.refusals[nack.reason if nack.reason in counters.refusals else NackReason.NO_RESOURCE] += 1
         self._window.on_other_nack(sent.size)
-        heappush(self._deferred, (now + self.trips.one_s(), psn))
+        heappush(self._deferred, (now + self.rtt.one_s(), psn))
         self._charge(now)
 
     def _unknown_nack(self, nack: Nack, psn: int, now: float) -> bool:
@@ -706,7 +702,7 @@ class Requestor:
         if due:
             if not self._charge(now):
                 return
-            if self._hearing.heard_at < due[0].sent_at and not self._silent:
+            if self._proof.heard_at < due[0].sent_at and not self._silent:
                 self._silent = True
                 self._window.on_silence()
             for sent in due:
@@ -717,7 +713,7 @@ class Requestor:
             if self._silent:
                 self._paths.ask_spares()
         else:
-            self._silence.ask(self.flight, now)
+            self._tail_probe.ask(self.flight, now)
         self.watch_paths(now)
         if self._stranded_due <= now:
             if not self._charge(now):
@@ -726,12 +722,12 @@ class Requestor:
             self.watch_paths(now)
         if self._ack_due_at <= now:
             if self._stranded():
-                self._ack_due_at = now + self.trips.timer_s(0, now)
+                self._ack_due_at = now + self.rtt.timer_s(0, now)
                 return
             self._charged_completion += 1
             if not self._charge(now):
                 return
-            self._ack_due_at = now + self.trips.timer_s(self._charged_completion, now)
+            self._ack_due_at = now + self.rtt.timer_s(self._charged_completion, now)
             self._paths.refresh(None)
 
     def _stranded(self) -> bool:
@@ -748,13 +744,13 @@ class Requestor:
         if self._paths.profile.usable or not self._messages or not self._waits_charged():
             self._stranded_due = NEVER
         elif self._stranded_due == NEVER:
-            self._stranded_due = max(now + self.trips.timer_s(0, now), self._budget.again_at)
+            self._stranded_due = max(now + self.rtt.timer_s(0, now), self._budget.again_at)
 
     def next_deadline(self) -> float:
         """When on_timer has something to do; NEVER when nothing is pending."""
         sent, first = self.flight.first_timer(), self._stranded_due
         if sent is not None:
-            due = self._silence.due(sent)
+            due = self._tail_probe.due(sent)
             if due < first:
                 first = due
         if self._trials and self._trials[0].verdict_at < first:

@@ -284,7 +284,7 @@ def _live(options: dict[str, Any]) -> Callable[[Run, Callable[[float, float], No
 
 def _as_they_end(runs: list[Run], begun: Begun, tell: Tell) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
     """Raises UsageError in the end for runs that were lost: the others are whole by then."""
-    left, lost = len(runs), Lost()
+    left, lost = len(runs), LostRuns()
     while left:
         number, news = begun.get()
         if isinstance(news, Exception):
@@ -302,7 +302,7 @@ def _as_they_end(runs: list[Run], begun: Begun, tell: Tell) -> Iterator[tuple[in
     lost.refuse()
 
 
-class Lost:
+class LostRuns:
     """Runs that did not come back."""
 
     SHOWN = 8
