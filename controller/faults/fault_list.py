@@ -3,7 +3,7 @@
     faults.reconcile(plane, findings, now)   # follow the findings of a plane
     faults.changes()                         # what that changed
 
-Notes 1, 4, 5 and 7 of correlator.py tell what waits here, and why.
+Notes 1, 4, 5 and 7 of docs/design/fault-correlation.md say what waits here, and why.
 """
 
 from __future__ import annotations
