@@ -65,7 +65,7 @@ STREAM_IS_UP = {
     SwitchState.LOST: False,
     SwitchState.FAILED: None,
 }
-"""Symptom text by state of a switch; None: no symptom."""
+"""Whether the P4Runtime stream counts as up in each state; None: not known."""
 
 SWITCHES = "switchd"
 """The process that has all embedded switches."""

@@ -3,9 +3,10 @@
 Pure: no clock, no I/O; `now` (CLOCK_MONOTONIC seconds) comes in with every call, and `t` where a source has its own
 time of the event. After each call drain `changes()` and re-arm at `next_timer()`.
 
-A report opens, renews or closes a *symptom* (one source says that one thing is bad). When its hold-down has expired,
-the open symptoms of a plane are explained afresh by the fewest causes (diagnosis.py), and the fault list follows. The
-numbered design notes that comments name are in docs/design/fault-correlation.md.
+A report opens, renews or closes a *symptom* (one source says that one thing is bad; symptoms.py keeps them). When its
+hold-down has expired, the open symptoms of a plane are explained afresh by the fewest causes (diagnosis.py), directions
+that the evidence does not support are dropped (directions.py), and the fault list follows (fault_list.py). The numbered
+design notes that comments name are in docs/design/fault-correlation.md.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from typing import Any, ParamSpec
 
 from mrc_testbed.controller.faults.diagnosis import Finding, How, explain_dead_paths, explain_losses, explain_ports
+from mrc_testbed.controller.faults.directions import DirectionRules
 from mrc_testbed.controller.faults.fault_list import FaultList, Found
 from mrc_testbed.controller.faults.fault_model import (
     COUNTERS,
@@ -28,10 +29,10 @@ from mrc_testbed.controller.faults.fault_model import (
     Fault,
     FaultState,
     Symptom,
-    is_nic,
 )
 from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter, PathSegments
 from mrc_testbed.controller.faults.path_stats import NEVER, PathFate, PathStats
+from mrc_testbed.controller.faults.symptoms import SymptomStore
 from mrc_testbed.controller.faults.timers import FaultTimers
 from mrc_testbed.topologies.plan import Link, Plan, Switch
 
@@ -75,22 +76,20 @@ def observation(method: Callable[P, None]) -> Callable[P, None]:
 
 
 class FaultCorrelator:
-    """Active and past faults of one fabric."""
+    """Decides when the symptoms of a plane are explained, and keeps the fault list of one fabric true to them."""
 
     def __init__(self, plan: Plan, times: FaultTimers | None = None, tap: Tap | None = None) -> None:
         self.plan = plan
         self.tap = tap
         self.times = times or FaultTimers()
-        self.traces = PathSegmenter(plan)
-        self._open: dict[tuple[str, str], Symptom] = {}
-        """Open symptoms by (source, about)."""
-        self._paths = PathStats(self.traces, trial_s=self.times.trial_s)
+        self.segmenter = PathSegmenter(plan)
+        self._symptoms = SymptomStore(self.times, self._schedule)
+        self._paths = PathStats(self.segmenter, trial_s=self.times.trial_s)
+        self._directions = DirectionRules(self._symptoms, self._paths, self.times, self._schedule)
         self._attending: set[str] = set()
         """Sources that say of switches and wires whether they work, once something is bad."""
         self._answering: set[str] = set()
         """Switches whose P4Runtime stream is open."""
-        self._congested: dict[str, float] = {}
-        """Time of the last tail drop behind each interface, as reported."""
         self._hold: dict[Switch, float] = {}
         """Switches whose cause ended with links still down, and when we stop waiting for those."""
         self._due: dict[int, float] = {}
@@ -161,8 +160,8 @@ class FaultCorrelator:
         if self._dead_causes_at is None or self._dead_causes_at[:2] != (trace.plane, now):
             self._dead_causes_at = (trace.plane, now, self._dead_causes(trace.plane, now))
         dead_causes = self._dead_causes_at[2]
-        if source == EV and self._is_congested(trace, now):  # data waits behind data; probes do not
-            dead_causes = frozenset(self.traces.cause(part) for part in trace.parts)
+        if source == EV and self._symptoms.is_congested(trace, now):  # data waits behind data; probes do not
+            dead_causes = frozenset(self.segmenter.cause(part) for part in trace.parts)
         self._paths.counted((source, about), trace, sent, lost, now=now, through_at=through_at, dead_causes=dead_causes)
 
     def _dead_causes(self, plane: int, now: float) -> frozenset[Cause]:
@@ -190,15 +189,14 @@ class FaultCorrelator:
     def withdraw(self, about: str, plane: int, *, source: str, now: float) -> None:
         """A source no longer watches a path: the QP is gone, the EV denied."""
         self._paths.drop((source, about), plane)
-        if (source, about) in self._open:
-            self._close_symptom((source, about), now)
+        if (source, about) in self._symptoms:
+            self._symptoms.close((source, about), now)
             self._schedule(plane, now + self.times.hold_down_port_s)
 
     @observation
     def forget(self, source: str, now: float) -> None:
         """Withdraw all symptoms and paths of a source that is gone."""
-        for key in [key for key in self._open if key[0] == source]:
-            self._close_symptom(key, now)
+        self._symptoms.close_source(source, now)
         self._paths.drop_source(source)
         self._attending.discard(source)
         for plane in self._switches:
@@ -208,32 +206,25 @@ class FaultCorrelator:
     def full_queue(self, interface: str, *, now: float) -> None:
         """Tail drops of the queue behind `interface`: congestion. Suppresses EV symptoms of paths through it."""
         link = self.plan.link_of_interface(interface)
-        self._congested[interface] = now
-        for symptom in self._open.values():
-            if symptom.source == EV and isinstance(symptom.subject, PathSegments) and interface in symptom.subject.arcs:
-                symptom.suppressed_until = max(symptom.suppressed_until, now + self.times.congested_s)
+        self._symptoms.on_full_queue(interface, now)
         self._schedule(link.plane, now + self.times.hold_down_port_s)
-
-    def _is_congested(self, trace: PathSegments, now: float) -> bool:
-        recent = {arc for arc, at in self._congested.items() if now - at < self.times.congested_s}
-        return not recent.isdisjoint(trace.arcs)
 
     @property
     def planes_with_symptoms(self) -> set[int]:
         """Planes in which some path is bad."""
-        return {s.plane for s in self._open.values() if isinstance(s.subject, PathSegments)}
+        return {s.plane for s in self._symptoms if not s.is_certain}
 
     @property
     def has_path_symptoms(self) -> bool:
         """Whether some path is bad, so that readings of the others are wanted soon."""
-        return any(isinstance(s.subject, PathSegments) for s in self._open.values())
+        return any(not s.is_certain for s in self._symptoms)
 
     # ---- restart --------------------------------------------------------------------------------
 
     @observation
     def restore(self, records: list[dict[str, Any]], now: float, confirm_s: float) -> None:
         """Faults as an earlier controller kept them. Those still active are over unless seen within `confirm_s`."""
-        self._fault_list.restore(records, self.traces, now + confirm_s)
+        self._fault_list.restore(records, self.segmenter, now + confirm_s)
 
     @observation
     def confirm_by(self, due: float, *, now: float) -> None:
@@ -290,68 +281,42 @@ class FaultCorrelator:
         is_lossy: bool = False,
     ) -> None:
         key = (source, about)
-        known = self._open.get(key)
+        known = self._symptoms.get(key)
+        is_certain = not isinstance(subject, PathSegments)
         t = now if t is None else min(t, now)
         if bad and known is not None and known.is_lossy and not is_lossy:
-            self._close_symptom(key, now)  # that it is dead now is another thing, with a cause of its own maybe
+            self._symptoms.close(key, now)  # that it is dead now is another thing, with a cause of its own maybe
             known = None
         if bad and known is not None:
             known.says, known.last_seen, known.is_lossy = says, max(known.last_seen, t), is_lossy
-            if isinstance(subject, PathSegments):
+            if not is_certain:
                 self._schedule(plane, now + self.times.hold_down_path_s)
-            return
-        if bad:
+        elif bad:
             symptom = Symptom(source, about, subject, says, t, t, now, is_lossy=is_lossy)
-            self._open[key] = symptom
             self._suppress_late_symptom(symptom)
-            if source == EV and isinstance(subject, PathSegments) and self._is_congested(subject, now):
-                symptom.suppressed_until = max(symptom.suppressed_until, now + self.times.congested_s)
-            self._schedule(plane, now + self._hold_down_s(symptom))
+            self._symptoms.open(symptom, now)
+            self._schedule(plane, now + self._symptoms.hold_down_s(symptom))
         elif known is not None:
-            is_certain = not isinstance(subject, PathSegments)
-            if is_certain and not known.attributed:  # over before it was told: it happened all the same
-                self._end_hold_down(plane)
-                self._explain(plane, now)
-            self._close_symptom(key, now)
-            if is_certain:
-                self._explain(plane, now)
-            else:
+            if not is_certain:
+                self._symptoms.close(key, now)
                 self._schedule(plane, now + self.times.hold_down_port_s)
-
-    def _end_hold_down(self, plane: int) -> None:
-        """Do not wait for more reports of ports and streams."""
-        for symptom in self._open.values():
-            if symptom.plane == plane and not isinstance(symptom.subject, PathSegments):
-                symptom.heard = min(symptom.heard, symptom.heard - self.times.hold_down_port_s)
-
-    def _close_symptom(self, key: tuple[str, str], now: float) -> None:
-        self._open.pop(key).cleared = now
-
-    def _hold_down_s(self, symptom: Symptom) -> float:
-        if not isinstance(symptom.subject, PathSegments):
-            return self.times.hold_down_port_s
-        if symptom.is_lossy:
-            return self.times.hold_down_lossy_s
-        return self.times.hold_down_ev_s if symptom.source == EV else self.times.hold_down_path_s
-
-    def _is_in_hold_down(self, symptom: Symptom, now: float) -> bool:
-        """Whether it is new and in its hold-down: others that belong to it may follow."""
-        return not symptom.attributed and now < symptom.heard + self._hold_down_s(symptom) - 1e-6
+                return
+            if not known.attributed:  # over before it was reported: it happened all the same
+                self._symptoms.end_hold_down(plane)
+                self._explain(plane, now)
+            self._symptoms.close(key, now)
+            self._explain(plane, now)
 
     def _suppress_late_symptom(self, symptom: Symptom) -> None:
         """Design note 3: it began while a fault was active that has been cleared since."""
         for fault in self._fault_list.recently_closed(symptom.heard, self.times.suppress_s):
             if fault.state is FaultState.CLEARED and fault.cleared is not None:
                 began_before = symptom.since <= fault.cleared + self.times.hold_down_path_s
-                if began_before and self._is_over(symptom, fault.causes):
+                if began_before and symptom.is_over(fault.causes):
                     hard = fault.how is How.DOWN
                     symptom.suppressed_until = fault.cleared + (
                         self.times.suppress_s if hard else 2 * self.times.recover_s
                     )
-
-    def _is_over(self, symptom: Symptom, causes: frozenset[Cause]) -> bool:
-        """Whether it is about a path that crosses one of the causes."""
-        return isinstance(symptom.subject, PathSegments) and self._paths.crosses(symptom.subject, causes)
 
     def _schedule(self, plane: int, due: float) -> None:
         self._due[plane] = min(due, self._due.get(plane, due))
@@ -361,34 +326,19 @@ class FaultCorrelator:
     def _explain(self, plane: int, now: float, *, may_hold: bool = True) -> None:
         """Diagnose the open symptoms of a plane and reconcile the fault list with the findings."""
         self._due.pop(plane, None)
-        mine = [s for s in self._open.values() if s.plane == plane]
-        seen = self._past_hold_down([s for s in mine if not isinstance(s.subject, PathSegments)], now)
-        paths = [s for s in mine if isinstance(s.subject, PathSegments) and not self._is_suppressed(s, now)]
+        certain, paths = self._symptoms.of_plane(plane)
+        seen = self._symptoms.past_hold_down(certain, now)
+        paths = [s for s in paths if not self._symptoms.is_suppressed(s, now)]
         found = self._port_findings(plane, seen, now, may_hold)
         causes = frozenset(cause for finding, _ in found for cause in finding.causes)
         paths = self._without_recovering(plane, paths, causes, now)
         for finding, symptoms in found:
-            symptoms += [s for s in paths if self._is_over(s, finding.causes)]
-        rest = [s for s in paths if not self._is_over(s, causes)]
-        past = self._past_hold_down(rest, now)
+            symptoms += [s for s in paths if s.is_over(finding.causes)]
+        rest = [s for s in paths if not s.is_over(causes)]
+        past = self._symptoms.past_hold_down(rest, now)
         is_probe_pending = len(past) < len(rest) and any(s.source != EV and not s.attributed for s in rest)
         found += self._path_findings(plane, past, is_probe_pending, now)
         self._fault_list.reconcile(plane, found, now)
-
-    def _past_hold_down(self, symptoms: list[Symptom], now: float) -> list[Symptom]:
-        """Those past their hold-down; the first one past it ends the hold-down of all, for they belong together."""
-        new = [s for s in symptoms if not s.attributed]
-        held_down = [s for s in new if self._is_in_hold_down(s, now)]
-        if len(held_down) < len(new) or not held_down:
-            return symptoms
-        self._schedule(held_down[0].plane, min(s.heard + self._hold_down_s(s) for s in held_down))
-        return [s for s in symptoms if s.attributed]
-
-    def _is_suppressed(self, symptom: Symptom, now: float) -> bool:
-        if now < symptom.suppressed_until:
-            self._schedule(symptom.plane, symptom.suppressed_until)
-            return True
-        return False
 
     def _without_recovering(
         self, plane: int, paths: list[Symptom], causes: frozenset[Cause], now: float
@@ -396,9 +346,9 @@ class FaultCorrelator:
         """Design note 3, for ports and streams that have recovered: suppress the symptoms of paths they had killed."""
         over = [f for f in self._fault_list.of(plane) if f.how is How.DOWN and not f.causes & causes]
         for symptom in paths:
-            if symptom.attributed and any(self._is_over(symptom, fault.causes) for fault in over):
+            if symptom.attributed and any(symptom.is_over(fault.causes) for fault in over):
                 symptom.suppressed_until = now + self.times.suppress_s
-        return [s for s in paths if not self._is_suppressed(s, now)]
+        return [s for s in paths if not self._symptoms.is_suppressed(s, now)]
 
     def _port_findings(self, plane: int, seen: list[Symptom], now: float, may_hold: bool) -> Found:
         by_cause: dict[Hashable, list[Symptom]] = {}
@@ -459,13 +409,13 @@ class FaultCorrelator:
             return found
         for symptom in slow:
             symptom.suppressed_until = now + self.times.recover_s
-        found = self._weigh(plane, [s for s in symptoms if not self._is_suppressed(s, now)], now)
+        found = self._weigh(plane, [s for s in symptoms if not self._symptoms.is_suppressed(s, now)], now)
         causes = frozenset(cause for finding, _ in found for cause in finding.causes)
-        if all(self._is_over(s, causes) for s in slow):
+        if all(s.is_over(causes) for s in slow):
             for symptom in slow:
                 symptom.suppressed_until = now
             for finding, mine in found:
-                mine += [s for s in slow if self._is_over(s, finding.causes)]
+                mine += [s for s in slow if s.is_over(finding.causes)]
         return found
 
     def _weigh(self, plane: int, symptoms: list[Symptom], now: float) -> Found:
@@ -474,13 +424,13 @@ class FaultCorrelator:
         proofs = self._paths.proofs(plane)
         died = {key: self._died(by_key[key]) for key in dead}
         findings, leftover = explain_dead_paths(
-            self.traces,
+            self.segmenter,
             dead,
             lambda key, part: proofs.get(part, NEVER) > died[key],
-            lambda key, link: self._tells_direction(by_key[key], link, now),
+            lambda key, link: self._directions.is_evidence(by_key[key], link, now),
             bool(self._attending),
         )
-        findings = [self._with_sure_direction(finding, by_key, now) for finding in findings]
+        findings = [self._directions.of_dead_paths(finding, by_key, now) for finding in findings]
         if early := {key for finding in findings for key in self._premature(plane, finding, findings, by_key, now)}:
             self._schedule(plane, now + self.times.hold_down_port_s)
             return self._weigh(plane, [s for key, s in by_key.items() if key not in early], now)
@@ -490,10 +440,10 @@ class FaultCorrelator:
         for key, symptom in by_key.items():
             if not symptom.is_lossy:
                 continue
-            if not self._is_over(symptom, causes):
+            if not symptom.is_over(causes):
                 losing.append(key)
             for finding in findings:
-                if self._is_over(symptom, finding.causes):
+                if symptom.is_over(finding.causes):
                     met.setdefault(id(finding), []).append(key)
         found = [(f, [by_key[key] for key in (*f.reports, *met.get(id(f), []))]) for f in findings]
         losing = self._credible(plane, losing, by_key, now)
@@ -504,8 +454,9 @@ class FaultCorrelator:
                 if not self._paths.crosses(trial.trace, causes) and (key in losing or self._forwards(key, plane))
             }
             known = frozenset(c for f in self._fault_list.of(plane) if f.how is How.LOSSY for c in f.causes)
-            losses, unexplained = explain_losses(self.traces, trials, losing, _is_of_mapper, known)
-            losses = [self._with_settled_direction(finding, plane, now) for finding in losses]
+            losses, unexplained = explain_losses(self.segmenter, trials, losing, _is_of_mapper, known)
+            faults = self._fault_list.of(plane)
+            losses = [self._directions.of_losses(finding, faults, now) for finding in losses]
             found += [(f, [by_key[key] for key in f.reports]) for f in losses]
             is_open = any(len(f.causes) > 1 or not f.arcs for f in losses)
             if unexplained or is_open:
@@ -516,20 +467,8 @@ class FaultCorrelator:
         path = self._paths.get(key, plane) if isinstance(key, tuple) else None
         return path is not None and path.forwards
 
-    def _with_sure_direction(self, finding: Finding, by_key: dict[Hashable, Symptom], now: float) -> Finding:
-        """Drop a direction that EVs alone tell: a link that loses much keeps them bad as a dead one does."""
-        others = [by_key[key] for key in finding.reports if by_key[key].source != EV]
-        if finding.arcs and not any(self._is_surely_dead(symptom, now) for symptom in others):
-            return replace(finding, arcs=frozenset())
-        return finding
-
-    def _with_settled_direction(self, finding: Finding, plane: int, now: float) -> Finding:
-        """Drop the direction of a loss until another losing link, which the loops may cross, would have been named."""
-        old = [f for f in self._fault_list.of(plane) if now - f.raised >= self.times.lossy_direction_s]
-        return finding if any(f.causes == finding.causes for f in old) else replace(finding, arcs=frozenset())
-
     def _is_new_to(self, finding: Finding, symptom: Symptom) -> bool:
-        """Whether it has no fault yet, or only one at another place that other symptoms support."""
+        """Whether the symptom belongs to no fault, or only to a fault elsewhere that survives without it."""
         homes = [f for f in self._fault_list.of(symptom.plane) if any(s is symptom for s in f.symptoms)]
         if not symptom.attributed or not homes:
             return not symptom.attributed
@@ -552,53 +491,14 @@ class FaultCorrelator:
         """Whether it shares a part with a prober's path that is bad and that a packet has come through since."""
         assert isinstance(symptom.subject, PathSegments)
         arcs = set(symptom.subject.arcs)
-        for (source, about), other in self._open.items():
-            if source == MAPPER and isinstance(other.subject, PathSegments) and not arcs.isdisjoint(other.subject.arcs):
-                path = self._paths.get((source, about), symptom.plane)
+        for other in self._symptoms:
+            if other.source != MAPPER or not isinstance(other.subject, PathSegments):
+                continue
+            if not arcs.isdisjoint(other.subject.arcs):
+                path = self._paths.get((other.source, other.about), symptom.plane)
                 if other.is_lossy or (path is not None and path.proven_at > other.since):
                     return True
         return False
-
-    def _tells_direction(self, symptom: Symptom, link: Link, now: float) -> bool:
-        """Whether a dead path is evidence of a direction. EVs are of NIC links alone where loops cover the others.
-
-        An EV that loses packets elsewhere stays bad for long although its path forwards: what else it crosses has to
-        be known to lose nothing.
-        """
-        if symptom.source == EV and self._paths.has_source(MAPPER, link.plane):
-            assert isinstance(symptom.subject, PathSegments)
-            own = self.traces.arcs(link)
-            others = [arc for arc in symptom.subject.arcs if arc not in own]
-            if not is_nic(link) or not self._paths.lose_nothing(link.plane, others, link, now, source=MAPPER):
-                return False
-        return not self._is_dead_before(symptom, link) and self._is_surely_dead(symptom, now)
-
-    def _is_dead_before(self, symptom: Symptom, link: Link) -> bool:
-        """Whether a shorter path, a part of this one without the link, is dead: that kills this one, too."""
-        assert isinstance(symptom.subject, PathSegments)
-        arcs = set(symptom.subject.arcs)
-        return any(
-            isinstance(other.subject, PathSegments)
-            and other.subject.arcs
-            and not other.is_lossy
-            and other.source == MAPPER
-            and arcs.issuperset(other.subject.arcs)
-            and not self.traces.crosses(other.subject, link)
-            for other in self._open.values()
-        )
-
-    def _is_surely_dead(self, symptom: Symptom, now: float) -> bool:
-        """Whether it is dead beyond a few packets lost in a row."""
-        if symptom.source == COUNTERS:
-            return True
-        path = self._paths.get((symptom.source, symptom.about), symptom.plane)
-        if symptom.source == EV or path is None:
-            self._schedule(symptom.plane, now + self.times.hold_down_ev_s)
-            return now >= symptom.heard + self.times.ev_lossy_s
-        fate = path.fate(lossy=True)
-        if fate is PathFate.OPEN:
-            self._schedule(symptom.plane, now + self.times.hold_down_path_s)
-        return fate is PathFate.DEAD
 
     def _premature(
         self, plane: int, finding: Finding, findings: list[Finding], by_key: dict[Hashable, Symptom], now: float
@@ -654,14 +554,12 @@ class FaultCorrelator:
     def _is_known_lossy(self, symptom: Symptom) -> bool:
         """Whether it crosses a known lossy cause, which may lose a few packets in a row."""
         losing = [f for f in self._fault_list.of(symptom.plane) if f.how is How.LOSSY]
-        return any(self._is_over(symptom, fault.causes) for fault in losing)
+        return any(symptom.is_over(fault.causes) for fault in losing)
 
     def _suppress_recovering(self, fault: Fault, now: float) -> None:
         """Design note 3: suppress the symptoms of paths that a cleared fault had killed: they recover later."""
         suppress_s = self.times.suppress_s if fault.how is How.DOWN else 2 * self.times.recover_s
-        for symptom in self._open.values():
-            if self._is_over(symptom, fault.causes):
-                symptom.suppressed_until = now + suppress_s
+        self._symptoms.suppress(fault.causes, now + suppress_s)
         self._paths.forget_counts(fault.plane, fault.causes)
 
 

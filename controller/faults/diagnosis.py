@@ -140,7 +140,7 @@ def explain_ports(
 
 
 def explain_dead_paths(
-    traces: PathSegmenter,
+    segmenter: PathSegmenter,
     dead: dict[Hashable, PathSegments],
     proven: Callable[[Hashable, str], bool],
     sure: Callable[[Hashable, Link], bool] = lambda _path, _link: True,
@@ -156,7 +156,7 @@ def explain_dead_paths(
     """
     suspects: dict[Hashable, frozenset[Cause]] = {}
     for key, trace in dead.items():
-        suspects[key] = frozenset(traces.cause(part) for part in trace.parts if not proven(key, part))
+        suspects[key] = frozenset(segmenter.cause(part) for part in trace.parts if not proven(key, part))
     unexplained = [key for key, causes in suspects.items() if not causes]
     findings: list[Finding] = []
     for knot in _knots({key: causes for key, causes in suspects.items() if causes}):
@@ -166,7 +166,7 @@ def explain_dead_paths(
         findings += _split(How.SILENT, covers, knot, {key: suspects[key] for key in knot})
     if confirming:
         findings = [_with_links(one, suspects) for one in findings]
-    return [_with_direction(traces, one, dead, suspects, proven, sure) for one in findings], unexplained
+    return [_with_direction(segmenter, one, dead, suspects, proven, sure) for one in findings], unexplained
 
 
 def _with_links(finding: Finding, suspects: dict[Hashable, frozenset[Cause]]) -> Finding:
@@ -189,7 +189,7 @@ def _with_links(finding: Finding, suspects: dict[Hashable, frozenset[Cause]]) ->
 
 
 def _with_direction(
-    traces: PathSegmenter,
+    segmenter: PathSegmenter,
     finding: Finding,
     dead: dict[Hashable, PathSegments],
     suspects: dict[Hashable, frozenset[Cause]],
@@ -206,7 +206,7 @@ def _with_direction(
     broken: set[str] = set()
     possible: set[str] = set()
     for key in [key for key in finding.reports if suspects[key] == finding.causes]:
-        arcs = {arc for arc in traces.arcs(link) if arc in dead[key].arcs and not proven(key, arc)}
+        arcs = {arc for arc in segmenter.arcs(link) if arc in dead[key].arcs and not proven(key, arc)}
         possible |= arcs
         if len(arcs) == 1 and sure(key, link):
             broken |= arcs
@@ -293,8 +293,8 @@ def _met(keys: list[Hashable], suspects: dict[Hashable, frozenset[Cause]], cause
 
 
 @dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """Packets sent over a path in some time, and how many of them were lost."""
+class PathSample:
+    """One sample of a path: packets sent over it in some time, and how many of them were lost."""
 
     trace: PathSegments
     sent: int
@@ -302,8 +302,8 @@ class Hypothesis:
 
 
 def explain_losses(
-    traces: PathSegmenter,
-    trials: dict[Hashable, Hypothesis],
+    segmenter: PathSegmenter,
+    trials: dict[Hashable, PathSample],
     losing: Iterable[Hashable],
     even: Callable[[Hashable], bool] = lambda _path: True,
     known: frozenset[Cause] = frozenset(),
@@ -321,25 +321,25 @@ def explain_losses(
     left = trials
     complaints = [key for key in losing if key in left]
     findings: list[Finding] = []
-    while complaints and (likeliest := _likeliest(traces, left, complaints, known)):
+    while complaints and (likeliest := _likeliest(segmenter, left, complaints, known)):
         fitting, finding = likeliest
-        met = {key for key in left if any(traces.crosses(left[key].trace, cause) for cause in fitting)}
+        met = {key for key in left if any(segmenter.crosses(left[key].trace, cause) for cause in fitting)}
         mine = tuple(key for key in complaints if key in met)
         if not mine:
             break
         findings.append(replace(finding, reports=mine))
         left = {key: trial for key, trial in left.items() if key not in met}
         complaints = [key for key in complaints if key not in met]
-    findings = _distinct(_looked_at_again(traces, one, findings, trials, known) for one in findings)
+    findings = _distinct(_looked_at_again(segmenter, one, findings, trials, known) for one in findings)
     fair = [trial for key, trial in trials.items() if even(key)]
-    return [_with_losing_direction(traces, one, findings, fair) for one in findings], complaints
+    return [_with_losing_direction(segmenter, one, findings, fair) for one in findings], complaints
 
 
 def _likeliest(
-    traces: PathSegmenter, trials: dict[Hashable, Hypothesis], complaints: list[Hashable], known: frozenset[Cause]
+    segmenter: PathSegmenter, trials: dict[Hashable, PathSample], complaints: list[Hashable], known: frozenset[Cause]
 ) -> tuple[list[Cause], Finding] | None:
     """The causes that make all trials likeliest, and the finding of them; None where chance does as well."""
-    suspects = {traces.cause(part) for key in complaints for part in trials[key].trace.parts}
+    suspects = {segmenter.cause(part) for key in complaints for part in trials[key].trace.parts}
     gains = {cause: _best_gain(cause, trials.values(), 2 if cause in known else 1) for cause in suspects}
     best = max(gains.values(), key=lambda gain: gain[0])[0]
     if best < EVIDENCE_MIN:
@@ -351,7 +351,7 @@ def _likeliest(
     if len(fitting) == 1 and isinstance(fitting[0], Switch):
         own = [one for one in suspects if isinstance(one, Link) and fitting[0].name in one.ends]
         explanations += tuple((one,) for one in sorted(own, key=by_name) if gains[one][0] >= best / 2)
-        explanations += _losing_links(traces, fitting[0], trials.values())
+        explanations += _losing_links(segmenter, fitting[0], trials.values())
         explanations = explanations[:EXPLANATIONS_MAX]
     elif len(fitting) == 1:
         explanations += _losing_pairs(fitting[0], best, suspects, trials.values())
@@ -359,19 +359,19 @@ def _likeliest(
 
 
 def _looked_at_again(
-    traces: PathSegmenter,
+    segmenter: PathSegmenter,
     finding: Finding,
     findings: list[Finding],
-    trials: dict[Hashable, Hypothesis],
+    trials: dict[Hashable, PathSample],
     known: frozenset[Cause],
 ) -> Finding:
     """The finding as it is without the losses of paths that another one explains, whichever cause that is."""
     others = [one for one in findings if one is not finding]
-    own = {key: trial for key, trial in trials.items() if not (trial.lost and _explains_any(traces, others, trial))}
+    own = {key: trial for key, trial in trials.items() if not (trial.lost and _explains_any(segmenter, others, trial))}
     complaints = [key for key in finding.reports if key in own]
     if len(own) == len(trials) or not complaints:
         return finding
-    likeliest = _likeliest(traces, own, complaints, known)
+    likeliest = _likeliest(segmenter, own, complaints, known)
     return replace(likeliest[1], reports=finding.reports) if likeliest else finding
 
 
@@ -385,10 +385,10 @@ def _distinct(findings: Iterable[Finding]) -> list[Finding]:
     return list(out.values())
 
 
-def _explains_any(traces: PathSegmenter, findings: list[Finding], trial: Hypothesis) -> bool:
+def _explains_any(segmenter: PathSegmenter, findings: list[Finding], trial: PathSample) -> bool:
     """One of the findings explains what the path loses, each of its explanations does."""
     return any(
-        all(any(traces.crosses(trial.trace, cause) for cause in one) for one in finding.explanations)
+        all(any(segmenter.crosses(trial.trace, cause) for cause in one) for one in finding.explanations)
         for finding in findings
     )
 
@@ -398,7 +398,7 @@ def _margin(cause: Cause) -> float:
 
 
 def _losing_pairs(
-    link: Cause, best: float, suspects: Iterable[Cause], trials: Iterable[Hypothesis]
+    link: Cause, best: float, suspects: Iterable[Cause], trials: Iterable[PathSample]
 ) -> tuple[Explanation, ...]:
     """Two links that explain what a link loses at least as well as it does, each with paths of its own over it."""
     trials = [trial for trial in trials if not trial.lost or PathSegmenter.crosses(trial.trace, link)]
@@ -414,7 +414,7 @@ def _losing_pairs(
     return tuple(out[: EXPLANATIONS_MAX - 1])
 
 
-def _are_both(one: Cause, other: Cause, trials: Iterable[Hypothesis]) -> bool:
+def _are_both(one: Cause, other: Cause, trials: Iterable[PathSample]) -> bool:
     """Each of them loses packets on paths that avoid the other: they are two causes, and no choice."""
     return all(
         _best_gain(mine, [t for t in trials if not PathSegmenter.crosses(t.trace, others)], 1)[0] >= EVIDENCE_MIN
@@ -422,19 +422,19 @@ def _are_both(one: Cause, other: Cause, trials: Iterable[Hypothesis]) -> bool:
     )
 
 
-def _losing_links(traces: PathSegmenter, switch: Switch, trials: Iterable[Hypothesis]) -> tuple[Explanation, ...]:
+def _losing_links(segmenter: PathSegmenter, switch: Switch, trials: Iterable[PathSample]) -> tuple[Explanation, ...]:
     """The few links of a switch that would all have to lose packets for it to seem to."""
     paths = []
     for trial in trials:
-        if trial.lost and traces.crosses(trial.trace, switch):
-            around = [traces.cause(arc) for arc in trial.trace.arcs]
+        if trial.lost and segmenter.crosses(trial.trace, switch):
+            around = [segmenter.cause(arc) for arc in trial.trace.arcs]
             paths.append(frozenset(one for one in around if isinstance(one, Link) and switch.name in one.ends))
     covers = [cover for cover in _least_covers(paths) if 2 <= len(cover) <= LINKS_MAX]
     return tuple(tuple(sorted(cover, key=by_name)) for cover in covers[: EXPLANATIONS_MAX - 1])
 
 
 def _with_losing_direction(
-    traces: PathSegmenter, finding: Finding, findings: list[Finding], trials: Iterable[Hypothesis]
+    segmenter: PathSegmenter, finding: Finding, findings: list[Finding], trials: Iterable[PathSample]
 ) -> Finding:
     """The finding of one link with the directions in which it loses, where paths that lose nowhere else tell them.
 
@@ -445,11 +445,11 @@ def _with_losing_direction(
         return finding
     others = {cause for one in findings if one is not finding for cause in one.causes}
     trials = list(trials)
-    avoiding = [trial for trial in trials if not traces.crosses(trial.trace, link)]
+    avoiding = [trial for trial in trials if not segmenter.crosses(trial.trace, link)]
     telling = [
         trial for trial in trials
-        if traces.crosses(trial.trace, link) and not any(traces.crosses(trial.trace, cause) for cause in others)
-        and (not trial.lost or _loses_there_alone(trial, traces.arcs(link), avoiding))
+        if segmenter.crosses(trial.trace, link) and not any(segmenter.crosses(trial.trace, cause) for cause in others)
+        and (not trial.lost or _loses_there_alone(trial, segmenter.arcs(link), avoiding))
     ]  # fmt: skip
     fits = sorted(((_fit(way, telling), way) for way in _ways(link)), reverse=True)
     if fits[0][0] > fits[1][0] + DIRECTION_MARGIN:
@@ -457,7 +457,7 @@ def _with_losing_direction(
     return finding
 
 
-def _loses_there_alone(trial: Hypothesis, there: tuple[str, str], avoiding: Iterable[Hypothesis]) -> bool:
+def _loses_there_alone(trial: PathSample, there: tuple[str, str], avoiding: Iterable[PathSample]) -> bool:
     """Other paths show that each other part of the path does not lose what it does."""
     loss = min(trial.lost / trial.sent, LOSS_MAX)
     acquitted = dict.fromkeys((part for part in trial.trace.parts if part not in there), 0.0)
@@ -469,7 +469,7 @@ def _loses_there_alone(trial: Hypothesis, there: tuple[str, str], avoiding: Iter
     return all(doubt > CLEAN_MAX for doubt in acquitted.values())
 
 
-def _fit(way: tuple[str, ...], trials: Sequence[Hypothesis]) -> float:
+def _fit(way: tuple[str, ...], trials: Sequence[PathSample]) -> float:
     """Log-likelihood of the trials when each of these parts loses the same share, whichever fits best.
 
     A path that crosses a link twice has two chances to lose a packet on one that loses both ways: what it loses beside
@@ -494,7 +494,7 @@ def _fit(way: tuple[str, ...], trials: Sequence[Hypothesis]) -> float:
     return at(math.exp((low + high) / 2))
 
 
-def _best_gain(cause: Cause, trials: Iterable[Hypothesis], doubt: float) -> tuple[float, float]:
+def _best_gain(cause: Cause, trials: Iterable[PathSample], doubt: float) -> tuple[float, float]:
     """(log-likelihood gained by "this loses packets" over "nothing does", its loss); a link may lose one way only."""
     return max(_gain(way, trials, doubt) for way in _ways(cause))
 
@@ -507,12 +507,12 @@ def _ways(cause: Cause) -> tuple[tuple[str, ...], ...]:
     return (one, other), (one,), (other,)
 
 
-def _over(way: tuple[str, ...], trials: Iterable[Hypothesis]) -> list[Hypothesis]:
+def _over(way: tuple[str, ...], trials: Iterable[PathSample]) -> list[PathSample]:
     """Those that cross one of the parts."""
     return [trial for trial in trials if not set(way).isdisjoint(trial.trace.parts)]
 
 
-def _gain(way: tuple[str, ...], trials: Iterable[Hypothesis], doubt: float) -> tuple[float, float]:
+def _gain(way: tuple[str, ...], trials: Iterable[PathSample], doubt: float) -> tuple[float, float]:
     """`_likelihood` of a suspect; nothing where too many (`doubt`: times CLEAN_MAX) of the trials over it are clean."""
     over = _over(way, trials)
     gain, loss = _likelihood(over)
@@ -521,7 +521,7 @@ def _gain(way: tuple[str, ...], trials: Iterable[Hypothesis], doubt: float) -> t
     return gain, loss
 
 
-def _likelihood(trials: list[Hypothesis]) -> tuple[float, float]:
+def _likelihood(trials: list[PathSample]) -> tuple[float, float]:
     """(log-likelihood with the loss that the trials show, against the background loss; that loss)."""
     sent, lost = sum(t.sent for t in trials), sum(t.lost for t in trials)
     if not sent or lost <= sent * BACKGROUND_LOSS:

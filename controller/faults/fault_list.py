@@ -3,7 +3,7 @@
     faults.reconcile(plane, findings, now)   # follow the findings of a plane
     faults.changes()                         # what that changed
 
-Notes 1, 4, 5 and 7 of correlator.py tell what waits here, and why.
+Notes 1, 4, 5 and 7 of docs/design/fault-correlation.md say what waits here, and why.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from mrc_testbed.controller.faults.diagnosis import Finding, How
 from mrc_testbed.controller.faults.fault_model import Fault, FaultState, Symptom, key_of, named_alike
 from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter
-from mrc_testbed.controller.faults.timers import FaultTimers
+from mrc_testbed.controller.faults.timers import ROUNDING_S, FaultTimers
 from mrc_testbed.topologies.plan import Link, Switch
 
 KEEP_CLOSED = 1000
@@ -73,10 +73,10 @@ class FaultList:
 
     # ---- restart --------------------------------------------------------------------------------
 
-    def restore(self, records: list[dict[str, Any]], traces: PathSegmenter, until: float) -> None:
+    def restore(self, records: list[dict[str, Any]], segmenter: PathSegmenter, until: float) -> None:
         """Faults as an earlier controller kept them. Those still active are over at `until` unless they are seen."""
         for record in records:
-            fault = Fault.from_json(record, traces)
+            fault = Fault.from_json(record, segmenter)
             if fault is None:
                 continue
             if fault.state is FaultState.ACTIVE:
@@ -162,7 +162,7 @@ class FaultList:
             alike = [c for c in waiting if len(c) > 1 and 2 * len(c & mine) > min(len(c), len(mine))]
             at = min([at, *(waiting[causes] for causes in alike)])
         due = waiting.setdefault(finding.causes, at)
-        if now < due - 1e-6:
+        if now < due - ROUNDING_S:
             self._wait(plane, min(due, now + self.times.hold_down_path_s))
             return True
         return False
@@ -217,7 +217,7 @@ class FaultList:
                 self._changes.append(("updated", fault))
             if fault.flaps >= 2 or fault.how is How.LOSSY:
                 until = self._soak.setdefault(fault.number, now + hold)
-                if now < until - 1e-6:
+                if now < until - ROUNDING_S:
                     return
                 self._soak.pop(fault.number, None)
         self._soak.pop(fault.number, None)

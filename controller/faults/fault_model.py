@@ -26,6 +26,12 @@ SHOWN_ABOUT = 12
 SYMPTOMS_MAX = 256
 """Symptoms kept with one fault."""
 
+SAME_LOSS = (0.6, 1.7)
+"""Ratios between which two readings show the same loss: two counts of seven lost packets each are apart by a factor of
+e ** sqrt(1/7 + 1/7) = 1.7 in one standard deviation, and 1 / 1.7 = 0.6."""
+LEAST_LOSS = 1e-9
+"""Divisor in place of a measured loss of 0, below any loss that can be counted."""
+
 PORT_IS_BAD = {
     "UP": False,
     "UNKNOWN": False,  # RFC 2863: the driver does not tell; Linux holds such an interface usable
@@ -70,6 +76,16 @@ class Symptom:
     @property
     def plane(self) -> int:
         return self.subject.plane
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is about a port or a stream; that a path is bad may be chance."""
+        return not isinstance(self.subject, PathSegments)
+
+    def is_over(self, causes: frozenset[Cause]) -> bool:
+        """Whether it is about a path that crosses one of the causes."""
+        subject = self.subject
+        return isinstance(subject, PathSegments) and any(PathSegmenter.crosses(subject, cause) for cause in causes)
 
 
 @dataclass(slots=True, eq=False)
@@ -140,7 +156,7 @@ class Fault:
         self._take_direction(finding)
         self.explanations, self.how = finding.explanations, finding.how
         if finding.how is How.LOSSY:
-            if self.loss in (None, 1.0) or finding.loss is None or not 0.6 < self.loss / max(finding.loss, 1e-9) < 1.7:
+            if not _is_same_loss(self.loss, finding.loss):
                 self.loss = finding.loss  # the same loss, measured again, is no news
         else:
             self.loss = 1.0 if finding.how is How.SILENT else None
@@ -214,11 +230,11 @@ class Fault:
         return out
 
     @classmethod
-    def from_json(cls, data: dict[str, Any], traces: PathSegmenter) -> Fault | None:
+    def from_json(cls, data: dict[str, Any], segmenter: PathSegmenter) -> Fault | None:
         """A fault as it was written down; None for what is none or is of another fabric."""
         try:
             names = [[one["location"] for one in choice] for choice in data["alternatives"]] or [[data["location"]]]
-            explanations = tuple(tuple(_cause(traces, name) for name in choice) for choice in names)
+            explanations = tuple(tuple(_cause(segmenter, name) for name in choice) for choice in names)
             fault = cls(
                 number=int(data["number"]),
                 first_seen=float(data["first_seen"]),
@@ -271,9 +287,17 @@ def _arcs(explanations: tuple[Explanation, ...], direction: str | None) -> froze
     raise ValueError(f"{direction}: no direction of {link.name}")
 
 
-def _cause(traces: PathSegmenter, name: str) -> Cause:
+def _is_same_loss(old: float | None, new: float | None) -> bool:
+    """Whether a reading shows the loss that is known already; a total loss (1.0) is a death, not a reading."""
+    if old in (None, 1.0) or new is None:
+        return False
+    least, most = SAME_LOSS
+    return least < old / max(new, LEAST_LOSS) < most
+
+
+def _cause(segmenter: PathSegmenter, name: str) -> Cause:
     a, _, b = name.partition(" ")
-    return traces.plan.link(a, b) if b else traces.plan.switch(name)
+    return segmenter.plan.link(a, b) if b else segmenter.plan.switch(name)
 
 
 # ---- words --------------------------------------------------------------------------------------------------

@@ -67,9 +67,9 @@ class ForwardingVerdict:
 class Forwarding:
     """The last readings of all switches."""
 
-    def __init__(self, traces: PathSegmenter) -> None:
-        self._traces = traces
-        plan = traces.plan
+    def __init__(self, segmenter: PathSegmenter) -> None:
+        self._segmenter = segmenter
+        plan = segmenter.plan
         self._readings: dict[str, deque[Reading]] = {switch.name: deque(maxlen=HISTORY) for switch in plan.switches}
         self._planes = {switch.name: switch.plane for switch in plan.switches}
         self._wires = [
@@ -108,7 +108,7 @@ class Forwarding:
         sender, receiver = sender[-kept:], receiver[-kept:]
         sent = [reading.forwarded[out] for reading in sender]
         arrived = [reading.received[into] for reading in receiver]
-        trace = self._traces.wire(out)
+        trace = self._segmenter.wire(out)
         about = f"{a} -> {b}"
         if arrived[-1] - arrived[-2] >= ARRIVED_MIN:
             yield ForwardingVerdict(about, trace, True, receiver[-2].t, "delivers")
@@ -126,7 +126,7 @@ class Forwarding:
             return
         received = [sum(reading.received.get(port, 0) for port in self._peers[name]) for reading in past]
         handled = [reading.handled for reading in past]
-        trace = self._traces.inside(name)
+        trace = self._segmenter.inside(name)
         if handled[-1] - handled[-2] >= ARRIVED_MIN:
             yield ForwardingVerdict(name, trace, True, past[-2].t, "forwards")
         elif (first := _enough_since(received)) is not None and handled[-1] == handled[first]:

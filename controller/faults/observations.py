@@ -60,7 +60,7 @@ class ObservationRecorder:
 
     def __init__(self, folder: Path, plan: Plan, keep_bytes: int = KEEP_BYTES) -> None:
         self.path = folder / FILE
-        self._plan, self._traces, self._keep_bytes = plan, PathSegmenter(plan), keep_bytes
+        self._plan, self._segmenter, self._keep_bytes = plan, PathSegmenter(plan), keep_bytes
         self._states: dict[tuple[Any, ...], bytes] = {}
         self._out: Any = None
         self._size = 0
@@ -76,7 +76,7 @@ class ObservationRecorder:
         """Keep one call of the fault list."""
         if self._out is None:
             return
-        line = line_of(name, arguments, self._traces)
+        line = line_of(name, arguments, self._segmenter)
         if name in STATES:
             key = (name, arguments.get("source"), *(arguments.get(k) for k in ("interface", "switch", "about")))
             self._states.pop(key, None)  # the latest last
@@ -117,13 +117,13 @@ def header_of(plan: Plan) -> bytes:
     return _line({"kind": "observations", "version": VERSION, "plan": plan.to_json()})
 
 
-def line_of(name: str, arguments: dict[str, Any], traces: PathSegmenter) -> bytes:
-    """The line of one call; traces become the nodes they lead over, and what is as its default is left out."""
+def line_of(name: str, arguments: dict[str, Any], segmenter: PathSegmenter) -> bytes:
+    """The line of one call; its traces become the nodes they lead over, and what is as its default is left out."""
     record: dict[str, Any] = {"of": name, "now": arguments["now"]}
     defaults = _DEFAULTS[name]
     for key, value in arguments.items():
         if isinstance(value, PathSegments):
-            record[key] = traces.nodes(value)
+            record[key] = segmenter.nodes(value)
         elif value != defaults[key]:
             record[key] = value
     return _line(record)
@@ -159,8 +159,8 @@ class Observations:
             self.plan = Plan.from_json(header.get("plan"))
         except (PlanError, TypeError) as error:
             raise InputError(f"{path}: line 1: plan: {error}") from error
-        traces = PathSegmenter(self.plan)
-        self.calls = [self._call(number, line, traces) for number, line in enumerate(lines[1:], 2)]
+        segmenter = PathSegmenter(self.plan)
+        self.calls = [self._call(number, line, segmenter) for number, line in enumerate(lines[1:], 2)]
 
     def _record(self, number: int, line: bytes) -> dict[str, Any]:
         try:
@@ -171,7 +171,7 @@ class Observations:
             raise InputError(f"{self.path}: line {number} is no JSON object: {line[:60]!r}")
         return record
 
-    def _call(self, number: int, line: bytes, traces: PathSegmenter) -> tuple[str, dict[str, Any]]:
+    def _call(self, number: int, line: bytes, segmenter: PathSegmenter) -> tuple[str, dict[str, Any]]:
         record = self._record(number, line)
         name = record.pop("of", None)
         where = f"{self.path}: line {number}"
@@ -181,7 +181,7 @@ class Observations:
             raise InputError(f"{where}: {name}: `now` is no time in seconds")
         try:
             if "trace" in record:
-                record["trace"] = traces.along(tuple(record["trace"]))
+                record["trace"] = segmenter.along(tuple(record["trace"]))
             _SIGNATURES[name].bind(None, **record)
         except (TypeError, ValueError, KeyError) as error:
             raise InputError(f"{where}: {name}: {error}") from error

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from mrc_testbed.controller.faults.diagnosis import Hypothesis
+from mrc_testbed.controller.faults.diagnosis import PathSample
 from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter, PathSegments
 
 NEVER = float("-inf")
@@ -67,10 +67,10 @@ class WatchedPath:
 class PathStats:
     """All paths of a fabric, plane by plane. Times in seconds."""
 
-    def __init__(self, traces: PathSegmenter, *, trial_s: float) -> None:
-        self._traces = traces
+    def __init__(self, segmenter: PathSegmenter, *, trial_s: float) -> None:
+        self._segmenter = segmenter
         self._trial_s = trial_s
-        self._planes: dict[int, dict[Key, WatchedPath]] = {plane: {} for plane in range(traces.plan.planes)}
+        self._planes: dict[int, dict[Key, WatchedPath]] = {plane: {} for plane in range(segmenter.plan.planes)}
 
     def get(self, key: Key, plane: int) -> WatchedPath | None:
         return self._planes[plane].get(key)
@@ -148,14 +148,14 @@ class PathStats:
                 out[part] = max(path.proven_at, out.get(part, NEVER))
         return out
 
-    def trials(self, plane: int, now: float) -> dict[Hashable, Hypothesis]:
+    def trials(self, plane: int, now: float) -> dict[Hashable, PathSample]:
         """Packets sent and lost over every path of a plane in the last `trial_s`."""
-        out: dict[Hashable, Hypothesis] = {}
+        out: dict[Hashable, PathSample] = {}
         for key, path in self._planes[plane].items():
             recent = [count for count in path.counts if count[0] >= now - self._trial_s]
             if len(recent) >= 2:
                 sent, lost = recent[-1][1] - recent[0][1], recent[-1][2] - recent[0][2]
-                out[key] = Hypothesis(path.trace, max(sent, 0), min(max(lost, 0), max(sent, 0)))
+                out[key] = PathSample(path.trace, max(sent, 0), min(max(lost, 0), max(sent, 0)))
         return out
 
     def lose_nothing(self, plane: int, arcs: Iterable[str], beside: Cause, now: float, *, source: str) -> bool:
@@ -164,7 +164,7 @@ class PathStats:
         trials = self.trials(plane, now)
         for key, path in self._planes[plane].items():
             trial = trials.get(key) if path.forwards and key[0] == source else None
-            if trial is not None and not self._traces.crosses(trial.trace, beside):
+            if trial is not None and not self._segmenter.crosses(trial.trace, beside):
                 for arc in sent.keys() & set(trial.trace.arcs):
                     sent[arc] += trial.sent
                     lost[arc] += trial.lost
@@ -172,7 +172,7 @@ class PathStats:
 
     def crosses(self, trace: PathSegments, causes: Iterable[Cause]) -> bool:
         """The path meets one of them."""
-        return any(self._traces.crosses(trace, cause) for cause in causes)
+        return any(self._segmenter.crosses(trace, cause) for cause in causes)
 
     def _of(self, key: Key, trace: PathSegments) -> WatchedPath:
         return self._planes[trace.plane].setdefault(key, WatchedPath(trace))

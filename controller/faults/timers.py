@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+ROUNDING_S: Final = 1e-6
+"""A time this close to its due time has come. Sums of times round by 2 ** -23 = 1.2e-7 s after 30 years of
+CLOCK_MONOTONIC (1e9 s), and the shortest hold-down is 0.1 s."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class ClustermapperSource:
         self.path = RunFiles(run_dir).mapper_socket
         self.states: dict[str, str] = {}
         """Last state of every probed path."""
-        self._traces: dict[tuple[str, ...], tuple[str, PathSegments]] = {}
+        self._segmenter: dict[tuple[str, ...], tuple[str, PathSegments]] = {}
         """Name and trace of every target and loop seen."""
         self._faults = faults
         self._on_probe = on_probe
@@ -123,19 +123,19 @@ class ClustermapperSource:
         probes are counted apart.
         """
         key = (row["kind"], row["host"], row["target"], *row.get("walk", ()))
-        known = self._traces.get(key)
+        known = self._segmenter.get(key)
         if known is None:
-            known = self._traces[key] = self._work_out(row)
+            known = self._segmenter[key] = self._work_out(row)
         return known
 
     def _work_out(self, row: Message) -> tuple[str, PathSegments]:
         host, plane, target = str(row["host"]), int(row["plane"]), str(row["target"])
-        traces = self._faults.traces
+        segmenter = self._faults.segmenter
         if row["kind"] == "loop":
             walk = tuple(str(node) for node in row["walk"])
-            return f"{' '.join(walk)} for {target}", traces.along(walk)
+            return f"{' '.join(walk)} for {target}", segmenter.along(walk)
         is_t0 = row["kind"] == "t0"
-        return f"{host} {target}", traces.t0_probe(host, plane) if is_t0 else traces.t1_probe(host, plane, target)
+        return f"{host} {target}", segmenter.t0_probe(host, plane) if is_t0 else segmenter.t1_probe(host, plane, target)
 
     async def _read_counts(self) -> None:
         while True:

@@ -131,7 +131,7 @@ class HostAgentSource:
         if not self.plan.mode.ev_is_path:
             return  # such an EV names no path: nothing can be located by it (§8.4)
         about = f"{host.name} {peer.name} {ev:#06x}"
-        trace = self._faults.traces.data(host, peer, ev)
+        trace = self._faults.segmenter.data(host, peer, ev)
         if state == BAD:
             self._bad.setdefault(about, set()).add(qpn)
             self._planes[about] = trace.plane
@@ -180,7 +180,7 @@ class HostAgentSource:
         if not self.plan.mode.ev_is_path:
             return
         about = f"{host.name} {peer.name} {ev:#06x}"
-        trace = self._faults.traces.data(host, peer, ev)
+        trace = self._faults.segmenter.data(host, peer, ev)
         sent, acked, lost = int(row["sent"]), int(row["acked"]), int(row["lost"])
         self._faults.counts(about, trace, sent, lost, source=EV, now=asked_at)
         before, before_at = self._acked.get(about, (acked, asked_at))

@@ -63,7 +63,7 @@ class QueueDropSource:
         self._last: dict[tuple[str, int], int] = {}
         """Packets dropped so far, by switch and cell."""
         self._look = asyncio.Event()
-        self._forwarding = Forwarding(faults.traces)
+        self._forwarding = Forwarding(faults.segmenter)
         self.ports: dict[str, float] = {}
         """Ports that dropped packets for want of room, and when we heard of it last."""
         self._asking: dict[str, asyncio.Task[None]] = {}

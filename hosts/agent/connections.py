@@ -7,7 +7,7 @@ with what it has learned. Attributes travel over the management network (mrc-pro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ class Connection:
 
     def counters(self) -> dict[str, Any]:
         """The QP's counters by name; `sent`: data packets on the wire, `plane_packets` and `plane_bytes`: by plane."""
-        counters = asdict(self.qp.counters)
+        counters = self.qp.counters.by_name()
         return {"sent": sum(counters["plane_packets"]), **counters}
 
     def to_json(self, uplink: Callable[[int], int | None]) -> dict[str, Any]:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 from mrc_testbed.hosts.engine.cc.incast import IncastSignal
 from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.hosts.engine.events import Event
+from mrc_testbed.hosts.engine.events import Event, LossCause
+from mrc_testbed.hosts.engine.wire.packets import NackReason
+
+LOSSES: Final = {LossCause.OVERTAKEN: "overtaken", LossCause.DISTANCE: "distant", LossCause.TIMEOUT: "timeouts"}
+"""Causes of a loss (§5.9 a, b, c) with the name that each has in `Counters.by_name`."""
+REFUSALS: Final[dict[int, str]] = {
+    NackReason.NO_BITMAP: "refused_bitmap",
+    NackReason.NO_PKT_BUFFER: "refused_buffer",
+    NackReason.NO_RESOURCE: "refused_resource",
+    NackReason.PSN_OOR_WINDOW: "refused_window",
+}
+"""Reasons of the responder, likewise."""
 
 
 @dataclass(slots=True)
@@ -53,10 +65,8 @@ class Counters:
     retransmitted: int = 0
     lost: int = 0
     """Packets declared lost without trace, whatever the rule."""
-    overtaken: int = 0
-    """... by rule (a) of §5.9, `distant` by rule (b), `timeouts` by rule (c)."""
-    distant: int = 0
-    timeouts: int = 0
+    losses: dict[LossCause, int] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0))
+    """The same by cause."""
     not_lost: int = 0
     """Declared lost, but arrived before it was sent again."""
     spurious: int = 0
@@ -67,11 +77,9 @@ class Counters:
     trimmed_lasthop: int = 0
     """... of them at the last hop."""
     refused: int = 0
-    """NACKs for reasons of the responder; by reason: no bitmap, no buffer, no resource, PSN out of window."""
-    refused_bitmap: int = 0
-    refused_buffer: int = 0
-    refused_resource: int = 0
-    refused_window: int = 0
+    """NACKs for reasons of the responder."""
+    refusals: dict[int, int] = field(default_factory=lambda: dict.fromkeys(REFUSALS, 0))
+    """The same by NackReason; a reason that §2.10 does not have counts as NO_RESOURCE."""
     unknown_nacks: int = 0
     """NACKs of a reason that is none of §2.10's (Config.unknown_nack)."""
     retry_charges: int = 0
@@ -97,6 +105,23 @@ class Counters:
     plane_packets: list[int] = field(default_factory=list)
     """Data packets sent by plane, retransmissions included; `plane_bytes` their payload."""
     plane_bytes: list[int] = field(default_factory=list)
+
+    @property
+    def timeouts(self) -> int:
+        """Packets whose timer expired, rule (c) of §5.9."""
+        return self.losses[LossCause.TIMEOUT]
+
+    def by_name(self) -> dict[str, Any]:
+        """List every counter under the name that users see; losses and refusals have one for each cause."""
+        counters: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            if name == "losses":
+                counters.update({LOSSES[cause]: count for cause, count in self.losses.items()})
+            elif name == "refusals":
+                counters.update({REFUSALS[reason]: count for reason, count in self.refusals.items()})
+            else:
+                counters[name] = value
+        return counters
 
 
 class TxCredit:

@@ -207,7 +207,7 @@ class Endpoint:
         packet.plane = plane
         sender = qp.link
         assert sender is not None
-        sender.reverse.heard(plane, packet.ev)
+        sender.ack_paths.heard(plane, packet.ev)
         if sender.probe_at == NEVER and isinstance(packet, (Write, ReliabilityProbe)):
             self._peers.heard_data(sender, now)
         qp.receive(packet, now)
@@ -216,10 +216,10 @@ class Endpoint:
         packet.plane = plane
         peer = self._peers.get(name)
         if type(packet) is EndpointRequest:
-            peer.reverse.heard(plane, packet.ev)
+            peer.ack_paths.heard(plane, packet.ev)
             self._peers.on_request(peer, packet, now)
         elif type(packet) is EndpointResponse:
-            peer.reverse.heard(plane, packet.ev)
+            peer.ack_paths.heard(plane, packet.ev)
             self._peers.on_response(peer, packet, now)
         else:
             self.unclaimed += 1

@@ -140,7 +140,7 @@ class SendingHalf(Protocol):
 
     def pending(self) -> int: ...
 
-    def has_data(self) -> bool: ...
+    def wants_to_send(self) -> bool: ...
 
     def in_flight(self) -> bool: ...
 
@@ -301,9 +301,9 @@ class EngineQueuePair(Timed):
             )  # fmt: skip
         self.peer = peer
         link = self.link = self._peers.get(peer)
-        hearing = ProofOfLoss(RoundTrips(config))
-        paths = QpPaths(profile, context, self.counters, self._rng, link.reverse, hearing)
-        requestor = Requestor(context, self.counters, paths, window, hearing, self.first_psn, self._fail)
+        proof = ProofOfLoss(RoundTrips(config))
+        paths = QpPaths(profile, context, self.counters, self._rng, link.ack_paths, proof)
+        requestor = Requestor(context, self.counters, paths, window, proof, self.first_psn, self._fail)
         queue = self._peers.queue
         responder = Responder(
             context, self.counters, self._memory, remote.psn, self._receives,
@@ -426,7 +426,7 @@ class EngineQueuePair(Timed):
         sender = self._sending_half()
         if sender is None or self.state is not _RTS:
             return "idle"
-        if not sender.has_data():
+        if not sender.wants_to_send():
             return "pending" if sender.in_flight() else "idle"
         ready = sender.window_open()
         return "ready" if ready is (self._config.scheduler_names == "primer") else "active"
@@ -498,16 +498,16 @@ class EngineQueuePair(Timed):
         connected.paths.on_ports(now)
         connected.requestor.watch_paths(now)
 
-    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, credit: TxCredit) -> None:
         """Probes and data, up to `limit` data packets."""
         connected = self.connected
         if connected is None or self.state is not _RTS:
             return
         self.touch()
         if connected.paths.has_probes:
-            connected.paths.transmit(now, out, room)
+            connected.paths.transmit(now, out, credit)
         if connected.requestor.wants_to_send():
-            connected.requestor.transmit(now, out, limit, room)
+            connected.requestor.transmit(now, out, limit, credit)
 
     def can_send(self) -> bool:
         """Transmit may have something to send, as far as ports and EVs let it: not held back by a window that only what

@@ -51,13 +51,6 @@ _VERDICTS: Final[dict[int, EvSignal]] = {
     Verdict.SKIP_ONCE: EvSignal.SACK_SKIP_ONCE,
     Verdict.ALWAYS_SKIP: EvSignal.SACK_ALWAYS_SKIP,
 }
-_LOSS_COUNTERS: Final = {LossCause.OVERTAKEN: "overtaken", LossCause.DISTANCE: "distant", LossCause.TIMEOUT: "timeouts"}
-_REFUSAL_COUNTERS: Final[dict[int, str]] = {
-    NackReason.NO_BITMAP: "refused_bitmap",
-    NackReason.NO_PKT_BUFFER: "refused_buffer",
-    NackReason.NO_RESOURCE: "refused_resource",
-    NackReason.PSN_OOR_WINDOW: "refused_window",
-}
 _NAK_STATUS: Final[dict[int, Status]] = {
     Syndrome.NAK_INVALID_REQUEST: Status.REMOTE_INVALID_REQUEST,
     Syndrome.NAK_REMOTE_ACCESS: Status.REMOTE_ACCESS,
@@ -71,6 +64,33 @@ NACK_LOST_RTTS: Final = 4
 """How long after the last NACK for a trim others may have been lost."""
 
 
+class Feedback:
+    """One SACK with its counts unwrapped: what the steps of Requestor.on_sack read."""
+
+    __slots__ = ("advances", "base", "cack", "highest", "is_fresh", "received_bytes", "sack", "trigger")
+
+    def __init__(
+        self, sack: Sack, trigger: Sent | None, cack: int, base: int, highest: int, received_bytes: int, is_fresh: bool,
+        advances: bool,
+    ) -> None:  # fmt: skip
+        self.sack = sack
+        """Without its congestion part where that is not NSCC's."""
+        self.trigger = trigger
+        """Transmission that the SACK answers; None: unknown, or a probe."""
+        self.cack = cack
+        """Unwrapped PSN up to which nothing is missing."""
+        self.base = base
+        """Unwrapped PSN of bit 0 of the bitmap."""
+        self.highest = highest
+        """Highest unwrapped PSN up to which this SACK shows what is missing."""
+        self.received_bytes = received_bytes
+        """Bytes that the responder counted since the newest SACK before."""
+        self.is_fresh = is_fresh
+        """Neither cack, byte count nor bitmap fall behind what earlier SACKs said; a stale one was overtaken."""
+        self.advances = advances
+        """The cumulative PSN moved."""
+
+
 class Requestor:
     """`fail(status, detail, psn)` is called once when the QP has to go to ERROR; `psn` as in `flush`."""
 
@@ -80,12 +100,12 @@ class Requestor:
         counters: Counters,
         paths: QpPaths,
         window: Window,
-        hearing: ProofOfLoss,
+        proof: ProofOfLoss,
         first_psn: int,
         fail: Callable[[Status, str, int | None, float], None],
     ) -> None:
         self._context, self._counters, self._paths, self._window = context, counters, paths, window
-        self._hearing = hearing
+        self._proof = proof
         self._fail = fail
         self._pmtu = context.pmtu_bytes
         self._messages: deque[Message] = deque()
@@ -115,7 +135,7 @@ class Requestor:
         """With no EV that can be used and nothing in flight: when the wait is charged (note 4)."""
         self._opens_at = NEVER
         """When to send the packet that a window below one packet lets go next; NEVER: none waits for that."""
-        self._silence = TailLossProbe(paths, hearing)
+        self._tail_probe = TailLossProbe(paths, proof)
         self._shown = first_psn
         """PSN of bit 0 in the newest bitmap."""
         self.restart(first_psn, context.remote_mpr, context.config)
@@ -124,9 +144,9 @@ class Requestor:
         """Begin at a PSN with these settings; again at another one as long as nothing was posted."""
         self._context.config = self._config = config
         self._context.remote_mpr = remote_mpr
-        self.flight = SendWindow(first_psn, config.ev_fifo and config.loss_rule in ("all", "time"), self._hearing)
-        self.trips = self._hearing.trips = RoundTrips(config)
-        self._budget = RetryBudget(config, self.trips)
+        self.flight = SendWindow(first_psn, config.ev_fifo and config.loss_rule in ("all", "time"), self._proof)
+        self.rtt = self._proof.rtt = RoundTrips(config)
+        self._budget = RetryBudget(config, self.rtt)
         self._silent = False
         """A timer expired and nothing was heard since before its packet left."""
         self._end_psn = first_psn
@@ -150,7 +170,7 @@ class Requestor:
         self._dscp_first = config.dscp_trimmable if trims else config.dscp_no_trim
         self._dscp_again = config.dscp_trimmable_retx if trims else config.dscp_no_trim
         """DSCPs of the first transmission of a packet and of the others."""
-        self._guess = HeuristicLoss.of(config)
+        self._heuristic = HeuristicLoss.of(config)
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -183,10 +203,6 @@ class Requestor:
         window = self._window
         return bool(not self.flight.bytes or window.may_send() or not window.alone or self._paths.profile.skips)
 
-    def has_data(self) -> bool:
-        """There is something to send, or to send again."""
-        return self.wants_to_send()
-
     def in_flight(self) -> bool:
         """Something was sent and is not known to have arrived."""
         return bool(self.flight.bytes)
@@ -198,7 +214,7 @@ class Requestor:
 
     # ---- sending ----------------------------------------------------------------------------------------
 
-    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, credit: TxCredit) -> None:
         """Append up to `limit` packets: retransmissions first, then new data (§5.10)."""
         flight, window = self.flight, self._window
         if not flight.bytes:
@@ -212,12 +228,12 @@ class Requestor:
             self._opens_at = opens_at if opens_at > now else NEVER
             limit = int(opens_at <= now)
         last_psn = flight.cack + self._mpr
-        while limit > 0 and room.free and window.may_send():
+        while limit > 0 and credit.free and window.may_send():
             lost = self._next_lost()
             if lost is None:
                 if not self._unsent or flight.next_psn > last_psn:
                     return
-                ev = profile.choose(room.free)
+                ev = profile.choose(credit.free)
                 if ev is None:
                     return
                 message = self._unsent[0]
@@ -228,12 +244,12 @@ class Requestor:
             else:
                 if lost.psn > last_psn:
                     return  # the window shrank (§5.3)
-                ev = profile.choose(room.free, lost.ev)
+                ev = profile.choose(credit.free, lost.ev)
                 if ev is None:
                     return
                 heappop(self._again)
                 packet = self._send(lost.psn, lost.message, ev, lost, now, False)
-            room.take(ev.plane)
+            credit.take(ev.plane)
             out.append((ev.plane, self._context.peer, packet))
             limit -= 1
             if paced:
@@ -264,15 +280,15 @@ class Requestor:
         else:
             size = self._size_of(opcode, carried, timestamp is not None)
         flight.serial += 1
-        second_chance = ev.in_doubt and self._hearing.newest > ev.accused_at
+        second_chance = ev.in_doubt and self._proof.newest > ev.accused_at
         if before is None:
-            deadline = now + self.trips.timer_s(0, now, ev)
+            deadline = now + self.rtt.timer_s(0, now, ev)
             sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, deadline, timestamp, (), second_chance)
             counters.packets_sent += 1
             counters.bytes_sent += carried
             dscp = self._dscp_first
         else:
-            deadline = now + self.trips.timer_s(before.expiries, now, ev)
+            deadline = now + self.rtt.timer_s(before.expiries, now, ev)
             sent = Sent(
                 psn, message, ev, size, flight.serial, before.attempt + 1, before.expiries, now, deadline, timestamp,
                 before.as_copies(), second_chance,
@@ -301,83 +317,123 @@ class Requestor:
 
     # ---- acknowledgments --------------------------------------------------------------------------------
 
-    def on_sack(self, sack: Sack, now: float) -> None:  # noqa: C901 - the facts of one SACK, each from those before
-        """§5.7. Raises nothing; feedback about PSNs never sent is counted and ignored.
+    def on_sack(self, sack: Sack, now: float) -> None:
+        """Act on one SACK in five steps (§5.7). Raises nothing; feedback about PSNs never sent is only counted."""
+        feedback = self._read_feedback(sack, now)
+        if feedback is None:
+            return
+        acked = self._acknowledge(feedback)
+        self._update_window(feedback, acked, now)
+        if feedback.advances:
+            self._progress(now)
+        if feedback.is_fresh:
+            if not self._declare_losses(feedback, now):
+                return  # the QP failed: there are no paths left to judge
+        elif not self.flight.bytes:
+            self._settle()  # a stale SACK proves nothing about what is missing
+        self._update_path(feedback, now)
 
-        Where cc_type is not NSCC's, the part that is reliability's counts alone: no bytes, no penalty, no mirrored
-        timestamp; the round trip is then that of a packet sent once (§5.8).
-        """
+    def _read_feedback(self, sack: Sack, now: float) -> Feedback | None:
+        """Validate a SACK and unwrap its counts; None when it is about PSNs never sent."""
         flight, counters = self.flight, self._counters
         cack = unwrap(sack.cack_psn, flight.cack)
         if cack >= flight.next_psn:
             counters.bad_feedback += 1
-            return
+            return None
         counters.sacks_received += 1
         self._heard(now)
-        base = cack + sack.sack_offset
         trigger_psn = cack + sack.ack_psn_offset
-        trigger = None if sack.probe_id is not None else flight.latest(trigger_psn)
+        trigger = self._find_trigger(sack, trigger_psn, now)
         if sack.cc_type != CC_NSCC:
             counters.foreign_cc += 1
-            if trigger is not None and (trigger.attempt > 1 or trigger.ev.value != sack.entropy):
-                trigger = None
-            sack = replace(
-                sack, timestamp=trigger.timestamp or 0 if trigger is not None else 0, rcvd_units=self._rcvd_units,
-                ooo_count=0, penalty=0, restore_cwnd=False,
-            )  # fmt: skip
-        elif trigger is not None and not trigger.triggered(sack):
-            copy = trigger.earlier(sack)
-            if copy is not None:  # we gave up too early
-                counters.spurious += 1
-                self.trips.answered_late(now - copy.sent_at, now)
-                copy.ev.sampled(now - copy.sent_at)
-                self._hearing.answered(copy.ev.plane, copy.sent_at, False, now)
-            trigger = None
+            sack = self._without_congestion(sack, trigger)
+        base = cack + sack.sack_offset
         units = advance(self._rcvd_units, sack.rcvd_units)
-        fresh = (
-            cack >= flight.cack
-            and (units or sack.rcvd_units == self._rcvd_units)
-            and not flight.contradicts(base, sack.bitmap)
-        )
-        if not fresh:
+        counts_on = units > 0 or sack.rcvd_units == self._rcvd_units
+        is_fresh = cack >= flight.cack and counts_on and not flight.contradicts(base, sack.bitmap)
+        if not is_fresh:
             counters.stale_sacks += 1
         elif sack.mpr and self._context.dynamic_mpr:
             self._mpr = sack.mpr * MPR_UNIT - self._less
         self._rcvd_units = self._rcvd_units + units & 0xFFFFFF
+        # A probe's answer is triggered by no packet, so that beyond the bitmap it proves no more than cack.
+        highest = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
+        return Feedback(sack, trigger, cack, base, highest, units * RCVD_UNIT, is_fresh, cack > flight.cack)
 
-        progress = cack > flight.cack
-        news = flight.acknowledge(cack)
-        news += flight.acknowledge_bitmap(base, sack.bitmap)
-        rtt = self._sample(trigger, now)
+    def _find_trigger(self, sack: Sack, psn: int, now: float) -> Sent | None:
+        """Return the transmission that the SACK answers, None where that is not certain.
+
+        An earlier copy, which we gave up too early, counts as spurious and gives a round trip; it is no trigger.
+        """
+        if sack.probe_id is not None:
+            return None
+        sent = self.flight.latest(psn)
+        if sent is None:
+            return None
+        if sack.cc_type != CC_NSCC:
+            # No mirrored timestamp tells one copy from another: the packet must have been sent once (§5.8).
+            return sent if sent.attempt == 1 and sent.ev.value == sack.entropy else None
+        if sent.triggered(sack):
+            return sent
+        copy = sent.earlier(sack)
+        if copy is not None:
+            self._counters.spurious += 1
+            self.rtt.answered_late(now - copy.sent_at, now)
+            copy.ev.sampled(now - copy.sent_at)
+            self._proof.answered(copy.ev.plane, copy.sent_at, False, now)
+        return None
+
+    def _without_congestion(self, sack: Sack, trigger: Sent | None) -> Sack:
+        """Reduce a SACK whose cc_type is not NSCC's to reliability's part: no bytes, penalty or mirrored timestamp."""
+        timestamp = 0 if trigger is None else trigger.timestamp or 0
+        return replace(
+            sack, timestamp=timestamp, rcvd_units=self._rcvd_units, ooo_count=0, penalty=0, restore_cwnd=False
+        )
+
+    def _acknowledge(self, feedback: Feedback) -> list[Sent]:
+        """Take what arrived out of the flight, first by the cumulative PSN, then by the bitmap; returns the packets."""
+        acked = self.flight.acknowledge(feedback.cack)
+        acked += self.flight.acknowledge_bitmap(feedback.base, feedback.sack.bitmap)
+        return acked
+
+    def _update_window(self, feedback: Feedback, acked: list[Sent], now: float) -> None:
+        """Report bytes, marks and the round trip to congestion control, and the packets to their EVs."""
+        sack, trigger = feedback.sack, feedback.trigger
+        rtt_s = self._sample(trigger, now)
         self._window.on_ack(
-            now, units * RCVD_UNIT, sack.verdict == Verdict.SKIP_ONCE, rtt, sack.penalty, sack.restore_cwnd,
+            now, feedback.received_bytes, sack.verdict == Verdict.SKIP_ONCE, rtt_s, sack.penalty, sack.restore_cwnd,
             None if trigger is None else trigger.size,
         )  # fmt: skip
-        if self._settled:
-            counted = min(self._settled, units * RCVD_UNIT)
+        if self._settled:  # bytes that left the window before a SACK counted them must not leave it twice
+            counted = min(self._settled, feedback.received_bytes)
             self._settled -= counted
             self._window.on_unlost(counted)
-        self._arrived(news, trigger, now)
-        if progress:
-            self._progress(now)
-        if fresh:
-            self._shown = base
-            seen = max(base + sack.bitmap.bit_length() - 1, trigger_psn if sack.probe_id is None else cack)
-            if flight.outstanding:
-                if self._guess is not None:
-                    trips = self.trips
-                    patience, packets = trips.one_s() + 4 * trips.deviation_s, self._window.cwnd / self._full_size
-                    seen = self._guess.suspect(flight, sack, base, seen, packets, patience, now)
-                threshold = self._reorder_threshold() if self._distance else None
-                losses = flight.lost(threshold, base, seen, now)
-                if losses and not self._charge(now):
-                    return
-                for sent, cause in losses:
-                    self._lost(sent, cause, now)
-            self._window.cap(flight.bytes)
-        elif not flight.bytes:
-            self._settle()
-        self._verdict(sack, trigger, now)
+        self._arrived(acked, trigger, now)
+
+    def _declare_losses(self, feedback: Feedback, now: float) -> bool:
+        """Give up what a fresh SACK shows to be missing (§5.9 a and b); False when the retry budget was spent on it."""
+        flight = self.flight
+        self._shown = feedback.base
+        if flight.outstanding:
+            highest = feedback.highest
+            if self._heuristic is not None:
+                patience_s = self.rtt.one_s() + 4 * self.rtt.deviation_s
+                window_packets = self._window.cwnd / self._full_size
+                highest = self._heuristic.suspect(
+                    flight, feedback.sack, feedback.base, highest, window_packets, patience_s, now
+                )
+            threshold = self._reorder_threshold() if self._distance else None
+            losses = flight.lost(threshold, feedback.base, highest, now)
+            if losses and not self._charge(now):
+                return False
+            for sent, cause in losses:
+                self._lost(sent, cause, now)
+        self._window.cap(flight.bytes)
+        return True
+
+    def _update_path(self, feedback: Feedback, now: float) -> None:
+        """Apply the verdict on the path, and watch for a wait that begins when no path is left."""
+        self._verdict(feedback.sack, feedback.trigger, now)
         if not self._paths.profile.usable:
             self.watch_paths(now)
 
@@ -386,15 +442,15 @@ class Requestor:
         if trigger is None:
             return None
         ev, left = trigger.ev, trigger.sent_at
-        rtt = now - left
-        self._hearing.answered(ev.plane, left, self.trips.ordinary(rtt, ev), now)
-        ev.sampled(rtt)
-        self.trips.measured(rtt, now)
-        return rtt
+        rtt_s = now - left
+        self._proof.answered(ev.plane, left, self.rtt.ordinary(rtt_s, ev), now)
+        ev.sampled(rtt_s)
+        self.rtt.measured(rtt_s, now)
+        return rtt_s
 
     def _heard(self, now: float) -> None:
         """The peer answered something."""
-        self._hearing.heard_at = now
+        self._proof.heard_at = now
         if self._silent:
             self._silent = False
             self._window.on_life()
@@ -416,7 +472,7 @@ class Requestor:
             for copy in trigger.copies:
                 if copy.accused and copy.ev not in on_trial:
                     on_trial.add(copy.ev)
-                    self._trials.append(Trial(now + self.trips.verdict_s(now), copy))
+                    self._trials.append(Trial(now + self.rtt.verdict_s(now), copy))
 
     def _reorder_threshold(self) -> int:
         """Rule (b) of §5.9, in transmissions."""
@@ -451,7 +507,7 @@ class Requestor:
     def _expect_ack(self, now: float) -> None:
         owed = self._messages and self._messages[0].last_psn <= self.flight.cack
         self._charged_completion = 0
-        self._ack_due_at = now + self.trips.timer_s(0, now) if owed else NEVER
+        self._ack_due_at = now + self.rtt.timer_s(0, now) if owed else NEVER
 
     def on_transport_ack(self, ack: TransportAck, now: float) -> None:
         """§2.7: completes messages in posting order, or ends the QP."""
@@ -516,8 +572,7 @@ class Requestor:
         """A packet in flight is lost without trace: tell, blame its EV, queue it again."""
         counters, context, ev = self._counters, self._context, sent.ev
         counters.lost += 1
-        name = _LOSS_COUNTERS[cause]
-        setattr(counters, name, getattr(counters, name) + 1)
+        counters.losses[cause] += 1
         ev.lost += 1
         ev.newest_lost = max(ev.newest_lost, sent.serial)
         self.flight.give_up(sent)
@@ -529,7 +584,7 @@ class Requestor:
         profile = self._paths.profile
         if not profile.plane_up(ev.plane) or sent.sent_at < profile.up_since[ev.plane]:
             return  # note 2
-        trims = sent.sent_at < ev.trimmed_at + NACK_LOST_RTTS * (self.trips.srtt_s or 0.0)
+        trims = sent.sent_at < ev.trimmed_at + NACK_LOST_RTTS * (self.rtt.srtt_s or 0.0)
         if trims and ev.carries():
             self._paths.signal(ev, EvSignal.TRIMMED, now)  # note 5
             return
@@ -541,10 +596,10 @@ class Requestor:
 
     def _proven(self, sent: Sent, trims: bool) -> bool:
         """Whether a packet whose timer expired is the fault of its path beyond doubt (notes 3 and 5)."""
-        if sent.second_chance and sent.ev.in_doubt and self._hearing.attention(sent.sent_at) > 0:
+        if sent.second_chance and sent.ev.in_doubt and self._proof.attention(sent.sent_at) > 0:
             return True
         shown = self._shown <= sent.psn < self._shown + BITMAP_BITS  # else the SACK that reported it may be lost
-        return shown and not trims and self._hearing.missed(sent.ev, sent.sent_at)
+        return shown and not trims and self._proof.missed(sent.ev, sent.sent_at)
 
     def on_nack(self, nack: Nack, now: float) -> None:
         """§2.10 and §5.14. The EV is judged even when the PSN is no longer of interest."""
@@ -597,10 +652,9 @@ class Requestor:
             heappush(self._again, psn)
             return
         counters.refused += 1
-        name = _REFUSAL_COUNTERS.get(nack.reason, "refused_resource")
-        setattr(counters, name, getattr(counters, name) + 1)
+        counters.refusals[nack.reason if nack.reason in counters.refusals else NackReason.NO_RESOURCE] += 1
         self._window.on_other_nack(sent.size)
-        heappush(self._deferred, (now + self.trips.one_s(), psn))
+        heappush(self._deferred, (now + self.rtt.one_s(), psn))
         self._charge(now)
 
     def _unknown_nack(self, nack: Nack, psn: int, now: float) -> bool:
@@ -648,7 +702,7 @@ class Requestor:
         if due:
             if not self._charge(now):
                 return
-            if self._hearing.heard_at < due[0].sent_at and not self._silent:
+            if self._proof.heard_at < due[0].sent_at and not self._silent:
                 self._silent = True
                 self._window.on_silence()
             for sent in due:
@@ -659,7 +713,7 @@ class Requestor:
             if self._silent:
                 self._paths.ask_spares()
         else:
-            self._silence.ask(self.flight, now)
+            self._tail_probe.ask(self.flight, now)
         self.watch_paths(now)
         if self._stranded_due <= now:
             if not self._charge(now):
@@ -668,12 +722,12 @@ class Requestor:
             self.watch_paths(now)
         if self._ack_due_at <= now:
             if self._stranded():
-                self._ack_due_at = now + self.trips.timer_s(0, now)
+                self._ack_due_at = now + self.rtt.timer_s(0, now)
                 return
             self._charged_completion += 1
             if not self._charge(now):
                 return
-            self._ack_due_at = now + self.trips.timer_s(self._charged_completion, now)
+            self._ack_due_at = now + self.rtt.timer_s(self._charged_completion, now)
             self._paths.refresh(None)
 
     def _stranded(self) -> bool:
@@ -690,13 +744,13 @@ class Requestor:
         if self._paths.profile.usable or not self._messages or not self._waits_charged():
             self._stranded_due = NEVER
         elif self._stranded_due == NEVER:
-            self._stranded_due = max(now + self.trips.timer_s(0, now), self._budget.again_at)
+            self._stranded_due = max(now + self.rtt.timer_s(0, now), self._budget.again_at)
 
     def next_deadline(self) -> float:
         """When on_timer has something to do; NEVER when nothing is pending."""
         sent, first = self.flight.first_timer(), self._stranded_due
         if sent is not None:
-            due = self._silence.due(sent)
+            due = self._tail_probe.due(sent)
             if due < first:
                 first = due
         if self._trials and self._trials[0].verdict_at < first:

@@ -23,7 +23,7 @@ from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.errors import WireError
 from mrc_testbed.hosts.engine.rocev2.rc_codec import RC_OPCODES
 from mrc_testbed.hosts.engine.rocev2.rc_packets import Cnp, RcAck, RcOpcode, RcPacket, RcWrite
-from mrc_testbed.hosts.engine.wire.codec import Addressing, DecodedFrame, ev_to_fields, fields_to_ev
+from mrc_testbed.hosts.engine.wire.codec import Addressing, EncodedPacket, ev_to_fields, fields_to_ev
 from mrc_testbed.hosts.engine.wire.packets import (
     IMM_OPCODES,
     NOMINAL_OVERHEAD,
@@ -84,9 +84,9 @@ class ScapyCodec:
 
     # ---- records to packets -----------------------------------------------------------------------------
 
-    def encode(self, record: PacketRecord, addressing: Addressing) -> DecodedFrame:
+    def encode(self, record: PacketRecord, addressing: Addressing) -> EncodedPacket:
         """Bytes of a record, all of them in the frame's first piece."""
-        return DecodedFrame(bytes(self.to_scapy(record, addressing)), b"", b"")
+        return EncodedPacket(bytes(self.to_scapy(record, addressing)), b"", b"")
 
     def to_scapy(self, record: PacketRecord, addressing: Addressing) -> ScapyPacket:
         """The record as IP / UDP / BTH / ... / ICRC, its iCRC and lengths to be computed when it is built."""

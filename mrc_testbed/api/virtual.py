@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
@@ -268,7 +267,7 @@ class _VirtualTransfer:
         )  # fmt: skip
 
     def _counters(self) -> dict[str, Any]:
-        counters = asdict(self.qp.counters)
+        counters = self.qp.counters.by_name()
         return {"sent": sum(counters["plane_packets"]), **counters}
 
     def _end(self, state: str, error: str | None) -> None:

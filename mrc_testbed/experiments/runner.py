@@ -286,7 +286,7 @@ def _back_end(where: str, options: dict[str, Any]) -> Backend:
 
 def _as_they_end(runs: list[RunPlan], begun: Begun, tell: Tell) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
     """Raises UsageError in the end for runs that were lost: the others are whole by then."""
-    left, lost = len(runs), Lost()
+    left, lost = len(runs), LostRuns()
     while left:
         number, news = begun.get()
         if isinstance(news, Exception):
@@ -304,7 +304,7 @@ def _as_they_end(runs: list[RunPlan], begun: Begun, tell: Tell) -> Iterator[tupl
     lost.refuse()
 
 
-class Lost:
+class LostRuns:
     """Runs that did not come back."""
 
     SHOWN = 8

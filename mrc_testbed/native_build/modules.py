@@ -48,6 +48,7 @@ NOT_COMPILED = (
 
 ACYCLIC = {
     "hosts/engine/reassembly.py": ("MessagePart",),
+    "hosts/engine/requestor.py": ("Feedback",),
     "hosts/engine/rocev2/rc_packets.py": ("Cnp", "RcAck", "RcWrite"),
     "hosts/engine/wire/packets.py": (
         "EndpointRequest", "EndpointResponse", "Nack", "PacketRecord", "ReliabilityProbe", "Sack", "TransportAck",

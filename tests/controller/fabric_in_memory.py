@@ -513,7 +513,7 @@ class AgentInFabric:
         self.refuses = False
         self.paths = [
             SimpleNamespace(
-                peer=peer, ev=ev, trace=fabric.traces.data(host, peer, ev), state="good", sent=0, lost=0, at=0.0
+                peer=peer, ev=ev, trace=fabric.segmenter.data(host, peer, ev), state="good", sent=0, lost=0, at=0.0
             )
             for peer in fabric.plan.hosts
             if peer != host
@@ -574,7 +574,7 @@ class MapperInFabric:
         self.fabric = fabric
         targets = targets_of(fabric.plan)
         self.targets = (*targets, *loops_of(fabric.plan, targets))
-        self.walks = [fabric.traces.along(target.walk) for target in self.targets]
+        self.walks = [fabric.segmenter.along(target.walk) for target in self.targets]
         self.begin()
 
     def begin(self):
@@ -628,7 +628,7 @@ class FabricInMemory:
     def __init__(self, plan, catalog, program, folder, *, keeps_lines=False):
         self.plan, self.catalog, self.program, self.folder = plan, catalog, program, Path(folder)
         self.loop = asyncio.get_running_loop()
-        self.traces = PathSegmenter(plan)
+        self.segmenter = PathSegmenter(plan)
         self.counters = {info.id: info.name.rpartition(".")[2] for info in catalog.schema.counters}
         self.lines = LinesInMemory(keeps_lines=keeps_lines)
         self.down, self.dead_arcs = set(), set()
@@ -663,7 +663,7 @@ class FabricInMemory:
     def changed(self):
         """Something was broken or mended: ports tell at once, hosts soon."""
         self.count_traffic()
-        self.dead_arcs |= {arc for link in self.down for arc in self.traces.arcs(link)}
+        self.dead_arcs |= {arc for link in self.down for arc in self.segmenter.arcs(link)}
         self._passing = self._counters_of_passing()
         self._ports()
         self.loop.call_later(0.05, self._hosts_look)
@@ -684,7 +684,7 @@ class FabricInMemory:
     def set_link(self, link, up):
         (self.down.discard if up else self.down.add)(link)
         if up:
-            self.dead_arcs -= set(self.traces.arcs(link))
+            self.dead_arcs -= set(self.segmenter.arcs(link))
         self.changed()
 
     def set_arc(self, arc, works):
@@ -700,7 +700,7 @@ class FabricInMemory:
             for link in self.plan.links
             for here, there in ((link.lower, link.upper), (link.upper, link.lower))
         }
-        return [[(arc, *self.traces.ends(arc), numbers.get(arc), peers[arc]) for arc in walk.arcs] for walk in walks]
+        return [[(arc, *self.segmenter.ends(arc), numbers.get(arc), peers[arc]) for arc in walk.arcs] for walk in walks]
 
     def _counters_of_passing(self):
         """({(switch, port): packets of a tick}, {interface: packets of a tick}) as the fabric is now."""

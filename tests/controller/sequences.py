@@ -107,7 +107,7 @@ def _link(fabric, step):
 
 def _core_arc(fabric, step):
     links = [link for link in fabric.plan.links if link.lower.node in fabric.switches]
-    return _pick([arc for link in links for arc in fabric.traces.arcs(link)], step)
+    return _pick([arc for link in links for arc in fabric.segmenter.arcs(link)], step)
 
 
 async def _power(fabric, step, on):

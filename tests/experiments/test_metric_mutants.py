@@ -58,12 +58,12 @@ def passes_case(folder: Path, name: str, expected: float, fields: dict[str, obje
 def replace(monkeypatch: pytest.MonkeyPatch, metric: Metric, value: Callable[[Measured, str], float | None]) -> None:
     """Have a metric computed by `value`, a function of the run and the metric's whole name."""
     if metric.series:
-        whole = Measured._series_value
+        whole = Measured.value_between
 
         def series(measured: Measured, name: str, low: float, high: float) -> float | None:
             return value(measured, name) if name_matches(metric, name) else whole(measured, name, low, high)
 
-        monkeypatch.setattr(Measured, "_series_value", series)
+        monkeypatch.setattr(Measured, "value_between", series)
         return
     head, _, tail = metric.pattern.replace("PORT", "NAME").partition("NAME")
     named = "NAME" in metric.pattern or "PORT" in metric.pattern
@@ -75,7 +75,7 @@ def replace(monkeypatch: pytest.MonkeyPatch, metric: Metric, value: Callable[[Me
 def original(metric: Metric) -> Callable[[Measured, str, float, float], float | None]:
     """Return the function that computes a metric now."""
     if metric.series:
-        return Measured._series_value
+        return Measured.value_between
     whole = metric_values._WHOLE[metric.pattern]
     before, _, after = metric.pattern.replace("PORT", "NAME").partition("NAME")
     return lambda m, name, _low, _high: whole(m, name.removeprefix(before).removesuffix(after))

@@ -71,7 +71,7 @@ def test_scaled__round_trip_is_what_the_recipe_says():
     fabric.run_until(lambda: flow.done)
     # The Transport ACK (122 B) queues behind the SACK (146 B) on the way back: one SACK's serialisation later at most.
     assert flow.finished_at == pytest.approx(0.010, abs=146 * 8 / 10e6)
-    assert flow.qp.requestor.trips.srtt_s == pytest.approx(0.010, abs=5e-5)
+    assert flow.qp.requestor.rtt.srtt_s == pytest.approx(0.010, abs=5e-5)
 
 
 def test_scaled__refuses_a_round_trip_shorter_than_its_serialisation():

@@ -282,7 +282,7 @@ def _cut_path(seed: int, message_bytes: int, depth: int) -> float | None:
     rtt = [0.0]
 
     def measure() -> None:
-        rtt.append(flow.qp.requestor.trips.srtt_s or 0.0)
+        rtt.append(flow.qp.requestor.rtt.srtt_s or 0.0)
 
     fabric.at(0.3, measure)
     fabric.at(0.3, OneWayFault.on("p1-t0-0 p1-t1-2"))

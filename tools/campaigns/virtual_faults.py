@@ -169,7 +169,7 @@ class World:
         self.plan, self.broken = plan, broken
         self.rng = random.Random(seed)
         self.faults = make(plan, tap=tap)
-        self.traces = self.faults.traces
+        self.segmenter = self.faults.segmenter
         self.named: dict[tuple[str, str, str | None], float] = {}
         """(kind, location, direction) reported as certain, and the time of the first report."""
         self.now = 0.0
@@ -192,13 +192,13 @@ class World:
         """Of a trace, by identity: each arc, the switch that sends it or "", the switch that receives it or ""."""
         targets = targets_of(plan)
         self._targets = (*targets, *loops_of(plan, targets))
-        self._walks = [self.traces.along(target.walk) for target in self._targets]
+        self._walks = [self.segmenter.along(target.walk) for target in self._targets]
         self._prober = Prober(self._targets, ProberSettings(), 0.0)
         self._rows = [target_json(*pair) for pair in zip(self._targets, self._prober.health, strict=True)]
         folder = Path()
         self._mapper = ClustermapperSource(folder, self.faults, lambda _event: None, lambda: None)
         self._agents = HostAgentSource(folder, plan, self.faults, lambda _event: None, lambda: None)
-        self._forwarding = Forwarding(self.traces)
+        self._forwarding = Forwarding(self.segmenter)
         self._reading_due: float | None = None
         self._full, self._full_until = "", 0.0
         """An output queue that is full for a while: it drops data."""
@@ -219,14 +219,14 @@ class World:
             evs = list(self.plan.evs(source, peer))
             for ev in self.rng.sample(evs, min(len(evs), 6)):
                 if not any(p.source is source and p.peer is peer and p.ev == ev for p in out):
-                    out.append(WatchedFlow(source, peer, ev, self.traces.data(source, peer, ev)))
+                    out.append(WatchedFlow(source, peer, ev, self.segmenter.data(source, peer, ev)))
         return out
 
     # ---- what happens to a packet -----------------------------------------------------------------------
 
     def _hop(self, arc: str) -> tuple[str, str, str]:
         """An arc, the switch that sends it, the switch that receives it; "" where that is a host."""
-        here, there = map(self._switch, self.traces.ends(arc))
+        here, there = map(self._switch, self.segmenter.ends(arc))
         return arc, here, there
 
     def walks(self, trace: PathSegments) -> bool:
@@ -306,7 +306,7 @@ class World:
             self._tell(f"stream {one.place.name}", 0.05, lambda: self._stream_lost(one.place.name))
             for link in self.plan.links:
                 if one.place.name in link.ends:
-                    self._losses |= dict.fromkeys(self.traces.arcs(link), 1.0)
+                    self._losses |= dict.fromkeys(self.segmenter.arcs(link), 1.0)
                     self._goes_down(link)
 
     def _stream_lost(self, switch: str) -> None:
@@ -315,7 +315,7 @@ class World:
     def _goes_down(self, link: Link) -> None:
         """Both ends report, as far as they are switches."""
         self.down.add(link)
-        self._down_arcs.update(self.traces.arcs(link))
+        self._down_arcs.update(self.segmenter.arcs(link))
         for port in (link.lower, link.upper):
             if port.node.startswith("p"):
                 self._tell(GNMI, 0.02, partial(self._port, port.interface, "DOWN"))
@@ -649,7 +649,7 @@ def keep(seed: int, number: int, folder: Path) -> Path:
     world.run()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"set-{seed}-{number}.observations.jsonl"
-    lines = [line_of(name, arguments, world.traces) for name, arguments in calls]
+    lines = [line_of(name, arguments, world.segmenter) for name, arguments in calls]
     write_whole(path, b"".join([header_of(world.plan), *lines]))
     return path
 

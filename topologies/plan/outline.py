@@ -25,8 +25,8 @@ _SWITCH: Final = re.compile(r"p(\d+)-t([01])-(\d+)")
 _HOST: Final = re.compile(r"h(\d+)")
 
 
-class Made(Sequence[Thing], Generic[Thing]):
-    """A sequence whose things are made when asked for, by their number."""
+class LazySequence(Sequence[Thing], Generic[Thing]):
+    """Sequence that builds each item on access."""
 
     def __init__(self, count: int, make: Any) -> None:
         self._count, self._make = count, make
@@ -65,11 +65,11 @@ class Outline(Plan):
 
     @cached_property
     def hosts(self) -> Any:
-        return Made[Host](self.racks * self.hosts_per_rack, self._host)
+        return LazySequence[Host](self.racks * self.hosts_per_rack, self._host)
 
     @cached_property
     def switches(self) -> Any:
-        return Made[Switch](self.planes * (self.racks + self.spines), self._switch)
+        return LazySequence[Switch](self.planes * (self.racks + self.spines), self._switch)
 
     @cached_property
     def links(self) -> Any:
@@ -88,7 +88,7 @@ class Outline(Plan):
                 return self._nic_link(planes[which], first + place)
             return self._fabric_link(planes[which], *divmod(place - nic, self.spines))
 
-        return Made[Link](len(planes) * (nic + fabric), make)
+        return LazySequence[Link](len(planes) * (nic + fabric), make)
 
     def _host(self, number: int) -> Host:
         return Host(f"h{number}", number, number // self.hosts_per_rack, number % self.hosts_per_rack)

@@ -29,10 +29,10 @@ PLANES: Final = 32
 class ProofOfLoss:
     """Of one requestor. All times are seconds; `left` is when a packet of ours left."""
 
-    __slots__ = ("_from", "_read", "_to", "heard_at", "newest", "trips")
+    __slots__ = ("_from", "_read", "_to", "heard_at", "newest", "rtt")
 
-    def __init__(self, trips: RoundTrips) -> None:
-        self.trips = trips
+    def __init__(self, rtt: RoundTrips) -> None:
+        self.rtt = rtt
         self._read = [LONG_AGO] * PLANES
         """By plane: when the newest packet left that the peer is known to have read there."""
         self._from: float | None = None
@@ -79,7 +79,7 @@ class ProofOfLoss:
 
     def missed(self, ev: Ev, left: float) -> bool:
         """Whether what left over that EV at that time, and was not answered, must be lost: the peer read on since."""
-        trips, known = self.trips, ev.rtt_s
-        return self.span(ev.plane, left) >= trips.skew_s(known) or self.attention(left) >= max(
-            trips.rest_s(), trips.patience_s(known)
+        rtt, known = self.rtt, ev.rtt_s
+        return self.span(ev.plane, left) >= rtt.skew_s(known) or self.attention(left) >= max(
+            rtt.rest_s(), rtt.patience_s(known)
         )

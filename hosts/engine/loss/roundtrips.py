@@ -152,11 +152,11 @@ class RoundTrips:
 class RetryBudget:
     """How long nothing got through, in charges of the retry counter (§5.11; notes 2 and 3)."""
 
-    __slots__ = ("_limit", "_trimmed", "_trips", "again_at", "charges")
+    __slots__ = ("_limit", "_rtt", "_trimmed", "again_at", "charges")
 
-    def __init__(self, config: Config, trips: RoundTrips) -> None:
+    def __init__(self, config: Config, rtt: RoundTrips) -> None:
         self._limit = config.retry_limit
-        self._trips = trips
+        self._rtt = rtt
         self.charges = 0
         """Since something got through."""
         self.again_at = 0.0
@@ -174,7 +174,7 @@ class RetryBudget:
             self.charges += 1
             if self._limit is not None and self.charges >= self._limit:
                 return False
-        self.again_at = now + self._trips.timer_s(self.charges, now)
+        self.again_at = now + self._rtt.timer_s(self.charges, now)
         return True
 
     def trimmed(self) -> None:

@@ -203,12 +203,26 @@ class SendWindow:
     """`cack`: nothing is missing at or below this PSN. `next_psn`: first PSN never sent. Both unwrapped."""
 
     __slots__ = (
-        "_above", "_by_age", "_fifo", "_hearing", "_newest", "_ring", "_ring_mask", "_suspects", "_timer_limit",
-        "_timers", "_timers_apart", "bytes", "cack", "next_psn", "outstanding", "serial",
+        "_above",
+        "_by_age",
+        "_fifo",
+        "_newest",
+        "_proof",
+        "_ring",
+        "_ring_mask",
+        "_suspects",
+        "_timer_limit",
+        "_timers",
+        "_timers_apart",
+        "bytes",
+        "cack",
+        "next_psn",
+        "outstanding",
+        "serial",
     )  # fmt: skip
 
-    def __init__(self, first_psn: int, ev_fifo: bool, hearing: ProofOfLoss) -> None:
-        self._hearing = hearing
+    def __init__(self, first_psn: int, ev_fifo: bool, proof: ProofOfLoss) -> None:
+        self._proof = proof
         self.cack = first_psn - 1
         self.next_psn = first_psn
         self._ring: list[Sent | None] = [None] * RING_FROM
@@ -364,7 +378,7 @@ class SendWindow:
             self.bytes -= sent.size
         sent.state = ARRIVED
         if beyond_doubt:
-            self._hearing.read(sent.ev.plane, sent.sent_at)
+            self._proof.read(sent.ev.plane, sent.sent_at)
             if sent.serial > self._newest:
                 self._newest = sent.serial
 
@@ -400,8 +414,8 @@ class SendWindow:
         `rest_s`. The first finds losses of senders that have little to send, the second a plane that is silent.
         """
         if threshold is not None:
-            limit, hearing, trips = self._newest - threshold, self._hearing, self._hearing.trips
-            rest, least = trips.rest_s(), trips.patience_s(UNKNOWN)
+            limit, proof, rtt = self._newest - threshold, self._proof, self._proof.rtt
+            rest, least = rtt.rest_s(), rtt.patience_s(UNKNOWN)
             for plane, mates in enumerate(self._by_age):
                 if now - mates.since < least:
                     continue
@@ -409,11 +423,11 @@ class SendWindow:
                 while old is not None:
                     if old.state == IN_FLIGHT:
                         known, left = old.ev.rtt_s, old.sent_at
-                        patience = trips.patience_s(known)
+                        patience = rtt.patience_s(known)
                         if now - left < patience:
                             break
-                        read = known >= 0 and hearing.span(plane, left) >= trips.skew_s(known)
-                        if not read and (old.serial > limit or hearing.attention(left) < max(rest, patience)):
+                        read = known >= 0 and proof.span(plane, left) >= rtt.skew_s(known)
+                        if not read and (old.serial > limit or proof.attention(left) < max(rest, patience)):
                             break
                         self._suspects.append((old, LossCause.DISTANCE))
                     old = mates.drop_oldest(old)
@@ -440,13 +454,13 @@ class SendWindow:
         A timer that was set before answers turned out to take longer runs on for as long as they take.
         """
         due: list[Sent] = []
-        timers, apart, trips = self._timers, self._timers_apart, self._hearing.trips
+        timers, apart, rtt = self._timers, self._timers_apart, self._proof.rtt
         while (sent := self.first_timer()) is not None and sent.deadline <= now:
             if timers and timers[0] is sent:
                 timers.popleft()
             else:
                 heappop(apart)
-            deadline = sent.sent_at + trips.known_s(now, sent.ev)
+            deadline = sent.sent_at + rtt.known_s(now, sent.ev)
             if deadline > now:
                 sent.deadline = deadline
                 heappush(apart, (deadline, sent.serial, sent))

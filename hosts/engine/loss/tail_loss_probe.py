@@ -26,10 +26,10 @@ PROBE_AT: Final = 0.5
 class TailLossProbe:
     """Of one requestor."""
 
-    __slots__ = ("_hearing", "_paths", "_probed")
+    __slots__ = ("_paths", "_probed", "_proof")
 
-    def __init__(self, paths: QpPaths, hearing: ProofOfLoss) -> None:
-        self._paths, self._hearing = paths, hearing
+    def __init__(self, paths: QpPaths, proof: ProofOfLoss) -> None:
+        self._paths, self._proof = paths, proof
         self._probed = 0
         """Serial of the last packet for which probes were queued or not needed."""
 
@@ -49,7 +49,7 @@ class TailLossProbe:
         if sent is None or sent.serial <= self._probed or now < self.due(sent):
             return
         self._probed = sent.serial
-        if self._paths.profile.usable and not self._hearing.missed(sent.ev, sent.sent_at):
+        if self._paths.profile.usable and not self._proof.missed(sent.ev, sent.sent_at):
             self._paths.ask(self._paths.profile.sibling(sent.ev))
             self._paths.refresh(sent.ev)
 

@@ -63,16 +63,26 @@ class QpPaths:
     """See the module."""
 
     __slots__ = (
-        "_context", "_counters", "_due", "_expect", "_hearing", "_next_id", "_order", "_pending", "_queue", "_reverse",
-        "_seek_again_at", "profile",
+        "_ack_paths",
+        "_context",
+        "_counters",
+        "_due",
+        "_expect",
+        "_next_id",
+        "_order",
+        "_pending",
+        "_proof",
+        "_queue",
+        "_seek_again_at",
+        "profile",
     )  # fmt: skip
 
     def __init__(
-        self, profile: EvProfile, context: Context, counters: Counters, rng: Random, reverse: AckPaths,
-        hearing: ProofOfLoss,
+        self, profile: EvProfile, context: Context, counters: Counters, rng: Random, ack_paths: AckPaths,
+        proof: ProofOfLoss,
     ) -> None:  # fmt: skip
-        self.profile, self._hearing = profile, hearing
-        self._reverse = reverse
+        self.profile, self._proof = profile, proof
+        self._ack_paths = ack_paths
         self._context, self._counters = context, counters
         self._due: list[tuple[float, int, Ev]] = []
         """Heap: (when, tie-breaker, EV) of probes to come."""
@@ -92,7 +102,7 @@ class QpPaths:
 
     def proved(self, ev: Ev, now: float) -> None:
         """A SACK names a packet of ours that went over this EV."""
-        self._reverse.proved(ev, now)
+        self._ack_paths.proved(ev, now)
 
     # ---- states -----------------------------------------------------------------------------------------
 
@@ -182,7 +192,7 @@ class QpPaths:
             ev.probing = True
             self._queue.append(_Probe(ev))
 
-    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], credit: TxCredit) -> None:
         """Send the probes that are due, where ports have room."""
         context = self._context
         for _ in range(len(self._queue)):
@@ -194,10 +204,10 @@ class QpPaths:
                 self._end(probe)
                 self._rest(ev, now)
                 continue
-            if not room.free >> ev.plane & 1:
+            if not credit.free >> ev.plane & 1:
                 self._queue.append(probe)
                 continue
-            room.take(ev.plane)
+            credit.take(ev.plane)
             probe_id = self._next_id = self._next_id + 1 & 0xFFFF
             again = probe.asked > 0
             if not again:
@@ -211,7 +221,7 @@ class QpPaths:
                 patience = context.config.probe_interval_s
             probe.ids.append(probe_id)
             self._pending[probe_id] = (probe, now)
-            self._wait(probe, now + max(patience, self._hearing.trips.usual_s(ev)))
+            self._wait(probe, now + max(patience, self._proof.rtt.usual_s(ev)))
             self._counters.probes_sent += 1
             stamped = context.config.timestamps
             timestamp = int(now / context.config.ts_unit_s) & 0xFFFF if stamped else None
@@ -240,8 +250,8 @@ class QpPaths:
         ev, began_at = probe.ev, probe.began_at
         self._end(probe)
         self.proved(ev, now)
-        hearing, rtt_s = self._hearing, now - sent_at
-        hearing.answered(ev.plane, sent_at, hearing.trips.ordinary(rtt_s, ev), now)
+        proof, rtt_s = self._proof, now - sent_at
+        proof.answered(ev.plane, sent_at, proof.rtt.ordinary(rtt_s, ev), now)
         ev.sampled(rtt_s)
         ev.probes_answered += 1
         self._counters.probes_answered += 1
@@ -297,7 +307,7 @@ class QpPaths:
         elif probe.began_at < self.profile.up_since[ev.plane]:
             self._end(probe)  # a port was down meanwhile
             self._rest(ev, now)
-        elif self._hearing.missed(ev, probe.asked_at):
+        elif self._proof.missed(ev, probe.asked_at):
             self._end(probe)
             self._failed(ev, now, probe.began_at)
         else:

@@ -75,6 +75,7 @@ class Peer(Timed):
     """State of one other host."""
 
     __slots__ = (
+        "ack_paths",
         "acknowledged",
         "last_update",
         "last_update_at",
@@ -87,7 +88,6 @@ class Peer(Timed):
         "probe_at",
         "probes_left",
         "profiles",
-        "reverse",
         "update_at",
         "update_id",
         "update_waits",
@@ -111,7 +111,7 @@ class Peer(Timed):
         self.last_update_at = 0.0
         self.passed_over: int | None = None
         """Request id of the newest update if it was older than that one."""
-        self.reverse = AckPaths(planes, self.profiles, rng)
+        self.ack_paths = AckPaths(planes, self.profiles, rng)
         self.probe_at = NEVER
         """When an EV probe for the reverse set may leave; NEVER = no data came in since the last one."""
         self.probes_left = 0
@@ -212,7 +212,7 @@ class PeerTable:
         """
         first = not peer.listeners
         if first:
-            peer.reverse.forget()
+            peer.ack_paths.forget()
         peer.last_update = None
         peer.listeners.append(qp)
         peer.profiles.append(profile)
@@ -227,7 +227,7 @@ class PeerTable:
             at = peer.listeners.index(qp)
             del peer.listeners[at], peer.profiles[at]
             if not peer.listeners:
-                peer.reverse.forget()
+                peer.ack_paths.forget()
 
     # ---- control packets --------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class PeerTable:
         plane = packet.plane
         if type(packet) is EndpointResponse and packet.op == EndpointOp.EV_PROBE and up >> plane & 1:
             return (plane, packet.ev) if free >> plane & 1 else (1 << plane, NOTHING)
-        return peer.reverse.route(plane, up, free)
+        return peer.ack_paths.route(plane, up, free)
 
     @property
     def has_control(self) -> bool:
@@ -257,47 +257,47 @@ class PeerTable:
     def _hold(self, ports: int, peer: Peer, packet: Packet) -> None:
         _put(self._held.setdefault(ports, deque()), peer, packet)
 
-    def transmit(self, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
+    def transmit(self, out: list[tuple[int, str, PacketRecord]], limit: int, credit: TxCredit) -> None:
         """Send what is queued, where ports have room; the rest stays."""
         for ports in list(self._held):
-            if ports and not ports & room.free:
+            if ports and not ports & credit.free:
                 continue
             queue = self._held[ports]
             for _ in range(min(len(queue), limit)):
-                if len(out) >= limit or (ports and not ports & room.free):
+                if len(out) >= limit or (ports and not ports & credit.free):
                     break
-                self._send(*queue.popleft(), out, room)
+                self._send(*queue.popleft(), out, credit)
             del self._held[ports]
             if queue:
                 self._held[ports] = queue  # the last one now: those of other masks may wait for the same port
         while self._control and len(out) < limit:
-            self._send(*self._control.popleft(), out, room)
+            self._send(*self._control.popleft(), out, credit)
 
-    def _send(self, peer: Peer, packet: Packet, out: list[tuple[int, str, PacketRecord]], room: TxCredit) -> None:
+    def _send(self, peer: Peer, packet: Packet, out: list[tuple[int, str, PacketRecord]], credit: TxCredit) -> None:
         """Send a control packet, or hold it."""
         if type(packet) is EndpointRequest:
             if packet.op == EndpointOp.EV_PROBE:
-                self._send_probe(peer, packet, out, room)
+                self._send_probe(peer, packet, out, credit)
                 return
             packet.request_id, packet.port_mask = peer.update_id, self._port_mask()  # of now: it may have waited
         # With no port up at both ends one belief must be wrong, and only a packet sent all the same can tell.
         usable = self.local_ports & peer.ports or self.local_ports
-        plane, ev = self._route(peer, packet, usable, usable & room.free)
+        plane, ev = self._route(peer, packet, usable, usable & credit.free)
         if ev == NOTHING:
             self._hold(plane, peer, packet)
             return
         if type(packet) is EndpointRequest:
             peer.update_waits = False
         packet.plane, packet.ev = plane, ev
-        room.take(plane)
+        credit.take(plane)
         out.append((plane, peer.name, packet))
 
     def _send_probe(
-        self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, PacketRecord]], room: TxCredit
+        self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, PacketRecord]], credit: TxCredit
     ) -> None:
         """EV probes leave on their own EV or not at all: where the port is down they fail by their timeout."""
-        if room.free >> packet.plane & 1:
-            room.take(packet.plane)
+        if credit.free >> packet.plane & 1:
+            credit.take(packet.plane)
             out.append((packet.plane, peer.name, packet))
         elif self.local_ports >> packet.plane & 1:
             self._hold(1 << packet.plane, peer, packet)
@@ -372,7 +372,7 @@ class PeerTable:
             return
         ways = [(request.plane, request.ev)]
         if request.rtx and request.op == EndpointOp.EV_PROBE:
-            ways = peer.reverse.other_ways(request.plane, request.ev, self.local_ports & peer.ports)
+            ways = peer.ack_paths.other_ways(request.plane, request.ev, self.local_ports & peer.ports)
         for plane, ev in ways:
             self.queue(peer, EndpointResponse(
                 ENDPOINT_QPN, ev, plane, self._config.dscp_control, ECN_NOT_ECT, request.request_id, request.op,
@@ -402,7 +402,7 @@ class PeerTable:
         if probe.again_id is not None:
             self._probes.pop(probe.again_id, None)
         self._probe_times.put(probe, NEVER)
-        reverse = probe.peer.reverse
+        ack_paths = probe.peer.ack_paths
         if probe.qpcc is not None:
             probe.qpcc.on_probe(rtt_s)
             for qp in probe.peer.listeners:
@@ -412,9 +412,9 @@ class PeerTable:
             result = EvProbeResult(probe.request_id, name, probe.value, probe.plane, rtt_s, now, back_lost)
             self._events.append(result)
         elif rtt_s is None:
-            reverse.unanswered(probe.ev)
+            ack_paths.unanswered(probe.ev)
         else:
-            reverse.answered(probe.ev, rtt_s)
+            ack_paths.answered(probe.ev, rtt_s)
 
     def probe_ev(
         self, peer: Peer, value: int, plane: int, now: float, timeout_s: float, ev: Ev | None = None,
@@ -458,7 +458,7 @@ class PeerTable:
     def _probe_base(self, qpcc: Qpcc, now: float) -> bool:
         """Probe the base RTT (nscc.md §2.8) over any EV that works; False when there is none."""
         peer = self.get(qpcc.peer)
-        ev = peer.reverse.draw(self.local_ports & peer.ports)
+        ev = peer.ack_paths.draw(self.local_ports & peer.ports)
         if ev is not None:
             self.probe_ev(peer, ev.value, ev.plane, now, self._config.probe_timeout_s, qpcc=qpcc)
         return ev is not None
@@ -474,7 +474,7 @@ class PeerTable:
         in by one port, beside the data.
         """
         shared = self._config.reverse_probe_s * (self._renewing / RENEWED_PEERS)
-        return max(peer.reverse.rtt_s or 0.0, self._config.reverse_probe_s, shared)
+        return max(peer.ack_paths.rtt_s or 0.0, self._config.reverse_probe_s, shared)
 
     def _renew_later(self, peer: Peer, now: float) -> None:
         self._renewing += 1
@@ -483,13 +483,13 @@ class PeerTable:
     def _renew_reverse(self, peer: Peer, now: float) -> None:
         peer.probe_at = NEVER
         self._renewing -= 1
-        if peer.reverse.proved_at >= now - self._reverse_period_s(peer):
+        if peer.ack_paths.proved_at >= now - self._reverse_period_s(peer):
             return
-        ev = peer.reverse.draw(self.local_ports & peer.ports)
+        ev = peer.ack_paths.draw(self.local_ports & peer.ports)
         if ev is not None:
             patience = min(self._config.probe_timeout_s, PROBE_RTTS * self._reverse_period_s(peer))
             self.probe_ev(peer, ev.value, ev.plane, now, patience, ev)
-            if peer.probes_left and not peer.reverse.proven:
+            if peer.probes_left and not peer.ack_paths.proven:
                 peer.probes_left -= 1
                 self._renew_later(peer, now)
 

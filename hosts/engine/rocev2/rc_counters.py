@@ -9,7 +9,7 @@ from mrc_testbed.hosts.engine.connection import Counters
 
 @dataclass(slots=True)
 class RcCounters(Counters):
-    """Of a baseline QP: `lost` counts returns, `overtaken` those for a sequence NAK, `nacks_sent` NAKs."""
+    """Counters of a baseline QP: `lost`, `losses` count returns (OVERTAKEN: for a sequence NAK), `nacks_sent` NAKs."""
 
     cnps_sent: int = 0
     cnps_received: int = 0

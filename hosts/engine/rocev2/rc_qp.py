@@ -194,21 +194,21 @@ class RcQueuePair(EngineQueuePair):
         elif isinstance(packet, Cnp):
             connected.requestor.on_cnp(packet, now)
 
-    def transmit(self, now: float, out: list[Any], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[Any], limit: int, credit: TxCredit) -> None:
         """The responder's pending answers, and up to `limit` data packets."""
         connected = self.baseline
         if connected is None or not self.can_send():
             return
         self.touch()
-        connected.responder.transmit(out, room)
+        connected.responder.transmit(out, credit)
         if self.state is _RTS:
-            connected.requestor.transmit(now, out, limit, room)
+            connected.requestor.transmit(now, out, limit, credit)
 
     def can_send(self) -> bool:
         """Transmit may have something to send, as far as time and ports let it."""
         connected = self.baseline
         return connected is not None and (
-            connected.responder.owes_answer or (self.state is _RTS and connected.requestor.wants_to_send())
+            connected.responder.owes_answer or (self.state is _RTS and connected.requestor.can_send())
         )
 
     def owes_ack(self) -> bool:

@@ -109,11 +109,11 @@ class RcRequestor:
         """Messages not completed."""
         return len(self._messages)
 
-    def wants_to_send(self) -> bool:
+    def can_send(self) -> bool:
         """There is something to send that the window allows."""
         return self.next_psn < min(self._end_psn, self.una_psn + self.window_packets)
 
-    def has_data(self) -> bool:
+    def wants_to_send(self) -> bool:
         """There is something to send, or to send again."""
         return self.next_psn < self._end_psn
 
@@ -127,20 +127,20 @@ class RcRequestor:
 
     # ---- sending ----------------------------------------------------------------------------------------
 
-    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, room: TxCredit) -> None:
+    def transmit(self, now: float, out: list[tuple[int, str, PacketRecord]], limit: int, credit: TxCredit) -> None:
         """Append up to `limit` packets. A port that is down swallows what is sent, as its NIC would."""
         self._seen_at = now
         if now < self._resume_at:
             return
         dead = not self._port_up()
         bit = 1 << self._plane
-        while limit > 0 and self.wants_to_send() and self.rate.send_at(now) <= now:
-            if not dead and not room.free & bit:
+        while limit > 0 and self.can_send() and self.rate.send_at(now) <= now:
+            if not dead and not credit.free & bit:
                 return
             packet = self._packet(now)
             limit -= 1
             if not dead:
-                room.take(self._plane)
+                credit.take(self._plane)
                 out.append((self._plane, self._context.peer, packet))
 
     def _packet(self, now: float) -> RcWrite:
@@ -198,7 +198,6 @@ class RcRequestor:
         elif ack.syndrome == RcSyndrome.NAK_SEQUENCE:
             self._acknowledge(psn, now)
             if psn < self.next_psn:
-                counters.overtaken += 1
                 self._go_back(LossCause.OVERTAKEN, now)
         elif ack.syndrome in RNR_TIMERS_S:
             self._acknowledge(psn, now)
@@ -237,6 +236,7 @@ class RcRequestor:
         """Send everything from una_psn on again, unless that was done too often without progress."""
         counters, settings = self._counters, self._settings
         counters.lost += 1
+        counters.losses[cause] += 1
         self._retries += 1
         counters.retry_charges += 1
         self._context.events.append(
@@ -275,7 +275,6 @@ class RcRequestor:
         if self.next_psn == self.una_psn and self._port_up():
             self._deadline = now + self._settings.timeout_s
             return
-        self._counters.timeouts += 1
         self._go_back(LossCause.TIMEOUT, now)
 
     def next_deadline(self) -> float:
@@ -283,7 +282,7 @@ class RcRequestor:
 
         Packets that only the port held back need no timer: transmit is called when it has room again.
         """
-        if self._deadline == NEVER or not self.wants_to_send():
+        if self._deadline == NEVER or not self.can_send():
             return self._deadline
         at = max(self._resume_at, self.rate.send_at(self._seen_at))
         return min(at, self._deadline) if at > self._seen_at else self._deadline

@@ -133,29 +133,29 @@ class RcResponder:
 
     # ---- answers ----------------------------------------------------------------------------------------
 
-    def transmit(self, out: list[tuple[int, str, PacketRecord]], room: TxCredit) -> None:
+    def transmit(self, out: list[tuple[int, str, PacketRecord]], credit: TxCredit) -> None:
         """Pending answers, over the QP's own path: a NAK, which implies the ACK, or an ACK; and a CNP."""
         context, counters = self._context, self._counters
         bit = 1 << self._plane
         head = (context.remote_qpn, self._ev, self._plane, context.config.dscp_control, ECN_NOT_ECT)
-        if self._cnp_owed and room.free & bit:
+        if self._cnp_owed and credit.free & bit:
             self._cnp_owed = False
             counters.cnps_sent += 1
-            self._send(Cnp(*head), out, room)
-        if not room.free & bit:
+            self._send(Cnp(*head), out, credit)
+        if not credit.free & bit:
             return
         msn = self._messages & 0xFFFFFF
         if self._nak_owed is not None:
             counters.nacks_sent += 1
             syndrome, self._nak_owed, self._ack_owed = self._nak_owed, None, False
-            self._send(RcAck(*head, self._nak_psn & 0xFFFFFF, syndrome, msn), out, room)
+            self._send(RcAck(*head, self._nak_psn & 0xFFFFFF, syndrome, msn), out, credit)
         elif self._ack_owed:
             counters.acks_sent += 1
             self._ack_owed = False
-            self._send(RcAck(*head, self.expected_psn - 1 & 0xFFFFFF, RcSyndrome.ACK, msn), out, room)
+            self._send(RcAck(*head, self.expected_psn - 1 & 0xFFFFFF, RcSyndrome.ACK, msn), out, credit)
 
-    def _send(self, packet: RcPacket, out: list[tuple[int, str, PacketRecord]], room: TxCredit) -> None:
-        room.take(self._plane)
+    def _send(self, packet: RcPacket, out: list[tuple[int, str, PacketRecord]], credit: TxCredit) -> None:
+        credit.take(self._plane)
         out.append((self._plane, self._context.peer, packet))
 
     def flush(self, now: float) -> None:

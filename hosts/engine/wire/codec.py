@@ -94,8 +94,8 @@ FLAG_SE: Final = 0x80
 FLAGS_SE_OR_M: Final = 0xC0
 
 
-class DecodedFrame(NamedTuple):
-    """An encoded packet in three pieces, to be gathered by sendmsg: nothing of the payload was copied."""
+class EncodedPacket(NamedTuple):
+    """Packet of a codec in three pieces, to be gathered by sendmsg: nothing of the payload was copied."""
 
     header: bytes
     """Inner IP up to and including the last extension header."""
@@ -193,7 +193,7 @@ class Codec:
 
     # ---- encode -----------------------------------------------------------------------------------------
 
-    def encode(self, record: PacketRecord, addressing: Addressing) -> DecodedFrame:
+    def encode(self, record: PacketRecord, addressing: Addressing) -> EncodedPacket:
         """Bytes of a record. Raises ValueError for field values that fit no header (a bug of the caller)."""
         if type(record) is Write:
             return self._encode_write(record, addressing)
@@ -201,9 +201,9 @@ class Codec:
             return self._encode_rc(record, addressing)
         opcode, flags, psn, body = _control_body(record)
         header, crc = self._start(record, addressing, opcode, 0, flags, psn, len(body))
-        return DecodedFrame(header + body, b"", _ICRC.pack(crc32(body, crc)))
+        return EncodedPacket(header + body, b"", _ICRC.pack(crc32(body, crc)))
 
-    def _encode_write(self, record: Write, addressing: Addressing) -> DecodedFrame:
+    def _encode_write(self, record: Write, addressing: Addressing) -> EncodedPacket:
         opcode, payload = record.opcode, buffer_of(record.payload)
         pad = -len(payload) & 3
         timestamp = record.timestamp
@@ -223,9 +223,9 @@ class Codec:
         header, crc = self._start(record, addressing, opcode, flags1, flags, record.psn, length)
         crc = crc32(payload, crc32(body, crc))
         padding = _PADDING[pad]
-        return DecodedFrame(header + body, payload, padding + _ICRC.pack(crc32(padding, crc) if pad else crc))
+        return EncodedPacket(header + body, payload, padding + _ICRC.pack(crc32(padding, crc) if pad else crc))
 
-    def _encode_rc(self, record: RcPacket, addressing: Addressing) -> DecodedFrame:
+    def _encode_rc(self, record: RcPacket, addressing: Addressing) -> EncodedPacket:
         """The baseline's packets (rc_codec.py)."""
         opcode, variant, flags1, flags, psn, headers, payload = encode_rc(record)
         pad = -len(payload) & 3
@@ -234,7 +234,7 @@ class Codec:
         if variant:  # masked in the iCRC, so it can be set afterwards
             header = b"".join((header[:-8], bytes((variant,)), header[-7:]))
         crc = crc32(_PADDING[pad], crc32(payload, crc32(headers, crc)))
-        return DecodedFrame(header + headers, payload, _PADDING[pad] + _ICRC.pack(crc))
+        return EncodedPacket(header + headers, payload, _PADDING[pad] + _ICRC.pack(crc))
 
     def _start(
         self, record: PacketRecord, to: Addressing, opcode: int, flags1: int, flags: int, psn: int, length: int

@@ -22,7 +22,7 @@ from mrc_testbed.hosts.engine.wire.codec import (
     IPV6_SIZE,
     UDP_SIZE,
     Addressing,
-    DecodedFrame,
+    EncodedPacket,
     ev_to_fields,
     fields_to_ev,
 )
@@ -57,7 +57,7 @@ class AnyCodec(Protocol):
 
     dport: int
 
-    def encode(self, record: Any, addressing: Addressing) -> DecodedFrame: ...
+    def encode(self, record: Any, addressing: Addressing) -> EncodedPacket: ...
     def decode(
         self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None,
         outer_label: int | None = None, /,
@@ -95,7 +95,7 @@ class WireVariants:
 
     # ---- out --------------------------------------------------------------------------------------------
 
-    def encode(self, record: PacketRecord, addressing: Addressing) -> DecodedFrame:
+    def encode(self, record: PacketRecord, addressing: Addressing) -> EncodedPacket:
         """As the codec's; all bytes in the frame's first piece."""
         config = self._config
         packet = bytearray(self.frame_codec.encode(record, addressing).join())
@@ -124,7 +124,7 @@ class WireVariants:
             packet[-ICRC_SIZE:] = _ICRC.pack((icrc_ipv6 if is_v6 else icrc_ipv4)(body))
         if config.udp_checksum == "computed":
             packet[udp + 6 : udp + 8] = _SHORT.pack(checksum_of(packet, udp, 6 if is_v6 else 4) or 0xFFFF)
-        return DecodedFrame(bytes(packet), b"", b"")
+        return EncodedPacket(bytes(packet), b"", b"")
 
     def label(self, ev: int) -> int:
         """The 20 bits of a flow label that carries its half of the EV."""

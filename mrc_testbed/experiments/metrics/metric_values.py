@@ -51,7 +51,7 @@ class Measured:
         if metric is None:
             raise KeyError(name)
         if metric.series:
-            return self._series_value(name, 0.0, self.outcome.duration_s)
+            return self.value_between(name, 0.0, self.outcome.duration_s)
         before, _, after = metric.pattern.partition("NAME" if "NAME" in metric.pattern else "PORT")
         return _WHOLE[metric.pattern](self, name.removeprefix(before).removesuffix(after))
 
@@ -62,15 +62,11 @@ class Measured:
             return [] if value is None else [value]
         low, high = self.moment(start, 0.0), self.moment(stop, self.outcome.duration_s)
         if each is None:
-            found = [self._series_value(name, low, high)]
+            found = [self.value_between(name, low, high)]
         else:
             count = max(1, round((high - low) / each))
-            found = [self._series_value(name, low + i * each, low + (i + 1) * each) for i in range(count)]
+            found = [self.value_between(name, low + i * each, low + (i + 1) * each) for i in range(count)]
         return [value for value in found if value is not None]
-
-    def values_between(self, name: str, low: float, high: float) -> float | None:
-        """A series metric over (low, high] seconds."""
-        return self._series_value(name, low, high)
 
     def moment(self, when: When | None, default: float) -> float:
         """Seconds of a When; a share is one of the run's length."""
@@ -82,9 +78,9 @@ class Measured:
         """Mean of a series metric before the first fault, without the start; of the whole run without faults."""
         span = self.plan.baseline
         if span is not None:
-            return self._series_value(name, span.start, span.stop)
+            return self.value_between(name, span.start, span.stop)
         end = self.first_fault_s if self.first_fault_s is not None else self.outcome.duration_s
-        return self._series_value(name, min(end * START_UP_SHARE, START_UP_MAX_S), end)
+        return self.value_between(name, min(end * START_UP_SHARE, START_UP_MAX_S), end)
 
     def all(self) -> dict[str, float | None]:
         """Every metric by name."""
@@ -108,7 +104,8 @@ class Measured:
 
     # ---- series -----------------------------------------------------------------------------------------
 
-    def _series_value(self, name: str, low: float, high: float) -> float | None:
+    def value_between(self, name: str, low: float, high: float) -> float | None:
+        """A series metric over (low, high] seconds."""
         kind, _, rest = name.partition(".")
         if kind == "loss":
             return self._mean([float(n) / self.outcome.series.every_s for n in self.outcome.series.lost], low, high)

@@ -73,7 +73,7 @@ def time_points(figure: Figure, measured: Measured, runs: Runs) -> tuple[list[tu
     times = measured.outcome.series.times_s
     out = []
     for low, high in zip([0.0, *times[:-1]], times, strict=True):
-        value = measured.values_between(figure.metric, low, high)
+        value = measured.value_between(figure.metric, low, high)
         if value is not None and high > low:
             out.append(((low + high) / 2, value / scale))
     return out, label

@@ -85,7 +85,7 @@ def _rates(axes: Axes, measured: Measured) -> None:
     times = measured.outcome.series.times_s
     for number, work in enumerate(measured.outcome.works()[: len(COLOURS)]):
         edges = zip([0.0, *times[:-1]], times, strict=True)
-        values = [measured.values_between(f"rate.{work}", low, high) for low, high in edges]
+        values = [measured.value_between(f"rate.{work}", low, high) for low, high in edges]
         axes.plot(_middles(times), [float("nan") if v is None else v / 1e6 for v in values], lw=1.5,
                   color=COLOURS[number], label=work)  # fmt: skip
     axes.set_title("Received payload")

@@ -22,7 +22,7 @@ from mrc_testbed.experiments.executors.crew import Begun, Crew, RunLost, RunProg
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import Results, refusal
 from mrc_testbed.experiments.run_store import StoredRun
-from mrc_testbed.experiments.runner import Lost
+from mrc_testbed.experiments.runner import LostRuns
 from mrc_testbed.experiments.study.plan import StudyPlan
 from mrc_testbed.experiments.study.stopping import PointProgress, SeedValues
 from mrc_testbed.experiments.study.tables import as_csv
@@ -182,7 +182,7 @@ class _Work:
         """Those of them that wait for company: with a scheduler they are to be worth a task together."""
         self._out = 0
         """Runs in the hands of the crew."""
-        self._lost = Lost()
+        self._lost = LostRuns()
         self._renewed_at = 0.0
 
     def carry_out(self) -> None:

@@ -1,4 +1,4 @@
-/* Buffers of a device: frames that wait in queues and on cables, at most dev->pool.limit bytes of them. */
+/* Buffers of a device: frames that wait in queues and on cables, at most pool->limit bytes of them. */
 #include <stdlib.h>
 
 #include "runtime.h"
@@ -10,9 +10,8 @@ static uint32_t class_of(const struct rt_buffer *buffer)
     return buffer->bytes / CLASS_BYTES;
 }
 
-static struct rt_buffer *take(struct rt_device *dev, size_t bytes)
+static struct rt_buffer *take(struct rt_pool *pool, size_t bytes)
 {
-    struct rt_pool *pool = &dev->pool;
     uint32_t class = (uint32_t)((bytes + CLASS_BYTES - 1) / CLASS_BYTES);
     struct rt_buffer *buffer = class < RT_POOL_CLASSES ? pool->kept[class] : NULL;
 
@@ -37,10 +36,10 @@ static struct rt_buffer *take(struct rt_device *dev, size_t bytes)
 struct rt_buffer *rt_buffer_copy(struct rt_device *dev, const struct p4rt_packet *pkt, int with_state)
 {
     size_t state = with_state ? ((size_t)dev->pub.program->phv_bytes + 15) / 16 * 16 : 0;
-    struct rt_buffer *buffer = take(dev, sizeof *buffer + state + P4RT_HEADROOM + pkt->len);
+    struct rt_buffer *buffer = take(&dev->traffic.pool, sizeof *buffer + state + P4RT_HEADROOM + pkt->len);
 
     if (!buffer) {
-        dev->stats.dropped_no_buffer++;
+        dev->observers.stats.dropped_no_buffer++;
         return NULL;
     }
     buffer->pkt = *pkt;
@@ -53,10 +52,8 @@ struct rt_buffer *rt_buffer_copy(struct rt_device *dev, const struct p4rt_packet
     return buffer;
 }
 
-void rt_buffer_free(struct rt_device *dev, struct rt_buffer *buffer)
+void rt_buffer_free(struct rt_pool *pool, struct rt_buffer *buffer)
 {
-    struct rt_pool *pool = &dev->pool;
-
     pool->used -= buffer->bytes;
     if (class_of(buffer) >= RT_POOL_CLASSES || pool->kept_bytes + buffer->bytes > RT_POOL_KEPT) {
         free(buffer);
@@ -68,23 +65,23 @@ void rt_buffer_free(struct rt_device *dev, struct rt_buffer *buffer)
 }
 
 /* Free what rt_out has sent. */
-void rt_buffers_reap(struct rt_device *dev)
+void rt_buffers_reap(struct rt_pool *pool)
 {
-    for (struct rt_buffer *buffer; (buffer = dev->pool.spent);) {
-        dev->pool.spent = buffer->next;
-        rt_buffer_free(dev, buffer);
+    for (struct rt_buffer *buffer; (buffer = pool->spent);) {
+        pool->spent = buffer->next;
+        rt_buffer_free(pool, buffer);
     }
 }
 
 /* Give the memory of free buffers back. */
-void rt_buffers_trim(struct rt_device *dev)
+void rt_buffers_trim(struct rt_pool *pool)
 {
     for (uint32_t class = 0; class < RT_POOL_CLASSES; class++)
-        for (struct rt_buffer *buffer; (buffer = dev->pool.kept[class]);) {
-            dev->pool.kept[class] = buffer->next;
+        for (struct rt_buffer *buffer; (buffer = pool->kept[class]);) {
+            pool->kept[class] = buffer->next;
             free(buffer);
         }
-    dev->pool.kept_bytes = 0;
+    pool->kept_bytes = 0;
 }
 
 void rt_fifo_put(struct rt_fifo *fifo, struct rt_buffer *buffer)

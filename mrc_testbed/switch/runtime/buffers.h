@@ -32,9 +32,9 @@ struct rt_pool {
 
 /* All are called with the device locked. */
 struct rt_buffer *rt_buffer_copy(struct rt_device *dev, const struct p4rt_packet *pkt, int with_state);
-void rt_buffer_free(struct rt_device *dev, struct rt_buffer *buffer);
-void rt_buffers_reap(struct rt_device *dev);
-void rt_buffers_trim(struct rt_device *dev);
+void rt_buffer_free(struct rt_pool *pool, struct rt_buffer *buffer);
+void rt_buffers_reap(struct rt_pool *pool);
+void rt_buffers_trim(struct rt_pool *pool);
 void rt_fifo_put(struct rt_fifo *fifo, struct rt_buffer *buffer);
 struct rt_buffer *rt_fifo_take(struct rt_fifo *fifo);
 

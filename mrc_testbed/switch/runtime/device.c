@@ -22,10 +22,10 @@ RT_API struct rt_device *rt_device_create(uint32_t id, uint64_t seed)
     struct rt_device *dev = calloc(1, sizeof *dev);
     if (dev) {
         dev->id = id;
-        dev->seed = seed;
-        dev->digests.wake = -1;
-        dev->timer.order = id;
-        dev->pool.limit = RT_POOL_BYTES;
+        dev->random.seed = seed;
+        dev->observers.digests.wake = -1;
+        dev->attached.timer.order = id;
+        dev->traffic.pool.limit = RT_POOL_BYTES;
     }
     return dev;
 }
@@ -81,8 +81,8 @@ static void free_state(struct rt_device *dev)
         return;
     rt_tables_destroy(dev);
     rt_profiles_destroy(dev);
-    rt_digests_forget(dev);
-    rt_replication_forget(dev);
+    rt_digests_forget(&dev->observers.digests);
+    rt_replication_forget(&dev->replication);
     for (uint32_t i = 0; dev->pub.counters && i < p->n_counters; i++)
         free(dev->pub.counters[i].cells);
     for (uint32_t i = 0; dev->pub.registers && i < p->n_registers; i++)
@@ -92,13 +92,13 @@ static void free_state(struct rt_device *dev)
     free(dev->pub.counters);
     free(dev->pub.registers);
     free(dev->pub.meters);
-    free(dev->phv);
-    if (dev->library)
-        dlclose(dev->library);
+    free(dev->pipeline.phv);
+    if (dev->pipeline.library)
+        dlclose(dev->pipeline.library);
     memset(&dev->pub, 0, sizeof dev->pub);
-    dev->library = NULL;
-    dev->phv = NULL;
-    memset(&dev->stats, 0, sizeof dev->stats);
+    dev->pipeline.library = NULL;
+    dev->pipeline.phv = NULL;
+    memset(&dev->observers.stats, 0, sizeof dev->observers.stats);
     dev->pub.false_assert = NULL;
 }
 
@@ -109,12 +109,12 @@ static int make_state(struct rt_device *dev, const struct p4_program *p)
 
     dev->pub.program = p;
     dev->pub.ops = &rt_ops;
-    dev->phv = aligned_alloc(64, phv ? phv : 64);
+    dev->pipeline.phv = aligned_alloc(64, phv ? phv : 64);
     dev->pub.counters = calloc(p->n_counters + 1, sizeof *dev->pub.counters);
     dev->pub.registers = calloc(p->n_registers + 1, sizeof *dev->pub.registers);
     dev->pub.meters = calloc(p->n_meters + 1, sizeof *dev->pub.meters);
-    dev->profiles = calloc(p->n_profiles + 1, sizeof *dev->profiles);
-    if (!dev->pub.meters || !dev->phv || !dev->pub.counters || !dev->pub.registers || !dev->profiles)
+    dev->pipeline.profiles = calloc(p->n_profiles + 1, sizeof *dev->pipeline.profiles);
+    if (!dev->pub.meters || !dev->pipeline.phv || !dev->pub.counters || !dev->pub.registers || !dev->pipeline.profiles)
         return RT_NO_MEMORY;
     for (uint32_t i = 0; i < p->n_counters; i++) {
         struct p4rt_counter *c = &dev->pub.counters[i];
@@ -143,22 +143,18 @@ static int make_state(struct rt_device *dev, const struct p4_program *p)
 /* Forget program and state and go on with those of `from`, whose owner forgets them without freeing. */
 static void take_state(struct rt_device *dev, const struct rt_device *from)
 {
-    rt_traffic_restart(dev);
+    rt_traffic_restart(&dev->traffic);
     free_state(dev);
     dev->pub = from->pub;
-    dev->library = from->library;
-    dev->tables = from->tables;
-    dev->profiles = from->profiles;
-    dev->ranges = from->ranges;
-    dev->phv = from->phv;
-    rt_random_seed(dev);
+    dev->pipeline = from->pipeline;
+    rt_random_seed(&dev->random);
 }
 
 /* Run the program in the shared object `path` with fresh state. On failure `why` says it in words and the old program
  * goes on. */
 RT_API int rt_device_load(struct rt_device *dev, const char *path, char *why, size_t room)
 {
-    struct rt_device fresh = {.id = dev->id, .seed = dev->seed};
+    struct rt_device fresh = {.id = dev->id, .random.seed = dev->random.seed};
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     const struct p4_program *program;
     int error;
@@ -171,7 +167,7 @@ RT_API int rt_device_load(struct rt_device *dev, const char *path, char *why, si
         dlclose(library);
         return error;
     }
-    fresh.library = library;
+    fresh.pipeline.library = library;
     error = make_state(&fresh, program);
     if (error) {
         fail(why, room, error == RT_NO_MEMORY ? "out of memory" : "initial entries collide or do not fit", program->name);
@@ -191,16 +187,11 @@ RT_API void rt_device_adopt(struct rt_device *dev, struct rt_device *from)
     rt_lock(&dev->lock);
     rt_lock(&from->lock);
     take_state(dev, from);
-    dev->groups = from->groups;
-    dev->sessions = from->sessions;
+    dev->replication = from->replication;
     dev->started_ns = from->started_ns;
     memset(&from->pub, 0, sizeof from->pub);
-    memset(&from->groups, 0, sizeof from->groups);
-    memset(&from->sessions, 0, sizeof from->sessions);
-    from->library = from->phv = NULL;
-    from->tables = NULL;
-    from->profiles = NULL;
-    from->ranges = NULL;
+    memset(&from->pipeline, 0, sizeof from->pipeline);
+    memset(&from->replication, 0, sizeof from->replication);
     rt_groups_refresh(dev, -1);
     rt_unlock(&from->lock);
     rt_unlock(&dev->lock);
@@ -220,7 +211,7 @@ RT_API void rt_device_release(struct rt_device *dev)
 RT_API void rt_device_unload(struct rt_device *dev)
 {
     rt_lock(&dev->lock);
-    rt_traffic_restart(dev);
+    rt_traffic_restart(&dev->traffic);
     free_state(dev);
     rt_unlock(&dev->lock);
 }
@@ -229,7 +220,7 @@ RT_API void rt_device_unload(struct rt_device *dev)
 RT_API void rt_device_destroy(struct rt_device *dev)
 {
     rt_virtual_destroy(dev);
-    rt_traffic_destroy(dev);
+    rt_traffic_destroy(&dev->traffic);
     free_state(dev);
     free(dev);
 }
@@ -263,7 +254,7 @@ static void write_out(struct rt_out *out, struct rt_device *dev, uint32_t port, 
     memcpy(all->at + all->used, head, sizeof head);
     memcpy(all->at + all->used + sizeof head, data, len);
     all->used += sizeof head + len;
-    dev->stats.sent++;
+    dev->observers.stats.sent++;
 }
 
 /* One frame in, past the traffic manager; what comes out is written to `out`. Returns the bytes written, or
@@ -280,8 +271,8 @@ RT_API int rt_device_process(struct rt_device *dev, uint32_t port, const uint8_t
     if (!dev->pub.program) {
         written = RT_NO_PROGRAM;
     } else if (len > P4RT_MAX_FRAME) {
-        dev->stats.received++;
-        dev->stats.dropped_size++;
+        dev->observers.stats.received++;
+        dev->observers.stats.dropped_size++;
     } else {
         memcpy(buffer + P4RT_HEADROOM, frame, len);
         rt_pass(dev, &all.out, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, now_ns);
@@ -295,7 +286,7 @@ static void drop_out(struct rt_out *out, struct rt_device *dev, uint32_t port, u
                      uint64_t at_ns)
 {
     (void)out, (void)port, (void)data, (void)len, (void)at_ns;
-    dev->stats.sent++;
+    dev->observers.stats.sent++;
 }
 
 static uint64_t cpu_ns(void)
@@ -347,7 +338,7 @@ RT_API int rt_device_port_state(struct rt_device *dev, uint32_t port, int up)
 RT_API void rt_device_stats(struct rt_device *dev, struct rt_stats *out)
 {
     rt_lock(&dev->lock);
-    *out = dev->stats;
+    *out = dev->observers.stats;
     out->false_assert = dev->pub.false_assert;
     rt_unlock(&dev->lock);
 }

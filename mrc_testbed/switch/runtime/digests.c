@@ -21,7 +21,7 @@ struct rt_digest_head {         /* as mrc_testbed/switch/device/device.py reads 
 void rt_digest(struct p4rt_device *pub, uint32_t digest, const uint8_t *data, uint32_t len)
 {
     struct rt_device *dev = (struct rt_device *)pub;
-    struct rt_digests *all = &dev->digests;
+    struct rt_digests *all = &dev->observers.digests;
     struct rt_digest_head head = {digest, len, (rt_device_now(dev) - dev->started_ns) / 1000};
     uint64_t one = 1;
 
@@ -38,32 +38,32 @@ void rt_digest(struct p4rt_device *pub, uint32_t digest, const uint8_t *data, ui
         return; /* EAGAIN: it is readable already */
 }
 
-void rt_digests_forget(struct rt_device *dev)
+void rt_digests_forget(struct rt_digests *all)
 {
-    free(dev->digests.bytes);
-    dev->digests.bytes = NULL;
-    dev->digests.used = dev->digests.count = 0;
-    dev->digests.lost = 0;
+    free(all->bytes);
+    all->bytes = NULL;
+    all->used = all->count = 0;
+    all->lost = 0;
 }
 
 /* Which descriptor to write to when digests wait; -1: none. */
 RT_API void rt_device_wake(struct rt_device *dev, int fd)
 {
     rt_lock(&dev->lock);
-    dev->digests.wake = fd;
+    dev->observers.digests.wake = fd;
     rt_unlock(&dev->lock);
 }
 
 /* Number of digests that wait: without the lock, for a look that may be a moment old. */
 RT_API uint32_t rt_digests_waiting(struct rt_device *dev)
 {
-    return __atomic_load_n(&dev->digests.count, __ATOMIC_RELAXED);
+    return __atomic_load_n(&dev->observers.digests.count, __ATOMIC_RELAXED);
 }
 
 /* Digests that found the buffer full since load. */
 RT_API uint64_t rt_digests_lost(struct rt_device *dev)
 {
-    return __atomic_load_n(&dev->digests.lost, __ATOMIC_RELAXED);
+    return __atomic_load_n(&dev->observers.digests.lost, __ATOMIC_RELAXED);
 }
 
 /* All waiting digests, oldest first, in one block to be freed with rt_free; returns their number. Without memory for
@@ -71,21 +71,22 @@ RT_API uint64_t rt_digests_lost(struct rt_device *dev)
  */
 RT_API int rt_digests_take(struct rt_device *dev, uint8_t **out, size_t *out_bytes)
 {
+    struct rt_digests *all = &dev->observers.digests;
     uint64_t one = 1;
     int n;
 
     rt_lock(&dev->lock);
-    *out_bytes = dev->digests.used;
+    *out_bytes = all->used;
     *out = malloc(*out_bytes + 1);
     if (!*out) {
-        n = dev->digests.wake >= 0 && write(dev->digests.wake, &one, sizeof one) < 0 && errno != EAGAIN;
+        n = all->wake >= 0 && write(all->wake, &one, sizeof one) < 0 && errno != EAGAIN;
         rt_unlock(&dev->lock);
         return n ? RT_SYSTEM : RT_NO_MEMORY;
     }
     if (*out_bytes)
-        memcpy(*out, dev->digests.bytes, *out_bytes);
-    n = (int)dev->digests.count;
-    dev->digests.used = dev->digests.count = 0;
+        memcpy(*out, all->bytes, *out_bytes);
+    n = (int)all->count;
+    all->used = all->count = 0;
     rt_unlock(&dev->lock);
     return n;
 }

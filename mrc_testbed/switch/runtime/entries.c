@@ -95,7 +95,7 @@ RT_API int rt_default_write(struct rt_device *dev, uint32_t index, int keep, int
     else if (!keep)
         error = kind == RT_KIND_NONE
                     ? rt_default_reset(dev, index)
-                    : rt_entry_act(dev, index, &dev->tables[index].miss, (enum rt_kind)kind, ref, params);
+                    : rt_entry_act(dev, index, &dev->pipeline.tables[index].miss, (enum rt_kind)kind, ref, params);
     if (!error && given && given->what & GIVEN_COUNT)
         dev->pub.tables[index].miss.count = given->count;
     rt_unlock(&dev->lock);
@@ -171,7 +171,7 @@ RT_API int rt_table_read(struct rt_device *dev, uint32_t index, const uint8_t *k
     rt_lock(&dev->lock);
     if (table_exists(dev, index)) {
         const struct p4_program *p = dev->pub.program;
-        struct rt_table *own = &dev->tables[index];
+        struct rt_table *own = &dev->pipeline.tables[index];
         uint32_t key_bytes = p->tables[index].key_bytes;
         size_t bytes = key ? 0 : view_bytes(p, key_bytes, &own->miss);
         uint64_t now_us = program_us(dev);
@@ -223,13 +223,13 @@ RT_API int rt_idle_take(struct rt_device *dev, uint64_t *wait_us, uint8_t **out,
     p = dev->pub.program;
     now_us = program_us(dev);
     for (uint32_t i = 0; p && i < p->n_tables; i++)
-        for (struct rt_entry *e = p->tables[i].idle_timeout ? dev->tables[i].first : NULL; e; e = e->next)
+        for (struct rt_entry *e = p->tables[i].idle_timeout ? dev->pipeline.tables[i].first : NULL; e; e = e->next)
             if (e->timeout_ns && idle_at_us(e) <= now_us)
                 bytes += view_bytes(p, p->tables[i].key_bytes, e);
     at = *out = malloc(bytes + 1);
     *out_bytes = bytes;
     for (uint32_t i = 0; at && p && i < p->n_tables; i++)
-        for (struct rt_entry *e = p->tables[i].idle_timeout ? dev->tables[i].first : NULL; e; e = e->next) {
+        for (struct rt_entry *e = p->tables[i].idle_timeout ? dev->pipeline.tables[i].first : NULL; e; e = e->next) {
             if (!e->timeout_ns)
                 continue;
             if (idle_at_us(e) <= now_us) {

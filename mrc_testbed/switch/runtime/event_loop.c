@@ -28,7 +28,7 @@
 #define REST_NS 50000                       /* with rates or delays: the rings are looked at that often at most, */
 #define REST_MAX_NS 400000                  /* less often where links are slow: */
 #define REST_BITS 500                       /* this part of a frame is on the wire meanwhile */
-#define REST_MIN_SHARE 5 / 8                /* of a rest, before what is due is done */
+#define REST_MIN_NS(rest_ns) ((rest_ns) * 5 / 8) /* this much of a rest passes before what is due is done */
 #define NAP_NS 5000                         /* a shorter rest costs more than it saves */
 #define ROUND 16                            /* ports served in a round */
 #define SEND_AT 32                          /* frames that may wait for the next port's turn */
@@ -70,15 +70,15 @@ static void emit(struct rt_out *out, struct rt_device *dev, uint32_t to, uint8_t
     if (to == loop->cpu_port) {
         rt_event_push(loop, (struct rt_event){.kind = RT_EVENT_FRAME, .device = dev->id, .port = to, .len = len,
                                            .at_ns = rt_now_ns()}, data);
-        dev->stats.sent++;
-    } else if (to < RT_PORTS && dev->ports[to]) {
-        if (dev->ports[to]->end)
-            rt_wire_send(loop, dev->ports[to], data, len, at_ns);
+        dev->observers.stats.sent++;
+    } else if (to < RT_PORTS && dev->attached.ports[to]) {
+        if (dev->attached.ports[to]->end)
+            rt_wire_send(loop, dev->attached.ports[to], data, len, at_ns);
         else
-            queue(loop, dev->ports[to], data, len);
-        dev->stats.sent++;
+            queue(loop, dev->attached.ports[to], data, len);
+        dev->observers.stats.sent++;
     } else {
-        dev->stats.dropped_no_port++;
+        dev->observers.stats.dropped_no_port++;
     }
 }
 
@@ -87,14 +87,17 @@ static void emit(struct rt_out *out, struct rt_device *dev, uint32_t to, uint8_t
 /* Send what came out of buffers and free them; note when the device has something to do next. The device is locked. */
 static void settle(struct rt_loop *loop, struct rt_device *dev)
 {
-    if (dev->pool.spent) {
+    struct rt_timers *due = &dev->traffic.timers;
+    struct rt_timer *timer = &dev->attached.timer;
+
+    if (dev->traffic.pool.spent) {
         flush_all(loop);
-        rt_buffers_reap(dev);
+        rt_buffers_reap(&dev->traffic.pool);
     }
-    if (!dev->timers.n && !dev->timer.place)
+    if (!due->n && !timer->place)
         return;
-    if (dev->timer.place || !rt_timers_reserve(&loop->timers, loop->timers.n + 1))
-        rt_timer_set(&loop->timers, &dev->timer, dev->timers.n ? dev->timers.at[0]->due_ns : RT_NEVER);
+    if (timer->place || !rt_timers_reserve(&loop->timers, loop->timers.n + 1))
+        rt_timer_set(&loop->timers, timer, due->n ? due->at[0]->due_ns : RT_NEVER);
 }
 
 /* Do what is due on a device until then, and note how late that is. The device is locked. */
@@ -103,9 +106,9 @@ static void catch_up(struct rt_loop *loop, struct rt_device *dev, uint64_t until
     uint64_t late_us;
     int bucket;
 
-    if (!rt_traffic_due(dev, until_ns))
+    if (!rt_traffic_due(&dev->traffic, until_ns))
         return;
-    late_us = (now_ns - dev->timers.at[0]->due_ns) / 1000;
+    late_us = (now_ns - dev->traffic.timers.at[0]->due_ns) / 1000;
     bucket = late_us ? 64 - __builtin_clzll(late_us) : 0;
     loop->late[bucket < RT_LATE ? bucket : RT_LATE - 1]++;
     rt_advance(dev, &loop->out, until_ns);
@@ -122,7 +125,7 @@ static uint32_t deliver(struct rt_loop *loop, struct rt_end *end)
     if (dev)
         rt_lock(&dev->lock);
     for (; n < RT_BATCH && (frame = rt_end_take(end)); n++) {
-        uint64_t at_ns = dev && frame->at_ns < dev->clock_ns ? dev->clock_ns : frame->at_ns;
+        uint64_t at_ns = dev && frame->at_ns < dev->traffic.clock_ns ? dev->traffic.clock_ns : frame->at_ns;
         if (!rt_end_receive(loop, end, frame))
             continue;
         if (dev->pub.program) {
@@ -163,7 +166,7 @@ static void serve_timers(struct rt_loop *loop)
 
     while (loop->timers.n && loop->timers.at[0]->due_ns <= now_ns) {
         struct rt_timer *timer = loop->timers.at[0];
-        struct rt_device *dev = (struct rt_device *)((char *)timer - offsetof(struct rt_device, timer));
+        struct rt_device *dev = (struct rt_device *)((char *)timer - offsetof(struct rt_device, attached.timer));
         rt_lock(&dev->lock);
         catch_up(loop, dev, now_ns, now_ns);
         settle(loop, dev);
@@ -206,7 +209,7 @@ void rt_loop_schedule(struct rt_loop *loop)
 
     for (uint32_t i = 0; i < loop->n_ports; i++) {
         const struct rt_traffic *traffic =
-            loop->ports[i] ? loop->ports[i]->dev->traffic[loop->ports[i]->number] : NULL;
+            loop->ports[i] ? loop->ports[i]->dev->traffic.ports[loop->ports[i]->number] : NULL;
         if (!rt_traffic_timed(traffic))
             continue;
         timed = 1;
@@ -266,8 +269,8 @@ static int receive_slot(struct rt_loop *loop, struct rt_port *port, struct tpack
     if (!dev->pub.program)
         return 0;
     if (len < slot->tp_len || len > P4RT_MAX_FRAME - 4) {
-        dev->stats.received++;
-        dev->stats.dropped_size++;
+        dev->observers.stats.received++;
+        dev->observers.stats.dropped_size++;
         return 0;
     }
     if (slot->tp_status & TP_STATUS_VLAN_VALID && len >= 12) {
@@ -295,7 +298,8 @@ static uint64_t arrival(const struct rt_device *dev, const struct tpacket2_hdr *
 
     if (at_ns > now_ns || now_ns - at_ns > SECOND)
         at_ns = now_ns;
-    return at_ns > dev->clock_ns ? at_ns : dev->clock_ns; /* what was due before its frame may have happened already */
+    /* What was due before its frame may have happened already. */
+    return at_ns > dev->traffic.clock_ns ? at_ns : dev->traffic.clock_ns;
 }
 
 static void receive(struct rt_loop *loop, struct rt_port *port)
@@ -369,7 +373,7 @@ static int wait_for(const struct rt_loop *loop, struct epoll_event *events, uint
  * reckoned with when they were due, so to come to them later changes little. */
 static void rest(uint64_t rest_ns, uint64_t began_ns, uint64_t due_ns)
 {
-    uint64_t until_ns = began_ns + rest_ns, soon_ns = began_ns + rest_ns * REST_MIN_SHARE;
+    uint64_t until_ns = began_ns + rest_ns, soon_ns = began_ns + REST_MIN_NS(rest_ns);
     struct timespec until;
 
     if (due_ns < until_ns)
@@ -538,11 +542,11 @@ RT_API int rt_port_send(struct rt_loop *loop, struct rt_device *dev, uint32_t nu
     int error = RT_NOT_FOUND;
 
     rt_lock(&loop->lock);
-    if (number < RT_PORTS && dev->ports[number]) {
-        if (dev->ports[number]->end)
-            rt_wire_send(loop, dev->ports[number], (uint8_t *)frame, len, rt_now_ns());
+    if (number < RT_PORTS && dev->attached.ports[number]) {
+        if (dev->attached.ports[number]->end)
+            rt_wire_send(loop, dev->attached.ports[number], (uint8_t *)frame, len, rt_now_ns());
         else
-            queue(loop, dev->ports[number], (uint8_t *)frame, len);
+            queue(loop, dev->attached.ports[number], (uint8_t *)frame, len);
         flush_all(loop);
         hurry(loop);
         error = RT_OK;

@@ -33,11 +33,11 @@ static uint32_t crc32(const uint8_t *data, size_t len)
     return ~crc;
 }
 
-void rt_random_seed(struct rt_device *dev)
+void rt_random_seed(struct rt_random *random)
 {
-    uint64_t state = dev->seed;
-    dev->random_state[0] = rt_splitmix(&state);
-    dev->random_state[1] = rt_splitmix(&state);
+    uint64_t state = random->seed;
+    random->state[0] = rt_splitmix(&state);
+    random->state[1] = rt_splitmix(&state);
 }
 
 static uint64_t rotl(uint64_t x, int k)
@@ -48,7 +48,7 @@ static uint64_t rotl(uint64_t x, int k)
 /* xoroshiro128+ */
 static uint64_t random64(struct p4rt_device *pub)
 {
-    uint64_t *s = ((struct rt_device *)pub)->random_state;
+    uint64_t *s = ((struct rt_device *)pub)->random.state;
     uint64_t a = s[0], b = s[1], result = a + b;
     b ^= a;
     s[0] = rotl(a, 24) ^ b ^ b << 16;

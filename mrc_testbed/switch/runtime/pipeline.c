@@ -15,9 +15,9 @@
  * multicast, drop, unicast; so a packet that is dropped or resubmitted is cloned all the same, and one with a multicast
  * group does not go to its egress_spec. After egress: clone (with the headers as they are), drop, deparse, recirculate.
  *
- * What the egress asks for waits in dev->copies until the packet at hand is out: the queue it comes from is being
- * served. Copies and rounds of one packet end after RT_ROUNDS, so that a program which sends packets round for ever
- * does not hold the machine; those that end so are counted as dropped.
+ * What the egress asks for waits in dev->traffic.copies until the packet at hand is out: the queue it comes from is
+ * being served. Copies and rounds of one packet end after RT_ROUNDS, so that a program which sends packets round for
+ * ever does not hold the machine; those that end so are counted as dropped.
  */
 #include <stdlib.h>
 
@@ -53,7 +53,7 @@ static void make_copies(struct rt_device *dev, struct rt_out *out, uint64_t now_
 void rt_receive(struct rt_device *dev, struct rt_out *out, uint32_t port, uint8_t *data, uint32_t len,
                 uint32_t headroom, uint64_t now_ns)
 {
-    struct rt_traffic *traffic = port < RT_PORTS ? dev->traffic[port] : NULL;
+    struct rt_traffic *traffic = port < RT_PORTS ? dev->traffic.ports[port] : NULL;
 
     if (traffic && traffic->busy_in) {
         struct p4rt_packet pkt = {.data = data, .len = len};
@@ -61,7 +61,7 @@ void rt_receive(struct rt_device *dev, struct rt_out *out, uint32_t port, uint8_
             return;
         if (traffic->in.delay_ns || traffic->in.fifo.first) {
             rt_line_hold(dev, &traffic->in, &pkt, NULL, now_ns + traffic->in.delay_ns);
-            rt_traffic_look(dev, traffic);
+            rt_traffic_look(&dev->traffic, traffic);
             return;
         }
     }
@@ -79,7 +79,7 @@ void rt_enter(struct rt_device *dev, struct rt_out *out, uint32_t port, uint8_t 
     ingress(dev, &pkt, port, data, len, headroom, now_ns);
     if (decide(dev, out, &pkt, now_ns))
         depart(dev, out, &pkt, now_ns);
-    if (dev->copies.first)
+    if (dev->traffic.copies.first)
         make_copies(dev, out, now_ns);
 }
 
@@ -90,15 +90,15 @@ void rt_pass(struct rt_device *dev, struct rt_out *out, uint32_t port, uint8_t *
 {
     struct p4rt_packet pkt;
 
-    dev->past_queues = 1;
+    dev->traffic.past_queues = 1;
     ingress(dev, &pkt, port, data, len, headroom, now_ns);
     if (decide(dev, out, &pkt, now_ns) && egress(dev, &pkt, pkt.std.ingress_global_timestamp))
         out->frame(out, dev, pkt.std.egress_port, pkt.data, pkt.len, now_ns);
-    if (dev->copies.first)
+    if (dev->traffic.copies.first)
         make_copies(dev, out, now_ns);
-    if (dev->pool.spent)
-        rt_buffers_reap(dev);
-    dev->past_queues = 0;
+    if (dev->traffic.pool.spent)
+        rt_buffers_reap(&dev->traffic.pool);
+    dev->traffic.past_queues = 0;
 }
 
 /* ---- ingress ------------------------------------------------------------------------------------------------ */
@@ -107,7 +107,7 @@ void rt_pass(struct rt_device *dev, struct rt_out *out, uint32_t port, uint8_t *
 static inline void ingress(struct rt_device *dev, struct p4rt_packet *pkt, uint32_t port, uint8_t *data, uint32_t len,
                            uint32_t headroom, uint64_t now_ns)
 {
-    dev->stats.received++;
+    dev->observers.stats.received++;
     pkt->data = data;
     pkt->len = pkt->received = len;
     pkt->grown = 0;
@@ -115,7 +115,7 @@ static inline void ingress(struct rt_device *dev, struct p4rt_packet *pkt, uint3
     pkt->truncate = UINT32_MAX;
     pkt->asked = pkt->rounds = 0;
     pkt->kept = NULL;
-    pkt->phv = dev->phv;
+    pkt->phv = dev->pipeline.phv;
     memset(&pkt->std, 0, sizeof pkt->std);
     pkt->std.ingress_port = (uint16_t)port;
     pkt->std.packet_length = len;
@@ -129,7 +129,7 @@ static inline int decide(struct rt_device *dev, struct rt_out *out, struct p4rt_
 {
     while (pkt->asked | pkt->std.mcast_grp) {
         if (pkt->asked & P4RT_ASK_STOP) {
-            dev->stats.dropped_assert++;
+            dev->observers.stats.dropped_assert++;
             return 0;
         }
         if (pkt->asked & P4RT_ASK_CLONE)
@@ -140,13 +140,14 @@ static inline int decide(struct rt_device *dev, struct rt_out *out, struct p4rt_
             continue;
         }
         if (pkt->std.mcast_grp) {
-            replicate(dev, out, pkt, rt_map_find(&dev->groups, pkt->std.mcast_grp), REPLICATED, UINT32_MAX, now_ns);
+            const struct rt_replication *group = rt_map_find(&dev->replication.groups, pkt->std.mcast_grp);
+            replicate(dev, out, pkt, group, REPLICATED, UINT32_MAX, now_ns);
             return 0;
         }
         pkt->asked = 0;
     }
     if (pkt->std.egress_spec == P4RT_DROP_PORT) {
-        dev->stats.dropped_ingress++;
+        dev->observers.stats.dropped_ingress++;
         return 0;
     }
     pkt->std.egress_port = pkt->std.egress_spec;
@@ -171,12 +172,12 @@ static int again(struct rt_device *dev, struct p4rt_packet *pkt, uint32_t list, 
     void *kept;
 
     if (++pkt->rounds >= RT_ROUNDS) {
-        dev->stats.dropped_ingress++;
+        dev->observers.stats.dropped_ingress++;
         return 0;
     }
     kept = malloc(dev->pub.program->phv_bytes);
     if (!kept) {
-        dev->stats.dropped_no_buffer++;
+        dev->observers.stats.dropped_no_buffer++;
         return 0;
     }
     memcpy(kept, pkt->phv, dev->pub.program->phv_bytes);
@@ -199,17 +200,17 @@ static int again(struct rt_device *dev, struct p4rt_packet *pkt, uint32_t list, 
 /* A packet after ingress: at once through egress and out, or, at a busy port, when its queue and the link let it. */
 static void depart(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint64_t now_ns)
 {
-    struct rt_traffic *traffic = pkt->std.egress_port < RT_PORTS ? dev->traffic[pkt->std.egress_port] : NULL;
+    struct rt_traffic *traffic = pkt->std.egress_port < RT_PORTS ? dev->traffic.ports[pkt->std.egress_port] : NULL;
     struct rt_queue *queue = traffic ? &traffic->queues[pkt->std.priority % RT_PRIORITIES] : NULL;
 
-    if (traffic && traffic->busy_out && !dev->past_queues) {
+    if (traffic && traffic->busy_out && !dev->traffic.past_queues) {
         pkt->std.enq_timestamp = (uint32_t)rt_micros(dev, now_ns);
         pkt->std.enq_qdepth = (uint32_t)queue->packets;
         if (rt_queue_open(traffic, queue, now_ns))
             serve(dev, out, traffic, queue, pkt, NULL, now_ns);
         else
             rt_queue_put(dev, traffic, queue, pkt);
-        rt_traffic_look(dev, traffic);
+        rt_traffic_look(&dev->traffic, traffic);
         return;
     }
     if (!egress(dev, pkt, pkt->std.ingress_global_timestamp))
@@ -233,7 +234,7 @@ static void serve(struct rt_device *dev, struct rt_out *out, struct rt_traffic *
         uint64_t end_ns = rt_queue_sent(traffic, queue, pkt->len, buffer != NULL, now_ns);
         transmit(dev, out, traffic, pkt, buffer, end_ns, now_ns);
     } else if (buffer) {
-        rt_buffer_free(dev, buffer);
+        rt_buffer_free(&dev->traffic.pool, buffer);
     }
 }
 
@@ -250,19 +251,19 @@ static inline int egress(struct rt_device *dev, struct p4rt_packet *pkt, uint64_
     pkt->std.egress_port = port; /* the program may have written it: that changes nothing */
     if (pkt->asked) {
         if (pkt->asked & P4RT_ASK_STOP) {
-            dev->stats.dropped_assert++;
+            dev->observers.stats.dropped_assert++;
             return 0;
         }
         if (pkt->asked & P4RT_ASK_CLONE)
             clone_egress(dev, pkt);
     }
     if (pkt->std.egress_spec == P4RT_DROP_PORT) {
-        dev->stats.dropped_egress++;
+        dev->observers.stats.dropped_egress++;
         return 0;
     }
     dev->pub.program->deparse(&dev->pub, pkt);
     if (pkt->std.egress_spec == P4RT_DROP_PORT) {
-        dev->stats.dropped_size++;
+        dev->observers.stats.dropped_size++;
         return 0;
     }
     if (pkt->asked & P4RT_ASK_AGAIN && pkt->len <= P4RT_MAX_FRAME) { /* whole: truncate() cuts what leaves */
@@ -272,7 +273,7 @@ static inline int egress(struct rt_device *dev, struct p4rt_packet *pkt, uint64_
     if (pkt->len > pkt->truncate)
         pkt->len = pkt->truncate;
     if (pkt->len > P4RT_MAX_FRAME) {
-        dev->stats.dropped_size++;
+        dev->observers.stats.dropped_size++;
         return 0;
     }
     return 1;
@@ -288,11 +289,11 @@ static void transmit(struct rt_device *dev, struct rt_out *out, struct rt_traffi
 
     if (!rt_line_pass(&traffic->out, pkt->data, pkt->len)) {
         if (buffer)
-            rt_buffer_free(dev, buffer);
+            rt_buffer_free(&dev->traffic.pool, buffer);
     } else if (due_ns <= now_ns && !traffic->out.fifo.first) {
         out->frame(out, dev, traffic->number, pkt->data, pkt->len, now_ns);
         if (buffer)
-            rt_buffer_spend(&dev->pool, buffer);
+            rt_buffer_spend(&dev->traffic.pool, buffer);
     } else {
         rt_line_hold(dev, &traffic->out, pkt, buffer, due_ns);
     }
@@ -308,30 +309,30 @@ static void happen(struct rt_device *dev, struct rt_out *out, struct rt_traffic 
 
     while ((buffer = rt_line_take(&traffic->out, now_ns))) {
         out->frame(out, dev, traffic->number, buffer->pkt.data, buffer->pkt.len, now_ns);
-        rt_buffer_spend(&dev->pool, buffer);
+        rt_buffer_spend(&dev->traffic.pool, buffer);
     }
     while ((buffer = rt_queue_take(traffic, now_ns, &queue)))
         serve(dev, out, traffic, queue, &buffer->pkt, buffer, now_ns);
     while ((buffer = rt_line_take(&traffic->in, now_ns))) {
         struct p4rt_packet *pkt = &buffer->pkt;
         rt_enter(dev, out, traffic->number, pkt->data, pkt->len, pkt->headroom, now_ns);
-        rt_buffer_spend(&dev->pool, buffer);
+        rt_buffer_spend(&dev->traffic.pool, buffer);
     }
-    rt_traffic_look(dev, traffic);
+    rt_traffic_look(&dev->traffic, traffic);
 }
 
 /* Everything that is due until now_ns, in the order of its time. */
 void rt_advance(struct rt_device *dev, struct rt_out *out, uint64_t now_ns)
 {
-    while (rt_traffic_due(dev, now_ns)) {
-        struct rt_timer *timer = dev->timers.at[0];
-        uint64_t at_ns = timer->due_ns > dev->clock_ns ? timer->due_ns : dev->clock_ns;
-        dev->clock_ns = at_ns;
+    while (rt_traffic_due(&dev->traffic, now_ns)) {
+        struct rt_timer *timer = dev->traffic.timers.at[0];
+        uint64_t at_ns = timer->due_ns > dev->traffic.clock_ns ? timer->due_ns : dev->traffic.clock_ns;
+        dev->traffic.clock_ns = at_ns;
         happen(dev, out, (struct rt_traffic *)((char *)timer - offsetof(struct rt_traffic, timer)), at_ns);
         make_copies(dev, out, at_ns);
     }
-    if (now_ns > dev->clock_ns)
-        dev->clock_ns = now_ns;
+    if (now_ns > dev->traffic.clock_ns)
+        dev->traffic.clock_ns = now_ns;
 }
 
 /* ---- copies ------------------------------------------------------------------------------------------------- */
@@ -341,7 +342,7 @@ static struct rt_buffer *copy_of(struct rt_device *dev, const struct p4rt_packet
     struct rt_buffer *copy = pkt->rounds < RT_ROUNDS ? rt_buffer_copy(dev, pkt, 1) : NULL;
 
     if (pkt->rounds >= RT_ROUNDS)
-        dev->stats.dropped_ingress++;
+        dev->observers.stats.dropped_ingress++;
     if (copy) {
         copy->pkt.asked = 0;
         copy->pkt.kept = NULL;
@@ -367,7 +368,7 @@ static void replicate(struct rt_device *dev, struct rt_out *out, const struct p4
         copy->pkt.std.instance_type = type;
         copy->pkt.std.enq_timestamp = (uint32_t)copy->pkt.std.ingress_global_timestamp;
         depart(dev, out, &copy->pkt, now_ns);
-        rt_buffer_spend(&dev->pool, copy);
+        rt_buffer_spend(&dev->traffic.pool, copy);
     }
 }
 
@@ -379,16 +380,18 @@ static void send_clone(struct rt_device *dev, struct rt_out *out, struct rt_buff
     uint32_t longest = session->truncate ? session->truncate : UINT32_MAX;
 
     pkt->std.priority = (uint8_t)(session->priority % RT_PRIORITIES);
-    if (session->group)
-        replicate(dev, out, pkt, rt_map_find(&dev->groups, session->group), pkt->std.instance_type, longest, now_ns);
+    if (session->group) {
+        const struct rt_replication *group = rt_map_find(&dev->replication.groups, session->group);
+        replicate(dev, out, pkt, group, pkt->std.instance_type, longest, now_ns);
+    }
     replicate(dev, out, pkt, session, pkt->std.instance_type, longest, now_ns);
-    rt_buffer_free(dev, copy);
+    rt_buffer_free(&dev->traffic.pool, copy);
 }
 
 /* A clone of the frame as it came in: parsed anew for its headers, with the metadata of its list and no other. */
 static void clone_ingress(struct rt_device *dev, struct rt_out *out, const struct p4rt_packet *pkt, uint64_t now_ns)
 {
-    const struct rt_replication *session = rt_map_find(&dev->sessions, pkt->clone_session);
+    const struct rt_replication *session = rt_map_find(&dev->replication.sessions, pkt->clone_session);
     struct rt_buffer *copy = session ? copy_of(dev, pkt) : NULL;
 
     if (!copy)
@@ -406,7 +409,7 @@ static void clone_ingress(struct rt_device *dev, struct rt_out *out, const struc
 /* Before the deparser: a clone with the headers as they are, and the metadata of its list. */
 static void clone_egress(struct rt_device *dev, struct p4rt_packet *pkt)
 {
-    struct rt_buffer *copy = rt_map_find(&dev->sessions, pkt->clone_session) ? copy_of(dev, pkt) : NULL;
+    struct rt_buffer *copy = rt_map_find(&dev->replication.sessions, pkt->clone_session) ? copy_of(dev, pkt) : NULL;
 
     pkt->asked &= ~(uint32_t)P4RT_ASK_CLONE;
     if (!copy)
@@ -415,7 +418,7 @@ static void clone_egress(struct rt_device *dev, struct p4rt_packet *pkt)
     copy->pkt.kept_list = pkt->clone_list;
     dev->pub.program->forget(&copy->pkt);
     copy->pkt.asked = P4RT_ASK_CLONE;
-    rt_fifo_put(&dev->copies, copy);
+    rt_fifo_put(&dev->traffic.copies, copy);
 }
 
 /* After the deparser: the frame that would leave comes in again. */
@@ -426,28 +429,28 @@ static void recirculate(struct rt_device *dev, struct p4rt_packet *pkt)
     if (!copy)
         return;
     copy->pkt.asked = P4RT_ASK_AGAIN;
-    rt_fifo_put(&dev->copies, copy);
+    rt_fifo_put(&dev->traffic.copies, copy);
 }
 
 /* The packet at hand has been dealt with: what the egress asked to copy goes its way, and what that asks for. */
 static void make_copies(struct rt_device *dev, struct rt_out *out, uint64_t now_ns)
 {
-    while (dev->copies.first) {
-        struct rt_buffer *copy = rt_fifo_take(&dev->copies);
+    while (dev->traffic.copies.first) {
+        struct rt_buffer *copy = rt_fifo_take(&dev->traffic.copies);
         struct p4rt_packet *pkt = &copy->pkt;
         uint32_t asked = pkt->asked;
         pkt->asked = 0;
         if (asked & P4RT_ASK_CLONE) {
-            const struct rt_replication *session = rt_map_find(&dev->sessions, pkt->clone_session);
+            const struct rt_replication *session = rt_map_find(&dev->replication.sessions, pkt->clone_session);
             if (session)
                 send_clone(dev, out, copy, session, now_ns);
             else
-                rt_buffer_free(dev, copy);
+                rt_buffer_free(&dev->traffic.pool, copy);
         } else if (again(dev, pkt, pkt->again_list, RECIRCULATED, now_ns) && decide(dev, out, pkt, now_ns)) {
             depart(dev, out, pkt, now_ns);
-            rt_buffer_spend(&dev->pool, copy); /* its frame may have been given to `out` */
+            rt_buffer_spend(&dev->traffic.pool, copy); /* its frame may have been given to `out` */
         } else {
-            rt_buffer_free(dev, copy);
+            rt_buffer_free(&dev->traffic.pool, copy);
         }
     }
 }

@@ -35,7 +35,7 @@ static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number
 {
     uint32_t index = 0;
 
-    if (number >= P4RT_DROP_PORT || number == loop->cpu_port || dev->ports[number])
+    if (number >= P4RT_DROP_PORT || number == loop->cpu_port || dev->attached.ports[number])
         return RT_EXISTS;
     while (index < loop->n_ports && loop->ports[index])
         index++;
@@ -62,7 +62,7 @@ static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number
     if (index == loop->n_ports)
         loop->n_ports++;
     rt_lock(&dev->lock);
-    dev->ports[number] = port;
+    dev->attached.ports[number] = port;
     rt_unlock(&dev->lock);
     if (port->end)
         port->end->port = port;
@@ -76,7 +76,7 @@ static int add_port(struct rt_loop *loop, struct rt_device *dev, uint32_t number
 RT_API int rt_port_add(struct rt_loop *loop, struct rt_device *dev, uint32_t number, const char *name, char *why,
                        size_t room)
 {
-    if (number < RT_PORTS && dev->ports[number])
+    if (number < RT_PORTS && dev->attached.ports[number])
         return RT_EXISTS;
     rt_lock(&loop->lock);
     struct rt_port *port = rt_wire_port(loop, name, why, room);
@@ -108,7 +108,7 @@ static void remove_port(struct rt_loop *loop, struct rt_port *port, struct rt_po
     else
         epoll_ctl(loop->epoll, EPOLL_CTL_DEL, port->fd, NULL);
     rt_lock(&dev->lock);
-    dev->ports[port->number] = NULL;
+    dev->attached.ports[port->number] = NULL;
     rt_unlock(&dev->lock);
     rt_port_state(dev, port->number, 1);
     loop->ports[port->index] = NULL;
@@ -152,8 +152,8 @@ RT_API int rt_port_remove(struct rt_loop *loop, struct rt_device *dev, uint32_t 
     struct rt_port *closed = NULL;
 
     rt_lock(&loop->lock);
-    if (number < RT_PORTS && dev->ports[number])
-        remove_port(loop, dev->ports[number], &closed);
+    if (number < RT_PORTS && dev->attached.ports[number])
+        remove_port(loop, dev->attached.ports[number], &closed);
     rt_unlock(&loop->lock);
     if (!closed)
         return RT_NOT_FOUND;
@@ -170,7 +170,7 @@ RT_API void rt_loop_detach(struct rt_loop *loop, struct rt_device *dev)
     for (uint32_t i = 0; i < loop->n_ports; i++)
         if (loop->ports[i] && loop->ports[i]->dev == dev)
             remove_port(loop, loop->ports[i], &closed);
-    rt_timer_set(&loop->timers, &dev->timer, RT_NEVER);
+    rt_timer_set(&loop->timers, &dev->attached.timer, RT_NEVER);
     rt_unlock(&loop->lock);
     close_ports(closed);
 }
@@ -190,12 +190,12 @@ RT_API int rt_ports_read(struct rt_loop *loop, struct rt_device *dev, uint8_t **
 
     rt_lock(&loop->lock);
     for (uint32_t i = 0; i < RT_PORTS; i++)
-        n += dev->ports[i] != NULL;
+        n += dev->attached.ports[i] != NULL;
     counts = calloc((size_t)n + 1, sizeof *counts);
     *out = (uint8_t *)counts;
     *out_bytes = (size_t)n * sizeof *counts;
     for (uint32_t i = 0; counts && i < RT_PORTS; i++) {
-        struct rt_port *port = dev->ports[i];
+        struct rt_port *port = dev->attached.ports[i];
         if (!port)
             continue;
         if (!port->end)

@@ -52,7 +52,7 @@ void rt_map_take(struct rt_map *map, uint32_t id)
 
 static struct rt_profile *profile_of(struct rt_device *dev, uint32_t profile)
 {
-    return dev->pub.program && profile < dev->pub.program->n_profiles ? &dev->profiles[profile] : NULL;
+    return dev->pub.program && profile < dev->pub.program->n_profiles ? &dev->pipeline.profiles[profile] : NULL;
 }
 
 struct rt_member *rt_member_find(struct rt_device *dev, uint32_t profile, uint32_t id)
@@ -82,8 +82,8 @@ static void free_group(struct rt_group *group)
 
 void rt_profiles_destroy(struct rt_device *dev)
 {
-    for (uint32_t i = 0; dev->profiles && i < dev->pub.program->n_profiles; i++) {
-        struct rt_profile *p = &dev->profiles[i];
+    for (uint32_t i = 0; dev->pipeline.profiles && i < dev->pub.program->n_profiles; i++) {
+        struct rt_profile *p = &dev->pipeline.profiles[i];
         for (uint32_t m = 0; m < p->members.n; m++)
             free_member(p->members.at[m].thing);
         for (uint32_t g = 0; g < p->groups.n; g++)
@@ -91,8 +91,8 @@ void rt_profiles_destroy(struct rt_device *dev)
         free(p->members.at);
         free(p->groups.at);
     }
-    free(dev->profiles);
-    dev->profiles = NULL;
+    free(dev->pipeline.profiles);
+    dev->pipeline.profiles = NULL;
 }
 
 /* ---- members ----------------------------------------------------------------------------------------------------- */
@@ -174,7 +174,7 @@ static void refresh_watching(struct rt_device *dev, struct rt_group *group, int3
 void rt_groups_refresh(struct rt_device *dev, int32_t port)
 {
     for (uint32_t i = 0; dev->pub.program && i < dev->pub.program->n_profiles; i++) {
-        struct rt_profile *p = &dev->profiles[i];
+        struct rt_profile *p = &dev->pipeline.profiles[i];
         for (uint32_t g = 0; g < p->groups.n; g++)
             refresh_watching(dev, p->groups.at[g].thing, port);
         for (struct rt_group *set = p->sets; set; set = set->next)

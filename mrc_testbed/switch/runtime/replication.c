@@ -11,10 +11,10 @@ static void empty(struct rt_map *map)
     memset(map, 0, sizeof *map);
 }
 
-void rt_replication_forget(struct rt_device *dev)
+void rt_replication_forget(struct rt_replication_maps *maps)
 {
-    empty(&dev->groups);
-    empty(&dev->sessions);
+    empty(&maps->groups);
+    empty(&maps->sessions);
 }
 
 /* Set a multicast group (session 0) or a clone session (1), replacing the one of that id; `keep` 0: remove it. */
@@ -22,7 +22,7 @@ RT_API int rt_replication_write(struct rt_device *dev, int session, uint32_t id,
                                 uint32_t truncate, int keep, uint32_t n, const struct rt_replica *replicas)
 {
     struct rt_replication *made = NULL, *old;
-    struct rt_map *map = session ? &dev->sessions : &dev->groups;
+    struct rt_map *map = session ? &dev->replication.sessions : &dev->replication.groups;
     int error = RT_OK;
 
     if (n > RT_PORTS * 128)

@@ -17,6 +17,6 @@ struct rt_replication {
 };
 
 /* Called with the device locked. */
-void rt_replication_forget(struct rt_device *dev);
+void rt_replication_forget(struct rt_replication_maps *maps);
 
 #endif

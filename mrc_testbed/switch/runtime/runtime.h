@@ -127,31 +127,63 @@ struct rt_loop;
 struct rt_traffic;
 struct rt_collected;
 
+/* ---- the parts of a device, by owner -------------------------------------------------------------------------- */
+
+/* The loaded program's state, replaced as a whole by another program (device.c). Tables: tables.c; profiles:
+ * profiles.c. What programs see of it is in p4rt_device. */
+struct rt_pipeline {
+    void *library;              /* dlopen handle of the program */
+    struct rt_table *tables;    /* parallel to p4rt_device.tables */
+    struct rt_profile *profiles;
+    struct p4rt_range *ranges;  /* all range fields of all tables */
+    void *phv;                  /* of the packet at hand */
+};
+
+struct rt_random {              /* hashes.c */
+    uint64_t state[2], seed;
+};
+
+/* Multicast groups and clone sessions by id (replication.c): each an rt_replication. */
+struct rt_replication_maps {
+    struct rt_map groups, sessions;
+};
+
+/* What waits in queues and on cables, and its time (traffic.c; pipeline.c makes it go on). */
+struct rt_traffic_manager {
+    struct rt_traffic *ports[RT_PORTS]; /* NULL: a port without settings */
+    uint32_t n_ports;           /* with settings */
+    struct rt_timers timers;    /* of ports that have something due */
+    uint64_t clock_ns;          /* how far its time has come */
+    struct rt_pool pool;
+    struct rt_fifo copies;      /* packets that the egress asked for, waiting for their turn */
+    int past_queues;            /* the in-memory door: no queue and no cable, whatever is set */
+};
+
+/* What Python reads of passing packets. */
+struct rt_observers {
+    struct rt_stats stats;
+    struct rt_digests digests;
+    struct rt_trace trace;
+};
+
+/* The event loop's part, for it to use (event_loop.c, ports.c). */
+struct rt_attachment {
+    struct rt_port *ports[RT_PORTS]; /* changed with loop and device locked */
+    struct rt_timer timer;      /* in the event loop's heap; guarded by its lock */
+};
+
 struct rt_device {
     struct p4rt_device pub;     /* first: programs see this part */
     struct rt_lock lock;        /* held around programs and every change of state */
     uint32_t id;
-    void *library;              /* dlopen handle of the program */
-    struct rt_table *tables;    /* parallel to pub.tables */
-    struct rt_profile *profiles;
-    struct p4rt_range *ranges;  /* all range fields of all tables */
-    void *phv;
-    uint64_t random_state[2], seed;
     uint64_t started_ns;        /* CLOCK_MONOTONIC at load */
     uint64_t down[RT_PORTS / 64]; /* bit set: the port is down for watchers */
-    struct rt_stats stats;
-    struct rt_digests digests;
-    struct rt_trace trace;
-    struct rt_map groups, sessions; /* multicast groups and clone sessions: replication.h */
-    struct rt_fifo copies;      /* packets that the egress asked for, waiting for their turn */
-    int past_queues;            /* the in-memory door: no queue and no cable, whatever is set */
-    struct rt_port *ports[RT_PORTS]; /* owned by the event loop; changed with both locked */
-    struct rt_traffic *traffic[RT_PORTS]; /* NULL: a port without settings */
-    uint32_t n_traffic;
-    struct rt_timers timers;    /* of ports that have something due */
-    uint64_t clock_ns;          /* how far the traffic manager's time has come */
-    struct rt_timer timer;      /* in the event loop's heap; guarded by its lock */
-    struct rt_pool pool;
+    struct rt_random random;
+    struct rt_pipeline pipeline;
+    struct rt_replication_maps replication;
+    struct rt_traffic_manager traffic;
+    struct rt_observers observers;
+    struct rt_attachment attached;
     struct rt_collected *collected; /* under a virtual clock (virtual_clock.c): what came out; else NULL */
 };
 
@@ -180,11 +212,11 @@ struct rt_group *rt_group_find(struct rt_device *dev, uint32_t profile, uint32_t
 
 /* hashes.c */
 extern const struct p4rt_ops rt_ops;
-void rt_random_seed(struct rt_device *dev);
+void rt_random_seed(struct rt_random *random);
 
 /* digests.c: called with the device locked */
 void rt_digest(struct p4rt_device *dev, uint32_t digest, const uint8_t *data, uint32_t len);
-void rt_digests_forget(struct rt_device *dev);
+void rt_digests_forget(struct rt_digests *all);
 
 /* profiles.c: things by id */
 void *rt_map_find(const struct rt_map *map, uint32_t id);
@@ -212,7 +244,7 @@ void rt_virtual_destroy(struct rt_device *dev);
 /* What time it is for a device: the virtual clock's when it has one. */
 static inline uint64_t rt_device_now(const struct rt_device *dev)
 {
-    return dev->collected ? dev->clock_ns : rt_now_ns();
+    return dev->collected ? dev->traffic.clock_ns : rt_now_ns();
 }
 
 /* Microseconds since the program was loaded; 0 for a frame that came before. */

@@ -125,7 +125,7 @@ RT_API int rt_traffic_set(struct rt_device *dev, uint32_t port, const struct rt_
         apply(traffic, from, rt_device_now(dev));
         set_line(&traffic->in, &from->lines[0], loss[0], corrupt[0]);
         set_line(&traffic->out, &from->lines[1], loss[1], corrupt[1]);
-        rt_traffic_look(dev, traffic);
+        rt_traffic_look(&dev->traffic, traffic);
     }
     rt_unlock(&dev->lock);
     for (int i = 0; !traffic && i < 2; i++) {
@@ -148,7 +148,7 @@ RT_API int rt_traffic_read(struct rt_device *dev, uint32_t port, struct rt_traff
         return RT_INVALID;
     memset(out, 0, sizeof *out);
     rt_lock(&dev->lock);
-    const struct rt_traffic *traffic = dev->traffic[port];
+    const struct rt_traffic *traffic = dev->traffic.ports[port];
     for (int i = 0; traffic && i < RT_PRIORITIES; i++) {
         const struct rt_queue *q = &traffic->queues[i];
         out->queues[i] = (struct rt_queue_state){q->packets, q->bytes, q->sent_packets, q->sent_bytes,
@@ -167,8 +167,8 @@ RT_API void rt_traffic_pool(struct rt_device *dev, uint64_t limit, uint64_t *use
 {
     rt_lock(&dev->lock);
     if (limit)
-        dev->pool.limit = limit;
-    *used = dev->pool.used;
-    *bound = dev->pool.limit;
+        dev->traffic.pool.limit = limit;
+    *used = dev->traffic.pool.used;
+    *bound = dev->traffic.pool.limit;
     rt_unlock(&dev->lock);
 }

@@ -90,7 +90,8 @@ int rt_default_reset(struct rt_device *dev, uint32_t index)
 {
     const struct p4rt_table_desc *desc = &dev->pub.program->tables[index];
     enum rt_kind kind = desc->default_action == P4RT_NONE ? RT_KIND_NONE : RT_KIND_ACTION;
-    return rt_entry_act(dev, index, &dev->tables[index].miss, kind, desc->default_action, desc->default_params);
+    struct rt_entry *miss = &dev->pipeline.tables[index].miss;
+    return rt_entry_act(dev, index, miss, kind, desc->default_action, desc->default_params);
 }
 
 int rt_tables_create(struct rt_device *dev)
@@ -102,9 +103,9 @@ int rt_tables_create(struct rt_device *dev)
     for (uint32_t i = 0; i < p->n_tables; i++)
         fields += p->tables[i].n_fields;
     dev->pub.tables = calloc(p->n_tables + 1, sizeof *dev->pub.tables);
-    dev->tables = calloc(p->n_tables + 1, sizeof *dev->tables);
-    dev->ranges = next = calloc(fields + 1, sizeof *dev->ranges);
-    if (!dev->pub.tables || !dev->tables || !dev->ranges)
+    dev->pipeline.tables = calloc(p->n_tables + 1, sizeof *dev->pipeline.tables);
+    dev->pipeline.ranges = next = calloc(fields + 1, sizeof *dev->pipeline.ranges);
+    if (!dev->pub.tables || !dev->pipeline.tables || !dev->pipeline.ranges)
         return RT_NO_MEMORY;
     for (uint32_t i = 0; i < p->n_tables; i++) {
         const struct p4rt_table_desc *desc = &p->tables[i];
@@ -146,9 +147,9 @@ static void free_entry(struct rt_entry *entry)
 /* Also after a rt_tables_create that failed half way. Members and groups are freed by rt_profiles_destroy. */
 void rt_tables_destroy(struct rt_device *dev)
 {
-    for (uint32_t i = 0; dev->pub.tables && dev->tables && i < dev->pub.program->n_tables; i++) {
+    for (uint32_t i = 0; dev->pub.tables && dev->pipeline.tables && i < dev->pub.program->n_tables; i++) {
         struct p4rt_table *table = &dev->pub.tables[i];
-        struct rt_entry *entry = dev->tables[i].first, *next;
+        struct rt_entry *entry = dev->pipeline.tables[i].first, *next;
 
         for (; entry; entry = next) {
             next = entry->next;
@@ -156,7 +157,7 @@ void rt_tables_destroy(struct rt_device *dev)
                 rt_set_free(dev, dev->pub.program->tables[i].profile, entry->group);
             free_entry(entry);
         }
-        free(dev->tables[i].miss.pub.own.params);
+        free(dev->pipeline.tables[i].miss.pub.own.params);
         free(table->miss.meter);
         for (uint32_t h = 0; table->hashes && h < table->n_hashes; h++) {
             free(table->hashes[h].slots);
@@ -166,11 +167,11 @@ void rt_tables_destroy(struct rt_device *dev)
         free(table->list);
     }
     free(dev->pub.tables);
-    free(dev->tables);
-    free(dev->ranges);
+    free(dev->pipeline.tables);
+    free(dev->pipeline.ranges);
     dev->pub.tables = NULL;
-    dev->tables = NULL;
-    dev->ranges = NULL;
+    dev->pipeline.tables = NULL;
+    dev->pipeline.ranges = NULL;
 }
 
 /* ---- entries ----------------------------------------------------------------------------------------------------- */
@@ -258,7 +259,7 @@ int rt_entry_act(struct rt_device *dev, uint32_t index, struct rt_entry *entry, 
     entry->pub.own = (struct p4rt_action){.action = kind == RT_KIND_ACTION ? ref : P4RT_NONE, .params = own};
     entry->pub.act = own ? &entry->pub.own : member ? &member->act : NULL;
     entry->pub.group = group ? &group->live : NULL;
-    if (entry == &dev->tables[index].miss) { /* programs see a copy, with the counter and the meter */
+    if (entry == &dev->pipeline.tables[index].miss) { /* programs see a copy, with the counter and the meter */
         struct p4rt_entry *shown = &dev->pub.tables[index].miss, before = *shown;
         *shown = entry->pub;
         shown->count = before.count;
@@ -395,7 +396,7 @@ struct rt_entry *rt_entry_insert(struct rt_device *dev, uint32_t index, const ui
 {
     const struct p4rt_table_desc *desc = &dev->pub.program->tables[index];
     struct p4rt_table *table = &dev->pub.tables[index];
-    struct rt_table *own = &dev->tables[index];
+    struct rt_table *own = &dev->pipeline.tables[index];
     uint32_t place = 0;
 
     *error = RT_OK;
@@ -431,7 +432,7 @@ struct rt_entry *rt_entry_insert(struct rt_device *dev, uint32_t index, const ui
 
 void rt_entry_delete(struct rt_device *dev, uint32_t index, struct rt_entry *entry, uint32_t place)
 {
-    struct rt_table *own = &dev->tables[index];
+    struct rt_table *own = &dev->pipeline.tables[index];
 
     unindex_entry(&dev->pub.tables[index], &entry->pub, dev->pub.program->tables[index].key_bytes, place);
     rt_entry_act(dev, index, entry, RT_KIND_NONE, 0, NULL);

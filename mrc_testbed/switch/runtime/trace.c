@@ -41,7 +41,7 @@ void rt_trace(struct p4rt_device *pub, const struct p4rt_packet *pkt, enum p4rt_
               const char *where, const void *data, uint32_t len)
 {
     struct rt_device *dev = (struct rt_device *)pub;
-    struct rt_trace *trace = &dev->trace;
+    struct rt_trace *trace = &dev->observers.trace;
     uint32_t phv = pub->program->phv_bytes;
     struct rt_trace_head head = {event, (uint32_t)strlen(name), (uint32_t)strlen(where), len,
                                  (uint32_t)sizeof pkt->std, phv};
@@ -77,7 +77,7 @@ RT_API int rt_trace_start(struct rt_device *dev, const char *path, char *why, si
     }
     rt_lock(&dev->lock);
     running = dev->pub.program;
-    if (!running || dev->trace.ordinary || traced->abi != P4RT_ABI || !traced->trace ||
+    if (!running || dev->observers.trace.ordinary || traced->abi != P4RT_ABI || !traced->trace ||
         traced->phv_bytes != running->phv_bytes || traced->n_tables != running->n_tables ||
         traced->n_actions != running->n_actions || traced->n_registers != running->n_registers) {
         rt_unlock(&dev->lock);
@@ -85,7 +85,7 @@ RT_API int rt_trace_start(struct rt_device *dev, const char *path, char *why, si
         dlclose(library);
         return RT_INVALID;
     }
-    dev->trace = (struct rt_trace){.ordinary = running, .library = library};
+    dev->observers.trace = (struct rt_trace){.ordinary = running, .library = library};
     dev->pub.program = traced;
     rt_unlock(&dev->lock);
     return RT_OK;
@@ -97,15 +97,15 @@ RT_API int rt_trace_end(struct rt_device *dev, uint8_t **out, size_t *out_bytes)
     void *library;
 
     rt_lock(&dev->lock);
-    if (!dev->trace.ordinary) {
+    if (!dev->observers.trace.ordinary) {
         rt_unlock(&dev->lock);
         return RT_INVALID;
     }
-    dev->pub.program = dev->trace.ordinary;
-    *out = dev->trace.bytes ? dev->trace.bytes : malloc(1);
-    *out_bytes = dev->trace.used;
-    library = dev->trace.library;
-    memset(&dev->trace, 0, sizeof dev->trace);
+    dev->pub.program = dev->observers.trace.ordinary;
+    *out = dev->observers.trace.bytes ? dev->observers.trace.bytes : malloc(1);
+    *out_bytes = dev->observers.trace.used;
+    library = dev->observers.trace.library;
+    memset(&dev->observers.trace, 0, sizeof dev->observers.trace);
     rt_unlock(&dev->lock);
     dlclose(library);
     return RT_OK;

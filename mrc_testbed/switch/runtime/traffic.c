@@ -61,7 +61,7 @@ static uint64_t next_departure(const struct rt_traffic *traffic)
     return first == RT_NEVER ? RT_NEVER : port > first ? port : first;
 }
 
-static void set_timer(struct rt_device *dev, struct rt_traffic *traffic)
+static void set_timer(struct rt_traffic_manager *manager, struct rt_traffic *traffic)
 {
     uint64_t due = traffic->waiting ? next_departure(traffic) : RT_NEVER;
 
@@ -69,15 +69,15 @@ static void set_timer(struct rt_device *dev, struct rt_traffic *traffic)
         due = traffic->in.fifo.first->due_ns;
     if (traffic->out.fifo.first && traffic->out.fifo.first->due_ns < due)
         due = traffic->out.fifo.first->due_ns;
-    rt_timer_set(&dev->timers, &traffic->timer, due);
+    rt_timer_set(&manager->timers, &traffic->timer, due);
 }
 
 /* The settings or what waits may have changed: is the port busy, and when is what due there? */
-void rt_traffic_look(struct rt_device *dev, struct rt_traffic *traffic)
+void rt_traffic_look(struct rt_traffic_manager *manager, struct rt_traffic *traffic)
 {
     traffic->busy_in = !rt_line_plain(&traffic->in);
     traffic->busy_out = traffic->waiting || shaped(traffic) || !rt_line_plain(&traffic->out);
-    set_timer(dev, traffic);
+    set_timer(manager, traffic);
 }
 
 /* ---- queues ------------------------------------------------------------------------------------------------- */
@@ -89,11 +89,11 @@ int rt_queue_open(const struct rt_traffic *traffic, const struct rt_queue *queue
            free_at(&queue->bits, &queue->frames) <= now_ns;
 }
 
-static void drop(struct rt_device *dev, struct rt_queue *queue, uint32_t bytes)
+static void drop(struct rt_stats *stats, struct rt_queue *queue, uint32_t bytes)
 {
     queue->dropped_packets++;
     queue->dropped_bytes += bytes;
-    dev->stats.dropped_queue++;
+    stats->dropped_queue++;
 }
 
 /* A copy of the packet waits in the queue, or is dropped when that is full. */
@@ -105,7 +105,7 @@ void rt_queue_put(struct rt_device *dev, struct rt_traffic *traffic, struct rt_q
 
     if ((queue->max_packets && queue->packets >= queue->max_packets) ||
         (queue->max_bytes && queue->bytes + bytes > queue->max_bytes) || !(buffer = rt_buffer_copy(dev, pkt, 1))) {
-        drop(dev, queue, bytes);
+        drop(&dev->observers.stats, queue, bytes);
         return;
     }
     buffer->counted = bytes;
@@ -167,66 +167,67 @@ uint64_t rt_queue_sent(struct rt_traffic *traffic, struct rt_queue *queue, uint3
 /* The traffic manager's part of a port, made when it is asked for first. */
 struct rt_traffic *rt_traffic_of(struct rt_device *dev, uint32_t port)
 {
-    struct rt_traffic *traffic = dev->traffic[port];
+    struct rt_traffic_manager *manager = &dev->traffic;
+    struct rt_traffic *traffic = manager->ports[port];
 
-    if (traffic || rt_timers_reserve(&dev->timers, dev->n_traffic + 1) || !(traffic = calloc(1, sizeof *traffic)))
+    if (traffic || rt_timers_reserve(&manager->timers, manager->n_ports + 1) || !(traffic = calloc(1, sizeof *traffic)))
         return traffic;
     traffic->number = traffic->timer.order = port;
     traffic->in.salt = ((uint64_t)dev->id << 16 | port) << 1;
     traffic->out.salt = traffic->in.salt + 1;
     rt_line_restart(&traffic->in);
     rt_line_restart(&traffic->out);
-    dev->n_traffic++;
-    return dev->traffic[port] = traffic;
+    manager->n_ports++;
+    return manager->ports[port] = traffic;
 }
 
-static void empty(struct rt_device *dev, struct rt_fifo *fifo)
+static void empty(struct rt_pool *pool, struct rt_fifo *fifo)
 {
     while (fifo->first)
-        rt_buffer_free(dev, rt_fifo_take(fifo));
+        rt_buffer_free(pool, rt_fifo_take(fifo));
 }
 
 /* Another program, or none: what waits for egress is lost, counts of queues begin anew; cables go on. */
-void rt_traffic_restart(struct rt_device *dev)
+void rt_traffic_restart(struct rt_traffic_manager *manager)
 {
-    for (uint32_t port = 0; port < RT_PORTS && dev->n_traffic; port++) {
-        struct rt_traffic *traffic = dev->traffic[port];
+    for (uint32_t port = 0; port < RT_PORTS && manager->n_ports; port++) {
+        struct rt_traffic *traffic = manager->ports[port];
         if (!traffic)
             continue;
         for (int i = 0; i < RT_PRIORITIES; i++) {
             struct rt_queue *queue = &traffic->queues[i];
-            empty(dev, &queue->fifo);
+            empty(&manager->pool, &queue->fifo);
             queue->packets = queue->bytes = queue->sent_packets = queue->sent_bytes = 0;
             queue->dropped_packets = queue->dropped_bytes = queue->peak = 0;
         }
         traffic->waiting = 0;
-        rt_traffic_look(dev, traffic);
+        rt_traffic_look(manager, traffic);
     }
 }
 
 /* Another clock: nothing waits anywhere and every link is free. */
-void rt_traffic_forget(struct rt_device *dev)
+void rt_traffic_forget(struct rt_traffic_manager *manager)
 {
-    rt_traffic_restart(dev);
-    for (uint32_t port = 0; port < RT_PORTS && dev->n_traffic; port++) {
-        struct rt_traffic *traffic = dev->traffic[port];
+    rt_traffic_restart(manager);
+    for (uint32_t port = 0; port < RT_PORTS && manager->n_ports; port++) {
+        struct rt_traffic *traffic = manager->ports[port];
         if (!traffic)
             continue;
-        empty(dev, &traffic->in.fifo);
-        empty(dev, &traffic->out.fifo);
+        empty(&manager->pool, &traffic->in.fifo);
+        empty(&manager->pool, &traffic->out.fifo);
         traffic->in.held = traffic->out.held = traffic->last_ns = 0;
         traffic->bits.free_ns = traffic->frames.free_ns = 0;
         for (int i = 0; i < RT_PRIORITIES; i++)
             traffic->queues[i].bits.free_ns = traffic->queues[i].frames.free_ns = 0;
-        rt_traffic_look(dev, traffic);
+        rt_traffic_look(manager, traffic);
     }
 }
 
-void rt_traffic_destroy(struct rt_device *dev)
+void rt_traffic_destroy(struct rt_traffic_manager *manager)
 {
-    rt_traffic_forget(dev);
+    rt_traffic_forget(manager);
     for (uint32_t port = 0; port < RT_PORTS; port++) {
-        struct rt_traffic *traffic = dev->traffic[port];
+        struct rt_traffic *traffic = manager->ports[port];
         if (traffic) {
             free(traffic->in.loss.text);
             free(traffic->in.corrupt.text);
@@ -234,9 +235,9 @@ void rt_traffic_destroy(struct rt_device *dev)
             free(traffic->out.corrupt.text);
         }
         free(traffic);
-        dev->traffic[port] = NULL;
+        manager->ports[port] = NULL;
     }
-    rt_buffers_reap(dev);
-    rt_buffers_trim(dev);
-    free(dev->timers.at);
+    rt_buffers_reap(&manager->pool);
+    rt_buffers_trim(&manager->pool);
+    free(manager->timers.at);
 }

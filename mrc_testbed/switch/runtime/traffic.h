@@ -48,16 +48,16 @@ uint64_t rt_queue_sent(struct rt_traffic *traffic, struct rt_queue *queue, uint3
 /* a port */
 struct rt_traffic *rt_traffic_of(struct rt_device *dev, uint32_t port); /* NULL: out of memory */
 int rt_traffic_timed(const struct rt_traffic *traffic);
-void rt_traffic_look(struct rt_device *dev, struct rt_traffic *traffic);
+void rt_traffic_look(struct rt_traffic_manager *manager, struct rt_traffic *traffic);
 
 /* all ports of a device */
-void rt_traffic_restart(struct rt_device *dev);
-void rt_traffic_forget(struct rt_device *dev);
-void rt_traffic_destroy(struct rt_device *dev);
+void rt_traffic_restart(struct rt_traffic_manager *manager);
+void rt_traffic_forget(struct rt_traffic_manager *manager);
+void rt_traffic_destroy(struct rt_traffic_manager *manager);
 
-static inline int rt_traffic_due(const struct rt_device *dev, uint64_t now_ns)
+static inline int rt_traffic_due(const struct rt_traffic_manager *manager, uint64_t now_ns)
 {
-    return dev->timers.n && dev->timers.at[0]->due_ns <= now_ns;
+    return manager->timers.n && manager->timers.at[0]->due_ns <= now_ns;
 }
 
 #endif

@@ -36,7 +36,7 @@ static void collect(struct rt_out *out, struct rt_device *dev, uint32_t port, ui
     memcpy(all->bytes + all->used + sizeof head, data, len);
     all->used += sizeof head + len;
     all->n++;
-    dev->stats.sent++;
+    dev->observers.stats.sent++;
 }
 
 void rt_virtual_destroy(struct rt_device *dev)
@@ -55,13 +55,13 @@ static int enter(struct rt_device *dev, uint64_t now_ns)
         if (!dev->collected)
             return RT_NO_MEMORY;
         dev->collected->out.frame = collect;
-        dev->started_ns = dev->clock_ns = 0;
-        rt_traffic_forget(dev);
+        dev->started_ns = dev->traffic.clock_ns = 0;
+        rt_traffic_forget(&dev->traffic);
     }
-    if (now_ns < dev->clock_ns)
+    if (now_ns < dev->traffic.clock_ns)
         return RT_INVALID;
     rt_advance(dev, &dev->collected->out, now_ns);
-    rt_buffers_reap(dev);
+    rt_buffers_reap(&dev->traffic.pool);
     return RT_OK;
 }
 
@@ -76,12 +76,12 @@ RT_API int rt_device_inject(struct rt_device *dev, uint32_t port, const uint8_t 
     if (!error && !dev->pub.program) {
         error = RT_NO_PROGRAM;
     } else if (!error && len > P4RT_MAX_FRAME) {
-        dev->stats.received++;
-        dev->stats.dropped_size++;
+        dev->observers.stats.received++;
+        dev->observers.stats.dropped_size++;
     } else if (!error) {
         memcpy(buffer + P4RT_HEADROOM, frame, len);
         rt_receive(dev, &dev->collected->out, port, buffer + P4RT_HEADROOM, len, P4RT_HEADROOM, now_ns);
-        rt_buffers_reap(dev);
+        rt_buffers_reap(&dev->traffic.pool);
     }
     rt_unlock(&dev->lock);
     return error;
@@ -112,7 +112,7 @@ RT_API int rt_device_advance(struct rt_device *dev, uint64_t now_ns, uint8_t **o
 RT_API uint64_t rt_device_due(struct rt_device *dev)
 {
     rt_lock(&dev->lock);
-    uint64_t due_ns = dev->timers.n ? dev->timers.at[0]->due_ns : RT_NEVER;
+    uint64_t due_ns = dev->traffic.timers.n ? dev->traffic.timers.at[0]->due_ns : RT_NEVER;
     rt_unlock(&dev->lock);
     return due_ns;
 }

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from mrc_testbed.controller.faults.correlator import EV, MAPPER, FaultCorrelator
-from mrc_testbed.controller.faults.diagnosis import Hypothesis, explain_losses
+from mrc_testbed.controller.faults.diagnosis import PathSample, explain_losses
 from mrc_testbed.controller.faults.path_segments import PathSegmenter
 from mrc_testbed.topologies.plan import Plan
 
@@ -24,15 +24,15 @@ class World:
         self.count_every = 0.5
         """Seconds between two readings of the probers' counts; a busy controller reads late."""
         self.probes, self.through_at = {}, {}
-        traces = self.faults.traces
+        segmenter = self.faults.segmenter
         for host in self.plan.hosts:
             for plane in range(self.plan.planes):
                 t0 = self.plan.t0_name(plane, host.rack)
-                self.probes[f"{host.name} {t0}"] = traces.t0_probe(host.name, plane)
+                self.probes[f"{host.name} {t0}"] = segmenter.t0_probe(host.name, plane)
                 for k in range(self.plan.spines):
                     if (host.downlink - k - plane) % self.plan.hosts_per_rack < cover:
                         t1 = self.plan.t1_name(plane, k)
-                        self.probes[f"{host.name} {t1}"] = traces.t1_probe(host.name, plane, t1)
+                        self.probes[f"{host.name} {t1}"] = segmenter.t1_probe(host.name, plane, t1)
         self.states = dict.fromkeys(self.probes, "ok")
         self.counts = dict.fromkeys(self.probes, (0, 0))
         for about in self.probes:
@@ -136,7 +136,7 @@ def test_silent__loops_tell_the_direction(ends):
     a, k = link.lower.node, link.upper.node
     for walk in (("h2", a, k, "p0-t0-0", "p0-t1-1", a, "h2"), ("h2", a, "p0-t1-1", "p0-t0-0", k, a, "h2")):
         about = " ".join(walk)
-        world.probes[about] = world.faults.traces.along(walk)
+        world.probes[about] = world.faults.segmenter.along(walk)
         world.states[about], world.counts[about] = "ok", (0, 0)
     world.dark = {
         port.interface for end, port in (("lower", link.lower), ("upper", link.upper)) if ends in (end, "both")
@@ -154,7 +154,9 @@ def test_silent__evs_tell_the_direction_of_a_nic_link():
     """What others send to the host still arrives on that plane; what it sends itself does not."""
     world = World(**DEFAULT)
     plan, faults = world.plan, world.faults
-    out, back = (faults.traces.data(plan.host(one), plan.host(other), 0) for one, other in (("h0", "h2"), ("h2", "h0")))
+    out, back = (
+        faults.segmenter.data(plan.host(one), plan.host(other), 0) for one, other in (("h0", "h2"), ("h2", "h0"))
+    )
     world.dark = {"h0-eth0"}
     world.run(0.5)
     faults.path("h0 h2 0x0000", out, "down", source=EV, now=world.now)
@@ -187,7 +189,7 @@ def test_silent__evidence_that_comes_later_narrows_it():
     world.run(4.0)
     assert world.active == [("p0-t0-0 or h0 p0-t0-0", "unclear")]
     plan, faults = world.plan, world.faults
-    trace = faults.traces.data(plan.host("h1"), plan.host("h0"), 0x0000)
+    trace = faults.segmenter.data(plan.host("h1"), plan.host("h0"), 0x0000)
     faults.path("h1 h0 0x0000", trace, "ok", source=EV, now=world.now, t=world.now)
     world.run(1.0)
     assert world.active == [("h0 p0-t0-0", "lossy link")]
@@ -228,8 +230,8 @@ def test_silent__a_witness_who_never_speaks_is_not_waited_for():
     world.count_every = 100.0
     world.dark = {"p0-t0-1"}
     world.run(1.0)
-    plan, traces = world.plan, world.faults.traces
-    far = traces.data(plan.host("h0"), plan.host("h2"), 0x0000)
+    plan, segmenter = world.plan, world.faults.segmenter
+    far = segmenter.data(plan.host("h0"), plan.host("h2"), 0x0000)
     world.faults.path("h0 h2 0x0000", far, "down", source=EV, now=world.now)
     world.run(5.0)
     assert world.active == [("p0-t0-1", "blackhole")]
@@ -287,7 +289,7 @@ def test_lossy__loops_tell_the_direction(end):
     for host in ("h2", "h3"):
         for walk in ((host, a, k, "p0-t0-0", "p0-t1-1", a, host), (host, a, "p0-t1-1", "p0-t0-0", k, a, host)):
             about = " ".join(walk)
-            world.probes[about] = world.faults.traces.along(walk)
+            world.probes[about] = world.faults.segmenter.along(walk)
             world.states[about], world.counts[about] = "ok", (0, 0)
     world.losing = {getattr(link, end).interface: 0.2}
     for _ in range(12):
@@ -304,7 +306,7 @@ def directions(*, there, out, back, rest=75):
     """What is told of p0-t0-0 p0-t1-0 when (sent, lost) are of probes there and back over it, and of loops that cross
     it outwards and backwards; `rest`: probes, none of them lost, over links of the other T1 that the loops cross.
     """
-    traces = PathSegmenter(Plan(planes=1, racks=2, spines=2, hosts_per_rack=1))
+    segmenter = PathSegmenter(Plan(planes=1, racks=2, spines=2, hosts_per_rack=1))
     trials = {
         "there": (there, "h0 p0-t0-0 p0-t1-0 p0-t0-0 h0"),
         "out": (out, "h0 p0-t0-0 p0-t1-0 p0-t0-1 p0-t1-1 p0-t0-0 h0"),
@@ -314,10 +316,10 @@ def directions(*, there, out, back, rest=75):
         "far 0": ((75, 0), "h1 p0-t0-1 p0-t1-0 p0-t0-1 h1"),
         "far 1": ((rest, 0), "h1 p0-t0-1 p0-t1-1 p0-t0-1 h1"),
     }
-    trials = {key: Hypothesis(traces.along(tuple(walk.split())), *counts) for key, (counts, walk) in trials.items()}
-    findings, _ = explain_losses(traces, trials, [key for key, trial in trials.items() if trial.lost])
-    assert [finding.explanations for finding in findings] == [((traces.plan.link("p0-t0-0", "p0-t1-0"),),)]
-    return {traces.direction(arc) for arc in findings[0].arcs}
+    trials = {key: PathSample(segmenter.along(tuple(walk.split())), *counts) for key, (counts, walk) in trials.items()}
+    findings, _ = explain_losses(segmenter, trials, [key for key, trial in trials.items() if trial.lost])
+    assert [finding.explanations for finding in findings] == [((segmenter.plan.link("p0-t0-0", "p0-t1-0"),),)]
+    return {segmenter.direction(arc) for arc in findings[0].arcs}
 
 
 def test_lossy__the_direction_is_told_when_enough_packets_tell_it():
@@ -346,7 +348,7 @@ def test_lossy__what_another_cause_explains_accuses_nobody():
     """Two NICs lose. The loops of one of them over the T0 of the other lose what they lose at their own end, and are no
     evidence against that T0 or its uplinks; nor is it told for both which it is, NIC link or T0.
     """
-    traces = PathSegmenter(Plan(planes=1, racks=3, spines=2, hosts_per_rack=1))
+    segmenter = PathSegmenter(Plan(planes=1, racks=3, spines=2, hosts_per_rack=1))
     a, b, c, s, t = "p0-t0-0", "p0-t0-1", "p0-t0-2", "p0-t1-0", "p0-t1-1"
     walks = {
         f"h1 {b} h1": 10, f"h1 {b} {s} {b} h1": 13, f"h1 {b} {t} {b} h1": 10,
@@ -356,11 +358,11 @@ def test_lossy__what_another_cause_explains_accuses_nobody():
         f"h0 {a} h0": 0, f"h0 {a} {s} {a} h0": 0, f"h0 {a} {t} {a} h0": 0,
     }  # fmt: skip
     trials = {
-        (walk, n): Hypothesis(traces.along(tuple(walk.split())), 70, lost)
+        (walk, n): PathSample(segmenter.along(tuple(walk.split())), 70, lost)
         for walk, lost in walks.items()
         for n in range(2 if walk.count("t0") == 3 else 1)  # loops are sent for the links of both T1s
     }
-    findings, unexplained = explain_losses(traces, trials, [key for key, trial in trials.items() if trial.lost])
+    findings, unexplained = explain_losses(segmenter, trials, [key for key, trial in trials.items() if trial.lost])
     names = [sorted(cause.name for cause in finding.causes) for finding in findings]
     assert sorted(names) == [[f"h1 {b}", b], [f"h2 {c}", c]] and not unexplained
 
@@ -379,7 +381,7 @@ def test_lossy__one_bad_path_does_not_accuse_what_the_others_cross_unharmed():
     """An EV that loses half its packets, for reasons of its own, beside many that lose nothing over the same T0."""
     world = World(**DEFAULT)
     plan, faults = world.plan, world.faults
-    trace = faults.traces.data(plan.host("h0"), plan.host("h2"), 0x0000)
+    trace = faults.segmenter.data(plan.host("h0"), plan.host("h2"), 0x0000)
     for second in range(8):
         faults.counts("h0 h2 0x0000", trace, 20 * second, 10 * second, source=EV, now=world.now)
         faults.path("h0 h2 0x0000", trace, "down", source=EV, now=world.now)
@@ -398,7 +400,7 @@ class Evs:
         self.faults = FaultCorrelator(self.plan)
         self.now = 50.0
         self.paths = {
-            f"{a.name} {b.name} {ev:#06x}": self.faults.traces.data(a, b, ev)
+            f"{a.name} {b.name} {ev:#06x}": self.faults.segmenter.data(a, b, ev)
             for a in self.plan.hosts
             for b in self.plan.hosts
             if a != b
@@ -462,17 +464,19 @@ def test_evs__one_that_recovers_soon_was_no_fault():
 def test_evs__a_first_guess_that_a_prober_corrects_becomes_part_of_what_it_was():
     """Three dead uplinks at one end are one dead NIC link to the only flow there, until the prober tells."""
     evs = Evs(planes=1, racks=4, spines=4, hosts_per_rack=2)
-    traces = evs.faults.traces
+    segmenter = evs.faults.segmenter
     evs.bad("h4 h6 0x0000", "h4 h6 0x0001", "h4 h6 0x0002")
     evs.run(0.3)
     evs.good("h5 h0 0x0000", "h0 h6 0x0003", "h0 h7 0x0003")
     evs.run(2.0)
     assert evs.active == [("h4 p0-t0-2", "lossy link")]
     for host in ("h4", "h6", "h7"):
-        evs.faults.path(f"{host} T0", traces.t0_probe(host, 0), "ok", source=MAPPER, now=evs.now)
+        evs.faults.path(f"{host} T0", segmenter.t0_probe(host, 0), "ok", source=MAPPER, now=evs.now)
     for t1 in ("p0-t1-0", "p0-t1-1", "p0-t1-2"):
-        evs.faults.path(f"h7 {t1}", traces.t1_probe("h7", 0, t1), "down", source=MAPPER, now=evs.now, t=evs.now - 1.9)
-        evs.faults.path(f"h4 {t1}", traces.t1_probe("h4", 0, t1), "ok", source=MAPPER, now=evs.now)
+        evs.faults.path(
+            f"h7 {t1}", segmenter.t1_probe("h7", 0, t1), "down", source=MAPPER, now=evs.now, t=evs.now - 1.9
+        )
+        evs.faults.path(f"h4 {t1}", segmenter.t1_probe("h4", 0, t1), "ok", source=MAPPER, now=evs.now)
     evs.run(1.0)
     assert evs.active == [(f"p0-t0-3 p0-t1-{k}", "lossy link") for k in range(3)]
     assert [fault.location for fault in evs.faults.all()] == [location for location, _ in evs.active]  # merged

@@ -36,9 +36,9 @@ def cut_and_healed(faults, changes):
             faults.on_timer(due)
             note(due)
 
-    plan, traces = faults.plan, faults.traces
-    ev = traces.data(plan.host("h0"), plan.host("h2"), 0x0001)
-    probe = traces.t1_probe("h0", 0, "p0-t1-1")
+    plan, segmenter = faults.plan, faults.segmenter
+    ev = segmenter.data(plan.host("h0"), plan.host("h2"), 0x0001)
+    probe = segmenter.t1_probe("h0", 0, "p0-t1-1")
     faults.attend("counters", now=0.2)
     faults.stream("p0-t0-0", True, now=0.5)
     faults.path("h0 p0-t1-1", probe, "ok", source="mapper", now=1.0)
@@ -96,7 +96,7 @@ def test_recorder__a_file_grown_too_long_begins_anew_with_what_holds(tmp_path):
     recorder = ObservationRecorder(tmp_path, PLAN, keep_bytes=2000)
     faults = FaultCorrelator(PLAN, tap=recorder)
     faults.port("p0-t0-0-eth4", "DOWN", source=GNMI, now=1.0)
-    probe = faults.traces.t0_probe("h0", 0)
+    probe = faults.segmenter.t0_probe("h0", 0)
     for number in range(100):
         faults.counts("h0 p0-t0-0", probe, number, 0, source="mapper", now=2.0 + number, through_at=2.0 + number)
     recorder.close()
@@ -109,7 +109,7 @@ def test_recorder__a_file_grown_too_long_begins_anew_with_what_holds(tmp_path):
 def test_recorder__what_was_withdrawn_is_not_told_again(tmp_path):
     recorder = ObservationRecorder(tmp_path, PLAN, keep_bytes=1)
     faults = FaultCorrelator(PLAN, tap=recorder)
-    probe = faults.traces.t0_probe("h0", 0)
+    probe = faults.segmenter.t0_probe("h0", 0)
     faults.path("h0 p0-t0-0", probe, "down", source="mapper", now=1.0)
     faults.withdraw("h0 p0-t0-0", 0, source="mapper", now=2.0)
     for number in range(20):
@@ -122,7 +122,7 @@ def test_recorder__half_of_a_surrogate_pair_in_a_name_stops_nobody(tmp_path):
     """A JSON line can carry one, UTF-8 cannot: the fault list hears of the path all the same."""
     recorder = ObservationRecorder(tmp_path, PLAN)
     faults = FaultCorrelator(PLAN, tap=recorder)
-    faults.path("h0 \ud800", faults.traces.t0_probe("h0", 0), "down", source="mapper", now=1.0)
+    faults.path("h0 \ud800", faults.segmenter.t0_probe("h0", 0), "down", source="mapper", now=1.0)
     recorder.close()
     assert faults.has_path_symptoms
     assert replay_file(tmp_path / FILE).has_path_symptoms

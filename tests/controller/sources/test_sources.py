@@ -225,11 +225,11 @@ def active(*interfaces, silent=()):
     for interface in interfaces:
         faults.port(interface, "DOWN", source="gnmi x", now=1.0)
     for host, t1 in silent:
-        trace = faults.traces.t1_probe(host, 0, t1)
+        trace = faults.segmenter.t1_probe(host, 0, t1)
         faults.path(f"{host} {t1}", trace, "down", source="mapper", now=1.0)
         for t0_host in ("h0", "h1", "h2", "h4"):
-            faults.path(t0_host, faults.traces.t0_probe(t0_host, 0), "ok", source="mapper", now=1.5)
-        faults.path("other", faults.traces.t1_probe("h2", 0, t1), "ok", source="mapper", now=1.5)
+            faults.path(t0_host, faults.segmenter.t0_probe(t0_host, 0), "ok", source="mapper", now=1.5)
+        faults.path("other", faults.segmenter.t1_probe("h2", 0, t1), "ok", source="mapper", now=1.5)
     while (due := faults.next_timer()) is not None and due < 10:
         faults.on_timer(due)
     return faults.active()

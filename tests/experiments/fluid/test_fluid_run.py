@@ -90,7 +90,7 @@ def test_switch_off__leaves_what_the_paper_saw(name, rate):
     (run,) = runs(name)
     outcome = FluidRunner().run(run)
     measured = Measured(outcome, run)
-    after = measured.values_between("rate.total", 4.0, 9.0)
+    after = measured.value_between("rate.total", 4.0, 9.0)
     assert after == pytest.approx(rate * measured.baseline("rate.total"), rel=0.01)
     assert sum(flow.lost for flow in outcome.flows) > 0
     assert measured.value("qp_errors") == 0
@@ -171,11 +171,11 @@ def test_large__is_summed_up_by_workload(tmp_path):
     (flow,) = outcome.flows
     spread = outcome.series.spread["job"]
     assert (flow.name, spread.flows) == ("job:2400-flows", 2400)
-    late = measured.values_between("rate.total", 1.8, 2.0)
+    late = measured.value_between("rate.total", 1.8, 2.0)
     assert late == pytest.approx(0.9 * outcome.capacity_bps, rel=0.1)
-    least, most = (measured.values_between(f"rate.job.{end}", 1.8, 2.0) for end in ("min", "max"))
+    least, most = (measured.value_between(f"rate.job.{end}", 1.8, 2.0) for end in ("min", "max"))
     assert least <= late / 2400 * 1.0001 and late / 2400 <= most * 1.0001
-    assert 0.9 < measured.values_between("jain.job", 1.8, 2.0) <= 1
+    assert 0.9 < measured.value_between("jain.job", 1.8, 2.0) <= 1
     assert outcome.series.received_bps["job:2400-flows"][0] < late / 4  # most have not begun
     assert measured.value("lost") > 0
     assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))).series.spread["job"] == spread

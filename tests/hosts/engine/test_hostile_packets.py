@@ -365,7 +365,7 @@ def test_sack__of_a_foreign_cc_type_gives_a_round_trip_only_beyond_doubt() -> No
     pair.now = 0.004
     to_a(pair, sack(pair, 99, sack_offset=1, bitmap=0b1, ack_psn_offset=1, entropy=other, cc_type=5))
     assert pair.a.qp.counters.foreign_cc == 1
-    assert pair.a.qp.requestor.trips.srtt_s is None, "it names an EV that the packet did not take"
+    assert pair.a.qp.requestor.rtt.srtt_s is None, "it names an EV that the packet did not take"
 
 
 def test_nack__for_too_many_write_imm_is_ignored_once_all_completed() -> None:
@@ -382,9 +382,9 @@ def test_nack__of_a_trim_without_timestamp_gives_no_round_trip_of_a_retransmissi
     pair.write(pair.bytes(40 * MTU))
     while not pair.retransmissions():
         pair.step()
-    again, srtt_s = pair.retransmissions()[0].packet, pair.a.qp.requestor.trips.srtt_s
+    again, srtt_s = pair.retransmissions()[0].packet, pair.a.qp.requestor.rtt.srtt_s
     to_a(pair, Nack(pair.a.qp.qpn, 0, 0, 46, 0, 103, NackReason.TRIMMED, again.ev))
-    assert pair.a.qp.counters.trimmed == 1 and pair.a.qp.requestor.trips.srtt_s == srtt_s
+    assert pair.a.qp.counters.trimmed == 1 and pair.a.qp.requestor.rtt.srtt_s == srtt_s
     pair.run_until_quiet()
     assert pair.completions() == [(1, "SUCCESS")]
 

@@ -108,7 +108,7 @@ def test_cc_type__of_another_algorithm_is_not_read_as_nsccs() -> None:
     assert requestor._rcvd_units == 0 and requestor.flight.bytes == 0
     assert pair.a.qp.cc_state()["cwnd_bytes"] >= before, "no penalty"
     assert (counters.retransmitted, counters.lost, counters.spurious) == (0, 0, 0), "no recovery by an ooo_count"
-    assert requestor.trips.srtt_s is not None and requestor.trips.srtt_s < 0.1, "by the time each packet left"
+    assert requestor.rtt.srtt_s is not None and requestor.rtt.srtt_s < 0.1, "by the time each packet left"
 
 
 def test_resources__work_slots() -> None:

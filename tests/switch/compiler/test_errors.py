@@ -218,7 +218,8 @@ NAMES = [
     (dict(next="nowhere"), "8:40: no state nowhere (has: accept, reject, start)"),
     (dict(parse="b.extrakt(hdr.data);"),
      "8:21: extern packet_in has no method extrakt (has: advance, extract, length, lookahead)"),
-    (dict(top="control Ingress() { apply { } }"), f"3:9: Ingress is already declared at {ROOT}/switch/include/"),
+    (dict(top="control Ingress() { apply { } }"),
+     f"3:9: Ingress is already declared at {ROOT}/mrc_testbed/switch/include/"),
     (dict(apply="hdr.data.a = (bit<8>) HashAlgorithm.crc15;"), "16:31: enum HashAlgorithm has no member crc15 (has: "),
     (dict(main=" "), "21: the program has no `main`: end it with V1Switch(...) main;"),
 ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mrc_testbed.switch.compiler.backend.code import c_word
 from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
 from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
@@ -18,24 +20,15 @@ from mrc_testbed.switch.compiler.sema.elaborate import ControlInstance
 from mrc_testbed.switch.compiler.sema.types import Object, is_scalar
 
 
+@dataclass(eq=False, repr=False)
 class ArgumentEmitter:
     """Passes arguments to actions, functions, controls and parsers."""
 
-    def __init__(
-        self,
-        context: EmitContext,
-        places: PlaceEmitter,
-        expressions: ExpressionEmitter,
-        assignments: AssignmentEmitter,
-        externs: ExternEmitter,
-    ) -> None:
-        self.context = context
-        self.types = context.types
-        self.usage = context.usage
-        self.places = places
-        self.expressions = expressions
-        self.assignments = assignments
-        self.externs = externs
+    context: EmitContext
+    places: PlaceEmitter
+    expressions: ExpressionEmitter
+    assignments: AssignmentEmitter
+    externs: ExternEmitter
 
     def passed(self, e: tree.Call, frame: FunctionFrame) -> tuple[list[str], list[tuple[tree.Expr, str]]]:
         """C arguments of an action or function, and what is to be copied out after the call: (target, variable)."""
@@ -47,7 +40,7 @@ class ArgumentEmitter:
             later = any(acts(one) for _, one in pairs[at + 1 :])
             if later and text and param.direction not in ("out", "inout") and arg.const is None:
                 temporary = frame.name("t")
-                frame.code.add(f"{self.types.declare_type(param.type, arg.where)} {temporary} = {text};")
+                frame.code.add(f"{self.context.types.declare_type(param.type, arg.where)} {temporary} = {text};")
                 text = temporary
             texts[id(param)] = text
         params = [param for param, _ in e.callee.args]
@@ -67,10 +60,10 @@ class ArgumentEmitter:
             if is_scalar(param.type):
                 return self.expressions.value(arg, frame), []
             place = self.places.place(arg, frame)
-            self.usage.note_whole(place, False)
+            self.context.usage.note_whole(place, False)
             return place.c, []
         temporary = frame.name("t")
-        of = self.types.declare_type(param.type, arg.where)
+        of = self.context.types.declare_type(param.type, arg.where)
         start = ("0" if is_scalar(param.type) else "{0}") if param.direction == "out" else self._copy_in(arg, frame)
         frame.code.add(f"{of} {temporary} = {start};")
         after = [] if isinstance(arg, tree.DontCare) else [(self.places.fixed(arg, frame), temporary)]
@@ -86,18 +79,18 @@ class ArgumentEmitter:
                 inner.bindings[id(one)] = Lvalue("pkt->std", one.type, "std", True)
                 continue
             c = inner.name(one.name)
-            of = self.types.declare_type(one.type, one.where)
+            of = self.context.types.declare_type(one.type, one.where)
             pointer = one.direction in ("out", "inout")
             out.append(f"{of} {'*' if pointer else ''}{c}")
             inner.bindings[id(one)] = Lvalue(f"(*{c})" if pointer else c, one.type, f"param {id(one)}")
-            self.usage.note_whole(inner.bindings[id(one)], pointer)
+            self.context.usage.note_whole(inner.bindings[id(one)], pointer)
         return out
 
     def _copy_in(self, arg: tree.Expr, frame: FunctionFrame) -> str:
         if is_scalar(arg.type):
             return self.expressions.value(arg, frame)
         place = self.places.place(arg, frame)
-        self.usage.note_whole(place, False)
+        self.context.usage.note_whole(place, False)
         return place.c
 
     def copy_out(self, pairs: list[tuple[tree.Expr, str]], frame: FunctionFrame) -> None:
@@ -137,7 +130,7 @@ class ArgumentEmitter:
             copy = self.context.variable(f"{c_word(inner.name)}_{param.name}", param.type, param.where)
             bindings[id(param)] = copy
             if param.direction == "out":
-                frame.code.add(f"{copy.c} = ({self.types.declare_type(param.type, arg.where)}){{0}};")
+                frame.code.add(f"{copy.c} = ({self.context.types.declare_type(param.type, arg.where)}){{0}};")
                 forget_bytes(copy, frame)
             elif is_scalar(param.type):
                 frame.code.add(f"{copy.c} = {self.expressions.value(arg, frame)};")

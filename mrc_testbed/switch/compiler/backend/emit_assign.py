@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from mrc_testbed.switch.compiler.backend.code import bits_of, c_type, literal, work_type
@@ -17,24 +18,15 @@ from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.types import Record, Stack, Varbit, Wide, form, is_scalar
 
 
+@dataclass(eq=False, repr=False)
 class AssignmentEmitter:
     """Writes assignments."""
 
-    def __init__(
-        self,
-        context: EmitContext,
-        places: PlaceEmitter,
-        expressions: ExpressionEmitter,
-        wide: WideEmitter,
-        packet_in: PacketInEmitter,
-    ) -> None:
-        self.context = context
-        self.types = context.types
-        self.usage = context.usage
-        self.places = places
-        self.expressions = expressions
-        self.wide = wide
-        self.packet_in = packet_in
+    context: EmitContext
+    places: PlaceEmitter
+    expressions: ExpressionEmitter
+    wide: WideEmitter
+    packet_in: PacketInEmitter
 
     def statement(self, s: tree.Assign, frame: FunctionFrame) -> None:
         if isinstance(s.value, tree.Binary) and s.value.left is s.target and acts(s.target):
@@ -46,7 +38,7 @@ class AssignmentEmitter:
             self._assign_slice(s.target, s.value, frame)
             return
         place = self.places.place(s.target, frame)
-        self.usage.note(place, True)
+        self.context.usage.note(place, True)
         self.assign(place, s.value, frame)
 
     def assign(self, place: Lvalue, e: tree.Expr, frame: FunctionFrame) -> None:
@@ -67,13 +59,13 @@ class AssignmentEmitter:
             self.assign(place, e.operand, frame)
             return
         if isinstance(e, tree.Default):
-            self.usage.note_whole(place, True)
-            frame.code.add(f"{place.c} = ({self.types.declare_type(place.type, e.where)}){{0}};")
+            self.context.usage.note_whole(place, True)
+            frame.code.add(f"{place.c} = ({self.context.types.declare_type(place.type, e.where)}){{0}};")
             forget_bytes(place, frame)
             return
         if isinstance(e, tree.Invalid):
             for one in parts_of(place) if getattr(record, "kind", "") == "header_union" else [place]:
-                self.usage.note_valid(one)
+                self.context.usage.note_valid(one)
                 set_valid(one, False, frame)
             return
         if isinstance(e, tree.Ternary):
@@ -90,8 +82,8 @@ class AssignmentEmitter:
         if not isinstance(e, (tree.PathExpression, tree.Member, tree.Index)):
             unsupported(e.where, f"this as a value of {record}")
         source = self.places.place(e, frame)
-        self.usage.note(source, False)
-        self.usage.note(place, True)
+        self.context.usage.note(source, False)
+        self.context.usage.note(place, True)
         frame.code.add(f"{place.c} = {source.c};")
         forget_bytes(place, frame)
         if place.siblings:
@@ -104,13 +96,13 @@ class AssignmentEmitter:
         if e.callee.kind != "user":
             self.packet_in.record(place, e, frame)
             return
-        self.usage.note_whole(place, True)
+        self.context.usage.note_whole(place, True)
         frame.code.add(f"{place.c} = {self.context.calls.value(e, frame)};")
         forget_bytes(place, frame)
 
     def _assign_list(self, place: Lvalue, record: Record | Stack, e: Any, frame: FunctionFrame) -> None:
         """Field by field; a value that reads what is being written is taken first, as the language demands."""
-        self.usage.note_whole(place, True)
+        self.context.usage.note_whole(place, True)
         frame.code.add(*self._staged(place, record, e, frame))
         if isinstance(record, Record) and record.kind == "header":
             set_valid(place, True, frame)
@@ -130,9 +122,8 @@ class AssignmentEmitter:
             of, inner = target.type, form(target.type)
             if is_scalar(of):
                 temporary = frame.name("t")
-                frame.code.add(
-                    f"{self.types.declare_type(of, e.where)} {temporary} = {self.expressions.condition(item, frame)};"
-                )
+                declared = self.context.types.declare_type(of, e.where)
+                frame.code.add(f"{declared} {temporary} = {self.expressions.condition(item, frame)};")
                 staged.append(f"{target.c} = {temporary};")
             elif isinstance(item, (tree.ListExpr, tree.RecordExpr)) and getattr(inner, "kind", "") == "struct":
                 staged += self._staged(target, inner, item, frame)
@@ -151,8 +142,8 @@ class AssignmentEmitter:
 
     def _store_slice(self, target: tree.Slice, text: str, frame: FunctionFrame) -> None:
         place = self.places.place(target.base, frame)
-        self.usage.note(place, False)
-        self.usage.note(place, True)
+        self.context.usage.note(place, False)
+        self.context.usage.note(place, True)
         whole = form(target.base.type)
         if isinstance(whole, Wide):
             self.wide.store_slice(place, whole, target, text, frame)
@@ -173,7 +164,7 @@ class AssignmentEmitter:
             self._store_slice(target, text, frame)
             return
         place = self.places.place(target, frame)
-        self.usage.note(place, True)
+        self.context.usage.note(place, True)
         frame.code.add(f"{place.c} = {text};")
         if not is_scalar(place.type):
             forget_bytes(place, frame)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 from mrc_testbed.switch.compiler.backend.code import c_string, where_string
@@ -22,31 +23,19 @@ from mrc_testbed.switch.compiler.sema.elaborate import ControlInstance
 from mrc_testbed.switch.compiler.sema.types import VOID, Stack, form
 
 
+@dataclass(eq=False, repr=False)
 class CallEmitter:
     """Writes calls, each kind of callee by the method that the table below names."""
 
-    def __init__(
-        self,
-        context: EmitContext,
-        places: PlaceEmitter,
-        assignments: AssignmentEmitter,
-        externs: ExternEmitter,
-        arguments: ArgumentEmitter,
-        functions: FunctionEmitter,
-        tables: TableEmitter,
-        parsers: ParserEmitter,
-        exits: Exits,
-    ) -> None:
-        self.types = context.types
-        self.usage = context.usage
-        self.places = places
-        self.assignments = assignments
-        self.externs = externs
-        self.arguments = arguments
-        self.functions = functions
-        self.tables = tables
-        self.parsers = parsers
-        self.exits = exits
+    context: EmitContext
+    places: PlaceEmitter
+    assignments: AssignmentEmitter
+    externs: ExternEmitter
+    arguments: ArgumentEmitter
+    functions: FunctionEmitter
+    tables: TableEmitter
+    parsers: ParserEmitter
+    exits: Exits
 
     def statement(self, e: tree.Call, frame: FunctionFrame) -> None:
         """A call whose result nobody takes."""
@@ -71,7 +60,7 @@ class CallEmitter:
 
     def _header(self, e: tree.Call, frame: FunctionFrame) -> None:
         place = self.places.place(e.callee.base, frame)
-        self.usage.note_valid(place)
+        self.context.usage.note_valid(place)
         name = e.callee.name
         if name not in ("setValid", "setInvalid"):
             return
@@ -144,7 +133,7 @@ class CallEmitter:
             result = ""
         else:
             result = frame.name("t")
-            frame.code.add(f"{self.types.declare_type(decl.type, e.where)} {result} = {call};")
+            frame.code.add(f"{self.context.types.declare_type(decl.type, e.where)} {result} = {call};")
         self.arguments.copy_out(after, frame)
         return result
 
@@ -163,7 +152,7 @@ class CallEmitter:
         else:
             frame.code.add(f"{call};")
         for arg, copy in after:
-            self.usage.note_whole(copy, False)
+            self.context.usage.note_whole(copy, False)
             self.assignments.store(arg, copy.c, frame)
         frame.code.add("P4_DONE();")
         if leaves:

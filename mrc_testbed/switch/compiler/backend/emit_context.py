@@ -56,7 +56,7 @@ class StatementWriter(Protocol):
 class EmitContext:
     """One C file being written.
 
-    A writer is given those that it uses when it is made. P4 is recursive, though (an index is an expression, an
+    A writer has those that it uses as its fields. P4 is recursive, though (an index is an expression, an
     expression a call, a call runs statements), so four of them stand here, for those made before them; the Emitter sets
     these.
     """

@@ -7,6 +7,7 @@ more than emit (conditions, variables) always builds them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,18 +19,17 @@ from mrc_testbed.switch.compiler.backend.emit_packet_out import EmittedHeader, P
 from mrc_testbed.switch.compiler.frontend import tree
 
 
+@dataclass(eq=False, repr=False)
 class DeparserEmitter:
     """Writes deparse(), and what it needs."""
 
-    def __init__(self, context: EmitContext, packet_out: PacketOutEmitter, functions: FunctionEmitter) -> None:
-        self.context = context
-        self.program = context.program
-        self.packet_out = packet_out
-        self.functions = functions
+    context: EmitContext
+    packet_out: PacketOutEmitter
+    functions: FunctionEmitter
 
     def deparse(self, bindings: dict[int, Lvalue]) -> None:
         """Write the deparser's C function."""
-        decl = self.program.deparser.decl
+        decl = self.context.program.deparser.decl
         assert decl.body is not None
         simple = not decl.locals and all(_only_emits(one) for one in decl.body.body)
         if simple:
@@ -39,9 +39,9 @@ class DeparserEmitter:
 
     def _emitted(self, bindings: dict[int, Lvalue]) -> list[EmittedHeader]:
         """The headers that may be sent, in order."""
-        decl = self.program.deparser.decl
+        decl = self.context.program.deparser.decl
         assert decl.body is not None
-        frame = FunctionFrame(Code(), dict(bindings), self.program.deparser, "deparser")
+        frame = FunctionFrame(Code(), dict(bindings), self.context.program.deparser, "deparser")
         out: list[EmittedHeader] = []
         for one in decl.body.body:
             if isinstance(one, tree.CallStatement):
@@ -51,7 +51,7 @@ class DeparserEmitter:
     # ---- only emits: in place if possible
 
     def _patching(self, headers: list[EmittedHeader]) -> None:
-        decl = self.program.deparser.decl
+        decl = self.context.program.deparser.decl
         code = Code()
         code.add(f"/* {c_comment(decl.where.short)}: control {decl.name} */")
         code.add(f"static void deparse({SIGNATURE})")
@@ -82,7 +82,7 @@ class DeparserEmitter:
 
     def _building(self, bindings: dict[int, Lvalue]) -> None:
         self.packet_out.sending, self.packet_out.sent_bytes = True, 0
-        function = self.functions.control(self.program.deparser, bindings, "deparser")
+        function = self.functions.control(self.context.program.deparser, bindings, "deparser")
         self.packet_out.sending = False
         self.context.variables += [("uint8_t", f"block[{max(self.packet_out.sent_bytes, 1)}]"), ("uint32_t", "sent")]
         code = Code()

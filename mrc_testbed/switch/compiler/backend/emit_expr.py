@@ -6,6 +6,7 @@ Values are unsigned C integers with the unused high bits zero (p4ops.h).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mrc_testbed.switch.compiler.backend.code import bits_of, c_type, literal, masked, narrowed, work_type
@@ -32,15 +33,13 @@ from mrc_testbed.switch.compiler.sema.types import (
 )
 
 
+@dataclass(eq=False, repr=False)
 class ExpressionEmitter:
     """Writes expressions, each kind of node by the method that the table below names."""
 
-    def __init__(self, context: EmitContext, places: PlaceEmitter, wide: WideEmitter) -> None:
-        self.context = context
-        self.types = context.types
-        self.usage = context.usage
-        self.places = places
-        self.wide = wide
+    context: EmitContext
+    places: PlaceEmitter
+    wide: WideEmitter
 
     def value(self, e: tree.Expr, frame: FunctionFrame) -> str:
         """C expression for the value of a scalar."""
@@ -58,7 +57,7 @@ class ExpressionEmitter:
             text = self.value(e, frame)
             if e.const is None and any(acts(one) for one in exprs[at + 1 :]):
                 name = frame.name("t")
-                frame.code.add(f"{self.types.declare_type(e.type, e.where)} {name} = {text};")
+                frame.code.add(f"{self.context.types.declare_type(e.type, e.where)} {name} = {text};")
                 text = name
             out.append(text)
         return out
@@ -90,7 +89,7 @@ class ExpressionEmitter:
 
     def _read(self, e: tree.Expr, frame: FunctionFrame) -> str:
         place = self.places.place(e, frame)
-        self.usage.note(place, False)
+        self.context.usage.note(place, False)
         if not isinstance(form(place.type), Record):
             bits_of(place.type, e.where)
         return place.c
@@ -118,7 +117,7 @@ class ExpressionEmitter:
         record = form(place.type)
         if isinstance(record, Record) and record.kind == "header_union":
             return "(" + " | ".join(self._is_valid(one) for one in parts_of(place)) + ")"
-        self.usage.note_valid(place)
+        self.context.usage.note_valid(place)
         return f"{place.c}.is_valid"
 
     def _slice(self, e: tree.Slice, frame: FunctionFrame) -> str:
@@ -153,7 +152,7 @@ class ExpressionEmitter:
     def _ternary(self, e: tree.Ternary, frame: FunctionFrame) -> str:
         if acts(e.then) or acts(e.other):
             name = frame.name("t")
-            frame.code.add(f"{self.types.declare_type(e.type, e.where)} {name};")
+            frame.code.add(f"{self.context.types.declare_type(e.type, e.where)} {name};")
             frame.code.open(f"if ({self.value(e.condition, frame)}) {{")
             frame.code.add(f"{name} = {self.value(e.then, frame)};")
             frame.code.close("} else {")
@@ -168,7 +167,7 @@ class ExpressionEmitter:
         of, to = form(e.operand.type), form(e.type)
         if isinstance(of, Wide) and isinstance(to, Bits):
             place = self.places.place(e.operand, frame)
-            self.usage.note(place, False)
+            self.context.usage.note(place, False)
             return f"({c_type(to.width)}){load_bits(f'{place.c}.b', 8 * of.bytes - to.width, to.width)}"
         text = self.value(e.operand, frame)
         if of in (to, BOOL):
@@ -260,8 +259,8 @@ class ExpressionEmitter:
         taken = acts(e.right) and not isinstance(record, Varbit)
         left = self.places.temporary_place(e.left, frame) if taken else self.places.place(e.left, frame)
         right = self.places.place(e.right, frame)
-        self.usage.note_whole(left, False)
-        self.usage.note_whole(right, False)
+        self.context.usage.note_whole(left, False)
+        self.context.usage.note_whole(right, False)
         text = self._same(left, right)
         return text if e.op == "==" else f"!{text}"
 

@@ -7,6 +7,7 @@ which the process of BMv2 ends, drops the packet and is counted. Externs that ar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from mrc_testbed.switch.compiler.backend.code import (
@@ -37,30 +38,23 @@ IMPLIED_LIST = 1 << 16
 """Number of the first field list that a program gives in place, by clone3, resubmit and recirculate."""
 
 
+@dataclass(eq=False, repr=False)
 class ExternEmitter:
     """Writes calls of extern functions and of methods of extern objects, each by the method that its table names."""
 
-    def __init__(
-        self,
-        context: EmitContext,
-        places: PlaceEmitter,
-        expressions: ExpressionEmitter,
-        packed: PackedEmitter,
-        assignments: AssignmentEmitter,
-        packet_in: PacketInEmitter,
-        packet_out: PacketOutEmitter,
-    ) -> None:
-        self.program = context.program
-        self.places = places
-        self.expressions = expressions
-        self.packed = packed
-        self.assignments = assignments
-        self.packet_in = packet_in
-        self.packet_out = packet_out
-        self.shared = {id(one.decl): one for one in context.program.externs}
+    context: EmitContext
+    places: PlaceEmitter
+    expressions: ExpressionEmitter
+    packed: PackedEmitter
+    assignments: AssignmentEmitter
+    packet_in: PacketInEmitter
+    packet_out: PacketOutEmitter
+    implied_lists: list[list[str]] = field(default_factory=list, init=False)
+    """Field lists given in place: C paths below the metadata."""
+
+    def __post_init__(self) -> None:
+        self.shared = {id(one.decl): one for one in self.context.program.externs}
         """Instances at top level by id() of their declaration."""
-        self.implied_lists: list[list[str]] = []
-        """Field lists given in place: C paths below the metadata."""
 
     def extern(self, e: tree.Call, frame: FunctionFrame) -> ExternInstance:
         """The instance a method is called on."""
@@ -260,13 +254,13 @@ class ExternEmitter:
 
     def _fn_digest(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         of = e.callee.bound["T"]
-        index = next(i for i, one in enumerate(self.program.digests) if one.type == of)
+        index = next(i for i, one in enumerate(self.context.program.digests) if one.type == of)
         frame.code.open("{")
         buffer = frame.name("data")
         size = self.packed.padded(args[1], of, frame, buffer)
-        name = c_comment(self.program.digests[index].name)
-        frame.code.add(f"p4rt_digest(dev, {index} /* {name} */, {buffer}, {size});")
-        frame.code.add(f"P4_NOTE({c_string('digest ' + self.program.digests[index].name)}, {where_string(e.where)});")
+        name = self.context.program.digests[index].name
+        frame.code.add(f"p4rt_digest(dev, {index} /* {c_comment(name)} */, {buffer}, {size});")
+        frame.code.add(f"P4_NOTE({c_string('digest ' + name)}, {where_string(e.where)});")
         frame.code.close()
 
     def _fn_hash(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:

@@ -7,6 +7,8 @@ instance is applied with different arguments becomes one function for each.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mrc_testbed.switch.compiler.backend.code import Code, c_comment, c_word
 from mrc_testbed.switch.compiler.backend.emit_arguments import ArgumentEmitter
 from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
@@ -23,21 +25,14 @@ CALL = "dev, pkt, p, v"
 _UNUSED = "(void)dev, (void)pkt, (void)p, (void)v;"
 
 
+@dataclass(eq=False, repr=False)
 class FunctionEmitter:
     """Writes C functions, each on first use, so that callees stand before callers."""
 
-    def __init__(
-        self,
-        context: EmitContext,
-        expressions: ExpressionEmitter,
-        assignments: AssignmentEmitter,
-        arguments: ArgumentEmitter,
-    ) -> None:
-        self.context = context
-        self.types = context.types
-        self.expressions = expressions
-        self.assignments = assignments
-        self.arguments = arguments
+    context: EmitContext
+    expressions: ExpressionEmitter
+    assignments: AssignmentEmitter
+    arguments: ArgumentEmitter
 
     def control(self, control: ControlInstance, bindings: dict[int, Lvalue], phase: str) -> str:
         """Name of the C function of a control with these arguments; written on first use."""
@@ -70,7 +65,7 @@ class FunctionEmitter:
         if is_scalar(one.type):
             frame.code.add(f"{place.c} = {self.expressions.value(one.value, frame) if one.value is not None else '0'};")
             return
-        frame.code.add(f"{place.c} = ({self.types.declare_type(one.type, one.where)}){{0}};")
+        frame.code.add(f"{place.c} = ({self.context.types.declare_type(one.type, one.where)}){{0}};")
         forget_bytes(place, frame)
         if one.value is not None:
             self.assignments.assign(place, one.value, frame)
@@ -107,7 +102,7 @@ class FunctionEmitter:
         name = self.context.function_name(f"function_{c_word(decl.name)}")
         self.context.done[key] = name
         code = Code()
-        of = "void" if decl.type == VOID else self.types.declare_type(decl.type, decl.where)
+        of = "void" if decl.type == VOID else self.context.types.declare_type(decl.type, decl.where)
         inner = FunctionFrame(code, given, None, frame.phase, at_exit="return;", returns=decl.type)
         params = [SIGNATURE, *self.arguments.parameters(decl.params, inner)]
         code.add(f"/* {c_comment(decl.where.short)}: function {decl.name} */")

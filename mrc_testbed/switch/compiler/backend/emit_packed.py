@@ -28,13 +28,13 @@ class _Leaf:
     varbit: Varbit | None = None
 
 
+@dataclass(eq=False, repr=False)
 class PackedEmitter:
     """Lays values out in buffers."""
 
-    def __init__(self, context: EmitContext, places: PlaceEmitter, expressions: ExpressionEmitter) -> None:
-        self.usage = context.usage
-        self.places = places
-        self.expressions = expressions
+    context: EmitContext
+    places: PlaceEmitter
+    expressions: ExpressionEmitter
 
     def packed(self, data: list[tree.Expr], frame: FunctionFrame, buffer: str, *, copied: bool = False) -> int | str:
         """Write statements that lay out values, most significant bit first, in `buffer`; returns its bytes (C).
@@ -135,7 +135,7 @@ class PackedEmitter:
                 self._padded(item, part, frame, out)
         elif isinstance(base, (Record, Wide)):
             place = self.places.place(e, frame)
-            self.usage.note(place, False)
+            self.context.usage.note(place, False)
             self._padded_place(place, e.where, out)
         elif of == INT:
             unsupported(e.where, "a number without a width here", "write 8w1, say")
@@ -159,7 +159,7 @@ class PackedEmitter:
             out.append(_Leaf(self.expressions.value(e, frame), bits_of(of, e.where)))
             return
         place = self.places.place(e, frame)
-        self.usage.note(place, False)
+        self.context.usage.note(place, False)
         self._spread(place, e.where, out)
 
     def _spread(self, place: Lvalue, where: Location, out: list[_Leaf]) -> None:

@@ -5,6 +5,8 @@ Only the header fields that the program uses are loaded from the frame.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mrc_testbed.switch.compiler.backend.code import bits_of, c_name, c_string, c_type, where_string
 from mrc_testbed.switch.compiler.backend.emit_bits import load_bits, load_field, scalar_leaves
 from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
@@ -18,13 +20,13 @@ from mrc_testbed.switch.compiler.p4info.p4info import source_text
 from mrc_testbed.switch.compiler.sema.types import Record, Stack, Varbit, Wide, form, is_scalar, width_of
 
 
+@dataclass(eq=False, repr=False)
 class PacketInEmitter:
     """Writes extract, advance, lookahead, length and verify."""
 
-    def __init__(self, context: EmitContext, places: PlaceEmitter, expressions: ExpressionEmitter) -> None:
-        self.usage = context.usage
-        self.places = places
-        self.expressions = expressions
+    context: EmitContext
+    places: PlaceEmitter
+    expressions: ExpressionEmitter
 
     def call(self, e: tree.Call, frame: FunctionFrame) -> None:
         """A call of packet_in as a statement; packet_out has its own writer, for deparsers."""
@@ -77,20 +79,20 @@ class PacketInEmitter:
         self, place: Lvalue, record: Record, shape: HeaderShape, e: tree.Call, size: str, frame: FunctionFrame
     ) -> None:
         code = frame.code
-        self.usage.note_valid(place)
+        self.context.usage.note_valid(place)
         name = c_string(source_text(e.callee.args[0][1]))
         code.add(f"P4_EXTRACT({name}, {where_string(e.where)}, at, {size});")
         code.add(f"{place.c}.is_valid = 1;")
         alone(place, frame)
         if shape.varbit:
             # its length may change before it is sent: it is sent from its fields, not from the frame
-            self.usage.note_whole(place, True)
+            self.context.usage.note_whole(place, True)
             code.add(f"{place.c}.at = P4_AT_NONE;")
         else:
             code.add(f"{place.c}.at = (uint16_t)at;")
 
         def loads() -> list[str]:
-            used, lines, offset, base = set(self.usage.touched(place.key)), [], 0, "(frame + at)"
+            used, lines, offset, base = set(self.context.usage.touched(place.key)), [], 0, "(frame + at)"
             for field, of in record.fields.items():
                 c = f"{place.c}.{c_name(field)}"
                 if isinstance(form(of), Varbit):
@@ -168,7 +170,7 @@ class PacketInEmitter:
         leaves: list[tuple[Lvalue, int]] = []
         self._fixed_leaves(place, e, leaves)
         self._need((sum(bits for _, bits in leaves) + 7) // 8, frame)
-        self.usage.note_whole(place, True)
+        self.context.usage.note_whole(place, True)
         offset = 0
         for one, bits in leaves:
             if not bits:

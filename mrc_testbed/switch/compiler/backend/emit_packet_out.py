@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mrc_testbed.switch.compiler.backend.code import Code, c_name
 from mrc_testbed.switch.compiler.backend.emit_bits import scalar_leaves, store_bits
@@ -29,17 +29,16 @@ class EmittedHeader:
         return self.shape.size_text(self.place.c)
 
 
+@dataclass(eq=False, repr=False)
 class PacketOutEmitter:
     """Finds the headers that an emit sends, and writes C that puts them in a block."""
 
-    def __init__(self, context: EmitContext, places: PlaceEmitter) -> None:
-        self.program = context.program
-        self.usage = context.usage
-        self.places = places
-        self.sending = False
-        """Is a deparser that does more than emit being written?"""
-        self.sent_bytes = 0
-        """Of all headers that it may send."""
+    context: EmitContext
+    places: PlaceEmitter
+    sending: bool = field(default=False, init=False)
+    """Is a deparser that does more than emit being written?"""
+    sent_bytes: int = field(default=0, init=False)
+    """Of all headers that it may send."""
 
     def call(self, e: tree.Call, frame: FunctionFrame) -> None:
         """emit, in a deparser that does more than emit."""
@@ -64,7 +63,7 @@ class PacketOutEmitter:
         if not isinstance(record, (Record, Stack)):
             fail(call.where, f"emit needs a header, a stack or a struct of headers, not a {place.type}")
         if isinstance(record, Record) and record.kind == "header":
-            self.usage.note_valid(place)
+            self.context.usage.note_valid(place)
             out.append(EmittedHeader(place, record, header_shape(record, call)))
             return
         for one in parts_of(place):
@@ -93,8 +92,8 @@ class PacketOutEmitter:
                 lines.append(f"memcpy({base} + {offset // 8}, {c}.bytes, {c}.bits / 8);")
                 base = f"({base} + {c}.bits / 8)"
                 continue
-            for leaf, bits in scalar_leaves(c, of, self.program.main.where):
-                if (one.place.key, name) in self.usage.writes:
+            for leaf, bits in scalar_leaves(c, of, self.context.program.main.where):
+                if (one.place.key, name) in self.context.usage.writes:
                     lines.append(store_bits(base, offset, bits, leaf))
                 offset += bits
         return lines

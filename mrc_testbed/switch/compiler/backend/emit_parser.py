@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from mrc_testbed.switch.compiler.backend.code import Code, bits_of, c_comment, c_string, c_type, c_word, where_string
 from mrc_testbed.switch.compiler.backend.emit_arguments import ArgumentEmitter, as_written
 from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
@@ -22,34 +24,24 @@ MAX_STEPS = 256
 """States a parser with a cycle may enter before it fails with ParserTimeout."""
 
 
+@dataclass(eq=False, repr=False)
 class ParserEmitter:
     """Writes parse(), and sub-parsers where they are applied."""
 
-    def __init__(
-        self,
-        context: EmitContext,
-        places: PlaceEmitter,
-        expressions: ExpressionEmitter,
-        assignments: AssignmentEmitter,
-        arguments: ArgumentEmitter,
-    ) -> None:
-        self.context = context
-        self.program = context.program
-        self.types = context.types
-        self.usage = context.usage
-        self.places = places
-        self.expressions = expressions
-        self.assignments = assignments
-        self.arguments = arguments
-        self.applied = 0
-        """Sub-parsers so far."""
+    context: EmitContext
+    places: PlaceEmitter
+    expressions: ExpressionEmitter
+    assignments: AssignmentEmitter
+    arguments: ArgumentEmitter
+    applied: int = field(default=0, init=False)
+    """Sub-parsers so far."""
 
     def parse(self, bindings: dict[int, Lvalue]) -> None:
         """Write the parser's C function."""
-        parser = self.program.parser
+        parser = self.context.program.parser
         code = Code()
         frame = FunctionFrame(
-            code, dict(bindings), self.program.parsing, "parser", at_exit="goto done;", in_parser=True
+            code, dict(bindings), self.context.program.parsing, "parser", at_exit="goto done;", in_parser=True
         )
         code.add(f"/* {c_comment(parser.where.short)}: parser {parser.name} */")
         code.add(f"static void parse({SIGNATURE})")
@@ -102,7 +94,7 @@ class ParserEmitter:
         code.add(f"{inside.accept}: ;")
         code.depth += 1
         for arg, copy in after:
-            self.usage.note_whole(copy, False)
+            self.context.usage.note_whole(copy, False)
             self.assignments.store(arg, copy.c, frame)
         if after:
             code.add(f"if (is_{rejected})", f"    {frame.at_exit}")
@@ -185,7 +177,7 @@ class ParserEmitter:
         """C test: does a key of more than 128 bits match?"""
 
         def constant(one: tree.Expr) -> str:
-            return f"({self.types.struct(of)}){wide_constant(one, of)}.b"
+            return f"({self.context.types.struct(of)}){wide_constant(one, of)}.b"
 
         if isinstance(e, tree.Mask):
             e.value.const &= e.mask.const
@@ -202,7 +194,7 @@ class ParserEmitter:
         found: ValueSetInstance = frame.control.members[id(e.decl)]
         key = frame.name("words")
         size = key_words([(name, field_bits(of, e.where)) for name, of in names], key, frame)
-        index = len(self.program.tables) + found.index
+        index = len(self.context.program.tables) + found.index
         return f"p4rt_apply(dev, {index} /* {c_comment(found.name)} */, {key}, {size}, pkt)->hit"
 
     @staticmethod

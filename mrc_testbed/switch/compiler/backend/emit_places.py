@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mrc_testbed.switch.compiler.backend.code import c_name
@@ -15,14 +15,14 @@ from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.types import Record, Stack, Tuple, Wide, form
 
 
+@dataclass(eq=False, repr=False)
 class PlaceEmitter:
     """Finds the place that an expression names. `frame` is the function being written."""
 
-    def __init__(self, context: EmitContext) -> None:
-        self.context, self.types = context, context.types
-        self.temporaries = 0
-        self.kept: list[Any] = []
-        """Declarations made here, so that no other gets their id()."""
+    context: EmitContext
+    temporaries: int = field(default=0, init=False)
+    kept: list[Any] = field(default_factory=list, init=False)
+    """Declarations made here, so that no other gets their id()."""
 
     def place(self, e: tree.Expr, frame: FunctionFrame) -> Lvalue:
         """The place an expression names. Raises P4Error for what the backend cannot address."""
@@ -63,7 +63,7 @@ class PlaceEmitter:
         self.temporaries += 1
         name = frame.name("t")
         place = Lvalue(name, e.type, f"temporary {self.temporaries}")
-        frame.code.add(f"{self.types.declare_type(e.type, e.where)} {name} = {{0}};")
+        frame.code.add(f"{self.context.types.declare_type(e.type, e.where)} {name} = {{0}};")
         self.context.assignments.assign(place, e, frame)
         return place
 
@@ -111,7 +111,7 @@ class PlaceEmitter:
         """The value that an index has now, as an expression."""
         name = frame.name("i")
         frame.code.add(
-            f"{self.types.declare_type(e.type, e.where)} {name} = {self.context.expressions.value(e, frame)};"
+            f"{self.context.types.declare_type(e.type, e.where)} {name} = {self.context.expressions.value(e, frame)};"
         )
         taken = tree.PathExpression(e.where, name)
         taken.type, taken.decl = e.type, tree.Var(e.where, [], name, tree.DontCareType(e.where), None)

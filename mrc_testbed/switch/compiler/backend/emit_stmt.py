@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mrc_testbed.switch.compiler.backend.code import c_comment
@@ -23,24 +24,15 @@ MAX_ROUNDS = 65536
 """Rounds after which a `for` ends by itself."""
 
 
+@dataclass(eq=False, repr=False)
 class StatementEmitter:
     """Writes statements, each kind of node by the method that the table below names."""
 
-    def __init__(
-        self,
-        context: EmitContext,
-        places: PlaceEmitter,
-        expressions: ExpressionEmitter,
-        assignments: AssignmentEmitter,
-        calls: CallEmitter,
-    ) -> None:
-        self.context = context
-        self.types = context.types
-        self.usage = context.usage
-        self.places = places
-        self.expressions = expressions
-        self.assignments = assignments
-        self.calls = calls
+    context: EmitContext
+    places: PlaceEmitter
+    expressions: ExpressionEmitter
+    assignments: AssignmentEmitter
+    calls: CallEmitter
 
     def statement(self, s: Any, frame: FunctionFrame) -> None:
         lines, first = frame.code.lines, len(frame.code.lines)
@@ -74,13 +66,13 @@ class StatementEmitter:
             frame.code.add(f"return {self.expressions.condition(s.value, frame)};")
         else:
             place = self.places.place(s.value, frame)
-            self.usage.note_whole(place, False)
+            self.context.usage.note_whole(place, False)
             frame.code.add(f"return {place.c};")
 
     def declare(self, s: tree.Var, frame: FunctionFrame) -> None:
         name = frame.name(s.name)
         place = Lvalue(name, s.type, f"local {id(s)}")
-        of = self.types.declare_type(s.type, s.where)
+        of = self.context.types.declare_type(s.type, s.where)
         if is_scalar(s.type):
             start = self.expressions.value(s.value, frame) if s.value is not None else "0"
             frame.code.add(f"{of} {name} = {start};")
@@ -127,7 +119,7 @@ class StatementEmitter:
         code.open("{")
         place = Lvalue(frame.name(s.variable.name), of, f"local {id(s.variable)}")
         frame.bindings[id(s.variable)] = place
-        kind = self.types.declare_type(of, s.where)
+        kind = self.context.types.declare_type(of, s.where)
         if s.high is None:
             base = s.low.type
             items = s.low.items if isinstance(s.low, tree.ListExpr) else range(base.size)
@@ -221,7 +213,7 @@ class StatementEmitter:
                 continue
             same = f"{value.c} == {self.expressions.constant(case.label)}" if not isinstance(wide, Wide) else ""
             if isinstance(wide, Wide):
-                constant = f"({self.types.struct(wide)}){wide_constant(case.label, wide)}"
+                constant = f"({self.context.types.struct(wide)}){wide_constant(case.label, wide)}"
                 same = f"!memcmp({value.c}.b, {constant}.b, {wide.bytes})"
             text = f"{same} ? {number}u : {text}"
         return text

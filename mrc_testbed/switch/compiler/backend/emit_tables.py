@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mrc_testbed.switch.compiler.backend.code import Code, bits_of, c_comment, c_type, literal, where_string
 from mrc_testbed.switch.compiler.backend.emit_arguments import ArgumentEmitter
 from mrc_testbed.switch.compiler.backend.emit_bits import bytes_of, field_bits, load_bits, load_field, store_bits
@@ -23,30 +25,18 @@ _MAX_KEY = 512
 """Bytes of a key, as p4rt.h has it."""
 
 
+@dataclass(eq=False, repr=False)
 class TableEmitter:
     """Writes the functions of tables."""
 
-    def __init__(
-        self,
-        context: EmitContext,
-        expressions: ExpressionEmitter,
-        wide: WideEmitter,
-        packed: PackedEmitter,
-        externs: ExternEmitter,
-        arguments: ArgumentEmitter,
-        functions: FunctionEmitter,
-        exits: Exits,
-    ) -> None:
-        self.context = context
-        self.types = context.types
-        self.program = context.program
-        self.expressions = expressions
-        self.wide = wide
-        self.packed = packed
-        self.externs = externs
-        self.arguments = arguments
-        self.functions = functions
-        self.exits = exits
+    context: EmitContext
+    expressions: ExpressionEmitter
+    wide: WideEmitter
+    packed: PackedEmitter
+    externs: ExternEmitter
+    arguments: ArgumentEmitter
+    functions: FunctionEmitter
+    exits: Exits
 
     def function(self, table: TableInstance, frame: FunctionFrame) -> str:
         """Name of the C function that applies a table."""
@@ -63,7 +53,7 @@ class TableEmitter:
         code.add(f"static inline struct p4_applied {name}({SIGNATURE})")
         code.open("{")
         size = self._key(table, inner)
-        index = self.program.tables.index(table)
+        index = self.context.program.tables.index(table)
         code.add(f"struct p4rt_entry *entry = p4rt_apply(dev, {index}, key, {size}, pkt);")
         code.add("const struct p4rt_action *act = entry->act;")
         if table.profile is not None and table.profile.kind == "action_selector":
@@ -132,7 +122,7 @@ class TableEmitter:
             size = bytes_of(param.type, param.where)
             if isinstance(form(param.type), Wide):
                 name = frame.name("t")
-                frame.code.add(f"{self.types.declare_type(param.type, param.where)} {name};")
+                frame.code.add(f"{self.context.types.declare_type(param.type, param.where)} {name};")
                 frame.code.add(load_field(name, "act->params", at * 8, size * 8))
                 args.append(name)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mrc_testbed.switch.compiler.backend.code import bits_of, c_type
@@ -28,27 +29,25 @@ def parts_joined(e: tree.Expr) -> list[tree.Expr]:
     return [e]
 
 
+@dataclass(eq=False, repr=False)
 class WideEmitter:
     """Writes expressions of long numbers."""
 
-    def __init__(self, context: EmitContext, places: PlaceEmitter) -> None:
-        self.context = context
-        self.types = context.types
-        self.usage = context.usage
-        self.places = places
+    context: EmitContext
+    places: PlaceEmitter
 
     def operand(self, e: tree.Expr, frame: FunctionFrame, *later: tree.Expr) -> Lvalue:
         """Where the value of an operand is; a copy when the evaluation of a later one may change it."""
         if any(acts(one) for one in later):
             return self.places.temporary_place(e, frame)
         place = self.places.place(e, frame)
-        self.usage.note(place, False)
+        self.context.usage.note(place, False)
         return place
 
     def assign(self, place: Lvalue, of: Wide, e: tree.Expr, frame: FunctionFrame) -> bool:
         """place = e; False: e is a number somewhere else, to be copied, or chooses between such."""
         if e.const is not None:
-            frame.code.add(f"{place.c} = ({self.types.struct(of)}){wide_constant(e, of)};")
+            frame.code.add(f"{place.c} = ({self.context.types.struct(of)}){wide_constant(e, of)};")
             return True
         write = self.KINDS.get(type(e))
         return write is not None and write(self, place, of, e, frame)
@@ -101,7 +100,7 @@ class WideEmitter:
     def _moved(self, operand: Lvalue, of: Wide, by: tree.Expr, frame: FunctionFrame) -> str:
         """A new variable with a number shifted right."""
         moved = frame.name("t")
-        frame.code.add(f"{self.types.struct(of)} {moved};")
+        frame.code.add(f"{self.context.types.struct(of)} {moved};")
         frame.code.add(f"p4w_shr({moved}.b, {operand.c}.b, {self.amount(by, frame)}, {of.width});")
         return moved
 
@@ -142,7 +141,7 @@ class WideEmitter:
 
     def _joined(self, place: Lvalue, of: Wide, e: tree.Binary, frame: FunctionFrame) -> None:
         result = frame.name("t")  # a part may be what is being written
-        frame.code.add(f"{self.types.struct(of)} {result} = {{0}};")
+        frame.code.add(f"{self.context.types.struct(of)} {result} = {{0}};")
         at = 8 * of.bytes - of.width
         for part in parts_joined(e):
             width = number(part.type).width

@@ -50,18 +50,16 @@ class Callee:
     """Types of the type parameters."""
 
 
+@dataclass(eq=False, repr=False)
 class CallChecker:
     """Checks calls: sets `callee` of each Call."""
 
-    def __init__(
-        self, context: CheckContext, types: TypeResolver, expressions: ExpressionChecker, copies: CopyMaker
-    ) -> None:
-        self.context = context
-        self.types = types
-        self.expressions = expressions
-        self.copies = copies
-        self.numbered: dict[int, Object] = {}
-        """Types as declared of the instances, by id(), whose parameters of type int have got their constants."""
+    context: CheckContext
+    types: TypeResolver
+    expressions: ExpressionChecker
+    copies: CopyMaker
+    numbered: dict[int, Object] = field(default_factory=dict, init=False)
+    """Types as declared of the instances, by id(), whose parameters of type int have got their constants."""
 
     def check(self, e: tree.Call, scope: Scope) -> Type:
         """Type of what a call gives; sets what it calls."""

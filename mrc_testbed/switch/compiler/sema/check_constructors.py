@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from mrc_testbed.switch.compiler.errors import count, fail
@@ -15,22 +16,15 @@ from mrc_testbed.switch.compiler.sema.scope import Scope
 from mrc_testbed.switch.compiler.sema.types import Object, Variable
 
 
+@dataclass(eq=False, repr=False)
 class ConstructorChecker:
     """Checks what externs, parsers, controls and packages are made with."""
 
-    def __init__(
-        self,
-        context: CheckContext,
-        types: TypeResolver,
-        expressions: ExpressionChecker,
-        calls: CallChecker,
-        copies: CopyMaker,
-    ) -> None:
-        self.context = context
-        self.types = types
-        self.expressions = expressions
-        self.calls = calls
-        self.copies = copies
+    context: CheckContext
+    types: TypeResolver
+    expressions: ExpressionChecker
+    calls: CallChecker
+    copies: CopyMaker
 
     def construct(self, of: Object, args: list[tree.Arg], node: Any, scope: Scope) -> Object:
         """Check constructor arguments. Returns the type of what is made: a copy of the parser or control for the values

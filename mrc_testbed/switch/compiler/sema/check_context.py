@@ -50,7 +50,7 @@ class Declarations(Protocol):
 class CheckContext:
     """One program being checked.
 
-    A checker is given those that it uses when it is made. P4 is recursive, though (a type has expressions, an
+    A checker has those that it uses as its fields. P4 is recursive, though (a type has expressions, an
     expression calls, a call may need a declaration checked anew), so four of them stand here, for those made before
     them; the Checker sets these.
     """

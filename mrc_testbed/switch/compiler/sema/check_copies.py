@@ -15,7 +15,7 @@ from mrc_testbed.switch.compiler.sema.scope import Scope
 from mrc_testbed.switch.compiler.sema.types import Object, Type, Variable
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Template:
     """A parser or control whose constructor takes values."""
 
@@ -33,21 +33,21 @@ class Template:
     """The same of warnings."""
 
 
+@dataclass(eq=False, repr=False)
 class CopyMaker:
     """Makes copies of declarations, checked with what each is for; one for equal arguments."""
 
-    def __init__(self, context: CheckContext, types: TypeResolver, expressions: ExpressionChecker) -> None:
-        self.context = context
-        self.types = types
-        self.expressions = expressions
-        self.copies: dict[tuple[int, tuple[Any, ...]], Any] = {}
-        """Declarations with their type arguments, or with constants for parameters of type int, by id() and these."""
-        self.homes: dict[int, tuple[Any, Scope]] = {}
-        """Declarations with parameters of type int, by id(), with the scope they are in."""
-        self.templates: dict[int, Template] = {}
-        """Parsers and controls whose constructors take values, by id()."""
-        self.fixed: dict[int, dict[str, tree.Expr]] = {}
-        """Values of the constructor parameters of a parser or control being checked, by its id()."""
+    context: CheckContext
+    types: TypeResolver
+    expressions: ExpressionChecker
+    copies: dict[tuple[int, tuple[Any, ...]], Any] = field(default_factory=dict, init=False)
+    """Declarations with their type arguments, or with constants for parameters of type int, by id() and these."""
+    homes: dict[int, tuple[Any, Scope]] = field(default_factory=dict, init=False)
+    """Declarations with parameters of type int, by id(), with the scope they are in."""
+    templates: dict[int, Template] = field(default_factory=dict, init=False)
+    """Parsers and controls whose constructors take values, by id()."""
+    fixed: dict[int, dict[str, tree.Expr]] = field(default_factory=dict, init=False)
+    """Values of the constructor parameters of a parser or control being checked, by its id()."""
 
     def checked(self, node: Any) -> list[Any]:
         """A declaration, or the copies that were made of it and have what it lacks: types, values, numbers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mrc_testbed.switch.compiler.errors import fail, unsupported
@@ -39,30 +40,19 @@ from mrc_testbed.switch.compiler.sema.types import (
 from mrc_testbed.switch.compiler.sema.warn import reachable
 
 
+@dataclass(eq=False, repr=False)
 class DeclarationChecker:
     """Checks declarations and enters their names, each kind of node by the method that the table below names."""
 
-    def __init__(
-        self,
-        context: CheckContext,
-        types: TypeResolver,
-        expressions: ExpressionChecker,
-        calls: CallChecker,
-        copies: CopyMaker,
-        constructors: ConstructorChecker,
-        statements: StatementChecker,
-        tables: TableChecker,
-        states: StateChecker,
-    ) -> None:
-        self.context = context
-        self.types = types
-        self.expressions = expressions
-        self.calls = calls
-        self.copies = copies
-        self.constructors = constructors
-        self.statements = statements
-        self.tables = tables
-        self.states = states
+    context: CheckContext
+    types: TypeResolver
+    expressions: ExpressionChecker
+    calls: CallChecker
+    copies: CopyMaker
+    constructors: ConstructorChecker
+    statements: StatementChecker
+    tables: TableChecker
+    states: StateChecker
 
     def declaration(self, node: Any, scope: Scope) -> None:
         """Check one declaration and enter its name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 from mrc_testbed.switch.compiler.errors import Location, fail, known, unsupported
@@ -37,12 +38,12 @@ from mrc_testbed.switch.compiler.sema.types import (
 _ORDER = ("<", ">", "<=", ">=")
 
 
+@dataclass(eq=False, repr=False)
 class ExpressionChecker:
     """Checks expressions: sets `type` and, when known, `const` of each node."""
 
-    def __init__(self, context: CheckContext, types: TypeResolver) -> None:
-        self.context = context
-        self.types = types
+    context: CheckContext
+    types: TypeResolver
 
     def _fits(self, value: int, of: Type, where: Location) -> None:
         """Warn of a constant that does not fit its type."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mrc_testbed.switch.compiler.errors import count, fail
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.check_context import CheckContext
@@ -10,12 +12,12 @@ from mrc_testbed.switch.compiler.sema.scope import Scope
 from mrc_testbed.switch.compiler.sema.types import Bits, Record, Tuple, Type, plain
 
 
+@dataclass(eq=False, repr=False)
 class KeysetChecker:
     """Checks the values of a row against the types of its keys."""
 
-    def __init__(self, context: CheckContext, expressions: ExpressionChecker) -> None:
-        self.context = context
-        self.expressions = expressions
+    context: CheckContext
+    expressions: ExpressionChecker
 
     def row(self, keys: list[tree.Expr], kinds: list[tuple[Type, bool]], scope: Scope, what: str) -> None:
         """Check one row of a select or of table entries against the types of its keys."""

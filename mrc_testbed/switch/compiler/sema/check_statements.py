@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mrc_testbed.switch.compiler.errors import fail, known, unsupported
@@ -33,16 +34,14 @@ _V1MODEL_VERSIONS = 20180101, 20200408
 """The first and the last version of v1model, as V1MODEL_VERSION has them."""
 
 
+@dataclass(eq=False, repr=False)
 class StatementChecker:
     """Checks statements, each kind of node by the method that the table below names."""
 
-    def __init__(
-        self, context: CheckContext, types: TypeResolver, expressions: ExpressionChecker, calls: CallChecker
-    ) -> None:
-        self.context = context
-        self.types = types
-        self.expressions = expressions
-        self.calls = calls
+    context: CheckContext
+    types: TypeResolver
+    expressions: ExpressionChecker
+    calls: CallChecker
 
     def block(self, node: tree.Block, scope: Scope) -> None:
         """Check the statements of a block, each for itself."""

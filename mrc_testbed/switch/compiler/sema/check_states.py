@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mrc_testbed.switch.compiler.errors import fail, known
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.check_context import CheckContext
@@ -12,20 +14,14 @@ from mrc_testbed.switch.compiler.sema.scope import Scope
 from mrc_testbed.switch.compiler.sema.types import Record, Tuple, is_value, plain
 
 
+@dataclass(eq=False, repr=False)
 class StateChecker:
     """Checks the states of a parser."""
 
-    def __init__(
-        self,
-        context: CheckContext,
-        expressions: ExpressionChecker,
-        statements: StatementChecker,
-        keysets: KeysetChecker,
-    ) -> None:
-        self.context = context
-        self.expressions = expressions
-        self.statements = statements
-        self.keysets = keysets
+    context: CheckContext
+    expressions: ExpressionChecker
+    statements: StatementChecker
+    keysets: KeysetChecker
 
     def state(self, node: tree.State, names: list[str], scope: Scope) -> None:
         """Check the statements and the transition of a state; `names` are those it may go to."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from mrc_testbed.switch.compiler.errors import count, fail, known
@@ -23,28 +23,18 @@ TABLE_PROPERTIES = ("actions", "counters", "default_action", "entries", "impleme
                     "largest_priority_wins", "meters", "priority_delta", "size", "support_timeout")  # fmt: skip
 
 
+@dataclass(eq=False, repr=False)
 class TableChecker:
     """Checks actions and tables."""
 
-    def __init__(
-        self,
-        context: CheckContext,
-        types: TypeResolver,
-        expressions: ExpressionChecker,
-        calls: CallChecker,
-        copies: CopyMaker,
-        constructors: ConstructorChecker,
-        statements: StatementChecker,
-        keysets: KeysetChecker,
-    ) -> None:
-        self.context = context
-        self.types = types
-        self.expressions = expressions
-        self.calls = calls
-        self.copies = copies
-        self.constructors = constructors
-        self.statements = statements
-        self.keysets = keysets
+    context: CheckContext
+    types: TypeResolver
+    expressions: ExpressionChecker
+    calls: CallChecker
+    copies: CopyMaker
+    constructors: ConstructorChecker
+    statements: StatementChecker
+    keysets: KeysetChecker
 
     def action(self, node: tree.Action, scope: Scope) -> None:
         """Check an action and enter its name."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from mrc_testbed.switch.compiler.errors import count, fail, unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.check_context import CheckContext
@@ -30,13 +32,13 @@ _SIMPLE: dict[str, Type] = {"bool": BOOL, "error": ERROR, "string": STRING, "int
 _TYPES = (Bits, Simple, Varbit, Record, Stack, Tuple, EnumType, NewType, Object, Variable)
 
 
+@dataclass(eq=False, repr=False)
 class TypeResolver:
     """Turns types as written into types."""
 
-    def __init__(self, context: CheckContext) -> None:
-        self.context = context
-        self.records: dict[tuple[int, tuple[Type, ...]], Record] = {}
-        """Generic structs with their arguments."""
+    context: CheckContext
+    records: dict[tuple[int, tuple[Type, ...]], Record] = field(default_factory=dict, init=False)
+    """Generic structs with their arguments."""
 
     def resolve(self, node: tree.TypeNode, scope: Scope) -> Type:
         """The type a type expression names. Raises P4Error for unknown names and impossible sizes."""

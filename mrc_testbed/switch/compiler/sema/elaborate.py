@@ -27,7 +27,7 @@ _MAX_SIZE = 1 << 26
 """Most cells of a counter or register array, and entries of a table."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ActionInstance:
     """An action of one instance of a control, or of the program."""
 
@@ -39,7 +39,7 @@ class ActionInstance:
     """Does a table that is applied list it?"""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ExternInstance:
     """A counter, register, action profile or selector; `index` counts those of its kind."""
 
@@ -121,7 +121,7 @@ class TableInstance:
         return [one for one in self.decl.key if one.match != "selector"]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ValueSetInstance:
     """A value_set of a parser: `index` counts them."""
 
@@ -131,7 +131,7 @@ class ValueSetInstance:
     index: int = -1
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ControlInstance:
     """A control, or a parser."""
 
@@ -141,7 +141,7 @@ class ControlInstance:
     """id() of each local declaration -> its instance here."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class DigestInstance:
     """What digest() calls with data of one type send."""
 
@@ -150,7 +150,7 @@ class DigestInstance:
     where: Location
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ElaboratedProgram:
     """A v1model program, put together. Lists are in the order in which p4c numbers them in P4Info."""
 

@@ -15,14 +15,14 @@ REST_S = REST * Config().base_timeout_s
 
 
 @pytest.fixture
-def hearing() -> ProofOfLoss:
+def proof() -> ProofOfLoss:
     """After 200 round trips of RTT_S, the last of a packet that left at 0."""
-    trips = RoundTrips(Config())
+    rtt = RoundTrips(Config())
     for n in range(200):
-        trips.measured(RTT_S, n * RTT_S)
-    hearing = ProofOfLoss(trips)
-    hearing.answered(0, 0.0, True, RTT_S)
-    return hearing
+        rtt.measured(RTT_S, n * RTT_S)
+    proof = ProofOfLoss(rtt)
+    proof.answered(0, 0.0, True, RTT_S)
+    return proof
 
 
 @pytest.fixture
@@ -33,53 +33,53 @@ def ev() -> Ev:
     return ev
 
 
-def answer(hearing: ProofOfLoss, plane: int, *left: float, ordinary: bool = True) -> None:
+def answer(proof: ProofOfLoss, plane: int, *left: float, ordinary: bool = True) -> None:
     for at in left:
-        hearing.answered(plane, at, ordinary, at + RTT_S)
+        proof.answered(plane, at, ordinary, at + RTT_S)
 
 
-def test_missed__once_its_own_plane_was_read_on_for_a_queue_that_trims(hearing: ProofOfLoss, ev: Ev) -> None:
-    answer(hearing, 0, 1.0, 1.0124)
-    assert not hearing.missed(ev, 1.0), "another path of the plane may be that much faster"
-    answer(hearing, 0, 1.0126)
-    assert hearing.missed(ev, 1.0)
+def test_missed__once_its_own_plane_was_read_on_for_a_queue_that_trims(proof: ProofOfLoss, ev: Ev) -> None:
+    answer(proof, 0, 1.0, 1.0124)
+    assert not proof.missed(ev, 1.0), "another path of the plane may be that much faster"
+    answer(proof, 0, 1.0126)
+    assert proof.missed(ev, 1.0)
 
 
-def test_missed__other_planes_prove_it_after_a_rest_only(hearing: ProofOfLoss, ev: Ev) -> None:
+def test_missed__other_planes_prove_it_after_a_rest_only(proof: ProofOfLoss, ev: Ev) -> None:
     """A host that was held up may have read them and not yet this one."""
-    answer(hearing, 1, 1.0, 1.0 + REST_S - 1e-6)
-    assert not hearing.missed(ev, 1.0)
-    answer(hearing, 2, 1.0 + REST_S + 1e-6)
-    assert hearing.missed(ev, 1.0)
+    answer(proof, 1, 1.0, 1.0 + REST_S - 1e-6)
+    assert not proof.missed(ev, 1.0)
+    answer(proof, 2, 1.0 + REST_S + 1e-6)
+    assert proof.missed(ev, 1.0)
 
 
 def test_first_answer__proves_nothing_of_what_left_before_it(ev: Ev) -> None:
     """A peer that wakes up may read the newest packet of a ring first: what it says of the time before is nothing."""
     config = Config()
-    hearing = ProofOfLoss(RoundTrips(config))
-    hearing.answered(1, 1.0, True, 1.0 + RTT_S)
-    assert not hearing.missed(ev, 1.0 - 2 * config.base_timeout_s)
-    hearing.answered(1, 1.0 + 2 * config.base_timeout_s, True, 1.2)
-    assert hearing.missed(ev, 1.0 - 2 * config.base_timeout_s)
+    proof = ProofOfLoss(RoundTrips(config))
+    proof.answered(1, 1.0, True, 1.0 + RTT_S)
+    assert not proof.missed(ev, 1.0 - 2 * config.base_timeout_s)
+    proof.answered(1, 1.0 + 2 * config.base_timeout_s, True, 1.2)
+    assert proof.missed(ev, 1.0 - 2 * config.base_timeout_s)
 
 
-def test_late_answer__begins_the_proof_anew(hearing: ProofOfLoss, ev: Ev) -> None:
-    answer(hearing, 0, 1.0, 1.1)
-    answer(hearing, 1, 1.05, ordinary=False)
-    assert not hearing.missed(ev, 1.0), "something waited: others may wait yet"
-    answer(hearing, 0, 1.2)
-    assert not hearing.missed(ev, 1.0), "one ordinary answer spans no time"
-    answer(hearing, 0, 1.2126)
-    assert hearing.missed(ev, 1.0)
+def test_late_answer__begins_the_proof_anew(proof: ProofOfLoss, ev: Ev) -> None:
+    answer(proof, 0, 1.0, 1.1)
+    answer(proof, 1, 1.05, ordinary=False)
+    assert not proof.missed(ev, 1.0), "something waited: others may wait yet"
+    answer(proof, 0, 1.2)
+    assert not proof.missed(ev, 1.0), "one ordinary answer spans no time"
+    answer(proof, 0, 1.2126)
+    assert proof.missed(ev, 1.0)
 
 
-def test_missed__what_left_after_all_that_was_answered_is_not(hearing: ProofOfLoss, ev: Ev) -> None:
-    answer(hearing, 0, 0.5, 0.9)
-    assert not hearing.missed(ev, 1.0) and hearing.attention(1.0) < 0 and hearing.span(0, 1.0) < 0
+def test_missed__what_left_after_all_that_was_answered_is_not(proof: ProofOfLoss, ev: Ev) -> None:
+    answer(proof, 0, 0.5, 0.9)
+    assert not proof.missed(ev, 1.0) and proof.attention(1.0) < 0 and proof.span(0, 1.0) < 0
 
 
-def test_newest__is_of_what_left_not_of_when_it_was_answered(hearing: ProofOfLoss) -> None:
-    answer(hearing, 1, 2.0)
-    answer(hearing, 0, 1.0)
-    hearing.read(3, 1.5)
-    assert hearing.newest == 2.0
+def test_newest__is_of_what_left_not_of_when_it_was_answered(proof: ProofOfLoss) -> None:
+    answer(proof, 1, 2.0)
+    answer(proof, 0, 1.0)
+    proof.read(3, 1.5)
+    assert proof.newest == 2.0

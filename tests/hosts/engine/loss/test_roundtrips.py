@@ -18,32 +18,32 @@ T = CONFIG.base_timeout_s
 
 def calm(config: Config = CONFIG, samples: int = 200) -> RoundTrips:
     """So many round trips of RTT_S, in the first 2 s: no deviation is left."""
-    trips = RoundTrips(config)
+    rtt = RoundTrips(config)
     for n in range(samples):
-        trips.measured(RTT_S, n * RTT_S)
-    return trips
+        rtt.measured(RTT_S, n * RTT_S)
+    return rtt
 
 
 def test_srtt__follows_with_gain_an_eighth_the_deviation_with_a_quarter() -> None:
-    trips = RoundTrips(CONFIG)
-    assert trips.srtt_s is None
-    trips.measured(0.008, 1.0)
-    assert (trips.srtt_s, trips.deviation_s) == (0.008, 0.004)
-    trips.measured(0.016, 1.1)
-    assert (trips.srtt_s, trips.deviation_s) == (pytest.approx(0.009), pytest.approx(0.005))
+    rtt = RoundTrips(CONFIG)
+    assert rtt.srtt_s is None
+    rtt.measured(0.008, 1.0)
+    assert (rtt.srtt_s, rtt.deviation_s) == (0.008, 0.004)
+    rtt.measured(0.016, 1.1)
+    assert (rtt.srtt_s, rtt.deviation_s) == (pytest.approx(0.009), pytest.approx(0.005))
 
 
 def test_timer__is_t_and_backs_off_while_nothing_is_known() -> None:
-    trips, config = RoundTrips(CONFIG), CONFIG
-    assert [trips.timer_s(n, 0.0) for n in range(9)] == [config.retry_interval_s(n) for n in range(9)]
+    rtt, config = RoundTrips(CONFIG), CONFIG
+    assert [rtt.timer_s(n, 0.0) for n in range(9)] == [config.retry_interval_s(n) for n in range(9)]
     last = config.linear_cnt + config.exp_cnt
-    assert trips.timer_s(last + 100, 0.0) == trips.timer_s(last, 0.0) > trips.timer_s(0, 0.0) == T
+    assert rtt.timer_s(last + 100, 0.0) == rtt.timer_s(last, 0.0) > rtt.timer_s(0, 0.0) == T
 
 
 def test_timer__is_never_shorter_than_four_round_trips_and_four_deviations() -> None:
-    trips = RoundTrips(CONFIG)
-    trips.measured(RTT_S, 0.0)
-    assert trips.timer_s(0, 0.0) == pytest.approx(4 * RTT_S + 4 * RTT_S / 2)
+    rtt = RoundTrips(CONFIG)
+    rtt.measured(RTT_S, 0.0)
+    assert rtt.timer_s(0, 0.0) == pytest.approx(4 * RTT_S + 4 * RTT_S / 2)
     assert calm().timer_s(0, 2.0) == pytest.approx(4 * RTT_S)
     assert calm().timer_s(8, 2.0) == CONFIG.retry_interval_s(8), "longer anyway"
     assert calm(Config(timeout=14, timeout_rtts=0)).timer_s(0, 2.0) == T
@@ -70,18 +70,18 @@ def test_timer__goes_by_the_path_where_its_round_trips_are_known() -> None:
 
 
 def test_timer__leaves_a_slow_path_one_and_a_half_of_its_round_trips() -> None:
-    trips = calm(Config(timeout=14, timeout_rtts=0))
-    assert trips.timer_s(0, 2.0, path(0.2)) == pytest.approx(0.3)
-    assert trips.timer_s(0, 2.0, path(100.0)) == CONFIG.timeout_ceiling_s
+    rtt = calm(Config(timeout=14, timeout_rtts=0))
+    assert rtt.timer_s(0, 2.0, path(0.2)) == pytest.approx(0.3)
+    assert rtt.timer_s(0, 2.0, path(100.0)) == CONFIG.timeout_ceiling_s
 
 
 def test_known__is_what_late_answers_and_the_path_took() -> None:
-    trips = calm()
-    assert trips.known_s(5.0, path()) == 0.0
-    assert trips.known_s(5.0, path(0.2)) == pytest.approx(0.3)
-    trips.answered_late(0.4, 5.0)
-    assert trips.known_s(5.0, path(0.2)) == pytest.approx(LATE_MARGIN * 0.4)
-    assert trips.known_s(5.0 + LATE_HALVES_S, path()) == pytest.approx(LATE_MARGIN * 0.2)
+    rtt = calm()
+    assert rtt.known_s(5.0, path()) == 0.0
+    assert rtt.known_s(5.0, path(0.2)) == pytest.approx(0.3)
+    rtt.answered_late(0.4, 5.0)
+    assert rtt.known_s(5.0, path(0.2)) == pytest.approx(LATE_MARGIN * 0.4)
+    assert rtt.known_s(5.0 + LATE_HALVES_S, path()) == pytest.approx(LATE_MARGIN * 0.2)
 
 
 def test_ordinary__is_an_answer_within_what_reordering_explains() -> None:
@@ -89,34 +89,34 @@ def test_ordinary__is_an_answer_within_what_reordering_explains() -> None:
     assert unknown.ordinary(CONFIG.base_timeout_s, path()) and not unknown.ordinary(9.0, path()), (
         "T is all that is known"
     )
-    trips = calm()
-    assert trips.ordinary(1.5 * RTT_S, path(RTT_S)) and not trips.ordinary(1.6 * RTT_S, path(RTT_S))
-    assert trips.ordinary(0.2, path(0.15)), "a slow path"
+    rtt = calm()
+    assert rtt.ordinary(1.5 * RTT_S, path(RTT_S)) and not rtt.ordinary(1.6 * RTT_S, path(RTT_S))
+    assert rtt.ordinary(0.2, path(0.15)), "a slow path"
 
 
 def test_late_answer__keeps_the_timer_above_its_round_trip_for_a_while() -> None:
-    trips, now, late = calm(), 5.0, 0.33
-    trips.answered_late(late, now)
-    assert trips.timer_s(0, now) >= LATE_MARGIN * late * 0.99
+    rtt, now, late = calm(), 5.0, 0.33
+    rtt.answered_late(late, now)
+    assert rtt.timer_s(0, now) >= LATE_MARGIN * late * 0.99
     for n in range(1, 201):
-        trips.measured(RTT_S, now + LATE_HALVES_S * n / 200)
+        rtt.measured(RTT_S, now + LATE_HALVES_S * n / 200)
     later = now + LATE_HALVES_S
-    assert trips.timer_s(0, later) == pytest.approx(max(4 * RTT_S, LATE_MARGIN * late / 2), rel=0.01)
+    assert rtt.timer_s(0, later) == pytest.approx(max(4 * RTT_S, LATE_MARGIN * late / 2), rel=0.01)
     for n in range(200):
-        trips.measured(RTT_S, now + 8 * LATE_HALVES_S + n * RTT_S)
-    assert trips.timer_s(0, now + 9 * LATE_HALVES_S) == pytest.approx(4 * RTT_S), "forgotten"
+        rtt.measured(RTT_S, now + 8 * LATE_HALVES_S + n * RTT_S)
+    assert rtt.timer_s(0, now + 9 * LATE_HALVES_S) == pytest.approx(4 * RTT_S), "forgotten"
 
 
 def test_late_answer__a_shorter_one_does_not_hide_a_longer_one() -> None:
     now = 5.0
     floors = []
     for answers in ((0.33,), (0.33, 0.16)):
-        trips = calm()
+        rtt = calm()
         for late in answers:
-            trips.answered_late(late, now)
+            rtt.answered_late(late, now)
         for n in range(200):
-            trips.measured(RTT_S, now + n * 1e-6)
-        floors.append(trips.timer_s(0, now))
+            rtt.measured(RTT_S, now + n * 1e-6)
+        floors.append(rtt.timer_s(0, now))
     assert floors[0] == pytest.approx(floors[1], rel=1e-3)
 
 
@@ -166,8 +166,8 @@ def test_budget__is_whole_again_after_progress() -> None:
 def test_late_answer__is_forgotten_sooner_where_timers_are_short() -> None:
     """Times of a data centre: T is 65 us, and half of a late answer is forgotten after 600 of them."""
     config = Config(timeout=6)
-    trips = RoundTrips(config)
-    trips.answered_late(1e-3, 0.0)
+    rtt = RoundTrips(config)
+    rtt.answered_late(1e-3, 0.0)
     half_s = 600 * config.base_timeout_s
     assert half_s < 0.1
-    assert trips.known_s(half_s, path()) == pytest.approx(LATE_MARGIN * 0.5e-3)
+    assert rtt.known_s(half_s, path()) == pytest.approx(LATE_MARGIN * 0.5e-3)

@@ -55,7 +55,7 @@ def test_answers__go_out_on_the_triggers_plane_over_proven_evs() -> None:
     pair.run_until_quiet()
     used = Counter(line.packet.plane for line in pair.sent(Sack, "b"))
     assert set(used) == {0, 1, 2, 3} and max(used.values()) < 3 * min(used.values())
-    proven = [slot.ev for slot in pair.b.endpoint._peers.get("a").reverse._slots]
+    proven = [slot.ev for slot in pair.b.endpoint._peers.get("a").ack_paths._slots]
     assert [ev.plane for ev in proven if ev is not None] == [0, 1, 2, 3]
 
 

@@ -217,7 +217,7 @@ def test_dead_way_back__is_left_by_the_answers_within_a_few_round_trips() -> Non
         pair = Pair(planes=2, uplinks=8, seed=seed, config={"cwnd_bytes": 8000}, per_packet_s=0.001, region=1 << 18)
         pair.write(pair.bytes(800 * MTU))
         pair.run(0.2)
-        dead = {slot.ev.value for slot in pair.b.endpoint._peers.get("a").reverse._slots}
+        dead = {slot.ev.value for slot in pair.b.endpoint._peers.get("a").ack_paths._slots}
         for ev in dead:
             pair.path("b", ev).cut = True
         cut_at = pair.now
