@@ -7,8 +7,8 @@ Traceback (most recent call last):
 mrc_testbed.hosts.verbs.errors.VerbsError: modify_qp INIT->RTS: not a transition (from INIT: INIT, RTR, ERROR, RESET)
 >>> check_modify(QpState.RESET, QpState.INIT, QpAttrMask.IBV_QP_STATE | QpAttrMask.IBV_QP_PORT, MrcQpAttrMask(0))
 Traceback (most recent call last):
-hosts.verbs.errors.VerbsError: modify_qp RESET->INIT: IBV_QP_PORT is not supported by MRC: a QP uses all ports of the \
-device
+mrc_testbed.hosts.verbs.errors.VerbsError: modify_qp RESET->INIT: IBV_QP_PORT is not supported by MRC: a QP uses all \
+ports of the device
 """
 
 from __future__ import annotations

@@ -383,8 +383,8 @@ def test_modes_of_random_evs__have_no_way_by_ev():
 
 def test_import__brings_the_api_when_it_is_asked_for__and_live_without_root_says_what_works():
     program = """if True:
-        import os, sys, mrc
-        print("mrc_testbed.api" in sys.modules, hasattr(mrc, "Nothing"))
+        import os, sys, mrc_testbed
+        print("mrc_testbed.api" in sys.modules, hasattr(mrc_testbed, "Nothing"))
         from mrc_testbed import Fabric, RootNeededError
         if os.geteuid() == 0:
             os.setuid(65534)
