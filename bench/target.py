@@ -61,10 +61,10 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
 _COMPILE = """
 import os, sys, time
-from switch import native
+from switch.device import native
 native.runtime()
-from switch.device.device import Device
-device = Device(1)
+from switch.device.device import P4Device
+device = P4Device(1)
 import switch.compiler
 begun, used = time.monotonic(), sum(os.times()[:4])
 device.load(switch.compiler.compile_program(sys.argv[1]))
