@@ -64,9 +64,9 @@ _COMPILE = """
 import os, sys, time
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.device import native
-from mrc_testbed.switch.device.device import Device
+from mrc_testbed.switch.device.device import P4Device
 native.runtime()
-device = Device(1)
+device = P4Device(1)
 begun, used = time.monotonic(), sum(os.times()[:4])
 device.load(compile_program(sys.argv[1]))
 print(time.monotonic() - begun, sum(os.times()[:4]) - used)
