@@ -205,6 +205,8 @@ class FabricController:
         """Take up what an earlier controller of this run folder knew."""
         remembered = journal.remembered
         self.began = remembered.was_ready
+        for provisioner in self.provisioners.values():
+            provisioner.was_provisioned = self.began
         self.faults.restore(remembered.faults, time.monotonic(), CONFIRM_MAX_S)
         self.reaction.restore(self.inputs.plan, journal.remembered.reacted)
         self.denylist.is_owed = remembered.denied

@@ -156,8 +156,8 @@ class SwitchProvisioner:
         self._reading = asyncio.Lock()
         self._restoring = False
         """Whether it has restarted and is not verified again yet."""
-        self._given_up = False
-        """Whether the controller has begun without it (give_up_absent)."""
+        self.was_provisioned = False
+        """Whether a controller before this one had written it: what it refuses now, it may take later."""
 
     async def run(self) -> None:
         """Connect, keep, reconnect; until cancelled, or until the switch refuses what it is sent at the start.
@@ -169,7 +169,7 @@ class SwitchProvisioner:
             try:
                 await self._one_session()
             except SwitchError as error:
-                if not error.retry and self.status.start_digest is None and not self._given_up:
+                if not error.retry and self.status.start_digest is None and not self.was_provisioned:
                     self._enter(SwitchState.FAILED, str(error))
                     return
                 attempt = 0 if self.status.verified else attempt
@@ -184,9 +184,8 @@ class SwitchProvisioner:
             self._live_wake.set()
 
     def give_up_absent(self) -> None:
-        """Whether it was provisioned before the controller restarted, and does not answer: it is lost, not late."""
+        """Count it as lost, not late, when it was provisioned before the controller restarted and does not answer."""
         if self.status.state is SwitchState.CONNECTING:
-            self._given_up = True
             self._enter(SwitchState.LOST, self.status.reason)
 
     def describe(self) -> str:

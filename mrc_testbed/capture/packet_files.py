@@ -33,11 +33,15 @@ _PCAP_RECORD = struct.Struct("<IIII")
 _NG_ENHANCED = struct.Struct("<IIIII")
 
 ETH_P_ALL = 0x0003
-SO_TIMESTAMPNS = 35
+SO_TIMESTAMPING = 37
+STAMP_RECEIVED, REPORT_SOFTWARE = 1 << 3, 1 << 4
+"""Flags of SO_TIMESTAMPING. Unlike SO_TIMESTAMPNS it gives a frame that the kernel did not stamp no time at all."""
 PACKET_STATISTICS, PACKET_IGNORE_OUTGOING = 6, 23
 SO_RCVBUFFORCE = 33
 SOL_PACKET = 263
 RECEIVE_BUFFER_BYTES = 1 << 24
+NOTES_BYTES = socket.CMSG_SPACE(3 * 16)
+"""Room for one message of SO_TIMESTAMPING: three timespecs, software first."""
 _TIMESPEC = struct.Struct("@qq")
 _STATISTICS = struct.Struct("@II")
 _TAP_HEAD = struct.Struct("=QII")
@@ -112,6 +116,27 @@ def _option(code: int, value: bytes) -> bytes:
     return struct.pack("<HH", code, len(value)) + value + bytes(-len(value) & 3)
 
 
+def _stamp_ns(notes: Sequence[tuple[int, int, bytes]]) -> int | None:
+    """Return the kernel's time of a frame's arrival, CLOCK_REALTIME; None when it has none."""
+    for level, kind, value in notes:
+        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPING and len(value) >= _TIMESPEC.size:
+            seconds, nanoseconds = _TIMESPEC.unpack_from(value)
+            return int(seconds * 10**9 + nanoseconds)
+    return None
+
+
+def arrival_times(stamps_ns: Sequence[int | None], read_ns: int) -> list[int]:
+    """Return the times of frames in order: their stamps, or that of the next stamped one, or that of their reading.
+
+    A work queue of the kernel switches stamps on, a moment after the first socket asks for them.
+    """
+    times, next_ns = [], read_ns
+    for stamp_ns in reversed(stamps_ns):
+        next_ns = next_ns if stamp_ns is None else stamp_ns
+        times.append(next_ns)
+    return times[::-1]
+
+
 class PacketReader:
     """Frames received on one interface of the namespace it is opened in. Raises OSError when there is none."""
 
@@ -125,7 +150,7 @@ class PacketReader:
             self._socket.setblocking(False)
             with contextlib.suppress(OSError):  # needs a privilege we may lack: then the default stays
                 self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
-            self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, STAMP_RECEIVED | REPORT_SOFTWARE)
             self._socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             self._socket.bind((interface, ETH_P_ALL))
         except BaseException:
@@ -137,23 +162,24 @@ class PacketReader:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def read(self, most: int = 64) -> Iterator[Captured]:
-        """What waits, up to `most` frames. An interface that is down has none; see `gone`."""
-        for _ in range(most):
+    def read(self, most: int = 64) -> list[Captured]:
+        """Return what waits, up to `most` frames. An interface that is down has none; see `gone`.
+
+        A frame from before the kernel stamped has the time that `arrival_times` gives it.
+        """
+        frames: list[tuple[bytes, int, int | None]] = []
+        while len(frames) < most:
             try:
-                length, notes, _, _ = self._socket.recvmsg_into([self._buffer], 64, socket.MSG_TRUNC)
+                length, notes, _, _ = self._socket.recvmsg_into([self._buffer], NOTES_BYTES, socket.MSG_TRUNC)
             except BlockingIOError:
-                return
+                break
             except OSError as error:
                 if error.errno == errno.ENETDOWN:
                     continue  # told once, when it goes down
                 raise
-            at_ns = time.time_ns()
-            for level, kind, value in notes:
-                if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(value) >= _TIMESPEC.size:
-                    seconds, nanoseconds = _TIMESPEC.unpack_from(value)
-                    at_ns = seconds * 10**9 + nanoseconds
-            yield Captured(at_ns, bytes(self._view[:length]), length)
+            frames.append((bytes(self._view[:length]), length, _stamp_ns(notes)))
+        times = arrival_times([stamp_ns for *_, stamp_ns in frames], time.time_ns())
+        return [Captured(at_ns, frame, length) for at_ns, (frame, length, _) in zip(times, frames, strict=True)]
 
     def gone(self) -> bool:
         """The interface has gone."""

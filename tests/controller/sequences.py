@@ -375,12 +375,12 @@ async def _play(sequence: Sequence, folder: Path, holder) -> list[str]:
 
     for step in sequence.steps:
         await asyncio.sleep(step.after_s)
+        if fabric.ended:
+            break
         controller = fabric.controller
         await STEPS[step.what](fabric, step)
         if fabric.controller is not controller:
             ended += internal(controller)
-        if fabric.ended:
-            break
     restore(fabric)
     if not fabric.controller.ready:
         await asyncio.wait({fabric.running}, timeout=DEADLINE_S)

@@ -50,6 +50,12 @@ FOUND = {
         200110, (1, 3, 2, 1), "spray", (("denylist", "off"), ("react_after_s", 0.4)),
         (Step(0.019, "switch off", 964), Step(0.001, "switch off", 611)),
     ),
+    "a restarted controller gave up for good when a switch that it had written before refused one write": Sequence(
+        209959, (2, 2, 2, 1), "srv6", (("denylist", "lossy"),),
+        (Step(2.92, "switch off", 669, 0.401), Step(2.072, "gnmi stops or goes on", 741, 0.658),
+         Step(0.438, "switch refuses writes", 719, 0.443), Step(1.251, "controller restarts", 332, 0.417),
+         Step(16.461, "controller restarts", 338, 0.576)),
+    ),
 }  # fmt: skip
 
 
