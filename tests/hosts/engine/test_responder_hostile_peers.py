@@ -25,7 +25,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Write,
 )
 from tests.hosts.engine.engine_pair import MTU, Pair
-from tests.hosts.engine.test_hostile_packets import random_record
+from tests.hosts.engine.test_responder_hostile_packets import random_record
 
 REGION = 16 * MTU
 FENCE = 4096

@@ -5,8 +5,8 @@ that is pushed and lifted, a controller that is started again. JSON lines (agent
 (P4Runtime requests and streams, with digests and their acknowledgements; gNMI subscriptions and Gets) each have a
 number in it; one of each kind meets its fate.
 
-    python -m tests.controller.test_exchanges                    forty of each kind
-    python -m tests.controller.test_exchanges --first 300        go on with story 300
+    python -m tests.controller.test_app_exchanges                    forty of each kind
+    python -m tests.controller.test_app_exchanges --first 300        go on with story 300
 """
 
 import argparse

@@ -10,7 +10,7 @@ import pytest
 
 from mrc_testbed.errors import INTERRUPTED, INTERRUPTION, UNWRITTEN
 from mrc_testbed.ipc import procfs
-from tests.cli.test_interrupts import INTERRUPTER, ROOT, SCENARIO
+from tests.cli.test_app_interrupts import INTERRUPTER, ROOT, SCENARIO
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a live fabric needs root")]
 

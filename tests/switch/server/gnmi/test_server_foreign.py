@@ -14,7 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.repository import ROOT
-from tests.switch.server.gnmi.test_gnmi_traffic import Bench, bench
+from tests.switch.server.gnmi.test_traffic_tree import Bench, bench
 from tests.switch.server.running_server import soon
 
 EXAMPLES = ROOT / "examples/monitoring"

@@ -1,6 +1,6 @@
 """Metrics that are one number of an outcome are gathered from all ports, hosts, QPs, looks and changes of tables.
 
-Mutants take the last part alone, and must give another number; test_metric_mutants.py has all other mutants.
+Mutants take the last part alone, and must give another number; test_metric_values_mutants.py has all other mutants.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ from mrc_testbed.experiments.language.metric_names import METRICS, Metric
 from mrc_testbed.experiments.metrics import metric_values
 from mrc_testbed.experiments.metrics.metric_values import Measured
 from tests.experiments import exam
-from tests.experiments.test_gathered_counts import VIRTUAL
+from tests.experiments.backend.test_outcome_gathered import VIRTUAL
 
 OTHERS = {"a": "b", "job": "task", "task": "job", "p0-t0-0-eth1": "p0-t0-1-eth1"}
 EQUIVALENT = {
     "time": "a run has one end",
-    **dict.fromkeys(VIRTUAL, "one number of an outcome: test_gathered_counts.py has the mutants of what it is made of"),
+    **dict.fromkeys(VIRTUAL, "one number of an outcome: test_outcome_gathered.py has mutants of what it is made of"),
 }
 """Metrics whose last part is the whole, and why."""
 Mutant = Callable[[pytest.MonkeyPatch, Metric, str], None]

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from tests.refusals import may_raise
 from tests.switch.mini_program import BY_ACL, BY_HASH, BY_MAC, FORWARD, SPRAY
-from tests.switch.server.p4runtime.test_p4runtime_invalid import BAD_UPDATES, config, ids, prepared, update
+from tests.switch.server.p4runtime.test_service_invalid import BAD_UPDATES, config, ids, prepared, update
 from tests.switch.server.running_server import (
     error_details,
     mini_config,
