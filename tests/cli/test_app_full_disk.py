@@ -20,6 +20,7 @@ import pytest
 from mrc_testbed.capture.packet_files import Captured, PcapFile
 from mrc_testbed.cli import app
 from mrc_testbed.errors import UNWRITTEN, FullDiskError
+from mrc_testbed.native_build import build
 from mrc_testbed.topologies.lab.p4_program import compile_program
 from tests.capture.explain.made_frames import a_write, made_frame
 from tests.repository import ROOT
@@ -229,7 +230,7 @@ def fake_compilers(folder, tmp_path, monkeypatch):
     (programs / "gcc").write_text(FAKE_GCC)
     (programs / "gcc").chmod(0o755)
     (programs / "mypyc.py").write_text(FAKE_MYPYC)
-    monkeypatch.setattr("mrc_testbed.native_build.build.SCRIPT", programs / "mypyc.py")
+    monkeypatch.setattr(build, "SCRIPT", programs / "mypyc.py")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path / "run"))
 

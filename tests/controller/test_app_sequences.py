@@ -2,6 +2,7 @@
 
 import pytest
 
+from mrc_testbed.controller.faults import forwarding
 from tests.controller.sequences import STEPS, Sequence, Step, draw, run_sequence, shrink
 
 FEW = 16
@@ -71,7 +72,7 @@ def test_an_exception_in_a_reaction_is_seen(monkeypatch, program):
     def broken(*_arguments, **_fields):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("mrc_testbed.controller.faults.forwarding.Forwarding.read", broken)
+    monkeypatch.setattr(forwarding.Forwarding, "read", broken)
     steps = (Step(1.0, "link down", 0), Step(1.0, "link up", 0), Step(0.5, "black hole", 2), Step(4.0, "policy", 0))
     sequence = Sequence(0, (1, 2, 2, 1), program, (), steps)
     failures = run_sequence(sequence)

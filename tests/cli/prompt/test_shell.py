@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.cli.prompt.commands import WORDS, Style
+from mrc_testbed.cli.prompt.commands import WORDS, Style, faults, paths
 from mrc_testbed.cli.prompt.commands.transfers import _size
 from mrc_testbed.cli.prompt.shell import FabricCLI
 from mrc_testbed.ipc.rpc import JsonlError
@@ -144,7 +144,7 @@ def probed(monkeypatch, results):
     def sweep(session, source, destination, count, interval_s):
         return [{**a_probe(*one), "ev": ev} for ev, ones in results.items() for one in (*ones, *ones[-1:] * 2)[:count]]
 
-    monkeypatch.setattr("mrc_testbed.cli.prompt.commands.paths.sweep", sweep)
+    monkeypatch.setattr(paths, "sweep", sweep)
 
 
 def test_evs__a_line_for_each_path(cli, fabric, monkeypatch):
@@ -222,7 +222,7 @@ def test_faults__none(cli, fabric):
 
 
 def test_routes__from_the_controller(cli, fabric, monkeypatch):
-    monkeypatch.setattr("mrc_testbed.cli.prompt.commands.faults.SETTLE_S", 0.0)
+    monkeypatch.setattr(faults, "SETTLE_S", 0.0)
     fabric.controller = Client(verify={"digests": dict.fromkeys("abc", ""), "unchanged_since_start": True})
     assert said(cli, "routes") == "tables of 3 switches read back: unchanged since the start"
     fabric.controller = Client(
@@ -375,7 +375,7 @@ def test_pingall__every_path_of_every_pair(cli, fabric, monkeypatch):
         last = {("h0", "h2"): a_probe(None, out=False), ("h2", "h0"): a_probe(None)}
         return [a_probe(0.001)] * 7 + [last.get((source, destination), a_probe(0.002))]
 
-    monkeypatch.setattr("mrc_testbed.cli.prompt.commands.paths.sweep", sweep)
+    monkeypatch.setattr(paths, "sweep", sweep)
     assert said(cli, "pingall").splitlines() == [
         "*** Ping: testing reachability over every path",
         "h0 -> h1 h2(7/8) X",

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mrc_testbed.cli.prompt.commands import WORDS
+from mrc_testbed.cli.prompt.commands import WORDS, links, paths
 from mrc_testbed.cli.prompt.shell import FabricCLI
 from mrc_testbed.console.terminal import Style
 from mrc_testbed.hosts.tools import ping, stat, write_bw
@@ -68,8 +68,8 @@ def burst():
 @pytest.fixture
 def cli(tmp_path, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr("mrc_testbed.cli.prompt.commands.links.USE_S", 0.0)
-    monkeypatch.setattr("mrc_testbed.cli.prompt.commands.paths.sweep", lambda *_: [a_probe(ev) for ev in EVS])
+    monkeypatch.setattr(links, "USE_S", 0.0)
+    monkeypatch.setattr(paths, "sweep", lambda *_: [a_probe(ev) for ev in EVS])
     fabric = StandInFabric(tmp_path, PLAN)
     fabric.look = lambda: {link.upper.interface: PortLook(True, MANY, MANY) for link in PLAN.links}
     entries = [{"scope": "link", "name": LINK, "cause": "controller: " + a_fault(1)["text"]}]

@@ -4,6 +4,7 @@ import pytest
 
 from mrc_testbed.switch.compiler import P4Error
 from mrc_testbed.switch.compiler.compiler import check_program
+from mrc_testbed.switch.compiler.frontend import parse
 
 PROGRAM = """
 #include <core.p4>
@@ -15,7 +16,7 @@ def test_bug__names_the_program_and_asks_for_a_report(monkeypatch):
     def broken(_text):
         raise KeyError("nobody thought of this")
 
-    monkeypatch.setattr("mrc_testbed.switch.compiler.frontend.parse.parse_program", broken)
+    monkeypatch.setattr(parse, "parse_program", broken)
     with pytest.raises(P4Error, match=r"internal error in the compiler \(KeyError: .*report it") as caught:
         check_program(PROGRAM)
     assert isinstance(caught.value.__cause__, KeyError)

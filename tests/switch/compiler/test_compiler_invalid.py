@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mrc_testbed.switch.compiler import compile_program
+from mrc_testbed.switch.compiler.backend import emit_tables
+from mrc_testbed.switch.compiler.sema import check_expr
 from tests.switch.compiled_programs import Bench
 from tests.switch.compiler.test_errors import STACK, complaint, program
 
@@ -231,10 +233,10 @@ def test_bug__has_the_place_of_the_construct_the_compiler_was_at(monkeypatch):
     def broken(*_):
         raise KeyError("nobody thought of this")
 
-    monkeypatch.setattr("mrc_testbed.switch.compiler.sema.check_expr.ExpressionChecker._concat", broken)
+    monkeypatch.setattr(check_expr.ExpressionChecker, "_concat", broken)
     text = program(apply="hdr.data.w = hdr.data.a ++ 24w1;")
     assert complaint(text).startswith("program.p4:16:31: internal error in the compiler (KeyError: ")
     monkeypatch.undo()
-    monkeypatch.setattr("mrc_testbed.switch.compiler.backend.emit_tables.TableEmitter._key", broken)
+    monkeypatch.setattr(emit_tables.TableEmitter, "_key", broken)
     text = program(apply="t.apply();")
     assert complaint(text).startswith("program.p4:13:11: internal error in the compiler (KeyError: ")

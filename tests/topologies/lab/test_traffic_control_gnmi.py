@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from mrc_testbed.topologies.lab import traffic_control_gnmi
 from mrc_testbed.topologies.lab.traffic_control import TrafficError
 from mrc_testbed.topologies.lab.traffic_control_gnmi import GnmiTraffic
 from mrc_testbed.topologies.plan import Plan
@@ -22,7 +23,7 @@ def read(traffic, errors):
 
 
 def test_call_under_way__ends_with_the_cause(monkeypatch):
-    monkeypatch.setattr("mrc_testbed.topologies.lab.traffic_control_gnmi.TIMEOUT_S", LIMIT_S)
+    monkeypatch.setattr(traffic_control_gnmi, "TIMEOUT_S", LIMIT_S)
     traffic, errors = GnmiTraffic(Plan(), NOBODY), []
     reading = threading.Thread(target=read, args=(traffic, errors), daemon=True)
     reading.start()
@@ -34,7 +35,7 @@ def test_call_under_way__ends_with_the_cause(monkeypatch):
 
 
 def test_later_calls__are_not_sent_until_the_daemon_is_back(monkeypatch):
-    monkeypatch.setattr("mrc_testbed.topologies.lab.traffic_control_gnmi.TIMEOUT_S", 0.1)
+    monkeypatch.setattr(traffic_control_gnmi, "TIMEOUT_S", 0.1)
     traffic = GnmiTraffic(Plan(), NOBODY)
     traffic.lost("switchd", DIED)
     with pytest.raises(TrafficError, match=re.escape(f"gNMI Get: {DIED}")):
@@ -47,7 +48,7 @@ def test_later_calls__are_not_sent_until_the_daemon_is_back(monkeypatch):
 
 
 def test_slow_start__is_asked_again_while_the_daemon_works(monkeypatch):
-    monkeypatch.setattr("mrc_testbed.topologies.lab.traffic_control_gnmi.TIMEOUT_S", 0.05)
+    monkeypatch.setattr(traffic_control_gnmi, "TIMEOUT_S", 0.05)
     traffic, works = GnmiTraffic(Plan(), NOBODY), iter([True, True, False])
     traffic.gets_on = lambda: next(works)
     with pytest.raises(TrafficError, match="no answer"):

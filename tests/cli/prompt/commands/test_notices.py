@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+from mrc_testbed.cli.prompt.commands import notices
 from mrc_testbed.cli.prompt.commands.notices import FaultFollower, Notices
 from mrc_testbed.ipc.rpc import JsonlError
 from tests.cli.prompt.terminal import PROMPT, ROOT, Terminal
@@ -236,7 +237,7 @@ class Controller:
 
 
 def test_follower__tells_changes_once_and_survives_a_restart(monkeypatch):
-    monkeypatch.setattr("mrc_testbed.cli.prompt.commands.notices.AGAIN_S", 0.01)
+    monkeypatch.setattr(notices, "AGAIN_S", 0.01)
     changed = a_fault(kind="T1", location="p1-t1-1", text="T1 p1-t1-1 down")
     figures = a_fault(kind="T1", location="p1-t1-1", text="T1 p1-t1-1 down, 3 flaps")
     controller = Controller(
@@ -261,7 +262,7 @@ def a_problem(change="begun", number=1, over=None):
 
 
 def test_follower__tells_problems_of_the_controller_once_and_their_end(monkeypatch):
-    monkeypatch.setattr("mrc_testbed.cli.prompt.commands.notices.AGAIN_S", 0.01)
+    monkeypatch.setattr(notices, "AGAIN_S", 0.01)
     controller = Controller(a_problem(), None, a_problem(), a_problem("over", over=5.0), a_problem("begun", 2))
     lines = []
     follower = FaultFollower(type("Fabric", (), {"controller": controller})(), lines.append)

@@ -14,6 +14,8 @@ from finsy.gnmiclient import GNMIClientError
 from finsy.grpcutil import GRPCStatusCode
 from finsy.proto import gnmi, gnmi_grpc
 
+from mrc_testbed.switch.server import netlink
+from mrc_testbed.switch.server.gnmi import server as server_module
 from mrc_testbed.switch.server.gnmi.server import GnmiService
 from mrc_testbed.switch.server.grpc_server import start_server
 from mrc_testbed.switch.server.interfaces import Interfaces
@@ -176,7 +178,7 @@ def test_on_change__a_device_that_comes_and_goes():
 
 
 def test_on_change__a_subscriber_far_behind_gets_the_state_instead_of_each_change(monkeypatch):
-    monkeypatch.setattr("mrc_testbed.switch.server.gnmi.server.PENDING_MAX", 3)
+    monkeypatch.setattr(server_module, "PENDING_MAX", 3)
 
     async def check():
         async with two_switches() as (watcher, _, client):
@@ -311,7 +313,7 @@ def test_on_change__real_veths_down_up_deleted_made_again():
 @pytest.mark.root
 @root
 def test_watcher__overrun_is_noticed_and_everything_read_again(monkeypatch):
-    monkeypatch.setattr("mrc_testbed.switch.server.netlink.RECEIVE_BUFFER_BYTES", 2048)
+    monkeypatch.setattr(netlink, "RECEIVE_BUFFER_BYTES", 2048)
 
     async def check():
         watcher = InterfaceWatcher()
