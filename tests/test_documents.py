@@ -158,9 +158,9 @@ ELSEWHERE = {
     "tests/experiments/backend/test_outcome_dead_ranks.py": ("python -m tests.experiments.dead_ranks 1000",),
     "tests/experiments/test_results.py": ("mrc run scenarios/*.yaml --virtual --resume results/all",),
     "tests/experiments/test_merge.py": ("mrc merge node1/e15 node2/e15 --out results/e15",),
-    "tests/experiments/executors/test_executors.py": (
+    "tests/experiments/executors/test_ray_crew.py": ("mrc study loss --executor ray --out results/loss",),
+    "tests/experiments/executors/test_submitit_crew.py": (
         "mrc study loss --executor slurm --slurm partition=short --out results/loss",
-        "mrc study loss --executor ray --out results/loss",
         "mrc run scenarios/*.yaml --virtual --executor slurm --out results/all",
     ),
     "tests/experiments/test_runner_training.py": (

@@ -25,7 +25,7 @@ from mrc_testbed.experiments.results import LoadMeter, Results, ResultsError, ag
 from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.ipc.signals import Terminated
-from tests.experiments.report.test_report import Quiet
+from tests.experiments.report.small_results import Quiet
 from tests.repository import ROOT
 
 SHORT = """\

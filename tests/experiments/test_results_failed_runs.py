@@ -18,7 +18,7 @@ from mrc_testbed.experiments.report.summary import summary
 from mrc_testbed.experiments.results import Results
 from mrc_testbed.experiments.runner import RunReport, carry_out, plan_runs
 from mrc_testbed.experiments.study.tables import as_csv
-from tests.experiments.report.test_report import Quiet
+from tests.experiments.report.small_results import Quiet
 
 LUCK = """\
 title: One link of ten is cut, and four of them are this flow's only way

@@ -13,7 +13,7 @@ from mrc_testbed.hosts.tools import ping, stat, write_bw
 from mrc_testbed.topologies.lab.wires import PortLook
 from mrc_testbed.topologies.plan import Plan
 from tests.cli.prompt.session_doubles import Client, StandInFabric
-from tests.hosts.tools.test_tools_numbers import RESULT, status
+from tests.hosts.tools.tool_results import RESULT, status
 
 PLAN = Plan.scaled(planes=16, racks=2, spines=2, hosts_per_rack=12)
 EVS = [ev for ev, _ in PLAN.ev_planes(PLAN.host("h10"), PLAN.host("h20"))]

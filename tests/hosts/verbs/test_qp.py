@@ -12,24 +12,17 @@ import pytest
 
 import mrc_testbed.hosts.verbs
 from mrc_testbed.hosts.verbs import (
-    IBV_EVENT_CQ_ERR,
     IBV_EVENT_QP_FATAL,
-    IBV_QP_ACCESS_FLAGS,
-    IBV_QP_PKEY_INDEX,
-    IBV_QP_STATE,
     IBV_SEND_FENCE,
     IBV_SEND_INLINE,
     IBV_SEND_SIGNALED,
     IBV_SEND_SOLICITED,
     IBV_WC_RECV_RDMA_WITH_IMM,
-    MRC_QP_TIMEOUT,
     TRANSITIONS,
-    UNSUPPORTED,
     AccessFlags,
     AddressVector,
     MrcQpAttr,
     QpAttr,
-    QpAttrMask,
     QpCap,
     QpInitAttr,
     QpState,
@@ -42,7 +35,6 @@ from mrc_testbed.hosts.verbs import (
     connect_pair,
     local_info,
 )
-from mrc_testbed.hosts.verbs.attributes import FIELDS, given
 from tests.hosts.verbs.verbs_devices import MTU, VerbsPair
 
 RESET, INIT, RTR, RTS, ERROR = QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS, QpState.ERROR
@@ -107,87 +99,6 @@ def bring_to(pair, state):
     path = {RESET: [], INIT: [INIT], RTR: [INIT, RTR], RTS: [INIT, RTR, RTS], ERROR: [ERROR]}
     for step in path[state]:
         move(pair, step)
-
-
-@pytest.mark.parametrize("old, new", [(RESET, INIT), (INIT, RTR), (RTR, RTS)])
-def test_modify__each_missing_attribute_is_named(old, new):
-    pair = VerbsPair(connect=False)
-    bring_to(pair, old)
-    attr, mrc = attributes(pair, old, new)
-    for record in (attr, mrc):
-        for name, value in vars(record).items():
-            if value is None or name == "qp_state":
-                continue
-            setattr(record, name, None)
-            if name not in ("linear_cnt", "exp_cnt"):  # one bit for both
-                with pytest.raises(VerbsError, match=rf"modify_qp {old.name}->{new.name}: needs (IBV|MRC)_QP_\w+ too"):
-                    pair.a.qp.modify(attr, None, mrc)
-            setattr(record, name, value)
-    pair.a.qp.modify(attr, None, mrc)
-
-
-def test_modify__attributes_mrc_does_not_have_are_refused_by_name_and_say_what_instead():
-    names = {mask: name for name, mask in FIELDS.items()}
-    for bit, instead in UNSUPPORTED.items():
-        pair = VerbsPair(connect=False)
-        attr = QpAttr(qp_state=INIT, pkey_index=0, qp_access_flags=AccessFlags(0), **{names[bit]: 1})
-        with pytest.raises(VerbsError) as error:
-            pair.a.qp.modify(attr)
-        assert str(error.value) == f"modify_qp RESET->INIT: {bit.name} is not supported by MRC: {instead}"
-
-
-def test_modify__an_attribute_in_the_wrong_place():
-    pair = VerbsPair(connect=False)
-    with pytest.raises(VerbsError) as error:
-        pair.a.qp.modify(
-            QpAttr(qp_state=INIT, pkey_index=0, qp_access_flags=AccessFlags(0)), None, MrcQpAttr(timeout=9)
-        )
-    assert "MRC_QP_TIMEOUT cannot be set here (can: IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX, MRC_QP_EV" in str(
-        error.value
-    )
-
-
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"path_mtu": 1000}, "must be one of 256, 512"),
-        ({"path_mtu": 4096}, "this device has at most 256"),
-        ({"dest_qp_num": 2}, "must be 3 to 16777215"),
-        ({"rq_psn": 1 << 24}, "must be 0 to 16777215"),
-        ({"ah_attr": AddressVector("fd00:9::9")}, "nobody on the wire has the address"),
-        ({"mpr_dest": 256}, "must be 1 to 255"),
-        ({"max_wimm_dest": 0}, "must be 1 to 32767"),
-        ({"cur_qp_state": RTS}, "cur_qp_state is RTS, but the QP is in INIT"),
-    ],
-)
-def test_modify__values_out_of_range_change_nothing(change, words):
-    pair = VerbsPair(connect=False)
-    bring_to(pair, INIT)
-    attr, mrc = attributes(pair, INIT, RTR)
-    for name, value in change.items():
-        setattr(mrc if hasattr(mrc, name) else attr, name, value)
-    with pytest.raises(ValueError, match=words):
-        pair.a.qp.modify(attr, None, mrc)
-    assert pair.a.qp.state is INIT
-    move(pair, RTR)
-
-
-def test_modify__masks_choose_fields_as_in_c():
-    pair = VerbsPair(connect=False)
-    attr = QpAttr(qp_state=INIT, pkey_index=0, qp_access_flags=AccessFlags(2), sq_psn=5)
-    pair.a.qp.modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS)
-    assert pair.a.qp.state is INIT and pair.a.qp.query()[0].sq_psn is None
-    with pytest.raises(VerbsError, match="MRC_QP_TIMEOUT is in the mask, but timeout is not set"):
-        pair.a.qp.modify(QpAttr(qp_state=RTR), IBV_QP_STATE, MrcQpAttr(), MRC_QP_TIMEOUT)
-
-
-def test_query__gives_back_what_is_in_force():
-    pair = VerbsPair()
-    attr, mrc, init = pair.a.qp.query()
-    assert (attr.qp_state, attr.dest_qp_num, attr.path_mtu) == (RTS, pair.b.qp.qp_num, MTU)
-    assert (mrc.mpr, mrc.mpr_dest, mrc.max_wimm, mrc.timeout) == (8, 8, 32, 15)
-    assert init.send_cq is pair.a.cq
-    assert given(attr) & QpAttrMask.IBV_QP_SQ_PSN
 
 
 def test_rtr__receives_before_it_can_send():
@@ -405,16 +316,6 @@ def test_error__when_nothing_gets_through_the_retry_budget_ends_it():
     assert [wc.status.name for wc in done] == ["IBV_WC_RETRY_EXC_ERR", "IBV_WC_WR_FLUSH_ERR"]
     event = pair.a.device.get_async_event()
     assert event.event_type is IBV_EVENT_QP_FATAL and event.element is pair.a.qp
-
-
-def test_cq__overrun_is_told_once_and_at_the_poll_after_the_last_entry():
-    pair = VerbsPair(cqe=2)
-    pair.a.qp.post_send(pair.write(wr_id=i) for i in range(4))
-    pair.a.device.run(1.0)
-    assert pair.a.device.get_async_event().event_type is IBV_EVENT_CQ_ERR
-    assert [wc.wr_id for wc in pair.a.cq.poll()] == [0, 1]
-    with pytest.raises(VerbsError, match="the CQ was overrun: it has room for 2 completions"):
-        pair.a.cq.poll()
 
 
 def test_destroy__in_the_wrong_order_is_refused():

@@ -1,61 +1,17 @@
-"""The parts an agent is made of, without network: pacing, regions, link messages."""
+"""Memory regions of an agent: files that are mapped and received, and what is refused."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import os
-import struct
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mrc_testbed.files import memory
 from mrc_testbed.hosts.agent.regions import RegionError, Regions
 from mrc_testbed.hosts.engine.memory import Memory
-from mrc_testbed.hosts.nic import netlink
-from mrc_testbed.hosts.traffic.file_transfer import CHUNK_BYTES, Pacer, chunk_for, growth
-
-# ---- pacing -------------------------------------------------------------------------------------------------
-
-
-def test_pacer__spreads_chunks_over_time():
-    pacer = Pacer(8000.0, 0.0)  # 1000 bytes a second
-    times = []
-    for _ in range(4):
-        times.append(pacer.next_at())
-        pacer.spend(500, times[-1])
-    assert times == [0.0, 0.5, 1.0, 1.5]
-
-
-def test_pacer__a_stall_is_made_good_in_part_only():
-    pacer = Pacer(8000.0, 0.0)
-    pacer.spend(10, 5.0)  # 5 s late: as if it had been due 50 ms ago
-    assert pacer.next_at() == pytest.approx(5.0 - 0.05 + 0.01)
-
-
-def test_pacer__without_a_rate_always_at_once():
-    pacer = Pacer(None, 3.0)
-    pacer.spend(1 << 30, 4.0)
-    assert pacer.next_at() == 3.0
-
-
-@pytest.mark.parametrize(
-    ("rate", "pmtu", "chunk"),
-    [(None, 4096, CHUNK_BYTES), (50e6, 4096, 15 * 4096), (1000, 1024, 1024), (1e12, 4096, CHUNK_BYTES)],
-)
-def test_chunk__ten_milliseconds_of_the_rate(rate, pmtu, chunk):
-    assert chunk_for(rate, pmtu) == chunk
-
-
-def test_growth__numbers_and_lists():
-    after = {"lost": 5, "plane_bytes": [3, 4], "state": "rts", "new": 2}
-    assert growth({"lost": 2, "plane_bytes": [1, 4]}, after) == {"lost": 3, "plane_bytes": [2, 0], "new": 2}
-
-
-# ---- regions ------------------------------------------------------------------------------------------------
 
 
 class OnlyMemory:
@@ -158,32 +114,3 @@ def test_regions__refuse_and_say_why(regions, tmp_path, said):
     with pytest.raises(RegionError, match=said):
         REFUSED[said](regions, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ten"]
-
-
-# ---- link messages ------------------------------------------------------------------------------------------
-
-
-def newlink(name: bytes, flags: int, index: int = 5) -> bytes:
-    attribute = struct.pack("=HH", 4 + len(name) + 1, 3) + name + b"\0"
-    return netlink.IFINFOMSG.pack(0, 1, index, flags, 0) + attribute
-
-
-@pytest.mark.parametrize(
-    ("flags", "admin", "carrier"),
-    [(0x10001, True, True), (0x1, True, False), (0x10000, False, True), (0, False, False)],
-)
-def test_links__flags_of_a_message(flags, admin, carrier):
-    name, state = netlink.link_message(netlink.RTM_NEWLINK, newlink(b"h0-eth0", flags))
-    assert (name, state) == ("h0-eth0", netlink.LinkState(5, admin, carrier))
-    assert state.up is (admin and carrier)
-
-
-def test_links__a_deleted_interface_has_no_index():
-    assert netlink.link_message(netlink.RTM_DELLINK, newlink(b"h0-eth0", 0x10001))[1] == netlink.LinkState()
-
-
-@given(st.binary(max_size=200))
-def test_links__hostile_messages_end(noise):
-    for kind, body in netlink.netlink_messages(noise):
-        netlink.link_message(kind, body)
-    netlink.link_message(netlink.RTM_NEWLINK, noise)
