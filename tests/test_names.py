@@ -67,3 +67,13 @@ def test_sources__long_ones_have_a_test_of_their_name_or_are_listed():
     assert listed == sorted(set(listed))
     assert untested - set(listed) == set(), f"over {LONG} lines and without a test of their name: add one"
     assert set(listed) - untested == set(), f"have a test now, are short or gone: take them off {LIST.name}"
+
+
+def test_source_name__is_the_longest_that_fits_and_of_the_same_folder():
+    assert source_name(Path("hosts/engine/test_requestor_writes.py")) == "requestor"
+    assert source_name(Path("hosts/engine/rocev2/test_rc_requestor.py")) == "rc_requestor"
+    assert source_name(Path("controller/test_controller_live.py")) == "controller"  # __main__ goes by its package
+    assert source_name(Path("p4src/test_egress_properties.py")) == "egress"
+    assert (
+        source_name(Path("hosts/test_requestor.py")) is None and source_name(Path("hosts/engine/test_qps.py")) is None
+    )
