@@ -191,17 +191,8 @@ def test_stat__a_line_about_congestion():
 @pytest.mark.parametrize(("rule", "may"), [("mrc", True), ("uet", False)])
 def test_may_send__row_h4(rule, may):
     """nscc.md §3.1: window 8192, 5000 in flight, MTU 4096."""
-    qpcc = Qpcc(
-        "b",
-        CcProfile(),
-        Config.of(cc_send_rule=rule, link_rate_bps=RATE),
-        1,
-        4096,
-        True,
-        lambda *_: True,
-        0.0,
-        Random(1),
-    )
+    config = Config.of(cc_send_rule=rule, link_rate_bps=RATE)
+    qpcc = Qpcc("b", CcProfile(), config, 1, 4096, True, lambda *_: True, 0.0, Random(1))
     share = qpcc.join(0.0)
     qpcc.cc.cwnd = 8192
     share.on_send(5000)
