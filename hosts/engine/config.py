@@ -474,11 +474,11 @@ class Key:
         return next((limit for limit in self.limits if isinstance(limit, Range)), None)
 
 
-def keys_of(groups: Mapping[str, Group]) -> dict[str, Key]:
+def keys_of(groups: Mapping[str, Any]) -> dict[str, Key]:
     """Keys of groups by their name in the record. Raises ConfigError for a key that two groups have."""
     keys: dict[str, Key] = {}
     for group, record in groups.items():
-        for field, (default, limits) in limits_of(type(record)).items():
+        for field, (default, limits) in limits_of(record.__class__).items():
             name = record.PREFIX + field
             if name in keys:
                 raise ConfigError(

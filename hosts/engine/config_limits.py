@@ -111,7 +111,7 @@ def check_value(key: str, value: Any, limits: Sequence[Limit]) -> None:
 
 def check_fields(record: Any, prefix: str = "") -> None:
     """Check the fields of a dataclass that are not at their default. Raises ConfigError; a key is prefix and name."""
-    for name, (default, limits) in limits_of(type(record)).items():
+    for name, (default, limits) in limits_of(record.__class__).items():
         value = getattr(record, name)
         if value is not default:
             check_value(prefix + name, value, limits)

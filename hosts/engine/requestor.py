@@ -152,8 +152,10 @@ class Requestor:
         """A timer expired and nothing was heard since before its packet left."""
         self._end_psn = first_psn
         """First PSN no message has."""
-        self._msn, self._rqmsn = config.wire.first_msn, config.wire.first_rqmsn - 1 & 0xFFFF
-        """Number of the next message, and of the last WriteIMM (§2.3, §12 row 11)."""
+        self._msn: int = config.wire.first_msn
+        """Number of the next message (§2.3, §12 row 11)."""
+        self._rqmsn = config.wire.first_rqmsn - 1 & 0xFFFF
+        """Number of the last WriteIMM."""
         self._less = int(config.qp.window_end == "exclusive")
         self._mpr = remote_mpr - self._less
         """The peer's window now, packets; moves only with dynamic MPR."""

@@ -179,8 +179,9 @@ def engine() -> str:
         "[protocol](../spec/mrc-protocol.md).",
     ]
     parts.append("## MRC")
-    for group in fields(Config):
-        parts += [first_sentence(type(group.default)), _limited_keys(type(group.default), group.default.PREFIX)]
+    for field in fields(Config):
+        group = getattr(Config(), field.name)
+        parts += [first_sentence(type(group)), _limited_keys(type(group), group.PREFIX)]
     parts += ["## RoCEv2 baseline", _limited_keys(RcConfig)]
     return "\n\n".join(parts) + "\n"
 

@@ -295,8 +295,8 @@ def _derived(loc: Loc, transport: Transport, scenario: Scenario) -> Iterator[tup
             yield at, f"{source:g} makes {error}; give {low:.3g} to {high:.3g}, or {key} in transport.config"
     if (*loc, "clock") in told or "timeout" in transport.config:
         return
-    exponent = {"timeout": timers["timeout"]} if timers else {}
-    waits = Config.of(**exponent).loss.base_timeout_s if transport.kind == "mrc" else RcConfig(**exponent).timeout_s
+    timer = {"timeout": timers["timeout"]} if timers else {}
+    waits = Config.of(**timer).loss.base_timeout_s if transport.kind == "mrc" else RcConfig(**timer).timeout_s
     if waits > TIMER_RTTS_MAX * links.rtt:
         at = (*loc, "clock") if "clock" in transport.model_fields_set else ("links", "rtt")
         clock = max(1e-3, links.rtt / RECIPE_RTT_S)
