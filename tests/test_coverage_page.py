@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 from mrc_testbed.hosts.engine import config
-from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.hosts.engine.config_limits import CHOICES
+from mrc_testbed.hosts.engine.config import KEYS
+from mrc_testbed.hosts.engine.config_limits import Choice
 from tests.repository import ROOT
 
+FIELDS = {f"{key.group}.{key.field}" for key in KEYS.values()}
 PAGE = (ROOT / "docs/mrc-coverage.md").read_text()
 REFERENCE = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
 
@@ -49,26 +49,23 @@ def test_page__each_rule_has_a_place_and_a_test() -> None:
 
 
 def test_page__knows_every_key_and_no_other() -> None:
-    named = set(re.findall(r"`Config\.(\w+)`", PAGE))
-    known = {field.name for field in fields(Config)}
-    methods = {"retry_interval_s"}
-    assert known - named == set() and named - known - methods == set()
+    named = set(re.findall(r"`Config\.([\w.]+)`", PAGE))
+    assert FIELDS - named == set() and named - FIELDS == set()
 
 
 def test_page__has_all_44_open_points_each_with_a_key_and_a_test() -> None:
     rows = re.findall(r"^\| (\d+) \| .+ \| (`Config.+`) \| .+ \| (`test_.+`) \|$", PAGE, re.MULTILINE)
     assert [number for number, _, _ in rows] == [str(n) for n in range(1, 45)]
     text = Path(config.__file__).read_text()
-    known = {field.name for field in fields(Config)}
     for number, keys, tests in rows:
-        names = re.findall(r"`Config\.(\w+)`", keys)
-        assert names and set(names) <= known and REFERENCE.search(tests), number
-        said = [name for name in names if number in row_numbers(doc_of(text, name))]
+        names = re.findall(r"`Config\.([\w.]+)`", keys)
+        assert names and set(names) <= FIELDS and REFERENCE.search(tests), number
+        said = [name for name in names if number in row_numbers(doc_of(text, name.partition(".")[2]))]
         assert said, f"no text of {', '.join(names)} in Config names row {number}"
 
 
 def doc_of(source: str, key: str) -> str:
-    """What stands below a key of Config, down to the next one that has a text of its own."""
+    """What stands below a field of a group of Config, down to the next one that has a text of its own."""
     found = re.search(rf"^    {key}: .*?$\n(?:    \w+: .*\n)*    \"\"\"(.*?)\"\"\"", source, re.MULTILINE | re.DOTALL)
     return found.group(1) if found else ""
 
@@ -79,5 +76,6 @@ def row_numbers(text: str) -> set[str]:
 
 
 def test_choices__every_key_with_variants_has_its_default_among_them() -> None:
-    for key, allowed in CHOICES.items():
-        assert getattr(Config(), key) in allowed and len(allowed) > 1, key
+    for name, key in KEYS.items():
+        for choice in (limit for limit in key.limits if isinstance(limit, Choice)):
+            assert key.default in choice.values and len(choice.values) > 1, name

@@ -90,7 +90,7 @@ class Agent:
         self._turns = Turns(self.endpoint, self._on_event)
         nic = open_nic(nic_kind, plan, self.host, config, hooks)
         try:
-            self.ports = HostPorts(nic, config.dscp_control)
+            self.ports = HostPorts(nic, config.dscp.control)
         except BaseException:
             nic.close()
             raise

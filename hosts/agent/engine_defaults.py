@@ -46,12 +46,12 @@ def derived(plan: Plan) -> dict[str, Any]:
         "base_rtt_s": rtt,
         "path_hops": 4 if plan.racks > 1 else 2,
         "cwnd_bytes": max(4 * plan.pmtu_bytes, int(1.5 * rate * rtt / 8)),
-        "sack_flush_s": min(DEFAULT.sack_flush_s, rtt / 10),
+        "sack_flush_s": min(DEFAULT.acks.sack_flush_s, rtt / 10),
         "incast_penalty": INCAST_PENALTY,
         "incast_hold_s": rtt / 2,
-        "timeout": min(24, max(DEFAULT.timeout, ceil(log2(TIMEOUT_RTTS * rtt / TIMEOUT_UNIT_S)))),
-        "probe_timeout_s": max(DEFAULT.probe_timeout_s, TIMEOUT_RTTS * rtt),
-        "reverse_probe_s": max(DEFAULT.reverse_probe_s, rtt),
+        "timeout": min(24, max(DEFAULT.loss.timeout, ceil(log2(TIMEOUT_RTTS * rtt / TIMEOUT_UNIT_S)))),
+        "probe_timeout_s": max(DEFAULT.probes.timeout_s, TIMEOUT_RTTS * rtt),
+        "reverse_probe_s": max(DEFAULT.paths.reverse_probe_s, rtt),
     }
     return keys
 

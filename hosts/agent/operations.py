@@ -44,8 +44,8 @@ def rpc_table(
     """All services of one agent. `publish` sends an event to every watcher, `stop` ends the agent."""
     table = RpcTable(refusals=REFUSALS, log_file=f"log/{connections.host.name}.log")
     sessions = ClientSessions(connections, regions)
-    local = LocalEnd(connections, regions, config.pmtu_bytes, lambda: ports.rates, ports.is_up)
-    transfers = TransferService(connections, config.pmtu_bytes, publish=publish, report_bug=table.report_bug)
+    local = LocalEnd(connections, regions, config.qp.pmtu_bytes, lambda: ports.rates, ports.is_up)
+    transfers = TransferService(connections, config.qp.pmtu_bytes, publish=publish, report_bug=table.report_bug)
     for service in (
         AdminService(endpoint, config, ports, connections, regions, transfers=transfers, stop=stop),
         PathService(connections, loop.time),

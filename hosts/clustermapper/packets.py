@@ -45,7 +45,7 @@ IPV6 = struct.Struct(">IHBB16s16s")
 UDP = struct.Struct(">HHHH")
 _MAC_BYTE = re.compile(r"[0-9a-f]{2}")
 _CONFIG = Config()
-TRIMMED = frozenset((_CONFIG.dscp_trimmed, _CONFIG.dscp_trimmed_lasthop))
+TRIMMED = frozenset((_CONFIG.dscp.trimmed, _CONFIG.dscp.trimmed_lasthop))
 ECT0, CE = 2, 3
 
 
@@ -61,8 +61,8 @@ class ServiceClass(IntEnum):
 
 
 TRAFFIC_CLASS = {
-    ServiceClass.CONTROL: _CONFIG.dscp_control << 2,
-    ServiceClass.DATA: _CONFIG.dscp_trimmable << 2 | ECT0,
+    ServiceClass.CONTROL: _CONFIG.dscp.control << 2,
+    ServiceClass.DATA: _CONFIG.dscp.trimmable << 2 | ECT0,
 }
 
 

@@ -39,7 +39,7 @@ def _stack(opcode: Opcode) -> str:
 
 def tables() -> str:
     """The generated part, marks included."""
-    config = Config()
+    codepoints = Config().dscp
     out = [BEGIN, "local LAYOUTS = {\n"]
     for header in HEADERS:
         pairs = [f'{{ "{name}", {bits} }}' for name, bits in header.bits.items()]
@@ -58,7 +58,7 @@ def tables() -> str:
         "local DSCPS = {\n",
     ]
     for name in ("no_trim", "trimmable", "trimmable_retx", "trimmed", "trimmed_lasthop", "control"):
-        out.append(f"    {name.upper()} = {getattr(config, 'dscp_' + name)},\n")
+        out.append(f"    {name.upper()} = {getattr(codepoints, name)},\n")
     out += [
         "}\n",
         f"local PORTS = {{ {', '.join(map(str, sorted(UDP_PORTS)))} }}\n",

@@ -43,15 +43,15 @@ class Context:
     incast: IncastSignal = field(default_factory=IncastSignal)
     """Of the endpoint: what its SACKs say about trims at the last hop."""
     request_ids: tuple[int, int] = field(init=False)
-    """spdcid and dpdcid of what we send as requestor (Config.dcids); `answer_ids`: as responder."""
+    """spdcid and dpdcid of what we send as requestor (Config.wire.dcids); `answer_ids`: as responder."""
     answer_ids: tuple[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         own, peer = self.qpn & 0xFFFF, self.remote_qpn & 0xFFFF
         self.request_ids = self.answer_ids = (own, peer)
-        if self.config.dcids == "roles":
+        if self.config.wire.dcids == "roles":
             self.answer_ids = (peer, own)
-        elif self.config.dcids == "connection":
+        elif self.config.wire.dcids == "connection":
             self.request_ids = self.answer_ids = (min(own, peer),) * 2
 
 
@@ -81,7 +81,7 @@ class Counters:
     refusals: dict[int, int] = field(default_factory=lambda: dict.fromkeys(REFUSALS, 0))
     """The same by NackReason; a reason that §2.10 does not have counts as NO_RESOURCE."""
     unknown_nacks: int = 0
-    """NACKs of a reason that is none of §2.10's (Config.unknown_nack)."""
+    """NACKs of a reason that is none of §2.10's (Config.loss.unknown_nack)."""
     retry_charges: int = 0
     probes_sent: int = 0
     probes_answered: int = 0

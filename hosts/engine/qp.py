@@ -237,8 +237,8 @@ class EngineQueuePair(Timed):
         config = self._config
         offered = (0, 0, 0) if region is None else (region.va, region.rkey, region.length)
         return QpAttributes(
-            self.qpn, self.first_psn, config.pmtu_bytes, config.mpr_packets, config.max_wimm, config.trim_nack,
-            *offered, config.dynamic_mpr, self.transport,
+            self.qpn, self.first_psn, config.qp.pmtu_bytes, config.qp.mpr_packets, config.qp.max_wimm,
+            config.acks.trim_nack, *offered, config.qp.dynamic_mpr, self.transport,
         )  # fmt: skip
 
     def set_cc_profile(self, profile_id: int) -> None:
@@ -289,14 +289,14 @@ class EngineQueuePair(Timed):
             profile = EvProfile(evs, config, self._rng, denied)
         except ValueError as error:
             raise LocalError(str(error)) from None
-        pmtu = min(config.pmtu_bytes, remote.pmtu_bytes)
+        pmtu = min(config.qp.pmtu_bytes, remote.pmtu_bytes)
         context = Context(
             self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, remote.trim_nack,
-            config.dynamic_mpr and remote.dynamic_mpr, self._peers.incast,
+            config.qp.dynamic_mpr and remote.dynamic_mpr, self._peers.incast,
         )  # fmt: skip
         if window is None:
             window = self._peers.qpccs.window(
-                peer, self._cc_profile, config, nominal_size(config)(Opcode.WRITE_MIDDLE, pmtu, config.timestamps),
+                peer, self._cc_profile, config, nominal_size(config)(Opcode.WRITE_MIDDLE, pmtu, config.wire.timestamps),
                 remote.mpr_packets, remote.trim_nack, now,
             )  # fmt: skip
         self.peer = peer
@@ -429,7 +429,7 @@ class EngineQueuePair(Timed):
         if not sender.wants_to_send():
             return "pending" if sender.in_flight() else "idle"
         ready = sender.window_open()
-        return "ready" if ready is (self._config.scheduler_names == "primer") else "active"
+        return "ready" if ready is (self._config.qp.scheduler_names == "primer") else "active"
 
     def ev_states(self) -> list[dict[str, Any]]:
         """One dict per EV, by value; `state` in words, `active` = in rotation, `probes_ok` of `probes_needed`."""

@@ -142,33 +142,36 @@ class Requestor:
 
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
         """Begin at a PSN with these settings; again at another one as long as nothing was posted."""
-        self._context.config = self._config = config
+        self._context.config = config
         self._context.remote_mpr = remote_mpr
-        self.flight = SendWindow(first_psn, config.ev_fifo and config.loss_rule in ("all", "time"), self._proof)
+        loss = self._loss = config.loss
+        self.flight = SendWindow(first_psn, loss.ev_fifo and loss.loss_rule in ("all", "time"), self._proof)
         self.rtt = self._proof.rtt = RoundTrips(config)
         self._budget = RetryBudget(config, self.rtt)
         self._silent = False
         """A timer expired and nothing was heard since before its packet left."""
         self._end_psn = first_psn
         """First PSN no message has."""
-        self._msn, self._rqmsn = config.first_msn, config.first_rqmsn - 1 & 0xFFFF
-        """Number of the next message, and of the last WriteIMM (§2.3, §12 row 11)."""
-        self._less = int(config.window_end == "exclusive")
+        self._msn: int = config.wire.first_msn
+        """Number of the next message (§2.3, §12 row 11)."""
+        self._rqmsn = config.wire.first_rqmsn - 1 & 0xFFFF
+        """Number of the last WriteIMM."""
+        self._less = int(config.qp.window_end == "exclusive")
         self._mpr = remote_mpr - self._less
         """The peer's window now, packets; moves only with dynamic MPR."""
         self._size_of = nominal_size(config)
-        self._remainder = config.dma_length == "remainder"
-        self._overflow = config.wimm_overflow if config.wimm_overflow != Syndrome.NAK_INVALID_REQUEST else None
+        self._remainder = config.wire.dma_length == "remainder"
+        self._overflow = config.qp.wimm_overflow if config.qp.wimm_overflow != Syndrome.NAK_INVALID_REQUEST else None
         """Reason of the NACK that refuses a WriteIMM too many; None = a Transport NAK does."""
-        self._distance = config.loss_rule in ("all", "distance")
-        self._reorder = config.reorder_threshold
-        self._stamp_s = config.ts_unit_s if config.timestamps else 0.0
+        self._distance = loss.loss_rule in ("all", "distance")
+        self._reorder = loss.reorder_threshold
+        self._stamp_s = config.wire.ts_unit_s if config.wire.timestamps else 0.0
         """Unit of the timestamps in our packets, seconds; 0 = there are none."""
         self._full_size = self._size_of(Opcode.WRITE_MIDDLE, self._pmtu, self._stamp_s > 0)
         """Nominal bytes of a full packet from the middle of a message."""
         trims = self._context.remote_trim_nack
-        self._dscp_first = config.dscp_trimmable if trims else config.dscp_no_trim
-        self._dscp_again = config.dscp_trimmable_retx if trims else config.dscp_no_trim
+        self._dscp_first = config.dscp.trimmable if trims else config.dscp.no_trim
+        self._dscp_again = config.dscp.trimmable_retx if trims else config.dscp.no_trim
         """DSCPs of the first transmission of a packet and of the others."""
         self._heuristic = HeuristicLoss.of(config)
 
@@ -665,9 +668,9 @@ class Requestor:
                 self._fail(Status.REMOTE_INVALID_REQUEST, what, psn, now)
             return True
         self._counters.unknown_nacks += 1
-        if self._config.unknown_nack == "fail":
+        if self._loss.unknown_nack == "fail":
             self._fail(Status.REMOTE_OPERATION, what, psn, now)
-        return self._config.unknown_nack != "no_resource"
+        return self._loss.unknown_nack != "no_resource"
 
     def _charge(self, now: float) -> bool:
         """Something has to be sent or asked for again: charge the retry budget; False when the QP failed of it.
@@ -682,8 +685,8 @@ class Requestor:
         self._counters.retry_charges += budget.charges - before
         if whole:
             return True
-        detail = f"nothing got through in {self._budget.charges} retries (linear_cnt {self._config.linear_cnt} + " \
-                 f"exp_cnt {self._config.exp_cnt})"  # fmt: skip
+        detail = f"nothing got through in {self._budget.charges} retries (linear_cnt {self._loss.linear_cnt} + " \
+                 f"exp_cnt {self._loss.exp_cnt})"  # fmt: skip
         self._fail(Status.RETRY_EXCEEDED, detail, None, now)
         return False
 
@@ -737,7 +740,7 @@ class Requestor:
     def _waits_charged(self) -> bool:
         """No EV can be used, and that is charged (note 4)."""
         obstacle = self._paths.profile.obstacle
-        return obstacle is Obstacle.PATHS or (obstacle is Obstacle.PORTS and self._config.all_ports_down == "charge")
+        return obstacle is Obstacle.PATHS or (obstacle is Obstacle.PORTS and self._loss.all_ports_down == "charge")
 
     def watch_paths(self, now: float) -> None:
         """Ports or EVs changed, or there is something new to send: a wait that is charged begins or ends."""

@@ -23,20 +23,21 @@ class Resources:
     __slots__ = ("_at", "_bits", "_buffer", "_drain", "_flow_control", "_slots", "_start", "full")
 
     def __init__(self, config: Config) -> None:
-        self._bits = config.bitmap_packets or 1 << 30
-        self._slots = config.work_slots or 1 << 30
-        self._buffer = config.rx_buffer_bytes
-        self._drain = config.rx_drain_bytes_per_s
-        self._flow_control = config.flow_control
-        self._start = config.flow_control_start
+        limits = config.resources
+        self._bits = limits.bitmap_packets or 1 << 30
+        self._slots = limits.work_slots or 1 << 30
+        self._buffer = limits.rx_buffer_bytes
+        self._drain = limits.rx_drain_bytes_per_s
+        self._flow_control = limits.flow_control
+        self._start = limits.flow_control_start
         self.full = 0.0
         self._at = 0.0
 
     @staticmethod
     def of(config: Config) -> Resources | None:
         """None when nothing is limited, which saves the checks."""
-        limited = config.bitmap_packets or config.work_slots or config.rx_buffer_bytes
-        return Resources(config) if limited else None
+        limits = config.resources
+        return Resources(config) if limits.bitmap_packets or limits.work_slots or limits.rx_buffer_bytes else None
 
     def refuse(self, size: int, offset: int, remembered: int, ends: bool, now: float) -> NackReason | None:
         """Why a packet cannot be taken, or None; then its bytes are in the buffer.

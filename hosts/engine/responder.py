@@ -87,22 +87,23 @@ class Responder:
         """The same where it is the endpoint's, called as what it is: by far the quickest when compiled."""
         self._receives, self._send, self._fail = receives, send, fail
         config = self._config = context.config
+        self._acks, self._dscp_control = config.acks, config.dscp.control
         self._resources = Resources.of(config)
-        self._nominal = NOMINAL_EXTRA[config.rcvd_counts]
+        self._nominal = NOMINAL_EXTRA[config.qp.rcvd_counts]
         """Added to a payload it makes the size that counts; None = the size on the wire does."""
-        self._remainder = config.dma_length == "remainder"
+        self._remainder = config.wire.dma_length == "remainder"
         """A message's length is in its first packet alone (§12 row 12)."""
         self._assembly = Reassembly(self._remainder)
-        self._at_cack = config.bitmap_base == "cack"
+        self._at_cack = config.acks.bitmap_base == "cack"
         self._threshold = config.sack_threshold
-        self.mpr_packets = config.mpr_packets
+        self.mpr_packets = config.qp.mpr_packets
         """Our window now; set_mpr changes it."""
-        self._less = int(config.window_end == "exclusive")
+        self._less = int(config.qp.window_end == "exclusive")
         self._edge = first_psn - 1 + self.mpr_packets - self._less
         """Highest PSN ever promised: a window that shrinks refuses nothing the peer was allowed to send."""
         self._penalty = 0
         """rcv_cwnd_pen by order of the application; the resources may ask for more."""
-        self._restores = config.flow_control and config.flow_control_restore
+        self._restores = config.resources.flow_control and config.resources.flow_control_restore
         self._marks: dict[int, int] = {}
         """CE marks in a row by EV, when they are counted."""
         self.cack = first_psn - 1
@@ -159,7 +160,7 @@ class Responder:
             return
         if offset >= self.mpr_packets - self._less and psn > self._edge:
             counters.out_of_window += 1
-            if self._config.oor_action == "nack":
+            if self._acks.oor_action == "nack":
                 self._nack(packet, NackReason.PSN_OOR_WINDOW, psn)
             return
         rqmsn = None
@@ -177,16 +178,16 @@ class Responder:
         """The unwrapped number of a WriteIMM; None when it breaks the limit or was delivered: the QP failed."""
         done = self._rqmsn
         rqmsn = unwrap(packet.rqmsn, 0 if done is None else done, RQMSN_BITS)
-        limit = (done or 0) + self._config.max_wimm
+        limit = (done or 0) + self._config.qp.max_wimm
         if rqmsn < 0 or (done is not None and rqmsn <= done):
             self._refuse(packet, psn, Syndrome.NAK_INVALID_REQUEST, f"RQMSN {packet.rqmsn} was delivered already", now)
             return None
         if rqmsn > limit:
-            detail = f"more than max_wimm = {self._config.max_wimm} WriteIMM in flight"
-            if self._config.wimm_overflow == Syndrome.NAK_INVALID_REQUEST:
+            detail = f"more than max_wimm = {self._config.qp.max_wimm} WriteIMM in flight"
+            if self._config.qp.wimm_overflow == Syndrome.NAK_INVALID_REQUEST:
                 self._refuse(packet, psn, Syndrome.NAK_INVALID_REQUEST, detail, now)
             else:
-                self._last_nack, self._nak_psn = self._config.wimm_overflow, psn
+                self._last_nack, self._nak_psn = self._config.qp.wimm_overflow, psn
                 self.repeat_nak(packet)
                 self._fail(
                     Status.REMOTE_INVALID_REQUEST, f"refused PSN {packet.psn:#x} of the peer: {detail}", None, now
@@ -266,7 +267,7 @@ class Responder:
                 return
         if marked:
             counters.marks_received += 1
-            self._eager = self._config.sack_after_mark + 1
+            self._eager = self._acks.sack_after_mark + 1
         elif self._marks:
             self._marks.pop(packet.ev, None)
         if self._eager:
@@ -277,7 +278,7 @@ class Responder:
         else:
             self._last = packet
             packet.payload = b""  # the view may die before the flush
-            self._flush_at = now + self._config.sack_flush_s
+            self._flush_at = now + self._acks.sack_flush_s
 
     def _settle(self, packet: Write, now: float) -> bool:
         """cack moved: do the work that waited for it. True when a SACK was requested behind the hole (prev_ar)."""
@@ -302,7 +303,7 @@ class Responder:
             return False
         if self._receives:
             recv_id = self._receives.popleft()
-        elif self._config.no_receive == "deliver":
+        elif self._config.qp.no_receive == "deliver":
             recv_id = 0
         else:
             self._no_receive(work, packet, now)
@@ -313,7 +314,7 @@ class Responder:
 
     def _no_receive(self, work: Awaited, packet: Write, now: float) -> None:
         """§6.3: there is no RNR, so a WriteIMM without a posted receive ends the QP."""
-        if self._config.no_receive == "nak":
+        if self._config.qp.no_receive == "nak":
             self._nak, self._nak_psn = Syndrome.NAK_REMOTE_OPERATION, work.psn
         else:
             self._last_nack, self._nak_psn = NackReason.UNEXP_EVENT, work.psn
@@ -328,7 +329,7 @@ class Responder:
             self._context.incast.on_trim(now)
         if known:
             self._sack(packet, psn, now)
-        elif psn <= max(self._edge, self.cack + self.mpr_packets - self._less) and self._config.trim_nack:
+        elif psn <= max(self._edge, self.cack + self.mpr_packets - self._less) and self._acks.trim_nack:
             self._nack(packet, packet.trimmed or NackReason.TRIMMED, psn)
 
     # ---- answers ----------------------------------------------------------------------------------------
@@ -357,7 +358,7 @@ class Responder:
 
     def _sack(self, trigger: Write | ReliabilityProbe, psn: int | None, now: float) -> None:
         """Queue a SACK about `trigger`; `psn` None = it answers a probe."""
-        context, config = self._context, self._config
+        context = self._context
         marked = trigger.ecn == ECN_CE
         near = (
             psn is not None
@@ -373,7 +374,7 @@ class Responder:
         if resources is not None:
             penalty = max(penalty, resources.penalty())
         self._send(Sack(
-            context.remote_qpn, 0, trigger.plane, config.dscp_control, ECN_NOT_ECT,
+            context.remote_qpn, 0, trigger.plane, self._dscp_control, ECN_NOT_ECT,
             cack_psn=self.cack & 0xFFFFFF,
             sack_offset=base - self.cack,
             bitmap=self._above >> base - self.cack - 1 & _BITMAP_MASK,
@@ -387,13 +388,13 @@ class Responder:
             mpr=self.mpr_packets // MPR_UNIT if context.dynamic_mpr else 0,
             penalty=penalty,
             restore_cwnd=self._restores,
-            rtx=trigger.rtx and config.rtx_echo,
+            rtx=trigger.rtx and self._acks.rtx_echo,
             spdcid=context.answer_ids[0], dpdcid=context.answer_ids[1],
         ))  # fmt: skip
 
     def _verdict(self, ev: int) -> Verdict:
         """Verdict of a SACK on an EV marked CE (§6.5): SKIP_ONCE; after many in a row ALWAYS_SKIP, when switched on."""
-        limit = self._config.always_skip_marks
+        limit = self._acks.always_skip_marks
         if not limit:
             return Verdict.SKIP_ONCE
         count = self._marks.get(ev, 0) + 1
@@ -417,7 +418,7 @@ class Responder:
         plane, self.ack_plane = self.ack_plane, None
         self._counters.acks_sent += 1
         return TransportAck(
-            self._context.remote_qpn, 0, plane, self._config.dscp_control, ECN_NOT_ECT, self.cack & 0xFFFFFF,
+            self._context.remote_qpn, 0, plane, self._dscp_control, ECN_NOT_ECT, self.cack & 0xFFFFFF,
             Syndrome.ACK, self._messages & 0xFFFFFF,
         )  # fmt: skip
 
@@ -426,9 +427,9 @@ class Responder:
         context = self._context
         self._counters.nacks_sent += 1
         self._send(Nack(
-            context.remote_qpn, 0, packet.plane, self._config.dscp_control, ECN_NOT_ECT,
+            context.remote_qpn, 0, packet.plane, self._dscp_control, ECN_NOT_ECT,
             psn & 0xFFFFFF, reason, packet.ev,
-            packet.timestamp or 0, *context.answer_ids, self._config.nack_cc_type,
+            packet.timestamp or 0, *context.answer_ids, self._config.wire.nack_cc_type,
         ))  # fmt: skip
 
     def _refuse(self, packet: Write, psn: int, syndrome: Syndrome, detail: str, now: float) -> None:
@@ -449,7 +450,7 @@ class Responder:
             return
         nak = self._nak
         self._send(TransportAck(
-            self._context.remote_qpn, 0, packet.plane, self._config.dscp_control, ECN_NOT_ECT,
+            self._context.remote_qpn, 0, packet.plane, self._dscp_control, ECN_NOT_ECT,
             (self._nak_psn if nak is not None else packet.psn if type(packet) is Write else self.cack + 1) & 0xFFFFFF,
             Syndrome.NAK_REMOTE_ACCESS if nak is None else nak, self._messages & 0xFFFFFF,
         ))  # fmt: skip
@@ -469,7 +470,7 @@ class Responder:
     def set_penalty(self, penalty: int) -> None:
         """rcv_cwnd_pen of our SACKs from now on (§6.9)."""
         self._penalty = penalty
-        self._restores = self._config.flow_control_restore
+        self._restores = self._config.resources.flow_control_restore
 
     def flush(self, now: float) -> None:
         """The QP failed: posted receives come back."""

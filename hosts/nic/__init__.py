@@ -19,7 +19,7 @@ KINDS = ("fast", "scapy")
 def open_nic(kind: str, plan: Plan, host: Host, config: Config, hooks: list[str] | None = None) -> Nic:
     """The NIC of that kind with its ports open, paced at the plan's rate if it has one. Raises NicError."""
     nic, rate = _open(kind, plan, host, config, hooks), plan.host_link.rate_bps
-    return nic if rate is None else PacedNic(nic, dict.fromkeys(nic.ports, rate), config.dscp_control)
+    return nic if rate is None else PacedNic(nic, dict.fromkeys(nic.ports, rate), config.dscp.control)
 
 
 def _open(kind: str, plan: Plan, host: Host, config: Config, hooks: list[str] | None) -> Nic:

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.config import KEYS, Config
 from mrc_testbed.hosts.engine.errors import WireError
 from mrc_testbed.hosts.engine.wire.packets import PacketRecord
 from mrc_testbed.hosts.nic.netlink import LinkState
@@ -83,9 +83,9 @@ class PortCounters:
 def check_config(config: Config) -> None:
     """Raises NicError for what a NIC of a live fabric cannot do (§12 rows 35 and 36)."""
     for key in ("srv6_widths", "structured_widths"):
-        if getattr(config, key) != getattr(Config(), key):
+        if (widths := KEYS[key].value(config)) != KEYS[key].default:
             raise NicError(
-                f"{key} = {getattr(config, key)}: NICs and switches of a live fabric read EVs as §8.3 has them "
+                f"{key} = {widths}: NICs and switches of a live fabric read EVs as §8.3 has them "
                 f"(plane and uplink, 8 bits each); leave it out, or use the virtual fabric"
             )
 

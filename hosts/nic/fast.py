@@ -89,7 +89,7 @@ class FastNic(Nic):
         self._outer_word = outer_words(self._codec)
         if speaks_dialect(config):
             self._module = None  # the compiled half writes and reads the default bytes alone
-        self._frame_bytes = ENCAPSULATION_BYTES + SRH_ROOM + INNER_OVERHEAD + config.pmtu_bytes
+        self._frame_bytes = ENCAPSULATION_BYTES + SRH_ROOM + INNER_OVERHEAD + config.qp.pmtu_bytes
         self._encapsulations: dict[tuple[int, str], Encapsulation] = {}
         self._routes: dict[tuple[int, str], Any] = {}
         """As _encapsulations, for the compiled half."""
@@ -115,8 +115,8 @@ class FastNic(Nic):
         taken, config = self._decapsulations[plane], self._config
         return self._module.Port(
             plane=plane, own_usid=taken.own_usid, own_address=taken.own_address, peers=taken.peers,
-            ports=tuple(UDP_PORTS | {config.udp_dport}), dport=config.udp_dport, pkey=config.pkey,
-            low=config.ev_layout == "L", trimmed=(config.dscp_trimmed, config.dscp_trimmed_lasthop),
+            ports=tuple(UDP_PORTS | {config.wire.udp_dport}), dport=config.wire.udp_dport, pkey=config.wire.pkey,
+            low=config.wire.ev_layout == "L", trimmed=(config.dscp.trimmed, config.dscp.trimmed_lasthop),
         )  # fmt: skip
 
     def _open(self, plane: int) -> None:

@@ -95,7 +95,7 @@ class ScapyNic(Nic):
         self._outer_word = outer_words(self._codec)
         self._decapsulations = {p: Decapsulation(plan, host, p, self._codec) for p in self.ports}
         self._hooks = [load_hook(text) for text in hooks]
-        self._mtu = ENCAPSULATION_BYTES - 14 + SRH_ROOM + INNER_OVERHEAD + config.pmtu_bytes
+        self._mtu = ENCAPSULATION_BYTES - 14 + SRH_ROOM + INNER_OVERHEAD + config.qp.pmtu_bytes
         self._buffer = bytearray(FRAME_BYTES)
         self._reported: set[Hook] = set()
         self._sockets: dict[int, socket.socket] = {}

@@ -72,13 +72,13 @@ class ScapyCodec:
 
     def __init__(self, config: Config | None = None) -> None:
         config = config or Config()
-        self.dport = config.udp_dport
-        self._layout = config.ev_layout
-        self._pkey = config.pkey
+        self.dport = config.wire.udp_dport
+        self._layout = config.wire.ev_layout
+        self._pkey = config.wire.pkey
         self._ports = {*layers.UDP_PORTS, self.dport}
         self._trimmed = {
-            config.dscp_trimmed: NackReason.TRIMMED,
-            config.dscp_trimmed_lasthop: NackReason.TRIMMED_LASTHOP,
+            config.dscp.trimmed: NackReason.TRIMMED,
+            config.dscp.trimmed_lasthop: NackReason.TRIMMED_LASTHOP,
         }
         layers.bind_udp_port(self.dport)
 

@@ -241,7 +241,7 @@ def check_modify(
 ) -> None:
     """Whether this move exists and has its attributes. Raises VerbsError naming those that are missing or too many.
 
-    `mpr_name`: what the message calls the responder's window (Config.mpr_name).
+    `mpr_name`: what the message calls the responder's window (Config.qp.mpr_name).
     """
     what = f"modify_qp {old.name}->{new.name}"
     move = TRANSITIONS.get((old, new))

@@ -102,11 +102,11 @@ class Device:
     def query_device(self) -> DeviceAttr:
         """Limits and capabilities."""
         cap = DeviceCap.MRC_DEVICE_CAP_DYNAMIC_MPR
-        if self.config.trim_nack:
+        if self.config.acks.trim_nack:
             cap |= DeviceCap.MRC_DEVICE_CAP_TRIM_NACK
         return DeviceAttr(
             name=self.name, api_version=API_VERSION, max_wimm=32767, max_wimm_dest=32767, max_mpr=255, mpr_resolution=1,
-            max_qp_hint=1 << 16, cap=cap, phys_port_cnt=self.driver.planes, max_mtu=self.config.pmtu_bytes,
+            max_qp_hint=1 << 16, cap=cap, phys_port_cnt=self.driver.planes, max_mtu=self.config.qp.pmtu_bytes,
             max_qp=self.driver.max_qps, max_qp_wr=1 << 16, max_sge=16, max_cqe=MAX_CQE, qp_types=tuple(QpType),
         )  # fmt: skip
 
@@ -114,7 +114,7 @@ class Device:
         """State of a port, 1 to phys_port_cnt."""
         plane = self.plane_of(port_num)
         state = PortState.IBV_PORT_ACTIVE if self.driver.port_up(plane) else PortState.IBV_PORT_DOWN
-        return PortAttr(port_num, state, self.driver.gids()[plane], self.config.pmtu_bytes)
+        return PortAttr(port_num, state, self.driver.gids()[plane], self.config.qp.pmtu_bytes)
 
     def query_gid(self, port_num: int = 1) -> str:
         """Address of a port, as a peer's address vector wants it."""

@@ -95,8 +95,9 @@ def local_info(qp: QueuePair, mr: MemoryRegion | None = None) -> QpInfo:
     config = context.config
     offered = (0, 0, 0) if mr is None else (mr.addr, mr.rkey, mr.length)
     return QpInfo(
-        qp.qp_num, qp.engine.first_psn, context.driver.gids()[0], config.pmtu_bytes, config.mpr_packets // UNIT_MPR,
-        config.max_wimm, config.dynamic_mpr, config.trim_nack, False, *offered,
+        qp.qp_num, qp.engine.first_psn, context.driver.gids()[0], config.qp.pmtu_bytes,
+        config.qp.mpr_packets // UNIT_MPR, config.qp.max_wimm, config.qp.dynamic_mpr, config.acks.trim_nack,
+        False, *offered,
     )  # fmt: skip
 
 
@@ -149,8 +150,8 @@ def connect_pair(
 
 def _to_rts(qp: QueuePair, mine: QpInfo, theirs: QpInfo) -> None:
     config = qp.context.config
-    mrc = MrcQpAttr(max_wimm=theirs.max_wimm, mpr=theirs.mpr, timeout=config.timeout)
-    mrc.linear_cnt, mrc.exp_cnt = config.linear_cnt, config.exp_cnt
+    mrc = MrcQpAttr(max_wimm=theirs.max_wimm, mpr=theirs.mpr, timeout=config.loss.timeout)
+    mrc.linear_cnt, mrc.exp_cnt = config.loss.linear_cnt, config.loss.exp_cnt
     qp.modify(QpAttr(qp_state=QpState.RTS, sq_psn=mine.psn), mrc_attr=mrc)
 
 

@@ -159,7 +159,7 @@ class QueuePair:
                 raise VerbsError(f"modify_qp: cur_qp_state is {believed}, but the QP is in {self.state.name}")
             new = self.state if attr.qp_state is None else choice("qp_state", attr.qp_state, QpState)
             what = f"modify_qp {self.state.name}->{new.name}"
-            check_modify(self.state, new, given(attr), given_mrc(mrc_attr), self.context.config.mpr_name)
+            check_modify(self.state, new, given(attr), given_mrc(mrc_attr), self.context.config.qp.mpr_name)
             check_values(attr, mrc_attr, what)
             self._move(new, _merge(self._attr, attr), _merge(self._mrc_attr, mrc_attr), what)
 
@@ -204,8 +204,8 @@ class QueuePair:
     def _connect(self, attr: QpAttr, mrc: MrcQpAttr, now: float, what: str) -> None:
         context, controller = self.context, self._controller
         path_mtu = required(attr.path_mtu, "path_mtu", what)
-        if path_mtu > context.config.pmtu_bytes:
-            raise VerbsError(f"{what}: path_mtu = {path_mtu}: this device has at most {context.config.pmtu_bytes}")
+        if path_mtu > context.config.qp.pmtu_bytes:
+            raise VerbsError(f"{what}: path_mtu = {path_mtu}: this device has at most {context.config.qp.pmtu_bytes}")
         peer = context.driver.resolve(required(attr.ah_attr, "ah_attr", what).dgid)
         cap = mrc.cap or MrcQpCap(0)
         remote = QpAttributes(

@@ -242,7 +242,7 @@ def _frame(plan: Plan, here: Host, there: Host, ev: int, plane: int) -> bytes:
     config = Config()
     payload = bytes(PAYLOAD_BYTES)
     packet = Write(
-        dest_qp=0x100, ev=ev, plane=plane, dscp=config.dscp_trimmable, ecn=2, opcode=Opcode.WRITE_ONLY, psn=0, msn=0,
+        dest_qp=0x100, ev=ev, plane=plane, dscp=config.dscp.trimmable, ecn=2, opcode=Opcode.WRITE_ONLY, psn=0, msn=0,
         va=0, rkey=0, dma_length=PAYLOAD_BYTES, payload=payload, size=0,
     )  # fmt: skip
     around = Encapsulation(plan, here, there, plane)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from random import Random
@@ -94,10 +93,13 @@ class VirtualFabric:
         self.mode, self._choose = find_mode(mode)
         self.srv6 = self.mode == "srv6"
         common = self._common = self.config_of(plan.hosts[0].name)
-        self.widths, self.structure = Srv6Format(*common.srv6_widths), StructuredFormat(common.structured_widths)
+        self.widths, self.structure = (
+            Srv6Format(*common.wire.srv6_widths),
+            StructuredFormat(common.wire.structured_widths),
+        )
         if wire and self.srv6 and self.widths != Srv6Format():
             raise ProfileError(
-                f"srv6_widths = {common.srv6_widths}: NICs read plane and uplink in 8 bits each; leave wire off"
+                f"srv6_widths = {common.wire.srv6_widths}: NICs read plane and uplink in 8 bits each; leave wire off"
             )
         self.keep_events = keep_events
         self.tracer = Tracer(trace if callable(trace) else None) if trace else None
@@ -153,7 +155,7 @@ class VirtualFabric:
         for given, made in self._replaced:
             if given is config:
                 return made
-        made = replace(config, ev_fifo=False)
+        made = config.with_values(ev_fifo=False)
         self._replaced.append((config, made))
         return made
 
@@ -215,7 +217,7 @@ class VirtualFabric:
         config = self.config_of(neighbour if host is None else node)
         line = self.links.nic if to_host or host is not None else self.links.fabric
         place, tracer, seed = self._places[node], self.tracer, f"{self.seed}/{interface}"
-        dscp: tuple[int, int] = config.dscp_trimmed, config.dscp_trimmed_lasthop
+        dscp: tuple[int, int] = config.dscp.trimmed, config.dscp.trimmed_lasthop
         port: EgressPort
         if host is not None:
             made = PfcNicPort if pfc else NicPort

@@ -139,8 +139,8 @@ class VirtualHost:
         """Planes whose port changed meanwhile."""
         self.take: Handler = self.receive if self._wires is None else self.receive_bytes
         """Where the ports of T0s deliver."""
-        self._dscp_control = endpoint.config.dscp_control
-        self._trimmable = (endpoint.config.dscp_trimmable, endpoint.config.dscp_trimmable_retx)
+        self._dscp_control = endpoint.config.dscp.control
+        self._trimmable = (endpoint.config.dscp.trimmable, endpoint.config.dscp.trimmable_retx)
 
     # ---- application ------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ frames here, so both speak of the same bytes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -26,7 +25,7 @@ def planned(plan: Plan, *, seed: int = 0, config: Any = None, **options: Any) ->
     if config is None:
         config = host_config(plan)
         if plan.limited:
-            config = replace(config, base_rtt_s=plan.base_rtt_s())
+            config = config.with_values(base_rtt_s=plan.base_rtt_s())
     made = {"links": link_profile(plan), "mode": plan.mode.value, "queues": UNLIMITED, **options}
     fabric = PlannedFabric(plan, seed=seed, config=config, **made)
     if "queues" not in options:

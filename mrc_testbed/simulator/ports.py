@@ -104,7 +104,7 @@ class EgressPort:
         self._data = self._control = _NO_FRAMES
         """See _make_queues()."""
         self._medium: FrameQueue | None = None
-        """Trimmed packets, where they have a queue of their own (Config.trimmed_queue); its bytes count as control."""
+        """Trimmed packets, where they have a queue of their own (Config.switches.trimmed_queue); counted as control."""
         self._trim_at = inf
         self._limits = (inf, inf, inf, inf)
         self._place = place
@@ -177,7 +177,7 @@ class EgressPort:
         """Set thresholds and limits from now on; what waits already stays. `config`: its `trimmed_queue` counts, and
         its `trim_len` where the profile has none.
         """
-        if config is not None and config.trimmed_queue == "medium":
+        if config is not None and config.switches.trimmed_queue == "medium":
             self._medium = FrameQueue()
         ecn = queues.ecn_min_bytes is not None and (not self.last_hop or queues.last_hop_ecn)
         self._ecn_min = queues.ecn_min_bytes if ecn and queues.ecn_min_bytes is not None else inf
@@ -188,7 +188,7 @@ class EgressPort:
         self._trim_at = inf if trim is None else trim
         self._trim_len = (
             queues.trim_len
-            or (config.trim_len if config is not None else 0)
+            or (config.switches.trim_len if config is not None else 0)
             or (SRV6_TRIM_BYTES if srv6 else PLAIN_TRIM_BYTES)
         )
         packets = [inf if n is None else n for n in (queues.data_packets, queues.control_packets)]

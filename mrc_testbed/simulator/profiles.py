@@ -175,7 +175,7 @@ class Scale:
     @property
     def payload_share(self) -> float:
         """Payload bytes per byte on the wire in a full data packet."""
-        pmtu = self.config.pmtu_bytes
+        pmtu = self.config.qp.pmtu_bytes
         return pmtu / frame_bytes(pmtu)
 
 
@@ -210,10 +210,10 @@ def scaled(
 ) -> Scale:  # fmt: skip
     """The recipe of §11.4: rates / 10**4, times x 10**3, packets per BDP kept; thresholds from the plane's BDP.
 
-    Delays are what is left of `rtt_s` after serialising a full packet four times and a SACK four times. `cc`:
-    Config.cc_algorithm; a fixed window is 1.5 x the BDP of all planes. Where the last hop trims without marking,
-    receivers answer its trims with a penalty (nscc.md §4.3). `config` and `queues`: keys that replace what the recipe
-    says. Raises ProfileError when the RTT leaves no time to travel.
+    Delays are what is left of `rtt_s` after serialising a full packet four times and a SACK four times. `cc`: the
+    key cc_algorithm; a fixed window is 1.5 x the BDP of all planes. Where the last hop trims without marking, receivers
+    answer its trims with a penalty (nscc.md §4.3). `config` and `queues`: keys that replace what the recipe says.
+    Raises ProfileError when the RTT leaves no time to travel.
     """
     full, sack = frame_bytes(pmtu_bytes), SACK_BYTES + ETHERNET_BYTES + OUTER_BYTES
     serialising = 4 * (full + sack) * 8 / rate_bps
@@ -231,7 +231,7 @@ def scaled(
     return Scale(
         LinkProfile.uniform(rate_bps, delay),
         QueueProfile.from_bdp(bdp, ecn=ecn, trim=trim, **(queues or {})),
-        Config(**settings | (config or {})), rate_bps, rtt_s, int(bdp), planes,
+        Config.of(**settings | (config or {})), rate_bps, rtt_s, int(bdp), planes,
     )  # fmt: skip
 
 

@@ -106,7 +106,7 @@ class VirtualT0(VirtualSwitch):
         self.rack = rack
         self.widths = widths or Srv6Format()
         self.structure = structure or StructuredFormat()
-        """What an EV's bits mean (Config.srv6_widths, structured_widths)."""
+        """What an EV's bits mean (Config.wire.srv6_widths, structured_widths)."""
         self._choose = choose
         self._by_srv6 = choose is srv6
         """Called as what it is then: by far the quickest when compiled."""

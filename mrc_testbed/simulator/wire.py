@@ -74,8 +74,8 @@ class Wires:
 
     def __init__(self, plan: Plan, srv6: bool, config: Config) -> None:
         self._plan, self._srv6 = plan, srv6
-        self._dscp_control = config.dscp_control
-        self._trimmable = (config.dscp_trimmable, config.dscp_trimmable_retx)
+        self._dscp_control = config.dscp.control
+        self._trimmable = (config.dscp.trimmable, config.dscp.trimmable_retx)
         self._out: dict[tuple[str, int, str], Encapsulation] = {}
         """By host, plane and peer, in SRv6 mode."""
         self._plain: dict[tuple[str, int, str], Addressing] = {}

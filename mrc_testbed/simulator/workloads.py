@@ -46,7 +46,7 @@ class Flow:
         self._stopped = False
         self._bytes = MessageBytes(f"{fabric.seed}/{a}/{b}", message_bytes)
         configs = [options.get("config") or fabric.config_of(host) for host in (a, b)]
-        self.memory = MessageSlots(self._bytes, depth, min(config.pmtu_bytes for config in configs))
+        self.memory = MessageSlots(self._bytes, depth, min(config.qp.pmtu_bytes for config in configs))
         self.region = fabric.host(b).endpoint.register(self.memory)
         self.qp, self.peer_qp = fabric.connect(a, b, **options)
         fabric.host(a).on_completion(self.qp.qpn, self._completed)

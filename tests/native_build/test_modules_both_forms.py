@@ -73,7 +73,7 @@ def baseline():
 print(json.dumps({
     "active": native_build.state().active,
     "srv6": quiet(), "bytes on the wire": quiet(wire=True), "ecmp": quiet(mode="ecmp"),
-    "nscc": quiet(config=Config(cc_algorithm="uet-1.0-nscc")),
+    "nscc": quiet(config=Config.of(cc_algorithm="uet-1.0-nscc")),
     "a delay ahead": quiet(lookahead=1), "two delays ahead": quiet(lookahead=2),
     "cut and lossy": cut_and_lossy(), "incast": many_to_one(), "rocev2": baseline(),
 }))

@@ -67,7 +67,7 @@ def loaded(**options):
 def test_scaled__round_trip_is_what_the_recipe_says():
     scale = scaled(2, rtt_s=0.010)
     fabric = fabric_of(config=scale.config)
-    flow = Flow(fabric, "h0", "h2", message_bytes=scale.config.pmtu_bytes, messages=1)
+    flow = Flow(fabric, "h0", "h2", message_bytes=scale.config.qp.pmtu_bytes, messages=1)
     fabric.run_until(lambda: flow.done)
     # The Transport ACK (122 B) queues behind the SACK (146 B) on the way back: one SACK's serialisation later at most.
     assert flow.finished_at == pytest.approx(0.010, abs=146 * 8 / 10e6)

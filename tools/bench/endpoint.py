@@ -98,7 +98,7 @@ def _child(name: str, arguments: argparse.Namespace) -> None:
     """One host: h0 writes, h1 receives; each answers with its CPU seconds and counters."""
     serve()
     here, peer = (PLAN.host(name), PLAN.hosts[1 - PLAN.hosts.index(PLAN.host(name))])
-    config = Config(pmtu_bytes=arguments.pmtu)
+    config = Config.of(pmtu_bytes=arguments.pmtu)
     selector = TurnSelector()
 
     async def serve_host(stop: asyncio.Event) -> None:

@@ -27,7 +27,7 @@ STEP_S = 0.0005
 
 def measure(packets: int, pmtu: int, message: int, with_codec: bool) -> dict[str, float]:
     """Microseconds per data packet by part, over `packets` packets in messages of `message` bytes."""
-    config = Config(pmtu_bytes=pmtu)
+    config = Config.of(pmtu_bytes=pmtu)
     a, b = (Endpoint(name, config, planes=PLANES, seed=seed) for seed, name in enumerate("ab"))
     qa, qb = a.create_qp(), b.create_qp()
     region = b.register(bytearray(message))

@@ -101,7 +101,7 @@ def _lose_one(seed: int, packets: int) -> _Single | None:
     done = []
     for lose in (False, True):
         scale, fabric = make(seed, config={"sack_threshold_bytes": 1})
-        flow = Flow(fabric, "h0", "h1", message_bytes=packets * scale.config.pmtu_bytes, messages=1, depth=1)
+        flow = Flow(fabric, "h0", "h1", message_bytes=packets * scale.config.qp.pmtu_bytes, messages=1, depth=1)
         if lose:
             link = f"p{plane}-t0-0 p{plane}-t1-{uplink}"
             fabric.apply(LossFault.on(link, packets=(number,), only="data", direction="one_way"))
@@ -127,7 +127,7 @@ def single_loss() -> Iterator[Row]:
     yield Row(group, "the write is later by, median", median(r.later_rtts for r in body), "", "RTT")
     tails = [run for run in runs if run.tail]
     if tails:
-        timeout = scaled(4).config.base_timeout_s / 0.010
+        timeout = scaled(4).config.loss.base_timeout_s / 0.010
         yield Row(group, "the last of its path: runs", len(tails))
         yield Row(group, "the last of its path: later by, most", max(r.later_rtts for r in tails),
                   f"<= {timeout + 1:.1f}", "RTT")  # fmt: skip
@@ -293,7 +293,7 @@ def _cut_path(seed: int, message_bytes: int, depth: int) -> float | None:
 def _cut_calm(seed: int) -> float | None:
     """The same with four packets every 2 ms, 16 of the 40 Mb/s: a window of younger packets takes long to come."""
     scale, fabric = make(seed)
-    size = 4 * scale.config.pmtu_bytes
+    size = 4 * scale.config.qp.pmtu_bytes
     flow = Flow(fabric, "h0", "h1", message_bytes=size, messages=0)
     data, region = bytes(size), flow.region
 
@@ -336,7 +336,7 @@ def _one_at_a_time(seed: int) -> _Lone | None:
     left = [e.at for e in events if isinstance(e, EvChanged)]
     if not sent:
         return None
-    missing, timeout = min(sent) + scale.rtt_s, scale.config.base_timeout_s
+    missing, timeout = min(sent) + scale.rtt_s, scale.config.loss.base_timeout_s
     event = round((min(left) - min(sent)) / timeout, 6) if left else float("inf")
     return _Lone(len(sent), max(0.0, (max(sent) - missing) / timeout), event)
 

@@ -10,6 +10,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
@@ -169,7 +170,6 @@ def prometheus() -> str:
 def engine() -> str:
     """Every key of an endpoint's configuration, and of the RoCEv2 baseline."""
     from mrc_testbed.hosts.engine.config import Config
-    from mrc_testbed.hosts.engine.config_limits import CHOICES, RANGES
     from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 
     parts = [
@@ -178,15 +178,24 @@ def engine() -> str:
         + " A scenario sets them with `transport: {config: {...}}`. Sections (§) are those of the "
         "[protocol](../spec/mrc-protocol.md).",
     ]
-    for name, kind in (("MRC", Config), ("RoCEv2 baseline", RcConfig)):
-        rows = []
-        for key, type_of, default, text in fields_of(kind):
-            low_high = RANGES.get(key) if kind is Config else None
-            choices = CHOICES.get(key) if kind is Config else None
-            allowed = f"{low_high[0]:g} to {low_high[1]:g}" if low_high else ", ".join(map(str, choices or ()))
-            rows.append((code(key), allowed or code(type_of), code(default), text))
-        parts += [f"## {name}", table(("key", "values", "default", ""), rows)]
+    parts.append("## MRC")
+    for field in fields(Config):
+        group = getattr(Config(), field.name)
+        parts += [first_sentence(type(group)), _limited_keys(type(group), group.PREFIX)]
+    parts += ["## RoCEv2 baseline", _limited_keys(RcConfig)]
     return "\n\n".join(parts) + "\n"
+
+
+def _limited_keys(kind: type, prefix: str = "") -> str:
+    """Table of a record's keys with their limits; a key is prefix and field."""
+    from mrc_testbed.hosts.engine.config_limits import limits_of
+
+    rows = []
+    for field, _, default, text in fields_of(kind):
+        limit = str(limits_of(kind)[field][1][0])
+        allowed = limit.removeprefix("must be ").removeprefix("one of ").partition(":")[0]
+        rows.append((code(prefix + field), allowed, code(default), text))
+    return table(("key", "values", "default", ""), rows)
 
 
 def _record(name: str, kind: type) -> list[str]:

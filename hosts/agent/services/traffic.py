@@ -205,10 +205,10 @@ class TrafficService:
         connection = self._sessions.of(call.client).qp(request.qpn)
         remote = QpAttributes.from_json(request.remote)
         try:
-            config = Config.from_json({**self._config.to_json(), **request.config}) if request.config else None
+            config = self._config.with_values(**request.config) if request.config else None
         except ConfigError as error:
             raise RequestError(f"config: {error}") from None
-        pmtu = min(remote.pmtu_bytes, (config or self._config).pmtu_bytes)
+        pmtu = min(remote.pmtu_bytes, (config or self._config).qp.pmtu_bytes)
         self._connections.connect(connection, replace(remote, pmtu_bytes=pmtu), config=config, only=request.evs)
         return {}
 

@@ -68,7 +68,7 @@ class Share:
         self.qpcc = qpcc
         self._cc = qpcc.cc
         self._mtu = qpcc.cc.p.mtu
-        self._fits = config.cc_send_rule == "uet"
+        self._fits = config.congestion.cc_send_rule == "uet"
         self._always_ask = config.sack_threshold
         """Windows below the responder's coalescing threshold (assumed ours) would stall without A (nscc.md §2.7)."""
         self.inflight = 0
@@ -183,8 +183,8 @@ class Qpcc:
     """
 
     __slots__ = (
-        "_config", "_known_base", "_meter", "_mtu", "_planes", "_probe", "_probes_left", "_probing", "_profile",
-        "_rng", "_throttled", "_trimming", "_window", "cc", "peer", "shares",
+        "_config", "_hops", "_known_base", "_meter", "_mtu", "_planes", "_probe", "_probes_left", "_probing",
+        "_profile", "_rng", "_throttled", "_trimming", "_window", "cc", "peer", "shares",
     )  # fmt: skip
 
     def __init__(
@@ -195,32 +195,33 @@ class Qpcc:
         self.shares: list[Share] = []
         self._profile, self._config, self._planes, self._mtu = profile, config, planes, mtu
         self._trimming, self._probe, self._rng = trimming, probe, rng
-        self._probes_left = PROBES if config.cc_probe else 0
+        self._hops = config.congestion.path_hops
+        self._probes_left = PROBES if config.congestion.cc_probe else 0
         self._probing = False
         self._throttled: set[Share] = set()
         """QPs whose responder throttles us: the episode ends with the last of them."""
-        base = config.base_rtt_s if profile.base_rtt is None else profile.base_rtt * NS
+        base = config.congestion.base_rtt_s if profile.base_rtt is None else profile.base_rtt * NS
         self._known_base = base
         """Base RTT that is configured, else the one that the parameters were derived from; 0 = no sample yet."""
-        self._meter = None if config.link_rate_bps else RateMeter()
-        self._window = profile.max_cwnd or config.cwnd_bytes
+        self._meter = None if config.congestion.link_rate_bps else RateMeter()
+        self._window = profile.max_cwnd or config.congestion.cwnd_bytes
         """Where the window starts while the rate is unknown."""
         self.cc = Nscc(self._parameters(base or PROVISIONAL_RTT_S), now, rng)
 
     def _parameters(self, base_rtt_s: float) -> NsccParameters:
-        config, meter = self._config, self._meter
+        congestion, meter = self._config.congestion, self._meter
         if meter is None:
-            rate = config.link_rate_bps / 8
+            rate = congestion.link_rate_bps / 8
         else:
             rate = meter.rate or self._window / (START_BDPS * base_rtt_s)
         return self._profile.parameters(
-            self._mtu, rate, base_rtt_s, trimming=self._trimming, scaling=config.cc_scaling,
-            base_min_s=min(base_rtt_s, config.base_rtt_min_s),
+            self._mtu, rate, base_rtt_s, trimming=self._trimming, scaling=congestion.cc_scaling,
+            base_min_s=min(base_rtt_s, congestion.base_rtt_min_s),
         )  # fmt: skip
 
     @property
     def _base_configured(self) -> bool:
-        return bool(self._config.base_rtt_s or self._profile.base_rtt)
+        return bool(self._config.congestion.base_rtt_s or self._profile.base_rtt)
 
     # ---- members ----------------------------------------------------------------------------------------
 
@@ -231,7 +232,7 @@ class Qpcc:
             self.cc = Nscc(old.p, now, self._rng)
             self.cc.counts = old.counts
             self.cc.learn_base(old.base)
-            self.cc.cwnd = max(self.cc.wmax * self._config.cc_start, self.cc.p.mtu)
+            self.cc.cwnd = max(self.cc.wmax * self._config.congestion.cc_start, self.cc.p.mtu)
             if self._meter is not None:
                 self._meter.pause()
         share = Share(self, self._config)
@@ -303,7 +304,7 @@ class Qpcc:
         return 0.0 if self._meter is not None else self._serialisation_s(size)
 
     def _serialisation_s(self, size: int) -> float:
-        return self._config.path_hops * max(0, self._mtu - size) / (self.cc.p.rate / self._planes)
+        return self._hops * max(0, self._mtu - size) / (self.cc.p.rate / self._planes)
 
     def _measure_base(self, rtt_s: float) -> None:
         """Not configured: the first sample is the base, and a smaller one later changes the scale of everything."""
@@ -329,7 +330,7 @@ _DEFAULTS: Final = {"none": CcProfile(None), **{name: CcProfile(name) for name i
 
 def default_profile(config: Config) -> CcProfile:
     """The CC profile that a configuration describes."""
-    return _DEFAULTS[config.cc_algorithm]
+    return _DEFAULTS[config.congestion.cc_algorithm]
 
 
 class Qpccs:
@@ -346,16 +347,17 @@ class Qpccs:
         """The window of a QP that connects. `config` is the QP's; `mtu` nominal bytes; `mpr_packets` and `trims`, which
         says that it answers trimmed packets, are the peer's.
         """
+        congestion = config.congestion
         profile = self.profiles.get(profile_id) if profile_id != DEFAULT_PROFILE else default_profile(config)
         if profile.algorithm is None:
-            return FixedWindow(mpr_packets * mtu, mtu, config.base_rtt_s, self._rng, now)
+            return FixedWindow(mpr_packets * mtu, mtu, congestion.base_rtt_s, self._rng, now)
         if profile.algorithm == FIXED:
-            return FixedWindow(profile.max_cwnd or config.cwnd_bytes, mtu, config.base_rtt_s, self._rng, now)
+            return FixedWindow(profile.max_cwnd or congestion.cwnd_bytes, mtu, congestion.base_rtt_s, self._rng, now)
         key = (peer, profile_id, profile, trims)
-        shared = config.cc_scope == "destination"
+        shared = congestion.cc_scope == "destination"
         found = self._by_key.get(key) if shared else None
         if found is None:
-            trimming = trims and config.fabric_trims
+            trimming = trims and congestion.fabric_trims
             found = Qpcc(peer, profile, config, self._planes, mtu, trimming, self._probe, now, self._rng)
             if shared:
                 self._by_key[key] = found

@@ -47,7 +47,7 @@ class RoundTrips:
     """Of all paths together; what each path needs by itself, its EV knows."""
 
     __slots__ = (
-        "_base_s", "_ceiling_s", "_config", "_intervals", "_late_at", "_late_halves_s", "_late_s", "_rtts",
+        "_base_s", "_ceiling_s", "_intervals", "_late_at", "_late_halves_s", "_late_s", "_loss", "_rtts",
         "deviation_s", "srtt_s",
     )  # fmt: skip
 
@@ -58,12 +58,12 @@ class RoundTrips:
         """Smoothed distance of the samples from it (gain 1/4)."""
         self._late_s = self._late_at = 0.0
         """Longest round trip of an answer that came too late, and when; it counts half after `_late_halves_s`."""
-        self._late_halves_s = min(LATE_HALVES_S, LATE_HALVES_TIMERS * config.base_timeout_s)
-        self._config = config
-        self._intervals = [config.retry_interval_s(0)]
+        loss = self._loss = config.loss
+        self._late_halves_s = min(LATE_HALVES_S, LATE_HALVES_TIMERS * loss.base_timeout_s)
+        self._intervals = [loss.retry_interval_s(0)]
         """By expiries, as far as they were asked for: most packets never expire."""
-        self._base_s, self._ceiling_s = config.base_timeout_s, config.timeout_ceiling_s
-        self._rtts = config.timeout_rtts
+        self._base_s, self._ceiling_s = loss.base_timeout_s, loss.timeout_ceiling_s
+        self._rtts = loss.timeout_rtts
 
     # ---- what was measured ------------------------------------------------------------------------------
 
@@ -108,8 +108,8 @@ class RoundTrips:
         `ev`: the path it takes; one known to be slow gets the time it needs. None: over all.
         """
         intervals = self._intervals
-        while len(intervals) <= expiries and len(intervals) <= self._config.linear_cnt + self._config.exp_cnt:
-            intervals.append(self._config.retry_interval_s(len(intervals)))
+        while len(intervals) <= expiries and len(intervals) <= self._loss.linear_cnt + self._loss.exp_cnt:
+            intervals.append(self._loss.retry_interval_s(len(intervals)))
         interval = max(intervals[min(expiries, len(intervals) - 1)], self._floor_s(ev, now))
         if ev is not None and ev.rtt_s * PATIENCE > interval:
             interval = min(ev.rtt_s * PATIENCE, self._ceiling_s)
@@ -155,7 +155,7 @@ class RetryBudget:
     __slots__ = ("_limit", "_rtt", "_trimmed", "again_at", "charges")
 
     def __init__(self, config: Config, rtt: RoundTrips) -> None:
-        self._limit = config.retry_limit
+        self._limit = config.loss.retry_limit
         self._rtt = rtt
         self.charges = 0
         """Since something got through."""

@@ -76,15 +76,15 @@ class HeuristicLoss:
     __slots__ = ("_clear_is_lost", "_ooo", "_recovery")
 
     def __init__(self, config: Config) -> None:
-        self._clear_is_lost = config.clear_bits == "lost"
-        self._ooo = config.loss_rule == "ooo"
+        self._clear_is_lost = config.loss.clear_bits == "lost"
+        self._ooo = config.loss.loss_rule == "ooo"
         self._recovery: int | None = None
         """The PSN whose arrival ends the recovery; None = there is none."""
 
     @classmethod
     def of(cls, config: Config) -> HeuristicLoss | None:
         """None for a configuration that guesses nothing."""
-        return cls(config) if config.clear_bits == "lost" or config.loss_rule == "ooo" else None
+        return cls(config) if config.loss.clear_bits == "lost" or config.loss.loss_rule == "ooo" else None
 
     def suspect(
         self, flight: SendWindow, sack: Sack, base: int, seen: int, window: float, patience_s: float, now: float

@@ -276,7 +276,7 @@ class EvProfile:
         self.observer = observer
         """Called with every signal, also with those that change nothing."""
         self._moves = ev_moves(config)
-        self.skips: deque[tuple[float, Ev]] | None = deque() if config.skip_mode == "timer" else None
+        self.skips: deque[tuple[float, Ev]] | None = deque() if config.paths.skip_mode == "timer" else None
         """skip_mode "timer": when each SKIP ends, oldest first; None in the other modes. See tick()."""
         self._by_value: dict[int, Ev] = {}
         members: dict[int, list[Ev]] = {}
@@ -284,18 +284,18 @@ class EvProfile:
         for value, plane in evs:
             if value in self._by_value:
                 raise ValueError(f"EV {value:#x} appears twice in the profile")
-            ev = self._by_value[value] = Ev(value, plane, config.probe_ok_count)
+            ev = self._by_value[value] = Ev(value, plane, config.probes.ok_count)
             if value in refused:
                 ev.state = EvState.DENIED
             members.setdefault(plane, []).append(ev)
         if not members:
             raise ValueError("an EV profile needs at least one EV")
-        share = max(1, config.max_active // len(members))
+        share = max(1, config.paths.max_active // len(members))
         self._planes: dict[int, _Plane] = {}
         for plane, found in sorted(members.items()):
             shuffle(found, rng)
-            spare = len(found) // 4 if config.backup_per_plane < 0 else config.backup_per_plane
-            self._planes[plane] = _Plane(plane, found, max(1, min(share, len(found) - spare)), config.skip_mode)
+            spare = len(found) // 4 if config.paths.backup_per_plane < 0 else config.paths.backup_per_plane
+            self._planes[plane] = _Plane(plane, found, max(1, min(share, len(found) - spare)), config.paths.skip_mode)
         self._floor = self._usable_count = 0
         self._local = self._peer = ~0
         self.up_since = {plane: 0.0 for plane in self._planes}
@@ -425,7 +425,7 @@ class EvProfile:
         if new is old:
             return None
         if new is _SKIP and self.skips is not None:
-            self.skips.append((now + self._config.skip_timer_s, ev))
+            self.skips.append((now + self._config.paths.skip_timer_s, ev))
         plane = self._planes[ev.plane]
         if new is _BAD:
             last = signal is EvSignal.LOST and plane.in_rotation == 1 and ev.carries()
@@ -482,10 +482,10 @@ class EvProfile:
 
     def _hold_down(self, ev: Ev, now: float) -> None:
         """Successes needed for the way back (§5.12): doubled at each fault, halved for each quiet minute between."""
-        config = self._config
+        probes = self._config.probes
         if ev.fault_at is not None:
-            quiet = int((now - ev.fault_at) / config.probe_forgive_s)
-            ev.needed = max(config.probe_ok_count, min(ev.needed * 2 >> min(quiet, 64), config.probe_ok_max))
+            quiet = int((now - ev.fault_at) / probes.forgive_s)
+            ev.needed = max(probes.ok_count, min(ev.needed * 2 >> min(quiet, 64), probes.ok_max))
         ev.fault_at = now
         ev.streak = ev.failures = 0
 
@@ -498,7 +498,7 @@ class EvProfile:
             plane.order.append(ev)
             ev.active = True
             self._refresh()
-        elif self._config.revival_slot == "own" and stand_in is not None and stand_in.active:
+        elif self._config.paths.revival_slot == "own" and stand_in is not None and stand_in.active:
             plane.order[plane.order.index(stand_in)] = ev
             ev.active, stand_in.active = True, False
             plane.backups.append(stand_in)
@@ -540,7 +540,7 @@ class EvProfile:
         return bool(self._local & self._peer & 1 << plane)
 
     def _refresh(self) -> None:
-        up, config = self._local & self._peer, self._config
+        up, least = self._local & self._peer, self._config.paths.ev_min_active
         self.usable = self._usable_count = members = 0
         for number, plane in self._planes.items():
             if up >> number & 1:
@@ -548,4 +548,4 @@ class EvProfile:
                 self._usable_count += plane.in_rotation
                 if plane.in_rotation:
                     self.usable |= 1 << number
-        self._floor = max(1, members // 4) if config.ev_min_active < 0 else min(config.ev_min_active, members)
+        self._floor = max(1, members // 4) if least < 0 else min(least, members)

@@ -108,8 +108,8 @@ EV_MOVES: Final[dict[tuple[EvState, EvSignal], EvState]] = {
 def ev_moves(config: Config) -> dict[tuple[EvState, EvSignal], EvState]:
     """The table, with the cells that are open points as the configuration has them (§12 rows 20 and 21)."""
     cells: dict[tuple[EvState, EvSignal], EvState] = {}
-    if not config.skip_to_bad:
+    if not config.paths.skip_to_bad:
         cells |= {(_SKIP, EvSignal.LOST): _SKIP, (_SKIP, EvSignal.SACK_ALWAYS_SKIP): _SKIP}
-    if config.probe_marked == "good":
+    if config.paths.probe_marked == "good":
         cells |= {(state, EvSignal.PROBE_SKIP_ONCE): _GOOD for state in (_GOOD, _SKIP, _BAD)}
     return EV_MOVES | cells if cells else EV_MOVES

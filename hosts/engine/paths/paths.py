@@ -137,7 +137,7 @@ class QpPaths:
             by = None if move.by is None else move.by.value
             context.events.append(EvReplaced(context.qpn, ev.value, by, ev.plane, now))
         if move.new is EvState.ASSUMED_BAD:
-            self._schedule(ev, now + context.config.probe_interval_s)
+            self._schedule(ev, now + context.config.probes.interval_s)
 
     def accuse(self, ev: Ev, now: float) -> None:
         """A packet over it expired, and nothing proves it lost: the peer may not have read it yet, or may be dead."""
@@ -147,7 +147,7 @@ class QpPaths:
     def put_on_trial(self, ev: Ev) -> None:
         """A packet over it is overdue, and nothing proves it lost: ask the EV itself; no answer will be its failure."""
         if ev.state in (EvState.GOOD, EvState.SKIP):
-            ev.failures = max(ev.failures, self._context.config.probe_fail_count - 1)
+            ev.failures = max(ev.failures, self._context.config.probes.fail_count - 1)
             self.ask(ev)
 
     def _schedule(self, ev: Ev, at: float) -> None:
@@ -172,7 +172,7 @@ class QpPaths:
     def _seek(self, plane: int, now: float) -> None:
         """A plane is at a loss: ask its bad EVs, once in the time that an answer may take."""
         if self.profile.at_a_loss(plane) and now >= self._seek_again_at:
-            self._seek_again_at = now + self._context.config.probe_timeout_s
+            self._seek_again_at = now + self._context.config.probes.timeout_s
             self._hurry(plane, now)
 
     # ---- probes -----------------------------------------------------------------------------------------
@@ -215,19 +215,19 @@ class QpPaths:
             probe.asked += 1
             if probe.asked <= ASKINGS:
                 probe.asked_at = now
-                patience = context.config.probe_timeout_s / ASKINGS
+                patience = context.config.probes.timeout_s / ASKINGS
             else:
                 self._pending.pop(probe.ids.popleft(), None)
-                patience = context.config.probe_interval_s
+                patience = context.config.probes.interval_s
             probe.ids.append(probe_id)
             self._pending[probe_id] = (probe, now)
             self._wait(probe, now + max(patience, self._proof.rtt.usual_s(ev)))
             self._counters.probes_sent += 1
-            stamped = context.config.timestamps
-            timestamp = int(now / context.config.ts_unit_s) & 0xFFFF if stamped else None
-            dscp = context.config.dscp_trimmable if context.remote_trim_nack else context.config.dscp_no_trim
+            wire, dscps = context.config.wire, context.config.dscp
+            timestamp = int(now / wire.ts_unit_s) & 0xFFFF if wire.timestamps else None
+            dscp = dscps.trimmable if context.remote_trim_nack else dscps.no_trim
             out.append((ev.plane, context.peer, ReliabilityProbe(
-                context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, probe_id, timestamp, int(stamped),
+                context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, probe_id, timestamp, int(wire.timestamps),
                 *context.request_ids, again,
             )))  # fmt: skip
 
@@ -269,7 +269,7 @@ class QpPaths:
         """A probe was not answered in time, or badly. A GOOD EV needs several in a row to fall (§5.12)."""
         ev.streak = 0
         ev.failures += 1
-        if ev.failures >= self._context.config.probe_fail_count:
+        if ev.failures >= self._context.config.probes.fail_count:
             ev.failures = 0
             self.signal(ev, EvSignal.PROBE_FAILED, now)
         self._rest(ev, began_at)
@@ -278,7 +278,7 @@ class QpPaths:
         """The probe is over; another follows one interval after it, as long as the EV is ASSUMED_BAD."""
         ev.probing = False
         if ev.state is EvState.ASSUMED_BAD:
-            self._schedule(ev, since + self._context.config.probe_interval_s)
+            self._schedule(ev, since + self._context.config.probes.interval_s)
 
     # ---- clock ------------------------------------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class QpPaths:
                 ev.probing = True
                 self._queue.append(_Probe(ev))
             else:
-                self._schedule(ev, now + self._context.config.probe_interval_s)
+                self._schedule(ev, now + self._context.config.probes.interval_s)
 
     def _overdue(self, probe: _Probe, now: float) -> None:
         """Patience with a probe has ended."""

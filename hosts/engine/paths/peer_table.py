@@ -187,7 +187,7 @@ class PeerTable:
         self._request_id = rng.getrandbits(REQUEST_BITS)
         self._plane = 0
         self.qpccs = Qpccs(config, planes, self._probe_base, rng)
-        self.incast = IncastSignal(config.incast_penalty, config.incast_hold_s)
+        self.incast = IncastSignal(config.congestion.incast_penalty, config.congestion.incast_hold_s)
 
     def get(self, name: str) -> Peer:
         """The peer of that name, new if need be. Names come from the NIC, which knows the hosts there are."""
@@ -332,11 +332,11 @@ class PeerTable:
 
         Returns whether what it says is what we believe now: else it must not be acknowledged.
         """
-        ports = request.port_mask >> self._config.port_bit_base | ALL_PORTS & ~self._mask
+        ports = request.port_mask >> self._config.ports.bit_base | ALL_PORTS & ~self._mask
         last = peer.last_update
         behind = last is not None and (request.request_id - last & 0xFFFF) >= 1 << REQUEST_BITS - 1
         again = (
-            request.request_id == peer.passed_over and now - peer.last_update_at >= self._config.port_status_refresh_s
+            request.request_id == peer.passed_over and now - peer.last_update_at >= self._config.ports.status_refresh_s
         )
         peer.passed_over = request.request_id if behind else None
         if not behind or again:
@@ -345,7 +345,7 @@ class PeerTable:
         elif ports != peer.ports:
             return False
         if ports != ALL_PORTS:
-            peer.lease_ends = now + LEASE_REFRESHES * self._config.port_status_refresh_s
+            peer.lease_ends = now + LEASE_REFRESHES * self._config.ports.status_refresh_s
             self._time(peer)
         return True
 
@@ -375,7 +375,7 @@ class PeerTable:
             ways = peer.ack_paths.other_ways(request.plane, request.ev, self.local_ports & peer.ports)
         for plane, ev in ways:
             self.queue(peer, EndpointResponse(
-                ENDPOINT_QPN, ev, plane, self._config.dscp_control, ECN_NOT_ECT, request.request_id, request.op,
+                ENDPOINT_QPN, ev, plane, self._config.dscp.control, ECN_NOT_ECT, request.request_id, request.op,
                 request.timestamp or 0,
             ))  # fmt: skip
 
@@ -393,7 +393,7 @@ class PeerTable:
         elif not peer.acknowledged and response.request_id == peer.update_id:
             peer.acknowledged = True
             all_up = self.local_ports == self._mask
-            peer.update_at = NEVER if all_up else now + self._config.port_status_refresh_s
+            peer.update_at = NEVER if all_up else now + self._config.ports.status_refresh_s
             self._time(peer)
 
     def _probed(self, probe: EvProbe, rtt_s: float | None, back_lost: bool, now: float) -> None:
@@ -439,7 +439,7 @@ class PeerTable:
     def _ask(self, probe: EvProbe, request_id: int, now: float) -> None:
         # Probes for control packets travel in their class, those of the application in that of data (§2.13).
         ours = probe.ev is not None or probe.qpcc is not None
-        dscp, ecn = (self._config.dscp_control, ECN_NOT_ECT) if ours else (self._config.dscp_trimmable, ECN_ECT0)
+        dscp, ecn = (self._config.dscp.control, ECN_NOT_ECT) if ours else (self._config.dscp.trimmable, ECN_ECT0)
         self.queue(probe.peer, EndpointRequest(
             ENDPOINT_QPN, probe.value, probe.plane, dscp, ecn, request_id, EndpointOp.EV_PROBE, 0,
             *self._timestamp(now), request_id != probe.request_id,
@@ -460,7 +460,7 @@ class PeerTable:
         peer = self.get(qpcc.peer)
         ev = peer.ack_paths.draw(self.local_ports & peer.ports)
         if ev is not None:
-            self.probe_ev(peer, ev.value, ev.plane, now, self._config.probe_timeout_s, qpcc=qpcc)
+            self.probe_ev(peer, ev.value, ev.plane, now, self._config.probes.timeout_s, qpcc=qpcc)
         return ev is not None
 
     def heard_data(self, peer: Peer, now: float) -> None:
@@ -473,8 +473,8 @@ class PeerTable:
         """Time between two EV probes to a peer. The more peers send to us, the longer: the answers to all of them come
         in by one port, beside the data.
         """
-        shared = self._config.reverse_probe_s * (self._renewing / RENEWED_PEERS)
-        return max(peer.ack_paths.rtt_s or 0.0, self._config.reverse_probe_s, shared)
+        shared = self._config.paths.reverse_probe_s * (self._renewing / RENEWED_PEERS)
+        return max(peer.ack_paths.rtt_s or 0.0, self._config.paths.reverse_probe_s, shared)
 
     def _renew_later(self, peer: Peer, now: float) -> None:
         self._renewing += 1
@@ -487,7 +487,7 @@ class PeerTable:
             return
         ev = peer.ack_paths.draw(self.local_ports & peer.ports)
         if ev is not None:
-            patience = min(self._config.probe_timeout_s, PROBE_RTTS * self._reverse_period_s(peer))
+            patience = min(self._config.probes.timeout_s, PROBE_RTTS * self._reverse_period_s(peer))
             self.probe_ev(peer, ev.value, ev.plane, now, patience, ev)
             if peer.probes_left and not peer.ack_paths.proven:
                 peer.probes_left -= 1
@@ -496,7 +496,7 @@ class PeerTable:
     def _timestamp(self, now: float) -> tuple[int | None, int]:
         """(tx_timestamp, tsr) of a request."""
         config = self._config
-        return (int(now / config.ts_unit_s) & 0xFFFF, 1) if config.timestamps else (None, 0)
+        return (int(now / config.wire.ts_unit_s) & 0xFFFF, 1) if config.wire.timestamps else (None, 0)
 
     # ---- clock ------------------------------------------------------------------------------------------
 
@@ -523,8 +523,8 @@ class PeerTable:
     def _update(self, peer: Peer, now: float) -> None:
         config = self._config
         peer.updates_sent += 1
-        early = not peer.acknowledged and peer.updates_sent < config.port_status_repeats
-        peer.update_at = now + (config.base_timeout_s if early else config.port_status_refresh_s)
+        early = not peer.acknowledged and peer.updates_sent < config.ports.status_repeats
+        peer.update_at = now + (config.loss.base_timeout_s if early else config.ports.status_refresh_s)
         if peer.acknowledged:  # a refresh: newer than what was acknowledged
             peer.update_id = self._new_id()
             peer.acknowledged = False
@@ -532,13 +532,13 @@ class PeerTable:
             return
         peer.update_waits = True
         self.queue(peer, EndpointRequest(
-            ENDPOINT_QPN, 0, self._next_plane(), config.dscp_control, ECN_NOT_ECT, peer.update_id,
+            ENDPOINT_QPN, 0, self._next_plane(), config.dscp.control, ECN_NOT_ECT, peer.update_id,
             EndpointOp.PORT_STATUS_UPDATE, self._port_mask(), *self._timestamp(now),
         ))  # fmt: skip
 
     def _port_mask(self) -> int:
         """Our ports that are up, as the wire has them."""
-        return self.local_ports << self._config.port_bit_base & ALL_PORTS
+        return self.local_ports << self._config.ports.bit_base & ALL_PORTS
 
     def _next_plane(self) -> int:
         """Repeated updates take turns over the planes that are left, for one of them may be the trouble."""

@@ -100,7 +100,7 @@ class RcQueuePair(EngineQueuePair):
         spread = self.settings.ev_choice == "spread"
         path = usable[self.qpn % len(usable)] if spread else self._rng.choice(usable)
         config = self._config = config or self._config
-        pmtu = min(config.pmtu_bytes, remote.pmtu_bytes)
+        pmtu = min(config.qp.pmtu_bytes, remote.pmtu_bytes)
         context = Context(self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, False)
         self.peer, self.link = peer, self._peers.get(peer)
         requestor = RcRequestor(

@@ -73,7 +73,8 @@ class RcRequestor:
         self._ev, self._plane = path
         self._port_up, self._fail = port_up, fail
         full = rc_write_size(RcOpcode.WRITE_MIDDLE, context.pmtu_bytes)
-        self.window_packets = settings.window_packets or max(1, context.config.cwnd_bytes // full)
+        self._dscp = context.config.dscp.no_trim
+        self.window_packets = settings.window_packets or max(1, context.config.congestion.cwnd_bytes // full)
         self._messages: dict[int, RcMessage] = {}
         """Not completed, by ordinal."""
         self._first = self._cursor = self._count = 0
@@ -168,7 +169,7 @@ class RcRequestor:
         stalls = self.next_psn == self.una_psn + self.window_packets
         ask = last or stalls or not (psn + 1) % self._settings.ack_every_packets
         write = RcWrite(
-            context.remote_qpn, self._ev, self._plane, context.config.dscp_no_trim, ECN_ECT0, opcode, psn & 0xFFFFFF,
+            context.remote_qpn, self._ev, self._plane, self._dscp, ECN_ECT0, opcode, psn & 0xFFFFFF,
             payload, size, ack_request=ask,
         )  # fmt: skip
         if psn == message.first_psn:

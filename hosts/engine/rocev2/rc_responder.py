@@ -69,7 +69,7 @@ class RcResponder:
             if not self._nak_sent:
                 self._nak_sent = True
                 self._nak_owed, self._nak_psn = RcSyndrome.NAK_SEQUENCE, self.expected_psn
-        elif packet.opcode in RC_IMM and not self._receives and self._context.config.no_receive != "deliver":
+        elif packet.opcode in RC_IMM and not self._receives and self._context.config.qp.no_receive != "deliver":
             self._nak_sent = True  # what follows is dropped without another word
             self._nak_owed, self._nak_psn = RcSyndrome.RNR_NAK | self._settings.rnr_timer, psn
         elif self._place(packet, psn, now):
@@ -137,7 +137,7 @@ class RcResponder:
         """Pending answers, over the QP's own path: a NAK, which implies the ACK, or an ACK; and a CNP."""
         context, counters = self._context, self._counters
         bit = 1 << self._plane
-        head = (context.remote_qpn, self._ev, self._plane, context.config.dscp_control, ECN_NOT_ECT)
+        head = (context.remote_qpn, self._ev, self._plane, context.config.dscp.control, ECN_NOT_ECT)
         if self._cnp_owed and credit.free & bit:
             self._cnp_owed = False
             counters.cnps_sent += 1

@@ -166,13 +166,13 @@ def write_size(opcode: Opcode, payload: int, timestamp: bool) -> int:
 
 
 def nominal_size(config: Config) -> Callable[[Opcode, int, bool], int]:
-    """Function for the nominal size of a write, arguments as of write_size, by Config.rcvd_counts (§12 row 15)."""
-    extra = NOMINAL_EXTRA[config.rcvd_counts]
+    """Function for the nominal size of a write, arguments as of write_size, by Config.qp.rcvd_counts (§12 row 15)."""
+    extra = NOMINAL_EXTRA[config.qp.rcvd_counts]
     return write_size if extra is None else lambda opcode, payload, timestamp: payload + extra
 
 
 NOMINAL_EXTRA: Final[dict[str, int | None]] = {"udp+40": None, "payload+40": NOMINAL_OVERHEAD, "payload": 0}
-"""Config.rcvd_counts -> bytes added to the payload; None = the size on the wire counts."""
+"""Config.qp.rcvd_counts -> bytes added to the payload; None = the size on the wire counts."""
 
 
 class Codec:
@@ -182,13 +182,13 @@ class Codec:
 
     def __init__(self, config: Config | None = None) -> None:
         config = config or Config()
-        self.dport = config.udp_dport
-        self._ports = UDP_PORTS | {config.udp_dport}
-        self._layout = config.ev_layout
-        self._pkey = config.pkey
+        self.dport = config.wire.udp_dport
+        self._ports = UDP_PORTS | {config.wire.udp_dport}
+        self._layout = config.wire.ev_layout
+        self._pkey = config.wire.pkey
         self._trimmed = {
-            config.dscp_trimmed: NackReason.TRIMMED,
-            config.dscp_trimmed_lasthop: NackReason.TRIMMED_LASTHOP,
+            config.dscp.trimmed: NackReason.TRIMMED,
+            config.dscp.trimmed_lasthop: NackReason.TRIMMED_LASTHOP,
         }
 
     # ---- encode -----------------------------------------------------------------------------------------

@@ -314,7 +314,7 @@ class EndpointRequest(PacketRecord):
     op: int
     """An EndpointOp."""
     port_mask: int = 0
-    """Bit p set: the sender's port of plane p is usable (op 0); counted from Config.port_bit_base (§12 row 27)."""
+    """Bit p set: the sender's port of plane p is usable (op 0); counted from Config.ports.bit_base (§12 row 27)."""
     timestamp: int | None = 0
     """As of ReliabilityProbe."""
     tsr: int = 0

@@ -37,14 +37,14 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Write,
 )
 
-WIRE_KEYS: Final = (
+WIRE_FIELDS: Final = (
     "flow_label", "flow_label_bits", "se_bit", "eeth_op_shift", "ftype_bare", "probe_psn", "udp_checksum", "decap_dscp",
     "decap_ecn",
 )  # fmt: skip
-"""Keys of Config that make a dialect when one of them is not the default."""
+"""Fields of Config.wire that make a dialect when one of them is not the default."""
 SE_BIT: Final = 7
 EETH_OP_SHIFT: Final = 2
-_DEFAULTS: Final = Config()
+_DEFAULTS: Final = Config().wire
 _WORD: Final = Struct(">I")
 _SHORT: Final = Struct(">H")
 _ICRC: Final = Struct("<I")
@@ -66,7 +66,7 @@ class AnyCodec(Protocol):
 
 def speaks_dialect(config: Config) -> bool:
     """Whether some bytes differ from what the codecs, Python's and the compiled NIC's, write and read by themselves."""
-    return any(getattr(config, key) != getattr(_DEFAULTS, key) for key in WIRE_KEYS)
+    return any(getattr(config.wire, name) != getattr(_DEFAULTS, name) for name in WIRE_FIELDS)
 
 
 def in_dialect(codec: AnyCodec, config: Config, outer_header: bool = True) -> AnyCodec:
@@ -85,19 +85,19 @@ def outer_words(codec: AnyCodec) -> Callable[[bytes | bytearray, int], bytes] | 
 class WireVariants:
     """Encodes and decodes as the codec it stands before, `frame_codec`, does."""
 
-    __slots__ = ("_config", "_label_outside", "_layout", "dport", "frame_codec")
+    __slots__ = ("_label_outside", "_layout", "_wire", "dport", "frame_codec")
 
     def __init__(self, codec: AnyCodec, config: Config, outer_header: bool = True) -> None:
-        self.frame_codec, self._config = codec, config
-        self._label_outside = outer_header and config.flow_label == "outer"
-        self._layout = config.ev_layout
+        self.frame_codec, self._wire = codec, config.wire
+        self._label_outside = outer_header and config.wire.flow_label == "outer"
+        self._layout = config.wire.ev_layout
         self.dport = codec.dport
 
     # ---- out --------------------------------------------------------------------------------------------
 
     def encode(self, record: PacketRecord, addressing: Addressing) -> EncodedPacket:
         """As the codec's; all bytes in the frame's first piece."""
-        config = self._config
+        wire = self._wire
         packet = bytearray(self.frame_codec.encode(record, addressing).join())
         is_v6 = not addressing.is_ipv4
         udp = IPV6_SIZE if is_v6 else IPV4_SIZE
@@ -106,36 +106,36 @@ class WireVariants:
         if is_v6:
             label = 0 if self._label_outside else self.label(record.ev)
             packet[:4] = _WORD.pack(_WORD.unpack_from(packet)[0] & 0xFFF00000 | label)
-        if type(record) is Write and record.solicited and config.se_bit != SE_BIT:
-            packet[bth + 1] = packet[bth + 1] & 0x3F | 1 << config.se_bit
+        if type(record) is Write and record.solicited and wire.se_bit != SE_BIT:
+            packet[bth + 1] = packet[bth + 1] & 0x3F | 1 << wire.se_bit
             changed = True
-        elif type(record) is EndpointResponse and config.eeth_op_shift != EETH_OP_SHIFT:
-            packet[bth + BTH_SIZE + 1] = (record.op & 3) << config.eeth_op_shift
+        elif type(record) is EndpointResponse and wire.eeth_op_shift != EETH_OP_SHIFT:
+            packet[bth + BTH_SIZE + 1] = (record.op & 3) << wire.eeth_op_shift
             changed = True
-        elif type(record) is ReliabilityProbe and config.probe_psn == "probe_id":
+        elif type(record) is ReliabilityProbe and wire.probe_psn == "probe_id":
             packet[bth + 10 : bth + 12] = _SHORT.pack(record.probe_id)
             changed = True
         if isinstance(record, (ReliabilityProbe, EndpointRequest)) and record.timestamp is None:
             at = bth + _FTYPE_AT[type(record)]
-            packet[at] = packet[at] & 0xF0 | config.ftype_bare
+            packet[at] = packet[at] & 0xF0 | wire.ftype_bare
             changed = True
         if changed:
             body = memoryview(packet)[:-ICRC_SIZE]
             packet[-ICRC_SIZE:] = _ICRC.pack((icrc_ipv6 if is_v6 else icrc_ipv4)(body))
-        if config.udp_checksum == "computed":
+        if wire.udp_checksum == "computed":
             packet[udp + 6 : udp + 8] = _SHORT.pack(checksum_of(packet, udp, 6 if is_v6 else 4) or 0xFFFF)
         return EncodedPacket(bytes(packet), b"", b"")
 
     def label(self, ev: int) -> int:
         """The 20 bits of a flow label that carries its half of the EV."""
         label = ev_to_fields(ev, self._layout)[1]
-        if self._config.flow_label_bits == 20:  # any four bits that differ with the EV will do: they are not read
+        if self._wire.flow_label_bits == 20:  # any four bits that differ with the EV will do: they are not read
             label |= crc32(_WORD.pack(ev)) & 0xF0000
         return label
 
     def outer_word(self, inner: bytes | bytearray, ev: int) -> bytes:
         """Version, traffic class and flow label of the outer header."""
-        label = 0 if self._config.flow_label == "inner" else self.label(ev)
+        label = 0 if self._wire.flow_label == "inner" else self.label(ev)
         return _WORD.pack(_WORD.unpack_from(inner)[0] & 0xFFF00000 | label)
 
     # ---- in ---------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class WireVariants:
         outer_label: int | None = None,
     ) -> Any:  # fmt: skip
         """As the codec's. `outer_label`: flow label of the outer header, where there is one. Raises WireError."""
-        config = self._config
+        wire = self._wire
         is_v6 = len(packet) > 0 and packet[0] >> 4 == 6
         if outer_traffic_class is not None and is_v6 and len(packet) >= IPV6_SIZE:
             packet, outer_traffic_class = self._decapsulate(packet, outer_traffic_class)
@@ -155,18 +155,18 @@ class WireVariants:
             record.ev = fields_to_ev(sport, outer_label, self._layout)
         if type(record) is EndpointResponse:
             at = (IPV6_SIZE if is_v6 else IPV4_SIZE) + UDP_SIZE + BTH_SIZE + 1
-            record.op = packet[at] >> config.eeth_op_shift & 3
+            record.op = packet[at] >> wire.eeth_op_shift & 3
         return record
 
     def _decapsulate(self, packet: bytes | memoryview, outer: int) -> tuple[bytes | memoryview, int]:
         """The inner packet and the traffic class to be given to the codec, which takes its DSCP and ORs both CE."""
-        config = self._config
+        wire = self._wire
         inner = _WORD.unpack_from(packet)[0] >> 20 & 0xFF
-        dscp = (outer if config.decap_dscp == "outer" else inner) & 0xFC
-        if config.decap_ecn == "or":
+        dscp = (outer if wire.decap_dscp == "outer" else inner) & 0xFC
+        if wire.decap_ecn == "or":
             ecn = ECN_CE if ECN_CE in (outer & 3, inner & 3) else outer & 3
         else:
-            ecn = (outer if config.decap_ecn == "outer" else inner) & 3
+            ecn = (outer if wire.decap_ecn == "outer" else inner) & 3
         if inner & 3 == ECN_CE and ecn != ECN_CE:  # the codec would see the mark that does not count
             word = _WORD.pack(_WORD.unpack_from(packet)[0] & ~(0xFF << 20) | (dscp | ecn) << 20)
             packet = b"".join((word, packet[4:]))

@@ -19,6 +19,7 @@ ETHERTYPE_IPV4, ETHERTYPE_IPV6 = 0x0800, 0x86DD
 IPV6_IN_IPV6, ROUTING_HEADER = 41, 43
 
 _CONFIG = Config()
+_DSCPS = _CONFIG.dscp
 _MRC = {int(op): op for op in Opcode}
 _RC = {int(op): op for op in RcOpcode}
 
@@ -56,16 +57,16 @@ class PacketFacts:
     @property
     def trimmed(self) -> bool:
         """Whether a switch cut its payload off (§4.3)."""
-        return self.dscp in (_CONFIG.dscp_trimmed, _CONFIG.dscp_trimmed_lasthop)
+        return self.dscp in (_DSCPS.trimmed, _DSCPS.trimmed_lasthop)
 
     @property
     def trimmed_at_last_hop(self) -> bool:
-        return self.dscp == _CONFIG.dscp_trimmed_lasthop
+        return self.dscp == _DSCPS.trimmed_lasthop
 
     @property
     def in_data_queue(self) -> bool:
         """Whether it waits in a port's data queue, not in the one of control and trimmed packets."""
-        return not self.trimmed and self.dscp != _CONFIG.dscp_control
+        return not self.trimmed and self.dscp != _DSCPS.control
 
 
 def facts_of(frame: bytes) -> PacketFacts:
@@ -116,7 +117,7 @@ def _udp(facts: PacketFacts, frame: bytes, at: int, flow_label: int) -> None:
     facts.udp_port = udp["dport"]
     if udp["dport"] not in UDP_PORTS:
         return
-    facts.ev = fields_to_ev(udp["sport"], flow_label, _CONFIG.ev_layout)
+    facts.ev = fields_to_ev(udp["sport"], flow_label, _CONFIG.wire.ev_layout)
     at += UDP.size
     bth = BTH.unpack(frame, at)
     opcode = _MRC.get(bth["opcode"]) or _RC.get(bth["opcode"])

@@ -101,7 +101,7 @@ def shape_of(plan: RunPlan) -> FabricShape:
     return FabricShape(
         planes=fabric.planes, racks=fabric.racks, spines=fabric.spines, hosts_per_rack=fabric.hosts_per_rack,
         rate_bps=plan.rate_bps, rtt_s=plan.rtt_s, frame_bytes=frame_bytes(pmtu), payload_bytes=pmtu,
-        max_active=plan.engine.max_active, backups=plan.engine.backup_per_plane,
+        max_active=plan.engine.paths.max_active, backups=plan.engine.paths.backup_per_plane,
     )  # fmt: skip
 
 
@@ -111,12 +111,12 @@ def settings_of(plan: RunPlan, shape: FabricShape) -> Settings:
     config = plan.engine
     timing = Timing(
         retire_s=calibration.retire_rtts * shape.rtt_s, notice_s=calibration.notice_rtts * shape.rtt_s,
-        probe_interval_s=config.probe_interval_s, probe_timeout_s=config.probe_timeout_s,
-        probe_ok_count=config.probe_ok_count, probe_ok_max=config.probe_ok_max,
-        probe_forgive_s=config.probe_forgive_s, rtt_s=shape.rtt_s,
+        probe_interval_s=config.probes.interval_s, probe_timeout_s=config.probes.timeout_s,
+        probe_ok_count=config.probes.ok_count, probe_ok_max=config.probes.ok_max,
+        probe_forgive_s=config.probes.forgive_s, rtt_s=shape.rtt_s,
     )  # fmt: skip
-    limit = config.retry_limit
-    budget = float("inf") if limit is None else sum(config.retry_interval_s(number) for number in range(limit))
+    limit = config.loss.retry_limit
+    budget = float("inf") if limit is None else sum(config.loss.retry_interval_s(number) for number in range(limit))
     return Settings(timing, calibration, plan.seed, plan.control.denylist == "all", budget)
 
 

@@ -10,7 +10,6 @@ changed: counts, shares, windows, rates, and SETTLE_S, which follows the round t
 
 from __future__ import annotations
 
-from dataclasses import fields
 from math import log2
 from typing import Any
 
@@ -23,20 +22,19 @@ FROM_LINKS = frozenset(("base_rtt_s", "base_rtt_min_s", "sack_flush_s", "incast_
 
 def config_times(clock: float) -> dict[str, Any]:
     """Keys of Config at a clock; empty at 1."""
-    return _times(Config(), clock)
+    return _times(Config().to_json(), clock)
 
 
 def rc_times(clock: float) -> dict[str, Any]:
     """Keys of RcConfig at a clock; empty at 1."""
-    return _times(RcConfig(), clock)
+    return _times(RcConfig().to_json(), clock)
 
 
-def _times(defaults: Config | RcConfig, clock: float) -> dict[str, Any]:
+def _times(defaults: dict[str, Any], clock: float) -> dict[str, Any]:
     if clock == 1:
         return {}
-    out: dict[str, Any] = {"timeout": max(1, defaults.timeout + round(log2(clock)))}
-    for field in fields(defaults):
-        name = field.name
+    out: dict[str, Any] = {"timeout": max(1, defaults["timeout"] + round(log2(clock)))}
+    for name, value in defaults.items():
         if name.endswith("_s") and not name.endswith("_per_s") and name not in FROM_LINKS:
-            out[name] = getattr(defaults, name) * clock
+            out[name] = value * clock
     return out

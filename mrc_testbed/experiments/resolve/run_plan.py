@@ -92,7 +92,7 @@ class RunPlan(Run):
     @property
     def payload_share(self) -> float:
         """Payload bytes per byte on the wire in a full data packet of SRv6."""
-        return self.engine.pmtu_bytes / frame_bytes(self.engine.pmtu_bytes)
+        return self.engine.qp.pmtu_bytes / frame_bytes(self.engine.qp.pmtu_bytes)
 
     @property
     def ends_s(self) -> float:
@@ -101,7 +101,7 @@ class RunPlan(Run):
 
     def config_for(self, transport: Transport) -> Config | None:
         """Configuration of a QP whose transport is not the run's; None: `engine`."""
-        return None if transport == self.transport else replace(self.engine, **engine_settings(transport))
+        return None if transport == self.transport else self.engine.with_values(**engine_settings(transport))
 
     def work(self) -> PlannedWork:
         """Flows and collectives, made at each call. Raises TrainingProgramError, TraceError."""

@@ -6,7 +6,6 @@ problems = check(document, scenario)      # [] when all is well
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from mrc_testbed.console.units import show_seconds
@@ -37,8 +36,7 @@ from mrc_testbed.experiments.traces.read import trace_of
 from mrc_testbed.faults import KINDS
 from mrc_testbed.faults.places import host_mistakes
 from mrc_testbed.faults.terms import suggestion
-from mrc_testbed.hosts.engine.config import Config, ConfigError, check_value
-from mrc_testbed.hosts.engine.config_limits import RANGES
+from mrc_testbed.hosts.engine.config import KEYS, Config, ConfigError
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.traffic.collectives import CollectiveError
@@ -276,7 +274,6 @@ def _derived(loc: Loc, transport: Transport, scenario: Scenario) -> Iterator[tup
     links = scenario.links
     keys = engine_keys(scenario.fabric.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=transport.pmtu)
     timers = config_times(transport.clock) if transport.kind == "mrc" else rc_times(transport.clock)
-    default: Config | RcConfig = Config() if transport.kind == "mrc" else RcConfig()
     sources: dict[str, tuple[Loc, float]] = {key: (("links", "rtt"), links.rtt) for key in FROM_LINKS}
     sources["link_rate_bps"] = ("links", "rate"), links.rate
     by_rtt = "rtt" in links.model_fields_set and "rate" not in links.model_fields_set
@@ -287,18 +284,19 @@ def _derived(loc: Loc, transport: Transport, scenario: Scenario) -> Iterator[tup
         if at in told or (transport.kind == "mrc" and key in transport.config):
             continue
         try:
-            check_value(key, value)
+            KEYS[key].check(value)
         except ConfigError as error:
             told.add(at)
-            low, high = (limit / value * source for limit in RANGES[key])
+            limit = KEYS[key].range
+            assert limit is not None  # what links and clocks make are numbers
+            low, high = limit.low / value * source, limit.high / value * source
             if key == "timeout":  # an exponent
-                high = 2.0 ** (RANGES[key][1] - Config().timeout)
-                low = 2.0 ** (RANGES[key][0] - Config().timeout)
+                low, high = (2.0 ** (exponent - KEYS[key].default) for exponent in (limit.low, limit.high))
             yield at, f"{source:g} makes {error}; give {low:.3g} to {high:.3g}, or {key} in transport.config"
     if (*loc, "clock") in told or "timeout" in transport.config:
         return
-    timer_s = replace(default, timeout=timers.get("timeout", default.timeout))
-    waits = timer_s.base_timeout_s if isinstance(timer_s, Config) else timer_s.timeout_s
+    timer = {"timeout": timers["timeout"]} if timers else {}
+    waits = Config.of(**timer).loss.base_timeout_s if transport.kind == "mrc" else RcConfig(**timer).timeout_s
     if waits > TIMER_RTTS_MAX * links.rtt:
         at = (*loc, "clock") if "clock" in transport.model_fields_set else ("links", "rtt")
         clock = max(1e-3, links.rtt / RECIPE_RTT_S)

@@ -36,9 +36,9 @@ class FabricShape:
     """A full data packet on the wire."""
     payload_bytes: int
     max_active: int = 100
-    """As Config.max_active."""
+    """As Config.paths.max_active."""
     backups: int = -1
-    """As Config.backup_per_plane."""
+    """As Config.paths.backup_per_plane."""
 
     @property
     def hosts(self) -> int:

@@ -37,10 +37,11 @@ def silence_bound_s(config: Config, trip_s: float) -> float | None:
 
     All of this counts from when things last changed: a fault that begins or ends, and work posted to an idle QP.
     """
-    if config.retry_limit is None:
+    loss = config.loss
+    if loss.retry_limit is None:
         return None
-    longest = max(config.base_timeout_s, config.timeout_ceiling_s)
-    return config.retry_limit * (2 * longest + trip_s)
+    longest = max(loss.base_timeout_s, loss.timeout_ceiling_s)
+    return loss.retry_limit * (2 * longest + trip_s)
 
 
 def incast_bound_s(config: Config, wire_bytes: float, each_bytes: float, rate_bps: float, trip_s: float) -> float:
@@ -51,13 +52,15 @@ def incast_bound_s(config: Config, wire_bytes: float, each_bytes: float, rate_bp
     each of its fills takes a round trip.
     """
     takes = wire_bytes * 8 / rate_bps
-    if config.cc_algorithm == "fixed":
-        takes = max(takes, each_bytes / config.cwnd_bytes * trip_s)
-    waits = INCAST_TIMERS * config.base_timeout_s
-    if not config.fabric_trims or config.cc_algorithm == "fixed" or config.trimmed_queue == "medium":
-        charges = range(1, (config.retry_limit or 1) + 1)
+    congestion, loss = config.congestion, config.loss
+    if congestion.cc_algorithm == "fixed":
+        takes = max(takes, each_bytes / congestion.cwnd_bytes * trip_s)
+    waits = INCAST_TIMERS * loss.base_timeout_s
+    medium = config.switches.trimmed_queue == "medium"
+    if not congestion.fabric_trims or congestion.cc_algorithm == "fixed" or medium:
+        charges = range(1, (loss.retry_limit or 1) + 1)
         # From 0.0 on: as machine code a sum that begins with 0 is an int, and floats end in a TypeError.
-        waits = INCAST_BUDGETS * sum((config.retry_interval_s(number) for number in charges), 0.0)
+        waits = INCAST_BUDGETS * sum((loss.retry_interval_s(number) for number in charges), 0.0)
     return takes / INCAST_GOODPUT + INCAST_TRIPS * trip_s + waits
 
 

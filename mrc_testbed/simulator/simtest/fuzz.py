@@ -45,11 +45,11 @@ from mrc_testbed.ipc.framing import JsonlError, LineBuffer, answer_of, decode_re
 from mrc_testbed.switch.build import cache_dir
 from mrc_testbed.topologies.plan import Plan
 
-_DIALECT = Config(
+_DIALECT = Config.of(
     flow_label_bits=20, se_bit=6, eeth_op_shift=4, ftype_bare=0, probe_psn="probe_id", udp_checksum="computed",
     decap_dscp="inner", decap_ecn="outer",
 )  # fmt: skip
-_CONFIGS = {"L": Config(), "H": Config(ev_layout="H"), "dialect": _DIALECT}
+_CONFIGS = {"L": Config(), "H": Config.of(ev_layout="H"), "dialect": _DIALECT}
 _CODECS = {name: in_dialect(Codec(config), config) for name, config in _CONFIGS.items()}
 _TO6 = Addressing(bytes(15) + b"\x0a", bytes(15) + b"\x0b")
 _TO4 = Addressing(b"\x0a\0\0\1", b"\x0a\0\0\2")
@@ -212,7 +212,7 @@ class Victims:
     """Two endpoints with a QP and a fenced region each, a wire that loses nothing, and a clock."""
 
     def __init__(self) -> None:
-        self.config = Config(pmtu_bytes=256, timeout=14, mpr_packets=128, max_wimm=4, exp_cnt=3)
+        self.config = Config.of(pmtu_bytes=256, timeout=14, mpr_packets=128, max_wimm=4, exp_cnt=3)
         self.now = 0.0
         evs = [(plane << 8 | uplink, plane) for plane in range(2) for uplink in range(2)]
         self.ends = {name: Endpoint(name, self.config, planes=2, seed=seed) for seed, name in enumerate("ab")}
@@ -248,7 +248,7 @@ class Victims:
             memory, qp, endpoint = self.memory[name], self.qps[name], self.ends[name]
             assert memory.startswith(_FENCE) and memory.endswith(_FENCE), "written outside the region"
             responder, flight = qp.responder, qp.requestor.flight
-            window = self.config.mpr_packets
+            window = self.config.qp.mpr_packets
             assert responder._above.bit_length() <= window
             assert len(responder._awaited) <= window + 1
             assert flight.bytes >= 0 and flight.cack < flight.next_psn

@@ -157,8 +157,8 @@ class Lane:
         """When the first answer came."""
         self.busy_at = self.excused_at = 0.0
         """When the QP last got work while it had none; when it last had a good reason to wait."""
-        self.mpr = receiver_qp.config.mpr_packets
-        self.extra = NOMINAL_EXTRA[receiver_qp.config.rcvd_counts]
+        self.mpr = receiver_qp.config.qp.mpr_packets
+        self.extra = NOMINAL_EXTRA[receiver_qp.config.qp.rcvd_counts]
         self.counts = [0] * self.sender.endpoint.planes
         """Data packets by plane since the rotation last was as it should be."""
         self.loose = 0
@@ -271,7 +271,7 @@ class QpSide:
         known = self.peer_ports.get(peer)
         if known is None or peer in self.reborn:
             return True
-        lease_s = LEASE_REFRESHES * self.endpoint.config.port_status_refresh_s
+        lease_s = LEASE_REFRESHES * self.endpoint.config.ports.status_refresh_s
         return bool(known[1] >> plane & 1) or now >= known[2] + lease_s
 
 
@@ -355,7 +355,7 @@ class InvariantChecker:
         elif type(packet) is EndpointRequest and packet.op == EndpointOp.PORT_STATUS_UPDATE:
             known = side.peer_ports.get(peer)
             if known is None or (packet.request_id - known[0] & 0xFFFF) < 0x8000:
-                mask = packet.port_mask >> side.endpoint.config.port_bit_base
+                mask = packet.port_mask >> side.endpoint.config.ports.bit_base
                 side.peer_ports[peer] = packet.request_id, mask, now
                 self.rotation_broken(side.name)
         elif type(packet) is Sack or type(packet) is TransportAck:
@@ -600,7 +600,7 @@ class InvariantChecker:
     def _failed(self, lane: Lane, back: Lane, event: QpError) -> None:
         """Check a QP's failure: only a whole budget without progress justifies it (§5.11)."""
         config = lane.sender_qp.config
-        limit = config.retry_limit
+        limit = config.loss.retry_limit
         if self.crowded:
             raise self.violation("congestion", f"{lane.name}: QP failed: {event.status.value}: {event.detail}")
         if event.status is Status.REMOTE_ACCESS and lane.receiver_qp.state is EngineQpState.ERROR:
@@ -611,7 +611,7 @@ class InvariantChecker:
             raise self.violation("budget", f"{lane.name}: QP failed: {event.status.value}: {event.detail}")
         if limit is None:
             raise self.violation("budget", f"{lane.name}: QP gave up, but exp_cnt says never")
-        least = sum(config.retry_interval_s(n) for n in range(1, limit))
+        least = sum(config.loss.retry_interval_s(n) for n in range(1, limit))
         waited = self.now - lane.heard_at
         if waited < least - 1e-9:
             raise self.violation("budget", f"{lane.name}: QP gave up after {waited:.6f} s of silence, due: {least:.6f}")
@@ -636,7 +636,7 @@ class InvariantChecker:
         elif signal in (EvSignal.PROBE_CLEAN, EvSignal.PROBE_SKIP_ONCE):
             others: list[Ev | None] = [one for one in profile.on_plane(ev.plane) if one.active and one is not ev]
             at_a_loss = all(one is not None and one.in_doubt for one in others or [ev.stand_in])
-            good = self._answers[ev] >= (1 if at_a_loss else self._configs[profile].probe_ok_count)
+            good = self._answers[ev] >= (1 if at_a_loss else self._configs[profile].probes.ok_count)
         else:
             good = True
         if self.calm and new is EvState.ASSUMED_BAD and ev.plane not in self._dubious:

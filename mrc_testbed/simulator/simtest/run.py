@@ -27,7 +27,7 @@ from mrc_testbed.faults import (
     StallFault,
     VanishFault,
 )
-from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.config import KEYS, Config
 from mrc_testbed.hosts.engine.endpoint import Endpoint
 from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.events import Completion
@@ -98,8 +98,8 @@ class Simulation:
         self._faults = LastWordFaultTarget(self.fabric)
         self.trip_s = longest_trip_s(schedule) + (RARE_S if self._chance is not None else 0.0)
         busy_s = sum((f.until or FOREVER_S) - f.at + self.plan.planes * f.value for f in schedule.faults)
-        patient = busy_s + self.trip_s + max(config.sack_flush_s for config in configs.values())
-        in_time = patient < min(config.base_timeout_s for config in configs.values())
+        patient = busy_s + self.trip_s + max(config.acks.sack_flush_s for config in configs.values())
+        in_time = patient < min(config.loss.base_timeout_s for config in configs.values())
         self._rng = Random(schedule.seed ^ 0x5EED)
         self.watch = InvariantChecker(calm=is_calm(schedule, configs), stalled=bool(schedule.faults), in_time=in_time,
                            dubious=self._stalled_planes())  # fmt: skip
@@ -272,7 +272,7 @@ class Simulation:
 
     def post(self, lane: Lane) -> None:
         """Post what is due, but no more WriteIMM than the receiver takes at a time (§5.3: the application's duty)."""
-        limit = lane.receiver_qp.config.max_wimm
+        limit = lane.receiver_qp.config.qp.max_wimm
         while len(lane.posted) < self.due[lane]:
             if lane.imms[len(lane.posted)] is not None and lane.imms_open() >= limit:
                 return
@@ -291,14 +291,14 @@ class Simulation:
                 qp = lane.receiver_qp
                 if fault.kind == "penalty":
                     qp.set_penalty(100 if begin else 0)
-                elif qp.config.dynamic_mpr and lane.sender_qp.config.dynamic_mpr:
+                elif qp.config.qp.dynamic_mpr and lane.sender_qp.config.qp.dynamic_mpr:
                     qp.set_mpr(128 if begin else lane.mpr)
 
     def over(self, lane: Lane) -> bool:
         """Whether this direction is done."""
         if lane.closed or self._mute(lane.sender.name):
             return True
-        if lane.doomed and lane.sender_qp.config.retry_limit is None:
+        if lane.doomed and lane.sender_qp.config.loss.retry_limit is None:
             return True
         if lane.sender_qp.state is EngineQpState.ERROR:
             return lane.ended == len(lane.posted)
@@ -325,7 +325,7 @@ class Simulation:
         bound = silence_bound_s(config, self.trip_s)
         faults = self.schedule.faults
         if self.schedule.kind == "neighbours" and all(f.kind == "destroy" and f.value != number for f in faults):
-            bound = min(bound or FOREVER_S, 2 * (config.base_timeout_s + self.trip_s))
+            bound = min(bound or FOREVER_S, 2 * (config.loss.base_timeout_s + self.trip_s))
         return bound
 
     # ---- silence ----------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ class Simulation:
         if all(ev.state is EvState.DENIED for ev in qp.paths.profile):
             return True
         ends = (self.fabric.host(lane.sender.name).ports, self.fabric.host(lane.receiver.name).ports)
-        return qp.config.all_ports_down == "wait" and not any(a.up and b.up for a, b in zip(*ends, strict=True))
+        return qp.config.loss.all_ports_down == "wait" and not any(a.up and b.up for a, b in zip(*ends, strict=True))
 
     @staticmethod
     def _state(lane: Lane) -> str:
@@ -405,17 +405,18 @@ class Simulation:
         config = Config.from_json(schedule.config)
         sizes = Counter[int]()
         for post in schedule.posts:
-            sizes[post.qp] += post.times * (post.size + WIRE_EXTRA * max(1, -(-post.size // config.pmtu_bytes)))
+            sizes[post.qp] += post.times * (post.size + WIRE_EXTRA * max(1, -(-post.size // config.qp.pmtu_bytes)))
         rate = schedule.network["rate_bps"] * self.plan.planes
-        bound = incast_bound_s(config, sizes.total(), max(sizes.values()), rate, config.base_rtt_s)
+        bound = incast_bound_s(config, sizes.total(), max(sizes.values()), rate, config.congestion.base_rtt_s)
         last = max(post.at for post in schedule.posts)
         if not fabric.run_until(self.finished, limit_s=last + bound) and not self.finished():
             left = sum(not self.over(lane) for lane in self.lanes.values())
             what = f"{left} of {len(schedule.qps)} senders are not done {bound:.6f} s after the last write"
             raise Violation("congestion", what, fabric.now)
         even = jain(self.shares)
-        is_long = 0.0 < LONG_TRIPS * config.base_rtt_s <= self.shared_s
-        if config.fabric_trims and config.cc_algorithm != "fixed" and is_long and even < LEAST_EVEN:
+        congestion = config.congestion
+        is_long = 0.0 < LONG_TRIPS * congestion.base_rtt_s <= self.shared_s
+        if congestion.fabric_trims and congestion.cc_algorithm != "fixed" and is_long and even < LEAST_EVEN:
             raise Violation("congestion", f"Jain's index of {self.shares} bytes is {even:.3f}", fabric.now)
         fabric.run_for(AFTERMATH_S)
 
@@ -428,7 +429,7 @@ class Simulation:
     def _check_ports(self, last: float) -> None:
         """*ports*: raises Violation unless, with all leases over, each end knows the other's ports."""
         fabric = self.fabric
-        refresh = max(side.endpoint.config.port_status_refresh_s for side in self.sides.values())
+        refresh = max(side.endpoint.config.ports.status_refresh_s for side in self.sides.values())
         fabric.run_until(max(fabric.now, last) + (LEASE_REFRESHES + 1) * refresh + 2 * self.trip_s + 0.5)
         for lane in self.lanes.values():
             ends = (lane.sender_qp, lane.receiver_qp)
@@ -545,16 +546,16 @@ def is_calm(schedule: Schedule, configs: dict[str, Config]) -> bool:
         return False
     if _stops_between_ports(schedule):
         return False
-    if any(getattr(config, key, 0) for config in configs.values() for key in _REFUSING):
+    if any(KEYS[key].value(config) for config in configs.values() for key in _REFUSING):
         return False
-    if any(config.reorder_threshold < SURE for config in configs.values()):
+    if any(config.loss.reorder_threshold < SURE for config in configs.values()):
         return False
     if network["trim_bytes"] is not None or network["mark_bytes"] is not None:
         return False
     wire_bytes = sum(post.size + WIRE_EXTRA * (2 + post.size // 256) for post in schedule.posts)
     takes = longest_trip_s(schedule)
-    flush = max(config.sack_flush_s for config in configs.values())
-    return wire_bytes < network["queue_bytes"] and takes + flush < min(c.base_timeout_s for c in configs.values())
+    flush = max(config.acks.sack_flush_s for config in configs.values())
+    return wire_bytes < network["queue_bytes"] and takes + flush < min(c.loss.base_timeout_s for c in configs.values())
 
 
 def _stops_between_ports(schedule: Schedule) -> bool:

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from mrc_testbed.faults import ALL_SWITCHES
-from mrc_testbed.hosts.engine.config import Config, ConfigError
+from mrc_testbed.hosts.engine.config import KEYS, Config, ConfigError
 from mrc_testbed.topologies.plan import Plan, PlanError
 
 FAULTS = (
@@ -485,7 +485,6 @@ _KEYS: dict[str, tuple[Any, ...]] = {
     "base_rtt_s": (0.0, 0.002),
 }
 """Values to draw from. Keys which this engine does not have are passed over."""
-_KNOWN = {f.name for f in fields(Config)}
 _UNSETTLING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "reorder_threshold", "dynamic_mpr", "sack_flush_s",
                "clear_bits", "loss_rule", "window_end")  # fmt: skip
 """Keys with which packets are refused or sent again without any fault."""
@@ -501,7 +500,7 @@ def draw_config(rng: Random) -> dict[str, Any]:
     eager = rng.choice((0.1, 0.3, 0.7))
     for key, values in _KEYS.items():
         value, wanted = rng.choice(values), rng.random() < eager
-        if wanted and key in _KNOWN:
+        if wanted and key in KEYS:
             config[key] = value
     return config
 

@@ -7,7 +7,7 @@ import pytest
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
-from mrc_testbed.hosts.engine.config_limits import RANGES
+from mrc_testbed.hosts.engine.config import KEYS
 
 EXTREMES = (
     "0", "-1", "1e-300", "1e-30us", "1e-9", "1e9", "1e30", "1e400", "'1e400'", "9" * 40, ".nan", ".inf", "3 parsecs",
@@ -17,8 +17,9 @@ NUMBERS = (
     "links.rate", "links.rtt", "links.jitter", "links.host.rate", "links.host.delay", "links.fabric.rate",
     "links.fabric.delay", "queues.ecn_min", "queues.ecn_max", "queues.trim_at", "queues.trim_last_hop", "queues.limit",
     "queues.pfc.xoff", "queues.pfc.xon", "queues.pfc.headroom", "queues.pfc.storm_after", "transport.qps",
-    "transport.pmtu", "transport.clock", *(f"transport.config.{key}" for key in RANGES), "duration", "limit", "repeat",
-    "seed", "measure.every", "control_plane.react_after", "fabric.planes", "fabric.racks", "fabric.spines",
+    "transport.pmtu", "transport.clock", *(f"transport.config.{name}" for name, key in KEYS.items() if key.range),
+    "duration", "limit", "repeat", "seed",
+    "measure.every", "control_plane.react_after", "fabric.planes", "fabric.racks", "fabric.spines",
     "fabric.hosts_per_rack", "workload.message", "workload.depth", "workload.rate", "workload.start", "workload.stop",
     "workload.bytes", "workload.transport.clock",
 )  # fmt: skip

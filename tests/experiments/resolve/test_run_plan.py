@@ -45,7 +45,7 @@ def test_resolve__every_default_is_filled_in(tmp_path):
     assert plan.fabric_queues.trim_bytes == plan.queues.trim_bytes / 2 == 10_000
     assert (plan.duration_s, plan.ends_s, plan.iterations) == (3.0, 3.0, {"job": 7})
     assert plan.pins == (("flow", "h0", "h1", ("p0-t1-0",)),)
-    assert (plan.engine.base_rtt_s, plan.engine.pmtu_bytes) == (0.02, 1024)
+    assert (plan.engine.congestion.base_rtt_s, plan.engine.qp.pmtu_bytes) == (0.02, 1024)
 
 
 def test_resolve__work_and_faults_in_their_order(tmp_path):

@@ -10,30 +10,30 @@ from mrc_testbed.topologies.plan import LinkSpeed, Plan
 
 
 def test_config__without_rates_only_the_path_mtu_follows():
-    assert host_config(Plan()) == Config(pmtu_bytes=4096)
-    assert host_config(Plan(pmtu_bytes=1024)) == Config(pmtu_bytes=1024)
+    assert host_config(Plan()) == Config.of(pmtu_bytes=4096)
+    assert host_config(Plan(pmtu_bytes=1024)) == Config.of(pmtu_bytes=1024)
 
 
 def test_config__switches_that_spray_keep_no_order():
-    assert not host_config(Plan(mode="switch-spray")).ev_fifo
-    assert host_config(Plan(mode="ecmp")).ev_fifo
+    assert not host_config(Plan(mode="switch-spray")).loss.ev_fifo
+    assert host_config(Plan(mode="ecmp")).loss.ev_fifo
 
 
 def test_config__with_rates_nscc_for_the_plans_pipe():
     config = host_config(Plan.scaled())
-    assert (config.cc_algorithm, config.pmtu_bytes) == ("uet-1.0-nscc", 1024)
-    assert config.base_rtt_s == pytest.approx(0.010 + HOST_OVERHEAD_S)
-    assert config.link_rate_bps == pytest.approx(40e6 * 1112 / 1166)  # nominal bytes of the frames' bits
-    assert config.base_timeout_s > 5 * config.base_rtt_s
+    assert (config.congestion.cc_algorithm, config.qp.pmtu_bytes) == ("uet-1.0-nscc", 1024)
+    assert config.congestion.base_rtt_s == pytest.approx(0.010 + HOST_OVERHEAD_S)
+    assert config.congestion.link_rate_bps == pytest.approx(40e6 * 1112 / 1166)  # nominal bytes of the frames' bits
+    assert config.loss.base_timeout_s > 5 * config.congestion.base_rtt_s
 
 
 def test_config__timers_follow_slow_fabrics():
     config = host_config(Plan.scaled(rtt_s=0.2))
-    assert config.base_timeout_s > 1.0 and config.probe_timeout_s > 1.0
+    assert config.loss.base_timeout_s > 1.0 and config.probes.timeout_s > 1.0
 
 
 def test_config__what_is_given_wins_and_is_checked():
-    assert host_config(Plan.scaled(), {"cc_algorithm": "fixed"}).cc_algorithm == "fixed"
+    assert host_config(Plan.scaled(), {"cc_algorithm": "fixed"}).congestion.cc_algorithm == "fixed"
     with pytest.raises(ConfigError, match="no key"):
         host_config(Plan(), {"speed": 1})
 

@@ -261,7 +261,7 @@ def test_ev__any_source_port_is_mrc(rows):
 
 @needs_tshark
 def test_ev_layout_h_and_port_4971(tmp_path):
-    codec = Codec(Config(ev_layout="H", udp_dport=4971))
+    codec = Codec(Config.of(ev_layout="H", udp_dport=4971))
     frames = [ethernet(encoded(RECORDS[0], codec))]
     assert "EV 0x10305 " in texts(tmp_path, frames, "-o", "mrc.ev_layout:H: high half in the port")[0]
 

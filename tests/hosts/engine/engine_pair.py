@@ -73,7 +73,7 @@ class Pair:
         denied: Sequence[int] = (),
     ):  # fmt: skip
         settings = {"pmtu_bytes": MTU, "timeout": 15, **(config or {})}
-        self.config = Config(**settings)
+        self.config = Config.of(**settings)
         self.now = 0.0
         self.planes = planes
         self.rng = Random(seed)
@@ -94,7 +94,7 @@ class Pair:
             "b": Addressing(bytes(15) + b"\x0b", bytes(15) + b"\x0a"),
         }
         self.a = self._side("a", self.config, psn)
-        self.b = self._side("b", Config(**{**settings, **(config_b or {})}), None)
+        self.b = self._side("b", Config.of(**{**settings, **(config_b or {})}), None)
         self.memory = bytearray(region)
         self.region = self.b.endpoint.register(self.memory)
         self.a.qp.connect("b", self.b.qp.attributes(self.region), self.evs, 0.0, denied=denied)

@@ -63,23 +63,23 @@ def spread(pair: Pair, step_s: float = 0.0005) -> None:
 )
 def test_only__one_value_and_the_reason(key: str, value: str, why: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} = '{value}': only .* can work: {why}"):
-        Config(**{key: value})
+        Config.of(**{key: value})
 
 
 @pytest.mark.parametrize("widths", [(8,), (0, 8), (20, 20), (8.0, 8), "88", (8, 8, 8), None])
 def test_widths__that_fit_no_ev_are_refused(widths: Any) -> None:
     with pytest.raises(ConfigError, match="srv6_widths"):
-        Config(srv6_widths=widths)
+        Config.of(srv6_widths=widths)
 
 
 def test_widths__come_back_from_json_as_they_were() -> None:
     made = Config.from_json({"structured_widths": [4, 4], "srv6_widths": [4, 12]})
-    assert made.structured_widths == (4, 4) and Config.from_json(made.to_json()) == made
+    assert made.wire.structured_widths == (4, 4) and Config.from_json(made.to_json()) == made
 
 
 def test_bool__is_no_number() -> None:
     with pytest.raises(ConfigError, match="first_msn"):
-        Config(first_msn=True)
+        Config.of(first_msn=True)
 
 
 # ---- rows 7, 8, 9, 11, 12: header fields ------------------------------------------------------------------
@@ -90,7 +90,9 @@ def test_bool__is_no_number() -> None:
 def test_dcids__three_readings(dcids: str, a_asks: tuple, b_answers: tuple) -> None:
     def ids_of(one: int, other: int) -> tuple[Any, Any]:
         """(of requests of the first, of answers of the second)."""
-        a, b = (Context(*pair, "x", Config(dcids=dcids), [], 1024, 128, True) for pair in ((one, other), (other, one)))
+        a, b = (
+            Context(*pair, "x", Config.of(dcids=dcids), [], 1024, 128, True) for pair in ((one, other), (other, one))
+        )
         return a.request_ids, b.answer_ids
 
     assert ids_of(7, 9) == (a_asks, b_answers)
@@ -240,7 +242,7 @@ def test_rtx_echo__is_in_sacks_or_not(echo: bool, timestamps: bool) -> None:
 
 
 def profile(**keys: Any) -> EvProfile:
-    return EvProfile([(n, 0) for n in range(8)], Config(backup_per_plane=4, ev_min_active=1, **keys), Random(1))
+    return EvProfile([(n, 0) for n in range(8)], Config.of(backup_per_plane=4, ev_min_active=1, **keys), Random(1))
 
 
 def some_active(found: EvProfile) -> Ev:
@@ -363,10 +365,10 @@ def test_ooo__leaves_a_little_reordering_alone() -> None:
     ],
 )
 def test_timeout_phases__both_or_one_alone(phases: str, intervals: list[int], limit: int) -> None:
-    config = Config(timeout=10, linear_cnt=2, exp_cnt=3, timeout_phases=phases, timeout_ceiling_s=10)
-    unit = config.base_timeout_s
-    assert [round(config.retry_interval_s(n) / unit) for n in range(5)] == intervals
-    assert config.retry_limit == limit
+    config = Config.of(timeout=10, linear_cnt=2, exp_cnt=3, timeout_phases=phases, timeout_ceiling_s=10)
+    unit = config.loss.base_timeout_s
+    assert [round(config.loss.retry_interval_s(n) / unit) for n in range(5)] == intervals
+    assert config.loss.retry_limit == limit
     pair = Pair(config={"timeout": 15, "linear_cnt": 2, "exp_cnt": 3, "timeout_phases": phases})
     pair.filter = lambda s, p: []
     pair.write(pair.bytes(100))
@@ -376,8 +378,8 @@ def test_timeout_phases__both_or_one_alone(phases: str, intervals: list[int], li
 
 
 def test_timeout_phases__for_ever_needs_an_exponential_phase() -> None:
-    assert Config(exp_cnt=25, timeout_phases="exponential").retry_limit is None
-    assert Config(exp_cnt=25, timeout_phases="linear").retry_limit == 3
+    assert Config.of(exp_cnt=25, timeout_phases="exponential").loss.retry_limit is None
+    assert Config.of(exp_cnt=25, timeout_phases="linear").loss.retry_limit == 3
 
 
 # ---- rows 27, 28, 30, 31, 38 ------------------------------------------------------------------------------
@@ -431,7 +433,7 @@ def test_wimm_overflow__says_so_in_the_way_that_was_chosen(code: int) -> None:
 
 def test_wimm_overflow__may_not_be_a_reason_that_means_something_else() -> None:
     with pytest.raises(ConfigError, match="wimm_overflow"):
-        Config(wimm_overflow=int(NackReason.NO_RESOURCE))
+        Config.of(wimm_overflow=int(NackReason.NO_RESOURCE))
 
 
 @pytest.mark.parametrize("reaction", ["no_resource", "ignore", "fail"])
@@ -476,7 +478,7 @@ def test_mpr_name__in_messages(name: str) -> None:
     ],
 )
 def test_widths__are_what_switches_read(mode: str, key: str, widths: tuple[int, ...]) -> None:
-    fabric = VirtualFabric(PLAN, mode=mode, config=Config(**{key: widths, "backup_per_plane": 0}))
+    fabric = VirtualFabric(PLAN, mode=mode, config=Config.of(**{key: widths, "backup_per_plane": 0}))
     flow = Flow(fabric, "h0", "h1", message_bytes=1 << 17, messages=1)
     run_all(fabric, [flow])
     known = Srv6Format(*widths) if mode == "srv6" else StructuredFormat(widths)
@@ -489,7 +491,7 @@ def test_widths__are_what_switches_read(mode: str, key: str, widths: tuple[int, 
 
 def test_widths__of_its_own_cannot_go_with_real_addresses() -> None:
     with pytest.raises(ProfileError, match="srv6_widths"):
-        VirtualFabric(PLAN, wire=True, config=Config(srv6_widths=(4, 4)))
+        VirtualFabric(PLAN, wire=True, config=Config.of(srv6_widths=(4, 4)))
 
 
 @pytest.mark.parametrize("queue", ["control", "medium"])
@@ -515,7 +517,7 @@ def test_medium_queue__gives_data_its_turn() -> None:
         sent: list[Frame] = []
         port = EgressPort("x", "s", "h", 0, Line(8e6, 0.0), events.note_delay, events, "seed", (12, 16))
         queues = QueueProfile(data_bytes=1 << 20, control_bytes=1 << 20, trim_bytes=None, ecn_min_bytes=None)
-        port.set_queues(queues, True, Config(trimmed_queue=queue))
+        port.set_queues(queues, True, Config.of(trimmed_queue=queue))
         port.arrive = lambda frame, now, sent=sent: sent.append(frame)
         for n in range(200):
             packet = Write(3, 0, 0, 4, 2, Opcode.WRITE_ONLY, n, 0, 0, 0, 1000, b"", 1000)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mrc_testbed.hosts.engine
-from mrc_testbed.hosts.engine import Config, Endpoint, LocalError
-from mrc_testbed.hosts.engine.config import ConfigError
+from mrc_testbed.hosts.engine import Endpoint, LocalError
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 from mrc_testbed.hosts.engine.wire.packets import Write
 from tests.hosts.engine.engine_pair import make_evs
@@ -95,50 +94,3 @@ def test_planes__one_that_is_not_there_is_refused(plane):
         made.probe_ev("b", 1, plane, now=0.0)
     with pytest.raises(LocalError, match="there are 0 to 1"):
         made.on_port(plane, False, 0.0)
-
-
-@pytest.mark.parametrize("settings", [Config, RcConfig])
-def test_config__json_is_a_table_of_known_keys(settings):
-    assert settings.from_json(settings().to_json()) == settings()
-    with pytest.raises(ConfigError, match="is a table of keys; got \\[\\]"):
-        settings.from_json([])
-    with pytest.raises(ConfigError, match="no key 7, color"):
-        settings.from_json({"color": 1, 7: 2})
-
-
-@pytest.mark.parametrize(
-    "keys, why",
-    [
-        ({"trim_len": 1}, "to keep METH and TSETH"),
-        ({"mpr_packets": 200}, "must be a multiple of 128"),
-        ({"dscp_control": 64}, "dscp_control|0 to 63 and differ"),
-    ],
-)
-def test_config__values_that_cannot_work_say_why(keys, why):
-    with pytest.raises(ConfigError, match=why):
-        Config(**keys)
-
-
-@pytest.mark.parametrize(
-    "keys, why",
-    [
-        ({"timeout": 0}, "timeout = 0: must be 1 to 31"),
-        ({"timeout": True}, "timeout = True: must be"),
-        ({"control": "magic"}, "control = 'magic': must be one of"),
-        ({"min_rate_bps": 2e9, "line_rate_bps": 1e9}, "is more than line_rate_bps"),
-    ],
-)
-def test_rc_config__values_that_cannot_work_say_why(keys, why):
-    with pytest.raises(ConfigError, match=why):
-        RcConfig(**keys)
-
-
-def test_config__other_dscps_that_differ_are_taken_and_what_alone_works_is_the_default():
-    from dataclasses import fields
-
-    from mrc_testbed.hosts.engine.config import Config
-    from mrc_testbed.hosts.engine.config_limits import ONLY
-
-    assert Config(dscp_control=47).dscp_control == 47
-    defaults = {field.name: field.default for field in fields(Config)}
-    assert all(defaults[key] == works for key, (works, _) in ONLY.items())

@@ -29,7 +29,7 @@ class Peer(Pair):
     def message(self, psn: int, at: int, size: int, msn: int = 0, imm: bool = False) -> list[Write]:
         """The packets of a right message of `size` bytes to offset `at` of the region."""
         count = max(1, -(-size // MTU))
-        whole = self.b.endpoint.config.dma_length == "message"
+        whole = self.b.endpoint.config.wire.dma_length == "message"
         packets = []
         for n in range(count):
             here = min(MTU, size - n * MTU)

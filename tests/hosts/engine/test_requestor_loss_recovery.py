@@ -138,7 +138,7 @@ def test_tail_loss__timer_and_probe_recover_the_last_packet() -> None:
     pair.run_until_quiet()
     done(pair, data)
     assert [line.packet.psn for line in pair.retransmissions()] == [3]
-    assert pair.now == pytest.approx(pair.config.base_timeout_s + 0.010, abs=0.001)
+    assert pair.now == pytest.approx(pair.config.loss.base_timeout_s + 0.010, abs=0.001)
 
 
 def test_lost_sacks__every_second_one() -> None:
@@ -201,7 +201,7 @@ def test_retry_exhaustion__fails_after_the_whole_schedule_and_flushes() -> None:
     [error] = pair.of(QpError)
     assert error.status is Status.RETRY_EXCEEDED
     # T, T, T, then 2T 4T 8T 16T 32T: dozens of packets expire in each round, each round costs one.
-    assert error.at == pytest.approx(65 * pair.config.base_timeout_s, rel=0.01)
+    assert error.at == pytest.approx(65 * pair.config.loss.base_timeout_s, rel=0.01)
     with pytest.raises(ValueError, match="is in error"):
         pair.write(b"more")
     pair.run(2.0)
@@ -318,7 +318,7 @@ def test_all_ports_down__is_charged_like_any_silence(posted_before: bool) -> Non
     pair.run(30.0)
     (error,) = pair.of(QpError)
     assert error.status is Status.RETRY_EXCEEDED
-    assert 3 * pair.config.base_timeout_s <= error.at - began <= 5 * pair.config.base_timeout_s + 0.02
+    assert 3 * pair.config.loss.base_timeout_s <= error.at - began <= 5 * pair.config.loss.base_timeout_s + 0.02
     assert [status for _, status in pair.completions()] == ["RETRY_EXCEEDED"]
 
 

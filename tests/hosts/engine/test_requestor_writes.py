@@ -247,7 +247,7 @@ def test_retransmission__goes_before_new_data_and_is_marked() -> None:
     lose_first(pair, is_first_write(2))
     transfer(pair, 100 * MTU)
     [again] = pair.retransmissions()
-    assert again.packet.dscp == pair.config.dscp_trimmable_retx
+    assert again.packet.dscp == pair.config.dscp.trimmable_retx
     later = [line.packet for line in pair.sent() if line.at == again.at]
     assert later.index(again.packet) == 0
 

@@ -209,7 +209,7 @@ def test_trimmed__without_trim_nack_data_must_not_be_trimmable() -> None:
     pair = Pair(config_b={"trim_nack": False})
     pair.write(b"x")
     pair.run_until_quiet()
-    assert {line.packet.dscp for line in pair.sent()} == {pair.config.dscp_no_trim}
+    assert {line.packet.dscp for line in pair.sent()} == {pair.config.dscp.no_trim}
 
 
 @pytest.mark.parametrize("reason", [NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE, 0x77])
@@ -223,7 +223,7 @@ def test_refused__waits_a_round_trip_and_costs_a_retry_but_no_path(reason: int) 
     to_a(pair, Nack(pair.a.qp.qpn, first.ev, 0, 46, 0, 0, reason, first.ev, first.timestamp))
     pair.run_until_quiet()
     [again] = pair.retransmissions()
-    assert again.at == pytest.approx(0.010 + pair.config.base_timeout_s), "no RTT known yet: one timeout"
+    assert again.at == pytest.approx(0.010 + pair.config.loss.base_timeout_s), "no RTT known yet: one timeout"
     assert pair.a.qp.counters.retry_charges == 1 and pair.completions() == [(1, "SUCCESS")]
     assert {row["state"] for row in pair.a.qp.ev_states()} == {"good"}
 

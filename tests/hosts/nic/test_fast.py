@@ -298,7 +298,7 @@ def test_open__a_missing_interface_is_named(namespace, kind):
 @pytest.mark.parametrize("kind", ["fast", "scapy"])
 def test_dialect__of_the_configuration_is_spoken_on_the_cable(kind, namespace):
     """Variants of §12 that change bytes: the label outside only, SE in bit 6, a computed UDP checksum."""
-    config = Config(flow_label="outer", se_bit=6, udp_checksum="computed")
+    config = Config.of(flow_label="outer", se_bit=6, udp_checksum="computed")
     ev = 0xABCD0000
     with contextlib.closing(open_nic(kind, PLAN, H0, config)) as nic, far_end(0) as far:
         record = a_write(b"abcd", ev)

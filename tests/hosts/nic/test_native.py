@@ -40,13 +40,13 @@ class Ends:
 
     def __init__(self, module, config: Config, mode: str = "srv6") -> None:
         self.module, self.config, self.codec = module, config, Codec(config)
-        plan = replace(PLAN, mode=mode)
+        plan, wire = replace(PLAN, mode=mode), config.wire
         self.there = Encapsulation(plan, H0, H1, 1)
         self.decapsulation = Decapsulation(plan, H1, 1, self.codec)
         self.port = module.Port(
             plane=1, own_usid=self.decapsulation.own_usid, own_address=self.decapsulation.own_address,
-            peers=self.decapsulation.peers, ports=tuple(UDP_PORTS | {config.udp_dport}), dport=config.udp_dport,
-            pkey=config.pkey, low=config.ev_layout == "L", trimmed=(config.dscp_trimmed, config.dscp_trimmed_lasthop),
+            peers=self.decapsulation.peers, ports=tuple(UDP_PORTS | {wire.udp_dport}), dport=wire.udp_dport,
+            pkey=wire.pkey, low=wire.ev_layout == "L", trimmed=(config.dscp.trimmed, config.dscp.trimmed_lasthop),
         )  # fmt: skip
         there = self.there
         self.route = module.Route(there.ethernet, there.source, there.addressing.pair, there.destination)
@@ -74,7 +74,7 @@ def ends(request, compiled):
     """srv6 mode with either layout of the EV, and one without outer header (they are all alike to a NIC)."""
     if request.param == "stev":
         return Ends(compiled, Config(), "stev")
-    return Ends(compiled, Config(ev_layout=request.param))
+    return Ends(compiled, Config.of(ev_layout=request.param))
 
 
 def a_write(rng: random.Random) -> Write:
@@ -376,7 +376,7 @@ def test_an_allocation_that_fails__makes_no_half_port_or_route(ends):
     route = (there.ethernet, there.source, there.addressing.pair, there.destination)
     port = {
         "plane": 1, "own_usid": usid, "own_address": ends.decapsulation.own_address, "peers": ends.decapsulation.peers,
-        "ports": tuple(UDP_PORTS), "dport": ends.config.udp_dport, "pkey": ends.config.pkey, "low": True,
+        "ports": tuple(UDP_PORTS), "dport": ends.config.wire.udp_dport, "pkey": ends.config.wire.pkey, "low": True,
         "trimmed": (1,),
     }  # fmt: skip
     record = a_sack(random.Random(8))

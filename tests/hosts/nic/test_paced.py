@@ -169,7 +169,7 @@ class Rig:
     def __init__(self, rates: dict[int, float], plan: Plan = PLAN) -> None:
         self.now = 0.0
         self.wire = Wire(plan)
-        self.nic = PacedNic(self.wire, rates, Config().dscp_control, lambda: self.now)
+        self.nic = PacedNic(self.wire, rates, Config().dscp.control, lambda: self.now)
 
 
 def test_nic__frames_wait_for_their_port():

@@ -191,7 +191,7 @@ def test_trimmed__what_is_left_is_enough(kept, reason):
 
 
 def test_ports__a_configured_one_is_understood_too():
-    config = Config(udp_dport=5000)
+    config = Config.of(udp_dport=5000)
     record = STRUCT.decode(WIRE["C"])
     wire = ScapyCodec(config).encode(record, BACK).join()
     assert wire == Codec(config).encode(record, BACK).join()
@@ -200,7 +200,7 @@ def test_ports__a_configured_one_is_understood_too():
 
 
 def test_layout_h__halves_swapped_in_both():
-    config = Config(ev_layout="H")
+    config = Config.of(ev_layout="H")
     record = replace(STRUCT.decode(WIRE["C"]), ev=0x12345678)
     wire = ScapyCodec(config).encode(record, BACK).join()
     assert wire == Codec(config).encode(record, BACK).join()

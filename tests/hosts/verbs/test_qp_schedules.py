@@ -63,7 +63,7 @@ class Program:
         )  # fmt: skip
         self.loss = rng.choice((0.0, 0.01, 0.1))
         self.wire.filter = lambda *_: [] if rng.random() < self.loss else None
-        config = Config(pmtu_bytes=256, timeout=14, exp_cnt=25, probe_interval_s=0.02, max_wimm=4)
+        config = Config.of(pmtu_bytes=256, timeout=14, exp_cnt=25, probe_interval_s=0.02, max_wimm=4)
         self.a, self.b = self.wire.open("a", config), self.wire.open("b", config)
         self.cq_a, self.cq_b = self.a.create_cq(4096), self.b.create_cq(4096)
         self.source = self.a.reg_mr(bytearray(QPS * SLOTS * SLOT), 0)

@@ -42,7 +42,7 @@ class VerbsPair:
         profiles: dict[str, Any] | None = None, **wire: Any,
     ) -> None:  # fmt: skip
         self.wire = VirtualWire(**wire)
-        self.config = Config(**{"pmtu_bytes": MTU, "timeout": 15, **(config or {})})
+        self.config = Config.of(**{"pmtu_bytes": MTU, "timeout": 15, **(config or {})})
         self.sizes = (size, cqe, cap or QpCap(), qp_type, sq_sig_all)
         self.a, self.b = self._side("a"), self._side("b")
         if connect:

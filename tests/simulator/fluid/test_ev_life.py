@@ -115,7 +115,7 @@ def test_port_down__nothing_is_lost_or_retired_where_both_know():
 def test_rotation_and_backups__as_in_the_engine(seed):
     """The same retirements and returns leave the same EVs in rotation, in reserve and bad."""
     dice = Random(seed)
-    config = Config(max_active=12, probe_ok_count=1)
+    config = Config.of(max_active=12, probe_ok_count=1)
     dead = {}
     for ev in range(8):
         if dice.random() < 0.7:

@@ -18,7 +18,7 @@ from mrc_testbed.cli.app import app
 from mrc_testbed.cli.prompt.commands import WORDS
 from mrc_testbed.experiments.language import model
 from mrc_testbed.experiments.language.metric_names import METRICS
-from mrc_testbed.hosts.engine.config import Config
+from mrc_testbed.hosts.engine.config import KEYS
 from tests.repository import ROOT
 from tools.manual.reference import PAGES, fields_of
 
@@ -99,7 +99,7 @@ def test_reference__has_every_command_word_key_and_metric():
     assert all(f"| `{one.pattern}` | {one.unit} |" in text["metrics.md"] for one in METRICS)
     assert all(f"| `{key}` |" in text["scenarios.md"] for key in list(model.Scenario.keys()))
     assert "| `cut` | a link, a list of them, or `{random: ...}` |" in text["scenarios.md"]
-    assert all(f"| `{key}` |" in text["engine.md"] for key in Config.__dataclass_fields__)
+    assert all(f"| `{key}` |" in text["engine.md"] for key in KEYS)
 
 
 def test_fields__have_the_text_below_them():

@@ -53,7 +53,7 @@ def stub(**config: Any) -> tuple[Qpcc, list[float]]:
         return True
 
     keys = {"cc_algorithm": NSCC, "link_rate_bps": RATE, "base_rtt_s": RTT, **config}
-    return Qpcc("b", CcProfile(), Config(**keys), 1, 1112, True, probe, 0.0, Random(1)), probes
+    return Qpcc("b", CcProfile(), Config.of(**keys), 1, 1112, True, probe, 0.0, Random(1)), probes
 
 
 def in_flight(qpcc: Qpcc) -> int:
@@ -166,7 +166,7 @@ def test_profile__chosen_before_connecting_and_counted():
 @pytest.mark.parametrize("key", [{"cc_algorithm": "cubic"}, {"cc_send_rule": "both"}, {"base_rtt_s": -1}])
 def test_config__refuses_what_does_not_exist(key):
     with pytest.raises(ConfigError, match=next(iter(key))):
-        Config(**key)
+        Config.of(**key)
 
 
 def test_start__at_the_ceiling_or_at_a_share_of_it():
@@ -191,9 +191,8 @@ def test_stat__a_line_about_congestion():
 @pytest.mark.parametrize(("rule", "may"), [("mrc", True), ("uet", False)])
 def test_may_send__row_h4(rule, may):
     """nscc.md §3.1: window 8192, 5000 in flight, MTU 4096."""
-    qpcc = Qpcc(
-        "b", CcProfile(), Config(cc_send_rule=rule, link_rate_bps=RATE), 1, 4096, True, lambda *_: True, 0.0, Random(1)
-    )
+    config = Config.of(cc_send_rule=rule, link_rate_bps=RATE)
+    qpcc = Qpcc("b", CcProfile(), config, 1, 4096, True, lambda *_: True, 0.0, Random(1))
     share = qpcc.join(0.0)
     qpcc.cc.cwnd = 8192
     share.on_send(5000)
@@ -235,7 +234,7 @@ def test_base_probe__one_per_destination_on_the_control_class():
     second = Flow(net, "h0", "h1", message_bytes=1 << 18)
     assert qpcc_of(second).cc.base < 0.0055  # known from the first QP, before anything was sent
     net.run_for(0.1)
-    assert [dscp for _, dscp in probes] == [net.config_of("h0").dscp_control]
+    assert [dscp for _, dscp in probes] == [net.config_of("h0").dscp.control]
     assert not [event for event in net.host("h0").events if type(event).__name__ == "EvProbeResult"]
 
 

@@ -10,7 +10,7 @@ from mrc_testbed.hosts.engine.loss.roundtrips import REST, RoundTrips
 from mrc_testbed.hosts.engine.paths.ev import Ev
 
 RTT_S = 0.010
-REST_S = REST * Config().base_timeout_s
+REST_S = REST * Config().loss.base_timeout_s
 """16.8 ms: more than one round trip and a half."""
 
 
@@ -58,9 +58,9 @@ def test_first_answer__proves_nothing_of_what_left_before_it(ev: Ev) -> None:
     config = Config()
     proof = ProofOfLoss(RoundTrips(config))
     proof.answered(1, 1.0, True, 1.0 + RTT_S)
-    assert not proof.missed(ev, 1.0 - 2 * config.base_timeout_s)
-    proof.answered(1, 1.0 + 2 * config.base_timeout_s, True, 1.2)
-    assert proof.missed(ev, 1.0 - 2 * config.base_timeout_s)
+    assert not proof.missed(ev, 1.0 - 2 * config.loss.base_timeout_s)
+    proof.answered(1, 1.0 + 2 * config.loss.base_timeout_s, True, 1.2)
+    assert proof.missed(ev, 1.0 - 2 * config.loss.base_timeout_s)
 
 
 def test_late_answer__begins_the_proof_anew(proof: ProofOfLoss, ev: Ev) -> None:

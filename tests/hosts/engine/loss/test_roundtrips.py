@@ -11,8 +11,8 @@ from mrc_testbed.hosts.engine.loss.roundtrips import LATE_HALVES_S, LATE_MARGIN,
 from mrc_testbed.hosts.engine.paths.ev import Ev
 
 RTT_S = 0.010
-CONFIG = Config(timeout=14)
-T = CONFIG.base_timeout_s
+CONFIG = Config.of(timeout=14)
+T = CONFIG.loss.base_timeout_s
 """16.8 ms: less than four round trips."""
 
 
@@ -35,8 +35,8 @@ def test_srtt__follows_with_gain_an_eighth_the_deviation_with_a_quarter() -> Non
 
 def test_timer__is_t_and_backs_off_while_nothing_is_known() -> None:
     rtt, config = RoundTrips(CONFIG), CONFIG
-    assert [rtt.timer_s(n, 0.0) for n in range(9)] == [config.retry_interval_s(n) for n in range(9)]
-    last = config.linear_cnt + config.exp_cnt
+    assert [rtt.timer_s(n, 0.0) for n in range(9)] == [config.loss.retry_interval_s(n) for n in range(9)]
+    last = config.loss.linear_cnt + config.loss.exp_cnt
     assert rtt.timer_s(last + 100, 0.0) == rtt.timer_s(last, 0.0) > rtt.timer_s(0, 0.0) == T
 
 
@@ -45,9 +45,9 @@ def test_timer__is_never_shorter_than_four_round_trips_and_four_deviations() -> 
     rtt.measured(RTT_S, 0.0)
     assert rtt.timer_s(0, 0.0) == pytest.approx(4 * RTT_S + 4 * RTT_S / 2)
     assert calm().timer_s(0, 2.0) == pytest.approx(4 * RTT_S)
-    assert calm().timer_s(8, 2.0) == CONFIG.retry_interval_s(8), "longer anyway"
-    assert calm(Config(timeout=14, timeout_rtts=0)).timer_s(0, 2.0) == T
-    assert calm(Config(timeout=14, timeout_ceiling_s=0.03)).timer_s(0, 2.0) == 0.03
+    assert calm().timer_s(8, 2.0) == CONFIG.loss.retry_interval_s(8), "longer anyway"
+    assert calm(Config.of(timeout=14, timeout_rtts=0)).timer_s(0, 2.0) == T
+    assert calm(Config.of(timeout=14, timeout_ceiling_s=0.03)).timer_s(0, 2.0) == 0.03
 
 
 def path(*rtts_s: float) -> Ev:
@@ -70,9 +70,9 @@ def test_timer__goes_by_the_path_where_its_round_trips_are_known() -> None:
 
 
 def test_timer__leaves_a_slow_path_one_and_a_half_of_its_round_trips() -> None:
-    rtt = calm(Config(timeout=14, timeout_rtts=0))
+    rtt = calm(Config.of(timeout=14, timeout_rtts=0))
     assert rtt.timer_s(0, 2.0, path(0.2)) == pytest.approx(0.3)
-    assert rtt.timer_s(0, 2.0, path(100.0)) == CONFIG.timeout_ceiling_s
+    assert rtt.timer_s(0, 2.0, path(100.0)) == CONFIG.loss.timeout_ceiling_s
 
 
 def test_known__is_what_late_answers_and_the_path_took() -> None:
@@ -86,7 +86,7 @@ def test_known__is_what_late_answers_and_the_path_took() -> None:
 
 def test_ordinary__is_an_answer_within_what_reordering_explains() -> None:
     unknown = RoundTrips(CONFIG)
-    assert unknown.ordinary(CONFIG.base_timeout_s, path()) and not unknown.ordinary(9.0, path()), (
+    assert unknown.ordinary(CONFIG.loss.base_timeout_s, path()) and not unknown.ordinary(9.0, path()), (
         "T is all that is known"
     )
     rtt = calm()
@@ -128,7 +128,7 @@ def test_one__is_t_until_a_round_trip_is_known() -> None:
 def test_verdict__waits_for_two_of_the_four_round_trips_of_the_timer() -> None:
     assert RoundTrips(CONFIG).verdict_s(0.0) == REST * T
     assert calm().verdict_s(2.0) == pytest.approx(2 * RTT_S)
-    assert calm(Config(timeout=14, timeout_rtts=0)).verdict_s(2.0) == pytest.approx(RTT_S)
+    assert calm(Config.of(timeout=14, timeout_rtts=0)).verdict_s(2.0) == pytest.approx(RTT_S)
 
 
 def charges(config: Config, most: int = 100) -> list[float]:
@@ -142,20 +142,20 @@ def charges(config: Config, most: int = 100) -> list[float]:
 
 
 def test_budget__is_spent_after_linear_and_exponential_phase() -> None:
-    config = Config(timeout=14, linear_cnt=2, exp_cnt=3)
+    config = Config.of(timeout=14, linear_cnt=2, exp_cnt=3)
     times = charges(config)
     assert len(times) == 5
     gaps = [later - before for before, later in pairwise(times)]
-    assert gaps == [pytest.approx(config.retry_interval_s(n)) for n in range(1, 5)]
+    assert gaps == [pytest.approx(config.loss.retry_interval_s(n)) for n in range(1, 5)]
 
 
 def test_budget__without_end_and_of_one() -> None:
-    assert len(charges(Config(timeout=14, exp_cnt=25))) == 100
-    assert len(charges(Config(timeout=14, timeout_phases="linear", linear_cnt=0))) == 1
+    assert len(charges(Config.of(timeout=14, exp_cnt=25))) == 100
+    assert len(charges(Config.of(timeout=14, timeout_phases="linear", linear_cnt=0))) == 1
 
 
 def test_budget__is_whole_again_after_progress() -> None:
-    config = Config(timeout=14, linear_cnt=1, exp_cnt=1)
+    config = Config.of(timeout=14, linear_cnt=1, exp_cnt=1)
     budget = RetryBudget(config, RoundTrips(config))
     assert budget.charge(1.0) and budget.again_at > 1.0
     budget.restore()
@@ -165,9 +165,9 @@ def test_budget__is_whole_again_after_progress() -> None:
 
 def test_late_answer__is_forgotten_sooner_where_timers_are_short() -> None:
     """Times of a data centre: T is 65 us, and half of a late answer is forgotten after 600 of them."""
-    config = Config(timeout=6)
+    config = Config.of(timeout=6)
     rtt = RoundTrips(config)
     rtt.answered_late(1e-3, 0.0)
-    half_s = 600 * config.base_timeout_s
+    half_s = 600 * config.loss.base_timeout_s
     assert half_s < 0.1
     assert rtt.known_s(half_s, path()) == pytest.approx(LATE_MARGIN * 0.5e-3)

@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 
 from mrc_testbed.hosts.engine.cc.crowd import LEAST
-from mrc_testbed.hosts.engine.config_limits import CHOICES
+from mrc_testbed.hosts.engine.config import KEYS
 from mrc_testbed.hosts.engine.events import QpError, Status
 from mrc_testbed.hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
 from mrc_testbed.hosts.engine.qp import EngineQpState
@@ -27,7 +27,7 @@ SIZE = 40_000
 RETRIES = {"linear_cnt": 2, "exp_cnt": 2}
 
 Filter = Callable[[str, Packet], Sequence[float] | None]
-RULES = list(product(CHOICES["loss_rule"], CHOICES["clear_bits"], CHOICES["cc_algorithm"]))
+RULES = list(product(*(KEYS[name].limits[0].values for name in ("loss_rule", "clear_bits", "cc_algorithm"))))
 
 
 def lost(pair: Pair, *kinds: type, source: str = "") -> Filter:
@@ -64,9 +64,9 @@ def begun(rule: tuple[str, str, str]) -> Pair:
 def schedule_s(pair: Pair) -> float:
     """Time that a whole budget takes when each round is charged as soon as it may be."""
     config = pair.config
-    limit = config.retry_limit
+    limit = config.loss.retry_limit
     assert limit is not None
-    return sum(config.retry_interval_s(n) for n in range(limit))
+    return sum(config.loss.retry_interval_s(n) for n in range(limit))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -82,10 +82,10 @@ def test_fault_for_ever__ends_the_qp_within_the_budget(rule: tuple[str, str, str
     [error] = pair.of(QpError)
     assert error.status is Status.RETRY_EXCEEDED
     config, waited = pair.config, error.at - progress[0]
-    least = schedule_s(pair) - config.retry_interval_s(0)
+    least = schedule_s(pair) - config.loss.retry_interval_s(0)
     # A timer may be longer than T by what round trips ask for; and a round that nothing charged at once waits for one.
     assert least <= waited <= 2 * schedule_s(pair) + SLACK_S, (error.at, progress)
-    assert pair.a.qp.counters.retry_charges >= (config.retry_limit or 0)
+    assert pair.a.qp.counters.retry_charges >= (config.loss.retry_limit or 0)
 
 
 def trim(pair: Pair, reason: NackReason, answered: Callable[[int], bool]) -> Filter:
@@ -138,8 +138,9 @@ def test_trims_that_end__leave_the_budget_as_it_was() -> None:
     pair.filter = lambda s, p: trims(s, p) if pair.now < end_s else losses(s, p)
     pair.run(WAIT_S)
     [error] = pair.of(QpError)
-    pace_s = 2 * pair.delay_s / LEAST * (pair.config.retry_limit or 0)
-    assert schedule_s(pair) <= error.at - end_s + pair.config.base_timeout_s <= 2 * schedule_s(pair) + SLACK_S + pace_s
+    pace_s = 2 * pair.delay_s / LEAST * (pair.config.loss.retry_limit or 0)
+    silent_s = error.at - end_s + pair.config.loss.base_timeout_s
+    assert schedule_s(pair) <= silent_s <= 2 * schedule_s(pair) + SLACK_S + pace_s
 
 
 def test_budget__charges_one_round_once_and_not_one_with_a_trim() -> None:

@@ -19,7 +19,7 @@ ALL = ~0
 
 
 def profile(planes: int = 2, uplinks: int = 4, seed: int = 1, **keys: object) -> EvProfile:
-    return EvProfile(make_evs(planes, uplinks), Config(**keys), Random(seed))
+    return EvProfile(make_evs(planes, uplinks), Config.of(**keys), Random(seed))
 
 
 def planes_of(evs: list[Ev]) -> Counter[int]:

@@ -25,7 +25,7 @@ def test_lone_packets__a_dead_path_is_out_within_one_timeout_of_the_first_lost()
         for first in lost[:1]:
             judged += 1
             assert left[0].ev == first.ev
-            assert left[0].at - first.sent_at <= scale.config.base_timeout_s * (1 + 1e-9)
+            assert left[0].at - first.sent_at <= scale.config.loss.base_timeout_s * (1 + 1e-9)
     assert judged > 2
 
 
@@ -35,7 +35,7 @@ def test_half_timer__probes_ask_over_other_evs_of_the_plane_and_beyond() -> None
     lost = lose_first(pair, lambda s, p: isinstance(p, Write))
     pair.write(pair.bytes(MTU))
     pair.flush()
-    began, timeout, ev = pair.now, pair.config.base_timeout_s, lost[0].ev
+    began, timeout, ev = pair.now, pair.config.loss.base_timeout_s, lost[0].ev
     pair.run(0.6 * timeout)
     near, far = pair.sent(ReliabilityProbe)
     assert near.packet.ev == ev ^ 1 and far.packet.plane != ev >> 8
@@ -64,7 +64,7 @@ def test_half_timer__an_answer_that_does_not_show_the_packet_proves_nothing() ->
     finished(pair, MTU)
     lose_first(pair, lambda s, p: isinstance(p, Write))
     pair.write(pair.bytes(MTU))
-    timeout, requestor = pair.config.base_timeout_s, pair.a.qp.requestor
+    timeout, requestor = pair.config.loss.base_timeout_s, pair.a.qp.requestor
     pair.run(0.7 * timeout)
     (sent,) = requestor.flight.unarrived()
     assert requestor._proven(sent, False)

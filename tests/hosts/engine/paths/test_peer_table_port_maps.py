@@ -12,7 +12,7 @@ from mrc_testbed.hosts.engine.wire.packets import EndpointOp, EndpointRequest, E
 from tests.hosts.engine.engine_pair import MTU, Pair, Side, finished
 
 REFRESH_S = 1.0
-"""Config.port_status_refresh_s."""
+"""Config.ports.status_refresh_s."""
 LEASE_S = 3.5 * REFRESH_S
 ROUND_TRIP_S = 0.02
 

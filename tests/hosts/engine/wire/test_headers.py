@@ -130,7 +130,7 @@ def test_ipv4__comes_back_with_half_the_ev(fields: dict) -> None:
 @given(ev=uint(32))
 def test_ev_layout__both_ways(layout: str, ev: int) -> None:
     assert fields_to_ev(*ev_to_fields(ev, layout), layout) == ev
-    codec = Codec(Config(ev_layout=layout))
+    codec = Codec(Config.of(ev_layout=layout))
     record = write_of({
         "dest_qp": 3, "ev": ev, "plane": 2, "dscp": 4, "ecn": 2, "opcode": Opcode.WRITE_ONLY, "psn": 0, "msn": 0,
         "va": 0, "rkey": 0, "dma_length": 0, "payload": b"", "rqmsn": 0, "imm": 0, "timestamp": None, "tsr": 0,

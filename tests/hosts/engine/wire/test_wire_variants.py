@@ -25,7 +25,13 @@ from mrc_testbed.hosts.engine.wire.packets import (
     Sack,
     Write,
 )
-from mrc_testbed.hosts.engine.wire.wire_variants import WIRE_KEYS, WireVariants, in_dialect, outer_words, speaks_dialect
+from mrc_testbed.hosts.engine.wire.wire_variants import (
+    WIRE_FIELDS,
+    WireVariants,
+    in_dialect,
+    outer_words,
+    speaks_dialect,
+)
 from mrc_testbed.hosts.nic.base import Nic, NicError, check_config
 from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
 from mrc_testbed.hosts.nic.fast import FastNic
@@ -54,13 +60,13 @@ RECORDS: tuple[Packet, ...] = (WRITE, PROBE, REQUEST, RESPONSE, SACK)
 
 
 def made(record: Packet, to: Addressing = V6, codec: type = Codec, **keys: Any) -> bytes:
-    config = Config(**keys)
+    config = Config.of(**keys)
     return in_dialect(codec(config), config).encode(record, to).join()
 
 
 def read(packet: bytes, codec: type = Codec, outer: tuple[int, int] | None = None, **keys: Any) -> Any:
     """`outer`: traffic class and flow label of the outer header."""
-    config = Config(**keys)
+    config = Config.of(**keys)
     return in_dialect(codec(config), config).decode(packet, 0, *(outer or ()))
 
 
@@ -76,10 +82,10 @@ def test_defaults__are_no_dialect() -> None:
     codec = Codec()
     assert in_dialect(codec, Config()) is codec and not speaks_dialect(Config())
     assert outer_words(codec) is None
-    assert set(VARIANTS) == set(WIRE_KEYS)
+    assert set(VARIANTS) == set(WIRE_FIELDS)
 
 
-@pytest.mark.parametrize("key", WIRE_KEYS)
+@pytest.mark.parametrize("key", WIRE_FIELDS)
 @pytest.mark.parametrize("to", [V6, V4], ids=["v6", "v4"])
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: type(r).__name__)
 def test_variants__one_by_one_come_back_and_both_codecs_make_the_same(key: str, to: Addressing, record: Packet) -> None:
@@ -89,7 +95,7 @@ def test_variants__one_by_one_come_back_and_both_codecs_make_the_same(key: str, 
     expected = record if to is V6 else replace(record, ev=EV & 0xFFFF)
     outer = (
         record.dscp << 2 | record.ecn,
-        int.from_bytes(WireVariants(Codec(), Config(**keys)).outer_word(wire, EV), "big") & 0xFFFFF,
+        int.from_bytes(WireVariants(Codec(), Config.of(**keys)).outer_word(wire, EV), "big") & 0xFFFFF,
     )
     for codec in CODECS:
         assert same(read(wire, codec, outer if to is V6 else None, **keys), expected)
@@ -107,7 +113,7 @@ def test_variants__all_at_once_have_a_right_icrc(to: Addressing, record: Packet)
 def test_flow_label__inner_outer_or_both(codec: type) -> None:
     high = ev_to_fields(EV)[1]
     for where, inside, outside in (("copied", high, high), ("inner", high, 0), ("outer", 0, high)):
-        config = Config(flow_label=where)
+        config = Config.of(flow_label=where)
         speaker = in_dialect(codec(config), config)
         wire = speaker.encode(SACK, V6).join()
         word = outer_words(speaker)
@@ -116,7 +122,7 @@ def test_flow_label__inner_outer_or_both(codec: type) -> None:
         assert int.from_bytes(first, "big") & 0xFFFFF == outside
         assert int.from_bytes(first, "big") >> 20 == 0x600 | 46 << 2
         assert speaker.decode(wire, 0, 46 << 2, outside).ev == EV
-    config = Config(flow_label="outer")  # without an outer header the only label there is carries it
+    config = Config.of(flow_label="outer")  # without an outer header the only label there is carries it
     plain = in_dialect(codec(config), config, outer_header=False)
     assert plain.decode(plain.encode(SACK, V6).join()).ev == EV
 
@@ -216,7 +222,7 @@ def test_decap_dscp__whose_trim_is_seen(codec: type, rule: str, trimmed: NackRea
 @pytest.mark.parametrize("codec", CODECS)
 def test_hostile__a_dialect_refuses_what_its_codec_refuses_and_raises_nothing_else(codec: type) -> None:
     rng = Random(7)
-    config = Config(**VARIANTS)
+    config = Config.of(**VARIANTS)
     speaker = in_dialect(codec(config), config)
     whole = [made(record, to, **VARIANTS) for record in RECORDS for to in (V6, V4)]
     for _ in range(400 if codec is Codec else 60):
@@ -244,14 +250,14 @@ def test_transfer__with_all_variants_over_real_bytes() -> None:
 def test_nic__reads_evs_of_8_3_only(key: str) -> None:
     check_config(Config())
     with pytest.raises(NicError, match=key):
-        check_config(Config(**{key: (4, 4)}))
+        check_config(Config.of(**{key: (4, 4)}))
 
 
 def test_nics__both_make_the_same_frames_in_a_dialect_and_open_each_others() -> None:
     plan = Plan(planes=2, racks=2, spines=2, hosts_per_rack=1)
     here, there = plan.hosts
     keys = {key: value for key, value in VARIANTS.items() if key != "decap_dscp"}
-    config = Config(**keys)
+    config = Config.of(**keys)
     scapy_nic = ScapyNic.__new__(ScapyNic)  # without its sockets
     Nic.__init__(scapy_nic, plan, here)
     scapy_nic._codec = in_dialect(ScapyCodec(config), config)
@@ -274,4 +280,4 @@ def test_nics__both_make_the_same_frames_in_a_dialect_and_open_each_others() -> 
 def test_nic__refuses_widths_before_it_opens_anything(nic: type) -> None:
     plan = Plan(planes=1, racks=2, spines=1, hosts_per_rack=1)
     with pytest.raises(NicError, match="srv6_widths"):
-        nic(plan, plan.hosts[0], Config(srv6_widths=(4, 4)), *([[]] if nic is ScapyNic else []))
+        nic(plan, plan.hosts[0], Config.of(srv6_widths=(4, 4)), *([[]] if nic is ScapyNic else []))
