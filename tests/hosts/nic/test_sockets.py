@@ -19,8 +19,9 @@ from mrc_testbed.hosts.nic import open_nic
 from mrc_testbed.hosts.nic.base import NO_LIMIT, NicError
 from mrc_testbed.hosts.nic.encapsulation import Encapsulation
 from mrc_testbed.hosts.nic.fast import BACKLOG_FRAMES, FastNic
-from mrc_testbed.hosts.nic.native import NativeMissingError, load
+from mrc_testbed.hosts.nic.native import load
 from mrc_testbed.hosts.nic.netlink import LinkWatcher
+from mrc_testbed.switch.system.gcc import MissingToolError
 from mrc_testbed.topologies.plan import Plan
 from tests.cables import wait_until_up
 
@@ -81,7 +82,7 @@ def namespace():
 def nic(request, namespace):
     try:
         module = load() if request.param == "compiled" else None
-    except NativeMissingError as error:
+    except MissingToolError as error:
         pytest.skip(str(error))
     with contextlib.closing(FastNic(PLAN, H0, Config(), module)) as opened:
         yield opened
