@@ -31,8 +31,9 @@ import psutil
 
 from mrc_testbed.files import memory
 from mrc_testbed.ipc import procfs
-from mrc_testbed.ipc.framing import SOCKET_PATH_MAX, UNHEARD
+from mrc_testbed.ipc.framing import SOCKET_PATH_MAX
 from mrc_testbed.switch.system import ownership
+from mrc_testbed.switch.system.unix_socket import UNHEARD
 
 DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"

@@ -1,1 +1,1 @@
-"""The system under the switch, for everybody: the cache and whose it is, gcc, rtnetlink. Imports nothing of ours."""
+"""The system under the switch, for everybody: gcc and its cache, rtnetlink, sockets. Imports nothing of ours."""
