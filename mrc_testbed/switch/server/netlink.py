@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import logging
-import os
 import socket
 import struct
 import time
@@ -14,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mrc_testbed.switch.system.rtnetlink import (
-    IFF_UP,
     RECEIVE_BYTES,
     InterfaceState,
     attributes,
@@ -28,7 +25,6 @@ log = logging.getLogger(__name__)
 
 RTM_NEWSTATS, RTM_GETSTATS = 92, 94
 IFLA_STATS_LINK_64 = 1
-SIOCGIFFLAGS, SIOCSIFFLAGS = 0x8913, 0x8914
 
 _STATS = struct.Struct("=BxHII")  # if_stats_msg: family, pad, ifindex, filter mask
 _COUNTERS = struct.Struct("=8Q")  # the head of rtnl_link_stats64
@@ -50,21 +46,6 @@ class LinkCounters:
     tx_errors: int = 0
     rx_dropped: int = 0
     tx_dropped: int = 0
-
-
-def set_admin_state(interface: str, up: bool) -> bool:
-    """Sets an interface administratively up or down; returns whether that changed anything.
-
-    Raises OSError (ENODEV: no such interface; EPERM: not root).
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        request = struct.pack("16sH14x", os.fsencode(interface), 0)
-        flags = struct.unpack_from("H", fcntl.ioctl(sock, SIOCGIFFLAGS, request), 16)[0]
-        wanted = flags | IFF_UP if up else flags & ~IFF_UP
-        if wanted == flags:
-            return False
-        fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sH14x", os.fsencode(interface), wanted))
-        return True
 
 
 def read_counters() -> dict[int, LinkCounters]:

@@ -17,8 +17,8 @@ from finsy.proto import gnmi, gnmi_grpc
 from mrc_testbed.switch.server.gnmi.server import GnmiService
 from mrc_testbed.switch.server.grpc_server import start_server
 from mrc_testbed.switch.server.interfaces import Interfaces
-from mrc_testbed.switch.server.netlink import InterfaceWatcher, set_admin_state
-from mrc_testbed.switch.system.rtnetlink import InterfaceState
+from mrc_testbed.switch.server.netlink import InterfaceWatcher
+from mrc_testbed.switch.system.rtnetlink import InterfaceState, set_admin_state
 
 OPER = GNMIPath("interfaces/interface[name=*]/state/oper-status")
 SOON_S = 10.0
