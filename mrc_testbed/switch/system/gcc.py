@@ -22,6 +22,7 @@ from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError, l
 CFLAGS = ("-O2", "-g1", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing")
 """Flags of every build; callers add to them. -g1 has the lines for profiles and sanitizers, at a third of -g's time."""
 SHARED = ("-shared", "-fPIC", "-fvisibility=hidden")
+_CURE = "Debian, Ubuntu: apt-get install gcc libc6-dev"
 
 Running = tuple[list[str], "subprocess.Popen[str]"]
 """A command, and the process that runs it."""
@@ -70,14 +71,11 @@ def build_extension(source: Path, flags: Iterable[str], tag: str, limit_s: float
 
 def missing_for_extensions() -> list[str]:
     """Return what this machine lacks to build a module of Python from C, each with its cure."""
-    lacking = [] if _compiler() else [_NO_COMPILER]
+    lacking = [] if _compiler() else [f"a C compiler ({_CURE})"]
     include = Path(sysconfig.get_paths()["include"])
     if not (include / "Python.h").exists():
         lacking.append(f"Python.h in {include} (Debian, Ubuntu: apt-get install python3-dev)")
     return lacking
-
-
-_NO_COMPILER = "a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)"
 
 
 def _compiler() -> str | None:
@@ -152,7 +150,7 @@ def _named(
     """Name a build after the digest of what goes into it. Raises BuildError."""
     compiler = _compiler()
     if compiler is None:
-        raise MissingToolError(f"missing {_NO_COMPILER}")
+        raise MissingToolError(f"gcc is not on PATH: install it ({_CURE})")
     files, includes = [Path(path).absolute() for path in sources], [Path(path).absolute() for path in include_dirs]
     digest = hashlib.sha256()
     stat = os.stat(compiler)
