@@ -235,7 +235,7 @@ def test_link__removed_while_the_kernel_drops_news_is_gone(namespace):
     with contextlib.closing(LinkWatcher(["h0-eth0", "h0-eth1"])) as links:
         links._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # room for a message or two
         for number in range(8):
-            ip("link", "add", f"full{number}", "type", "dummy")
+            ip("link", "add", f"full{number}", "type", "veth", "peer", "name", f"more{number}")
         ip("link", "del", "h0-eth0")
         assert links.poll() == [("h0-eth0", LinkState())]
         assert links.states["h0-eth0"] == LinkState() and links.states["h0-eth1"].up
