@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "ipc": ("errors", "files", "switch.system"),
     "faults": ("console", "topologies.plan"),
     "topologies": ("console", "errors", "faults", "files", "ipc", "switch"),
-    "controller": ("errors", "ipc", "topologies.plan"),
+    "controller": ("errors", "ipc", "switch.system", "topologies.plan"),
     "hosts": LEAVES,
     "simulator": ("faults", "hosts", *LEAVES),
     "experiments": ("controller", "faults", "hosts", "simulator", "topologies", *LEAVES),

@@ -192,7 +192,7 @@ def set_admin_state(interface: str, up: bool) -> bool:
     """
     name = os.fsencode(interface)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        flags = IFREQ.unpack(fcntl.ioctl(sock, SIOCGIFFLAGS, IFREQ.pack(name, 0)))[1]
+        flags: int = IFREQ.unpack(fcntl.ioctl(sock, SIOCGIFFLAGS, IFREQ.pack(name, 0)))[1]
         wanted = flags | IFF_UP if up else flags & ~IFF_UP
         if wanted != flags:
             fcntl.ioctl(sock, SIOCSIFFLAGS, IFREQ.pack(name, wanted))
