@@ -91,7 +91,7 @@ FACES = {
         "wire",
         "workloads",
     },
-    "mrc_testbed.switch": {"build", "ownership"},
+    "mrc_testbed.switch": set(),
     "mrc_testbed.switch.compiler": {"compiler", "errors"},
     "mrc_testbed.switch.server": {
         "__main__",

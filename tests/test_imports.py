@@ -16,22 +16,23 @@ from tests.repository import ROOT
 CODE = ("controller", "hosts", "mrc_testbed", "tools", "topologies")
 """Folders of Python outside tests. The package has links to the others, which a walk through it does not follow."""
 PACKAGE = "mrc_testbed"
-LEAVES = ("console", "errors", "files", "ipc", "native_build", "topologies.plan")
+LEAVES = ("console", "errors", "files", "ipc", "native_build", "switch.system", "topologies.plan")
 FRONT = ("api", "capture", "cli", "dash", "demo", "doctor", "testing")
 
 MAY_IMPORT = {
     "errors": (),
     "files": ("errors",),
     "topologies.plan": (),
+    "switch.system": (),
     "switch": (),
-    "console": ("errors", "files"),
-    "native_build": ("errors", "files"),
-    "ipc": ("errors", "files"),
+    "console": ("errors", "switch.system"),
+    "native_build": ("files", "switch.system"),
+    "ipc": ("errors", "files", "switch.system"),
     "faults": ("console", "topologies.plan"),
     "topologies": ("console", "errors", "faults", "files", "ipc", "switch"),
-    "controller": ("errors", "ipc", "topologies.plan"),
+    "controller": ("errors", "ipc", "switch.system", "topologies.plan"),
     "hosts": LEAVES,
-    "simulator": ("faults", "hosts", "switch.build", *LEAVES),
+    "simulator": ("faults", "hosts", *LEAVES),
     "experiments": ("controller", "faults", "hosts", "simulator", "topologies", *LEAVES),
     "capture": ("console", "controller", "errors", "files", "hosts", "ipc", "switch", "topologies"),
     "demo": ("console", "errors", "experiments", "files", "ipc", "topologies"),

@@ -9,10 +9,9 @@ import pytest
 from mrc_testbed.console import progress
 from mrc_testbed.hosts.nic import native
 from mrc_testbed.ipc import processes
-from mrc_testbed.native_build import CompileError
 from mrc_testbed.native_build import build as compiled_build
 from mrc_testbed.native_build import cache as builds
-from mrc_testbed.switch import build
+from mrc_testbed.switch.system.cache_folder import BuildError, safe_cache_dir
 
 STRANGER = 64002
 
@@ -64,16 +63,16 @@ def test_compiled_build__is_not_loaded(folder, unsafe, monkeypatch, capsys):
 @pytest.mark.parametrize("unsafe", UNSAFE)
 def test_native_half_of_the_nic__is_not_loaded(folder, unsafe):
     unsafe(folder)
-    with pytest.raises(native.NativeError, match="another user could change"):
-        native.build()
+    with pytest.raises(BuildError, match="another user could change"):
+        native.load()
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("unsafe", UNSAFE)
 def test_the_switch__compiles_and_reads_nothing_there(folder, unsafe):
     unsafe(folder)
-    with pytest.raises(build.BuildError, match="another user could change"):
-        build.cache_dir()
+    with pytest.raises(BuildError, match="another user could change"):
+        safe_cache_dir()
 
 
 @pytest.mark.parametrize("unsafe", UNSAFE)
@@ -87,7 +86,7 @@ def test_children__keep_no_compiled_modules_there(folder, unsafe, monkeypatch):
 
 def test_cache__is_made_for_its_owner_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "new"))
-    assert build.cache_dir().stat().st_mode & 0o777 == 0o700
+    assert safe_cache_dir().stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("unsafe", UNSAFE)
@@ -98,6 +97,6 @@ def test_what_is_written__is_not_written_there(folder, unsafe, tmp_path):
         (folder / name).symlink_to(precious)
     unsafe(folder)
     progress._remember("up", {"size": 1, "total_s": 1.0, "steps": []})
-    with pytest.raises(CompileError, match="another user could change"):
+    with pytest.raises(BuildError, match="another user could change"):
         compiled_build.build(lambda _said: None)
     assert precious.read_text() == "precious"

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.doctor.doctor import RELEASES
-from mrc_testbed.switch.build import cache_dir
+from mrc_testbed.switch.system.cache_folder import safe_cache_dir
 from tests.repository import ROOT
 
 SUITES = {
@@ -80,7 +80,7 @@ def mirror_of(origin: str) -> str:
 
 def base_of(name: str) -> Path:
     """A tar archive of the release's minimal root, from the cache or made now. Skips where it cannot be made here."""
-    archive = cache_dir() / "releases" / f"{name}.tar"
+    archive = safe_cache_dir() / "releases" / f"{name}.tar"
     if archive.exists():
         return archive
     if shutil.which("debootstrap") is None:

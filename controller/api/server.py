@@ -24,8 +24,9 @@ from aiohttp import web
 
 from mrc_testbed.controller.api.http_log import http_logger
 from mrc_testbed.controller.errors import ControllerError
-from mrc_testbed.ipc.framing import JsonlError, event_of, listen, remove_own
+from mrc_testbed.ipc.framing import JsonlError, event_of, listen
 from mrc_testbed.ipc.rundir import RunFiles, write_private
+from mrc_testbed.switch.system.unix_socket import remove_own
 
 PREFERRED_PORT = 9340
 """Taken when it is free; otherwise any port. `controller.json` tells which."""

@@ -14,13 +14,11 @@ a program that computes for longer than a retry timeout without calling looks de
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import random
 import selectors
 import socket
-import struct
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -39,6 +37,7 @@ from mrc_testbed.hosts.verbs.device import Device
 from mrc_testbed.hosts.verbs.errors import VerbsError
 from mrc_testbed.hosts.verbs.plan_driver import PlanDriver
 from mrc_testbed.ipc.rundir import DEFAULT_PATH, RunFiles
+from mrc_testbed.switch.system.rtnetlink import set_admin_state
 from mrc_testbed.topologies.plan import Host, Plan, PlanError
 
 SLOTS = range(1, 256)
@@ -48,8 +47,6 @@ RETRY_S = 0.001
 """How soon to try again when the kernel took no more frames."""
 AGENT_CHECK_S = 1.0
 log = logging.getLogger("mrc_testbed.hosts.verbs")
-
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
 
 def open_device(
@@ -150,12 +147,8 @@ class LiveDriver(PlanDriver):
     def set_port(self, plane: int, enabled: bool) -> None:
         """Sets the interface up or down, as `ip link set`: the agent of the host sees it too."""
         interface = self.nic.ports[plane].interface
-        request = struct.pack("16sH22x", interface.encode(), 0)
         try:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-                flags = struct.unpack_from("16xH", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))[0]
-                flags = flags | _IFF_UP if enabled else flags & ~_IFF_UP
-                fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH22x", interface.encode(), flags))
+            set_admin_state(interface, enabled)
         except OSError as error:
             raise VerbsError(f"{interface}: cannot set it {'up' if enabled else 'down'}: {error.strerror}") from None
 

@@ -352,7 +352,7 @@ def compile_(
 
     from mrc_testbed.ipc.rundir import RunFiles
     from mrc_testbed.native_build.build import build
-    from mrc_testbed.native_build.cache import CompileError, FullCompileCacheError
+    from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError
 
     if (fabric := RunFiles()).has_run:
         raise UsageError(
@@ -363,9 +363,9 @@ def compile_(
     try:
         with Progress(lines, "compile", guess_s=COMPILE_S) as progress:
             folder = build(lambda said: progress.step(f"compile: {said}"), again=again)
-    except FullCompileCacheError as error:
+    except FullCacheError as error:
         raise FullDiskError(f"compile: {error}") from None
-    except CompileError as error:
+    except BuildError as error:
         raise UsageError(f"compile: {error}") from None
     seconds = round(time.monotonic() - begun, 1)
     lines.print(f"compile: {folder} ({seconds} s)", soft_wrap=True)

@@ -267,8 +267,8 @@ def _compiled(
 @contextmanager
 def _building() -> Iterator[None]:
     """End the command with what is wrong when a program or the runtime cannot be made."""
-    from mrc_testbed.switch.build import BuildError, FullCacheError
     from mrc_testbed.switch.compiler import P4Error, UnwrittenP4Error
+    from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError
 
     try:
         yield

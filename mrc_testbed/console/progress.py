@@ -14,15 +14,13 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import re
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mrc_testbed.files import ownership
-from mrc_testbed.files.cache_folder import cache_dir
+from mrc_testbed.switch.system.cache_folder import BuildError, cache_dir, safe_cache_dir, write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -203,11 +201,6 @@ def _last(command: str) -> dict[str, Any] | None:
 
 def _remember(command: str, record: dict[str, Any]) -> None:
     """A cache that cannot be written tells no rest the next time, and that is all."""
-    path = _path()
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if ownership.refusal(path.parent) is not None:  # a link of somebody else could stand where we write
-            return
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps({**_known(), command: record}), encoding="utf-8")
-        fresh.replace(path)
+    with contextlib.suppress(OSError, BuildError):
+        safe_cache_dir()
+        write_whole(_path(), json.dumps({**_known(), command: record}).encode())

@@ -1,8 +1,8 @@
 """Files that are whole or not there, whatever ends the process that writes them, and however full the disk is.
 
 Every file that a command makes is written through this module. Others are no result that could be half there: logs and
-journals, which grow by lines; the caches of builds (switch/build.py, native_build/, hosts/nic/native.py), which rename
-what gcc made; the run folder (`ipc.rundir.write_private`), which is gone after a crash of the machine anyway; `/proc`.
+journals, which grow by lines; the cache of builds (switch/system/, native_build/), which renames what gcc made; the run
+folder (`ipc.rundir.write_private`), which is gone after a crash of the machine anyway; `/proc`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The leaf that processes need to meet: RPC, run folder, child processes, units, errors. Imports nothing of ours."""
+"""The leaf that processes need to meet: RPC, run folder, child processes."""

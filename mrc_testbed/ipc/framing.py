@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mrc_testbed.switch.system import unix_socket
+
 MAX_LINE_BYTES = 4 << 20
 """Longest line either side takes, newline included. A table dump of a 64-switch fabric is about 1 MiB."""
-UNHEARD = "~"
-"""Suffix of a socket's file until somebody listens there: whoever sees its own name is heard."""
-SOCKET_PATH_MAX = 107 - len(UNHEARD)
+SOCKET_PATH_MAX = 107 - len(unix_socket.UNHEARD)
 """sun_path of a Unix socket address, bytes without the final zero and the suffix."""
 
 Message = dict[str, Any]
@@ -183,34 +183,16 @@ def _plain_id(request: Message) -> Any:
 
 
 def listen(path: Path | str) -> socket.socket:
-    """A listening Unix socket at `path`, mode 0600, non-blocking; the file of a dead server is replaced.
+    """Return a listening Unix socket at `path`, mode 0600, non-blocking; the file of a dead server is replaced.
 
-    The file appears when it can be connected to: it is made under another name. Raises JsonlError when someone listens
-    there, the folder is missing or the path is too long for a socket.
+    Raises JsonlError when someone listens there, the folder is missing or the path is too long for a socket.
     """
     path = Path(path)
     check_socket_path(path)
-    unheard = path.with_name(path.name + UNHEARD)
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        if path.exists():
-            _remove_stale(path)
-        unheard.unlink(missing_ok=True)  # of a server that was killed in the middle of this
-        old_mask = os.umask(0o177)
-        try:
-            server.bind(str(unheard))
-        finally:
-            os.umask(old_mask)
-        server.listen(64)
-        server.setblocking(False)
-        unheard.rename(path)
-    except OSError as error:
-        server.close()
-        raise JsonlError(f"cannot listen on {path}: {error.strerror or error}") from error
-    except JsonlError:
-        server.close()
-        raise
-    return server
+        return unix_socket.listen(path)
+    except unix_socket.SocketError as error:
+        raise JsonlError(str(error)) from error
 
 
 def check_socket_path(path: Path) -> None:
@@ -220,27 +202,3 @@ def check_socket_path(path: Path) -> None:
             f"socket path {path} has {len(os.fsencode(path))} bytes and at most {SOCKET_PATH_MAX} will do: "
             "use a shorter run folder (MRC_RUN_DIR)"
         )
-
-
-def _remove_stale(path: Path) -> None:
-    if not path.is_socket():
-        raise JsonlError(f"cannot listen on {path}: the file there is no socket; remove it")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
-            return
-        except FileNotFoundError:
-            return
-    raise JsonlError(f"cannot listen on {path}: another process answers there; stop it first")
-
-
-def remove_own(path: Path, inode: int) -> None:
-    """Remove the socket file at close, unless a successor has put its own there."""
-    try:
-        if path.stat().st_ino == inode:
-            path.unlink()
-    except FileNotFoundError:
-        return

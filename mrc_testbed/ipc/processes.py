@@ -28,12 +28,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mrc_testbed.files import ownership
-from mrc_testbed.files.cache_folder import cache_dir
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.ipc import procfs
 from mrc_testbed.ipc.patience import QUIET_S, LocalWork, PartWork, Patience
 from mrc_testbed.ipc.rundir import TOKEN_VARIABLE, FabricError, RunDir
+from mrc_testbed.switch.system import ownership
+from mrc_testbed.switch.system.cache_folder import cache_dir
 
 BYTECODE = cache_dir() / "pyc"
 """Where children keep their compiled modules, also where the environment or the checkout says not to: a fabric starts

@@ -49,10 +49,10 @@ from mrc_testbed.ipc.framing import (
     listen,
     refusal_for,
     refusal_of,
-    remove_own,
 )
 from mrc_testbed.ipc.patience import peer_gets_on
 from mrc_testbed.ipc.service import end_tasks
+from mrc_testbed.switch.system.unix_socket import remove_own
 
 __all__ = [
     "MAX_BACKLOG_BYTES",

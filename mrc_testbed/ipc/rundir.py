@@ -29,9 +29,11 @@ from typing import Any
 
 import psutil
 
-from mrc_testbed.files import memory, ownership
+from mrc_testbed.files import memory
 from mrc_testbed.ipc import procfs
-from mrc_testbed.ipc.framing import SOCKET_PATH_MAX, UNHEARD
+from mrc_testbed.ipc.framing import SOCKET_PATH_MAX
+from mrc_testbed.switch.system import ownership
+from mrc_testbed.switch.system.unix_socket import UNHEARD
 
 DEFAULT_PATH = "/run/mrc-testbed"
 TOKEN_VARIABLE = "MRC_FABRIC"
@@ -77,7 +79,7 @@ def user_run_dir() -> Path:
 
 
 def checked(path: Path, owners: tuple[int, ...] = ()) -> Path:
-    """Return a run folder, absolute, whether it is there or not; `owners` as in files/ownership.py.
+    """Return a run folder, absolute, whether it is there or not; `owners` as in switch/system/ownership.py.
 
     Raises RunDirError where another user could change what is in it: what it names is killed, removed and asked.
     """

@@ -8,6 +8,6 @@ hosts.engine.requestor` and the like load the build of exactly these files where
 files, which do the same, slower. `state()` says which, and why.
 """
 
-from mrc_testbed.native_build.cache import CompileError, EngineForm, state, use
+from mrc_testbed.native_build.cache import EngineForm, state, use
 
-__all__ = ["CompileError", "EngineForm", "state", "use"]
+__all__ = ["EngineForm", "state", "use"]

@@ -6,9 +6,7 @@ when it is whole: a build that was interrupted leaves nothing that is ever loade
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import fcntl
 import importlib.util
 import os
 import re
@@ -16,23 +14,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mrc_testbed.errors import FULL
-from mrc_testbed.files import ownership
-from mrc_testbed.files.cache_folder import cache_dir
-from mrc_testbed.native_build.cache import (
-    GROUP,
-    SANITIZER_FLAGS,
-    CompileError,
-    FullCompileCacheError,
-    build_dir,
-    remove_builds,
-)
+from mrc_testbed.native_build.cache import GROUP, SANITIZER_FLAGS, build_dir, remove_builds
 from mrc_testbed.native_build.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
+from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError, cache_dir, locked, unwritten
+from mrc_testbed.switch.system.gcc import MissingToolError, missing_for_extensions
 
 KEPT_BUILDS = 3
 """Builds that stay in the cache: of this checkout, and of others in use beside it."""
@@ -50,27 +39,19 @@ Progress = Callable[[str], None]
 
 def missing() -> list[str]:
     """Things that a build needs and this machine lacks, each with its cure."""
-    found = []
-    if importlib.util.find_spec("mypyc") is None:
-        found.append("mypyc (pip install 'mypy>=1.15')")
-    if importlib.util.find_spec("setuptools") is None:
-        found.append("setuptools (pip install setuptools)")
-    if shutil.which("gcc") is None and shutil.which("cc") is None:
-        found.append("a C compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)")
-    include = Path(sysconfig.get_paths()["include"])
-    if not (include / "Python.h").exists():
-        found.append(f"Python.h in {include} (Debian, Ubuntu: apt-get install python3-dev)")
-    return found
+    packages = {"mypyc": "mypy>=1.15", "setuptools": "setuptools"}
+    lacking = [name for name in packages if importlib.util.find_spec(name) is None]
+    return [*(f"{name} (pip install '{packages[name]}')" for name in lacking), *missing_for_extensions()]
 
 
 def build(progress: Progress, *, again: bool = False) -> Path:
-    """Folder of the build of these sources, compiled unless it is there. Raises CompileError, FullCompileCacheError.
+    """Folder of the build of these sources, compiled unless it is there. Raises BuildError, FullCacheError.
 
     `again`: compile even so. Another build in progress is waited for.
     """
     if lacking := missing():
-        raise CompileError(f"cannot compile: missing {'; '.join(lacking)}. Everything works without, slower")
-    with _lock(progress):
+        raise MissingToolError(f"cannot compile: missing {'; '.join(lacking)}. Everything works without, slower")
+    with locked("compiled", lambda: progress("another build is running: waiting for it")):
         target = build_dir()
         if target.is_dir() and not again:
             os.utime(target)
@@ -85,42 +66,9 @@ def build(progress: Progress, *, again: bool = False) -> Path:
                     shutil.rmtree(target)
                 made.rename(target)
         except OSError as error:
-            _check_room(str(error))
-            raise CompileError(f"{error}: set MRC_CACHE_DIR to another folder") from None
+            raise unwritten(cache_dir(), error) from None
         remove_builds(KEPT_BUILDS)
         return target
-
-
-def _check_room(said: str) -> None:
-    """Raises FullCompileCacheError when an error's text is that of a disk that takes nothing.
-
-    The text alone tells it of errors of other processes, and of shutil.Error, which has one for each file.
-    """
-    for reason in map(os.strerror, FULL):
-        if reason in said:
-            raise FullCompileCacheError(
-                f"{cache_dir()}: {reason}: make room there, or set MRC_CACHE_DIR to another folder"
-            )
-
-
-@contextlib.contextmanager
-def _lock(progress: Progress) -> Iterator[None]:
-    try:
-        cache_dir().mkdir(mode=0o700, parents=True, exist_ok=True)
-        reason = ownership.refusal(cache_dir())
-        if reason is not None:
-            raise CompileError(f"a cache that another user could change is not used: {reason}, or set MRC_CACHE_DIR")
-        lock = (cache_dir() / "compiled.lock").open("w")
-    except OSError as error:
-        _check_room(str(error))
-        raise CompileError(f"{error}: set MRC_CACHE_DIR to a folder that can be written") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress("another build is running: waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _give_way() -> None:
@@ -133,7 +81,7 @@ def for_mypyc(source: str, acyclic: Sequence[str] = (), narrow: Mapping[str, Map
     """A module with mypyc's mark of what has no cycles on some of its classes, and narrow types for attributes of some.
 
     The lines keep their numbers, which tracebacks name: the mark takes an empty one in front of the class. In the files
-    themselves all this would have everybody install mypy's extensions. Raises CompileError when a class or an
+    themselves all this would have everybody install mypy's extensions. Raises BuildError when a class or an
     attribute is not there.
     """
     lines = source.split("\n")
@@ -148,7 +96,7 @@ def for_mypyc(source: str, acyclic: Sequence[str] = (), narrow: Mapping[str, Map
             wanted = f"    {attribute}: int"
             found = next((i for i in range(begin + 1, len(lines)) if lines[i] == wanted or lines[i][:1].strip()), begin)
             if lines[found] != wanted:
-                raise CompileError(f"no line {wanted.strip()!r} in class {name} (native_build/modules.py, NARROW)")
+                raise BuildError(f"no line {wanted.strip()!r} in class {name} (native_build/modules.py, NARROW)")
             lines[found] = f"    {attribute}: {narrow_type}"
     future = lines.index("from __future__ import annotations")
     lines[future] += "; from mypy_extensions import i16, i32, mypyc_attr"
@@ -156,11 +104,11 @@ def for_mypyc(source: str, acyclic: Sequence[str] = (), narrow: Mapping[str, Map
 
 
 def _class_at(lines: Sequence[str], name: str) -> int:
-    """Number of the line of a class, from 0. Raises CompileError when it is not there."""
+    """Number of the line of a class, from 0. Raises BuildError when it is not there."""
     for number, line in enumerate(lines):
         if re.match(rf"class {name}\b", line):
             return number
-    raise CompileError(f"no class {name}, which is marked for machine code (native_build/modules.py)")
+    raise BuildError(f"no class {name}, which is marked for machine code (native_build/modules.py)")
 
 
 def _compile(work: Path, made: Path, progress: Progress) -> None:
@@ -188,8 +136,9 @@ def _compile(work: Path, made: Path, progress: Progress) -> None:
             else:
                 said.append(line)
         if process.wait():
-            _check_room("".join(said))
-            raise CompileError(f"mypyc or gcc failed:\n{''.join(said[-30:]).strip()}")
+            if isinstance(error := unwritten(cache_dir(), "".join(said)), FullCacheError):
+                raise error
+            raise BuildError(f"mypyc or gcc failed:\n{''.join(said[-30:]).strip()}")
     finally:
         if process.poll() is None:
             process.kill()

@@ -22,10 +22,9 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mrc_testbed.errors import FullDiskError
-from mrc_testbed.files import ownership
-from mrc_testbed.files.cache_folder import cache_dir
 from mrc_testbed.native_build.modules import C_MODULES, ROOT, compiled_files, module_of, source_files
+from mrc_testbed.switch.system import ownership
+from mrc_testbed.switch.system.cache_folder import cache_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,14 +39,6 @@ NEEDED = "mypy_extensions"
 """Package that the machine code imports (build.py: for_mypyc), and whose absence an environment need not notice."""
 SANITIZER_FLAGS = ("-O0", "-g1", "-fsanitize=address") if os.environ.get("MRC_SANITIZE") == "1" else ()
 """Flags with which gcc has AddressSanitizer watch our C. MRC_SANITIZE=1 asks for them, with libasan in LD_PRELOAD."""
-
-
-class CompileError(Exception):
-    """The sources could not be compiled; the message says why and what would help."""
-
-
-class FullCompileCacheError(CompileError, FullDiskError):
-    """The disk of the cache did not take the build."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from mrc_testbed.native_build import build as building
 from mrc_testbed.native_build import cache
 from mrc_testbed.native_build.modules import ACYCLIC, NARROW
 from mrc_testbed.native_build.mypyc_setup import without_trashcan
+from mrc_testbed.switch.system.cache_folder import BuildError
+from mrc_testbed.switch.system.gcc import MissingToolError
 from tests.repository import ROOT
 
 PROGRAM = """
@@ -72,7 +74,7 @@ def test_build__interrupted_killed_and_raced_leaves_one_that_works(tmp_path):
 
 def test_build__without_a_compiler_names_what_is_missing_and_the_cure(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(cache.CompileError, match=r"a C compiler \(Debian, Ubuntu: apt-get install gcc"):
+    with pytest.raises(MissingToolError, match=r"a C compiler \(Debian, Ubuntu: apt-get install gcc"):
         building.build(print)
 
 
@@ -80,7 +82,7 @@ def test_build__where_nothing_can_be_written_names_the_variable(tmp_path, monkey
     (tmp_path / "file").touch()
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "file" / "under"))
     monkeypatch.setattr(building, "missing", list)
-    with pytest.raises(cache.CompileError, match="MRC_CACHE_DIR"):
+    with pytest.raises(BuildError, match="MRC_CACHE_DIR"):
         building.build(print)
 
 
@@ -106,7 +108,7 @@ def test_acyclic__is_marked_in_front_of_decorators_and_no_line_moves():
     assert len(made) == len(source.split("\n"))
     assert [i for i, line in enumerate(made) if line == "@mypyc_attr(acyclic=True)"] == [2, 9]
     assert [made[3], made[10]] == ["@dataclass(", "class AB:"]
-    with pytest.raises(cache.CompileError, match="no class Gone"):
+    with pytest.raises(BuildError, match="no class Gone"):
         building.for_mypyc(source, ("Gone",))
 
 
@@ -142,7 +144,7 @@ def test_narrow__replaces_the_type_in_its_class_alone():
         ({"B": {"size": "i16"}}, "size: int"),
         ({"C": {}}, "C"),
     ):
-        with pytest.raises(cache.CompileError, match=told):
+        with pytest.raises(BuildError, match=told):
             building.for_mypyc(source, narrow=wrong)
 
 

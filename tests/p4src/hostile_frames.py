@@ -17,9 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from mrc_testbed.switch import build
+from mrc_testbed.switch.system import gcc
 
-build.CFLAGS += ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+gcc.CFLAGS += ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 
 from mrc_testbed.controller.p4runtime.qos import dead_port_entry  # noqa: E402
 from mrc_testbed.topologies.plan import Plan, carrier  # noqa: E402

@@ -9,7 +9,7 @@ import pytest
 
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.simulator.events import PythonEventQueue, PythonLookaheadQueue
-from mrc_testbed.switch.build import build_shared
+from mrc_testbed.switch.system.gcc import build_shared
 from tests.allocation_failures import results_without_memory
 
 SOURCE = PACKAGE / "simulator" / "event_queue.c"

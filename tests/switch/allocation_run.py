@@ -24,14 +24,14 @@ from pathlib import Path
 
 import pytest
 
-import mrc_testbed.switch.build
+import mrc_testbed.switch.system.gcc
 from tests.switch import sanitized_run
 from tests.switch.sanitized_run import LEAK_BYTES, allocated, one_round
 
 HEADER = Path(__file__).with_name("failing_allocations.h")
 # The cache knows a build by its flags, so they carry what the header says.
 VERSION = f"-DALLOCATIONS_FAIL={zlib.crc32(HEADER.read_bytes())}"
-mrc_testbed.switch.build.CFLAGS = (*mrc_testbed.switch.build.CFLAGS, "-include", str(HEADER), VERSION)
+mrc_testbed.switch.system.gcc.CFLAGS = (*mrc_testbed.switch.system.gcc.CFLAGS, "-include", str(HEADER), VERSION)
 
 from mrc_testbed.switch.compiler import compile_program  # noqa: E402
 from mrc_testbed.switch.device import native  # noqa: E402

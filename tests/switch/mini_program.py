@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 from finsy.proto import p4i
 
-from mrc_testbed.switch.build import build_shared
 from mrc_testbed.switch.device.native import RUNTIME_DIR
+from mrc_testbed.switch.system.gcc import build_shared
 
 FORWARD, PUSH, POP, CUT, COPY_WIDE, DROP = range(0x01000001, 0x01000007)
 BY_MAC, BY_ADDR, BY_BOTH, BY_ACL, BY_HASH = range(0x02000001, 0x02000006)

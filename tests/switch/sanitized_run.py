@@ -17,10 +17,10 @@ import random
 import sys
 from pathlib import Path
 
-import mrc_testbed.switch.build
+import mrc_testbed.switch.system.gcc
 
-mrc_testbed.switch.build.CFLAGS = (
-    *(flag for flag in mrc_testbed.switch.build.CFLAGS if flag != "-O2"), "-O1", "-fsanitize=address,undefined",
+mrc_testbed.switch.system.gcc.CFLAGS = (
+    *(flag for flag in mrc_testbed.switch.system.gcc.CFLAGS if flag != "-O2"), "-O1", "-fsanitize=address,undefined",
     "-fno-sanitize-recover=undefined",
 )  # fmt: skip
 

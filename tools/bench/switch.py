@@ -34,11 +34,12 @@ from typing import Any
 
 from mrc_testbed.errors import INTERRUPTED
 from mrc_testbed.files.package import P4_PROGRAMS
-from mrc_testbed.switch.build import BuildError, build_program
 from mrc_testbed.switch.compiler.errors import P4Error
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.entities import TableError
 from mrc_testbed.switch.device.loop import EventLoop, PortError
+from mrc_testbed.switch.system.cache_folder import BuildError
+from mrc_testbed.switch.system.gcc import build_program
 from mrc_testbed.topologies.plan import Mode, Plan
 from tools.bench import target, traffic
 from tools.bench.plan_entries import load_plan, write_plan

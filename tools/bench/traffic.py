@@ -23,10 +23,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.switch.build import build_program
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.loop import EventLoop
 from mrc_testbed.switch.device.traffic import Impairment, PortSettings
+from mrc_testbed.switch.system.gcc import build_program
 from mrc_testbed.topologies.plan import Plan
 from tools.bench.rig import LOAD, Forwarder, drive, enter_namespace, frame_heads, load_routes, make_cables, thread_ns
 

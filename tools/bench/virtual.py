@@ -53,7 +53,8 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.simulator import Flow, VirtualFabric, permutation
 from mrc_testbed.simulator.fabric import usual_lookahead
-from mrc_testbed.switch.build import BuildError, build_program
+from mrc_testbed.switch.system.cache_folder import BuildError
+from mrc_testbed.switch.system.gcc import build_program
 from mrc_testbed.topologies.plan import Plan
 
 SCHEMA = "mrc-bench-virtual/1"

@@ -36,6 +36,7 @@ from random import Random
 from pyroute2 import IPRoute, NetlinkError
 
 from mrc_testbed.ipc.rundir import FabricError
+from mrc_testbed.switch.system.rtnetlink import link_socket
 from mrc_testbed.topologies.lab import netdev
 from mrc_testbed.topologies.lab.ebpf import Assembler, HashMap, load_program
 from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd
@@ -68,7 +69,6 @@ _MULTIPLIER, _INCREMENT = 6364136223846793005, 1442695040888963407
 """Linear congruential generator of 64 bits (Knuth, MMIX); its upper half is used."""
 _INGRESS = 0xFFFFFFF2
 """Parent of a filter at the ingress hook of clsact (linux/pkt_sched.h)."""
-_RTMGRP_LINK = 1
 _KEY, _TARGET, _LOST, _CORRUPT, _OFFSET, _MASK, _BYTE = -4, -16, -24, -32, -40, -48, -56
 """Places on the program's stack."""
 
@@ -462,8 +462,7 @@ class CableWatch:
 
     def __init__(self, cables: Cables, cut: Callable[[str], object], tell: Callable[[str], None]) -> None:
         self._cables, self._cut, self._tell = cables, cut, tell
-        self._news = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
-        self._news.bind((0, _RTMGRP_LINK))
+        self._news = link_socket()
         self._end_read, self._end = os.pipe()
         self._thread = threading.Thread(target=self._run, name="cables", daemon=True)
         self._thread.start()

@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mrc_testbed.files.cache_folder import cache_dir
 from mrc_testbed.native_build import state
+from mrc_testbed.switch.system.cache_folder import BuildError, safe_cache_dir
 
 CRASH_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 """Signals that a process gets for its own fault; others are sent by somebody else."""
@@ -47,10 +47,10 @@ def _report(run_name: str, signal_name: str, stack: Path) -> str:
         f"command: {command}\nrun: {run_name}\nsignal: {signal_name}\nPython: {sys.version}\nengine: {state().why}\n"
     )
     try:
-        folder = cache_dir() / "crashes"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = safe_cache_dir() / "crashes"
+        folder.mkdir(exist_ok=True)
         path = folder / stack.name.replace("stack", "crash")
         path.write_text(facts + "\n" + stack.read_text(encoding="utf-8", errors="replace"), encoding="utf-8")
-    except OSError:
+    except (OSError, BuildError):
         return f"the command {command!r}"
     return f"the scenario file and {path}"

@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from mrc_testbed.simulator.fluid.calibration import Calibration
 from mrc_testbed.simulator.fluid.shape import Bools, FabricShape, Floats, Ints, QueuePairs, Singles
-from mrc_testbed.switch.build import BuildError, build_shared
+from mrc_testbed.switch.system.cache_folder import BuildError
+from mrc_testbed.switch.system.gcc import build_shared
 
 NO_SPINE: Final = 0xFFFF
 """An empty slot of the rotation."""

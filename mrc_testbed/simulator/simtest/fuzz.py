@@ -42,7 +42,7 @@ from mrc_testbed.hosts.engine.wire.packets import (
 from mrc_testbed.hosts.engine.wire.wire_variants import in_dialect
 from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
 from mrc_testbed.ipc.framing import JsonlError, LineBuffer, answer_of, decode_request, encode_answer
-from mrc_testbed.switch.build import cache_dir
+from mrc_testbed.switch.system.cache_folder import safe_cache_dir
 from mrc_testbed.topologies.plan import Plan
 
 _DIALECT = Config.of(
@@ -427,7 +427,7 @@ def run_atheris(target: str, arguments: list[str]) -> None:
         for module in [m for key, m in list(sys.modules.items()) if key.startswith(name)]:
             for value in list(vars(module).values()):
                 _instrument(atheris, module, value)
-    folder = cache_dir() / "fuzz" / target
+    folder = safe_cache_dir() / "fuzz" / target
     folder.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(corpus(target)):
         (folder / f"good-{number}").write_bytes(data)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from finsy.proto import p4i
 
-from mrc_testbed.switch.build import BuildError, FullCacheError, build_shared, cache_dir, unwritten, write_whole
 from mrc_testbed.switch.compiler.errors import NOWHERE, Location, P4Error, P4Warning, UnwrittenP4Error
 from mrc_testbed.switch.compiler.frontend.preprocess import preprocess
+from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError, safe_cache_dir, unwritten, write_whole
+from mrc_testbed.switch.system.gcc import build_shared
 
 if TYPE_CHECKING:
     from mrc_testbed.switch.compiler.sema.elaborate import ElaboratedProgram
@@ -59,7 +60,7 @@ def compile_program(
         source = Path(source)
     name, text = preprocess(source, include, defines)
     try:
-        folder = cache_dir()
+        folder = safe_cache_dir()
         digest = hashlib.sha256(_compiler_digest() + name.encode() + b"\0" + text.encode("utf-8", "replace"))
         stem = folder / f"{name}-{digest.hexdigest()[:20]}"
         c_path, info_path = stem.with_suffix(".c"), stem.with_suffix(".p4info")

@@ -13,7 +13,8 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
-from mrc_testbed.switch.build import BuildError, build_shared
+from mrc_testbed.switch.system.cache_folder import BuildError
+from mrc_testbed.switch.system.gcc import build_shared
 
 RUNTIME_DIR = Path(str(files("mrc_testbed.switch"))) / "runtime"
 """Folder of p4rt.h: the include folder of generated programs."""

@@ -8,12 +8,12 @@ import logging
 import sys
 from pathlib import Path
 
-from mrc_testbed.switch.build import BuildError
 from mrc_testbed.switch.device.loop import PortError
 from mrc_testbed.switch.server.app import ServerConfigError, ServerSettings, run
 from mrc_testbed.switch.server.chassis import ChassisError
-from mrc_testbed.switch.server.control import SocketError
 from mrc_testbed.switch.server.grpc_server import AddressError
+from mrc_testbed.switch.system.cache_folder import BuildError
+from mrc_testbed.switch.system.unix_socket import SocketError
 
 
 def parser() -> argparse.ArgumentParser:

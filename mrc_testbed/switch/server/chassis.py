@@ -19,13 +19,13 @@ from finsy.proto import p4r, rpc_code
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.loop import EventLoop, PacketIn, PortError, PortEvent
 from mrc_testbed.switch.device.traffic import NO_TRAFFIC, PortSettings, PortTrafficState, traffic_counts
-from mrc_testbed.switch.server.netlink import set_admin_state
 from mrc_testbed.switch.server.p4runtime.arbitration import Arbitration
 from mrc_testbed.switch.server.p4runtime.errors import RpcError
 from mrc_testbed.switch.server.p4runtime.packetio import packet_in_message
 from mrc_testbed.switch.server.p4runtime.pipeline import Pipeline
 from mrc_testbed.switch.server.p4runtime.snapshot import Contents
 from mrc_testbed.switch.server.wires import DaemonWires
+from mrc_testbed.switch.system.rtnetlink import set_admin_state
 
 INTERFACE_NAME_MAX = 15
 """IFNAMSIZ - 1, characters."""

@@ -1,6 +1,6 @@
 """The daemon's control socket: JSON lines, one request a line, one answer a line (docs/architecture.md).
 
-switch/ imports nothing of ours outside itself, hence this small server of the protocol of ipc/rpc.py::
+The switch imports nothing of ours, hence not ipc/rpc.py but this small server of the same protocol::
 
     {"op": "power", "id": 7, "name": "p0-t1-0", "on": false}   ->   {"id": 7, "ok": true, ...}
                                                                or   {"id": 7, "ok": false, "error": "..."}
@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import socket
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+
+from mrc_testbed.switch.system.unix_socket import listen, remove_own
 
 MAX_LINE_BYTES = 4 << 20
 """Longest request, newline included: an add_device of 65,000 ports."""
@@ -36,10 +36,6 @@ class ControlError(Exception):
     """A request that is refused; the text becomes the answer's `error`."""
 
 
-class SocketError(Exception):
-    """The socket file cannot be made; the text says why."""
-
-
 class ControlServer:
     """Serves `operations` (by their `op`) on a Unix socket that only its owner can open (mode 0600)."""
 
@@ -53,7 +49,7 @@ class ControlServer:
 
     async def start(self) -> None:
         """Raises SocketError when another process answers there or the file cannot be made."""
-        sock = _listening_socket(self.path)
+        sock = listen(self.path)
         self._inode = self.path.stat().st_ino
         self._server = await asyncio.start_unix_server(self._accepted, sock=sock, limit=MAX_LINE_BYTES)
 
@@ -65,11 +61,7 @@ class ControlServer:
         for task in tuple(self._clients):
             task.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
-        try:
-            if self.path.stat().st_ino == self._inode:
-                self.path.unlink()
-        except FileNotFoundError:
-            pass
+        remove_own(self.path, self._inode)
         self._server = None
 
     def publish(self, event: str, **fields: Any) -> None:
@@ -151,45 +143,3 @@ def field(request: Fields, name: str, kind: type, example: str) -> Any:
         problem = f"{name} = {value!r}" if name in request else f"{name} is missing"
         raise ControlError(f"{request['op']}: {problem} (want {example})")
     return value
-
-
-def _listening_socket(path: Path) -> socket.socket:
-    """A listening Unix socket at `path`; the file of a dead server is replaced.
-
-    The file appears when it can be connected to: it is made under another name.
-    """
-    unheard = path.with_name(f"{path.name}~")
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    old_mask = os.umask(0o177)
-    try:
-        if path.exists() and not path.is_socket():
-            raise _cannot_listen(path, "the file there is no socket; remove it")
-        if path.is_socket() and _answers(path):
-            raise _cannot_listen(path, "another process answers there; stop it first")
-        unheard.unlink(missing_ok=True)  # of a daemon that was killed in the middle of this
-        sock.bind(str(unheard))
-        sock.listen(64)
-        unheard.rename(path)
-    except SocketError:
-        sock.close()
-        raise
-    except OSError as error:
-        sock.close()
-        raise _cannot_listen(path, error.strerror or str(error)) from None
-    finally:
-        os.umask(old_mask)
-    return sock
-
-
-def _cannot_listen(path: Path, reason: str) -> SocketError:
-    return SocketError(f"control socket: cannot listen on {path}: {reason}")
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-    return True

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mrc_testbed.switch.server.netlink import InterfaceState, InterfaceWatcher, LinkCounters, read_counters
+from mrc_testbed.switch.server.netlink import InterfaceWatcher, LinkCounters, read_counters
 from mrc_testbed.switch.server.wires import DaemonWires
+from mrc_testbed.switch.system.rtnetlink import InterfaceState
 
 Leaf = tuple[str, ...]
 """Path of a value below /interfaces/interface[name=...]."""

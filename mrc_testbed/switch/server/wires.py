@@ -23,7 +23,8 @@ from dataclasses import asdict
 
 from mrc_testbed.switch.device.loop import EventLoop, PortError, WireEnd
 from mrc_testbed.switch.server.control import ControlError, Fields, Operation, field
-from mrc_testbed.switch.server.netlink import InterfaceState, LinkCounters, Listener
+from mrc_testbed.switch.server.netlink import LinkCounters, Listener
+from mrc_testbed.switch.system.rtnetlink import InterfaceState
 
 DEFAULT_MTU = 9216
 SNAP_MAX = 1 << 18

@@ -19,8 +19,9 @@ from mrc_testbed.hosts.nic import open_nic
 from mrc_testbed.hosts.nic.base import NO_LIMIT, NicError
 from mrc_testbed.hosts.nic.encapsulation import Encapsulation
 from mrc_testbed.hosts.nic.fast import BACKLOG_FRAMES, FastNic
-from mrc_testbed.hosts.nic.native import NativeMissingError, load
-from mrc_testbed.hosts.nic.netlink import LinkWatcher
+from mrc_testbed.hosts.nic.native import load
+from mrc_testbed.hosts.nic.netlink import LinkState, LinkWatcher
+from mrc_testbed.switch.system.gcc import MissingToolError
 from mrc_testbed.topologies.plan import Plan
 from tests.cables import wait_until_up
 
@@ -81,7 +82,7 @@ def namespace():
 def nic(request, namespace):
     try:
         module = load() if request.param == "compiled" else None
-    except NativeMissingError as error:
+    except MissingToolError as error:
         pytest.skip(str(error))
     with contextlib.closing(FastNic(PLAN, H0, Config(), module)) as opened:
         yield opened
@@ -228,6 +229,25 @@ def test_link__an_interface_made_anew_is_opened_again(nic):
             assert all(b"after" in frame for frame in frames_at(far, 2))
             far.sendto(to_h0(nic, b"anew"), ("far0", 0x86DD))
         assert received(nic) == [(0, "h1", b"anew")]
+
+
+def test_link__removed_while_the_kernel_drops_news_is_gone(namespace):
+    with contextlib.closing(LinkWatcher(["h0-eth0", "h0-eth1"])) as links:
+        links._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # room for a message or two
+        for number in range(8):
+            ip("link", "add", f"full{number}", "type", "veth", "peer", "name", f"more{number}")
+        ip("link", "del", "h0-eth0")
+        assert links.poll() == [("h0-eth0", LinkState())]
+        assert links.states["h0-eth0"] == LinkState() and links.states["h0-eth1"].up
+
+
+def test_link__a_port_that_leaves_a_bridge_stays(namespace):
+    with contextlib.closing(LinkWatcher(["h0-eth0"])) as links:
+        ip("link", "add", "bridge", "type", "bridge")
+        ip("link", "set", "h0-eth0", "master", "bridge")
+        ip("link", "set", "h0-eth0", "nomaster")
+        assert LinkState() not in [state for _, state in links.poll()]
+        assert links.states["h0-eth0"].up
 
 
 class FullSocket:

@@ -17,8 +17,10 @@ from mrc_testbed.hosts.engine.wire.codec import UDP_PORTS, Codec, WireError, wri
 from mrc_testbed.hosts.engine.wire.packets import IMM_OPCODES, Nack, Opcode, Sack, TransportAck, Write
 from mrc_testbed.hosts.nic import native as native_module
 from mrc_testbed.hosts.nic.encapsulation import Decapsulation, Encapsulation
-from mrc_testbed.hosts.nic.native import NativeError, NativeMissingError, build, load
+from mrc_testbed.hosts.nic.native import load
 from mrc_testbed.native_build import state
+from mrc_testbed.switch.system.cache_folder import BuildError
+from mrc_testbed.switch.system.gcc import MissingToolError
 from mrc_testbed.topologies.plan import Plan
 from tests.allocation_failures import results_without_memory
 
@@ -31,7 +33,7 @@ WRITES = [Opcode(code) for code in range(Opcode.WRITE_FIRST, Opcode.WRITE_ONLY_I
 def compiled():
     try:
         return load()
-    except NativeMissingError as error:
+    except MissingToolError as error:
         pytest.skip(str(error))
 
 
@@ -278,16 +280,16 @@ def test_send_many__says_what_it_takes(pipe):
 
 
 def test_build__without_a_compiler_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(native_module.shutil, "which", lambda name: None)
-    with pytest.raises(NativeError, match="apt-get install gcc"):
-        build()
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(MissingToolError, match="apt-get install gcc"):
+        load()
 
 
 def test_build__in_a_folder_that_cannot_be_made(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "file" / "under"))
-    with pytest.raises(NativeError, match="MRC_CACHE_DIR"):
-        build()
+    with pytest.raises(BuildError, match="MRC_CACHE_DIR"):
+        load()
 
 
 def test_native__switched_off(monkeypatch):

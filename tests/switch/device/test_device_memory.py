@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from mrc_testbed.switch import build
 from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.entities import (
     ActionCall,
@@ -23,8 +22,11 @@ from mrc_testbed.switch.device.entities import (
     TableEntry,
     TableError,
 )
+from mrc_testbed.switch.device.native import RUNTIME_DIR
 from mrc_testbed.switch.device.port_numbers import CPU_PORT
 from mrc_testbed.switch.device.schema import canonical
+from mrc_testbed.switch.system.cache_folder import BuildError
+from mrc_testbed.switch.system.gcc import build_shared
 from tests.switch.mini_program import (
     BY_ACL,
     BY_ADDR,
@@ -139,11 +141,10 @@ def test_load__a_bad_library_leaves_the_old_program(device: P4Device, tmp_path: 
     empty.write_text("int nothing;\n")
     stale = tmp_path / "stale.c"
     stale.write_text('#include "p4rt.h"\nconst struct p4_program p4_program = {.abi = 999, .name = "stale"};\n')
-    runtime = Path(build.__file__).parent / "runtime"
     for library, reason in (
         (tmp_path / "missing.so", "missing.so"),
-        (build.build_shared([empty], tag="test"), "exports no p4_program"),
-        (build.build_shared([stale], [runtime], tag="test"), "compile it again"),
+        (build_shared([empty], tag="test"), "exports no p4_program"),
+        (build_shared([stale], [RUNTIME_DIR], tag="test"), "compile it again"),
     ):
         with pytest.raises(TableError, match=reason):
             device.load(SimpleNamespace(name="other", library=library, p4info=mini().p4info))
@@ -159,12 +160,12 @@ def test_build__failures_say_what_to_do(tmp_path: Path, monkeypatch: pytest.Monk
     bad = tmp_path / "bad.c"
     bad.write_text("int x = ;\n")
     monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path / "cache"))
-    with pytest.raises(build.BuildError, match=r"bad\.c:1:9"):
-        build.build_shared([bad])
+    with pytest.raises(BuildError, match=r"bad\.c:1:9"):
+        build_shared([bad])
     assert list((tmp_path / "cache").iterdir()) == []
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(build.BuildError, match="apt-get install gcc"):
-        build.build_shared([bad])
+    with pytest.raises(BuildError, match="apt-get install gcc"):
+        build_shared([bad])
 
 
 # ---- entries ---------------------------------------------------------------------------------------------------------

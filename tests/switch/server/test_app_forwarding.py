@@ -19,7 +19,7 @@ from google.protobuf import text_format
 
 from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.server.app import Daemon
-from mrc_testbed.switch.server.netlink import read_links, set_admin_state
+from mrc_testbed.switch.system.rtnetlink import read_links, set_admin_state
 from tests.cables import wait_until_up
 from tests.repository import P4SRC
 from tests.switch.server.running_server import running_daemon, soon

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.switch.server.control import MAX_LINE_BYTES, ControlServer, SocketError
+from mrc_testbed.switch.server.control import MAX_LINE_BYTES, ControlServer
+from mrc_testbed.switch.system.unix_socket import SocketError
 from tests.switch.server.running_server import running_daemon, soon
 
 

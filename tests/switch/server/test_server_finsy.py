@@ -12,7 +12,7 @@ from finsy.p4client import P4ClientError
 from finsy.proto import stratum
 from google.protobuf import text_format
 
-from mrc_testbed.switch.server.netlink import InterfaceState
+from mrc_testbed.switch.system.rtnetlink import InterfaceState
 from tests.switch.mini_program import BY_MAC, mini
 from tests.switch.server.running_server import MINI_CONFIG, running_daemon, soon, use_mini_program
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from mrc_testbed.cli.app import app
 from mrc_testbed.errors import UsageError
 from mrc_testbed.files.package import PACKAGE
-from mrc_testbed.switch.build import BuildError
+from mrc_testbed.switch.system.cache_folder import BuildError
 from tools.bench import virtual
 
 

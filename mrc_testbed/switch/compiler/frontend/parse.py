@@ -16,12 +16,12 @@ from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedToken
 from lark.lexer import Lexer
 
-from mrc_testbed.switch.build import BuildError, cache_dir, write_whole
 from mrc_testbed.switch.compiler.errors import P4Error
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.frontend.build_tree import TreeBuilder
 from mrc_testbed.switch.compiler.frontend.lexer import KEYWORDS, PUNCTUATION, Lexeme, Source, tokenize
 from mrc_testbed.switch.compiler.sema.scope import include_of
+from mrc_testbed.switch.system.cache_folder import BuildError, safe_cache_dir, write_whole
 
 GRAMMAR = Path(__file__).with_name("p4.lark")
 
@@ -82,7 +82,7 @@ def _parser() -> Lark:
     grammar = GRAMMAR.read_text()
     what = repr((grammar, Path(__file__).read_text(), lark.__version__, sys.version))
     try:
-        path = cache_dir() / f"p4-grammar-{hashlib.sha256(what.encode()).hexdigest()[:20]}.tables"
+        path = safe_cache_dir() / f"p4-grammar-{hashlib.sha256(what.encode()).hexdigest()[:20]}.tables"
     except BuildError:  # a cache that cannot be written hinders nobody who only checks a program
         return _make_parser(grammar)
     try:

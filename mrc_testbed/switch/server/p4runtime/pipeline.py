@@ -63,8 +63,8 @@ class Compiler:
 
 
 def _compile(config: bytes) -> CompiledProgram:
-    from mrc_testbed.switch.build import BuildError
     from mrc_testbed.switch.compiler import P4Error, compile_program
+    from mrc_testbed.switch.system.cache_folder import BuildError
 
     try:
         return compile_program(config.decode())

@@ -14,12 +14,12 @@ from finsy.gnmiclient import GNMIClientError
 from finsy.grpcutil import GRPCStatusCode
 from finsy.proto import gnmi, gnmi_grpc
 
-from mrc_testbed.switch.server import netlink
 from mrc_testbed.switch.server.gnmi import server as server_module
 from mrc_testbed.switch.server.gnmi.server import GnmiService
 from mrc_testbed.switch.server.grpc_server import start_server
 from mrc_testbed.switch.server.interfaces import Interfaces
-from mrc_testbed.switch.server.netlink import InterfaceState, InterfaceWatcher, set_admin_state
+from mrc_testbed.switch.server.netlink import InterfaceWatcher
+from mrc_testbed.switch.system.rtnetlink import InterfaceState, set_admin_state
 
 OPER = GNMIPath("interfaces/interface[name=*]/state/oper-status")
 SOON_S = 10.0
@@ -308,28 +308,3 @@ def test_on_change__real_veths_down_up_deleted_made_again():
         asyncio.run(check())
     finally:
         subprocess.run(["ip", "link", "del", "zzb2a0"], stderr=subprocess.DEVNULL, check=False)
-
-
-@pytest.mark.root
-@root
-def test_watcher__overrun_is_noticed_and_everything_read_again(monkeypatch):
-    monkeypatch.setattr(netlink, "RECEIVE_BUFFER_BYTES", 2048)
-
-    async def check():
-        watcher = InterfaceWatcher()
-        watcher.start()
-        try:
-            for number in range(8):
-                pair = [f"zzb2o{number}", "type", "veth", "peer", "name", f"zzb2p{number}"]
-                subprocess.run(["ip", "link", "add", *pair], check=True)
-            while not watcher.overruns:
-                await asyncio.sleep(0)
-            assert {f"zzb2o{number}" for number in range(8)} <= set(watcher.links)
-        finally:
-            watcher.close()
-
-    try:
-        asyncio.run(asyncio.wait_for(check(), SOON_S))
-    finally:
-        for number in range(8):
-            subprocess.run(["ip", "link", "del", f"zzb2o{number}"], stderr=subprocess.DEVNULL, check=False)

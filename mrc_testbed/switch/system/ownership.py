@@ -1,7 +1,4 @@
-"""Who could change what is in a folder: decided from owners and modes, up to the root of the file system.
-
-`switch/ownership.py` is the same file: the switch imports nothing of ours (tests/test_imports.py).
-"""
+"""Who could change what is in a folder: decided from owners and modes, up to the root of the file system."""
 
 from __future__ import annotations
 

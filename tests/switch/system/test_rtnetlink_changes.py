@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
     import subprocess, sys
-    from mrc_testbed.switch.server import netlink
+    from mrc_testbed.switch.system import rtnetlink
 
     many = "".join(f"link add x{n} type veth peer name y{n}\\n" for n in range(200))  # no answer in one piece
     subprocess.run(["ip", "-batch", "-"], input=many, text=True, check=True)
@@ -20,7 +20,7 @@ PROGRAM = """
     ]
     try:
         for _ in range(60):
-            assert "lo" in netlink.read_links()
+            assert "lo" in rtnetlink.read_links()
     finally:
         for one in busy:
             one.kill()

@@ -4,28 +4,15 @@ import os
 
 import pytest
 
-from mrc_testbed.files import ownership as of_ipc
 from mrc_testbed.ipc import rundir
 from mrc_testbed.ipc.rundir import RunDir, RunDirError, RunFiles, checked, write_private
-from mrc_testbed.switch import ownership as of_switch
-from tests.repository import ROOT
+from mrc_testbed.switch.system.ownership import refusal
 
 STRANGER = 64002
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives folders to another user")
 
 
-@pytest.fixture(params=[of_ipc, of_switch], ids=["ipc", "switch"])
-def refusal(request):
-    return request.param.refusal
-
-
-def test_the_switch_has_the_same_file():
-    assert (ROOT / "mrc_testbed/files/ownership.py").read_text() == (
-        ROOT / "mrc_testbed/switch/ownership.py"
-    ).read_text()
-
-
-def test_folder__of_this_user_alone_is_taken(tmp_path, refusal):
+def test_folder__of_this_user_alone_is_taken(tmp_path):
     folder = tmp_path / "ours"
     folder.mkdir(mode=0o755)
     assert refusal(folder) is None
@@ -34,14 +21,14 @@ def test_folder__of_this_user_alone_is_taken(tmp_path, refusal):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o722])
-def test_folder__that_others_may_write_is_refused(tmp_path, refusal, mode):
+def test_folder__that_others_may_write_is_refused(tmp_path, mode):
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(mode)
     assert f"mode {mode:04o}" in refusal(folder) and "chmod 700" in refusal(folder)
 
 
-def test_folder__link_and_file_are_refused(tmp_path, refusal):
+def test_folder__link_and_file_are_refused(tmp_path):
     (tmp_path / "ours").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "ours")
     (tmp_path / "file").write_text("")
@@ -51,7 +38,7 @@ def test_folder__link_and_file_are_refused(tmp_path, refusal):
 
 
 @needs_root
-def test_folder__of_another_user_is_refused_and_so_is_one_below_it(tmp_path, refusal):
+def test_folder__of_another_user_is_refused_and_so_is_one_below_it(tmp_path):
     theirs = tmp_path / "theirs"
     (theirs / "ours").mkdir(parents=True)
     os.chown(theirs, STRANGER, STRANGER)
@@ -59,7 +46,7 @@ def test_folder__of_another_user_is_refused_and_so_is_one_below_it(tmp_path, ref
     assert f"belongs to user {STRANGER}, who could replace" in refusal(theirs / "ours")
 
 
-def test_folder__below_one_that_others_may_write_is_refused_unless_it_is_sticky(tmp_path, refusal):
+def test_folder__below_one_that_others_may_write_is_refused_unless_it_is_sticky(tmp_path):
     above = tmp_path / "above"
     (above / "ours").mkdir(parents=True)
     above.chmod(0o777)
@@ -69,7 +56,7 @@ def test_folder__below_one_that_others_may_write_is_refused_unless_it_is_sticky(
 
 
 @needs_root
-def test_folder__behind_a_link_of_another_user_is_refused(tmp_path, refusal):
+def test_folder__behind_a_link_of_another_user_is_refused(tmp_path):
     (tmp_path / "real" / "ours").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert refusal(tmp_path / "link" / "ours") is None
