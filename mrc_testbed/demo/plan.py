@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.topologies.lab.options import DEFAULT, LabOptions
+from mrc_testbed.topologies.lab.options import DEFAULT_LAB, LabOptions
 from mrc_testbed.topologies.plan import Link, Plan
 
 SOURCE = "h0"
@@ -62,7 +62,7 @@ class DemoPlan:
 
 
 def plan_demo(
-    fabric: Plan, *, file: Path | None = None, rate_bps: float | None = None, lab: LabOptions = DEFAULT
+    fabric: Plan, *, file: Path | None = None, rate_bps: float | None = None, lab: LabOptions = DEFAULT_LAB
 ) -> DemoPlan:
     """Plan a demonstration. Raises DemoError for what cannot work."""
     if fabric.racks < 2:

@@ -45,7 +45,7 @@ from mrc_testbed.topologies.lab import preflight
 from mrc_testbed.topologies.lab.fault_injection import Injector
 from mrc_testbed.topologies.lab.network import LocalNetwork, Network
 from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet
-from mrc_testbed.topologies.lab.options import DEFAULT, LabOptions
+from mrc_testbed.topologies.lab.options import DEFAULT_LAB, LabOptions
 from mrc_testbed.topologies.lab.part_watch import DeadPart, PartWatch
 from mrc_testbed.topologies.lab.targets import TARGETS, FabricSwitch, Target, answers
 from mrc_testbed.topologies.lab.traffic_control import TrafficControl
@@ -75,7 +75,7 @@ class Fabric:
     def __init__(
         self,
         plan: Plan,
-        lab: LabOptions = DEFAULT,
+        lab: LabOptions = DEFAULT_LAB,
         run_dir: Path | str | None = None,
         *,
         progress: Progress | None = None,

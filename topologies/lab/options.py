@@ -108,4 +108,4 @@ def _require(name: str, value: str, known: Collection[str]) -> None:
         raise FabricError(f"no {name} {value!r} (has: {', '.join(known)})")
 
 
-DEFAULT = LabOptions()
+DEFAULT_LAB = LabOptions()

@@ -40,7 +40,7 @@ from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
-from mrc_testbed.topologies.lab.options import DEFAULT, LabOptions
+from mrc_testbed.topologies.lab.options import DEFAULT_LAB, LabOptions
 from mrc_testbed.topologies.lab.targets import TARGETS
 
 SETTLE_S = 0.5
@@ -65,7 +65,7 @@ Watched = Callable[[Fabric, Callable[[], list[dict[str, Any]]]], AbstractContext
 class LiveRunner:
     """Runs on the live fabric."""
 
-    lab: LabOptions = DEFAULT
+    lab: LabOptions = DEFAULT_LAB
     """Options of every run's fabric; its denylist, reaction and egress discipline are those of the run."""
     watched: Watched | None = None
     waits: Callable[[str], None] | None = None
