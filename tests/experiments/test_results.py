@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.command import run
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.language.yaml_loader import read
@@ -455,8 +454,6 @@ def test_resume__by_the_command(tmp_path):
     _, out = killed(tmp_path)
     options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 2, "as_json": False}
     file = str(tmp_path / "short.yaml")
-    with pytest.raises(UsageError, match="leave --out away"):
-        run([file], out=out, resume=out, **options)
     with pytest.raises(ResultsError, match="two scenarios would both write to"):
         run([file, file], out=None, resume=out, **options)
     with pytest.raises(ResultsError, match=r"no folder .*nowhere: give one that `mrc run --out` made"):
