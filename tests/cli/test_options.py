@@ -1,5 +1,6 @@
 """Groups of options: a dataclass as one parameter of a command, and the fabric's options that come of it."""
 
+import os
 from dataclasses import fields
 
 import pytest
@@ -59,7 +60,7 @@ def test_lab_options__take_what_one_command_has_beside_them(tmp_path):
 
 
 def test_take_root__says_every_cure(monkeypatch, tmp_path):
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UsageError, match=r"run needs root .*: run it with sudo, or `mrc run --rootless`, or give --vi"):
         LabChoice().take_root("run", other=", or give --virtual")
     LabChoice(servers=tmp_path).take_root("up")

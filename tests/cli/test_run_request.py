@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from mrc_testbed.cli import run_request
 from mrc_testbed.cli.app import app
 from mrc_testbed.cli.run_request import RULES, RunRequest
 from mrc_testbed.errors import UsageError
@@ -37,7 +38,7 @@ def field_of(option: str) -> str:
 @pytest.mark.parametrize("run", RUNS)
 def test_rule__refuses_its_option_where_it_is_not_allowed(rule, run, monkeypatch):
     request = RunRequest(**{**RUNS[run], field_of(rule.option): VALUES[rule.option]})
-    monkeypatch.setattr("mrc_testbed.cli.run_request.RULES", (rule,))
+    monkeypatch.setattr(run_request, "RULES", (rule,))
     if request.kinds & set(rule.allowed):
         request.check()
         return
