@@ -151,24 +151,24 @@ TOOLS = (
 ELSEWHERE = {
     "tests/tools/campaigns/test_p4_fuzz.py": ("mrc fuzz p4 --runs 1000 --seconds 3600", "mrc fuzz p4 a.p4 b.p4"),
     "tests/tools/campaigns/test_virtual_faults.py": ("mrc bench faults --virtual --sets 10000 --keep DIR",),
-    "tests/native_build/test_both_forms.py": ("mrc compile",),
+    "tests/native_build/test_modules_both_forms.py": ("mrc compile",),
     "tests/controller/faults/test_observations.py": (
         "mrc faults --replay RESULTS/runs/without.observations.jsonl --json",
     ),
-    "tests/experiments/test_dead_ranks.py": ("python -m tests.experiments.dead_ranks 1000",),
+    "tests/experiments/backend/test_outcome_dead_ranks.py": ("python -m tests.experiments.dead_ranks 1000",),
     "tests/experiments/test_results.py": ("mrc run scenarios/*.yaml --virtual --resume results/all",),
     "tests/experiments/test_merge.py": ("mrc merge node1/e15 node2/e15 --out results/e15",),
-    "tests/experiments/executors/test_executors.py": (
+    "tests/experiments/executors/test_ray_crew.py": ("mrc study loss --executor ray --out results/loss",),
+    "tests/experiments/executors/test_submitit_crew.py": (
         "mrc study loss --executor slurm --slurm partition=short --out results/loss",
-        "mrc study loss --executor ray --out results/loss",
         "mrc run scenarios/*.yaml --virtual --executor slurm --out results/all",
     ),
-    "tests/experiments/test_training_runs.py": (
+    "tests/experiments/test_runner_training.py": (
         "mrc run --trace examples/traces/ring-step.goal --virtual --iterations 10",
         "mrc scenario trace examples/traces/ring-step.goal",
         "mrc run --trace examples/traces/ring-step.goal --iterations 5",
     ),
-    "tests/fuzz/test_targets.py": (
+    "tests/simulator/simtest/test_fuzz.py": (
         "mrc fuzz wire --runs 2000000 --seconds 600",
         "python tests/fuzz/harness.py endpoints -atheris_runs=100000",
     ),

@@ -1,6 +1,6 @@
 """Every example runs as a user would run it.
 
-examples/live_write.py needs hosts: tests/hosts/verbs/test_verbs_live.py.
+examples/live_write.py needs hosts: tests/hosts/verbs/test_live.py.
 """
 
 import doctest

@@ -1,7 +1,7 @@
-"""The house in order: five numbers that have to be 0. `python -m tests.test_house` prints them, with places.
+"""The house in order: six numbers that have to be 0. `python -m tests.test_house` prints them, with places.
 
 Circles of imports, public class names that stand twice, modules in the top of a package that are not its face, dead
-references in comments and documents, ignores that no checker checks.
+references in comments and documents, ignores that no checker checks, patches of dotted text.
 """
 
 from __future__ import annotations
@@ -250,7 +250,28 @@ def unchecked_ignores() -> list[str]:
     return out
 
 
-# ---- the five numbers ----------------------------------------------------------------------------------------------
+# ---- patches -------------------------------------------------------------------------------------------------------
+
+PATCHES = {"setattr", "delattr", "patch"}
+
+
+def dotted_patches_of(name: str, text: str) -> list[str]:
+    """Places where a test names what it patches by dotted text: a move would break it, and no checker sees the name."""
+    return [
+        f"{name}:{node.lineno}: {node.args[0].value}"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and node.args
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) in PATCHES
+        and isinstance(node.args[0], ast.Constant) and "." in str(node.args[0].value)
+    ]  # fmt: skip
+
+
+def dotted_patches() -> list[str]:
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    return [place for path in paths for place in dotted_patches_of(str(path.relative_to(ROOT)), path.read_text())]
+
+
+# ---- the six numbers -----------------------------------------------------------------------------------------------
 
 RULES: dict[str, Callable[[], list[str]]] = {
     "circles of imports": imports_in_circles,
@@ -258,6 +279,7 @@ RULES: dict[str, Callable[[], list[str]]] = {
     "modules in the top of a package that are not its face": loose_modules,
     "dead references in comments and documents": dead_references,
     "unchecked ignores": unchecked_ignores,
+    "patches of dotted text": dotted_patches,
 }
 
 
@@ -278,8 +300,15 @@ def test_ignores_unchecked__without_a_code_or_a_checker():
     assert UNCHECKED.search("[x]\nignore_errors = true\n") and UNCHECKED.search('disable_error_code = ["misc"]')
 
 
+def test_dotted_patches__are_seen_and_those_of_an_object_are_not():
+    good = 'monkeypatch.setattr(qp, "MTU", 1)\nmock.patch.object(qp, "MTU", 1)\nsetattr(qp, name, 1)\n'
+    assert dotted_patches_of("a.py", good) == []
+    for bad in ('monkeypatch.setattr("a.qp.MTU", 1)', 'mock.patch("a.qp.MTU")', 'patch("a.qp")'):
+        assert len(dotted_patches_of("a.py", bad)) == 1
+
+
 def main() -> int:
-    """Print the five numbers, each with its places; exit code 1 unless all are 0."""
+    """Print the six numbers, each with its places; exit code 1 unless all are 0."""
     total = 0
     for rule, find in RULES.items():
         found = find()

@@ -132,7 +132,7 @@ class EgressPort:
         self._late: Lateness | None = None
         self._trim_len = SRV6_TRIM_BYTES
         # The next three are a NicPort's. They are here so that both kinds fill whole lines of the CPU's caches
-        # (tests/native_build/test_both_forms.py).
+        # (tests/native_build/test_modules_both_forms.py).
         self.on_room: Callable[[float], None] = _unheard
         """Is told that there is room again."""
         self.starved = False

@@ -12,7 +12,7 @@ import pytest
 from mrc_testbed import ApiError, ResultsError, ResultSet
 from mrc_testbed.cli import app
 from tests.experiments.export.ring_scenario import RINGS
-from tests.experiments.report.test_report import make
+from tests.experiments.report.small_results import make
 from tests.repository import ROOT
 
 pandas = pytest.importorskip("pandas", reason="`make test` installs the extra `data`")

@@ -7,6 +7,7 @@ late, stopped, dead, restarted, taken by another controller, or refuse. Time is 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
 import random
 import time
@@ -803,5 +804,5 @@ def in_memory(loop):
         ):
             stack.enter_context(mock.patch(name, value))
         stack.enter_context(mock.patch.object(time, "monotonic", loop.time))
-        stack.enter_context(mock.patch("builtins.print"))
+        stack.enter_context(mock.patch.object(builtins, "print"))
         yield holder

@@ -58,7 +58,7 @@ def test_keep__a_task_begins_again_after_an_exception_and_not_after_its_end(prob
         if len(runs) < 3:
             fail()
 
-    monkeypatch.setattr("mrc_testbed.controller.problems.asyncio.sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     asyncio.run(problems.keep("counters", run))
     assert (runs, [p.times for p in problems.active()]) == ([0, 1, 2], [2])
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mrc_testbed.cli.prompt.commands import CliSession
+from mrc_testbed.dash import server as server_module
 from mrc_testbed.dash.live_page import address
 from mrc_testbed.dash.server import DashServer
 from mrc_testbed.errors import UsageError
@@ -52,10 +53,10 @@ def test_view__that_ends_by_an_error_is_told_and_begins_again(run_dir, monkeypat
         raise KeyError("h9")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mrc_testbed.dash.server._Stream.look_on", fails)
+        patch.setattr(server_module._Stream, "look_on", fails)
         server.start()
         assert told.get(timeout=60) == "the live view has ended (KeyError: 'h9'): the word `dash` begins it again"
-    monkeypatch.setattr("mrc_testbed.dash.server._Stream.look_on", lambda _self: asyncio.sleep(60))
+    monkeypatch.setattr(server_module._Stream, "look_on", lambda _self: asyncio.sleep(60))
     assert server.start().startswith("http://127.0.0.1:")
     server.close()
     assert told.empty()

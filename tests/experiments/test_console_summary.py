@@ -18,7 +18,7 @@ from mrc_testbed.experiments.metrics.repeats import base_name, spread_text
 from mrc_testbed.experiments.results import again
 from mrc_testbed.experiments.runner import carry_out, plan_runs
 from mrc_testbed.topologies.lab.options import LabOptions
-from tests.experiments.report.test_report import SMALL, Quiet
+from tests.experiments.report.small_results import SMALL, Quiet
 
 invoke = CliRunner().invoke
 

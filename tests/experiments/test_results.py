@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from mrc_testbed.experiments import command, run_store
+from mrc_testbed.experiments import results as results_module
 from mrc_testbed.experiments.command import run
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.language.yaml_loader import read
@@ -26,7 +28,7 @@ from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.ipc.signals import Terminated
 from mrc_testbed.topologies.lab.options import LabOptions
 from mrc_testbed.topologies.servers import read as read_servers
-from tests.experiments.report.test_report import Quiet
+from tests.experiments.report.small_results import Quiet
 from tests.repository import ROOT
 
 SHORT = """\
@@ -99,7 +101,7 @@ def test_interrupted_while_the_first_run_is_written_leaves_nothing(tmp_path, mon
             raise OSError(28, "No space left on device")
         write_whole(path, data)
 
-    monkeypatch.setattr("mrc_testbed.experiments.run_store.write_whole", full)
+    monkeypatch.setattr(run_store, "write_whole", full)
     report = carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out")
     assert "run 'run' cannot be written: No space left on device: make room, and go on" in report.unwritten
     assert report.verdicts and report.folder is None
@@ -358,7 +360,7 @@ def test_resume__of_something_else_is_refused(tmp_path, monkeypatch, change, say
     path = tmp_path / "short.yaml"
     path.write_text(change.get("text", THREE))
     if "commit" in change:
-        monkeypatch.setattr("mrc_testbed.experiments.results._commit", lambda: change["commit"])
+        monkeypatch.setattr(results_module, "_commit", lambda: change["commit"])
     one = plan_runs(read(path), "virtual", seed=change.get("seed"), repeat=change.get("repeat"))
     with pytest.raises(ResultsError, match=f"out was made with {says}: give the same again, or another --out"):
         Prepared.resume(one, out)
@@ -488,7 +490,7 @@ def test_stopped__leaves_no_folder_of_scenarios_that_had_no_turn(tmp_path, monke
     def stopped(*_args, **_keys):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mrc_testbed.experiments.command.carry_out", stopped)
+    monkeypatch.setattr(command, "carry_out", stopped)
     options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False}
     with pytest.raises(KeyboardInterrupt):
         run([str(tmp_path / f"{name}.yaml") for name in "ab"], out=tmp_path / "out", **options)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.ipc import patience as module
+from mrc_testbed.ipc import processes as processes_module
 from mrc_testbed.ipc import procfs
 from mrc_testbed.ipc.controller_client import Northbound
 from mrc_testbed.ipc.patience import LocalWork, Patience, gets_on
@@ -163,7 +164,7 @@ def test_one_that_waits_for_another_part__is_not_given_up_while_that_works(proce
 
 
 def test_long_wait__is_told_with_what_the_part_does(processes, monkeypatch):
-    monkeypatch.setattr("mrc_testbed.ipc.processes.TELL_S", 0.2)
+    monkeypatch.setattr(processes_module, "TELL_S", 0.2)
     told = []
     processes.tell = told.append
     child = spawn(processes, f"print('loading the libraries', flush=True)\n{LOADS}")

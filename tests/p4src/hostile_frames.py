@@ -1,6 +1,6 @@
 """Random and mutated frames through both programs, built with AddressSanitizer and UBSan.
 
-Run by test_hostile.py:
+Run by test_p4src_hostile.py:
 
     LD_PRELOAD=libasan.so ASAN_OPTIONS=detect_leaks=0 python hostile_frames.py srv6|stev|ecmp|switch-spray FRAMES SEED
 

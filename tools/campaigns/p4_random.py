@@ -1,9 +1,9 @@
 """Random valid P4 programs, with packets and entries for them, for the fuzz of both switches and a unit test.
 
 A `Maker` writes statements and expressions as a tree of tuples, which `lines` turns into P4 and the interpreter of
-tests/switch/compiler/test_random_programs.py runs. A `Whole` is a program around such statements: a parser with
-selects, optional headers and a stack, tables of every kind with entries, registers, hashes, checksums, copies and
-rounds.
+tests/switch/compiler/test_compiler_random_programs.py runs. A `Whole` is a program around such statements: a parser
+with selects, optional headers and a stack, tables of every kind with entries, registers, hashes, checksums, copies
+and rounds.
 
 Nothing that the specification leaves open is written: fields of a header are read where it is valid, variables after
 they were set, and an `out` parameter is set first. What docs/p4-target.md names as a difference from simple_switch is

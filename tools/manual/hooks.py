@@ -23,6 +23,7 @@ FROM_ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "p4src/README.md": "p4src.md",
+    "mrc_testbed/switch/README.md": "switch.md",
 }
 """Files of the repository that are pages under another name: README is the front page."""
 COPIES = "files"
@@ -64,8 +65,8 @@ def in_site(target: str, source: str, here: str, files: Any, config: Any) -> str
         wanted += "/README.md"
     place = FROM_ELSEWHERE.get(wanted) or wanted.removeprefix("docs/")
     if place == wanted:  # no page
-        if not (ROOT / wanted).is_file():
-            return target  # mkdocs says that it leads nowhere
+        if not (ROOT / wanted).is_file() or wanted.endswith(".md"):
+            return target  # mkdocs says that it leads nowhere: a document is a page or in FROM_ELSEWHERE
         place = f"{COPIES}/{wanted}"
         if files.get_file_from_path(place) is None:
             files.append(File.generated(config, place, abs_src_path=str(ROOT / wanted)))

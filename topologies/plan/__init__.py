@@ -10,36 +10,26 @@
 What others need stands here; the modules inside may change.
 """
 
-from mrc_testbed.topologies.plan.addressing import usids_of
-from mrc_testbed.topologies.plan.model import path_label, turning_point
-from mrc_testbed.topologies.plan.outline import Outline
-from mrc_testbed.topologies.plan.plan import (
-    CPU_PORT,
-    DEVICE_MTU,
-    INTERFACE_NAME_MAX,
+from mrc_testbed.topologies.plan.addressing import (
     LOCATOR,
     ROLE_DOWNLINK,
     ROLE_T0,
     ROLE_T1,
     USID_BITS,
-    Host,
-    Link,
-    LinkSpeed,
-    Mode,
-    Plan,
     PlanError,
-    Port,
-    Switch,
-    SwitchRoutes,
-    Thresholds,
-    Tier,
     carrier,
     ev_plane,
     ev_uplink,
     make_ev,
     segment_list,
     usid,
+    usids_of,
 )
+from mrc_testbed.topologies.plan.link_speeds import LinkSpeed, Thresholds
+from mrc_testbed.topologies.plan.model import Host, Link, Port, Switch, SwitchRoutes, path_label, turning_point
+from mrc_testbed.topologies.plan.modes import Mode
+from mrc_testbed.topologies.plan.outline import Outline
+from mrc_testbed.topologies.plan.plan import CPU_PORT, DEVICE_MTU, INTERFACE_NAME_MAX, Plan, Tier
 
 __all__ = [
     "CPU_PORT",

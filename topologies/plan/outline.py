@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar, overload
 
+from mrc_testbed.topologies.plan.addressing import PlanError
 from mrc_testbed.topologies.plan.model import Host, Link, Port, Switch
-from mrc_testbed.topologies.plan.plan import Plan, PlanError, Tier
+from mrc_testbed.topologies.plan.plan import Plan, Tier
 
 LARGEST: Final = {"planes": 64, "racks": 65_536, "spines": 4_096, "hosts_per_rack": 4_096}
 """What arrays of the models take."""

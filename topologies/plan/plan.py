@@ -1,8 +1,8 @@
 """The fabric as pure data: names, ports, addresses, uSIDs, EV <-> path, static routes, speeds and thresholds.
 
-Only this module and its pure siblings (addressing, modes, link_speeds, model), which it exports again, compute any of
-these; everything else asks a `Plan`. They import nothing else of ours and touch nothing on the machine
-(docs/architecture.md, "The plan"). Bit layouts are those of mrc-protocol §8.3, see topologies/plan/addressing.py.
+Only this module and its pure siblings (addressing, modes, link_speeds, model) compute any of these; everything else
+asks a `Plan`. They import nothing else of ours and touch nothing on the machine (docs/architecture.md, "The plan").
+Bit layouts are those of mrc-protocol §8.3, see topologies/plan/addressing.py.
 """
 
 from __future__ import annotations
@@ -17,65 +17,21 @@ from typing import Any, Literal, TypeAlias
 
 from mrc_testbed.topologies.plan import addressing, link_speeds, modes
 from mrc_testbed.topologies.plan.addressing import (
-    LOCATOR,
-    LOCATOR_BITS,
     ROLE_ADJACENCY_DOWN,
     ROLE_ADJACENCY_UP,
     ROLE_DOWNLINK,
     ROLE_T0,
     ROLE_T1,
-    USID_BITS,
-    USIDS_PER_ADDRESS,
     AddressTemplate,
     PlanError,
-    SegmentList,
     carrier,
     ev_plane,
     ev_uplink,
-    make_ev,
-    segment_list,
     usid,
 )
 from mrc_testbed.topologies.plan.link_speeds import PATH_MTUS, LinkSpeed, Thresholds
 from mrc_testbed.topologies.plan.model import FabricPath, Host, Link, Port, SprayRoutes, Switch, SwitchRoutes
 from mrc_testbed.topologies.plan.modes import Mode
-
-__all__ = [
-    "CPU_PORT",
-    "DEVICE_MTU",
-    "INTERFACE_NAME_MAX",
-    "LIMITS",
-    "LOCATOR",
-    "LOCATOR_BITS",
-    "PATH_MTUS",
-    "ROLE_ADJACENCY_DOWN",
-    "ROLE_ADJACENCY_UP",
-    "ROLE_DOWNLINK",
-    "ROLE_T0",
-    "ROLE_T1",
-    "USIDS_PER_ADDRESS",
-    "USID_BITS",
-    "AddressTemplate",
-    "FabricPath",
-    "Host",
-    "Link",
-    "LinkSpeed",
-    "Mode",
-    "Plan",
-    "PlanError",
-    "Port",
-    "SegmentList",
-    "SprayRoutes",
-    "Switch",
-    "SwitchRoutes",
-    "Thresholds",
-    "carrier",
-    "ev_plane",
-    "ev_uplink",
-    "make_ev",
-    "segment_list",
-    "usid",
-]  # fmt: skip
 
 Tier: TypeAlias = Literal["nic", "fabric"]
 """Links between NICs and T0s, or between T0s and T1s."""

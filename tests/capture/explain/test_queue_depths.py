@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from mrc_testbed.capture.explain import queue_depths
 from mrc_testbed.capture.explain.queue_depths import QueueDepths
 from mrc_testbed.ipc.rpc import JsonlError, RpcServer
 
@@ -48,10 +49,8 @@ def server(tmp_path):
 
 
 def test_text__is_the_last_answer_before_a_packet_while_it_is_fresh(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "mrc_testbed.capture.explain.queue_depths.EVERY_S", 3600.0
-    )  # a busy machine may stop us between two lines
-    monkeypatch.setattr("mrc_testbed.capture.explain.queue_depths.FRESH_S", 60.0)
+    monkeypatch.setattr(queue_depths, "EVERY_S", 3600.0)  # a busy machine may stop us between two lines
+    monkeypatch.setattr(queue_depths, "FRESH_S", 60.0)
     depths = QueueDepths(tmp_path / "switchd.sock", [PORT])
     before_ns = time.time_ns()
     depths.ask()
@@ -67,7 +66,7 @@ def test_text__is_the_last_answer_before_a_packet_while_it_is_fresh(server, tmp_
 
 def test_ask__a_daemon_that_goes_and_one_that_never_was(server, tmp_path, monkeypatch):
     depths = QueueDepths(tmp_path / "switchd.sock", [PORT])
-    monkeypatch.setattr("mrc_testbed.capture.explain.queue_depths.EVERY_S", 0.0)
+    monkeypatch.setattr(queue_depths, "EVERY_S", 0.0)
     depths.ask()
     assert depths.open
     server._wait(server._server.close())

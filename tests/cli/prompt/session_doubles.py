@@ -101,3 +101,11 @@ class StandInFabric:
         if host not in self.agents:
             raise JsonlError(f"{host}: nobody listens")
         return self.agents[host]
+
+
+def said(cli, line):
+    """What one command prints."""
+    cli.stdout.seek(0)
+    cli.stdout.truncate()
+    assert cli.onecmd(cli.precmd(line)) is None
+    return cli.stdout.getvalue().rstrip("\n")

@@ -12,6 +12,7 @@ from collections import deque
 
 import pytest
 
+from mrc_testbed.controller.api import server as server_module
 from mrc_testbed.controller.api.server import MAX_BODY_BYTES, ApiServer, Refusal, Route
 from mrc_testbed.ipc.controller_client import OPERATIONS, Northbound
 from mrc_testbed.ipc.rpc import JsonlError, JsonlPeerError, JsonlTimeoutError, event_of
@@ -287,7 +288,7 @@ def test_events__narrowed_to_some(served, client):
 
 
 def test_events__a_watcher_that_leaves_or_sleeps_disturbs_nobody(served, client, monkeypatch):
-    monkeypatch.setattr("mrc_testbed.controller.api.server.MAX_BACKLOG", 50)
+    monkeypatch.setattr(server_module, "MAX_BACKLOG", 50)
     sleeper, leaver = client.watch(), client.watch()
     leaver.close()
     with client.watch() as watch:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mrc_testbed.controller.faults import fault_list
 from mrc_testbed.controller.faults.correlator import PORT_IS_BAD, FaultCorrelator, FaultState
 from mrc_testbed.topologies.plan import Plan, PlanError
 
@@ -278,7 +279,7 @@ def test_planes__do_not_touch_each_other():
 
 
 def test_history__forgets_the_oldest(monkeypatch):
-    monkeypatch.setattr("mrc_testbed.controller.faults.fault_list.KEEP_CLOSED", 3)
+    monkeypatch.setattr(fault_list, "KEEP_CLOSED", 3)
     story = Story()
     for _ in range(5):
         story.down("p0-t0-0-eth3")

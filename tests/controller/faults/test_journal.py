@@ -7,6 +7,7 @@ import os
 import pytest
 
 from mrc_testbed.controller.errors import InputError
+from mrc_testbed.controller.faults import journal as journal_module
 from mrc_testbed.controller.faults.correlator import FaultCorrelator
 from mrc_testbed.controller.faults.journal import Journal
 from mrc_testbed.ipc.rpc import JsonlError
@@ -108,7 +109,7 @@ def test_journal__of_another_boot_is_forgotten(tmp_path):
 
 
 def test_journal__long_ones_are_compacted_and_stay_locked(tmp_path, monkeypatch):
-    monkeypatch.setattr("mrc_testbed.controller.faults.journal.COMPACT_BYTES", 2000)
+    monkeypatch.setattr(journal_module, "COMPACT_BYTES", 2000)
     many = [("updated", {"number": n % 3, "n": n}) for n in range(200)]
     write(tmp_path, *many, ready=True, policy="all", reacted=["a"])
     before = os.path.getsize(RunFiles(tmp_path).fault_journal)

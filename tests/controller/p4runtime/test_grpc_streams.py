@@ -15,9 +15,11 @@ import pytest
 from finsy import GNMIPath, GRPCStatusCode, P4ClientError
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi_grpc, p4r, p4r_grpc
+from grpc import _common
 
 from mrc_testbed.controller.config import SwitchAddress
 from mrc_testbed.controller.errors import SwitchError
+from mrc_testbed.controller.p4runtime import grpc_streams
 from mrc_testbed.controller.p4runtime.grpc_streams import (
     PLACEHOLDER,
     KeptStatusGNMIClient,
@@ -100,7 +102,7 @@ def hidden(monkeypatch):
         call.write = seen
         await write(self, message)
 
-    monkeypatch.setattr("grpc._common.serialize", late)
+    monkeypatch.setattr(_common, "serialize", late)
     monkeypatch.setattr(KeptStatusStream, "write", counted)
     return counts
 
@@ -225,8 +227,8 @@ class EndsUnder:
     ],
 )  # fmt: skip
 def test_write__waits_for_the_status_in_either_order_and_not_for_ever(monkeypatch, statuses, code):
-    monkeypatch.setattr("mrc_testbed.controller.p4runtime.grpc_streams.LOOK_S", 0.0005 if len(statuses) == 1 else 0.02)
-    monkeypatch.setattr("mrc_testbed.controller.p4runtime.grpc_streams.LOOKS_MAX", 20)
+    monkeypatch.setattr(grpc_streams, "LOOK_S", 0.0005 if len(statuses) == 1 else 0.02)
+    monkeypatch.setattr(grpc_streams, "LOOKS_MAX", 20)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         asyncio.run(KeptStatusStream(EndsUnder(*statuses)).write(None))
     assert caught.value.code() is code

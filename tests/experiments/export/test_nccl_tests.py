@@ -11,7 +11,7 @@ import pytest
 from mrc_testbed.experiments.export.nccl_tests import write_nccl_tests
 from mrc_testbed.experiments.results import Results, ResultsError
 from mrc_testbed.experiments.run_store import RunStore, file_name
-from tests.experiments.report.test_report import make
+from tests.experiments.report.small_results import make
 
 SIZES = """\
 title: sizes

@@ -14,7 +14,7 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.export.tables import Rows, frame, write_parquet
 from mrc_testbed.experiments.results import ResultsError
 from tests.experiments.export.ring_scenario import RINGS
-from tests.experiments.report.test_report import make
+from tests.experiments.report.small_results import make
 
 pandas = pytest.importorskip("pandas", reason="`make test` installs the extra `data`")
 pytest.importorskip("pyarrow", reason="`make test` installs the extra `data`")

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from mrc_testbed.hosts.agent import turn_selector
 from mrc_testbed.hosts.agent.turn_selector import DUE_REST, TurnSelector
 from mrc_testbed.ipc.service import run_service
 
@@ -191,8 +192,8 @@ def test_rest__how_long_it_sleeps(selector, monkeypatch, due_in_s, ends_in_s, sl
         now += timeout or 0.0
         return [], [], []
 
-    monkeypatch.setattr("mrc_testbed.hosts.agent.turn_selector.select.select", sleep)
-    monkeypatch.setattr("mrc_testbed.hosts.agent.turn_selector.time.monotonic", lambda: now)
+    monkeypatch.setattr(turn_selector.select, "select", sleep)
+    monkeypatch.setattr(turn_selector.time, "monotonic", lambda: now)
     selector.rest_s = 100.0
     due, ends = (None if after is None else now + after for after in (due_in_s, ends_in_s))
     again = selector._sleep(now, due, ends)

@@ -20,8 +20,6 @@ from mrc_testbed.hosts.traffic.collectives import (
     peers_of,
     steps_of,
 )
-from mrc_testbed.hosts.traffic.mailbox_collectives import CAPACITY, UNITS, expert_shares
-from mrc_testbed.hosts.traffic.tree_collectives import double_tree
 
 
 def options_of(count: int, seed: int = 1) -> CollectiveOptions:
@@ -159,61 +157,6 @@ def test_memory__is_what_the_iterations_write_to(kind: str, once: float, twice: 
     assert (rank.memory_bytes(1), rank.memory_bytes(2), rank.memory_bytes(9)) == (
         once * (1 << 12), twice * (1 << 12), twice * (1 << 12),
     )  # fmt: skip
-
-
-def test_trees__have_one_root_and_two_children_at_most():
-    for ranks in range(2, 40):
-        for tree in double_tree(ranks):
-            assert tree.count(-1) == 1 and max(tree.count(parent) for parent in range(ranks)) <= 2
-            for rank in range(ranks):
-                way = [rank]
-                while tree[way[-1]] >= 0:
-                    way.append(tree[way[-1]])
-                assert len(way) <= ranks.bit_length()
-
-
-def test_halving__sends_what_is_optimal():
-    rank = make("all_reduce_halving", rank=5, ranks=8, size_bytes=4096)
-    sends = rank.start(0)
-    for step in range(1, 7):
-        sends += rank._arrived(0, step)
-    assert sum(send.count for send in sends) == rank.elements * rank.bus_factor
-
-
-def test_hierarchical__sends_less_between_groups():
-    options = CollectiveOptions(groups=(0, 0, 0, 0, 1, 1, 1, 1))
-    ranks = [make("all_reduce_hierarchical", rank=r, ranks=8, size_bytes=4096, options=options) for r in range(8)]
-    seen: list[tuple[int, Send]] = []
-    run(ranks, 1, random.Random(1), seen)
-    between = sum(send.count for r, send in seen if options.groups[send.peer] != options.groups[r])
-    assert between == 2 * ranks[0].elements, "each group's sum once to the other, whatever its size"
-
-
-def test_hierarchical__needs_groups_of_one_size():
-    for groups in ((), (0, 0, 1), (0, 1)):
-        with pytest.raises(CollectiveError, match="each rank needs a group, and all groups as many"):
-            make("all_reduce_hierarchical", rank=0, ranks=3, size_bytes=64, options=CollectiveOptions(groups=groups))
-
-
-def test_expert_shares__follow_zipf_up_to_the_capacity():
-    even = expert_shares(8, 64, 0.0, seed=1, iteration=0, draw=0)
-    skewed = expert_shares(8, 8, 1.2, seed=1, iteration=0, draw=0)
-    assert (even.sum(axis=1) == UNITS).all() and (skewed.sum(axis=1) == UNITS).all()
-    assert skewed.sum(axis=0).max() > 1.5 * even.sum(axis=0).max() and skewed.max() <= CAPACITY * UNITS // 8
-    other = expert_shares(8, 8, 1.2, seed=1, iteration=1, draw=0)
-    assert (other != skewed).any(), "another iteration, other experts"
-
-
-def test_combine__goes_back_the_way_of_dispatch():
-    there, back = (
-        [make("all_to_allv", rank=r, ranks=4, size_bytes=65536, options=CollectiveOptions(skew=1.0, reverse=way))
-         for r in range(4)]
-        for way in (False, True)
-    )  # fmt: skip
-    sent = {(r.rank, s.peer): s.count for r in there for s in r.start(0)}
-    returned = {(s.peer, r.rank): s.count for r in back for s in r.start(0)}
-    assert sent.keys() == returned.keys()
-    assert all(abs(sent[pair] - returned[pair]) <= 1 for pair in sent), "but for rounding"
 
 
 def test_bus_factor_of__is_that_of_its_ranks():

@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from mrc_testbed.switch.compiler import P4Error, compile_program
-from mrc_testbed.switch.compiler.frontend import parse
-from mrc_testbed.switch.compiler.frontend.parse import _parser, parse_program
-from mrc_testbed.switch.compiler.frontend.preprocess import preprocess
 from tests.switch.compiled_programs import PROGRAMS, ROOT
 
 BASE = """#include <core.p4>
@@ -374,22 +370,6 @@ def test_config__compiles_to_the_same_and_names_the_same_places(tmp_path):
     assert "ingress.p4:" in complaint(broken) and "has no field hop_limt" in complaint(broken)
 
 
-def test_missing_file_and_include(tmp_path):
-    with pytest.raises(P4Error, match=r"nope.p4: no such file"):
-        compile_program(tmp_path / "nope.p4")
-    (tmp_path / "a.p4").write_text('#include "b.p4"\n')
-    with pytest.raises(P4Error, match=r"a.p4:1:10: cannot include b.p4: no such file"):
-        compile_program(tmp_path / "a.p4")
-
-
-def test_include_folders_and_defines(tmp_path):
-    (tmp_path / "inc").mkdir()
-    (tmp_path / "inc" / "k.p4").write_text("const bit<8> K = VALUE;\n")
-    (tmp_path / "a.p4").write_text('#include "k.p4"\n' + program(apply="hdr.data.a = K;"))
-    found = compile_program(tmp_path / "a.p4", include=[tmp_path / "inc"], defines=["VALUE=0x55"])
-    assert "= 0x55" in found.c_path.read_text() or "= 85" in found.c_path.read_text()
-
-
 SEVERAL = """
     hdr.data.nothing = 1;
     bit<8> lost = hdr.data.nowhere;
@@ -437,35 +417,6 @@ def test_cache__two_processes_at_once_and_nothing_left_over(tmp_path):
     paths = {one.communicate()[0].strip() for one in both}
     assert len(paths) == 1 and Path(paths.pop()).exists()
     assert sorted(one.suffix for one in tmp_path.iterdir()) == [".c", ".p4info", ".so", ".tables", ".warnings"]
-
-
-def test_cache__damaged_grammar_tables_are_made_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("MRC_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(parse, "_make_parser", cache(parse._make_parser))  # the same tables each time, made once
-    _parser.cache_clear()
-    parse_program('# 1 "x.p4"\nconst bit<8> X = 1;\n')
-    (tables,) = tmp_path.glob("p4-grammar-*.tables")
-    whole = tables.read_bytes()
-    for damaged in (whole[:1000], b"", b"cos\nnothing_there\n."):
-        tables.write_bytes(damaged)
-        _parser.cache_clear()
-        assert parse_program('# 1 "x.p4"\nconst bit<8> X = 1;\n')
-        assert tables.stat().st_size > len(damaged)
-
-
-def test_hostile__deep_nesting_and_garbage_are_errors():
-    for text in ("(" * 5000, "{" * 5000, program(apply="hdr.data.a = " + "~" * 3000 + "8w1;")):
-        complaint(text + "\n")
-    complaint(program(apply="hdr.data.a = 1" + " + 1" * 3000 + " + hdr.data.b;"))
-    with pytest.raises(P4Error):
-        compile_program('# 1 "x.p4"\n#include "/etc/hostname"\n')
-    with pytest.raises(P4Error):
-        compile_program("\0\n\xff\n")
-
-
-def test_preprocessed_text__is_not_preprocessed_again():
-    text = '# 1 "x.p4"\nA B\n'
-    assert preprocess(text, (), ()) == ("x", text)
 
 
 def test_hostile__names_cannot_leave_a_comment_or_clash_in_c():

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import finsy as fy
 import pytest
+from finsy import switch as switch_module
 from finsy.p4client import P4ClientError
 from finsy.proto import stratum
 from google.protobuf import text_format
@@ -76,7 +77,7 @@ def test_switch__pushes_the_pipeline_writes_and_reads_back(options):
 
 
 def test_switch__comes_back_by_itself_after_its_power(options, monkeypatch):
-    monkeypatch.setattr("finsy.switch._FAIL_MIN_TIME_SECS", 0.0)  # the test is quicker than a switch that boots
+    monkeypatch.setattr(switch_module, "_FAIL_MIN_TIME_SECS", 0.0)  # the test is quicker than a switch that boots
 
     async def check():
         ready = Readiness()
@@ -95,7 +96,7 @@ def test_switch__comes_back_by_itself_after_its_power(options, monkeypatch):
 
 
 def test_switch__while_off_it_waits_instead_of_failing(options, monkeypatch, caplog):
-    monkeypatch.setattr("finsy.switch._FAIL_MIN_TIME_SECS", 0.0)
+    monkeypatch.setattr(switch_module, "_FAIL_MIN_TIME_SECS", 0.0)
 
     async def check():
         ready = Readiness()

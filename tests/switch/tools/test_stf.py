@@ -9,15 +9,11 @@ from typer.testing import CliRunner
 
 from mrc_testbed.cli.p4 import app
 from mrc_testbed.switch.compiler import compile_program
-from mrc_testbed.switch.tools.stf import _READERS, StfError, parse_script
-from mrc_testbed.switch.tools.stf_run import StfRun, difference, run_script
+from mrc_testbed.switch.tools.stf import StfError, parse_script
+from mrc_testbed.switch.tools.stf_run import run_script
 from tests.switch.compiled_programs import SMALL, compile_named
 
 SCRIPTS = sorted((Path(__file__).parents[1] / "stf").glob("*.stf"))
-
-
-def test_commands__what_is_read_is_run():
-    assert set(StfRun.COMMANDS) == set(_READERS)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
@@ -98,53 +94,6 @@ def test_macros_and_repeat():
     assert [one.fields["data"] for one in lines] == [b"\1\2\3"] * 3
 
 
-@pytest.mark.parametrize(
-    ("expected", "exact", "got", "found"),
-    [
-        ("0102", False, "0102", ""),
-        ("0102", False, "010203", ""),
-        ("0102", True, "010203", "is too long (3 bytes, expected 2)"),
-        ("01020304", False, "0102", "is too short (2 bytes, expected 4 or more)"),
-        ("0*02", True, "0102", ""),
-        ("0*02", True, "0103", "differs from byte 1 on (2 bytes, expected 2)"),
-        ("", True, "", ""),
-    ],
-)
-def test_difference(expected, exact, got, found):
-    assert difference(expected, exact, bytes.fromhex(got)).split("\n")[0] == found
-
-
-def test_difference__points_at_the_digits():
-    text = difference("010203", True, bytes.fromhex("012204"))
-    assert text.split("\n")[1:] == [
-        "  0000 expected  01 02 03",
-        "       received  01 22 04",
-        "                    ^   ^",
-    ]
-
-
-def test_report__what_came_and_what_did_not():
-    program = compile_program(SMALL / "digests.p4")
-    packet = "packet 3 02 1234 000000000003\n"
-    report = run(program, packet + "expect 1\nexpect 2 00")
-    assert report.failures == ["t.stf:3: port 2 sent 0 of the 1 packets expected of it"]
-    report = run(program, packet + packet + "expect 1 02")
-    assert report.failures == ["packet 2 of port 1 was not expected (9 bytes)\n  0000 02 12 34 00 00 00 00 00 03"]
-    report = run(program, packet + "no_packet\nexpect 1")
-    assert report.failures == ["t.stf:2: no packet expected, but port 1 sent\n  0000 02 12 34 00 00 00 00 00 03"]
-    assert run(program, packet + "expect 1").passed
-    assert run(program, "expect 1").passed  # any packets: none too
-
-
-def test_report__ports_that_the_script_does_not_name_lead_nowhere():
-    """As in p4c's runner, which gives the switch those of the script only; `no_packet` looks at all of them."""
-    program = compile_program(SMALL / "digests.p4")
-    packet = "packet 3 02 1234 000000000003\n"
-    assert run(program, packet).passed
-    assert not run(program, packet + "no_packet").passed
-    assert not run(program, packet + "packet 1 02").passed
-
-
 def test_packet__a_last_digit_alone_is_a_byte():
     assert [one.fields["data"] for one in parse_script("packet 1 12 3\npacket 1")] == [b"\x12\x03", b""]
 
@@ -181,16 +130,3 @@ def test_command__check_and_compile(tmp_path):
 
 def test_program_of_the_repository__runs():
     assert run(compile_named("srv6"), "packet 1 00\nno_packet").passed
-
-
-@pytest.mark.parametrize(
-    ("packet", "place"), [("ee000000", "P4:18:9"), ("04000006", "P4:49:13"), ("ef000000", "P4:56:13")]
-)
-def test_assert__drops_the_packet_and_fails_the_script(packet, place):
-    """In the parser, the ingress (where the clone asked for goes the same way) and the egress."""
-    program = compile_program(SMALL / "indexed.p4")
-    report = run(program, f"mirroring_add 1 2\npacket 3 {packet}\npacket 3 05\nexpect 1\nexpect 2\nno_packet")
-    place = f"{SMALL / 'indexed.p4'}{place.removeprefix('P4')}"
-    assert [one.partition(":")[2] for one in report.failures] == [
-        place.partition(":")[2] + ": assert or assume was false (1 packets)"
-    ]

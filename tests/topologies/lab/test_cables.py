@@ -13,7 +13,6 @@ import pytest
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab import netdev
 from mrc_testbed.topologies.lab.cables import FIGURES, WAKING_FRAME, Cables, CableWatch
-from mrc_testbed.topologies.lab.ebpf import Assembler
 from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices
 from mrc_testbed.topologies.lab.traffic_control import INPUT, OUTPUT, Setting, impairment
 from mrc_testbed.topologies.plan import Plan
@@ -177,20 +176,3 @@ def test_nothing_made__is_said():
 def test_settings__of_a_cable_are_those_of_a_direction():
     assert {one.figure for one in impairment(T0, INPUT, "loss", 0.1, "")} <= set(FIGURES)
     assert Setting(T0, "delay-us", 5, direction=INPUT).figure not in FIGURES
-
-
-def test_assembler__jumps_and_encodings():
-    code = Assembler()
-    code.jump_if("eq", 1, 5, "end")
-    code.alu("add", 2, -4)
-    code.constant(3, 0x1234567890ABCDEF)
-    code.label("end")
-    code.exit()
-    assert code.code().hex(" ", 8) == (
-        "1501030005000000 07020000fcffffff 18030000efcdab90 0000000078563412 9500000000000000"
-    )
-    with pytest.raises(ValueError, match="stands twice"):
-        code.label("end")
-    code.jump("nowhere")
-    with pytest.raises(KeyError):
-        code.code()

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from mrc_testbed.ipc.rundir import RunDir
+from mrc_testbed.topologies.lab.cluster import machine_side
 from mrc_testbed.topologies.lab.cluster.connection import ConnectionLostError
 from mrc_testbed.topologies.lab.cluster.machine_side import MachineSide, serve
 from mrc_testbed.topologies.lab.cluster.remote_machine import RemoteMachine
@@ -133,7 +134,7 @@ def test_request__a_machine_that_says_that_it_works_is_waited_for(tmp_path, line
 
 
 def test_module__says_that_it_works_on_an_answer_that_takes_long(monkeypatch):
-    monkeypatch.setattr("mrc_testbed.topologies.lab.cluster.machine_side.WORK_S", 0.02)
+    monkeypatch.setattr(machine_side, "WORK_S", 0.02)
     side, sent = MachineSide(), queue.SimpleQueue()
     side.send = sent.put
     side._answering = 7

@@ -1,0 +1,79 @@
+"""Ctrl-C and a full disk while a live fabric is set up: told in a line, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mrc_testbed.errors import INTERRUPTED, INTERRUPTION, UNWRITTEN
+from mrc_testbed.ipc import procfs
+from tests.cli.test_app_interrupts import INTERRUPTER, ROOT, SCENARIO
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a live fabric needs root")]
+
+SHAPE = "--planes 2 --racks {racks} --spines 1 --hosts-per-rack 1"
+UP, DEMO, RUN = "up " + SHAPE.format(racks=1), "demo " + SHAPE.format(racks=2), "run a.yaml --out out"
+MOMENTS = [
+    (UP, "subprocess.Popen,,1"), (UP, "subprocess.Popen,mrc_testbed.switch.server,1"),
+    (UP, "subprocess.Popen,mrc_testbed.hosts.agent,1"),
+    (UP, "socket.connect,switchd.sock,1"), (UP, "socket.connect,h0.sock,1"), (UP, "os.remove,,1"),
+    (DEMO, "socket.connect,h1.sock,1"), (RUN, "socket.connect,switchd.sock,1"), (RUN, "socket.connect,h1.sock,1"),
+]  # fmt: skip
+"""A command and the call of its front process at which Ctrl-C comes; each of them is before the fabric ends."""
+
+
+@pytest.fixture
+def mrc(tmp_path):
+    """`mrc` in a folder and a run folder of its own, without input; what it makes has a mark."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "sitecustomize.py").write_text(INTERRUPTER)
+    (tmp_path / "a.yaml").write_text(SCENARIO)
+
+    def started(words, moment="none,,1", run_dir=tmp_path / "run"):
+        env = os.environ | {
+            "PYTHONPATH": f"{tmp_path / 'first'}:{ROOT}", "INTERRUPT_AT": moment, "MRC_RUN_DIR": str(run_dir),
+        }  # fmt: skip
+        return subprocess.run(
+            [sys.executable, "-m", "mrc_testbed", *words.split()],
+            cwd=tmp_path, env=env, start_new_session=True, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    return started
+
+
+def left(run_dir):
+    """Interfaces and processes of a fabric, and files in its run folder beside the lock and the logs."""
+    links = {name for name in os.listdir("/sys/class/net") if name.startswith(("p0-", "p1-", "h0", "h1"))}
+    files = set(os.listdir(run_dir)) - {"lock", "log"} if run_dir.exists() else set()
+    return links, procfs.with_environment(f"MRC_RUN_DIR={run_dir}"), files
+
+
+@pytest.mark.parametrize(("words", "moment"), MOMENTS)
+def test_ctrl_c__while_a_fabric_is_set_up_leaves_nothing(mrc, tmp_path, words, moment):
+    done = mrc(words, moment)
+    assert done.returncode == INTERRUPTED and "Traceback" not in done.stdout, done.stdout
+    assert done.stdout.count(INTERRUPTION) == 1 and not (tmp_path / "out").exists()
+    assert left(tmp_path / "run") == (set(), [], set())
+
+
+def test_up__in_a_run_folder_of_any_size_tells_file_and_cure_and_leaves_nothing(mrc, tmp_path):
+    ends = []
+    for number, pages in enumerate((1, 4, 10, 2000)):
+        disk = tmp_path / f"disk{number}"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={pages * 4}k", "tmpfs", disk], check=True)
+        try:
+            done = mrc(UP, run_dir=disk / "run")
+            assert "Traceback" not in done.stdout, done.stdout
+            links, processes, _ = left(disk / "run")
+            assert (links, processes) == (set(), []), done.stdout
+        finally:
+            subprocess.run(["umount", disk], check=True)
+        if done.returncode:
+            assert "make room there" in done.stdout and str(disk) in done.stdout, done.stdout
+        ends.append(done.returncode)
+    assert UNWRITTEN in ends and ends[-1] == 0 and set(ends) <= {0, 1, UNWRITTEN}

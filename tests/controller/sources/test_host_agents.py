@@ -1,0 +1,71 @@
+"""Agents as a source: dead paths by EV states, against servers that speak as agents do."""
+
+import asyncio
+
+import pytest
+
+from mrc_testbed.controller.faults.correlator import FaultCorrelator
+from mrc_testbed.controller.sources.host_agents import HostAgentSource
+from mrc_testbed.topologies.plan import Plan
+from tests.controller.sources.peers import Peer, running, until
+
+PLAN = Plan(planes=1, racks=3, spines=2, hosts_per_rack=2)
+
+
+def ev_row(ev, state, acked=10, lost=0):
+    return {"ev": ev, "plane": 0, "state": state, "sent": acked + lost, "acked": acked, "lost": lost}
+
+
+def agents_of(tmp_path, faults):
+    told = []
+    return HostAgentSource(tmp_path, PLAN, faults, told.append, lambda: None), told
+
+
+def test_agents__a_bad_ev_is_a_dead_path_until_its_last_accuser_is_content(tmp_path):
+    async def story():
+        faults = FaultCorrelator(PLAN)
+        source, told = agents_of(tmp_path, faults)
+        health = {"peers": [{"peer": "h2", "evs": [ev_row(0, "assumed_bad"), ev_row(1, "good")]}]}
+        async with Peer(tmp_path / "agents" / "h0.sock", {"health": lambda _: health}) as peer, running(source):
+            await until(lambda: source._following["h0"].connected)
+            event = {"peer": "h2", "ev": 0, "plane": 0, "cause": "a packet was lost without trace"}
+            for qpn in (1, 2):
+                peer.server.publish("ev", qpn=qpn, old="good", new="assumed_bad", **event)
+            await until(lambda: faults.has_path_symptoms)
+            peer.server.publish("ev", qpn=1, old="assumed_bad", new="good", **event)
+            await until(lambda: len(told) == 3)
+            assert faults.has_path_symptoms and source.to_json()["bad"] == 1
+            health["peers"][0]["evs"][0] = ev_row(0, "good", acked=12)
+            peer.server.publish("ev", qpn=2, old="assumed_bad", new="good", **event)
+            await until(lambda: not faults.has_path_symptoms)
+            assert told[0] == {
+                "host": "h0", "peer": "h2", "ev": 0, "old": "good", "new": "assumed_bad", "plane": 0,
+                "cause": event["cause"], "t": told[0]["t"],
+            }  # fmt: skip
+
+    asyncio.run(story())
+
+
+def test_agents__what_was_bad_before_we_came_is_asked_for(tmp_path):
+    async def story():
+        faults = FaultCorrelator(PLAN)
+        source, _ = agents_of(tmp_path, faults)
+        health = {"peers": [{"peer": "h4", "evs": [ev_row(1, "assumed_bad")]}]}
+        async with Peer(tmp_path / "agents" / "h3.sock", {"health": lambda _: health}), running(source):
+            await until(lambda: faults.has_path_symptoms)
+            health["peers"][0]["evs"][0] = ev_row(1, "unknown")  # its QP was closed: nobody knows
+            await until(lambda: not faults.has_path_symptoms)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("rows", [7, [7], [{"peer": "h9", "evs": []}], [{"peer": "h2", "evs": [{"ev": "x"}]}], None])
+def test_agents__nonsense_in_health_is_passed_over(tmp_path, rows):
+    async def story():
+        source, _ = agents_of(tmp_path, FaultCorrelator(PLAN))
+        async with Peer(tmp_path / "agents" / "h0.sock", {"health": {"peers": rows}}) as peer, running(source):
+            await until(lambda: len(peer.asked) > 0)
+            await asyncio.sleep(0.05)
+            assert source._following["h0"].connected
+
+    asyncio.run(story())

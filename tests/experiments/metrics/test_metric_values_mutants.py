@@ -1,0 +1,159 @@
+"""Mutants of every metric: 0, nothing, its last part, another's. Each must give another value than the exam expects.
+
+A metric that METRICS has and the exam has not fails; so does one that the exam cannot tell from a mutant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome
+from mrc_testbed.experiments.language.metric_names import METRICS, Metric
+from mrc_testbed.experiments.metrics import metric_values
+from mrc_testbed.experiments.metrics.metric_values import Measured
+from tests.experiments import exam
+from tests.experiments.backend.test_outcome_gathered import VIRTUAL
+
+OTHERS = {"a": "b", "job": "task", "task": "job", "p0-t0-0-eth1": "p0-t0-1-eth1"}
+EQUIVALENT = {
+    "time": "a run has one end",
+    **dict.fromkeys(VIRTUAL, "one number of an outcome: test_outcome_gathered.py has mutants of what it is made of"),
+}
+"""Metrics whose last part is the whole, and why."""
+Mutant = Callable[[pytest.MonkeyPatch, Metric, str], None]
+
+
+def name_of(metric: Metric) -> str:
+    """The exam's name of a metric."""
+    (name,) = [name for name in exam.EXPECTED if name_matches(metric, name)]
+    return name
+
+
+def name_matches(metric: Metric, name: str) -> bool:
+    word = next((word for word in ("NAME", "PORT") if word in metric.pattern), None)
+    if word is None:
+        return metric.pattern == name
+    return any(metric.pattern.replace(word, each) == name for each in OTHERS)
+
+
+def passes(folder: Path, name: str) -> bool:
+    """Whether the exam has the expected value, and so has its outcome of several parts."""
+    cases = [(exam.EXPECTED[name], exam.CHANGES.get(name, {}))]
+    cases += [exam.LAST_PARTS[name]] if name in exam.LAST_PARTS else []
+    return all(passes_case(folder, name, expected, fields) for expected, fields in cases)
+
+
+def passes_case(folder: Path, name: str, expected: float, fields: dict[str, object]) -> bool:
+    measured = exam.measured(folder)
+    for field, value in fields.items():
+        setattr(measured.outcome, field, value)
+    value = measured.value(name)
+    return value is not None and value == pytest.approx(expected, rel=1e-6)
+
+
+def replace(monkeypatch: pytest.MonkeyPatch, metric: Metric, value: Callable[[Measured, str], float | None]) -> None:
+    """Have a metric computed by `value`, a function of the run and the metric's whole name."""
+    if metric.series:
+        whole = Measured.value_between
+
+        def series(measured: Measured, name: str, low: float, high: float) -> float | None:
+            return value(measured, name) if name_matches(metric, name) else whole(measured, name, low, high)
+
+        monkeypatch.setattr(Measured, "value_between", series)
+        return
+    head, _, tail = metric.pattern.replace("PORT", "NAME").partition("NAME")
+    named = "NAME" in metric.pattern or "PORT" in metric.pattern
+    monkeypatch.setitem(
+        metric_values._WHOLE, metric.pattern, lambda m, word: value(m, f"{head}{word}{tail}" if named else head)
+    )
+
+
+def original(metric: Metric) -> Callable[[Measured, str, float, float], float | None]:
+    """Return the function that computes a metric now."""
+    if metric.series:
+        return Measured.value_between
+    whole = metric_values._WHOLE[metric.pattern]
+    before, _, after = metric.pattern.replace("PORT", "NAME").partition("NAME")
+    return lambda m, name, _low, _high: whole(m, name.removeprefix(before).removesuffix(after))
+
+
+def zero(monkeypatch: pytest.MonkeyPatch, metric: Metric, _name: str) -> None:
+    replace(monkeypatch, metric, lambda _m, _n: 0.0)
+
+
+def nothing(monkeypatch: pytest.MonkeyPatch, metric: Metric, _name: str) -> None:
+    replace(monkeypatch, metric, lambda _m, _n: None)
+
+
+def others(monkeypatch: pytest.MonkeyPatch, metric: Metric, name: str) -> None:
+    """Another workload's or port's; of a metric of the whole run the next metric's."""
+    whole = original(metric)
+    word = next((word for word in OTHERS if metric.pattern.replace("NAME", word).replace("PORT", word) == name), "")
+    if word in OTHERS and metric.pattern != name:
+        other = metric.pattern.replace("NAME", OTHERS[word]).replace("PORT", OTHERS[word])
+        replace(monkeypatch, metric, lambda m, _n: whole(m, other, 0.0, float(exam.SECONDS)))
+        return
+    names = list(exam.EXPECTED)
+    neighbour = names[(names.index(name) + 1) % len(names)]
+    replace(monkeypatch, metric, lambda m, _n: m.value(neighbour))
+
+
+def last(monkeypatch: pytest.MonkeyPatch, metric: Metric, _name: str) -> None:
+    """Its last interval, or what the last flow, iteration, event and look alone would give."""
+    whole = original(metric)
+    if metric.series:
+        end = float(exam.SECONDS)
+        replace(monkeypatch, metric, lambda m, n: whole(m, n, end - 1.0, end))
+    else:
+        replace(monkeypatch, metric, lambda m, n: whole(last_parts(m), n, 0.0, float(exam.SECONDS)))
+
+
+def last_parts(measured: Measured) -> Measured:
+    """The same run with the last of everything that there are several of."""
+    outcome = deepcopy(measured.outcome)
+    outcome.flows = list({flow.work: flow for flow in outcome.flows}.values())
+    for flow in outcome.flows:
+        flow.latencies_s = flow.latencies_s[-1:]
+    outcome.collectives = list({one.work: one for one in outcome.collectives}.values())
+    for collective in outcome.collectives:
+        collective.iterations = collective.iterations[-1:]
+    outcome.events = list({event["what"]: event for event in outcome.events}.values())
+    outcome.series.queues = {port: depths[-1:] for port, depths in outcome.series.queues.items()}
+    return Measured(outcome, measured.plan)
+
+
+MUTANTS: dict[str, Mutant] = {"0": zero, "nothing": nothing, "another's": others, "the last": last}
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.pattern)
+def test_a_metric_has_the_value_that_the_exam_expects(tmp_path, metric):
+    assert passes(tmp_path, name_of(metric))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.pattern)
+def test_a_mutant_of_a_metric_fails_the_exam(tmp_path, monkeypatch, metric, mutant):
+    name = name_of(metric)
+    MUTANTS[mutant](monkeypatch, metric, name)
+    assert passes(tmp_path, name) is (mutant == "the last" and metric.pattern in EQUIVALENT)
+
+
+def test_parts_of_the_exam_are_all_of_an_outcome():
+    """A flow or collective whose fields are left at their defaults would make a metric of them pass as 0."""
+    made = exam.outcome()
+    for flow in made.flows:
+        assert all(getattr(flow, name) for name in FlowOutcome.__dataclass_fields__)
+    fields = set(CollectiveOutcome.__dataclass_fields__) - {"largest_write_bytes"}
+    assert all(getattr(one, name) for one in made.collectives for name in fields)
+
+
+@pytest.mark.parametrize("name", ["evs.last_bad", "evs.restored", "evs.swapped_in_plane"])
+def test_what_the_events_do_not_tell_is_no_number(tmp_path, name):
+    """Once it was the number of those that were kept."""
+    measured = exam.measured(tmp_path)
+    measured.outcome.events_dropped = 1
+    assert measured.value(name) is None

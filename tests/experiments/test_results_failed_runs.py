@@ -1,0 +1,103 @@
+"""Runs that failed are shown as failed by everything that reads results, and are in no median, mean or interval."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+
+import pytest
+from typer.testing import CliRunner
+
+from mrc_testbed.cli.app import app
+from mrc_testbed.experiments.compare import compared
+from mrc_testbed.experiments.console_summary import told
+from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.report.page import report
+from mrc_testbed.experiments.report.summary import summary
+from mrc_testbed.experiments.results import Results
+from mrc_testbed.experiments.runner import RunReport, carry_out, plan_runs
+from mrc_testbed.experiments.study.tables import as_csv
+from tests.experiments.report.small_results import Quiet
+
+LUCK = """\
+title: One link of ten is cut, and four of them are this flow's only way
+fabric: {planes: 1, racks: 2, spines: 1, hosts_per_rack: 4}
+workload: [{stream: h0 h4, name: flow, message: 4K}]
+transport: {config: {linear_cnt: 1, exp_cnt: 1}}
+duration: 3s
+faults: [{at: 1s, cut: {random: links, count: 1}}]
+measure: {every: 250ms}
+repeat: 8
+expect: [{metric: rate.flow, at_least: 1}]
+figures: [{kind: bars, metric: rate.flow}, {kind: rate_over_time, metric: rate.flow}]
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
+    folder = tmp_path_factory.mktemp("luck")
+    (folder / "luck.yaml").write_text(LUCK)
+    found = carry_out(plan_runs(read(folder / "luck.yaml"), "virtual"), Quiet(), out=folder / "out")
+    assert 0 < len(found.causes) < 8, "the seeds are to break some of the runs, and not all"
+    return found
+
+
+def whole(made: RunReport) -> list[float]:
+    return [outcome.metrics["rate.flow"] or 0.0 for run, outcome in made.runs if run.name not in made.causes]
+
+
+def test_no_repeat_that_failed_is_in_a_median(made):
+    values = whole(made)
+    assert not made.passed
+    for spread in made.repeats:
+        if spread.what == "rate.flow" or "rate.flow" in spread.what:
+            assert sorted(spread.values) == sorted(values) and spread.failed == 8 - len(values)
+            assert f"{8 - len(values)} failed" in spread.text()
+
+
+def test_the_console_begins_with_the_first_causes(made):
+    lines = [line.strip() for _, line in told(made, 100)]
+    assert lines[0].startswith("FAILED") and lines[1].startswith("first cause  flow: h0's QP to h4 died at ")
+
+
+def test_compare_tells_failed_runs_and_counts_the_others(made):
+    assert made.folder is not None
+    data = compared(made.folder, made.folder)
+    assert data["failed"] == {"a": made.causes, "b": made.causes}
+    (row,) = (row for row in data["rows"] if row["metric"] == "rate.flow")
+    assert row["a"] == row["b"] == median(whole(made))
+
+
+def test_the_page_and_the_summary_tell_them_apart(made):
+    assert made.folder is not None
+    (page,) = report(made.folder)
+    text = (made.folder / "report.html").read_text()
+    assert not page.passed
+    for run, cause in made.causes.items():
+        assert f"{run} failed" in text and cause.replace("'", "&#39;") in text
+    bars = next((made.folder / "figures").glob("figure1*.svg")).read_text()
+    assert f"{median(whole(made)) / 1e6:.3g}" in bars or f"{median(whole(made)):.3g}" in bars
+    assert f"{len(made.causes)} runs failed" in summary([made.folder])
+
+
+def test_a_run_says_on_disk_why_it_failed(made):
+    assert made.folder is not None
+    _, outcomes = Results.open(made.folder)
+    assert {outcome.name: outcome.cause for outcome in outcomes if outcome.cause} == made.causes
+    assert json.loads((made.folder / "manifest.json").read_text())["passed"] is False
+
+
+def test_a_study_counts_failed_seeds_and_has_none_of_them_in_its_intervals(tmp_path: Path, made):
+    (tmp_path / "luck.yaml").write_text(LUCK.replace("repeat: 8\n", ""))
+    study = "title: luck\nscenario: luck.yaml\nseeds: {first: 1, min: 8, max: 8}\nmetrics: [{metric: rate.flow}]\n"
+    (tmp_path / "study.yaml").write_text(study)
+    ended = CliRunner().invoke(app, ["study", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "out"), "--json"])
+    assert ended.exit_code == 1
+    said = json.loads((tmp_path / "out" / "manifest.json").read_text())["study"]
+    (point,) = said["points"]
+    values = whole(made)
+    assert point["failed"] == list(made.causes.values())
+    assert point["metrics"]["rate.flow"]["values"] == len(values)
+    assert point["metrics"]["rate.flow"]["estimate"] == pytest.approx(sum(values) / len(values))
+    assert as_csv(said).splitlines()[1].split(",")[-3] == str(8 - len(values))

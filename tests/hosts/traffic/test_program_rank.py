@@ -1,0 +1,144 @@
+"""Programs without a network: any order of arrivals, completions and timers that a network can make ends right."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mrc_testbed.hosts.traffic.collectives import CollectiveError, Send
+from mrc_testbed.hosts.traffic.program import (
+    Compute,
+    Program,
+    RankTasks,
+    ReceiveMessage,
+    SendMessage,
+)
+from mrc_testbed.hosts.traffic.program_check import check
+from mrc_testbed.hosts.traffic.program_rank import ProgramRank
+from mrc_testbed.hosts.traffic.program_script import scripts_of
+from mrc_testbed.hosts.traffic.training_step import TrainingShape, training_step
+
+
+class Network:
+    """Ranks, wires that keep the order between two ranks, timers, and a dice that chooses what happens next."""
+
+    def __init__(self, program: Program, iterations: int, seed: int) -> None:
+        self.ranks = [ProgramRank(script, seed=5) for script in scripts_of(program)]
+        self.iterations, self.dice = iterations, random.Random(seed)
+        self.wires: dict[tuple[int, int], list[tuple[int, Send, np.ndarray]]] = {}
+        self.acks: list[tuple[int, Send]] = []
+        self.timers: list[tuple[int, int]] = []
+        self.pending = [0] * len(self.ranks)
+        self.wrong: list[int] = []
+        self.ended = [0] * len(self.ranks)
+
+    def act(self, rank: int, sends: list[Send]) -> None:
+        mine = self.ranks[rank]
+        for send in sends:
+            data = mine.regions[send.region][send.start : send.start + send.count].copy()
+            self.wires.setdefault((rank, send.peer), []).append((mine.iteration, send, data))
+            self.pending[rank] += 1
+        self.timers += [(rank, task) for _, task in mine.timers]
+        mine.timers.clear()
+        if mine.done and self.ended[rank] == mine.iteration:
+            self.ended[rank] += 1
+            self.wrong.append(mine.wrong())
+        if mine.done and not self.pending[rank] and mine.iteration + 1 < self.iterations:
+            self.act(rank, mine.start(mine.iteration + 1))
+
+    def run(self) -> None:
+        order = list(range(len(self.ranks)))
+        self.dice.shuffle(order)
+        for rank in order:
+            self.act(rank, self.ranks[rank].start(0))
+        while choices := [*(way for way, queue in self.wires.items() if queue), *self.acks[:1], *self.timers]:
+            chosen = self.dice.choice(choices)
+            if chosen in self.timers:
+                self.timers.remove(chosen)
+                self.act(chosen[0], self.ranks[chosen[0]].elapsed(chosen[1]))
+            elif chosen in self.wires:
+                iteration, send, data = self.wires[chosen].pop(0)
+                target = self.ranks[chosen[1]]
+                target.regions[send.to_region][send.at : send.at + send.count] = data
+                self.act(chosen[1], target.arrived(chosen[0], send.step, iteration))
+                self.acks.append((chosen[0], send))
+            else:
+                rank, send = self.acks.pop(0)
+                self.pending[rank] -= 1
+                self.act(rank, self.ranks[rank].sent(send))
+
+
+def step(seed: int, ranks: int, stages: int) -> Program:
+    dice = random.Random(seed)
+    shape = TrainingShape(
+        ranks=ranks, stages=stages, layers=2 * stages, micro_batches=dice.randint(1, 3),
+        gradient_bytes=dice.choice((0, 999)),
+        gradient_kind=dice.choice(("all_reduce", "all_reduce_tree", "all_reduce_halving", "all_reduce_hierarchical")),
+        activation_bytes=77, expert_every=dice.randint(0, 2), token_bytes=4096, experts=5,
+    )  # fmt: skip
+    return training_step(shape, tuple(rank % 2 for rank in range(ranks)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), shape=st.sampled_from([(2, 1), (4, 2), (4, 1), (4, 4), (8, 2)]))
+def test_training_step__ends_right_in_any_order(seed, shape):
+    network = Network(step(seed, *shape), iterations=3, seed=seed)
+    network.run()
+    assert network.ended == [3] * shape[0] and set(network.wrong) == {0}
+
+
+def test_message__that_was_damaged_shows():
+    program = Program(
+        "one", (RankTasks((SendMessage(peer=1, size=100),)), RankTasks((ReceiveMessage(peer=0, size=100),)))
+    )
+    sender, receiver = (ProgramRank(script, seed=5) for script in scripts_of(program))
+    (send,) = sender.start(0)
+    receiver.start(0)
+    receiver.regions["inbox"][:] = 3
+    receiver.arrived(0, send.step, 0)
+    assert receiver.done and receiver.wrong() == 25 and receiver.wrong() == 0
+
+
+def test_lane__computes_one_thing_at_a_time_and_lanes_together():
+    tasks = (Compute(seconds=1), Compute(seconds=2), Compute(seconds=3, lane=1), Compute(seconds=4, after=(0, 1, 2)))
+    program = Program("lanes", (RankTasks(tasks), RankTasks(())))
+    rank = ProgramRank(scripts_of(program)[0], seed=1)
+    rank.start(0)
+    assert rank.timers == [(1, 0), (3, 2)] and rank.computing
+    rank.timers.clear()
+    rank.elapsed(0)
+    assert rank.timers == [(2, 1)]
+    rank.elapsed(1)
+    rank.timers.clear()
+    rank.elapsed(2)
+    assert rank.timers == [(4, 3)] and not rank.done
+    rank.elapsed(3)
+    assert rank.done and not rank.computing
+    assert check(program).seconds == 7.0
+
+
+def test_once_begun__waits_for_the_beginning_alone():
+    tasks = (Compute(seconds=5), Compute(seconds=1, lane=1, once_begun=(0,)))
+    rank = ProgramRank(scripts_of(Program("x", (RankTasks(tasks), RankTasks(()))))[0], seed=1)
+    rank.start(0)
+    assert rank.timers == [(5, 0), (1, 1)]
+
+
+def test_chain__of_many_tasks_needs_no_recursion():
+    tasks = tuple(Compute(seconds=0, after=(at - 1,) if at else ()) for at in range(20_000))
+    program = Program("long", (RankTasks(tasks), RankTasks(tasks)))
+    assert check(program).seconds == 0
+    rank = ProgramRank(scripts_of(program)[0], seed=1)
+    assert rank.start(0) == [] and rank.done
+
+
+def test_write__that_belongs_to_nothing_is_refused():
+    rank = ProgramRank(scripts_of(step(7, 4, 2))[0], seed=1)
+    rank.start(0)
+    for peer, number in ((1, 60_000), (3, 0), (0, 0)):
+        with pytest.raises(CollectiveError, match="belongs to nothing"):
+            rank.arrived(peer, number, 0)

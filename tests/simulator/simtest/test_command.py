@@ -1,0 +1,39 @@
+"""`mrc simtest` of one seed or file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mrc_testbed.simulator.simtest import command
+from mrc_testbed.simulator.simtest.invariants import INVARIANTS
+from mrc_testbed.simulator.simtest.run import simulate
+from mrc_testbed.simulator.simtest.schedule import ScheduleError, draw
+from tests.simulator.simtest.test_campaign import break_responder
+
+
+def test_command__a_failing_seed_is_told_shrunk_and_replayed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    break_responder(monkeypatch)
+    seed = next(seed for seed in range(100) if simulate(draw(seed)).violation)
+    assert command.simtest(1, seed, None, None, 1, False, False) == 1
+    assert f"mrc simtest --seed {seed}" in capsys.readouterr().out
+    assert command.simtest(1, 0, seed, None, 1, False, False) == 1
+    told = capsys.readouterr().out
+    assert INVARIANTS["claims"] in told and "--replay" in told and "TransportAck" in told
+    [file] = tmp_path.glob("*.json")
+    assert command.simtest(1, 0, None, file, 1, False, True) == 1
+    assert json.loads(capsys.readouterr().out)["failure"]["invariant"] == "claims"
+    monkeypatch.undo()
+    assert command.simtest(1, 0, None, file, 1, False, False) == 0
+
+
+def test_command__a_bad_file_is_an_error_not_a_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text("{")
+    with pytest.raises(ScheduleError, match=r"bad\.json"):
+        command.simtest(1, 0, None, file, 1, False, False)
