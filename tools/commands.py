@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -12,12 +13,10 @@ import typer
 from mrc_testbed.cli import completion as offer
 from mrc_testbed.cli.options import (
     CLUSTER_PMTU,
-    HostsPerRack,
     Json,
     Nic,
-    Planes,
-    Racks,
-    Spines,
+    SizeOptions,
+    expand_options,
     parse_rate,
     parse_size,
     require_root,
@@ -32,6 +31,8 @@ bench_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+ONE_HOST = SizeOptions(hosts_per_rack=1)
+SWITCHES_64 = SizeOptions(planes=8, racks=4, spines=4, hosts_per_rack=1)
 BenchWires = Annotated[
     str | None,
     typer.Option(
@@ -74,11 +75,10 @@ def bench_switch(as_json: Json = False) -> None:
     "mrc",
     epilog="Examples: `mrc bench mrc` · `mrc bench mrc --rate 10M --size 64M` · `mrc bench mrc --wires both`",
 )
+@expand_options
 def bench_mrc(
-    planes: Planes = 4,
-    racks: Racks = 2,
-    spines: Spines = 2,
-    hosts_per_rack: HostsPerRack = 1,
+    *,
+    shape: SizeOptions = ONE_HOST,
     size: Annotated[str, typer.Option("--size", help="Bytes of a transfer, at most 8 s of them at a rate.")] = "256M",
     pmtu: Annotated[
         int | None,
@@ -93,32 +93,33 @@ def bench_mrc(
 ) -> None:
     """What an MRC packet costs: transfers across the fabric, the endpoint alone, and AF_PACKET beside it."""
     from mrc_testbed.cli.link_options import LinkOptions
+    from mrc_testbed.topologies.lab.options import LabOptions
     from mrc_testbed.topologies.plan import Plan
     from tools.bench import mrc
 
-    shape = (planes, racks, spines, hosts_per_rack)
     bytes_total, rate_bps = parse_size(size), parse_rate(rate)
     if pmtu is None:
         pmtu = 4096 if rate_bps is None else 1024
     if pmtu not in (256, 512, 1024, 2048, 4096):
         raise UsageError(f"--pmtu {pmtu}: give 256, 512, 1024, 2048 or 4096 bytes")
-    paced = None if rate_bps is None else LinkOptions(rate=f"{rate_bps:.0f}", pmtu=pmtu).plan(*shape)
+    paced = None if rate_bps is None else LinkOptions(rate=f"{rate_bps:.0f}", pmtu=pmtu).plan(*astuple(shape))
     _check_bench_wires(wires)
+    both = wires == "both"
+    lab = LabOptions(nic=nic, wires=None if both else wires)
     require_root("bench")
     lines = console(stderr=as_json)
     with Progress(lines, f"bench mrc {wires or ''} {'paced' if paced else ''}".strip(), guess_s=60.0):
-        result = mrc.run(Plan(*shape), bytes_total, nic=nic, console=lines, wires=wires, pmtu=pmtu, paced=paced)
+        result = mrc.run(Plan(*astuple(shape)), bytes_total, lab, lines, both=both, pmtu=pmtu, paced=paced)
     met = result["compared"] is None or result["compared"]["met"]
     _end(result, as_json, met=met and result["bytes_equal"])
 
 
 @bench_app.command("cluster", epilog="Example: `mrc bench cluster --servers servers.yaml --size 64M --rounds 3`")
+@expand_options
 def bench_cluster(
+    *,
     servers: Annotated[Path, typer.Option("--servers", help="YAML file of the machines (docs/cluster.md).")],
-    planes: Planes = 4,
-    racks: Racks = 2,
-    spines: Spines = 2,
-    hosts_per_rack: HostsPerRack = 2,
+    shape: SizeOptions,
     size: Annotated[str, typer.Option("--size", help="Bytes of a transfer.")] = "64M",
     pmtu: Annotated[int, typer.Option("--pmtu", help="Path MTU: payload bytes of a packet.")] = CLUSTER_PMTU,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=20, help="Transfers on one machine, and on all.")] = 3,
@@ -130,7 +131,7 @@ def bench_cluster(
     from tools.bench import cluster
 
     machines = read(servers)
-    plan = Plan(planes, racks, spines, hosts_per_rack, pmtu_bytes=pmtu)
+    plan = Plan(*astuple(shape), pmtu_bytes=pmtu)
     require_root("bench")
     lines = console(stderr=as_json)
     with Progress(lines, "bench cluster", guess_s=20.0 * rounds):
@@ -142,7 +143,7 @@ def bench_cluster(
 
 def _check_bench_wires(wires: str | None) -> None:
     """Raises UsageError."""
-    from mrc_testbed.topologies.lab.wires import WIRES
+    from mrc_testbed.topologies.lab.options import WIRES
 
     if wires is not None and wires not in (*WIRES, "both"):
         raise UsageError(f"--wires {wires}: give {', '.join(WIRES)} or both")
@@ -170,11 +171,10 @@ def bench_spray(
     epilog="Examples: `mrc bench faults --loop 100` · `mrc bench faults --kinds blackhole` · "
     "`mrc bench faults --virtual --sets 10000 --keep wrong`",
 )
+@expand_options
 def bench_faults(
-    planes: Planes = 4,
-    racks: Racks = 2,
-    spines: Spines = 2,
-    hosts_per_rack: HostsPerRack = 2,
+    *,
+    shape: SizeOptions,
     loop: Annotated[int, typer.Option("--loop", min=0, help="Single faults.")] = 100,
     pairs: Annotated[int, typer.Option("--pairs", min=0, help="Pairs of simultaneous faults.")] = 10,
     kinds: Annotated[
@@ -211,10 +211,10 @@ def bench_faults(
     from mrc_testbed.topologies.plan import Plan
     from tools.campaigns import faults
 
-    plan = (Plan.scaled if scaled else Plan)(planes, racks, spines, hosts_per_rack)
+    plan = (Plan.scaled if scaled else Plan)(*astuple(shape))
     wanted = _names("kind", kinds, faults.KINDS)
     require_root("bench")
-    lines, size = console(stderr=as_json), (loop + pairs) / planes
+    lines, size = console(stderr=as_json), (loop + pairs) / shape.planes
     with Progress(lines, "bench faults", guess_s=15.0 + 10.0 * size, size=1.5 + size):
         result = faults.run(plan, loop=loop, pair_count=pairs, kinds=wanted, seed=seed, console=lines)
     _end(result, as_json, met=result["passed"])
@@ -291,11 +291,10 @@ def bench_virtual(
 
 
 @bench_app.command("provision", epilog="Examples: `mrc bench provision` · `mrc bench provision --wires both`")
+@expand_options
 def bench_provision(
-    planes: Planes = 8,
-    racks: Racks = 4,
-    spines: Spines = 4,
-    hosts_per_rack: HostsPerRack = 1,
+    *,
+    shape: SizeOptions = SWITCHES_64,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often.")] = 3,
     wires: BenchWires = None,
     as_json: Json = False,
@@ -304,7 +303,7 @@ def bench_provision(
     from mrc_testbed.topologies.plan import Plan
     from tools.bench import provision
 
-    plan = Plan.scaled(planes, racks, spines, hosts_per_rack)
+    plan = Plan.scaled(*astuple(shape))
     _check_bench_wires(wires)
     require_root("bench")
     result = provision.run(plan, rounds, console(stderr=as_json), wires)

@@ -1,7 +1,7 @@
 """Entries of the egress discipline (p4src/egress.p4): classes, thresholds, trimming; and of dead next hops.
 
 Thresholds are the plan's (`Plan.thresholds`, mrc-protocol §4.4, Annex C), codepoints those of §4.1. An operator who
-numbers codepoints otherwise, wants a signal off or other depths gives a `Discipline` (`Fabric(discipline=...)`).
+numbers codepoints otherwise, wants a signal off or other depths gives a `Discipline` (`LabOptions(discipline=...)`).
 """
 
 from __future__ import annotations

@@ -55,6 +55,7 @@ from mrc_testbed.faults.places import denylist_entry
 from mrc_testbed.faults.terms import chance
 from mrc_testbed.hosts.engine.endpoint import TRANSPORTS
 from mrc_testbed.hosts.traffic.file_transfer import chunk_for
+from mrc_testbed.topologies.lab.options import LabOptions
 from mrc_testbed.topologies.plan import Mode, Plan
 from mrc_testbed.topologies.servers import read as read_servers
 
@@ -113,8 +114,8 @@ class AnyFabric:
     servers     live: file of machines that hold it together (docs/cluster.md)
     progress    live: is told each step of the start
 
-    Raises PlanError for a size that cannot be, UnitError for a figure, UsageError for other options, and ServersError
-    for a file of machines that cannot be used.
+    Raises PlanError for a size that cannot be, UnitError for a figure, UsageError for other options, FabricError for
+    live ones (topologies/lab/options.py), and ServersError for a file of machines that cannot be used.
     """
 
     def __init__(
@@ -135,10 +136,10 @@ class AnyFabric:
         self.transfers: list[FabricTransfer] = []
         """All of them, oldest first."""
         self._seed = seed
-        self._live_options: dict[str, Any] = {
-            "target": target, "nic": nic, "denylist": denylist, "run_dir": run_dir, "progress": progress,
-            "servers": None if servers is None else read_servers(Path(servers)),
-        }  # fmt: skip
+        self._lab = LabOptions(
+            target=target, nic=nic, denylist=denylist, servers=None if servers is None else read_servers(Path(servers))
+        )
+        self._run_dir, self._progress = run_dir, progress
         self._backend: FabricBackend | None = None
         self._began = self._ended = 0.0
         self._events: list[FabricEvent] = []
@@ -186,7 +187,7 @@ class AnyFabric:
 
     def _make(self) -> FabricBackend:
         if self.virtual:
-            if self._live_options["servers"] is not None:
+            if self._lab.servers is not None:
                 raise UsageError("servers= is of live fabrics: virtual time has one process: leave one of them out")
             if not self.plan.limited:
                 raise VirtualTimeError("links without a rate take no virtual time: give rate=, such as 10M")
@@ -198,14 +199,15 @@ class AnyFabric:
             from mrc_testbed.api.virtual import VirtualBackend
 
             return VirtualBackend(self.plan, self._seed)
-        if os.geteuid() != 0 and self._live_options["servers"] is None:
+        if os.geteuid() != 0 and self._lab.servers is None:
             raise RootNeededError(
                 "a live fabric needs root (network namespaces, raw sockets): run this with sudo, or give virtual=True: "
                 "virtual time needs none"
             )
         from mrc_testbed.api.live import LiveBackend
+        from mrc_testbed.topologies.lab.fabric import Fabric
 
-        return LiveBackend(self.plan, **self._live_options)
+        return LiveBackend(Fabric(self.plan, self._lab, self._run_dir, progress=self._progress))
 
     @property
     def backend(self) -> FabricBackend:

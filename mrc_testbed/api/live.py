@@ -26,8 +26,6 @@ from mrc_testbed.ipc.controller_client import SWITCHES_S, EventStream
 from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
-from mrc_testbed.topologies.lab.p4_program import compile_program
-from mrc_testbed.topologies.plan import Plan
 
 EVENTS = ("progress", "transfer", "ev", "plane", "qp_error")
 """Events of agents that are listened to."""
@@ -36,11 +34,11 @@ CHECK_S = 0.1
 
 
 class LiveBackend:
-    """See FabricBackend; options as of mrc_testbed.topologies.lab.fabric.Fabric."""
+    """See FabricBackend; `fabric` is not up yet."""
 
-    def __init__(self, plan: Plan, **options: Any) -> None:
-        self.plan = plan
-        self.lab = Fabric(plan, compile_program=compile_program, **options)
+    def __init__(self, fabric: Fabric) -> None:
+        self.plan = fabric.plan
+        self.lab = fabric
         self.faults = LiveFaultTarget(self.lab)
         self.lock = threading.Condition()
         """Notified of each event."""

@@ -5,25 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mrc_testbed.cli import completion as offer
+from mrc_testbed.cli.link_options import LinkOptions
 from mrc_testbed.cli.options import (
     CLUSTER_PMTU,
-    HostsPerRack,
     Json,
+    LabChoice,
     Nic,
-    Planes,
-    Racks,
-    Rootless,
     ServersFile,
-    Spines,
-    Target,
-    WiresOption,
+    SizeOptions,
+    expand_options,
     parse_rate,
     read_servers,
     require_root,
@@ -124,39 +121,29 @@ def expected_errors() -> tuple[type[Exception], ...]:
     "`mrc demo --planes 2 --racks 3 --spines 2 --hosts-per-rack 1` · `mrc demo --wires veth` · `mrc demo --rootless` · "
     "`mrc demo --servers servers.yaml`"
 )
+@expand_options
 def demo(
-    planes: Planes = 4,
-    racks: Racks = 2,
-    spines: Spines = 2,
-    hosts_per_rack: HostsPerRack = 2,
+    *,
+    size: SizeOptions,
     file: Annotated[Path | None, typer.Option("--file", help="File to send (default: 64 MiB of random bytes).")] = None,
     rate: Annotated[
         str | None, typer.Option("--rate", help="Offered load, e.g. 40M (bits/s). Default: the file lasts ~10 s.")
     ] = None,
-    target: Target = "embedded",
+    lab: LabChoice,
     nic: Nic = "fast",
-    wires: WiresOption = None,
-    servers: ServersFile = None,
-    rootless: Rootless = False,
     as_json: Json = False,
 ) -> None:
     """Send a file across the fabric, cut links under it, restore them, and report how the paths healed."""
     from mrc_testbed.demo.demo import show
     from mrc_testbed.demo.plan import plan_demo
-    from mrc_testbed.doctor.rootless import enter
     from mrc_testbed.topologies.plan import Plan
 
-    machines = read_servers(servers, rootless)
-    fabric = Plan(planes, racks, spines, hosts_per_rack)
-    if machines is not None:
+    options = lab.lab_options(nic=nic)
+    fabric = Plan(*astuple(size))
+    if options.servers is not None:
         fabric = replace(fabric, pmtu_bytes=CLUSTER_PMTU)
-    plan = plan_demo(
-        fabric, file=file, rate_bps=parse_rate(rate), target=target, nic=nic, wires=wires, servers=machines
-    )
-    if rootless:
-        enter("demo")
-    if machines is None:
-        require_root("demo", or_rootless=True)
+    plan = plan_demo(fabric, file=file, rate_bps=parse_rate(rate), lab=options)
+    lab.take_root("demo")
     report = show(plan, console(stderr=as_json))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
@@ -168,41 +155,11 @@ def demo(
     "`mrc up --fabric-rate 20M --planes 8 --spines 4` · `mrc up --wires veth` · `mrc up --dash` · "
     "`mrc up --servers servers.yaml` · then, at the prompt: `link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`"
 )
+@expand_options
 def up(
-    planes: Planes = 4,
-    racks: Racks = 2,
-    spines: Spines = 2,
-    hosts_per_rack: HostsPerRack = 2,
-    mode: Annotated[
-        str,
-        typer.Option(
-            "--mode",
-            autocompletion=offer.one_of(*offer.MODES),
-            help="Forwarding: `srv6`, `stev`, `ecmp`, `switch-spray` or `flow-ecmp`.",
-        ),
-    ] = "srv6",
-    rate: Annotated[
-        str | None,
-        typer.Option(
-            "--rate",
-            autocompletion=offer.one_of(*offer.RATES),
-            help="Rate of every link, e.g. 10M (bits/s), or `none`. Default: 10M.",
-        ),
-    ] = None,
-    delay: Annotated[
-        str | None,
-        typer.Option(
-            "--delay", help="One-way delay of every link, e.g. 1.25ms. Default: base RTT of 10 ms; 0 without rate."
-        ),
-    ] = None,
-    host_rate: Annotated[str | None, typer.Option("--host-rate", help="Rate of NIC-T0 links alone.")] = None,
-    host_delay: Annotated[str | None, typer.Option("--host-delay", help="Delay of NIC-T0 links alone.")] = None,
-    fabric_rate: Annotated[str | None, typer.Option("--fabric-rate", help="Rate of T0-T1 links alone.")] = None,
-    fabric_delay: Annotated[str | None, typer.Option("--fabric-delay", help="Delay of T0-T1 links alone.")] = None,
-    pmtu: Annotated[
-        int | None,
-        typer.Option("--pmtu", help="Path MTU, payload bytes of a packet. Default: 1024; 4096 without rate."),
-    ] = None,
+    *,
+    size: SizeOptions,
+    links: LinkOptions,
     denylist: Annotated[
         str,
         typer.Option(
@@ -219,10 +176,8 @@ def up(
             help="ecmp, flow-ecmp, switch-spray: seconds until switches avoid what a failure cut off; now, or never.",
         ),
     ] = "now",
-    target: Target = "embedded",
+    lab: LabChoice,
     nic: Nic = "fast",
-    wires: WiresOption = None,
-    servers: ServersFile = None,
     dash: Annotated[bool, typer.Option("--dash", help="Open the live view, as the word `dash` does.")] = False,
     open_: Annotated[
         bool, typer.Option("--open", help="Let every user of this machine use the TCP ports, without the run's token.")
@@ -230,39 +185,25 @@ def up(
     tls: Annotated[
         bool, typer.Option("--tls", help="TCP ports speak TLS, with a certificate in the run folder.")
     ] = False,
-    rootless: Rootless = False,
 ) -> None:
     """Bring the fabric up and open the Mininet CLI with MRC words; everything is removed on exit."""
     from contextlib import closing
 
-    from mrc_testbed.cli.link_options import LinkOptions
     from mrc_testbed.cli.prompt.shell import run_cli
-    from mrc_testbed.controller.denylist import POLICIES
     from mrc_testbed.controller.reconvergence import seconds_of
     from mrc_testbed.dash.live_page import LivePage
-    from mrc_testbed.dash.server import PREFERRED_PORT
-    from mrc_testbed.doctor.rootless import enter
     from mrc_testbed.topologies.lab.open_fabric import open_fabric
-    from mrc_testbed.topologies.lab.targets import Ports, check_wires
+    from mrc_testbed.topologies.lab.options import Ports
 
-    links = LinkOptions(mode, rate, delay, host_rate, host_delay, fabric_rate, fabric_delay, pmtu)
-    plan = links.plan(planes, racks, spines, hosts_per_rack)
-    if denylist not in POLICIES:
-        raise UsageError(f"--denylist {denylist}: give one of {', '.join(POLICIES)}")
+    plan = links.plan(*astuple(size))
     try:
         react_after_s = seconds_of(react_after)
     except ValueError as error:
         raise UsageError(f"--react-after {error}") from None
-    check_wires(target, wires)
-    machines = read_servers(servers, rootless)
-    if rootless:
-        enter("up", port=PREFERRED_PORT)
-    if machines is None:
-        require_root("up", or_rootless=True)
-    with open_fabric(
-        plan, target=target, wires=wires, servers=machines, nic=nic, console=console(), denylist=denylist,
-        react_after_s=react_after_s, ports=Ports(open_to_all=open_, tls=tls),
-    ) as fabric:  # fmt: skip
+    ports = Ports(open_to_all=open_, tls=tls)
+    options = lab.lab_options(nic=nic, denylist=denylist, react_after_s=react_after_s, ports=ports)
+    lab.take_root("up", page=True)
+    with open_fabric(plan, options, console()) as fabric:
         print(fabric.plan.describe_links())
         with closing(LivePage()) as page:
             run_cli(fabric, open_page=page.open, begin=("dash",) if dash else ())
@@ -300,7 +241,7 @@ def clean(servers: ServersFile = None) -> None:
     """
     from mrc_testbed.ipc.rundir import RunDir, default_run_dir
 
-    machines = read_servers(servers, rootless=False)
+    machines = read_servers(servers)
     if machines is None:
         require_root("clean")
     folder = default_run_dir()
@@ -381,7 +322,7 @@ def doctor(servers: ServersFile = None, as_json: Json = False) -> None:
     """
     from mrc_testbed.doctor import doctor as checks
 
-    machines = read_servers(servers, rootless=False)
+    machines = read_servers(servers)
     if machines is None:
         found = checks.checks()
     else:

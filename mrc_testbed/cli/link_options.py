@@ -1,4 +1,4 @@
-"""Plan from the CLI's link options (`--rate 10M --delay 1.25ms`), which several commands share.
+"""Options of links (`--rate 10M --delay 1.25ms`), and the plan that they make; of `mrc up` and of the Python API.
 
 Said for both tiers, or for one: NIC-T0 (`host`) or T0-T1 (`fabric`). Defaults follow §11.4: 10 Mb/s, a path
 MTU of 1024, and delays that make the base RTT 10 ms. Without any rate: no delays, a path MTU of 4096, as fast as the
@@ -8,11 +8,17 @@ machine.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 from mrc_testbed.console import units
 from mrc_testbed.console.units import UnitError
 from mrc_testbed.errors import UsageError
-from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, link_speeds
+
+if TYPE_CHECKING:
+    import typer  # the Python API does without; `expand_options` has it
+
+    from mrc_testbed.cli import completion as offer
+    from mrc_testbed.topologies.plan import Plan
 
 NO_LIMIT = "none"
 UNLIMITED_PMTU = 4096
@@ -22,17 +28,41 @@ UNLIMITED_PMTU = 4096
 class LinkOptions:
     """Options as given; None: not given. A tier's own option wins over that for both."""
 
-    mode: str = Mode.SRV6.value
-    rate: str | None = None
-    delay: str | None = None
-    host_rate: str | None = None
-    host_delay: str | None = None
-    fabric_rate: str | None = None
-    fabric_delay: str | None = None
-    pmtu: int | None = None
+    mode: Annotated[
+        str,
+        typer.Option(
+            "--mode",
+            autocompletion=offer.one_of(*offer.MODES),
+            help="Forwarding: `srv6`, `stev`, `ecmp`, `switch-spray` or `flow-ecmp`.",
+        ),
+    ] = "srv6"
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            "--rate",
+            autocompletion=offer.one_of(*offer.RATES),
+            help="Rate of every link, e.g. 10M (bits/s), or `none`. Default: 10M.",
+        ),
+    ] = None
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            "--delay", help="One-way delay of every link, e.g. 1.25ms. Default: base RTT of 10 ms; 0 without rate."
+        ),
+    ] = None
+    host_rate: Annotated[str | None, typer.Option("--host-rate", help="Rate of NIC-T0 links alone.")] = None
+    host_delay: Annotated[str | None, typer.Option("--host-delay", help="Delay of NIC-T0 links alone.")] = None
+    fabric_rate: Annotated[str | None, typer.Option("--fabric-rate", help="Rate of T0-T1 links alone.")] = None
+    fabric_delay: Annotated[str | None, typer.Option("--fabric-delay", help="Delay of T0-T1 links alone.")] = None
+    pmtu: Annotated[
+        int | None,
+        typer.Option("--pmtu", help="Path MTU, payload bytes of a packet. Default: 1024; 4096 without rate."),
+    ] = None
 
     def plan(self, planes: int, racks: int, spines: int, hosts_per_rack: int) -> Plan:
         """Raises UsageError for what cannot be read, PlanError for what cannot be."""
+        from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, link_speeds
+
         mode = Mode.named(self.mode)
         default = f"{link_speeds.SCALED_RATE_BPS:g}"
         rates = [_rate(tier or self.rate or default) for tier in (self.host_rate, self.fabric_rate)]

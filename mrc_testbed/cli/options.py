@@ -1,11 +1,17 @@
-"""Options that several commands have, each written once, and the reading of their values."""
+"""Options that several commands have, each written once, and the reading of their values.
+
+A command takes a group of options as one parameter, a dataclass of them (`expand_options`).
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -14,9 +20,19 @@ from mrc_testbed.console import units
 from mrc_testbed.errors import UsageError
 
 if TYPE_CHECKING:
+    from mrc_testbed.experiments.executors.options import ExecutorOptions
+    from mrc_testbed.experiments.traces.command import Replay
+    from mrc_testbed.topologies.lab.options import LabOptions
     from mrc_testbed.topologies.servers import Servers
 
 NUMBER_MAX = 2**50
+PLACEMENTS = ("packed", "spread", "random")
+SCALE_MAX = 1e6
+TASK_TIME_MAX_S = 86400.0
+TRACES = "Traces"
+"""Heading of the options that belong to --trace."""
+CLUSTER = "Clusters"
+"""Heading of the options that belong to --executor."""
 
 Planes = Annotated[
     int,
@@ -30,7 +46,7 @@ Target = Annotated[
     typer.Option(
         "--target",
         autocompletion=offer.one_of(*offer.TARGETS),
-        help="Switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).",
+        help="Live switch: `embedded` (ours) or `bmv2` (simple_switch_grpc on PATH).",
     ),
 ]
 Nic = Annotated[
@@ -41,47 +57,181 @@ Nic = Annotated[
         help="Host NIC: `fast` (AF_PACKET) or `scapy` (readable, slow).",
     ),
 ]
-WiresOption = Annotated[
+Wires = Annotated[
     str | None,
     typer.Option(
         "--wires",
         autocompletion=offer.one_of(*offer.WIRES),
-        help="Links between switches: `virtual` (inside the daemon, no interfaces; default) or `veth` (interfaces, for "
-        "tcpdump and ip; all that bmv2 has).",
+        help="Links between live switches: `virtual` (inside the daemon, no interfaces; default) or `veth` "
+        "(interfaces, for tcpdump and ip; all that bmv2 has).",
     ),
 ]
 ServersFile = Annotated[
     Path | None,
-    typer.Option("--servers", help="YAML file of machines that hold the fabric together (docs/cluster.md)."),
+    typer.Option("--servers", help="YAML file of machines that hold a live fabric together (docs/cluster.md)."),
 ]
 Rootless = Annotated[
-    bool, typer.Option("--rootless", help="Without root, in a user namespace, where the kernel allows it.")
+    bool, typer.Option("--rootless", help="Live without root, in a user namespace, where the kernel allows it.")
+]
+Groups = Annotated[
+    Path | None,
+    typer.Option(
+        "--groups",
+        rich_help_panel=TRACES,
+        help='JSON with the ranks of each process group of a trace: {"0": [0, 1], ...}.',
+    ),
+]
+ComputeScale = Annotated[
+    float,
+    typer.Option("--compute-scale", rich_help_panel=TRACES, min=0.0, help="Factor on the times that a trace computes."),
+]
+SizeScale = Annotated[
+    float, typer.Option("--size-scale", rich_help_panel=TRACES, min=0.0, help="Factor on the sizes that a trace sends.")
+]
+Executor = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        rich_help_panel=CLUSTER,
+        autocompletion=offer.one_of(*offer.EXECUTORS),
+        help="Who makes virtual runs: processes here (`local`), a `slurm` or `ray` cluster, or processes of submitit "
+        "(`submitit-local`).",
+    ),
+]
+SlurmParameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slurm",
+        rich_help_panel=CLUSTER,
+        metavar="KEY=VALUE",
+        help="Parameter of sbatch, as submitit calls it: partition, account, qos, time (minutes), mem, ...",
+    ),
+]
+TaskTime = Annotated[
+    str,
+    typer.Option(
+        "--task-time",
+        rich_help_panel=CLUSTER,
+        metavar="TIME",
+        help="Short runs are put together into tasks of at least so long, as estimated.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout; progress on stderr.")]
+
+
+@dataclass(frozen=True)
+class SizeOptions:
+    """Size of a fabric."""
+
+    planes: Planes = 4
+    racks: Racks = 2
+    spines: Spines = 2
+    hosts_per_rack: HostsPerRack = 2
+
+
+@dataclass(frozen=True)
+class LabChoice:
+    """Options of every command that brings a live fabric up."""
+
+    target: Target = "embedded"
+    wires: Wires = None
+    servers: ServersFile = None
+    rootless: Rootless = False
+
+    def lab_options(self, **more: Any) -> LabOptions:
+        """Check them; `more`: fields that only this command has. Raises UsageError, ServersError and FabricError."""
+        from mrc_testbed.topologies.lab.options import LabOptions
+
+        if self.servers is not None and self.rootless:
+            raise UsageError("--servers with --rootless: root sets each machine up, by sudo too: leave --rootless out")
+        return LabOptions(target=self.target, wires=self.wires, servers=read_servers(self.servers), **more)
+
+    def take_root(self, command: str, *, page: bool = False, other: str = "") -> None:
+        """Go on in the user namespace of --rootless, or require root here; --servers has it elsewhere.
+
+        `page`: with the live view; `other`: one more cure, for the error. Raises UsageError.
+        """
+        if self.rootless:
+            from mrc_testbed.dash.server import PREFERRED_PORT
+            from mrc_testbed.doctor.rootless import enter
+
+            enter(command, port=PREFERRED_PORT if page else None)
+        if self.servers is None:
+            require_root(command, f", or `mrc {command} --rootless`{other}")
+
+
+@dataclass(frozen=True)
+class ExecutorChoice:
+    """Options of every command that makes runs in virtual time."""
+
+    executor: Executor = "local"
+    slurm: SlurmParameters = None
+    task_time: TaskTime = "60s"
+
+    def executor_options(self) -> ExecutorOptions:
+        """Check them. Raises UsageError."""
+        from mrc_testbed.experiments.executors.options import ExecutorOptions
+
+        parameters: dict[str, str] = {}
+        for word in self.slurm or []:
+            key, _, value = word.partition("=")
+            if not (key and value):
+                raise UsageError(f"--slurm {word}: give KEY=VALUE, such as partition=short")
+            parameters[key.removeprefix("slurm_")] = value
+        try:
+            task_s = units.seconds(self.task_time)
+        except units.UnitError as error:
+            raise UsageError(f"--task-time: {error}") from None
+        if not 0 < task_s <= TASK_TIME_MAX_S:
+            raise UsageError(f"--task-time {self.task_time}: above 0, at most a day")
+        return ExecutorOptions(self.executor, task_s, parameters)
+
+
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter that is a dataclass by its fields, which typer makes options of."""
+    own = inspect.signature(command, eval_str=True)
+    groups: dict[str, tuple[type, list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in own.parameters.values():
+        group = parameter.annotation
+        if not (isinstance(group, type) and is_dataclass(group)):
+            parameters.append(parameter)
+            continue
+        hints = get_type_hints(group, localns={"typer": typer, "offer": offer}, include_extras=True)
+        names = [field.name for field in fields(group)]
+        defaults = group() if parameter.default is parameter.empty else parameter.default
+        groups[parameter.name] = group, names
+        parameters += [
+            inspect.Parameter(name, parameter.KEYWORD_ONLY, default=getattr(defaults, name), annotation=hints[name])
+            for name in names
+        ]
+
+    @wraps(command)
+    def expanded(**values: Any) -> None:
+        for name, (group, names) in groups.items():
+            values[name] = group(**{field: values.pop(field) for field in names})
+        command(**values)
+
+    vars(expanded)["__signature__"] = own.replace(parameters=parameters)
+    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return expanded
 
 
 CLUSTER_PMTU = 1024
 """Path MTU of what has no option for it: its frames pass the 1,500 bytes of ordinary networks within a tunnel."""
 
 
-def read_servers(file: Path | None, rootless: bool) -> Servers | None:
-    """The machines of --servers, or None. Raises UsageError."""
+def read_servers(file: Path | None) -> Servers | None:
+    """The machines of --servers, or None. Raises ServersError."""
     from mrc_testbed.topologies.servers import read
 
-    if file is None:
-        return None
-    if rootless:
-        raise UsageError(
-            "--servers with --rootless: machines are set up by root (or sudo) on each: leave --rootless out"
-        )
-    return read(file)
+    return None if file is None else read(file)
 
 
-def require_root(what: str, *, or_rootless: bool = False) -> None:
-    """Raises UsageError without root: namespaces, veth pairs and raw sockets need it."""
+def require_root(command: str, other: str = "") -> None:
+    """Require root: namespaces, veth pairs and raw sockets need it. `other`: a cure beside sudo. Raises UsageError."""
     if os.geteuid() != 0:
-        other = f", or `mrc {what} --rootless`" if or_rootless else ""
-        raise UsageError(f"{what} needs root (network namespaces, raw sockets): run it with sudo{other}")
+        raise UsageError(f"{command} needs root (network namespaces, raw sockets): run it with sudo{other}")
 
 
 def parse_rate(text: str | None) -> float | None:
@@ -92,6 +242,18 @@ def parse_rate(text: str | None) -> float | None:
 def parse_size(text: str) -> int:
     """`64M` -> 67,108,864 bytes (binary units). Raises UsageError."""
     return int(_positive(units.size, text, "size"))
+
+
+def replay_options(iterations: int, compute: float, size: float, groups: Path | None, placement: str) -> Replay:
+    """Check how a trace is replayed. Raises UsageError."""
+    from mrc_testbed.experiments.traces.command import Replay
+
+    if placement not in PLACEMENTS:
+        raise UsageError(f"--placement {placement}: give one of {', '.join(PLACEMENTS)}")
+    for option, value in (("--compute-scale", compute), ("--size-scale", size)):
+        if not 0 < value <= SCALE_MAX:
+            raise UsageError(f"{option} {value:g}: above 0, at most {SCALE_MAX:g}")
+    return Replay(iterations, compute, size, groups, placement)
 
 
 def _positive(read: Callable[[object], float], text: str, what: str) -> float:

@@ -17,9 +17,7 @@ from mrc_testbed.topologies.lab.open_fabric import open_fabric
 def show(plan: DemoPlan, console: Console) -> DemoReport:
     """Bring the fabric up, give the show, take it down. Raises DemoError and the errors of the fabric and agents."""
     view = DemoView(console, plan)
-    with open_fabric(
-        plan.fabric, target=plan.target, wires=plan.wires, servers=plan.servers, nic=plan.nic, console=console
-    ) as fabric, DemoRun(plan, fabric, view) as run:  # fmt: skip
+    with open_fabric(plan.fabric, plan.lab, console) as fabric, DemoRun(plan, fabric, view) as run:
         report = run.carry_out()
     view.report(report)
     return report

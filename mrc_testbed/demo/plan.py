@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mrc_testbed.errors import UsageError
-from mrc_testbed.topologies.lab.targets import check_wires
+from mrc_testbed.topologies.lab.options import DEFAULT_LAB, LabOptions
 from mrc_testbed.topologies.plan import Link, Plan
-from mrc_testbed.topologies.servers import Servers
 
 SOURCE = "h0"
 DEFAULT_BYTES = {"fast": 64 << 20, "scapy": 6 << 20}
@@ -56,35 +55,28 @@ class DemoPlan:
     rate_bps: float
     """Offered load."""
     cuts: tuple[PlannedCut, ...]
-    target: str
-    nic: str
-    wires: str | None
-    servers: Servers | None
+    lab: LabOptions
 
     def __str__(self) -> str:
         return f"{self.source} -> {self.destination} over {self.fabric}"
 
 
 def plan_demo(
-    fabric: Plan, *, file: Path | None = None, rate_bps: float | None = None, target: str = "embedded",
-    nic: str = "fast", wires: str | None = None, servers: Servers | None = None,
-) -> DemoPlan:  # fmt: skip
-    """Plan a demonstration. Raises DemoError for what cannot work, and FabricError for wires."""
-    check_wires(target, wires)
-    if nic not in DEFAULT_BYTES:
-        raise DemoError(f"no NIC {nic!r} (has: {', '.join(DEFAULT_BYTES)})")
+    fabric: Plan, *, file: Path | None = None, rate_bps: float | None = None, lab: LabOptions = DEFAULT_LAB
+) -> DemoPlan:
+    """Plan a demonstration. Raises DemoError for what cannot work."""
     if fabric.racks < 2:
         raise DemoError("the demo sends to a host in another rack: give --racks 2 or more")
     if fabric.planes < 2:
         raise DemoError("the demo cuts a NIC-T0 link; with one plane no path would be left: give --planes 2 or more")
-    size = DEFAULT_BYTES[nic] if file is None else _size_of(file)
+    size = DEFAULT_BYTES[lab.nic] if file is None else _size_of(file)
     destination = fabric.first_remote_host(SOURCE).name
     links = links_to_cut(fabric, SOURCE, destination)
     return DemoPlan(
         fabric=fabric, source=SOURCE, destination=destination, file=None if file is None else file.resolve(),
-        size=size, rate_bps=rate_bps or min(MAX_RATE_BPS[nic], size * 8 / SHOW_S),
+        size=size, rate_bps=rate_bps or min(MAX_RATE_BPS[lab.nic], size * 8 / SHOW_S),
         cuts=tuple(PlannedCut(link, *shares) for link, shares in zip(links, CUTS, strict=True)),
-        target=target, nic=nic, wires=wires, servers=servers,
+        lab=lab,
     )  # fmt: skip
 
 

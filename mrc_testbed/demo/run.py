@@ -63,7 +63,7 @@ class DemoRun:
         path = self._file()
         tables_before = self.fabric.controller.request("verify", timeout_s=SWITCHES_S, patient=True)
         received = self.fabric.path_for(self.plan.destination, f"{self.plan.destination}-received")
-        if self.plan.servers is None:
+        if self.plan.lab.servers is None:
             self._require_space(received)
         self.cpu.begin()
         self.transfer.start(path, received, self.plan.rate_bps)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -36,6 +36,10 @@ from mrc_testbed.files.package import SCENARIOS
 from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.ipc.signals import Terminated, terminating
 from mrc_testbed.native_build import state
+from mrc_testbed.topologies.lab.options import EMBEDDED
+
+if TYPE_CHECKING:
+    from mrc_testbed.experiments.live.live_run import LiveRunner
 
 """The folder of scenarios that come with the testbed."""
 NO_RULES = "nothing is expected but what every run must hold: nothing dies, fails, is damaged, left out or unfinished"
@@ -136,12 +140,12 @@ def _virtual_time(seconds: float) -> str:
 
 def run(
     names: list[str], *, where: str, seed: int | None, repeat: int | None, out: Path | None, jobs: int, as_json: bool,
-    options: dict[str, Any], scale: str | None = None, resume: Path | None = None,
+    live: LiveRunner | None = None, scale: str | None = None, resume: Path | None = None,
     replay: tuple[Path, Replay] | None = None, executor: ExecutorOptions | None = None,
 ) -> int:  # fmt: skip
     """Run scenarios; returns the exit code. Every file is read before the first one runs.
 
-    `replay`: a trace, and how to replay it, in the place of scenarios.
+    `live`: the back end of live runs; `replay`: a trace, and how to replay it, in the place of scenarios.
 
     `scale`: a name of the files' `scale`, and then the time is estimated first; `resume`: the folder, as `--out` names
     it, of results that were stopped or killed, to go on with instead of beginning anew; `executor`: who makes virtual
@@ -149,9 +153,7 @@ def run(
     """
     executor = executor or ExecutorOptions()
     console = terminal.console(stderr=as_json)
-    target = options.get("target", "embedded")
-    if where == "live":
-        _check_target(target, options.get("wires"))
+    target = EMBEDDED if live is None else live.lab.target
     try:
         paths = find(names) if replay is None else [_replayed(console, *replay, live=where == "live")]
     except TraceError as error:
@@ -165,8 +167,6 @@ def run(
             console.print(escape(str(error)), style="red", soft_wrap=True)
     if len(planned) < len(paths):
         return BAD_FILE
-    if resume is not None and out is not None:
-        raise UsageError("--resume says where the results are: leave --out away")
     folders = _folders(out if resume is None else resume, planned, taken=resume is not None)
     for one in planned if where == "live" else ():
         _tell_limits(console, one)
@@ -176,7 +176,7 @@ def run(
         gc.freeze()  # modules stay: what is collected after a run is the run's alone
     with ExitStack() as stack:
         stack.enter_context(terminating())
-        reports = _carried_out(stack, console, planned, folders, options, executor, jobs, resuming=resume is not None)
+        reports = _carried_out(stack, console, planned, folders, live, executor, jobs, resuming=resume is not None)
     if len(reports) > 1:
         failed = [report.scenario for report in reports if not report.passed]
         said = f"{len(failed)} failed: {', '.join(failed)}" if failed else "all passed"
@@ -188,17 +188,8 @@ def run(
     return PASSED if all(report.passed for report in reports) else FAILED
 
 
-def _check_target(target: str, wires: str | None) -> None:
-    """Raises UsageError or FabricError. What knows the targets needs Mininet, which virtual runs do without."""
-    from mrc_testbed.topologies.lab.targets import TARGETS, check_wires
-
-    if target not in TARGETS:
-        raise UsageError(f"--target {target}: give one of {', '.join(TARGETS)}")
-    check_wires(target, wires)
-
-
 def _carried_out(
-    stack: ExitStack, console: Console, planned: list[Planned], folders: list[Path], options: dict[str, Any],
+    stack: ExitStack, console: Console, planned: list[Planned], folders: list[Path], live: LiveRunner | None,
     executor: ExecutorOptions, jobs: int, *, resuming: bool,
 ) -> list[RunReport]:  # fmt: skip
     """Every scenario's runs, all handed in before the first one ends; reports are printed as they come."""
@@ -219,7 +210,8 @@ def _carried_out(
         if crew is not None:
             stack.enter_context(crew)
         if not resuming:
-            _take(stack, prepared, planned, folders, lambda one, folder: Prepared.create(one, folder, options))
+            lab = None if live is None else live.lab
+            _take(stack, prepared, planned, folders, lambda one, folder: Prepared.create(one, folder, lab))
         measured = where == "virtual" and (scale is not None or executor.elsewhere)
         costs = [
             _estimated(console, one, runs, jobs, crew, executor) if measured else {}
@@ -233,7 +225,7 @@ def _carried_out(
         for one, its, begun, cost in zip(planned, prepared, ahead, costs, strict=True):
             display.costs = cost
             display.scenario(one.document.path.stem, len(one.runs))
-            reports.append(carry_out(one, display, options=options, begun=begun, prepared=its))
+            reports.append(carry_out(one, display, live=live, begun=begun, prepared=its))
             print_report(console, reports[-1])
     except (KeyboardInterrupt, Terminated):
         at = len(reports)

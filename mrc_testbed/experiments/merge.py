@@ -250,7 +250,7 @@ def _scenario(
     prepared.results.cure = AGAIN
     made.append(prepared.results)
     file = Path(shlex.split(first.manifest["command"])[2])  # not the copy in the folder
-    command = again(file, planned.where, planned.seed, planned.repeat, {}, planned.scale)
+    command = again(file, planned.where, planned.seed, planned.repeat, None, planned.scale)
     prepared.results.manifest["command"] = command
     done, twice = prepared.done, 0
     try:

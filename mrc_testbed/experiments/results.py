@@ -46,6 +46,7 @@ from mrc_testbed.experiments.run_store import CSV, OBSERVATIONS, DamagedRun, Run
 from mrc_testbed.files.file_names import is_plain, read_regular
 from mrc_testbed.files.package import PACKAGE, SCENARIOS
 from mrc_testbed.files.whole_files import PART, write_whole
+from mrc_testbed.topologies.lab.options import EMBEDDED, LabOptions
 
 SCHEMA = "mrc-results/1"
 OVERLOAD = 0.9
@@ -95,20 +96,18 @@ def default_folder(scenario: str, base: Path | None = None) -> Path:
 
 
 def again(
-    path: Path, where: str, seed: int | None, repeat: int | None, options: dict[str, Any], scale: str | None = None
+    path: Path, where: str, seed: int | None, repeat: int | None, lab: LabOptions | None, scale: str | None = None
 ) -> str:
-    """The command line that makes the same runs; part of the manifest."""
+    """The command line that makes the same runs; part of the manifest. `lab`: of live runs."""
     top = SCENARIOS.parent
     shown = path.resolve().relative_to(top) if path.resolve().is_relative_to(top) else path
     words = ["mrc", "run", str(shown)]
     words += [f"--{where}"] if where in ("virtual", "fluid") else []
-    if options.get("target") not in (None, "embedded"):
-        words += ["--target", str(options["target"])]
-    if options.get("wires") is not None:
-        words += ["--wires", str(options["wires"])]
-    if options.get("servers") is not None:
-        words += ["--servers", str(options["servers"])]
-    for key, value in (("--scale", scale), ("--seed", seed), ("--repeat", repeat)):
+    options: list[tuple[str, object]] = [("--scale", scale), ("--seed", seed), ("--repeat", repeat)]
+    if lab is not None:
+        target, servers = None if lab.target == EMBEDDED else lab.target, lab.servers and lab.servers.file
+        options = [("--target", target), ("--wires", lab.wires), ("--servers", servers), *options]
+    for key, value in options:
         words += [key, str(value)] if value is not None else []
     return " ".join(words)
 
@@ -207,15 +206,15 @@ class Results:
     @classmethod
     def create(
         cls, folder: Path, document: Document, title: str, where: str, seed: int, runs: list[str], command: str = "",
-        options: dict[str, Any] | None = None, scale: str | None = None,
+        target: str | None = None, scale: str | None = None,
     ) -> Results:  # fmt: skip
-        """Make the folder. `command`: what makes these results again; `options`: of the back end; `scale`: the file's.
+        """Make the folder. `command`: what makes these results again; `target`: of live runs; `scale`: the file's.
 
         Raises ResultsError when it holds results already, or cannot be written.
         """
         manifest = {
             "schema": SCHEMA, "scenario": document.name, "title": title, "where": where, "seed": seed,
-            "scale": scale, "command": command, "target": (options or {}).get("target"),
+            "scale": scale, "command": command, "target": target,
             "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "machine": machine(), "planned": runs, "runs": [],
             "complete": False, "verdicts": [],

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.backend.failures import UNWRITTEN
@@ -27,6 +27,10 @@ from mrc_testbed.experiments.resolve.run_plan import RunPlan, resolve
 from mrc_testbed.experiments.results import LoadMeter, Results, UnwrittenError, again
 from mrc_testbed.experiments.run_store import StoredRun
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
+from mrc_testbed.topologies.lab.options import LabOptions
+
+if TYPE_CHECKING:
+    from mrc_testbed.experiments.live.live_run import LiveRunner
 
 
 class Tell(Protocol):
@@ -148,11 +152,10 @@ class Prepared:
     """What was found of runs that are made again, in words."""
 
     @classmethod
-    def create(cls, planned: Planned, folder: Path, options: dict[str, Any] | None = None) -> Prepared:
-        """A new folder. Raises ResultsError."""
+    def create(cls, planned: Planned, folder: Path, lab: LabOptions | None = None) -> Prepared:
+        """A new folder; `lab`: of live runs. Raises ResultsError."""
         document, first = planned.document, planned.runs[0]
-        options = options or {}
-        command = again(document.path, planned.where, planned.seed, planned.repeat, options, planned.scale)
+        command = again(document.path, planned.where, planned.seed, planned.repeat, lab, planned.scale)
         names = [run.name for run in planned.runs]
         return cls(
             Results.create(
@@ -163,7 +166,7 @@ class Prepared:
                 first.seed,
                 names,
                 command,
-                options,
+                None if lab is None else lab.target,
                 planned.scale,
             )
         )
@@ -193,19 +196,19 @@ class Prepared:
 
 
 def carry_out(
-    planned: Planned, tell: Tell, *, out: Path | None = None, options: dict[str, Any] | None = None,
+    planned: Planned, tell: Tell, *, out: Path | None = None, live: LiveRunner | None = None,
     begun: Begun | None = None, prepared: Prepared | None = None,
 ) -> RunReport:  # fmt: skip
     """Run, write down and judge a scenario. Raises ResultsError, and UsageError for runs that were lost.
 
-    `options`: of the live back end; `begun`: its virtual runs that are still to be made, already in the hands of a
-    Crew; `prepared`: instead of `out`. An exception before any run ended leaves `out` as it was.
+    `live`: back end of live runs; `begun`: its virtual runs that are still to be made, already in the hands of a Crew;
+    `prepared`: instead of `out`. An exception before any run ended leaves `out` as it was.
     """
     if prepared is None and out is not None:
-        prepared = Prepared.create(planned, out, options)
+        prepared = Prepared.create(planned, out, None if live is None else live.lab)
     results, done = (prepared.results, dict(prepared.done)) if prepared is not None else (None, {})
     try:
-        return _judged(planned, tell, results, options or {}, begun, done)
+        return _judged(planned, tell, results, live, begun, done)
     except BaseException:  # Ctrl-C and SIGTERM too
         if results is not None:
             tell.stops(results.stop(), results.folder)
@@ -213,7 +216,7 @@ def carry_out(
 
 
 def _judged(
-    planned: Planned, tell: Tell, results: Results | None, options: dict[str, Any], begun: Begun | None,
+    planned: Planned, tell: Tell, results: Results | None, live: LiveRunner | None, begun: Begun | None,
     done: dict[int, Outcome],
 ) -> RunReport:  # fmt: skip
     """`done`: runs that there are already, by number."""
@@ -226,7 +229,7 @@ def _judged(
     left = [runs[number] for number in todo]
     tell.begins(left)
     wall_s, overloaded, unwritten = 0.0, False, ""
-    outcomes = _one_by_one(left, where, tell, options) if begun is None else _as_they_end(left, begun, tell)
+    outcomes = _one_by_one(left, where, tell, live) if begun is None else _as_they_end(left, begun, tell)
     for place, outcome, load in outcomes:
         number = todo[place]
         wall_s += load["wall_s"]
@@ -260,9 +263,9 @@ def _judged(
 
 
 def _one_by_one(
-    runs: list[RunPlan], where: str, tell: Tell, options: dict[str, Any]
+    runs: list[RunPlan], where: str, tell: Tell, live: LiveRunner | None
 ) -> Iterator[tuple[int, Outcome, dict[str, Any]]]:
-    backend = _back_end(where, options)
+    backend = _back_end(where, live)
     for number, run in enumerate(runs):
         meter = LoadMeter()
 
@@ -276,11 +279,11 @@ def _one_by_one(
         yield number, outcome, meter.read(where)
 
 
-def _back_end(where: str, options: dict[str, Any]) -> Backend:
+def _back_end(where: str, live: LiveRunner | None) -> Backend:
     if where == "live":
         from mrc_testbed.experiments.live.live_run import LiveRunner  # needs Mininet, which others do without
 
-        return LiveRunner(**options)
+        return live or LiveRunner()
     return FluidRunner() if where == "fluid" else VirtualRunner()
 
 

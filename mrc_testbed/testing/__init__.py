@@ -112,11 +112,11 @@ def fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if os.geteuid() != 0:
         pytest.skip("needs root: network namespaces and raw sockets")
     from mrc_testbed.topologies.lab.fabric import Fabric
-    from mrc_testbed.topologies.lab.p4_program import compile_program
+    from mrc_testbed.topologies.lab.options import LabOptions
     from mrc_testbed.topologies.plan import Plan
 
     target = getattr(request, "param", "embedded")
-    with Fabric(Plan(), tmp_path_factory.mktemp("run"), target=target, compile_program=compile_program) as fabric:
+    with Fabric(Plan(), LabOptions(target=target), tmp_path_factory.mktemp("run")) as fabric:
         yield fabric
 
 

@@ -190,8 +190,8 @@ def test_reader__keeps_only_what_it_is_asked_to(cable):
 @needs_tshark
 def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
     """A transfer crosses a small fabric; a switch port, a host port and a host are captured and read by tshark."""
-    from mrc_testbed.topologies.lab.fabric import Fabric, Ports
-    from mrc_testbed.topologies.lab.p4_program import compile_program
+    from mrc_testbed.topologies.lab.fabric import Fabric
+    from mrc_testbed.topologies.lab.options import LabOptions, Ports
 
     ports = Ports(p4runtime=29657, gnmi=29437)
     run_dir = tmp_path / "run"
@@ -200,7 +200,7 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
     file.write_bytes(os.urandom(2_000_000))
     # h0's first port; the T0 uplink that its packets of plane 1 leave by; all ports of the host they go to
     captures = {"h0-eth0": "h0.pcap", "p1-t0-0-eth2": "t0.pcap", "h1": "h1.pcapng"}
-    with Fabric(PLAN, run_dir, ports=ports, compile_program=compile_program, mapper=False) as fabric:
+    with Fabric(PLAN, LabOptions(ports=ports, mapper=False), run_dir) as fabric:
         running = []
         for where, name in captures.items():
             argv = [sys.executable, "-m", "mrc_testbed", "pcap", where, "--out", str(tmp_path / name), "--snap", "256"]

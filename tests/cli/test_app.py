@@ -246,7 +246,7 @@ def test_p4__takes_a_path_or_the_name_of_a_program_of_ours(mrc, tmp_path, monkey
 
 def test_run__refuses_wires_in_virtual_time(mrc):
     refused = mrc("run", "e7", "--virtual", "--wires", "veth")
-    assert refused.returncode != 0 and "--wires is of live switches" in refused.stderr
+    assert refused.returncode != 0 and "--wires is for live runs" in refused.stderr
 
 
 HELP_OF_ALL = """

@@ -121,9 +121,7 @@ def test_lists__are_those_of_the_code():
     from mrc_testbed.controller.reconvergence import NEVER, NOW
     from mrc_testbed.experiments.executors.options import EXECUTORS
     from mrc_testbed.simulator.simtest import fuzz
-    from mrc_testbed.topologies.lab.fabric import NICS
-    from mrc_testbed.topologies.lab.targets import TARGETS
-    from mrc_testbed.topologies.lab.wires import WIRES
+    from mrc_testbed.topologies.lab.options import NICS, WIRES, WIRES_OF
     from mrc_testbed.topologies.plan import Mode
     from tools.bench import incast
     from tools.campaigns import faults
@@ -132,7 +130,7 @@ def test_lists__are_those_of_the_code():
     assert list(completion.INCAST_VARIANTS) == list(incast.VARIANTS)
     assert sorted(completion.FUZZED) == sorted([*fuzz.TARGETS, "p4"])
     assert (completion.NICS, completion.WIRES, completion.POLICIES) == (NICS, WIRES, POLICIES)
-    assert (tuple(TARGETS), (NOW, NEVER)) == (completion.TARGETS, completion.REACTIONS)
+    assert (tuple(WIRES_OF), (NOW, NEVER)) == (completion.TARGETS, completion.REACTIONS)
     assert completion.EXECUTORS == EXECUTORS
     assert sorted(completion.MODES) == sorted(mode.value for mode in Mode)
 

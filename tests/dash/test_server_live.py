@@ -13,8 +13,8 @@ import pytest
 
 from mrc_testbed.cli.prompt.commands import CliSession, Transfers
 from mrc_testbed.dash.server import COMMAND_HEADER, DashServer
-from mrc_testbed.topologies.lab.fabric import Fabric, Ports
-from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
 from tests.dash.dash_client import WAIT_S, Watching, ask, command, place_and_key
 
@@ -32,7 +32,7 @@ def served(tmp_path_factory):
     """A fabric of two planes, and the server of its live view."""
     ports = Ports(p4runtime=29661, gnmi=29441)
     run = tmp_path_factory.mktemp("dash") / "run"
-    with Fabric(Plan(2, 2, 2, 1), run, ports=ports, compile_program=compile_program) as fabric:
+    with Fabric(Plan(2, 2, 2, 1), LabOptions(ports=ports), run) as fabric:
         out = io.StringIO()
 
         def say(text):

@@ -3,6 +3,7 @@
 import pytest
 
 from mrc_testbed.demo.plan import CUTS, DEFAULT_BYTES, MIN_BYTES, DemoError, plan_demo
+from mrc_testbed.topologies.lab.options import LabOptions
 from mrc_testbed.topologies.plan import Plan
 
 
@@ -15,7 +16,7 @@ def test_plan_demo__every_default_is_filled_in():
 
 
 def test_plan_demo__scapy_sends_less_and_slower():
-    plan = plan_demo(Plan(), nic="scapy")
+    plan = plan_demo(Plan(), lab=LabOptions(nic="scapy"))
     assert plan.size == DEFAULT_BYTES["scapy"]
     assert plan.rate_bps == pytest.approx(5e6, rel=0.01)
 

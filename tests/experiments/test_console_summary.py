@@ -17,6 +17,7 @@ from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.metrics.repeats import base_name, spread_text
 from mrc_testbed.experiments.results import again
 from mrc_testbed.experiments.runner import carry_out, plan_runs
+from mrc_testbed.topologies.lab.options import LabOptions
 from tests.experiments.report.small_results import SMALL, Quiet
 
 invoke = CliRunner().invoke
@@ -181,8 +182,8 @@ def test_compare_refuses_what_are_no_results(sides, other, words):
 def test_the_command_of_a_result_makes_it_again():
     from mrc_testbed.experiments.command import SCENARIOS
 
-    assert again(SCENARIOS / "e6.yaml", "virtual", 3, None, {}) == "mrc run scenarios/e6.yaml --virtual --seed 3"
-    live = {"target": "bmv2"}
+    assert again(SCENARIOS / "e6.yaml", "virtual", 3, None, None) == "mrc run scenarios/e6.yaml --virtual --seed 3"
+    live = LabOptions(target="bmv2")
     assert again(Path("/x/y.yaml"), "live", None, 2, live) == "mrc run /x/y.yaml --target bmv2 --repeat 2"
 
 

@@ -14,17 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments import command, run_store
 from mrc_testbed.experiments import results as results_module
 from mrc_testbed.experiments.command import run
 from mrc_testbed.experiments.executors.options import ExecutorOptions
 from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.live.live_run import LiveRunner
 from mrc_testbed.experiments.metrics.assertions import ExpectationVerdict
 from mrc_testbed.experiments.results import LoadMeter, Results, ResultsError, again
 from mrc_testbed.experiments.runner import Planned, Prepared, RunReport, carry_out, plan_runs
 from mrc_testbed.files.whole_files import write_whole
+from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.ipc.signals import Terminated
+from mrc_testbed.topologies.lab.options import LabOptions
+from mrc_testbed.topologies.servers import read as read_servers
 from tests.experiments.report.small_results import Quiet
 from tests.repository import ROOT
 
@@ -71,9 +74,13 @@ def interrupt(how: type[BaseException] = KeyboardInterrupt):
 
 
 def test_a_start_that_failed_leaves_nothing(tmp_path):
+    class Refused(LiveRunner):
+        def run(self, *_):
+            raise FabricError("the machine refuses it")
+
     live = planned(tmp_path, where="live")
-    with pytest.raises(Exception, match="no such target"):
-        carry_out(live, Quiet(), out=tmp_path / "out" / "a", options={"target": "no such target"})
+    with pytest.raises(FabricError, match="the machine refuses it"):
+        carry_out(live, Quiet(), out=tmp_path / "out" / "a", live=Refused())
     assert inside(tmp_path) == {"short.yaml"}
     assert carry_out(planned(tmp_path), Quiet(), out=tmp_path / "out" / "a").runs
 
@@ -179,7 +186,7 @@ def test_a_folder_that_the_last_scenario_cannot_have_is_told_before_the_first_ru
 
     def refused(out: Path, *files: str) -> str:
         with pytest.raises(ResultsError) as error:
-            run(list(files), where="virtual", seed=None, repeat=None, out=out, jobs=1, as_json=False, options={})
+            run(list(files), where="virtual", seed=None, repeat=None, out=out, jobs=1, as_json=False)
         return str(error.value)
 
     (tmp_path / "out" / "other" / "runs").mkdir(parents=True)
@@ -203,7 +210,7 @@ def test_the_command_says_what_is_kept_however_early_it_ends(tmp_path, monkeypat
         monkeypatch.setattr(ExecutorOptions, "elsewhere", True)
     files = [str(tmp_path / f"{name}.yaml") for name in ("one", "two")]
     with pytest.raises(type(ending)):
-        run(files, where="virtual", seed=None, repeat=None, out=tmp_path / "out", jobs=1, as_json=False, options={})
+        run(files, where="virtual", seed=None, repeat=None, out=tmp_path / "out", jobs=1, as_json=False)
     late = where == "print_report"
     text = f"no run of {'two' if late else 'one'} had ended: nothing of it is kept"
     assert capsys.readouterr().out.count(text) == 1
@@ -323,7 +330,7 @@ def test_digest__is_of_file_and_seed_whatever_happened_on_the_way(tmp_path):
     resumed = carry_out(one, Quiet(), prepared=Prepared.resume(one, out)).digest
     whole = carry_out(one, Quiet(), out=tmp_path / "whole").digest
     file = str(one.document.path)
-    options = {"where": "virtual", "repeat": None, "as_json": False, "options": {}}
+    options = {"where": "virtual", "repeat": None, "as_json": False}
     assert run([file], seed=None, out=tmp_path / "beside", jobs=3, **options) == 0
     assert run([file], seed=8, out=tmp_path / "other", jobs=1, **options) == 0
     beside, other = (Results.open(tmp_path / name)[0] for name in ("beside", "other"))
@@ -447,10 +454,8 @@ def test_resume__while_somebody_still_runs_there_is_refused(tmp_path):
 
 def test_resume__by_the_command(tmp_path):
     _, out = killed(tmp_path)
-    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 2, "as_json": False, "options": {}}
+    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 2, "as_json": False}
     file = str(tmp_path / "short.yaml")
-    with pytest.raises(UsageError, match="leave --out away"):
-        run([file], out=out, resume=out, **options)
     with pytest.raises(ResultsError, match="two scenarios would both write to"):
         run([file, file], out=None, resume=out, **options)
     with pytest.raises(ResultsError, match=r"no folder .*nowhere: give one that `mrc run --out` made"):
@@ -464,7 +469,7 @@ def test_resume__of_a_set_makes_what_is_missing_of_each(tmp_path, capsys):
     for name in "abc":
         (tmp_path / f"{name}.yaml").write_text(THREE.replace("one link", name))
     files = [str(tmp_path / f"{name}.yaml") for name in "abc"]
-    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False, "options": {}}
+    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False}
     assert run(files, out=tmp_path / "whole", **options) == 0
     assert run(files, out=tmp_path / "set", **options) == 0
     digests = {name: Results.open(tmp_path / "whole" / name)[0].manifest["digest"] for name in "abc"}
@@ -486,7 +491,7 @@ def test_stopped__leaves_no_folder_of_scenarios_that_had_no_turn(tmp_path, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "carry_out", stopped)
-    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False, "options": {}}
+    options = {"where": "virtual", "seed": None, "repeat": None, "jobs": 1, "as_json": False}
     with pytest.raises(KeyboardInterrupt):
         run([str(tmp_path / f"{name}.yaml") for name in "ab"], out=tmp_path / "out", **options)
     assert inside(tmp_path) == {"a.yaml", "b.yaml"}
@@ -494,9 +499,12 @@ def test_stopped__leaves_no_folder_of_scenarios_that_had_no_turn(tmp_path, monke
 
 def test_again__says_the_wires_that_were_asked_for():
     path = ROOT / "scenarios" / "e7.yaml"
-    assert again(path, "live", None, None, {"target": "embedded", "wires": "veth"}) == (
-        "mrc run scenarios/e7.yaml --wires veth"
-    )
-    assert (
-        again(path, "live", None, None, {"target": "bmv2", "wires": None}) == "mrc run scenarios/e7.yaml --target bmv2"
-    )
+    assert again(path, "live", None, None, LabOptions(wires="veth")) == "mrc run scenarios/e7.yaml --wires veth"
+    assert again(path, "live", None, None, LabOptions(target="bmv2")) == "mrc run scenarios/e7.yaml --target bmv2"
+
+
+def test_again__says_the_file_of_the_machines(tmp_path):
+    file = tmp_path / "servers.yaml"
+    file.write_text("machines: [{name: a, address: 192.0.2.11}]\n")
+    command = again(ROOT / "scenarios" / "e7.yaml", "live", 1, None, LabOptions(servers=read_servers(file)))
+    assert command == f"mrc run scenarios/e7.yaml --servers {file} --seed 1"

@@ -429,13 +429,6 @@ def test_bmv2__has_parts_and_rules_of_its_own_on_top_of_live(tmp_path):
     assert [[one.rule.split()[-1] for one in some] for some in rules] == [["2", "3"], ["1", "3"]]
 
 
-def test_target__that_does_not_exist_is_said_before_anything_is_read():
-    with pytest.raises(UsageError, match="--target tofino: give one of embedded, bmv2"):
-        command.run(
-            ["e7"], where="live", seed=None, repeat=None, out=None, jobs=1, as_json=False, options={"target": "tofino"}
-        )
-
-
 def test_bmv2__what_it_cannot_do_is_said(tmp_path):
     (tmp_path / "mine.yaml").write_text(ON_BMV2)
     plan = plan_runs(read(tmp_path / "mine.yaml"), "live", target="bmv2").runs[0]

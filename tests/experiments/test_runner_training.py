@@ -170,7 +170,7 @@ def test_run_trace__at_the_command_line(tmp_path):
         (["--trace", str(GOAL), "e10"], "--trace makes its own scenario"),
         (["--trace", str(GOAL), "--placement", "left"], "give one of packed, spread, random"),
         (["--trace", str(GOAL), "--size-scale", "0"], "--size-scale 0: above 0"),
-        (["e10", "--iterations", "5"], "belong to --trace"),
+        (["e10", "--iterations", "5"], "--iterations is for runs of a trace"),
         ([], "give scenarios"),
     ],
 )

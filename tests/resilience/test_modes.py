@@ -10,7 +10,7 @@ import pytest
 
 from mrc_testbed.ipc.agent_client import AgentClient
 from mrc_testbed.topologies.lab.fabric import Fabric
-from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.options import LabOptions
 from mrc_testbed.topologies.plan import Mode, Plan
 from tests.repository import ROOT
 
@@ -25,7 +25,7 @@ class Rig:
 
     def __init__(self, stack: ExitStack, plan: Plan, folder, **options) -> None:
         self.plan, self.folder = plan, folder
-        fabric = Fabric(plan, folder / "run", compile_program=compile_program, mapper=False, **options)
+        fabric = Fabric(plan, LabOptions(mapper=False, **options), folder / "run")
         self.fabric = stack.enter_context(fabric)
         self.hosts = {
             h.name: stack.enter_context(AgentClient(self.fabric.run_dir.agent_socket(h.name))) for h in plan.hosts

@@ -18,6 +18,7 @@ from mrc_testbed.files.whole_files import write_random
 from mrc_testbed.ipc.agent_client import AgentClient
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.open_fabric import open_fabric
+from mrc_testbed.topologies.lab.options import LabOptions
 from mrc_testbed.topologies.plan import Plan
 from mrc_testbed.topologies.servers import Servers
 
@@ -35,10 +36,8 @@ def run(plan: Plan, servers: Servers, size: int, rounds: int, console: Console) 
     results: list[dict[str, Any]] = []
     for _ in range(rounds):
         for where in WHERE:
-            chosen = servers if where == "several" else None
-            with open_fabric(
-                plan, target="embedded", nic="fast", servers=chosen, mapper=False, console=console
-            ) as fabric:
+            lab = LabOptions(servers=servers if where == "several" else None, mapper=False)
+            with open_fabric(plan, lab, console) as fabric:
                 results.append({"machines": where, **_measure(fabric, plan, size)})
     return {
         "schema": SCHEMA, "fabric": plan.to_json(), "pmtu": plan.pmtu_bytes, "bytes": size,

@@ -24,7 +24,7 @@ from mrc_testbed.controller.p4runtime.counters import CELL_BITS
 from mrc_testbed.controller.p4runtime.qos import DEFAULT, Discipline
 from mrc_testbed.ipc.rpc import JsonlClient, Watch
 from mrc_testbed.topologies.lab.fabric import Fabric
-from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.options import LabOptions
 from mrc_testbed.topologies.lab.traffic_control import switch_ports
 from mrc_testbed.topologies.plan import Plan
 
@@ -105,7 +105,7 @@ def switch_counts(fabric: Fabric) -> Counter[str]:
 @contextmanager
 def fabric_with(plan: Plan, want: Discipline) -> Iterator[Fabric]:
     """A live fabric with this egress discipline."""
-    with Fabric(plan, compile_program=compile_program, mapper=False, discipline=want.to_json()) as fabric:
+    with Fabric(plan, LabOptions(mapper=False, discipline=want.to_json())) as fabric:
         yield fabric
 
 

@@ -63,6 +63,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -79,7 +80,7 @@ from mrc_testbed.ipc.procfs import cpu_seconds
 from mrc_testbed.native_build import state
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.open_fabric import open_fabric
-from mrc_testbed.topologies.lab.wires import VETH, VIRTUAL
+from mrc_testbed.topologies.lab.options import VETH, VIRTUAL, LabOptions
 from mrc_testbed.topologies.plan import Plan
 from tools.bench import af_packet, endpoint
 
@@ -89,7 +90,6 @@ TRANSFER_LIMIT_S = 300.0
 TRANSFERS = 3
 ROUNDS = 5
 WIRES_SHARE = 0.5
-BOTH = "both"
 ENDPOINT_PACKETS = 60_000
 RAW_FRAMES = 40_000
 PACED_S = 8.0
@@ -111,34 +111,34 @@ def wakeups(pid: int) -> int:
 
 
 def run(
-    plan: Plan, size: int, *, nic: str, console: Console, target: str = "embedded", wires: str | None = None,
-    pmtu: int = 4096, paced: Plan | None = None,
+    plan: Plan, size: int, lab: LabOptions, console: Console, *, both: bool = False, pmtu: int = 4096,
+    paced: Plan | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Send `size` random bytes from h0 to a host in another rack, as fast as they go; then endpoint and raw alone.
 
-    `wires`: kind of the links between switches, or "both". `paced`: the same fabric with rates, which is measured
-    before, for PACED_S or until `size` is sent. Raises the errors of the fabric and of the agents.
+    `both`: over both kinds of wires in turn. `paced`: the same fabric with rates, which is measured before, for PACED_S
+    or until `size` is sent. Raises the errors of the fabric and of the agents.
     """
 
     def transfer(kind: str | None) -> dict[str, Any]:
-        with open_fabric(plan, target=target, wires=kind, nic=nic, console=console) as fabric:
+        with open_fabric(plan, replace(lab, wires=kind), console) as fabric:
             return _measure_all(fabric, plan, size, pmtu)
 
     at_rate = None
     if paced is not None:
-        at_rate = _paced(paced, size, nic=nic, target=target, wires=None if wires == BOTH else wires, console=console)
-    kinds = (VETH, VIRTUAL) * ROUNDS if wires == BOTH else (wires,)
+        at_rate = _paced(paced, size, lab, console)
+    kinds = (VETH, VIRTUAL) * ROUNDS if both else (lab.wires,)
     rounds = [transfer(kind) for kind in kinds]
     result = rounds[-1]
-    result["compared"] = _compare(rounds) if wires == BOTH else None
+    result["compared"] = _compare(rounds) if both else None
     result["endpoint"] = result["raw"] = result["floor_us"] = None
-    if nic == "fast":
+    if lab.nic == "fast":
         console.print("measuring two endpoints back to back, and AF_PACKET by itself")
         result["endpoint"] = _endpoint(pmtu)
         result["raw"] = _raw(pmtu, result["endpoint"])
         result["floor_us"] = floor_us(result)
     _print_fabric(result, console)
-    if nic == "fast":
+    if lab.nic == "fast":
         _print_alone(result["endpoint"], result["raw"], console)
         floor = result["floor_us"]
         console.print(
@@ -155,16 +155,14 @@ def run(
     return result
 
 
-def _paced(
-    plan: Plan, most: int, *, nic: str, target: str, wires: str | None, console: Console
-) -> dict[str, Any]:  # fmt: skip
+def _paced(plan: Plan, most: int, lab: LabOptions, console: Console) -> dict[str, Any]:
     """A transfer of `most` bytes at most over links with a rate, and the limit beside it."""
     rate = plan.host_link.rate_bps
     assert rate is not None
     pmtu = plan.pmtu_bytes
     frame_s = plan.frame_bytes(pmtu) * 8 / rate
     size = min(most, max(PACED_LEAST, int(PACED_S / frame_s)) * plan.planes * pmtu)
-    with open_fabric(plan, target=target, wires=wires, nic=nic, console=console) as fabric:
+    with open_fabric(plan, lab, console) as fabric:
         result = _measure(_random_file(fabric, size), fabric, plan, pmtu, sha256=False)
         result["file_us_per_packet"] = _file_alone(fabric, size, pmtu)
     del result["limit_bps"], result["sha256_equal"]

@@ -22,8 +22,7 @@ from rich.table import Table
 
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.topologies.lab.fabric import Fabric
-from mrc_testbed.topologies.lab.p4_program import compile_program
-from mrc_testbed.topologies.lab.wires import VETH, VIRTUAL
+from mrc_testbed.topologies.lab.options import VETH, VIRTUAL, LabOptions
 from mrc_testbed.topologies.plan import Plan
 
 SCHEMA = "mrc-bench-provision/2"
@@ -86,7 +85,7 @@ def one_round(plan: Plan, wires: str | None) -> ProvisionRound:
     """
     used = _cpu_s()
     steps = Steps()
-    with Fabric(plan, compile_program=compile_program, agents=False, wires=wires, progress=steps) as fabric:
+    with Fabric(plan, LabOptions(agents=False, wires=wires), progress=steps) as fabric:
         total = time.monotonic() - steps.began
         kind = fabric.wires
         status = fabric.controller.request("status")["switches"].values()

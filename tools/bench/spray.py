@@ -21,6 +21,7 @@ from mrc_testbed.console.progress import Progress
 from mrc_testbed.hosts.clustermapper.ports import network_namespace
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.open_fabric import open_fabric
+from mrc_testbed.topologies.lab.options import LabOptions
 from mrc_testbed.topologies.plan import Mode, Plan
 from tools.campaigns.faults import spread
 
@@ -140,7 +141,7 @@ def run(mode: str, rounds: int, console: Console) -> dict[str, Any]:
     cuts: list[tuple[float, float]] = []
     with (
         Progress(console, "bench spray", guess_s=10.0 + 3.0 * rounds, size=10.0 + 3.0 * rounds) as progress,
-        open_fabric(plan, target="embedded", nic="fast", console=console, agents=False, mapper=False) as fabric,
+        open_fabric(plan, LabOptions(agents=False, mapper=False), console) as fabric,
     ):
         stream = ProbeStream.between(fabric, "h0", "h1", 0)
         stream.start()

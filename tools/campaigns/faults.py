@@ -31,6 +31,7 @@ from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.fault_injection import Injection
 from mrc_testbed.topologies.lab.open_fabric import open_fabric
+from mrc_testbed.topologies.lab.options import DEFAULT_LAB
 from mrc_testbed.topologies.plan import Link, Plan, Switch
 
 SOURCES = ("gnmi", "p4runtime", "digest", "mapper", "ev")
@@ -384,7 +385,7 @@ def run(
 ) -> dict[str, Any]:
     """Bring a fabric up, run `loop` single faults and `pair_count` pairs; the result as JSON, `passed` among it."""
     with ExitStack() as stack:
-        fabric = stack.enter_context(open_fabric(plan, target="embedded", nic="fast", console=console))
+        fabric = stack.enter_context(open_fabric(plan, DEFAULT_LAB, console))
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="mrc-faults-")))
         ledger = RoundLedger(fabric)
         stack.callback(ledger.close)

@@ -2,7 +2,7 @@
 
 ::
 
-    with Fabric(Plan(), compile_program=compile_program) as fabric:
+    with Fabric(Plan(), LabOptions(wires="veth")) as fabric:
         fabric.agent("h0").request("status")
         cut_at = fabric.link("p1-t0-0", "p1-t1-1", up=False)
 
@@ -12,7 +12,7 @@ SIGTERM, SIGHUP. What a `kill -9` leaves, the next start removes (rundir.py). Th
     1 check     root, tools, run folder, leftovers, TCP ports, interface names; nothing is made before all hold
     2 switchd   started first: it loads its libraries while the network is made
     3 network   Mininet nodes, all links that are interfaces in one batch, interfaces set up
-    4 program   compiled by the caller's function into program/
+    4 program   compiled into program/
     5 devices   wires, ports attached
     6 ends      agents and controller together; meanwhile links get the plan's rates, delays and queue depths
 """
@@ -27,7 +27,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -45,87 +45,52 @@ from mrc_testbed.topologies.lab import preflight
 from mrc_testbed.topologies.lab.fault_injection import Injector
 from mrc_testbed.topologies.lab.network import LocalNetwork, Network
 from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet
+from mrc_testbed.topologies.lab.options import DEFAULT_LAB, LabOptions
 from mrc_testbed.topologies.lab.part_watch import DeadPart, PartWatch
-from mrc_testbed.topologies.lab.targets import TARGETS, FabricSwitch, Ports, Target, answers, check_wires
+from mrc_testbed.topologies.lab.targets import TARGETS, FabricSwitch, Target, answers
 from mrc_testbed.topologies.lab.traffic_control import TrafficControl
 from mrc_testbed.topologies.lab.wires import PortLook
 from mrc_testbed.topologies.plan import Link, Plan, PlanError
-from mrc_testbed.topologies.servers import Servers, place
+from mrc_testbed.topologies.servers import place
 
-__all__ = ["Fabric", "FabricError", "Ports", "Terminated"]
+__all__ = ["Fabric", "FabricError", "Terminated"]
 
 CONTROLLER = "controller"
 MAPPER = "mapper"
-NICS = ("fast", "scapy")
-CompileProgram = Callable[[Path, str, str], None]
 Progress = Callable[[str], None]
 
 
 class Fabric:
     """A running fabric. `start` and `close`, or a `with` block.
 
-    plan             dimensions and names
-    run_dir          run folder (default: MRC_RUN_DIR or /run/mrc-testbed)
-    target           "embedded" or "bmv2"
-    wires            links between switches: "virtual", inside the daemon, or "veth", pairs of interfaces (default:
-                     "virtual"; "veth" with bmv2, which can have no other)
-    servers          machines that hold it together (docs/cluster.md; default: this one holds all); without
-                     Clustermapper, which needs a socket in every host's namespace
-    program          P4 program of every switch, "srv6" or "spray" (default: that of the plan's mode)
-    compile_program  (folder, target, program) writes p4info.txtpb and the device config into the folder
-    nic              "fast" or "scapy"
-    config           keys of the hosts' engine configuration, beside what follows from the plan
-                     (hosts/agent/engine_defaults.py)
-    agents           start an agent in every host;  controller: start the controller (which needs a program)
-    mapper           start Clustermapper, which probes every link (default: when there are agents and a controller)
-    denylist         which faults the controller takes out of the hosts' EVs: "off", "lossy" or "all"
-    react_after_s    spray modes: from a failure until switches avoid what it cut off; 0: at once, infinite: never
-    discipline       what of the egress discipline is not as the plan has it (controller/p4runtime/qos.py)
-    ports            TCP ports of the servers, and who may use them (docs/security.md)
-    progress         is told each step in a few words
-    handle_signals   let SIGTERM and SIGHUP end the `with` block as Ctrl-C does (main thread only)
+    plan       dimensions and names
+    lab        how it is brought up (options.py)
+    run_dir    run folder (default: MRC_RUN_DIR or /run/mrc-testbed)
+    progress   called with each step in a few words
 
+    In the main thread SIGTERM and SIGHUP end the `with` block as Ctrl-C does.
     Raises FabricError (and its kinds RunDirError, ProcessError), JsonlError and what compile_program raises.
     """
 
     def __init__(
         self,
         plan: Plan,
+        lab: LabOptions = DEFAULT_LAB,
         run_dir: Path | str | None = None,
         *,
-        target: str = "embedded",
-        wires: str | None = None,
-        servers: Servers | None = None,
-        program: str | None = None,
-        nic: str = "fast",
-        config: Mapping[str, Any] | None = None,
-        compile_program: CompileProgram | None = None,
-        agents: bool = True,
-        controller: bool = True,
-        mapper: bool | None = None,
-        denylist: str = "off",
-        react_after_s: float = 0.0,
-        discipline: Mapping[str, Any] | None = None,
-        ports: Ports | None = None,
         progress: Progress | None = None,
-        handle_signals: bool = True,
     ) -> None:
-        self.wires = check_wires(target, wires)
-        """Kind of the links between switches."""
-        if nic not in NICS:
-            raise FabricError(f"no NIC {nic!r} (has: {', '.join(NICS)})")
-        if controller and compile_program is None:
-            raise FabricError("a controller needs a program to push: give compile_program, or controller=False")
         self.plan = plan
+        self.lab = lab
         self.run_dir = RunDir(run_dir)
-        self.program = program or plan.mode.program
-        self.nic = nic
-        self.config = dict(config or {})
-        if plan.limited and not TARGETS[target].can_delay:
+        self.wires = lab.wire_kind
+        """Kind of the links between switches."""
+        self.program = lab.program or plan.mode.program
+        self.config = dict(lab.config)
+        if plan.limited and not TARGETS[lab.target].can_delay:
             self.config.setdefault("base_rtt_min_s", round(plan.base_rtt_s(), 9))
         self.processes = Processes(self.run_dir)
-        self.servers = servers
-        self.target, self.network = self._place(target, ports or Ports())
+        self.target, self.network = self._place()
         self.traffic: TrafficControl = self.target.traffic()
         """Rates, queues, delays and losses of switch ports; start applies the plan's."""
         self.removed_leftovers: list[str] = []
@@ -134,14 +99,8 @@ class Fabric:
         """Whether files that hosts receive are in memory with huge pages (files/memory.py)."""
         self.start_s: float | None = None
         """Seconds that `start` took."""
-        self._compile_program = compile_program
-        self._want_agents, self._want_controller = agents, controller
-        self._denylist, self._react_after_s = denylist, react_after_s
-        self._discipline = dict(discipline or {})
-        self._want_mapper = (agents and controller and servers is None) if mapper is None else mapper
         self._progress = progress or (lambda _text: None)
         self.processes.tell = lambda text: self.notice(text)
-        self._handle_signals = handle_signals
         self._old_handlers: dict[int, Any] = {}
         self.notice: Callable[[str], None] = self._progress
         """Is told what happened to the fabric by nobody's command, a line at a time, from any thread."""
@@ -156,10 +115,11 @@ class Fabric:
         self._state_lock = threading.Lock()
         self._held = False
 
-    def _place(self, target: str, ports: Ports) -> tuple[Target, Network]:
+    def _place(self) -> tuple[Target, Network]:
         """Switches and network, on this machine or on several. Raises FabricError, ServersError."""
-        if self.servers is None:
-            chosen = TARGETS[target](self.run_dir, self.processes, ports, self.plan)
+        lab = self.lab
+        if lab.servers is None:
+            chosen = TARGETS[lab.target](self.run_dir, self.processes, lab.ports, self.plan)
             return chosen, LocalNetwork(
                 self.plan, self.run_dir, self.processes, chosen, self.wires, set_link=self.link,
                 pulled=lambda port: self.set_interfaces((port,), False), tell=lambda text: self.notice(text),
@@ -167,10 +127,8 @@ class Fabric:
         from mrc_testbed.topologies.lab.cluster.network import ClusterNetwork  # most fabrics are on one machine
         from mrc_testbed.topologies.lab.cluster.switches import ClusterTarget
 
-        if target != ClusterTarget.name:
-            raise FabricError(f"--servers with --target {target}: only --target {ClusterTarget.name} runs on several")
-        placement = place(self.plan, self.servers)
-        spread = ClusterTarget(self.run_dir, self.processes, ports, self.plan, placement)
+        placement = place(self.plan, lab.servers)
+        spread = ClusterTarget(self.run_dir, self.processes, lab.ports, self.plan, placement)
         return spread, ClusterNetwork(
             self.plan, placement, self.run_dir, self.processes, spread, self.wires, set_link=self.link,
             tell=lambda text: self.notice(text),
@@ -187,7 +145,7 @@ class Fabric:
     def start(self) -> Fabric:
         """Bring everything up; returns when every switch, agent and the controller answers."""
         began = time.monotonic()
-        if self.servers is None:  # else each machine looks for itself
+        if self.lab.servers is None:  # else each machine looks for itself
             preflight.check_root()
             preflight.check_tools()
             preflight.check_namespaces()
@@ -232,8 +190,8 @@ class Fabric:
         self.data_in_memory = self.run_dir.keep_data_in_memory()
         self.run_dir.write_json(self.run_dir.plan_file, self.plan.to_json())
         self.run_dir.write_json(self.run_dir.switches_file, self._switch_addresses())
-        if self._discipline:
-            self.run_dir.write_json(self.run_dir.discipline_file, self._discipline)
+        if self.lab.discipline:
+            self.run_dir.write_json(self.run_dir.discipline_file, dict(self.lab.discipline))
 
     def _switch_addresses(self) -> dict[str, dict[str, Any]]:
         return {
@@ -250,9 +208,9 @@ class Fabric:
         shared = self.target.launch()
         self._progress("making the network")
         self.network.make()
-        if self._compile_program is not None:
+        if self.lab.compile_program is not None:
             self._progress(f"compiling {self.program} for {self.target.name}")
-            self._compile_program(self.run_dir.program, self.target.name, self.program)
+            self.lab.compile_program(self.run_dir.program, self.target.name, self.program)
         self._progress("starting switches")
         self.processes.wait_ready(shared)
         self.network.attach()
@@ -261,7 +219,7 @@ class Fabric:
         self._apply_plan()  # while the others load their libraries
         if probes:
             self.processes.wait_ready(probes, self.network.check_alive, behind=self._switch_parts())
-        if self._want_mapper:
+        if self.lab.has_mapper:
             self.mapper.request("start")  # not before switches have their routes: each probe would count as a drop
 
     def _switch_parts(self) -> list[str]:
@@ -280,18 +238,18 @@ class Fabric:
     def _start_endpoints(self) -> dict[str, processes.Probe]:
         """Start controller, agents and Clustermapper as far as they are wanted; returns their probes."""
         probes: dict[str, processes.Probe] = {}
-        if self._want_controller or self._want_agents:
+        if self.lab.controller or self.lab.agents:
             self._progress("starting controller and host agents")
-        if self._want_mapper:
+        if self.lab.has_mapper:
             self.run_dir.write_json(self.run_dir.hosts_file, {name: host.pid for name, host in self.hosts.items()})
-        if self._want_controller:
+        if self.lab.controller:
             self.spawn_controller()
             probes[CONTROLLER] = answers(self.controller, "status", ready="ready")
-        if self._want_agents:
+        if self.lab.agents:
             config = [f"--config={key}={json.dumps(value)}" for key, value in self.config.items()]
-            self._agent_options = ["--nic", self.nic, *config]
+            self._agent_options = ["--nic", self.lab.nic, *config]
             probes |= self.network.start_agents(self._agent_options)
-        if self._want_mapper:
+        if self.lab.has_mapper:
             probes |= self._spawn_mapper("--wait")
         return probes
 
@@ -305,9 +263,9 @@ class Fabric:
         """Start the controller's process unless it runs already; `controller` answers soon after."""
         if CONTROLLER in self.processes and self.processes[CONTROLLER].alive:
             return
-        react = "never" if math.isinf(self._react_after_s) else f"{self._react_after_s:g}"
-        options = ["--run-dir", str(self.run_dir.path), "--denylist", self._denylist, "--react-after", react]
-        if self.servers is not None:
+        react = "never" if math.isinf(self.lab.react_after_s) else f"{self.lab.react_after_s:g}"
+        options = ["--run-dir", str(self.run_dir.path), "--denylist", self.lab.denylist, "--react-after", react]
+        if self.lab.servers is not None:
             options += ["--deadline", "inf"]  # it cannot see whether switches of other machines work; `wait_ready` can
         options += ["--open"] if self.target.ports.open_to_all else []
         options += ["--tls", *map(str, self.target.certificate())] if self.target.ports.tls else []
@@ -495,7 +453,7 @@ class Fabric:
 
     def set_nic_rate(self, host: str, plane: int, rate_bps: float | None) -> None:
         """Pace what a host sends on a plane from now on; None: no limit. Raises FabricError when its agent refuses."""
-        if not self._want_agents:
+        if not self.lab.agents:
             return  # nothing sends
         try:
             self.agent(host).request("nic_rate", plane=plane, rate_bps=rate_bps or 0.0)
@@ -521,7 +479,7 @@ class Fabric:
     @property
     def mapper(self) -> JsonlClient:
         """Client of Clustermapper's socket (docs/telemetry.md). Raises FabricError where there is none."""
-        if self.servers is not None:
+        if self.lab.servers is not None:
             raise FabricError(
                 "no Clustermapper on several machines: it needs a socket in every host's namespace; `links`, `evs` and "
                 "`faults` tell what agents and switches see"
@@ -561,7 +519,7 @@ class Fabric:
             "target": self.target.name,
             "program": self.program,
             "wires": self.wires,
-            "nic": self.nic,
+            "nic": self.lab.nic,
             "run_dir": str(self.run_dir.path),
             "start_s": self.start_s,
             **self.network.describe(),
@@ -590,7 +548,7 @@ class Fabric:
     # ---- signals ----------------------------------------------------------------------------------------
 
     def _catch_signals(self) -> None:
-        if not self._handle_signals or threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread():
             return
         for number in ENDING:
             self._old_handlers[number] = signal.signal(number, terminate)

@@ -22,8 +22,9 @@ from mrc_testbed.ipc.rundir import FabricError, RunDir
 from mrc_testbed.topologies.lab import cables, netdev, preflight
 from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, VethEnd, VxlanEnd
 from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet
+from mrc_testbed.topologies.lab.options import VIRTUAL
 from mrc_testbed.topologies.lab.targets import FabricSwitch, Target, answers
-from mrc_testbed.topologies.lab.wires import VIRTUAL, PortLook, WireClient, WiredDevices, links_between_switches, look
+from mrc_testbed.topologies.lab.wires import PortLook, WireClient, WiredDevices, links_between_switches, look
 from mrc_testbed.topologies.plan import Link, Plan, Port
 
 SetLink = Callable[[str, str, bool], object]
@@ -178,7 +179,7 @@ class Network(abc.ABC):
 class LocalNetwork(Network):
     """Nodes on this machine.
 
-    wires     links between switches: VIRTUAL or VETH (wires.py)
+    wires     links between switches: VIRTUAL or VETH (options.py)
     part      nodes that are here; None: all of the plan
     set_link  what Mininet's `link a b up|down` does
     pulled    is called for a port whose cable somebody pulled by hand (BMv2), `tell` with a line about it

@@ -1,16 +1,15 @@
-"""Bring a fabric up with its program compiled and its progress shown: what `mrc up`, demo and benches share."""
+"""Bring a fabric up with its progress shown: what `mrc up`, demo and benches share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from rich.console import Console
 
 from mrc_testbed.console.progress import Progress
 from mrc_testbed.topologies.lab.fabric import Fabric
-from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.options import LabOptions
 from mrc_testbed.topologies.plan import Plan
 
 START_S, PROCESS_S = 2.0, 0.1
@@ -18,30 +17,18 @@ START_S, PROCESS_S = 2.0, 0.1
 
 
 @contextmanager
-def open_fabric(
-    plan: Plan, *, target: str, nic: str, console: Console, program: str | None = None, **options: Any
-) -> Iterator[Fabric]:
-    """A running Fabric; each step on the way is told on `console`. `options` are its own.
+def open_fabric(plan: Plan, lab: LabOptions, console: Console) -> Iterator[Fabric]:
+    """A running Fabric; each step on the way is told on `console`.
 
     Raises FabricError, ProcessError or RunDirError on entering, with everything removed again; ProcessError in place
     of what is raised within when a process of the fabric has died.
     """
     size = len(plan.switches) + len(plan.hosts)
-    going = Progress(console, f"down {target}", guess_s=START_S, size=size, text="removing the fabric")
+    going = Progress(console, f"down {lab.target}", guess_s=START_S, size=size, text="removing the fabric")
     with ExitStack() as stack:
         stack.push(going.__exit__)  # the last one: what is between this and the next is removed meanwhile
-        with Progress(console, f"up {target}", guess_s=START_S + PROCESS_S * size, size=size) as progress:
-            fabric = stack.enter_context(
-                Fabric(
-                    plan,
-                    target=target,
-                    program=program,
-                    nic=nic,
-                    compile_program=compile_program,
-                    progress=progress.step,
-                    **options,
-                )
-            )
+        with Progress(console, f"up {lab.target}", guess_s=START_S + PROCESS_S * size, size=size) as progress:
+            fabric = stack.enter_context(Fabric(plan, lab, progress=progress.step))
         stack.callback(going.__enter__)
         with fabric.blaming_the_dead():
             yield fabric

@@ -16,7 +16,6 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +31,8 @@ from mrc_testbed.ipc.rundir import FabricError, RunDir
 from mrc_testbed.topologies import plan
 from mrc_testbed.topologies.lab.cables import Cables
 from mrc_testbed.topologies.lab.nodes import FabricNode, LateShell
+from mrc_testbed.topologies.lab.options import BMV2, EMBEDDED, Ports
 from mrc_testbed.topologies.lab.traffic_control import TrafficControl
-from mrc_testbed.topologies.lab.wires import VETH, VIRTUAL, WIRES
 from mrc_testbed.topologies.plan import CPU_PORT, Plan
 
 if TYPE_CHECKING:
@@ -51,19 +50,6 @@ CERTIFICATE_DAYS = 30
 """Of a certificate that a run makes for itself."""
 BMV2_PARSER_ERROR = "Target parser returned an error"
 """Output of simple_switch_grpc, which then runs on, when it did not understand the arguments after `--`."""
-
-
-@dataclass(frozen=True)
-class Ports:
-    """TCP ports of the servers, on loopback. BMv2: a P4Runtime and a Thrift port for each switch, counting up."""
-
-    p4runtime: int = 9559
-    gnmi: int = 9339
-    thrift: int = 9090
-    open_to_all: bool = False
-    """Any user of the machine may use the ports; else they want the token of the run (docs/security.md)."""
-    tls: bool = False
-    """P4Runtime, gNMI and the controller's API speak TLS by TCP, with a certificate that the run makes."""
 
 
 class FabricSwitch(LateShell, FabricNode, Switch):
@@ -121,8 +107,6 @@ class Target(abc.ABC):
     cables: Cables | None = None
     """Cables, where a port must never go down itself; None: plain veth pairs, cut at their ends."""
 
-    wires: tuple[str, ...] = (VETH,)
-    """Kinds of links between its switches, the usual one first."""
     can_delay = True
     """Its links have the delays of the plan, and serialise each packet."""
     tells_watch_ports = True
@@ -222,9 +206,8 @@ class Target(abc.ABC):
 class EmbeddedTarget(Target):
     """All switches in one daemon, steered through its control socket."""
 
-    name = "embedded"
+    name = EMBEDDED
     switch_class = EmbeddedSwitch
-    wires = (VIRTUAL, VETH)
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
@@ -311,7 +294,7 @@ class EmbeddedTarget(Target):
 class Bmv2Target(Target):
     """One simple_switch_grpc for each switch, as installed by the P4 project's packages."""
 
-    name = "bmv2"
+    name = BMV2
     switch_class = BMv2Switch
     executable = "simple_switch_grpc"
     can_delay = False  # what waits for its rate makes up for it: hosts and thresholds keep to the plan's round trip
@@ -469,21 +452,6 @@ def make_certificate(certificate: Path, key: Path) -> None:
     if made.returncode:
         raise FabricError(f"openssl made no certificate: {made.stderr.strip()[-500:]}")
     key.chmod(0o600)
-
-
-def check_wires(target: str, wires: str | None) -> str:
-    """Kind of the links between switches of a target; None: the usual one. Raises FabricError naming the kinds."""
-    if target not in TARGETS:
-        raise FabricError(f"no target {target!r} (has: {', '.join(TARGETS)})")
-    kinds = TARGETS[target].wires
-    if wires is not None and wires not in WIRES:
-        raise FabricError(f"no wires {wires!r} (has: {', '.join(WIRES)})")
-    if wires is not None and wires not in kinds:
-        raise FabricError(
-            f"--wires {wires} joins switches of one process, and --target {target} has a process for each: "
-            f"use --wires {kinds[0]}, or --target {EmbeddedTarget.name}"
-        )
-    return wires or kinds[0]
 
 
 TARGETS: dict[str, type[Target]] = {cls.name: cls for cls in (EmbeddedTarget, Bmv2Target)}

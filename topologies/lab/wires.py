@@ -17,10 +17,6 @@ from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices
 from mrc_testbed.topologies.plan import DEVICE_MTU, Link, Plan
 
-VIRTUAL, VETH = "virtual", "veth"
-WIRES = (VIRTUAL, VETH)
-"""Kinds of links between switches: wires inside the daemon, pairs of interfaces."""
-
 
 def links_between_switches(plan: Plan) -> list[Link]:
     """The links that can be wires: a host's port is an interface in a namespace of its own."""

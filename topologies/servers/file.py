@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -88,6 +88,12 @@ class Servers(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     machines: Annotated[list[Machine], Field(min_length=1, max_length=MACHINES_MAX)]
+    _file: Path | None = PrivateAttr(default=None)
+
+    @property
+    def file(self) -> Path | None:
+        """File that they were read from; None: made by a program."""
+        return self._file
 
     def machine(self, name: str) -> Machine:
         """A machine by its name. Raises ServersError."""
@@ -114,6 +120,7 @@ def read(path: Path) -> Servers:
     except ValidationError as error:
         raise ServersError("\n".join(_text(path, tree, one) for one in error.errors())) from None
     _check(path, servers)
+    servers._file = path
     return servers
 
 

@@ -1,6 +1,6 @@
 """A run on the live fabric: Mininet, P4 switches, agents and controller; the same steps, senders and ranks as virtual.
 
-    outcome = LiveRunner(target="embedded").run(plan, watch)
+    outcome = LiveRunner(LabOptions()).run(plan, watch)
 
 The fabric is brought up for each run and removed after it, healed or not, whatever ends the run. Agents carry the flows
 (live_work.py); this process injects faults on time, a thread of it looks at agents and switches at every interval
@@ -14,8 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mrc_testbed.controller.faults import observations
@@ -41,10 +40,8 @@ from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.fault_target import LiveFaultTarget
-from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.options import DEFAULT_LAB, LabOptions
 from mrc_testbed.topologies.lab.targets import TARGETS
-from mrc_testbed.topologies.servers import Servers
-from mrc_testbed.topologies.servers import read as read_servers
 
 SETTLE_S = 0.5
 """Between the fabric being up and the first request."""
@@ -68,21 +65,15 @@ Watched = Callable[[Fabric, Callable[[], list[dict[str, Any]]]], AbstractContext
 class LiveRunner:
     """Runs on the live fabric."""
 
-    target: str = "embedded"
-    wires: str | None = None
-    nic: str = "fast"
+    lab: LabOptions = DEFAULT_LAB
+    """Options of every run's fabric; its denylist, reaction and egress discipline are those of the run."""
     watched: Watched | None = None
-    servers: Path | None = None
-    """File of the machines that hold the fabric together (docs/cluster.md)."""
     waits: Callable[[str], None] | None = None
     """Told what a wait for a part that takes long is for."""
 
     def run(self, plan: RunPlan, watch: Watch = unwatched) -> Outcome:
-        """Carry out a run. Raises FabricError, ServersError, JsonlError or PlanError when a machine or the fabric
-        refuses it.
-        """
-        servers = None if self.servers is None else read_servers(self.servers)
-        live = LiveRun(plan, self.target, self.wires, self.nic, servers)
+        """Carry out a run. Raises FabricError, JsonlError or PlanError when a machine or the fabric refuses it."""
+        live = LiveRun(plan, self.lab)
         if self.waits is not None:
             live.fabric.processes.tell = self.waits
         try:
@@ -119,10 +110,10 @@ def unlike(plan: RunPlan, target: str = "embedded") -> list[str]:
 class LiveRun:
     """One run; use `fabric` as a context manager around `carry_out`."""
 
-    def __init__(self, plan: RunPlan, target: str, wires: str | None, nic: str, servers: Servers | None = None) -> None:
+    def __init__(self, plan: RunPlan, lab: LabOptions) -> None:
         self.plan, control, queues = plan, plan.control, plan.discipline
-        self.fabric = Fabric(
-            plan.fabric, target=target, wires=wires, nic=nic, servers=servers, compile_program=compile_program,
+        lab = replace(
+            lab,
             discipline={
                 "ecn": queues.ecn, "trimming": queues.trim, "last_hop_ecn": queues.last_hop_ecn,
                 "ecn_min": queues.ecn_min, "ecn_max": queues.ecn_max, "trim_at": queues.trim_at,
@@ -130,15 +121,16 @@ class LiveRun:
             },
             denylist=control.denylist, react_after_s=math.inf if control.react_after is None else control.react_after,
         )  # fmt: skip
+        self.fabric = Fabric(plan.fabric, lab)
         self.told: list[str] = []
         """What happened to the fabric by nobody's command."""
         self.fabric.notice = self.told.append
-        self._fault_target = LiveFaultTarget(self.fabric, delays=TARGETS[target].can_delay, note=self._note)
+        self._fault_target = LiveFaultTarget(self.fabric, delays=TARGETS[lab.target].can_delay, note=self._note)
         self.faults = StepRunner(self._fault_target)
         self.work = LiveWork(plan)
         share = plan.transport.pmtu / plan.fabric.frame_bytes()
         self.outcome = Outcome.begin(plan, "live", plan.nic_bps * share * len(self.work.planned.senders))
-        self.outcome.notes += unlike(plan, target)
+        self.outcome.notes += unlike(plan, lab.target)
         self.sampler = LiveSampler(self.fabric, self.work, self.outcome, self._note)
         self._timeline: list[FaultStep] = []
         self._known_faults = KnownFaults("text")

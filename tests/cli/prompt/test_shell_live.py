@@ -17,13 +17,13 @@ pytestmark = [
 ]
 FRONT = """
 import sys
-from mrc_testbed.topologies.lab.p4_program import compile_program
 from mrc_testbed.cli.prompt.shell import run_cli
-from mrc_testbed.topologies.lab.fabric import Fabric, Ports
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
 
 ports = Ports(p4runtime=29761, gnmi=29541)
-with Fabric(Plan(2, 2, 2, 1), sys.argv[1], compile_program=compile_program, ports=ports) as fabric:
+with Fabric(Plan(2, 2, 2, 1), LabOptions(ports=ports), sys.argv[1]) as fabric:
     failures = run_cli(fabric)
 print("failures", failures)
 """

@@ -6,8 +6,7 @@ import pytest
 
 from mrc_testbed.capture.replay import replay_faults
 from mrc_testbed.topologies.lab.fabric import Fabric
-from mrc_testbed.topologies.lab.p4_program import compile_program
-from mrc_testbed.topologies.lab.targets import Ports
+from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
 
 pytestmark = pytest.mark.root
@@ -17,7 +16,7 @@ PLAN = Plan(4, 2, 2, 2)
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory):
     ports = Ports(p4runtime=19769, gnmi=19549)
-    with Fabric(PLAN, tmp_path_factory.mktemp("d"), compile_program=compile_program, ports=ports) as fabric:
+    with Fabric(PLAN, LabOptions(ports=ports), tmp_path_factory.mktemp("d")) as fabric:
         until(lambda: fabric.mapper.request("status")["states"] == {"ok": 48})
         until(lambda: fabric.controller.request("status")["sources"]["mapper"]["paths"] == 48)
         yield fabric

@@ -15,9 +15,9 @@ from tests.experiments.executors.killed_study import files, refused
     [
         (
             ["run", "e7", "--executor", "slurm"],
-            "runs in virtual time (a live fabric on several machines is --servers): give --v",
+            "--executor is for runs in virtual time: fluid runs take seconds, live ones have --servers; give --virtual",
         ),
-        (["run", "e2", "--fluid", "--executor", "ray"], "is for runs in virtual time (a run on the fluid model takes"),
+        (["run", "e2", "--fluid", "--executor", "ray"], "--executor is for runs in virtual time: fluid"),
         (
             ["run", "e7", "--virtual", "--executor", "pbs"],
             "--executor pbs: give one of local, slurm, submitit-local",

@@ -11,8 +11,7 @@ import pytest
 from mrc_testbed.hosts.clustermapper.packets import UDP_PORT
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError
 from mrc_testbed.topologies.lab.fabric import Fabric
-from mrc_testbed.topologies.lab.p4_program import compile_program
-from mrc_testbed.topologies.lab.targets import Ports
+from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
 
 pytestmark = pytest.mark.root
@@ -22,7 +21,7 @@ PLAN = Plan(2, 2, 2, 2)
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory):
     ports = Ports(p4runtime=19759, gnmi=19539)
-    with Fabric(PLAN, tmp_path_factory.mktemp("m"), compile_program=compile_program, ports=ports) as fabric:
+    with Fabric(PLAN, LabOptions(ports=ports), tmp_path_factory.mktemp("m")) as fabric:
         until(lambda: fabric.mapper.request("status")["states"] == {"ok": 24})
         yield fabric
 

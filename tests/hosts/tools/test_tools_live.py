@@ -9,8 +9,8 @@ import re
 import pytest
 
 from mrc_testbed.cli.prompt.shell import run_cli
-from mrc_testbed.topologies.lab.fabric import Fabric, Ports
-from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
 
 pytestmark = [
@@ -32,7 +32,7 @@ def commands(fabric, *lines: str) -> tuple[str, int]:
 
 def test_tools__in_the_hosts_and_as_words(tmp_path):
     ports = Ports(p4runtime=29561, gnmi=29341)
-    with Fabric(Plan(2, 2, 2, 1), tmp_path / "run", ports=ports, compile_program=compile_program) as fabric:
+    with Fabric(Plan(2, 2, 2, 1), LabOptions(ports=ports), tmp_path / "run") as fabric:
         said, failures = commands(
             fabric, "h0 mrc-ping h1 -c 2", "bw h0 h1 -n 50 -q 2 -b", "lat h1 h0 -n 50", "h1 mrc-stat", "stat"
         )

@@ -19,6 +19,7 @@ from mrc_testbed.cli.prompt.shell import run_cli
 from mrc_testbed.topologies.lab import fabric as lab_fabric
 from mrc_testbed.topologies.lab import targets
 from mrc_testbed.topologies.lab.cables import Cables
+from mrc_testbed.topologies.lab.options import VETH, WIRES_OF, LabOptions
 from mrc_testbed.topologies.lab.traffic_control_thrift import ThriftTraffic
 from mrc_testbed.topologies.plan import Plan
 
@@ -29,7 +30,6 @@ class BareTarget(targets.EmbeddedTarget):
     """A network without switches in it: interfaces and one child process are real, devices are not."""
 
     name = "bare"
-    wires = ("veth",)
 
     def tcp_ports(self):
         return {}
@@ -65,12 +65,14 @@ class CabledTarget(BareTarget):
         return SilentThrift(self.plan, lambda _id: ("127.0.0.1", 1), self.cables)
 
 
-def bare_fabric(run_dir, plan=None, cabled=False, **options):
+def bare_fabric(run_dir, plan=None, cabled=False, progress=None, **options):
     """A Fabric of BareTarget: 2 planes of 2 + 2 switches unless told otherwise. Nobody else sees that target."""
-    options = {"agents": False, "controller": False, **options}
+    options = {"agents": False, "controller": False, "compile_program": None, **options}
     target = CabledTarget if cabled else BareTarget
-    with patch.dict(lab_fabric.TARGETS, {target.name: target}):
-        return lab_fabric.Fabric(plan or Plan(2, 2, 2, 1), run_dir, target=target.name, **options)
+    known = patch.dict(WIRES_OF, {target.name: (VETH,)}), patch.dict(lab_fabric.TARGETS, {target.name: target})
+    with known[0], known[1]:
+        lab = LabOptions(target=target.name, **options)
+        return lab_fabric.Fabric(plan or Plan(2, 2, 2, 1), lab, run_dir, progress=progress)
 
 
 def commands(fabric, tmp_path, *lines):

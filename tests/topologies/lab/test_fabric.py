@@ -19,7 +19,7 @@ from mrc_testbed.files import memory
 from mrc_testbed.ipc import procfs, rundir
 from mrc_testbed.ipc.rundir import FabricError, RunDir, RunDirError
 from mrc_testbed.topologies.lab.fabric import CONTROLLER, Fabric
-from mrc_testbed.topologies.lab.targets import Ports
+from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan, PlanError
 from tests.topologies.lab.fabric_doubles import bare_fabric
 
@@ -314,8 +314,8 @@ def test_spawn_controller__starts_one_when_none_runs():
 
     children, run_dir = Children(), SimpleNamespace(path=Path("/run"))
     fabric = SimpleNamespace(
-        processes=children, run_dir=run_dir, target=SimpleNamespace(ports=Ports()), _react_after_s=math.inf,
-        _denylist="off", servers=None,
+        processes=children, run_dir=run_dir, target=SimpleNamespace(ports=Ports()),
+        lab=LabOptions(react_after_s=math.inf),
     )  # fmt: skip
     Fabric.spawn_controller(fabric)
     children[CONTROLLER] = SimpleNamespace(alive=True)

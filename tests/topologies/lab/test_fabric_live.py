@@ -9,8 +9,8 @@ import pytest
 from mrc_testbed.ipc import procfs
 from mrc_testbed.ipc.processes import ProcessError
 from mrc_testbed.ipc.rundir import FabricError
-from mrc_testbed.topologies.lab.fabric import Fabric, Ports
-from mrc_testbed.topologies.lab.wires import WIRES
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.options import WIRES, LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
 from tests.topologies.lab.fabric_doubles import commands
 
@@ -22,8 +22,8 @@ PLAN = Plan(2, 2, 1, 1)
 PORTS = Ports(p4runtime=29559, gnmi=29339)
 
 
-def live_fabric(run_dir, **options):
-    return Fabric(PLAN, run_dir, ports=PORTS, controller=False, **options)
+def live_fabric(run_dir, *, wires="virtual", ports=PORTS):
+    return Fabric(PLAN, LabOptions(wires=wires, ports=ports, controller=False, compile_program=None), run_dir)
 
 
 @pytest.fixture(scope="module", params=WIRES)
@@ -115,7 +115,7 @@ def test_port_taken__refused_before_anything_is_made(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(FabricError, match=rf"port {port} \(gNMI\) cannot be used: pid {os.getpid()} \("):
-            Fabric(PLAN, tmp_path / "run", ports=Ports(p4runtime=29558, gnmi=port), controller=False).start()
+            live_fabric(tmp_path / "run", ports=Ports(p4runtime=29558, gnmi=port)).start()
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["lock"]
 
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from mrc_testbed.topologies.lab.fabric import Fabric, Ports
-from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.fabric import Fabric
+from mrc_testbed.topologies.lab.options import LabOptions, Ports
 from mrc_testbed.topologies.plan import Plan
 from tests.topologies.lab.fabric_doubles import commands
 
@@ -19,7 +19,7 @@ PLAN = Plan(2, 2, 1, 1)
 
 def test_whole_fabric__a_transfer_around_a_cut_link_from_the_cli(tmp_path):
     ports = Ports(p4runtime=29557, gnmi=29337)
-    with Fabric(PLAN, tmp_path / "run", ports=ports, compile_program=compile_program) as whole:
+    with Fabric(PLAN, LabOptions(ports=ports), tmp_path / "run") as whole:
         said, failures = commands(
             whole,
             tmp_path,

@@ -15,7 +15,7 @@ from mrc_testbed.topologies.plan import Plan
 def test_root__needed_and_said(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(FabricError, match=r"a fabric needs root .* run it with sudo"):
-        Fabric(Plan(), tmp_path / "run", controller=False).start()
+        Fabric(Plan(), run_dir=tmp_path / "run").start()
     assert not (tmp_path / "run").exists()
 
 
@@ -38,20 +38,6 @@ def test_port__holder_is_named():
     preflight.check_tcp_ports({port: "P4Runtime"})
     with pytest.raises(FabricError, match="port 70000"):
         preflight.check_tcp_ports({70000: "gNMI"})
-
-
-@pytest.mark.parametrize(
-    "options, error",
-    [
-        ({"target": "tofino"}, "no target 'tofino' (has: embedded, bmv2"),
-        ({"nic": "dpdk"}, "no NIC 'dpdk' (has: fast, scapy)"),
-        ({}, "a controller needs a program to push"),
-    ],
-)
-def test_options__that_do_not_exist(options, error, tmp_path):
-    with pytest.raises(FabricError) as caught:
-        Fabric(Plan(), tmp_path / "run", **options)
-    assert error in str(caught.value)
 
 
 def test_namespaces__refused_by_the_kernel_says_why(tmp_path, monkeypatch):

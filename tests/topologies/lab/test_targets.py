@@ -11,8 +11,8 @@ import pytest
 
 from mrc_testbed.ipc.processes import ProcessError, Processes
 from mrc_testbed.ipc.rundir import FabricError, RunDir
-from mrc_testbed.topologies.lab.fabric import Fabric
-from mrc_testbed.topologies.lab.targets import Bmv2Target, EmbeddedTarget, Ports, check_wires
+from mrc_testbed.topologies.lab.options import Ports
+from mrc_testbed.topologies.lab.targets import Bmv2Target, EmbeddedTarget
 from mrc_testbed.topologies.plan import Plan
 
 FAKE = f"""#!{sys.executable}
@@ -132,17 +132,3 @@ def test_bmv2__speaks_no_tls_and_says_so(bmv2):
     target = Bmv2Target(bmv2.target.run_dir, bmv2.processes, Ports(tls=True), Plan())
     with pytest.raises(FabricError, match=r"--tls with --target bmv2: .*: leave out --tls"):
         target.check()
-
-
-def test_wires__virtual_in_one_process_and_veth_pairs_for_all():
-    assert [check_wires("embedded", kind) for kind in (None, "virtual", "veth")] == ["virtual", "virtual", "veth"]
-    assert [check_wires("bmv2", kind) for kind in (None, "veth")] == ["veth", "veth"]
-
-
-def test_wires__refused_with_the_cure(tmp_path):
-    with pytest.raises(FabricError, match=r"--wires virtual joins switches of one process.*use --wires veth, or --ta"):
-        Fabric(Plan(2, 2, 2, 1), tmp_path / "run", target="bmv2", wires="virtual", controller=False)
-    with pytest.raises(FabricError, match=r"no wires 'copper' \(has: virtual, veth\)"):
-        check_wires("embedded", "copper")
-    with pytest.raises(FabricError, match=r"no target 'x' \(has: embedded, bmv2\)"):
-        check_wires("x", None)

@@ -10,10 +10,8 @@ import pytest
 
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.lab.netdev import in_namespace
-from mrc_testbed.topologies.lab.p4_program import compile_program
-from mrc_testbed.topologies.lab.targets import Ports
+from mrc_testbed.topologies.lab.options import WIRES, LabOptions, Ports
 from mrc_testbed.topologies.lab.traffic_control import TrafficError
-from mrc_testbed.topologies.lab.wires import WIRES
 from mrc_testbed.topologies.plan import LinkSpeed, Plan, make_ev
 
 pytestmark = [
@@ -29,8 +27,8 @@ UP, DOWN = "p0-t0-0-eth2", "p0-t1-0-eth1"
 
 @pytest.fixture(scope="module", params=WIRES)
 def fabric(request, tmp_path_factory):
-    made = {"ports": PORTS, "compile_program": compile_program, "agents": False, "wires": request.param}
-    with Fabric(PLAN, tmp_path_factory.mktemp("run"), **made) as running:
+    lab = LabOptions(ports=PORTS, agents=False, wires=request.param)
+    with Fabric(PLAN, lab, tmp_path_factory.mktemp("run")) as running:
         yield running
 
 

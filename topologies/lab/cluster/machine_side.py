@@ -36,7 +36,8 @@ from mrc_testbed.topologies.lab.cluster import clock
 from mrc_testbed.topologies.lab.cluster.sources import sources_digest
 from mrc_testbed.topologies.lab.cluster.underlay import Echo, probe
 from mrc_testbed.topologies.lab.network import LocalNetwork, MachinePart, Tunnel
-from mrc_testbed.topologies.lab.targets import SWITCHD, EmbeddedTarget, Ports
+from mrc_testbed.topologies.lab.options import Ports
+from mrc_testbed.topologies.lab.targets import SWITCHD, EmbeddedTarget
 from mrc_testbed.topologies.plan import Plan, PlanError
 
 SILENCE_S: Final = 15.0

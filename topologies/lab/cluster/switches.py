@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from mrc_testbed.ipc.processes import Probe, Processes
 from mrc_testbed.ipc.rundir import FabricError, RunDir
 from mrc_testbed.topologies.lab.netdev import VXLAN_PORT
-from mrc_testbed.topologies.lab.targets import LOOPBACK, SWITCHD, EmbeddedTarget, FabricSwitch, Ports, Target, answers
+from mrc_testbed.topologies.lab.options import Ports
+from mrc_testbed.topologies.lab.targets import LOOPBACK, SWITCHD, EmbeddedTarget, FabricSwitch, Target, answers
 from mrc_testbed.topologies.lab.traffic_control import PortTraffic, Setting, TrafficControl, TrafficError
 from mrc_testbed.topologies.plan import Plan
 from mrc_testbed.topologies.servers import Machine, Placement
@@ -29,7 +30,6 @@ class ClusterTarget(Target):
 
     name = EmbeddedTarget.name
     switch_class = FabricSwitch
-    wires = EmbeddedTarget.wires
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan, placement: Placement) -> None:
         super().__init__(run_dir, processes, ports, fabric)

@@ -18,7 +18,7 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.files.package import PACKAGE
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
-from mrc_testbed.topologies.lab.p4_program import compile_program
+from mrc_testbed.topologies.lab.options import LabOptions
 from mrc_testbed.topologies.plan import Plan
 from mrc_testbed.topologies.servers import read
 from tests.cluster_rig import ClusterRig, sshd
@@ -87,9 +87,7 @@ def mrc(rig, tmp_path, *given, **options):
 
 
 def fabric_of(servers_file, tmp_path, tell=lambda _text: None):
-    return Fabric(
-        Plan(), run_dir=tmp_path / "run", servers=read(servers_file), compile_program=compile_program, progress=tell
-    )
+    return Fabric(Plan(), LabOptions(servers=read(servers_file)), tmp_path / "run", progress=tell)
 
 
 def test_doctor__looks_at_every_machine_and_between_them(rig, tmp_path):

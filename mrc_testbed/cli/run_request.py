@@ -1,0 +1,171 @@
+"""The options of `mrc run`, and the rules about which of them go together.
+
+RULES is the only place of such a rule: `check` goes through it, an error is made of its row, and docs/commands.md has
+the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from mrc_testbed.cli import completion as offer
+from mrc_testbed.cli.options import (
+    PLACEMENTS,
+    TRACES,
+    ComputeScale,
+    ExecutorChoice,
+    Groups,
+    Json,
+    LabChoice,
+    SizeScale,
+    replay_options,
+)
+from mrc_testbed.errors import UsageError
+
+if TYPE_CHECKING:
+    from mrc_testbed.experiments.traces.command import Replay
+
+CPUS = os.cpu_count() or 1
+LIVE, BY_ROOT, VIRTUAL, FLUID = "live runs", "live runs by root", "runs in virtual time", "runs on the fluid model"
+FILES, TRACE = "runs of scenario files", "runs of a trace"
+NEW, RESUMED = "new results", "resumed results"
+
+
+class RunRule(NamedTuple):
+    """Kinds of runs that an option is for; in others it is refused."""
+
+    option: str
+    allowed: tuple[str, ...]
+    why: str
+    """Reason and cure."""
+
+    @property
+    def text(self) -> str:
+        """The rule as the error that it makes."""
+        return f"{self.option} is for {' or '.join(self.allowed)}: {self.why}"
+
+
+_OF_TRACE = "it says how a trace is replayed; give --trace too, or leave it out"
+RULES = (
+    RunRule("--virtual", (VIRTUAL,), "--fluid has no packets; leave one of the two out"),
+    RunRule("--rootless", (LIVE, VIRTUAL), "the fluid model needs no root; leave it out"),
+    RunRule("--servers", (BY_ROOT,), "root sets each machine up; leave --virtual, --fluid and --rootless out"),
+    RunRule("--wires", (LIVE,), "others have no switches to link; leave it out"),
+    RunRule("--dash", (LIVE,), "of others `mrc dash DIR` makes the page when they are over"),
+    RunRule("--scale", (VIRTUAL, FLUID), "a live fabric keeps its file's size; give --virtual or --fluid"),
+    RunRule("--resume", (VIRTUAL,), "others are made again from the start; give --virtual too"),
+    RunRule(
+        "--executor",
+        (VIRTUAL,),
+        "fluid runs take seconds, live ones have --servers; give --virtual, or leave it out",
+    ),
+    RunRule("--out", (NEW,), "--resume says where the results are; leave --out out"),
+    RunRule("FILE", (FILES,), "--trace makes its own scenario; give it alone (a file may have `{trace: ...}`)"),
+    *(
+        RunRule(option, (TRACE,), _OF_TRACE)
+        for option in ("--groups", "--iterations", "--compute-scale", "--size-scale", "--placement")
+    ),
+)
+
+
+@dataclass(frozen=True)
+class RunRequest(LabChoice, ExecutorChoice):
+    """What `mrc run` was asked for."""
+
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE...",
+            autocompletion=offer.scenarios,
+            help="Scenario files, folders of them, or names (`e10`); none with --trace.",
+        ),
+    ] = None
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            rich_help_panel=TRACES,
+            help="Replay a trace instead: a GOAL file, or a folder (or one file) of Chakra's .et.",
+        ),
+    ] = None
+    groups: Groups = None
+    iterations: Annotated[
+        int, typer.Option("--iterations", rich_help_panel=TRACES, min=1, max=100, help="Times a trace is replayed.")
+    ] = 1
+    compute_scale: ComputeScale = 1.0
+    size_scale: SizeScale = 1.0
+    placement: Annotated[
+        str,
+        typer.Option(
+            "--placement",
+            rich_help_panel=TRACES,
+            autocompletion=offer.one_of(*PLACEMENTS),
+            help="Ranks of a trace rack by rack (packed), one of each rack in turn (spread), or random.",
+        ),
+    ] = PLACEMENTS[0]
+    virtual: Annotated[bool, typer.Option("--virtual", help="In virtual time: no root, exact, repeatable.")] = False
+    fluid: Annotated[
+        bool, typer.Option("--fluid", help="On the fluid model: rates instead of packets, fabrics of any size.")
+    ] = False
+    seed: Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")] = None
+    repeat: Annotated[int | None, typer.Option("--repeat", min=1, help="Times each run; seeds count up.")] = None
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the results (default: results/NAME-TIME).")] = (
+        None
+    )
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Virtual runs side by side (default: CPUs).")] = CPUS
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            "--scale", autocompletion=offer.one_of("paper"), help="A scale of the file, such as `paper`; not live."
+        ),
+    ] = None
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            help="Go on with the results of the same files there (in the place of --out): what is whole is kept; "
+            "virtual only.",
+        ),
+    ] = None
+    dash: Annotated[
+        bool, typer.Option("--dash", help="With the live view: a page that draws the fabric while it runs; live only.")
+    ] = False
+    as_json: Json = False
+
+    @property
+    def where(self) -> str:
+        """Back end of the runs: "live", "virtual" or "fluid"."""
+        return "fluid" if self.fluid else "virtual" if self.virtual else "live"
+
+    @property
+    def kinds(self) -> set[str]:
+        """Kinds of these runs, in the words of the rules."""
+        kinds = {"fluid": {FLUID}, "virtual": {VIRTUAL}, "live": {LIVE} if self.rootless else {LIVE, BY_ROOT}}
+        return {*kinds[self.where], FILES if self.trace is None else TRACE, NEW if self.resume is None else RESUMED}
+
+    def has(self, option: str) -> bool:
+        """Whether an option of a rule has another value than its default."""
+        name = "files" if option == "FILE" else option.removeprefix("--").replace("-", "_")
+        (default,) = (field.default for field in fields(self) if field.name == name)
+        return getattr(self, name) not in (default, [])
+
+    def check(self) -> None:
+        """Raises UsageError for the first rule that is broken, and when there is nothing to run."""
+        kinds = self.kinds
+        for rule in RULES:
+            if self.has(rule.option) and kinds.isdisjoint(rule.allowed):
+                raise UsageError(rule.text)
+        if not self.files and self.trace is None:
+            raise UsageError("give scenarios (`mrc scenario list` shows them), or --trace FILE")
+
+    def replay(self) -> tuple[Path, Replay] | None:
+        """The trace to replay, and how. Raises UsageError."""
+        if self.trace is None:
+            return None
+        how = replay_options(self.iterations, self.compute_scale, self.size_scale, self.groups, self.placement)
+        return self.trace, how
