@@ -14,11 +14,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from mrc_testbed.hosts.engine.config_limits import (
+    Condition,
     ConfigError,
     Limit,
+    NumberRange,
     Only,
-    Range,
-    Rule,
     Widths,
     check_fields,
     check_value,
@@ -37,10 +37,10 @@ TRIM_LEN_MIN: Final = 122
 """Ethernet, outer and inner IPv6, UDP, BTH, METH and TSETH."""
 NACK_REASONS: Final = frozenset((0x01, 0x02, 0x06, 0x07, 0x0A, 0x0B, 0x19))
 """Reasons of §2.10."""
-Codepoint: TypeAlias = Annotated[int, Range(0, 63)]
+Codepoint: TypeAlias = Annotated[int, NumberRange(0, 63)]
 
 
-class Group:
+class ConfigGroup:
     """Base of the groups: a frozen dataclass that checks its fields when made. Raises ConfigError."""
 
     __slots__ = ()
@@ -53,10 +53,10 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Wire(Group):
+class WireConfig(ConfigGroup):
     """Formats and header fields of packets; read by the codecs, by wire_variants.py and by NICs."""
 
-    udp_dport: Annotated[int, Range(1, 65535)] = 4791
+    udp_dport: Annotated[int, NumberRange(1, 65535)] = 4791
     """UDP destination port sent; 4791 and 4971 are accepted always (§12 row 1)."""
     ev_layout: Literal["L", "H"] = "L"
     """"L": EV[15:0] in the UDP source port, EV[31:16] in the flow label. "H": the halves swapped (§12 row 2)."""
@@ -71,7 +71,7 @@ class Wire(Group):
     others work in the virtual fabric."""
     structured_widths: Annotated[tuple[int, ...], Widths(1, 24, 24)] = (10, 8, 4)
     """Bits of the tiers' fields of a structured EV, first hop in the most significant ones (§12 row 36)."""
-    pkey: Annotated[int, Range(0, 0xFFFF)] = 0xFFFF
+    pkey: Annotated[int, NumberRange(0, 0xFFFF)] = 0xFFFF
     """P_Key sent; never checked (§12 row 41)."""
     se_bit: Literal[7, 6] = 7
     """Bit of BTH byte 1 that says "solicited" in what we send, M is the other; either is understood (§12 row 5)."""
@@ -80,7 +80,7 @@ class Wire(Group):
     dcids: Literal["packet", "roles", "connection"] = "packet"
     """spdcid and dpdcid sent: QPNs of "packet" sender and receiver; by "roles", of requestor and responder; or the
     smaller of both as a "connection" id, twice. Ignored when received (§12 row 7)."""
-    nack_cc_type: Annotated[int, Range(0, 15)] = 2
+    nack_cc_type: Annotated[int, NumberRange(0, 15)] = 2
     """cc_type of NETH sent; ignored when received (§12 row 8)."""
     ftype_bare: Literal[1, 0] = 1
     """ftype of probes and endpoint requests that carry no timestamp (with `timestamps` off) (§12 row 9)."""
@@ -107,7 +107,7 @@ class Wire(Group):
     """Whose CE counts: either ("or"), the "outer" or the "inner" one (§12 row 43)."""
     timestamps: bool = True
     """Data packets carry TSETH (4 bytes), which makes every RTT sample unambiguous (§5.8)."""
-    ts_unit_s: Annotated[float, Range(1e-9, 1.0)] = 8.192e-6
+    ts_unit_s: Annotated[float, NumberRange(1e-9, 1.0)] = 8.192e-6
     """Unit of our timestamps, sent with tsr = 1: private to us, the peer only mirrors it (§12 row 10)."""
     dma_length: Literal["message", "remainder"] = "message"
     """DMALen: length of the "message", or what is left of it from the packet on, "remainder"; both ends must agree.
@@ -125,7 +125,7 @@ class Wire(Group):
 
 
 @dataclass(frozen=True, slots=True)
-class Dscp(Group):
+class DscpConfig(ConfigGroup):
     """Codepoints of the kinds of packets."""
 
     PREFIX: ClassVar[str] = "dscp_"
@@ -146,13 +146,15 @@ class Dscp(Group):
 
 
 @dataclass(frozen=True, slots=True)
-class Qp(Group):
+class QpConfig(ConfigGroup):
     """Sizes, windows and messages of a queue pair, and the words of the verbs for them."""
 
     pmtu_bytes: PathMtu = 4096
     """Payload of a full packet. 4096 and not Annex C's 1024: here a packet costs CPU, not wire time."""
     mpr_packets: Annotated[
-        int, Range(128, 255 * 128), Rule(lambda packets: packets % 128 == 0, "must be a multiple of 128 (§2.15)")
+        int,
+        NumberRange(128, 255 * 128),
+        Condition(lambda packets: packets % 128 == 0, "must be a multiple of 128 (§2.15)"),
     ] = 1024
     """Our window as responder, a multiple of 128 (§12 row 14)."""
     window_end: Literal["inclusive", "exclusive"] = "inclusive"
@@ -162,12 +164,12 @@ class Qp(Group):
     agree; what is outstanding corrects inflight when they do not (§12 row 15)."""
     dynamic_mpr: bool = False
     """Our window may change at run time (QueuePair.set_mpr) and we follow the peer's; both ends must say so."""
-    max_wimm: Annotated[int, Range(1, 32767)] = 32
+    max_wimm: Annotated[int, NumberRange(1, 32767)] = 32
     """WriteIMM messages the peer may have in flight towards us (§5.3)."""
     wimm_overflow: Annotated[
         int,
-        Range(1, 255),
-        Rule(lambda reason: reason not in NACK_REASONS, "a NACK of that reason means something else"),
+        NumberRange(1, 255),
+        Condition(lambda reason: reason not in NACK_REASONS, "a NACK of that reason means something else"),
     ] = 0x61
     """What ends a QP whose peer has more in flight: 0x61, a Transport NAK of that syndrome; any other number, a NACK of
     that reason, understood by both ends if both have it (§12 row 30)."""
@@ -182,7 +184,7 @@ class Qp(Group):
 
 
 @dataclass(frozen=True, slots=True)
-class Congestion(Group):
+class CongestionConfig(ConfigGroup):
     """Congestion control (nscc.md; qpcc.py says how the choices were made)."""
 
     cc_algorithm: Literal["fixed", "uet-1.0-nscc", "none"] = "fixed"
@@ -193,41 +195,41 @@ class Congestion(Group):
     """NSCC's increases are a fixed share of the BDP ("shape"), or compare with 100 Gb/s and 12 us ("uet")."""
     cc_send_rule: Literal["mrc", "uet"] = "mrc"
     """"mrc": send while inflight < cwnd; "uet": while inflight + a full packet <= cwnd (§12 row 29)."""
-    cc_start: Annotated[float, Range(0.001, 1)] = 1.0
+    cc_start: Annotated[float, NumberRange(0.001, 1)] = 1.0
     """NSCC's window starts at this share of its ceiling. 1 is line rate, as the text has it; many hosts that start at
     once then lose a burst (nscc.md §6.6), which 0.25 avoids."""
     cc_probe: bool = True
     """The first answer of a destination starts a probe of the base RTT on the control class."""
-    cwnd_bytes: Annotated[int, Range(256, 1 << 31)] = 1 << 18
+    cwnd_bytes: Annotated[int, NumberRange(256, 1 << 31)] = 1 << 18
     """Congestion window of a QP whose window is fixed; where NSCC's starts while the link rate is unknown (nominal)."""
-    link_rate_bps: Annotated[float, Range(0, 1e13)] = 0.0
+    link_rate_bps: Annotated[float, NumberRange(0, 1e13)] = 0.0
     """Bits per second between this host and its peers, all planes together; 0 = measured."""
-    base_rtt_s: Annotated[float, Range(0, 60)] = 0.0
+    base_rtt_s: Annotated[float, NumberRange(0, 60)] = 0.0
     """Unloaded round trip of a full packet over the longest path, host overhead included; 0 = measured."""
-    base_rtt_min_s: Annotated[float, Range(0, 60)] = 0.0
+    base_rtt_min_s: Annotated[float, NumberRange(0, 60)] = 0.0
     """No sample lowers the base RTT below this: for links that keep to a rate and yet let a lone packet pass at once
     (BMv2 counts packets), where the round trip of a probe says nothing of a full pipe."""
-    path_hops: Annotated[int, Range(1, 64)] = 4
+    path_hops: Annotated[int, NumberRange(1, 64)] = 4
     """Links from host to host, each of which serialises a full packet: host, T0, T1, T0, host."""
     fabric_trims: bool = True
     """Switches trim (where the peer answers trims too): target 0.75 base RTT, else 1.0 and quick adapt by delay."""
-    incast_penalty: Annotated[int, Range(0, 127)] = 0
+    incast_penalty: Annotated[int, NumberRange(0, 127)] = 0
     """rcv_cwnd_pen of our SACKs after a packet was trimmed at our last hop: 16 is right for fabrics that do not mark
     there (nscc.md §4.3), 0 = off."""
-    incast_hold_s: Annotated[float, Range(0, 60)] = 0.0025
+    incast_hold_s: Annotated[float, NumberRange(0, 60)] = 0.0025
     """Duration of that penalty after the last such trim; half a base RTT."""
 
 
 @dataclass(frozen=True, slots=True)
-class Acks(Group):
+class AcksConfig(ConfigGroup):
     """When and how a responder acknowledges."""
 
-    sack_threshold_bytes: Annotated[int, Range(0, 1 << 24)] = 0
+    sack_threshold_bytes: Annotated[int, NumberRange(0, 1 << 24)] = 0
     """A SACK is due when more than this was accepted since the last one; 0 = 4 x PMTU (§12 row 16)."""
-    sack_after_mark: Annotated[int, Range(0, 1 << 16)] = 16
+    sack_after_mark: Annotated[int, NumberRange(0, 1 << 16)] = 16
     """So many packets after a CE-marked one are acknowledged one by one. A marked packet is at once (§6.4), and would
     take all bytes that wait along under its mark: NSCC would see no unmarked ones, and windows would stay unequal."""
-    sack_flush_s: Annotated[float, Range(1e-6, 60)] = 0.004
+    sack_flush_s: Annotated[float, NumberRange(1e-6, 60)] = 0.004
     """A SACK owed for fewer bytes leaves after this long without further packets (§6.4, idle flush)."""
     trim_nack: bool = True
     """We answer trimmed packets with a NACK, and say so when connecting (§6.6)."""
@@ -238,32 +240,32 @@ class Acks(Group):
     always, which keeps what lies 64 above a hole unknown. Any base is accepted (§12 row 17)."""
     rtx_echo: bool = True
     """SACKs repeat the rtx flag of their trigger (§12 row 19)."""
-    always_skip_marks: Annotated[int, Range(0, 1 << 16)] = 0
+    always_skip_marks: Annotated[int, NumberRange(0, 1 << 16)] = 0
     """So many CE marks in a row on one EV make the verdict ALWAYS_SKIP; 0 = never (§6.5 proposes 32)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resources(Group):
+class ResourcesConfig(ConfigGroup):
     """Limits of the responder's memory, and flow control by them (resources.py)."""
 
-    bitmap_packets: Annotated[int, Range(0, 255 * 128)] = 0
+    bitmap_packets: Annotated[int, NumberRange(0, 255 * 128)] = 0
     """PSNs above cack that can be marked as here, else NACK NO_BITMAP; 0 = the whole window (§2.10)."""
-    work_slots: Annotated[int, Range(0, 1 << 16)] = 0
+    work_slots: Annotated[int, NumberRange(0, 1 << 16)] = 0
     """Ends of messages, and packets with A, remembered above a hole, else NACK NO_RESOURCE; 0 = no limit."""
-    rx_buffer_bytes: Annotated[int, Range(0, 1 << 31)] = 0
+    rx_buffer_bytes: Annotated[int, NumberRange(0, 1 << 31)] = 0
     """Receive buffer in nominal bytes, else NACK NO_PKT_BUFFER; 0 = no limit. A model: see resources.py."""
-    rx_drain_bytes_per_s: Annotated[float, Range(1, 1e12)] = 1e6
+    rx_drain_bytes_per_s: Annotated[float, NumberRange(1, 1e12)] = 1e6
     """How fast that buffer empties."""
     flow_control: bool = False
     """The fill of that buffer sets rcv_cwnd_pen in our SACKs (§6.9)."""
-    flow_control_start: Annotated[float, Range(0, 0.99)] = 0.5
+    flow_control_start: Annotated[float, NumberRange(0, 0.99)] = 0.5
     """Fill (0..1) at which the penalty begins; it reaches 127 when the buffer is full."""
     flow_control_restore: bool = True
     """Our SACKs ask the peer to take its old window again when the penalty ends (restore_cwnd)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loss(Group):
+class LossConfig(ConfigGroup):
     """Detection of losses, retry timers and the budget of retries."""
 
     ev_fifo: bool = True
@@ -277,20 +279,20 @@ class Loss(Group):
     up when a round trip has passed (§12 row 18)."""
     unknown_nack: Literal["no_resource", "ignore", "fail"] = "no_resource"
     """A NACK of a reason we do not know: treat it as "no_resource", "ignore" it, or "fail" the QP (§12 row 31)."""
-    reorder_threshold: Annotated[int, Range(0, 1 << 20)] = 0
+    reorder_threshold: Annotated[int, NumberRange(0, 1 << 20)] = 0
     """Rule (b): a hole is lost when a packet sent this many transmissions later arrived;
     0 = max(3, cwnd / PMTU) (§12 row 23)."""
-    timeout: Annotated[int, Range(1, 24)] = 16
+    timeout: Annotated[int, NumberRange(1, 24)] = 16
     """Rule (c): retry timer T = 1.024 us x 2**timeout (67 ms), 1..24."""
     timeout_phases: Literal["linear-exponential", "linear", "exponential"] = "linear-exponential"
     """First the linear phase, then the exponential one; or "linear" alone, or "exponential" alone (§12 row 24)."""
-    linear_cnt: Annotated[int, Range(0, 7)] = 3
+    linear_cnt: Annotated[int, NumberRange(0, 7)] = 3
     """Expiries with constant T, 0..7."""
-    exp_cnt: Annotated[int, Range(0, EXP_FOREVER)] = 5
+    exp_cnt: Annotated[int, NumberRange(0, EXP_FOREVER)] = 5
     """Expiries with doubling T, 0..25; 25 = for ever."""
-    timeout_rtts: Annotated[float, Range(0, 1000)] = 4.0
+    timeout_rtts: Annotated[float, NumberRange(0, 1000)] = 4.0
     """T is at least this many smoothed round trips (0: never mind): deep queues are no loss."""
-    timeout_ceiling_s: Annotated[float, Range(1e-6, 3600)] = 4.0
+    timeout_ceiling_s: Annotated[float, NumberRange(1e-6, 3600)] = 4.0
     """T doubles no further than this."""
     all_ports_down: Literal["charge", "wait"] = "charge"
     """While no plane has its ports up at both ends, timers "charge" the retry budget like any other silence (§5.11
@@ -321,19 +323,19 @@ class Loss(Group):
 
 
 @dataclass(frozen=True, slots=True)
-class Paths(Group):
+class PathsConfig(ConfigGroup):
     """Rotation and states of EVs."""
 
-    backup_per_plane: Annotated[int, Range(-1, 1 << 16)] = -1
+    backup_per_plane: Annotated[int, NumberRange(-1, 1 << 16)] = -1
     """EVs of each plane kept out of rotation; -1 = one in four (Annex C, "Small fabrics")."""
-    max_active: Annotated[int, Range(1, 1 << 16)] = 100
+    max_active: Annotated[int, NumberRange(1, 1 << 16)] = 100
     """Most EVs in rotation (§5.5); the rest are backups."""
-    ev_min_active: Annotated[int, Range(-1, 1 << 16)] = -1
+    ev_min_active: Annotated[int, NumberRange(-1, 1 << 16)] = -1
     """Fewest EVs that losses may leave in rotation; -1 = a quarter of the profile, at least one (§5.12)."""
     skip_mode: Literal["cursor", "rotation", "timer"] = "cursor"
     """How long SKIP lasts: until the "cursor" passes, for the rest of the "rotation", or by a "timer" (§5.6,
     §12 row 22)."""
-    skip_timer_s: Annotated[float, Range(1e-9, 60)] = 5e-6
+    skip_timer_s: Annotated[float, NumberRange(1e-9, 60)] = 5e-6
     """Duration of SKIP by "timer": microseconds for real fabrics, a round trip where they take milliseconds."""
     skip_to_bad: bool = True
     """A loss, or ALWAYS_SKIP, takes an EV from SKIP to ASSUMED_BAD at once; else it stays (§12 row 21)."""
@@ -342,33 +344,33 @@ class Paths(Group):
     revival_slot: Literal["empty", "own"] = "empty"
     """A revived EV takes an "empty" slot of its plane, else becomes a backup; or it takes its "own" slot back and its
     stand-in becomes the backup again (§12 row 44)."""
-    reverse_probe_s: Annotated[float, Range(1e-6, 3600)] = 0.01
+    reverse_probe_s: Annotated[float, NumberRange(1e-6, 3600)] = 0.01
     """While data comes in and none goes out, an EV probe renews the reverse EV set once a round trip (§6.8), but not
     more often than this."""
 
 
 @dataclass(frozen=True, slots=True)
-class Probes(Group):
+class ProbesConfig(ConfigGroup):
     """Probes of EVs."""
 
     PREFIX: ClassVar[str] = "probe_"
 
-    interval_s: Annotated[float, Range(1e-6, 3600)] = 0.2
+    interval_s: Annotated[float, NumberRange(1e-6, 3600)] = 0.2
     """Time from one probe of an EV to the next."""
-    timeout_s: Annotated[float, Range(1e-6, 3600)] = 0.1
+    timeout_s: Annotated[float, NumberRange(1e-6, 3600)] = 0.1
     """Longest wait for an answer."""
-    ok_count: Annotated[int, Range(1, 1 << 16)] = 3
+    ok_count: Annotated[int, NumberRange(1, 1 << 16)] = 3
     """Answered probes in a row that bring an ASSUMED_BAD EV back (§12 row 25)."""
-    ok_max: Annotated[int, Range(1, 1 << 16)] = 64
+    ok_max: Annotated[int, NumberRange(1, 1 << 16)] = 64
     """A repeat offender needs twice as many each time, up to this (§5.12, hold-down)."""
-    forgive_s: Annotated[float, Range(1e-6, 86400)] = 60.0
+    forgive_s: Annotated[float, NumberRange(1e-6, 86400)] = 60.0
     """The number needed halves after this long without a fault."""
-    fail_count: Annotated[int, Range(1, 1 << 16)] = 3
+    fail_count: Annotated[int, NumberRange(1, 1 << 16)] = 3
     """Unanswered probes in a row that retire a GOOD EV: one may be the reverse path's fault (§5.12)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ports(Group):
+class PortsConfig(ConfigGroup):
     """Updates that tell peers which ports are up."""
 
     PREFIX: ClassVar[str] = "port_"
@@ -383,20 +385,22 @@ class Ports(Group):
     """Carrier of port status updates: "erth"; nothing else has room (§12 row 26)."""
     bit_base: Literal[0, 1] = 0
     """Bit of the wire's port mask that stands for plane 0 (§12 row 27)."""
-    status_repeats: Annotated[int, Range(1, 100)] = 3
+    status_repeats: Annotated[int, NumberRange(1, 100)] = 3
     """A port status update is repeated this often, one T apart, until acknowledged, then once a refresh."""
-    status_refresh_s: Annotated[float, Range(1e-6, 3600)] = 1.0
+    status_refresh_s: Annotated[float, NumberRange(1e-6, 3600)] = 1.0
     """Time from one update to the next once the first is acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Switches(Group):
+class SwitchesConfig(ConfigGroup):
     """Trimming in switches, as the virtual fabric does it."""
 
     trim_len: Annotated[
         int,
-        Range(0, 9000),
-        Rule(lambda kept: kept == 0 or kept >= TRIM_LEN_MIN, f"0, or {TRIM_LEN_MIN} to keep METH and TSETH (§4.3)"),
+        NumberRange(0, 9000),
+        Condition(
+            lambda kept: kept == 0 or kept >= TRIM_LEN_MIN, f"0, or {TRIM_LEN_MIN} to keep METH and TSETH (§4.3)"
+        ),
     ] = 0
     """Bytes kept of a trimmed frame; 0 = up to RETH, 138 with and 98 without outer header. Lengths in the headers stay
     (§4.3, §12 row 33). Of the virtual fabric; a live one has `trim_len` in the controller's tables."""
@@ -409,17 +413,17 @@ class Switches(Group):
 class Config:
     """Configuration of an endpoint. `Config.of(timeout=14)` makes one from flat keys."""
 
-    wire: Wire = Wire()
-    dscp: Dscp = Dscp()
-    qp: Qp = Qp()
-    congestion: Congestion = Congestion()
-    acks: Acks = Acks()
-    resources: Resources = Resources()
-    loss: Loss = Loss()
-    paths: Paths = Paths()
-    probes: Probes = Probes()
-    ports: Ports = Ports()
-    switches: Switches = Switches()
+    wire: WireConfig = WireConfig()
+    dscp: DscpConfig = DscpConfig()
+    qp: QpConfig = QpConfig()
+    congestion: CongestionConfig = CongestionConfig()
+    acks: AcksConfig = AcksConfig()
+    resources: ResourcesConfig = ResourcesConfig()
+    loss: LossConfig = LossConfig()
+    paths: PathsConfig = PathsConfig()
+    probes: ProbesConfig = ProbesConfig()
+    ports: PortsConfig = PortsConfig()
+    switches: SwitchesConfig = SwitchesConfig()
 
     @classmethod
     def of(cls, /, **values: Any) -> "Config":
@@ -469,9 +473,9 @@ class Key:
         check_value(self.name, value, self.limits)
 
     @property
-    def range(self) -> Range | None:
+    def range(self) -> NumberRange | None:
         """Lowest and highest value; None for words, switches and numbers of a list."""
-        return next((limit for limit in self.limits if isinstance(limit, Range)), None)
+        return next((limit for limit in self.limits if isinstance(limit, NumberRange)), None)
 
 
 def keys_of(groups: Mapping[str, Any]) -> dict[str, Key]:

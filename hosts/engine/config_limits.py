@@ -16,7 +16,7 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class NumberRange:
     """Lowest and highest value of a number."""
 
     low: float
@@ -74,7 +74,7 @@ class Widths:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Condition:
     """A condition of a single field, and its words."""
 
     allows: Callable[[Any], bool]
@@ -84,7 +84,7 @@ class Rule:
         return self.words
 
 
-Limit: TypeAlias = Range | Choice | Only | Widths | Rule
+Limit: TypeAlias = NumberRange | Choice | Only | Widths | Condition
 
 
 @cache

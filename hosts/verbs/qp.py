@@ -199,7 +199,7 @@ class QueuePair:
             "exp_cnt": mrc.exp_cnt,
         }
         changes.update(self._controller.ev_profiles.config_changes(mrc.ev_profile_id))
-        return replace(base, **{key: value for key, value in changes.items() if value is not None})
+        return base.with_values(**{key: value for key, value in changes.items() if value is not None})
 
     def _connect(self, attr: QpAttr, mrc: MrcQpAttr, now: float, what: str) -> None:
         context, controller = self.context, self._controller

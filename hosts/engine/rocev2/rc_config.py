@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, Final, Literal
 
-from mrc_testbed.hosts.engine.config_limits import ConfigError, Range, check_fields
+from mrc_testbed.hosts.engine.config_limits import ConfigError, NumberRange, check_fields
 
 ACK_TIMEOUT_UNIT_S: Final = 4.096e-6
 """Local ACK Timeout = this x 2**timeout [IBTA]; MRC's unit is a quarter of it."""
@@ -15,38 +15,38 @@ ACK_TIMEOUT_UNIT_S: Final = 4.096e-6
 class RcConfig:
     """Units are in the names. What both transports need (PMTU, UDP port, DSCPs) is in Config."""
 
-    timeout: Annotated[int, Range(1, 31)] = 14
+    timeout: Annotated[int, NumberRange(1, 31)] = 14
     """Local ACK timeout 4.096 us x 2**timeout: 67 ms, as Config.loss.timeout's; 1..31."""
-    retry_cnt: Annotated[int, Range(0, 7)] = 7
+    retry_cnt: Annotated[int, NumberRange(0, 7)] = 7
     """Times in a row the requestor goes back, for a timeout or a sequence NAK, without progress; 0..7 (3 bits)."""
-    rnr_retry: Annotated[int, Range(0, 7)] = 7
+    rnr_retry: Annotated[int, NumberRange(0, 7)] = 7
     """As often it waits for a posted receive after an RNR NAK; 7 = for ever."""
-    rnr_timer: Annotated[int, Range(0, 31)] = 16
+    rnr_timer: Annotated[int, NumberRange(0, 31)] = 16
     """Code of the wait our RNR NAKs ask for, 0..31; 16 = 2.56 ms."""
-    window_packets: Annotated[int, Range(0, 1 << 22)] = 0
+    window_packets: Annotated[int, NumberRange(0, 1 << 22)] = 0
     """Packets without acknowledgment; 0 = as many full ones as `cwnd_bytes` of Config holds, to be fair to both."""
-    ack_every_packets: Annotated[int, Range(1, 1 << 20)] = 16
+    ack_every_packets: Annotated[int, NumberRange(1, 1 << 20)] = 16
     """The requestor sets A on every so many packets, besides the last of a message and of the window."""
     ev_choice: Literal["spread", "random"] = "spread"
     """Which of the EVs given to connect() the QP keeps: "spread" = number qpn modulo how many, so that n QPs have n
     paths; "random" = as a hash would, collisions included."""
     control: Literal["window", "dcqcn"] = "window"
     """ "window" or "dcqcn"."""
-    line_rate_bps: Annotated[float, Range(1e3, 1e13)] = 100e6
+    line_rate_bps: Annotated[float, NumberRange(1e3, 1e13)] = 100e6
     """dcqcn: where a QP starts, and its most."""
-    min_rate_bps: Annotated[float, Range(1e2, 1e13)] = 1e5
-    g: Annotated[float, Range(1e-6, 1)] = 1 / 16
+    min_rate_bps: Annotated[float, NumberRange(1e2, 1e13)] = 1e5
+    g: Annotated[float, NumberRange(1e-6, 1)] = 1 / 16
     """dcqcn: gain of alpha, the estimate of how much is marked."""
-    alpha_period_s: Annotated[float, Range(1e-6, 3600)] = 0.055
+    alpha_period_s: Annotated[float, NumberRange(1e-6, 3600)] = 0.055
     """dcqcn: alpha x (1 - g) after each such time without CNP."""
-    increase_period_s: Annotated[float, Range(1e-6, 3600)] = 0.055
+    increase_period_s: Annotated[float, NumberRange(1e-6, 3600)] = 0.055
     """dcqcn: the rate goes half way to its target after each such time."""
-    fast_recovery: Annotated[int, Range(1, 1000)] = 5
+    fast_recovery: Annotated[int, NumberRange(1, 1000)] = 5
     """dcqcn: periods since the last CNP after which the target grows too, by `increase_bps` each."""
-    increase_bps: Annotated[float, Range(1, 1e13)] = 1e6
-    cnp_interval_s: Annotated[float, Range(1e-6, 3600)] = 0.05
+    increase_bps: Annotated[float, NumberRange(1, 1e13)] = 1e6
+    cnp_interval_s: Annotated[float, NumberRange(1e-6, 3600)] = 0.05
     """dcqcn: the receiver answers CE marks with a CNP no more often than this."""
-    burst_bytes: Annotated[int, Range(1, 1 << 30)] = 16384
+    burst_bytes: Annotated[int, NumberRange(1, 1 << 30)] = 16384
     """dcqcn: how much of what the rate allowed and was not used may be sent at once."""
 
     def __post_init__(self) -> None:
