@@ -4,7 +4,7 @@ The text of a field names its row; its annotation has its limits (config_limits.
 seconds, `_bytes`, `_packets`. Defaults are those of mrc-protocol Annex C unless a line says otherwise.
 
 Users name fields by flat keys (scenarios, `--config`, JSON, `Config.of`): KEYS has them. The key of a field is its
-name; in groups whose keys all begin alike, that beginning and its name: `dscp_trimmed` is `dscp.trimmed`.
+name; in groups whose keys all begin alike, that beginning and its name: "dscp_trimmed" is dscp.trimmed.
 """
 
 # No `from __future__ import annotations`: limits are read from the annotations, where they are to be objects.
