@@ -1,6 +1,6 @@
 """Machine code and C corrupt no memory: watched by Python's debug allocator and by AddressSanitizer of gcc.
 
-MRC_SCENARIOS=all also runs every scenario under both. The C of the P4 switch: tests/switch/test_build_sanitized.py.
+MRC_SCENARIOS=all also runs every scenario under both. The C of the P4 switch: tests/switch/system/test_gcc_sanitized.py.
 """
 
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from mrc_testbed.native_build.build import missing
 from tests.repository import ROOT
-from tests.switch.test_build_sanitized import sanitizer
+from tests.switch.system.test_gcc_sanitized import sanitizer
 
 LONG = os.environ.get("MRC_SCENARIOS") == "all"
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml")) if LONG else [ROOT / "scenarios" / "e19.yaml"]

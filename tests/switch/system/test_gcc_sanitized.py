@@ -15,7 +15,7 @@ import pytest
 
 from tests.switch.compiled_programs import PROGRAMS, ROOT, SMALL
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 SHORT = ("stacks", "varbits", "copies", "semantics")
 OURS = (("srv6", "srv6_forward"), ("spray", "spray_modes"))
 LONG = int(os.environ.get("MRC_FUZZ_PACKETS", "0"))
