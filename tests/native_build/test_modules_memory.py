@@ -1,6 +1,6 @@
 """Machine code and C corrupt no memory: watched by Python's debug allocator and by AddressSanitizer of gcc.
 
-MRC_SCENARIOS=all also runs every scenario under both. The C of the P4 switch: tests/switch/system/test_gcc_sanitized.py.
+MRC_SCENARIOS=all also runs every scenario under both. The C of the P4 switch: tests/switch/system.
 """
 
 import os
