@@ -260,9 +260,12 @@ class FabricController:
         """How far the switches are; another value is progress. A connection that fails and is tried again is none."""
         told = [k.status for k in self.provisioners.values()]
         return (
-            sum(w.synced for w in self.watches), sum(one.verified for one in told), sum(one.pipeline for one in told),
-            sum(one.writes for one in told), sum(one.entries for one in told),
-        )  # fmt: skip
+            sum(w.synced for w in self.watches),
+            sum(one.verified for one in told),
+            sum(one.pipeline for one in told),
+            sum(one.writes for one in told),
+            sum(one.entries for one in told),
+        )
 
     def _give_up_absent(self) -> None:
         for provisioner in self.provisioners.values():

@@ -49,10 +49,15 @@ assert all(expand(bits, fields, [16, 8, 8]) == ev for bits, ev in packed.items()
 control.modify_ev_profile(
     7,
     EvProfileAttr(
-        ProfileState.OFFLINE, EvMode.EXPLICIT, ev_fmt_profile_id=1, ev_count=len(good), ev_min_active=len(good) // 4,
-        ev_event_mask=EvStateMask.GOOD | EvStateMask.ASSUMED_BAD, fields=fields,
+        ProfileState.OFFLINE,
+        EvMode.EXPLICIT,
+        ev_fmt_profile_id=1,
+        ev_count=len(good),
+        ev_min_active=len(good) // 4,
+        ev_event_mask=EvStateMask.GOOD | EvStateMask.ASSUMED_BAD,
+        fields=fields,
     ),
-)  # fmt: skip
+)
 control.ev_op(7, EvOp.REPLACE_EV, [EvOpEntry(ev_new=EvEntry(bits, (ev >> 8) + 1)) for bits, ev in packed.items()])
 denied = EvEntry(0b0000, 1)  # plane 0, uplink 0: due for maintenance
 control.ev_op(7, EvOp.MODIFY_STATE, [EvOpEntry(denied, state=EvStateMask.DENIED)])

@@ -76,8 +76,16 @@ def serve(device: Device, arguments: argparse.Namespace) -> int:
         digest = hashlib.sha256(mr.view[:length]).digest()
         remote = (theirs.addr, theirs.rkey)
         answer = device.reg_mr(digest, 0)
-        qp.post_send(SendWR(2, sg_list=[answer.sge()], remote_addr=remote[0], rkey=remote[1],
-                            opcode=IBV_WR_RDMA_WRITE_WITH_IMM, imm_data=0))  # fmt: skip
+        qp.post_send(
+            SendWR(
+                2,
+                sg_list=[answer.sge()],
+                remote_addr=remote[0],
+                rkey=remote[1],
+                opcode=IBV_WR_RDMA_WRITE_WITH_IMM,
+                imm_data=0,
+            )
+        )
         cq.wait(timeout_s=10)
         device.run(0.3)  # the peer may not have seen our acknowledgment yet
         print(f"{device.name}: {length} bytes from {qp.peer}", flush=True)
@@ -106,8 +114,9 @@ def write(device: Device, arguments: argparse.Namespace) -> int:
                 raise LocalError("no completion within 30 s" if wc is None else f"{wc.status.name}: {wc.detail}")
             done += wc.byte_len
     took = time.monotonic() - begun
-    qp.post_send(SendWR(1, remote_addr=theirs.addr, rkey=theirs.rkey, opcode=IBV_WR_RDMA_WRITE_WITH_IMM,
-                        imm_data=length // 4096))  # fmt: skip
+    qp.post_send(
+        SendWR(1, remote_addr=theirs.addr, rkey=theirs.rkey, opcode=IBV_WR_RDMA_WRITE_WITH_IMM, imm_data=length // 4096)
+    )
     cq.wait(2, timeout_s=60)
     equal = bytes(answer.view) == hashlib.sha256(source.view).digest()
     packets = qp.counters.plane_packets

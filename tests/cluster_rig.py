@@ -126,9 +126,11 @@ class ClusterRig:
         namespaces = ["--net", "--mount", "--pid", "--uts", "--mount-proc", "--propagation", "private", *ahead]
         process = subprocess.Popen(
             [*DEATH_SIGNAL, "unshare", *namespaces, "--fork", "--kill-child", "--", "bash", "-c", script],
-            stdin=subprocess.DEVNULL, stderr=log.open("ab"), start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stderr=log.open("ab"),
+            start_new_session=True,
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM}),
-        )  # fmt: skip
+        )
         one = self.machines[name] = RigMachine(name, address, process)
         _await(lambda: _has_own_network(one), f"machine {name}")
         outside = f"{BRIDGE}-{name}"

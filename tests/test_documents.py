@@ -292,9 +292,14 @@ def bash(command: str, folder: Path, seconds: float = 120, **given) -> subproces
     env["PATH"] = f"{bin_dir}:{env['PATH']}"
     command = re.sub(r"(^|= ?\d* |&& )mrc ", rf"\1{shlex.join(MRC)} ", command.replace(".venv/bin/", ""))
     done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command], cwd=folder, env=env, capture_output=True, text=True,
-        timeout=seconds, **given,
-    )  # fmt: skip
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        **given,
+    )
     assert done.returncode == 0, (command, done.stdout[-3000:], done.stderr[-3000:])
     assert "Traceback" not in done.stdout + done.stderr, (command, done.stdout, done.stderr)
     return done
@@ -407,9 +412,14 @@ def test_tutorial__then_all_words_and_what_is_asked_from_beside(tmp_path):
     script += ["sh echo THE OTHERS", *words, "heal", "exit"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MRC_RUN_DIR": str(run_dir), "NO_COLOR": "1"}
     done = subprocess.run(
-        [*MRC, *shlex.split(COMMANDS[0])[2:]], cwd=tmp_path, env=env, input="\n".join(script) + "\n",
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        [*MRC, *shlex.split(COMMANDS[0])[2:]],
+        cwd=tmp_path,
+        env=env,
+        input="\n".join(script) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     out = done.stdout + done.stderr
     tutorials, _, others = done.stdout.partition("THE OTHERS")
     assert "0x0101" in tutorials and "assumed_bad" in tutorials, out

@@ -34,9 +34,7 @@ REFUSALS = (
     "Connection reset",
 )
 WITH_TOKEN_BY_TLS = {"P4Runtime by TLS with token", "pygnmi by TLS with token", "API by TLS with token"}
-OF_OWNER = {
-    "P4Runtime by its socket", "gNMI by its socket", "pygnmi by its socket", "API by its socket", "run folder"
-}  # fmt: skip
+OF_OWNER = {"P4Runtime by its socket", "gNMI by its socket", "pygnmi by its socket", "API by its socket", "run folder"}
 BY_ANYBODY = {"P4Runtime by TCP", "gNMI by TCP", "API by TCP", "metrics"}
 
 
@@ -47,9 +45,13 @@ class Up:
         self.folder = folder
         self.process = subprocess.Popen(
             [*MRC, "up", "--planes", "1", "--spines", "1", "--hosts-per-rack", "1", *options],
-            cwd=ROOT, env={**os.environ, "MRC_RUN_DIR": str(folder)}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            cwd=ROOT,
+            env={**os.environ, "MRC_RUN_DIR": str(folder)},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         self.said = ""
 
     def __enter__(self) -> Up:
@@ -73,9 +75,16 @@ class Up:
 
 
 ALL = (
-    *OF_OWNER, *WITH_TOKEN_BY_TLS, *BY_ANYBODY, "P4Runtime primary by TCP", "P4Runtime by TLS", "gNMI Set by TCP",
-    "API by TCP with token", "API by TLS", "API shutdown",
-)  # fmt: skip
+    *OF_OWNER,
+    *WITH_TOKEN_BY_TLS,
+    *BY_ANYBODY,
+    "P4Runtime primary by TCP",
+    "P4Runtime by TLS",
+    "gNMI Set by TCP",
+    "API by TCP with token",
+    "API by TLS",
+    "API shutdown",
+)
 
 
 def calls(names: Iterable[str]) -> list[list[str]]:
@@ -130,10 +139,12 @@ def test_garbage__on_every_port_leaves_the_prompt_clean_and_the_fabric_whole(tmp
         page = json.loads((up.folder / "dash.json").read_text())["url"]
         ports = [9559, 9339, 9340, int(page.split(":")[2].split("/")[0])]
         rubbish = (
-            os.urandom(300), b"\x16\x03\x01" * 60, b"GET " + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
+            os.urandom(300),
+            b"\x16\x03\x01" * 60,
+            b"GET " + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
             b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
             b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        )  # fmt: skip
+        )
         for port in ports:
             for number in range(150):
                 with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:

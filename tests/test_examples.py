@@ -29,9 +29,13 @@ def test_examples__are_all_tested():
 @pytest.mark.parametrize("name", EXPECTED)
 def test_example__runs_and_says_what_it_should(name):
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / name)], cwd=ROOT, capture_output=True, text=True, timeout=120,
+        [sys.executable, str(ROOT / "examples" / name)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert EXPECTED[name] in done.stdout and done.stdout.endswith("ok\n")
 

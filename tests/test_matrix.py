@@ -18,9 +18,12 @@ def matrix(tmp_path, version: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": f"{bare}:{os.defpath}", "PYENV_ROOT": str(tmp_path), "MRC_CACHE_DIR": str(tmp_path / "cache")}
     (tmp_path / "cache").write_text("a file: no environment can be made in it")
     return subprocess.run(
-        [ROOT / "scripts" / "matrix"], env=env | {"HOME": str(tmp_path), "PYTHONS": version},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [ROOT / "scripts" / "matrix"],
+        env=env | {"HOME": str(tmp_path), "PYTHONS": version},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_matrix__an_interpreter_that_answers_for_another_version_is_not_found(tmp_path):

@@ -261,9 +261,13 @@ def test_results__whose_texts_are_paths_write_in_what_is_named_alone(results, de
 
     put(folder, lambda _: all_at_once(raw[0]))
     for words in (
-        ("merge", "in", "--out", "out"), ("report", "in"), ("report", "in", "--nccl-tests", "out"), ("dash", "in/one"),
-        ("compare", "in/one", "in/one"), ("run", results.parent / "short.yaml", "--virtual", "--resume", "in/one"),
-    ):  # fmt: skip
+        ("merge", "in", "--out", "out"),
+        ("report", "in"),
+        ("report", "in", "--nccl-tests", "out"),
+        ("dash", "in/one"),
+        ("compare", "in/one", "in/one"),
+        ("run", results.parent / "short.yaml", "--virtual", "--resume", "in/one"),
+    ):
         mrc(*words)
     assert state(deep.parents[2], deep) == before
     assert {path.name for path in deep.iterdir()} <= {"link", "in", "out"}
@@ -307,9 +311,10 @@ def test_trace__may_be_anywhere_and_its_words_lead_nowhere(deep, number, monkeyp
     (deep / "hostile.goal").write_text(goal.replace("l1:", f"{text}:"))
     (deep / "groups.json").write_text(json.dumps({text: [0, 1]}))
     raw = {
-        "title": "a trace", "fabric": {"planes": 2, "racks": 2, "spines": 1, "hosts_per_rack": 2},
+        "title": "a trace",
+        "fabric": {"planes": 2, "racks": 2, "spines": 1, "hosts_per_rack": 2},
         "workload": [{"trace": text, "name": "job", "groups": "groups.json", "compute_scale": 0.001}],
-    }  # fmt: skip
+    }
     before = state(deep.parents[2], deep)
     for trace in (text, "hostile.goal"):
         file = dumped(with_text(raw, ("workload", 0, "trace"), trace), deep / "trace.yaml")

@@ -47,9 +47,22 @@ PLACE = re.compile(r"`([\w/]+\.(?:py|c|h)): ([\w.]+)`")
 SPAN = re.compile(r"`([^`\n]+)`")
 WORD = re.compile(r"(?<![\w*])(?<!\.\.)[A-Za-z_]\w*(?![\w*])")
 OTHERS = {
-    "Python.h", "a.p4", "b.p4", "config.p4", "fabric.p4", "file.p4", "hdr.h", "mrc.h", "mrc_ctl.h", "my_hooks.py",
-    "program.p4", "router.p4", "verbs.h", "x.p4", "analyze_perf_json.py",
-}  # fmt: skip
+    "Python.h",
+    "a.p4",
+    "b.p4",
+    "config.p4",
+    "fabric.p4",
+    "file.p4",
+    "hdr.h",
+    "mrc.h",
+    "mrc_ctl.h",
+    "my_hooks.py",
+    "program.p4",
+    "router.p4",
+    "verbs.h",
+    "x.p4",
+    "analyze_perf_json.py",
+}
 """What examples call the user's own files, and files of other projects."""
 OTHER_NAMES = re.compile(
     r"pytest_plugins|ibv?_\w+|mrc_ctl\w*|mrc_\w+_(device|port|qp|cq|context|hint)|bad_wr|bonding_masters|__sk_buff"

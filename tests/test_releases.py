@@ -95,11 +95,19 @@ def base_of(name: str) -> Path:
         known = Path(f"/usr/share/debootstrap/scripts/{SUITES[name]}")
         done = subprocess.run(
             [
-                "debootstrap", "--variant=minbase", f"--components={components}", f"--keyring={keyring}", SUITES[name],
-                root, mirror_of(origin), known if known.exists() else known.with_name(script),
+                "debootstrap",
+                "--variant=minbase",
+                f"--components={components}",
+                f"--keyring={keyring}",
+                SUITES[name],
+                root,
+                mirror_of(origin),
+                known if known.exists() else known.with_name(script),
             ],
-            capture_output=True, text=True, env=os.environ | {"LC_ALL": "C.UTF-8"},
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            env=os.environ | {"LC_ALL": "C.UTF-8"},
+        )
         if "Failed getting release file" in done.stdout + done.stderr:
             pytest.skip(f"no mirror of {name} can be reached from here: {done.stderr.splitlines()[-1]}")
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
@@ -134,8 +142,11 @@ class Release:
         up = "ip link set lo up; " if own_network else ""
         done = subprocess.run(
             ["unshare", *namespaces, "bash", "-c", ENTER, "enter", self.root, "bash", "-ec", up + script],
-            env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        )  # fmt: skip
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, f"{script}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done
 

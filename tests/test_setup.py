@@ -20,9 +20,14 @@ SCRIPTS = ("install-bmv2", "lib.sh", "matrix", "provision", "setup")
 def lib(script: str, **options) -> subprocess.Popen[str]:
     """A script that has sourced scripts/lib.sh."""
     return subprocess.Popen(
-        ["bash", "-c", f"set -euo pipefail; program=test; . scripts/lib.sh; {script}"], cwd=ROOT,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options,
-    )  # fmt: skip
+        ["bash", "-c", f"set -euo pipefail; program=test; . scripts/lib.sh; {script}"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        **options,
+    )
 
 
 def on_a_terminal(script: str) -> str:
@@ -67,8 +72,11 @@ def test_steps__a_line_each_where_there_is_no_terminal():
     with lib("steps=2; begin_step one; begun=-5; tell_progress 1 2; end_step; begin_step two; end_step") as process:
         told, _ = process.communicate(timeout=20)
     assert re.sub(r"in \d+ s", "in N s", told).splitlines() == [
-        "test: 1 of 2: one", "test: 1 of 2: one: done in N s", "test: 2 of 2: two", "test: 2 of 2: two: done in N s",
-    ]  # fmt: skip
+        "test: 1 of 2: one",
+        "test: 1 of 2: one: done in N s",
+        "test: 2 of 2: two",
+        "test: 2 of 2: two: done in N s",
+    ]
 
 
 def test_steps__a_terminal_has_one_line_that_tells_the_share_done():
@@ -143,8 +151,9 @@ def test_apt__does_not_wait_for_ever(tmp_path, apt):
         told, _ = process.communicate(timeout=60)
     os.close(lock)
     assert process.returncode == 1 and f"process {os.getpid()}" in told and "still has not ended" in told
-    assert told.endswith("test: error: apt-get could not install nothing (its last lines are above); "
-                         "is a package source reachable?\n")  # fmt: skip
+    assert told.endswith(
+        "test: error: apt-get could not install nothing (its last lines are above); is a package source reachable?\n"
+    )
 
 
 def test_apt__a_package_that_does_not_exist_is_an_error_with_what_apt_said(apt):

@@ -45,13 +45,31 @@ def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str
         assert not folder.is_symlink() and folder.stat().st_uid in (0, NOBODY), f"{folder}: another user made it"
         os.chown(folder, NOBODY, NOBODY, follow_symlinks=False)
     env = {
-        "PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "MRC_CACHE_DIR": str(CACHE),
-        "XDG_RUNTIME_DIR": str(home / "run"), "MRC_COMPILED": "0",
-    }  # fmt: skip
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "MRC_CACHE_DIR": str(CACHE),
+        "XDG_RUNTIME_DIR": str(home / "run"),
+        "MRC_COMPILED": "0",
+    }
     return subprocess.Popen(
         [
-            "unshare", "--mount", "bash", "-c", ENTER, "enter",
-            str(home / "kept"), str(NOBODY), str(top or ""), " ".join(outer), *command,
+            "unshare",
+            "--mount",
+            "bash",
+            "-c",
+            ENTER,
+            "enter",
+            str(home / "kept"),
+            str(NOBODY),
+            str(top or ""),
+            " ".join(outer),
+            *command,
         ],
-        env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, **options,
-    )  # fmt: skip
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        **options,
+    )

@@ -334,9 +334,13 @@ def bench_incast(
     assert rate_bps is not None
     require_root("bench")
     result = incast.run(
-        rate_bps=rate_bps, rtt_s=rtt, seconds=seconds, variants=wanted, senders=senders,
+        rate_bps=rate_bps,
+        rtt_s=rtt,
+        seconds=seconds,
+        variants=wanted,
+        senders=senders,
         console=console(stderr=as_json),
-    )  # fmt: skip
+    )
     _end(result, as_json, met=result["met"])
 
 

@@ -92,14 +92,19 @@ def _device(name: str, description: str, core: str, ports: str, count: int) -> d
     parts = {"xpu": ("xpu", "xpu"), "switch": ("asic", "switch"), "nic": ("nic", "nic"), "port": ("port", "port")}
     inside = [(*parts[core], 1), (*parts[ports], count)]
     return {
-        "name": name, "description": description,
+        "name": name,
+        "description": description,
         "components": [{"name": part, "count": number, "choice": kind, kind: {}} for part, kind, number in inside],
         "links": [{"name": "inside", "description": "Within the device"}],
-        "edges": [{
-            "ep1": {"component": parts[core][0]}, "ep2": {"component": parts[ports][0]},
-            "link": "inside", "scheme": "many2many",
-        }],
-    }  # fmt: skip
+        "edges": [
+            {
+                "ep1": {"component": parts[core][0]},
+                "ep2": {"component": parts[ports][0]},
+                "link": "inside",
+                "scheme": "many2many",
+            }
+        ],
+    }
 
 
 def _link(name: str, bps: float) -> dict[str, Any]:
@@ -113,8 +118,9 @@ def _edge(
     return {
         "ep1": {"instance": f"{one[0]}[{one[1]}]", "component": f"{at[0]}[{at[1]}]"},
         "ep2": {"instance": f"{other[0]}[{other[1]}]", "component": f"{there[0]}[{there[1]}]"},
-        "link": link, "scheme": "one2one",
-    }  # fmt: skip
+        "link": link,
+        "scheme": "one2one",
+    }
 
 
 def write(size: FabricSize, path: Path) -> None:

@@ -136,8 +136,10 @@ class FabricSize:
                 Blast("T1", self.nics, plane * t1, t1, single),
             ]
         return [
-            *out, Blast("T0", self.nics_per_t0, plane, None, 1.0), Blast("plane", self.nics, plane, None, 1.0),
-        ]  # fmt: skip
+            *out,
+            Blast("T0", self.nics_per_t0, plane, None, 1.0),
+            Blast("plane", self.nics, plane, None, 1.0),
+        ]
 
     def single_plane(self) -> dict[str, Any] | None:
         """One plane of three tiers of the same switches at the NIC's rate: what it holds, and takes for each NIC.
@@ -152,19 +154,29 @@ class FabricSize:
             return None
         per_nic = 5 / radix
         return {
-            "radix": radix, "nics_max": radix**3 // 4, "switches": ceil(per_nic * self.nics),
+            "radix": radix,
+            "nics_max": radix**3 // 4,
+            "switches": ceil(per_nic * self.nics),
             "switch_share": self.switches / (per_nic * self.nics),
             "optics_share": (1 + (self.uplinks / self.nics_per_t0)) / 3 if self.uplinks else 1 / 3,
-        }  # fmt: skip
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Everything, by name."""
         return {
-            **asdict(self), "tiers": 2 if self.uplinks else 1, "switches": self.switches,
-            "links": self.links, "port_bps": self.port_bps, "paths": self.paths, "evs": min(self.paths, EVS_MAX),
-            "oversubscription": self.oversubscription, "usid_bits": self.usid_bits(), "entries": self.entries(),
-            "blast": [asdict(one) for one in self.blast()], "single_plane": self.single_plane(),
-        }  # fmt: skip
+            **asdict(self),
+            "tiers": 2 if self.uplinks else 1,
+            "switches": self.switches,
+            "links": self.links,
+            "port_bps": self.port_bps,
+            "paths": self.paths,
+            "evs": min(self.paths, EVS_MAX),
+            "oversubscription": self.oversubscription,
+            "usid_bits": self.usid_bits(),
+            "entries": self.entries(),
+            "blast": [asdict(one) for one in self.blast()],
+            "single_plane": self.single_plane(),
+        }
 
 
 def _positive(**given: int) -> None:

@@ -121,8 +121,9 @@ def _known(app: FabricController, samples: _Samples) -> None:
     plan = app.inputs.plan
     samples.add(
         "mrc_fabric_info",
-        (plan.mode.value, app.inputs.program, plan.planes, plan.racks, plan.spines, plan.hosts_per_rack), 1,
-    )  # fmt: skip
+        (plan.mode.value, app.inputs.program, plan.planes, plan.racks, plan.spines, plan.hosts_per_rack),
+        1,
+    )
     hosts = {host.name for host in plan.hosts}
     for link in plan.links:
         ends = [app.status.get(end.interface) for end in (link.lower, link.upper)]

@@ -265,10 +265,11 @@ def _check_token(request: web.Request) -> None:
     shown = request.headers.get("Authorization", "")
     if token is not None and not hmac.compare_digest(shown.encode("utf-8", "replace"), f"Bearer {token}".encode()):
         raise Refusal(
-            401, "this API takes requests by TCP only with the owner's token",
-            "curl --unix-socket RUN-FOLDER/controller.sock http://localhost/..., or -H \"Authorization: Bearer "
-            "$(cat RUN-FOLDER/token)\", or start with `mrc up --open`",
-        )  # fmt: skip
+            401,
+            "this API takes requests by TCP only with the owner's token",
+            'curl --unix-socket RUN-FOLDER/controller.sock http://localhost/..., or -H "Authorization: Bearer '
+            '$(cat RUN-FOLDER/token)", or start with `mrc up --open`',
+        )
 
 
 def _check_origin(request: web.Request) -> None:

@@ -447,10 +447,12 @@ def _with_losing_direction(
     trials = list(trials)
     avoiding = [trial for trial in trials if not segmenter.crosses(trial.trace, link)]
     telling = [
-        trial for trial in trials
-        if segmenter.crosses(trial.trace, link) and not any(segmenter.crosses(trial.trace, cause) for cause in others)
+        trial
+        for trial in trials
+        if segmenter.crosses(trial.trace, link)
+        and not any(segmenter.crosses(trial.trace, cause) for cause in others)
         and (not trial.lost or _loses_there_alone(trial, segmenter.arcs(link), avoiding))
-    ]  # fmt: skip
+    ]
     fits = sorted(((_fit(way, telling), way) for way in _ways(link)), reverse=True)
     if fits[0][0] > fits[1][0] + DIRECTION_MARGIN:
         return replace(finding, arcs=frozenset(fits[0][1]))

@@ -33,9 +33,13 @@ class FaultList:
     """
 
     def __init__(
-        self, links_of: Mapping[str, Sequence[Link]], times: FaultTimers, *, wait: Callable[[int, float], None],
+        self,
+        links_of: Mapping[str, Sequence[Link]],
+        times: FaultTimers,
+        *,
+        wait: Callable[[int, float], None],
         over: Callable[[Fault, float], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.active: list[Fault] = []
         self.closed: deque[Fault] = deque(maxlen=KEEP_CLOSED)
         self._links_of = links_of

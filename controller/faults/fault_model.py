@@ -212,10 +212,17 @@ class Fault:
             one = by_source.setdefault(
                 s.source,
                 {
-                    "source": s.source, "says": s.says, "about": [], "count": 0, "first_seen": s.since,
-                    "last_seen": s.last_seen, "heard": s.heard, "after_s": 0.0, "cleared": s.cleared,
+                    "source": s.source,
+                    "says": s.says,
+                    "about": [],
+                    "count": 0,
+                    "first_seen": s.since,
+                    "last_seen": s.last_seen,
+                    "heard": s.heard,
+                    "after_s": 0.0,
+                    "cleared": s.cleared,
                 },
-            )  # fmt: skip
+            )
             one["count"] += 1
             if s.about not in one["about"] and len(one["about"]) < SHOWN_ABOUT:
                 one["about"].append(s.about)
@@ -341,9 +348,13 @@ def _name(cause: Cause, direction: str | None = None) -> str:
 
 
 def _text(
-    cause: Cause, how: How, loss: float | None, direction: str | None, symptoms: list[Symptom],
+    cause: Cause,
+    how: How,
+    loss: float | None,
+    direction: str | None,
+    symptoms: list[Symptom],
     links_of: Mapping[str, Sequence[Link]],
-) -> str:  # fmt: skip
+) -> str:
     name = _name(cause, direction)
     if how is How.SILENT:
         if isinstance(cause, Switch):

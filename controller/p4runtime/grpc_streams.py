@@ -95,9 +95,12 @@ def _kept(open_stream: Callable[..., Any]) -> Any:
 
 async def _status_of(call: Any) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(
-        await call.code(), await call.initial_metadata(), await call.trailing_metadata(),
-        details=await call.details(), debug_error_string=await call.debug_error_string(),
-    )  # fmt: skip
+        await call.code(),
+        await call.initial_metadata(),
+        await call.trailing_metadata(),
+        details=await call.details(),
+        debug_error_string=await call.debug_error_string(),
+    )
 
 
 def _is_placeholder(error: grpc.aio.AioRpcError) -> bool:

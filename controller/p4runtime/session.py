@@ -42,15 +42,15 @@ SHOWN_ERRORS = 3
 
 RETRY_CODES = frozenset(
     {
-        GRPCStatusCode.UNAVAILABLE,        # not listening yet, switched off, connection broken
+        GRPCStatusCode.UNAVAILABLE,  # not listening yet, switched off, connection broken
         GRPCStatusCode.DEADLINE_EXCEEDED,  # busy, or compiling the program
-        GRPCStatusCode.NOT_FOUND,          # device not there yet
+        GRPCStatusCode.NOT_FOUND,  # device not there yet
         GRPCStatusCode.ABORTED,
         GRPCStatusCode.CANCELLED,
         GRPCStatusCode.FAILED_PRECONDITION,  # rebooted between two of our requests: no pipeline any more
-        GRPCStatusCode.PERMISSION_DENIED,    # not primary any more
+        GRPCStatusCode.PERMISSION_DENIED,  # not primary any more
     }
-)  # fmt: skip
+)
 """gRPC codes of states that pass. Every other code is a refusal that would be repeated."""
 
 log = logging.getLogger(__name__)

@@ -97,9 +97,16 @@ class Agent:
         self.regions = Regions(self.endpoint)
         self.connections = Connections(plan, self.host, self.endpoint, self._files.agent_socket, time.monotonic)
         self._operations = rpc_table(
-            self.endpoint, config, self.ports, self.connections, self.regions, self._loop,
-            data_dir=self._files.data / host_name, publish=self.publish, stop=stop,
-        )  # fmt: skip
+            self.endpoint,
+            config,
+            self.ports,
+            self.connections,
+            self.regions,
+            self._loop,
+            data_dir=self._files.data / host_name,
+            publish=self.publish,
+            stop=stop,
+        )
 
     async def start(self) -> None:
         """Answer requests and move packets from now on. Raises JsonlError when the socket cannot be had."""

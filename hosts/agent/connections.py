@@ -137,9 +137,13 @@ class Connections:
         return connection
 
     def connect(
-        self, connection: Connection, remote: QpAttributes, *, config: Config | None = None,
+        self,
+        connection: Connection,
+        remote: QpAttributes,
+        *,
+        config: Config | None = None,
         only: list[int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """INIT -> RTS towards `remote`, over every EV of the plan or `only` some. Raises ValueError when not in INIT.
 
         `config`: of this QP alone. Raises QpUseError when `only` names no EV of the plan.
@@ -184,9 +188,12 @@ class Connections:
             return str(error)
         try:
             await agent.ask(
-                "close_qp", qpn=connection.remote_qpn, here_only=True, peer=self.host.name,
+                "close_qp",
+                qpn=connection.remote_qpn,
+                here_only=True,
+                peer=self.host.name,
                 remote_qpn=connection.qp.qpn,
-            )  # fmt: skip
+            )
             return None
         except JsonlError as error:
             return str(error)

@@ -51,15 +51,25 @@ def event_json(event: Event, ev_is_path: bool = True) -> dict[str, Any]:
 def _completion(e: Completion) -> dict[str, Any]:
     ok = e.status is Status.SUCCESS
     return {
-        "qpn": e.qpn, "wr_id": e.wr_id, "status": e.status.value, "ok": ok, "length": e.length,
-    }  # fmt: skip
+        "qpn": e.qpn,
+        "wr_id": e.wr_id,
+        "status": e.status.value,
+        "ok": ok,
+        "length": e.length,
+    }
 
 
 def _ev(e: EvChanged) -> dict[str, Any]:
     return {
-        "qpn": e.qpn, "peer": e.peer, "ev": e.ev, "plane": e.plane, "uplink": ev_uplink(e.ev),
-        "from": e.old.name.lower(), "to": e.new.name.lower(), "cause": e.cause,
-    }  # fmt: skip
+        "qpn": e.qpn,
+        "peer": e.peer,
+        "ev": e.ev,
+        "plane": e.plane,
+        "uplink": ev_uplink(e.ev),
+        "from": e.old.name.lower(),
+        "to": e.new.name.lower(),
+        "cause": e.cause,
+    }
 
 
 def _ev_replaced(e: EvReplaced) -> dict[str, Any]:
@@ -68,9 +78,14 @@ def _ev_replaced(e: EvReplaced) -> dict[str, Any]:
 
 def _lost(e: PacketLost) -> dict[str, Any]:
     return {
-        "qpn": e.qpn, "psn": e.psn, "ev": e.ev, "plane": e.plane, "uplink": ev_uplink(e.ev),
-        "cause": e.cause.value, "sent_at": e.sent_at,
-    }  # fmt: skip
+        "qpn": e.qpn,
+        "psn": e.psn,
+        "ev": e.ev,
+        "plane": e.plane,
+        "uplink": ev_uplink(e.ev),
+        "cause": e.cause.value,
+        "sent_at": e.sent_at,
+    }
 
 
 def _write_imm(e: WriteImmReceived) -> dict[str, Any]:
@@ -91,9 +106,13 @@ def _qp_error(e: QpError) -> dict[str, Any]:
 
 def _ev_probe(e: EvProbeResult) -> dict[str, Any]:
     return {
-        "request_id": e.request_id, "peer": e.peer, "ev": e.ev, "plane": e.plane, "rtt_s": e.rtt_s,
+        "request_id": e.request_id,
+        "peer": e.peer,
+        "ev": e.ev,
+        "plane": e.plane,
+        "rtt_s": e.rtt_s,
         "back_lost": e.back_lost,
-    }  # fmt: skip
+    }
 
 
 _FIELDS: dict[type, Callable[[Any], dict[str, Any]]] = {

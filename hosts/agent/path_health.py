@@ -114,13 +114,17 @@ class PathHealth:
         if denied_by and not live:
             state = "denied"
         return {
-            "ev": ev, "plane": plane,
+            "ev": ev,
+            "plane": plane,
             "uplink": uplink_of(plan, self._here, peer, ev),
             "address": address_of(plan, self._here, peer, ev),
             "path": list(plan.path(self._here, peer, ev, plane).nodes),
-            "state": state, "active": any(one["active"] for one in live), "rtt_s": rtt_s,
-            **counts, "denied_by": denied_by,
-        }  # fmt: skip
+            "state": state,
+            "active": any(one["active"] for one in live),
+            "rtt_s": rtt_s,
+            **counts,
+            "denied_by": denied_by,
+        }
 
 
 def uplink_of(plan: Plan, here: Host, peer: Host, ev: int) -> int | None:

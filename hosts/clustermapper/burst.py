@@ -58,11 +58,16 @@ class BurstTally:
     def to_json(self) -> dict[str, Any]:
         rtts = sorted(self.rtts)
         return {
-            "state": self.state, "sent": self.sent, "back": self.back, "loss": round(self.loss, 4),
-            "trimmed": self.trimmed, "marked": self.marked,
-            "rtt_min_s": rtts[0] if rtts else None, "rtt_median_s": rtts[len(rtts) // 2] if rtts else None,
+            "state": self.state,
+            "sent": self.sent,
+            "back": self.back,
+            "loss": round(self.loss, 4),
+            "trimmed": self.trimmed,
+            "marked": self.marked,
+            "rtt_min_s": rtts[0] if rtts else None,
+            "rtt_median_s": rtts[len(rtts) // 2] if rtts else None,
             "rtt_max_s": rtts[-1] if rtts else None,
-        }  # fmt: skip
+        }
 
 
 class Burst:

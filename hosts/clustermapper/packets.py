@@ -119,9 +119,7 @@ class ProbeTemplate:
             headers += IPV6.pack(word, IPV6.size + inner_length, 41, HOP_LIMIT, port.address, outer)
         headers += IPV6.pack(word, inner_length, 17, HOP_LIMIT, port.address, port.address)
         headers += UDP.pack(target.ev & 0xFFFF, UDP_PORT, inner_length, 0)
-        payload = PAYLOAD.pack(
-            MAGIC, NO_QP, target.number, service_class, stream, 0, 0, b"", zlib.crc32(padding)
-        )  # fmt: skip
+        payload = PAYLOAD.pack(MAGIC, NO_QP, target.number, service_class, stream, 0, 0, b"", zlib.crc32(padding))
         self._frame = bytearray(headers + payload + padding)
         self._at = len(headers)
         self._key = key

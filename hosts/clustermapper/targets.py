@@ -144,10 +144,19 @@ def _loops(plan: Plan, target: ProbeTarget, number: int) -> list[ProbeTarget]:
             outer = segment_list(plan.walk(walk)).destination
             out.append(
                 ProbeTarget(
-                    number + len(out), host, target.plane, TargetKind.LOOP, t1, target.ev, target.link, outer, walk,
-                    about=target.number, choice=choice,
+                    number + len(out),
+                    host,
+                    target.plane,
+                    TargetKind.LOOP,
+                    t1,
+                    target.ev,
+                    target.link,
+                    outer,
+                    walk,
+                    about=target.number,
+                    choice=choice,
                 )
-            )  # fmt: skip
+            )
     return out
 
 

@@ -37,10 +37,17 @@ def tshark(capture: Path | None, *options: str, timeout_s: float = 120.0) -> sub
         reading = ("-n", "-X", f"lua_script:{script}", "-r", "-") if capture else ()
         return subprocess.run(
             ["tshark", *reading, *options],
-            stdin=packets, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=home,
+            stdin=packets,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            cwd=home,
             env={**os.environ, "HOME": home, "XDG_CONFIG_HOME": f"{home}/.config", "LC_ALL": "C.UTF-8"},
-            user=uid, group=gid, extra_groups=None if uid is None else (),
-        )  # fmt: skip
+            user=uid,
+            group=gid,
+            extra_groups=None if uid is None else (),
+        )
 
 
 def _unprivileged() -> tuple[int, int] | None:

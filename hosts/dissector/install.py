@@ -52,10 +52,15 @@ class PluginUser:
         usual = self.home / PLUGINS
         try:
             done = subprocess.run(
-                ["tshark", "-G", "folders"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-                timeout=ASK_S, env={**os.environ, "HOME": str(self.home), "LC_ALL": "C.UTF-8"},
+                ["tshark", "-G", "folders"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=ASK_S,
+                env={**os.environ, "HOME": str(self.home), "LC_ALL": "C.UTF-8"},
                 **self._process,  # type: ignore[call-overload]
-            )  # fmt: skip
+            )
         except (OSError, subprocess.SubprocessError):
             return usual
         found = _PERSONAL.search(done.stdout)

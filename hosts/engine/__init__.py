@@ -19,9 +19,17 @@ if TYPE_CHECKING:
     from mrc_testbed.hosts.engine.qp import EngineQueuePair, QpAttributes
 
 __all__ = [
-    "Completion", "Config", "Endpoint", "EngineQueuePair", "LocalError", "PeerError", "QpAttributes", "Status",
-    "WireError", "WriteImmReceived",
-]  # fmt: skip
+    "Completion",
+    "Config",
+    "Endpoint",
+    "EngineQueuePair",
+    "LocalError",
+    "PeerError",
+    "QpAttributes",
+    "Status",
+    "WireError",
+    "WriteImmReceived",
+]
 
 use()
 

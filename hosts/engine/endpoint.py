@@ -55,9 +55,15 @@ class Endpoint:
     """
 
     def __init__(
-        self, name: str, config: Config | None = None, *, planes: int, seed: int | Random, qpns: range = QPNS,
+        self,
+        name: str,
+        config: Config | None = None,
+        *,
+        planes: int,
+        seed: int | Random,
+        qpns: range = QPNS,
         first_qpn: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not 1 <= planes <= 32:
             raise LocalError(f"planes = {planes}: must be 1 to 32, the bits of a port status mask")
         self.name = name

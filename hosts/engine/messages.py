@@ -10,13 +10,32 @@ class Message:
     """One work request: `length` bytes of `data` to `va`, in packets first_psn .. last_psn (unwrapped)."""
 
     __slots__ = (
-        "data", "first_psn", "imm", "last_psn", "length", "msn", "rkey", "rqmsn", "solicited", "va", "wr_id",
-    )  # fmt: skip
+        "data",
+        "first_psn",
+        "imm",
+        "last_psn",
+        "length",
+        "msn",
+        "rkey",
+        "rqmsn",
+        "solicited",
+        "va",
+        "wr_id",
+    )
 
     def __init__(
-        self, wr_id: int, data: Data, va: int, rkey: int, first_psn: int, pmtu: int, msn: int, rqmsn: int,
-        imm: int | None, solicited: bool,
-    ) -> None:  # fmt: skip
+        self,
+        wr_id: int,
+        data: Data,
+        va: int,
+        rkey: int,
+        first_psn: int,
+        pmtu: int,
+        msn: int,
+        rqmsn: int,
+        imm: int | None,
+        solicited: bool,
+    ) -> None:
         self.wr_id = wr_id
         self.data, self.length = data, len(data)
         self.va, self.rkey = va, rkey

@@ -155,9 +155,18 @@ class EngineQueuePair(Timed):
     transport = "mrc"
 
     def __init__(
-        self, qpn: int, psn: int, planes: int, config: Config, memory: WritableMemory, peers: PeerTable,
-        events: list[Event], rng: Random, touched: list[EngineQueuePair], counters: Counters | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        qpn: int,
+        psn: int,
+        planes: int,
+        config: Config,
+        memory: WritableMemory,
+        peers: PeerTable,
+        events: list[Event],
+        rng: Random,
+        touched: list[EngineQueuePair],
+        counters: Counters | None = None,
+    ) -> None:
         super().__init__()
         self.qpn = qpn
         self.first_psn = psn
@@ -237,9 +246,16 @@ class EngineQueuePair(Timed):
         config = self._config
         offered = (0, 0, 0) if region is None else (region.va, region.rkey, region.length)
         return QpAttributes(
-            self.qpn, self.first_psn, config.qp.pmtu_bytes, config.qp.mpr_packets, config.qp.max_wimm,
-            config.acks.trim_nack, *offered, config.qp.dynamic_mpr, self.transport,
-        )  # fmt: skip
+            self.qpn,
+            self.first_psn,
+            config.qp.pmtu_bytes,
+            config.qp.mpr_packets,
+            config.qp.max_wimm,
+            config.acks.trim_nack,
+            *offered,
+            config.qp.dynamic_mpr,
+            self.transport,
+        )
 
     def set_cc_profile(self, profile_id: int) -> None:
         """Congestion control of this QP (§10.4); 0 is what the configuration says. Raises LocalError unless the QP is
@@ -269,9 +285,15 @@ class EngineQueuePair(Timed):
         self._peers.qpccs.profiles.give_back(self._cc_profile)
 
     def connect(
-        self, peer: str, remote: QpAttributes, evs: Sequence[tuple[int, int]], now: float, window: Any = None,
-        denied: Iterable[int] = (), config: Config | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        peer: str,
+        remote: QpAttributes,
+        evs: Sequence[tuple[int, int]],
+        now: float,
+        window: Any = None,
+        denied: Iterable[int] = (),
+        config: Config | None = None,
+    ) -> None:
         """INIT -> RTS. `peer`: the NIC's key of the other host; `evs`: (EV, plane) pairs that name distinct paths.
 
         `window`: a qpcc.Window of the caller's; by default the CC profile decides (set_cc_profile). `denied`: the
@@ -291,14 +313,27 @@ class EngineQueuePair(Timed):
             raise LocalError(str(error)) from None
         pmtu = min(config.qp.pmtu_bytes, remote.pmtu_bytes)
         context = Context(
-            self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, remote.trim_nack,
-            config.qp.dynamic_mpr and remote.dynamic_mpr, self._peers.incast,
-        )  # fmt: skip
+            self.qpn,
+            remote.qpn,
+            peer,
+            config,
+            self._events,
+            pmtu,
+            remote.mpr_packets,
+            remote.trim_nack,
+            config.qp.dynamic_mpr and remote.dynamic_mpr,
+            self._peers.incast,
+        )
         if window is None:
             window = self._peers.qpccs.window(
-                peer, self._cc_profile, config, nominal_size(config)(Opcode.WRITE_MIDDLE, pmtu, config.wire.timestamps),
-                remote.mpr_packets, remote.trim_nack, now,
-            )  # fmt: skip
+                peer,
+                self._cc_profile,
+                config,
+                nominal_size(config)(Opcode.WRITE_MIDDLE, pmtu, config.wire.timestamps),
+                remote.mpr_packets,
+                remote.trim_nack,
+                now,
+            )
         self.peer = peer
         link = self.link = self._peers.get(peer)
         proof = ProofOfLoss(RoundTrips(config))
@@ -306,9 +341,14 @@ class EngineQueuePair(Timed):
         requestor = Requestor(context, self.counters, paths, window, proof, self.first_psn, self._fail)
         queue = self._peers.queue
         responder = Responder(
-            context, self.counters, self._memory, remote.psn, self._receives,
-            lambda packet: queue(link, packet), partial(self._fail, blame_own=False),
-        )  # fmt: skip
+            context,
+            self.counters,
+            self._memory,
+            remote.psn,
+            self._receives,
+            lambda packet: queue(link, packet),
+            partial(self._fail, blame_own=False),
+        )
         self.connected = Connected(remote, requestor, responder, paths, window)
         self._dynamic_mpr = context.dynamic_mpr
         self.state = _RTS
@@ -437,13 +477,24 @@ class EngineQueuePair(Timed):
             return []
         return [
             {
-                "ev": ev.value, "plane": ev.plane, "state": ev.state.name.lower(), "active": ev.active,
-                "sent": ev.sent, "acked": ev.acked, "lost": ev.lost, "marked": ev.marked, "trimmed": ev.trimmed,
-                "rtt_s": _if_known(ev.rtt_s), "srtt_s": _if_known(ev.srtt_s), "probes_ok": ev.streak,
-                "probes_needed": ev.needed, "probes_answered": ev.probes_answered, "held_by_floor": ev.held,
+                "ev": ev.value,
+                "plane": ev.plane,
+                "state": ev.state.name.lower(),
+                "active": ev.active,
+                "sent": ev.sent,
+                "acked": ev.acked,
+                "lost": ev.lost,
+                "marked": ev.marked,
+                "trimmed": ev.trimmed,
+                "rtt_s": _if_known(ev.rtt_s),
+                "srtt_s": _if_known(ev.srtt_s),
+                "probes_ok": ev.streak,
+                "probes_needed": ev.needed,
+                "probes_answered": ev.probes_answered,
+                "held_by_floor": ev.held,
             }
             for ev in self.connected.paths.profile
-        ]  # fmt: skip
+        ]
 
     def deny(self, value: int, *, now: float) -> None:
         """An EV goes to DENIED until allow(); replaced within its plane, and no floor holds it (§5.12). LocalError."""

@@ -70,9 +70,16 @@ class Feedback:
     __slots__ = ("advances", "base", "cack", "highest", "is_fresh", "received_bytes", "sack", "trigger")
 
     def __init__(
-        self, sack: Sack, trigger: Sent | None, cack: int, base: int, highest: int, received_bytes: int, is_fresh: bool,
+        self,
+        sack: Sack,
+        trigger: Sent | None,
+        cack: int,
+        base: int,
+        highest: int,
+        received_bytes: int,
+        is_fresh: bool,
         advances: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.sack = sack
         """Without its congestion part where that is not NSCC's."""
         self.trigger = trigger
@@ -293,9 +300,19 @@ class Requestor:
         else:
             deadline = now + self.rtt.timer_s(before.expiries, now, ev)
             sent = Sent(
-                psn, message, ev, size, flight.serial, before.attempt + 1, before.expiries, now, deadline, timestamp,
-                before.as_copies(), second_chance,
-            )  # fmt: skip
+                psn,
+                message,
+                ev,
+                size,
+                flight.serial,
+                before.attempt + 1,
+                before.expiries,
+                now,
+                deadline,
+                timestamp,
+                before.as_copies(),
+                second_chance,
+            )
             counters.retransmitted += 1
             dscp = self._dscp_again
         flight.add(sent)
@@ -311,12 +328,27 @@ class Requestor:
         if ask:
             self._asked = sent
         return Write(
-            context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, opcode, psn & 0xFFFFFF, message.msn,
-            message.va + start, message.rkey, message.length - start if self._remainder else message.length, payload,
-            size, message.rqmsn, imm,
-            timestamp, 1 if timestamp is not None else 0, ask, before is not None,
+            context.remote_qpn,
+            ev.value,
+            ev.plane,
+            dscp,
+            ECN_ECT0,
+            opcode,
+            psn & 0xFFFFFF,
+            message.msn,
+            message.va + start,
+            message.rkey,
+            message.length - start if self._remainder else message.length,
+            payload,
+            size,
+            message.rqmsn,
+            imm,
+            timestamp,
+            1 if timestamp is not None else 0,
+            ask,
+            before is not None,
             message.solicited and psn == message.last_psn,
-        )  # fmt: skip
+        )
 
     # ---- acknowledgments --------------------------------------------------------------------------------
 
@@ -404,9 +436,14 @@ class Requestor:
         sack, trigger = feedback.sack, feedback.trigger
         rtt_s = self._sample(trigger, now)
         self._window.on_ack(
-            now, feedback.received_bytes, sack.verdict == Verdict.SKIP_ONCE, rtt_s, sack.penalty, sack.restore_cwnd,
+            now,
+            feedback.received_bytes,
+            sack.verdict == Verdict.SKIP_ONCE,
+            rtt_s,
+            sack.penalty,
+            sack.restore_cwnd,
             None if trigger is None else trigger.size,
-        )  # fmt: skip
+        )
         if self._settled:  # bytes that left the window before a SACK counted them must not leave it twice
             counted = min(self._settled, feedback.received_bytes)
             self._settled -= counted
@@ -685,8 +722,10 @@ class Requestor:
         self._counters.retry_charges += budget.charges - before
         if whole:
             return True
-        detail = f"nothing got through in {self._budget.charges} retries (linear_cnt {self._loss.linear_cnt} + " \
-                 f"exp_cnt {self._loss.exp_cnt})"  # fmt: skip
+        detail = (
+            f"nothing got through in {self._budget.charges} retries (linear_cnt {self._loss.linear_cnt} + "
+            f"exp_cnt {self._loss.exp_cnt})"
+        )
         self._fail(Status.RETRY_EXCEEDED, detail, None, now)
         return False
 

@@ -79,9 +79,15 @@ class Responder:
     """
 
     def __init__(
-        self, context: Context, counters: Counters, memory: WritableMemory, first_psn: int, receives: deque[int],
-        send: Callable[[Packet], None], fail: Callable[[Status, str, int | None, float], None],
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        counters: Counters,
+        memory: WritableMemory,
+        first_psn: int,
+        receives: deque[int],
+        send: Callable[[Packet], None],
+        fail: Callable[[Status, str, int | None, float], None],
+    ) -> None:
         self._context, self._counters, self._memory = context, counters, memory
         self._own_memory = memory if isinstance(memory, Memory) else None
         """The same where it is the endpoint's, called as what it is: by far the quickest when compiled."""
@@ -373,24 +379,31 @@ class Responder:
         penalty, resources = max(self._penalty, context.incast.penalty(now)), self._resources
         if resources is not None:
             penalty = max(penalty, resources.penalty())
-        self._send(Sack(
-            context.remote_qpn, 0, trigger.plane, self._dscp_control, ECN_NOT_ECT,
-            cack_psn=self.cack & 0xFFFFFF,
-            sack_offset=base - self.cack,
-            bitmap=self._above >> base - self.cack - 1 & _BITMAP_MASK,
-            ack_psn_offset=0 if psn is None else max(-0x8000, psn - self.cack),
-            probe_id=None if psn is not None or isinstance(trigger, Write) else trigger.probe_id,
-            entropy=trigger.ev,
-            verdict=self._verdict(trigger.ev) if marked else Verdict.NONE,
-            timestamp=trigger.timestamp or 0,
-            rcvd_units=(self._rcvd_bytes + RCVD_UNIT - 1) // RCVD_UNIT & 0xFFFFFF,
-            ooo_count=min(self._above.bit_count(), OOO_MAX),
-            mpr=self.mpr_packets // MPR_UNIT if context.dynamic_mpr else 0,
-            penalty=penalty,
-            restore_cwnd=self._restores,
-            rtx=trigger.rtx and self._acks.rtx_echo,
-            spdcid=context.answer_ids[0], dpdcid=context.answer_ids[1],
-        ))  # fmt: skip
+        self._send(
+            Sack(
+                context.remote_qpn,
+                0,
+                trigger.plane,
+                self._dscp_control,
+                ECN_NOT_ECT,
+                cack_psn=self.cack & 0xFFFFFF,
+                sack_offset=base - self.cack,
+                bitmap=self._above >> base - self.cack - 1 & _BITMAP_MASK,
+                ack_psn_offset=0 if psn is None else max(-0x8000, psn - self.cack),
+                probe_id=None if psn is not None or isinstance(trigger, Write) else trigger.probe_id,
+                entropy=trigger.ev,
+                verdict=self._verdict(trigger.ev) if marked else Verdict.NONE,
+                timestamp=trigger.timestamp or 0,
+                rcvd_units=(self._rcvd_bytes + RCVD_UNIT - 1) // RCVD_UNIT & 0xFFFFFF,
+                ooo_count=min(self._above.bit_count(), OOO_MAX),
+                mpr=self.mpr_packets // MPR_UNIT if context.dynamic_mpr else 0,
+                penalty=penalty,
+                restore_cwnd=self._restores,
+                rtx=trigger.rtx and self._acks.rtx_echo,
+                spdcid=context.answer_ids[0],
+                dpdcid=context.answer_ids[1],
+            )
+        )
 
     def _verdict(self, ev: int) -> Verdict:
         """Verdict of a SACK on an EV marked CE (§6.5): SKIP_ONCE; after many in a row ALWAYS_SKIP, when switched on."""
@@ -418,19 +431,35 @@ class Responder:
         plane, self.ack_plane = self.ack_plane, None
         self._counters.acks_sent += 1
         return TransportAck(
-            self._context.remote_qpn, 0, plane, self._dscp_control, ECN_NOT_ECT, self.cack & 0xFFFFFF,
-            Syndrome.ACK, self._messages & 0xFFFFFF,
-        )  # fmt: skip
+            self._context.remote_qpn,
+            0,
+            plane,
+            self._dscp_control,
+            ECN_NOT_ECT,
+            self.cack & 0xFFFFFF,
+            Syndrome.ACK,
+            self._messages & 0xFFFFFF,
+        )
 
     def _nack(self, packet: Write | ReliabilityProbe, reason: int, psn: int) -> None:
         """Queue a NACK of `psn`; `packet` is what it answers."""
         context = self._context
         self._counters.nacks_sent += 1
-        self._send(Nack(
-            context.remote_qpn, 0, packet.plane, self._dscp_control, ECN_NOT_ECT,
-            psn & 0xFFFFFF, reason, packet.ev,
-            packet.timestamp or 0, *context.answer_ids, self._config.wire.nack_cc_type,
-        ))  # fmt: skip
+        self._send(
+            Nack(
+                context.remote_qpn,
+                0,
+                packet.plane,
+                self._dscp_control,
+                ECN_NOT_ECT,
+                psn & 0xFFFFFF,
+                reason,
+                packet.ev,
+                packet.timestamp or 0,
+                *context.answer_ids,
+                self._config.wire.nack_cc_type,
+            )
+        )
 
     def _refuse(self, packet: Write, psn: int, syndrome: Syndrome, detail: str, now: float) -> None:
         """The peer broke a rule: Transport NAK and QP error (§6.2 step 3)."""
@@ -449,11 +478,19 @@ class Responder:
             self._nack(packet, self._last_nack, self._nak_psn)
             return
         nak = self._nak
-        self._send(TransportAck(
-            self._context.remote_qpn, 0, packet.plane, self._dscp_control, ECN_NOT_ECT,
-            (self._nak_psn if nak is not None else packet.psn if type(packet) is Write else self.cack + 1) & 0xFFFFFF,
-            Syndrome.NAK_REMOTE_ACCESS if nak is None else nak, self._messages & 0xFFFFFF,
-        ))  # fmt: skip
+        self._send(
+            TransportAck(
+                self._context.remote_qpn,
+                0,
+                packet.plane,
+                self._dscp_control,
+                ECN_NOT_ECT,
+                (self._nak_psn if nak is not None else packet.psn if type(packet) is Write else self.cack + 1)
+                & 0xFFFFFF,
+                Syndrome.NAK_REMOTE_ACCESS if nak is None else nak,
+                self._messages & 0xFFFFFF,
+            )
+        )
 
     # ---- windows ----------------------------------------------------------------------------------------
 

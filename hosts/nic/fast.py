@@ -114,10 +114,16 @@ class FastNic(Nic):
             return None
         taken, config = self._decapsulations[plane], self._config
         return self._module.Port(
-            plane=plane, own_usid=taken.own_usid, own_address=taken.own_address, peers=taken.peers,
-            ports=tuple(UDP_PORTS | {config.wire.udp_dport}), dport=config.wire.udp_dport, pkey=config.wire.pkey,
-            low=config.wire.ev_layout == "L", trimmed=(config.dscp.trimmed, config.dscp.trimmed_lasthop),
-        )  # fmt: skip
+            plane=plane,
+            own_usid=taken.own_usid,
+            own_address=taken.own_address,
+            peers=taken.peers,
+            ports=tuple(UDP_PORTS | {config.wire.udp_dport}),
+            dport=config.wire.udp_dport,
+            pkey=config.wire.pkey,
+            low=config.wire.ev_layout == "L",
+            trimmed=(config.dscp.trimmed, config.dscp.trimmed_lasthop),
+        )
 
     def _open(self, plane: int) -> None:
         port = _Port(self.ports[plane].interface, self._frame_bytes, self._compiled(plane))

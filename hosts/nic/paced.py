@@ -59,9 +59,13 @@ NEVER = float("inf")
 _INNER = 40 + 8 + 12 + 4
 """IPv6, UDP, BTH, iCRC."""
 _CONTROL_OPCODES = {
-    Sack: Opcode.SACK, Nack: Opcode.NACK, TransportAck: Opcode.ACKNOWLEDGE, ReliabilityProbe: Opcode.RELIABILITY_PROBE,
-    EndpointRequest: Opcode.ENDPOINT_REQUEST, EndpointResponse: Opcode.ENDPOINT_RESPONSE,
-}  # fmt: skip
+    Sack: Opcode.SACK,
+    Nack: Opcode.NACK,
+    TransportAck: Opcode.ACKNOWLEDGE,
+    ReliabilityProbe: Opcode.RELIABILITY_PROBE,
+    EndpointRequest: Opcode.ENDPOINT_REQUEST,
+    EndpointResponse: Opcode.ENDPOINT_RESPONSE,
+}
 _CONTROL_BYTES: dict[type, int] = {
     kind: _INNER + sum(layout.size for layout in CONTROL_HEADERS[opcode]) for kind, opcode in _CONTROL_OPCODES.items()
 } | {RcAck: _INNER + 4, Cnp: _INNER + 16}
@@ -225,10 +229,13 @@ class PacedNic(Nic):
         """By plane: `rate_bps`, `frames` that left, `late` ones and the latest by how many seconds."""
         return {
             str(plane): {
-                "rate_bps": port.rate_bps, "frames": port.frames, "late": port.late, "late_max_s": port.late_max_s,
+                "rate_bps": port.rate_bps,
+                "frames": port.frames,
+                "late": port.late,
+                "late_max_s": port.late_max_s,
             }
             for plane, port in self._paced.items()
-        }  # fmt: skip
+        }
 
     def _lose(self, plane: int, why: str) -> None:
         port = self._paced.get(plane)

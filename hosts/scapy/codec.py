@@ -106,9 +106,12 @@ class ScapyCodec:
     # ---- bytes to records -------------------------------------------------------------------------------
 
     def decode(
-        self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None,
+        self,
+        packet: bytes | memoryview,
+        plane: int = 0,
+        outer_traffic_class: int | None = None,
         _outer_label: int | None = None,
-    ) -> Packet | RcPacket:  # fmt: skip
+    ) -> Packet | RcPacket:
         """The record in an inner packet (IP header first). Raises WireError, and only that. As wire.Codec.decode."""
         whole = bytes(packet)
         version = whole[0] >> 4 if whole else 0

@@ -35,7 +35,7 @@ def rc_packet(record: RcPacket) -> ScapyPacket:
     pad = -len(record.payload) & 3
     packet: ScapyPacket = BTH(
         opcode=int(record.opcode), se=record.solicited, pad=pad, a=record.ack_request, psn=record.psn
-    )  # fmt: skip
+    )
     if record.opcode in RC_START:
         packet /= RETH(va=record.va, rkey=record.rkey, dma_length=record.dma_length)
     if record.opcode in RC_IMM:

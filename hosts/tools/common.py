@@ -224,8 +224,11 @@ class TestOptions:
             raise ToolError("-n and -D exclude each other: give a number of writes or a duration")
         sizes = list(ALL_SIZES) if self.all_sizes else [self.size]
         fields: dict[str, Any] = {
-            "peer": self.peer, "sizes": sizes, "warm_up": self.warm_up, "transport": self.transport,
-        }  # fmt: skip
+            "peer": self.peer,
+            "sizes": sizes,
+            "warm_up": self.warm_up,
+            "transport": self.transport,
+        }
         if self.duration_s is not None:
             fields["duration_s"] = self.duration_s
         elif self.iterations is not None or not self.all_sizes:
@@ -329,9 +332,11 @@ def parse(tool: str, command: Callable[..., Work], examples: Sequence[str], argv
     `examples`: one `command: explanation` each, Markdown.
     """
     app = typer.Typer(
-        add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False,
+        add_completion=False,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-    )  # fmt: skip
+    )
     app.command(epilog="\n\n".join(["Examples:", "", *(f"- {one}" for one in examples)]))(command)
     try:
         done = typer.main.get_command(app).main(argv, prog_name=tool, standalone_mode=False)

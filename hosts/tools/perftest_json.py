@@ -18,9 +18,14 @@ DEFAULT_FILE = "perftest_out.json"
 """In the working directory."""
 MIB_BITS = 8 << 20
 TIMES = {
-    "t_min": "t_min_us", "t_max": "t_max_us", "t_typical": "t_typical_us", "t_avg": "t_avg_us",
-    "t_stdev": "t_stdev_us", "percentile_99": "p99_us", "percentile_99.9": "p99_9_us",
-}  # fmt: skip
+    "t_min": "t_min_us",
+    "t_max": "t_max_us",
+    "t_typical": "t_typical_us",
+    "t_avg": "t_avg_us",
+    "t_stdev": "t_stdev_us",
+    "percentile_99": "p99_us",
+    "percentile_99.9": "p99_9_us",
+}
 """perftest's key of each of our times."""
 
 

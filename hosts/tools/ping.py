@@ -77,24 +77,36 @@ class PathReport:
     def to_json(self) -> dict[str, Any]:
         rtts = [rtt * 1e3 for rtt in self.rtts_s]
         return {
-            "ev": self.ev, "plane": self.plane, "uplink": self.uplink, "path": list(self.nodes),
-            "address": self.address, "sent": self.sent, "out": self.out, "back": len(rtts),
-            "loss_percent": round(self.loss_percent, 2), "out_lost": self.out_lost, "back_lost": self.back_lost,
+            "ev": self.ev,
+            "plane": self.plane,
+            "uplink": self.uplink,
+            "path": list(self.nodes),
+            "address": self.address,
+            "sent": self.sent,
+            "out": self.out,
+            "back": len(rtts),
+            "loss_percent": round(self.loss_percent, 2),
+            "out_lost": self.out_lost,
+            "back_lost": self.back_lost,
             "port_down": self.port_down,
-            "rtt_min_ms": min(rtts, default=None), "rtt_avg_ms": sum(rtts) / len(rtts) if rtts else None,
+            "rtt_min_ms": min(rtts, default=None),
+            "rtt_avg_ms": sum(rtts) / len(rtts) if rtts else None,
             "rtt_max_ms": max(rtts, default=None),
-        }  # fmt: skip
+        }
 
 
 def reports_for(plan: Plan, source: Host, peer: Host, evs: Iterable[Sequence[int]]) -> dict[int, PathReport]:
     """An empty report for each (EV, plane), by EV."""
     return {
         ev: PathReport(
-            ev, plane, plan.path(source, peer, ev, plane).nodes, uplink_of(plan, source, peer, ev),
+            ev,
+            plane,
+            plan.path(source, peer, ev, plane).nodes,
+            uplink_of(plan, source, peer, ev),
             address_of(plan, source, peer, ev),
         )
         for ev, plane in evs
-    }  # fmt: skip
+    }
 
 
 def report(reports: list[PathReport], style: Style) -> str:
@@ -122,9 +134,16 @@ def _row(one: PathReport) -> list[Cell]:
     elif one.out_lost:
         times = ("out lost (port down)" if one.port_down else "out lost"), "bad"
     return [
-        f"{one.ev:#06x}", path_label(one.plane, one.uplink), one.address or "-", str(one.sent), str(one.out),
-        str(len(one.rtts_s)), f"{one.loss_percent:.0f}%", times, turning_point(one.nodes),
-    ]  # fmt: skip
+        f"{one.ev:#06x}",
+        path_label(one.plane, one.uplink),
+        one.address or "-",
+        str(one.sent),
+        str(one.out),
+        str(len(one.rtts_s)),
+        f"{one.loss_percent:.0f}%",
+        times,
+        turning_point(one.nodes),
+    ]
 
 
 def probe_line(event: Event) -> str:
@@ -183,8 +202,11 @@ def command(
                 print(probe_line(event), flush=True)
 
         fields = {
-            "peer": target.name, "count": count, "interval_s": interval, "wait_s": timeout,
-        }  # fmt: skip
+            "peer": target.name,
+            "count": count,
+            "interval_s": interval,
+            "wait_s": timeout,
+        }
         end = common.conduct(place, "ev_sweep", fields, on_begin, on_event)
         paths = list(reports.values())
         if as_json:

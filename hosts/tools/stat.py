@@ -31,9 +31,17 @@ EXAMPLES = (
 )
 CLEAR = "\x1b[H\x1b[J"
 QP_COUNTERS = (
-    "sent", "retransmitted", "lost", "timeouts", "trimmed", "trimmed_lasthop", "marked", "refused", "bytes_sent",
+    "sent",
+    "retransmitted",
+    "lost",
+    "timeouts",
+    "trimmed",
+    "trimmed_lasthop",
+    "marked",
+    "refused",
+    "bytes_sent",
     "bytes_received",
-)  # fmt: skip
+)
 PORT_COUNTERS = ("tx_packets", "tx_bytes", "rx_packets", "rx_bytes")
 
 
@@ -58,9 +66,13 @@ def sample(status: Event) -> Event:
 def _port(port: Event) -> Event:
     dropped = {way: sum(port.get(f"{way}_dropped", {}).values()) for way in ("tx", "rx")}
     return {
-        "interface": port["interface"], "up": port["up"], **{key: port.get(key, 0) for key in PORT_COUNTERS},
-        "tx_dropped": dropped["tx"], "rx_dropped": dropped["rx"], "pacing": port.get("pacing"),
-    }  # fmt: skip
+        "interface": port["interface"],
+        "up": port["up"],
+        **{key: port.get(key, 0) for key in PORT_COUNTERS},
+        "tx_dropped": dropped["tx"],
+        "rx_dropped": dropped["rx"],
+        "pacing": port.get("pacing"),
+    }
 
 
 def _qp(qp: Event) -> Event:
@@ -125,17 +137,32 @@ def text(shown: Event, *, evs: bool, plan: Plan, style: Style) -> str:
 
 PORT_HEADS = ("port", "state", "tx packets", "rx packets", "tx Mb/s", "rx Mb/s", "dropped tx/rx")
 QP_HEADS = (
-    "QP", "peer", "state", "posted", "sent", "retrans", "lost", "trimmed", "marked", "tx Mb/s", "rx Mb/s", "EVs",
-)  # fmt: skip
+    "QP",
+    "peer",
+    "state",
+    "posted",
+    "sent",
+    "retrans",
+    "lost",
+    "trimmed",
+    "marked",
+    "tx Mb/s",
+    "rx Mb/s",
+    "EVs",
+)
 EV_HEADS = ("EV", "plane", "state", "role", "sent", "lost", "marked", "trimmed", "RTT", "through")
 
 
 def _port_row(port: Event) -> list[Cell]:
     return [
-        port["interface"], ("up", "good") if port["up"] else ("DOWN", "bad"), str(port["tx_packets"]),
-        str(port["rx_packets"]), megabits(port["tx_bps"]), megabits(port["rx_bps"]),
+        port["interface"],
+        ("up", "good") if port["up"] else ("DOWN", "bad"),
+        str(port["tx_packets"]),
+        str(port["rx_packets"]),
+        megabits(port["tx_bps"]),
+        megabits(port["rx_bps"]),
         f"{port['tx_dropped']}/{port['rx_dropped']}",
-    ]  # fmt: skip
+    ]
 
 
 LATE_SHARE = 0.01
@@ -158,9 +185,14 @@ def _qp_row(qp: Event) -> list[Cell]:
     name = "" if qp["transport"] == "mrc" else f"  {qp['transport']}"
     counts = ("outstanding", "sent", "retransmitted", "lost", "trimmed", "marked")
     return [
-        f"{qp['qpn']:#08x}", qp["peer"], qp["state"], *(str(qp[key]) for key in counts), megabits(qp["tx_bps"]),
-        megabits(qp["rx_bps"]), f"{states}{name}",
-    ]  # fmt: skip
+        f"{qp['qpn']:#08x}",
+        qp["peer"],
+        qp["state"],
+        *(str(qp[key]) for key in counts),
+        megabits(qp["tx_bps"]),
+        megabits(qp["rx_bps"]),
+        f"{states}{name}",
+    ]
 
 
 def _congestion(cc: Event) -> str:
@@ -182,9 +214,14 @@ def _ev_row(plan: Plan, host: str, peer: str, ev: Event) -> list[Cell]:
     rtt = "-" if ev.get("srtt_s") is None else f"{ev['srtt_s'] * 1e3:.3f} ms"
     counts = ("sent", "lost", "marked", "trimmed")
     return [
-        f"{ev['ev']:#06x}", str(ev["plane"]), ev["state"], "active" if ev.get("active") else "backup",
-        *(str(ev.get(key, 0)) for key in counts), rtt, through,
-    ]  # fmt: skip
+        f"{ev['ev']:#06x}",
+        str(ev["plane"]),
+        ev["state"],
+        "active" if ev.get("active") else "backup",
+        *(str(ev.get(key, 0)) for key in counts),
+        rtt,
+        through,
+    ]
 
 
 # ---- sampling -----------------------------------------------------------------------------------------------

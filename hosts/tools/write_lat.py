@@ -29,15 +29,17 @@ WIDTHS = (10, 10, 10, 10, 10, 10, 0)
 def header(begun: Event) -> str:
     """Header of the table: transport, path MTU, QPNs."""
     (qp,) = begun["qps"]
-    return "\n".join([
-        RULE,
-        f"{'MRC' if begun['transport'] == 'mrc' else begun['transport']} write latency, posting to completion, "
-        f"in microseconds: {begun['host']} to {begun['peer']}",
-        f" Transport : {begun['transport']:<20} Path MTU  : {begun['pmtu_bytes']} bytes",
-        f" QPN local : {qp['qpn']:#08x}             QPN remote: {qp['remote_qpn']:#08x}",
-        RULE,
-        COLUMNS,
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            RULE,
+            f"{'MRC' if begun['transport'] == 'mrc' else begun['transport']} write latency, posting to completion, "
+            f"in microseconds: {begun['host']} to {begun['peer']}",
+            f" Transport : {begun['transport']:<20} Path MTU  : {begun['pmtu_bytes']} bytes",
+            f" QPN local : {qp['qpn']:#08x}             QPN remote: {qp['remote_qpn']:#08x}",
+            RULE,
+            COLUMNS,
+        ]
+    )
 
 
 def row(result: Event) -> str:

@@ -96,6 +96,21 @@ def _check_kind(kind: str) -> None:
 
 
 __all__ = [
-    "ELEMENT", "KINDS", "NO_OPTIONS", "PIECE", "CollectiveError", "CollectiveOptions", "Rank", "Send", "bus_factor_of",
-    "count_unequal", "fill", "hashes", "input_key", "make", "peers_of", "steps_of", "total",
-]  # fmt: skip
+    "ELEMENT",
+    "KINDS",
+    "NO_OPTIONS",
+    "PIECE",
+    "CollectiveError",
+    "CollectiveOptions",
+    "Rank",
+    "Send",
+    "bus_factor_of",
+    "count_unequal",
+    "fill",
+    "hashes",
+    "input_key",
+    "make",
+    "peers_of",
+    "steps_of",
+    "total",
+]

@@ -161,7 +161,7 @@ class AllToAllV(_Mailbox):
         return [
             Send(peer, 0, "data", bounds[peer], bounds[peer + 1] - bounds[peer], "inbox", self._place(self.rank))
             for peer in order
-        ]  # fmt: skip
+        ]
 
     def wrong(self) -> int:
         found = 0

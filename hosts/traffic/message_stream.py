@@ -43,10 +43,17 @@ class FlowSender:
     """Posts messages round robin over its QPs, into the receiver's `depth` slots. With `imm`, message i carries i."""
 
     def __init__(
-        self, qps: Sequence[Any], shape: StreamShape, remote: tuple[int, int], clock: Callable[[], float],
-        call_at: Callable[[float, Callable[[], None]], Any], *, imm: bool = False, latencies: bool = False,
+        self,
+        qps: Sequence[Any],
+        shape: StreamShape,
+        remote: tuple[int, int],
+        clock: Callable[[], float],
+        call_at: Callable[[float, Callable[[], None]], Any],
+        *,
+        imm: bool = False,
+        latencies: bool = False,
         check: Callable[[int, int], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.qps, self.shape, self._clock, self._call_at = list(qps), shape, clock, call_at
         self._va, self._rkey = remote
         self._imm, self._check = imm, check

@@ -59,10 +59,13 @@ class ProgramRank(Rank):
         for one in script.collectives:
             own = one.group.index(script.rank)
             made = make(
-                one.kind, rank=own, ranks=len(one.group), size_bytes=one.size,
+                one.kind,
+                rank=own,
+                ranks=len(one.group),
+                size_bytes=one.size,
                 seed=input_key(one.kind, seed, one.key, len(one.group)),
                 options=msgspec.structs.replace(one.options, drawn_by=seed + 1),
-            )  # fmt: skip
+            )
             self._collectives.append(made)
             self.regions |= {f"{name}.{one.key}": array for name, array in made.regions.items()}
         order = sorted(range(len(script.collectives)), key=lambda at: script.collectives[at].base)
@@ -269,10 +272,15 @@ class ProgramRank(Rank):
         for send in sends:
             self._sends.append(
                 Send(
-                    one.group[send.peer], one.base + send.step, f"{send.region}.{one.key}", send.start, send.count,
-                    f"{send.to_region}.{one.key}", send.at,
+                    one.group[send.peer],
+                    one.base + send.step,
+                    f"{send.region}.{one.key}",
+                    send.start,
+                    send.count,
+                    f"{send.to_region}.{one.key}",
+                    send.at,
                 )
-            )  # fmt: skip
+            )
 
 
 def _check(script: RankScript) -> None:

@@ -44,9 +44,14 @@ def latency_summary(samples_s: Iterable[float]) -> dict[str, Any]:
     if not ordered:
         return dict.fromkeys(LATENCY_KEYS)
     values = (
-        ordered[0], ordered[-1], percentile(ordered, 0.5), fmean(ordered), pstdev(ordered),
-        percentile(ordered, 0.99), percentile(ordered, 0.999),
-    )  # fmt: skip
+        ordered[0],
+        ordered[-1],
+        percentile(ordered, 0.5),
+        fmean(ordered),
+        pstdev(ordered),
+        percentile(ordered, 0.99),
+        percentile(ordered, 0.999),
+    )
     return {key: round(value * 1e6, 3) for key, value in zip(LATENCY_KEYS, values, strict=True)}
 
 

@@ -252,11 +252,17 @@ class AllReduceHierarchical(_AllReduce):
         self._early_steps.clear()
         sends = [
             Send(
-                other, 0, "data", place * self._share, self._share, "scratch",
+                other,
+                0,
+                "data",
+                place * self._share,
+                self._share,
+                "scratch",
                 self._place * self._share,
             )
-            for place, other in enumerate(self._mine) if other != self.rank
-        ]  # fmt: skip
+            for place, other in enumerate(self._mine)
+            if other != self.rank
+        ]
         return sends + (self._around() if not others else [])
 
     @property

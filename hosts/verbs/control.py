@@ -59,15 +59,22 @@ class Controller:
     def query_device(self) -> CtlDeviceAttr:
         """Limits and capabilities."""
         return CtlDeviceAttr(
-            api_version=1, ev_max_fmt_profiles=MAX_PROFILES, ev_max_profiles=MAX_PROFILES, ev_max_count=MAX_EVS,
-            ev_free_count=MAX_EVS - self.ev_profiles.ev_count, ev_max_count_profile=MAX_EVS_PROFILE, ev_count_align=1,
+            api_version=1,
+            ev_max_fmt_profiles=MAX_PROFILES,
+            ev_max_profiles=MAX_PROFILES,
+            ev_max_count=MAX_EVS,
+            ev_free_count=MAX_EVS - self.ev_profiles.ev_count,
+            ev_max_count_profile=MAX_EVS_PROFILE,
+            ev_count_align=1,
             ev_max_width=128,
             ev_fmt_mode_mask=EvFormat.STEV | EvFormat.SRV6 | EvFormat.UDP,
-            ev_mode_mask=EvMode.AUTO | EvMode.EXPLICIT | EvMode.GENERATED, ev_op_max_entries=MAX_OP_ENTRIES,
-            cc_max_profiles=MAX_CC_PROFILES, cc_algorithms=ALGORITHMS,
+            ev_mode_mask=EvMode.AUTO | EvMode.EXPLICIT | EvMode.GENERATED,
+            ev_op_max_entries=MAX_OP_ENTRIES,
+            cc_max_profiles=MAX_CC_PROFILES,
+            cc_algorithms=ALGORITHMS,
             phy_port_mask=(1 << self._context.driver.planes) - 1 << 1,
             opt_attr=OptCap.EV_EVENT | OptCap.EV_EVENT_PRECISE_DROP_CNT | OptCap.EP_OP_EV_PROBE,
-        )  # fmt: skip
+        )
 
     def query_port(self, port_num: int) -> bool:
         """Whether a port (from 1) is enabled and has a link."""

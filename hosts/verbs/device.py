@@ -105,10 +105,22 @@ class Device:
         if self.config.acks.trim_nack:
             cap |= DeviceCap.MRC_DEVICE_CAP_TRIM_NACK
         return DeviceAttr(
-            name=self.name, api_version=API_VERSION, max_wimm=32767, max_wimm_dest=32767, max_mpr=255, mpr_resolution=1,
-            max_qp_hint=1 << 16, cap=cap, phys_port_cnt=self.driver.planes, max_mtu=self.config.qp.pmtu_bytes,
-            max_qp=self.driver.max_qps, max_qp_wr=1 << 16, max_sge=16, max_cqe=MAX_CQE, qp_types=tuple(QpType),
-        )  # fmt: skip
+            name=self.name,
+            api_version=API_VERSION,
+            max_wimm=32767,
+            max_wimm_dest=32767,
+            max_mpr=255,
+            mpr_resolution=1,
+            max_qp_hint=1 << 16,
+            cap=cap,
+            phys_port_cnt=self.driver.planes,
+            max_mtu=self.config.qp.pmtu_bytes,
+            max_qp=self.driver.max_qps,
+            max_qp_wr=1 << 16,
+            max_sge=16,
+            max_cqe=MAX_CQE,
+            qp_types=tuple(QpType),
+        )
 
     def query_port(self, port_num: int) -> PortAttr:
         """State of a port, 1 to phys_port_cnt."""
@@ -168,9 +180,12 @@ class Device:
         cap = record("create_qp: cap", record("create_qp", init, QpInitAttr).cap, QpCap)
         choice("create_qp: qp_type", init.qp_type, QpType)
         for name, high in (
-            ("max_send_wr", limits.max_qp_wr), ("max_recv_wr", limits.max_qp_wr), ("max_send_sge", limits.max_sge),
-            ("max_recv_sge", limits.max_sge), ("max_inline_data", 1 << 20),
-        ):  # fmt: skip
+            ("max_send_wr", limits.max_qp_wr),
+            ("max_recv_wr", limits.max_qp_wr),
+            ("max_send_sge", limits.max_sge),
+            ("max_recv_sge", limits.max_sge),
+            ("max_inline_data", 1 << 20),
+        ):
             number(f"create_qp: {name}", getattr(cap, name), 0, high)
         with self.lock:
             if len(self._qps) >= limits.max_qp:

@@ -175,13 +175,26 @@ class PortState(IntEnum):
 
 
 IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_ERR = (
-    QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS, QpState.ERROR,
-)  # fmt: skip
+    QpState.RESET,
+    QpState.INIT,
+    QpState.RTR,
+    QpState.RTS,
+    QpState.ERROR,
+)
 
 _PUBLISHED = (
-    QpAttrMask, MrcQpAttrMask, DeviceCap, AccessFlags, SendFlags, WrOpcode, WcOpcode, WcFlags, WcStatus, EventType,
+    QpAttrMask,
+    MrcQpAttrMask,
+    DeviceCap,
+    AccessFlags,
+    SendFlags,
+    WrOpcode,
+    WcOpcode,
+    WcFlags,
+    WcStatus,
+    EventType,
     PortState,
-)  # fmt: skip
+)
 for _enum in _PUBLISHED:
     globals().update(_enum.__members__)  # C names as module constants; the aliases too
 

@@ -95,10 +95,17 @@ def local_info(qp: QueuePair, mr: MemoryRegion | None = None) -> QpInfo:
     config = context.config
     offered = (0, 0, 0) if mr is None else (mr.addr, mr.rkey, mr.length)
     return QpInfo(
-        qp.qp_num, qp.engine.first_psn, context.driver.gids()[0], config.qp.pmtu_bytes,
-        config.qp.mpr_packets // UNIT_MPR, config.qp.max_wimm, config.qp.dynamic_mpr, config.acks.trim_nack,
-        False, *offered,
-    )  # fmt: skip
+        qp.qp_num,
+        qp.engine.first_psn,
+        context.driver.gids()[0],
+        config.qp.pmtu_bytes,
+        config.qp.mpr_packets // UNIT_MPR,
+        config.qp.max_wimm,
+        config.qp.dynamic_mpr,
+        config.acks.trim_nack,
+        False,
+        *offered,
+    )
 
 
 def bring_up(

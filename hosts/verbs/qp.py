@@ -99,9 +99,13 @@ class QueuePair:
     """Made by `Device.create_qp`, in RESET. All calls raise VerbsError, or LocalError from the engine below."""
 
     def __init__(
-        self, context: DeviceContext, controller: Controller, default_pd: ProtectionDomain, init: QpInitAttr,
+        self,
+        context: DeviceContext,
+        controller: Controller,
+        default_pd: ProtectionDomain,
+        init: QpInitAttr,
         on_destroy: Callable[[QueuePair], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.context = context
         self._controller = controller
         self._on_destroy = on_destroy
@@ -405,9 +409,15 @@ class QueuePair:
         """A WriteIMM arrived and used up a receive."""
         wr_id = self._receives.pop(event.recv_id, 0)
         entry = WorkCompletion(
-            wr_id, WcStatus.IBV_WC_SUCCESS, WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM, self.qp_num, event.length, event.imm,
-            WcFlags.IBV_WC_WITH_IMM, at=event.at,
-        )  # fmt: skip
+            wr_id,
+            WcStatus.IBV_WC_SUCCESS,
+            WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM,
+            self.qp_num,
+            event.length,
+            event.imm,
+            WcFlags.IBV_WC_WITH_IMM,
+            at=event.at,
+        )
         self.recv_cq.push([entry], solicited=event.solicited)
 
     def on_error(self, detail: str) -> None:

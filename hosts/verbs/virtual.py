@@ -41,9 +41,15 @@ class VirtualWire:
     """`planes` x `uplinks` paths between any two devices. `now`: virtual seconds. See the module."""
 
     def __init__(
-        self, *, planes: int = 2, uplinks: int = 2, delay_s: float = 0.005, seed: int = 1, framed: bool = False,
+        self,
+        *,
+        planes: int = 2,
+        uplinks: int = 2,
+        delay_s: float = 0.005,
+        seed: int = 1,
+        framed: bool = False,
         per_packet_s: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.planes, self.uplinks, self.delay_s = planes, uplinks, delay_s
         self.per_packet_s = per_packet_s
         """A port takes this long to send one packet; 0: it takes any number at once."""

@@ -119,17 +119,39 @@ class AnyFabric:
     """
 
     def __init__(
-        self, planes: int = 4, racks: int = 2, spines: int = 2, hosts_per_rack: int = 2, *, virtual: bool = False,
-        mode: str = "srv6", rate: Quantity = None, delay: Quantity = None, host_rate: Quantity = None,
-        host_delay: Quantity = None, fabric_rate: Quantity = None, fabric_delay: Quantity = None,
-        pmtu: int | None = None, seed: int = 0, target: str = "embedded", nic: str = "fast", denylist: str = "off",
-        run_dir: Path | str | None = None, servers: Path | str | None = None,
+        self,
+        planes: int = 4,
+        racks: int = 2,
+        spines: int = 2,
+        hosts_per_rack: int = 2,
+        *,
+        virtual: bool = False,
+        mode: str = "srv6",
+        rate: Quantity = None,
+        delay: Quantity = None,
+        host_rate: Quantity = None,
+        host_delay: Quantity = None,
+        fabric_rate: Quantity = None,
+        fabric_delay: Quantity = None,
+        pmtu: int | None = None,
+        seed: int = 0,
+        target: str = "embedded",
+        nic: str = "fast",
+        denylist: str = "off",
+        run_dir: Path | str | None = None,
+        servers: Path | str | None = None,
         progress: Callable[[str], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         links = LinkOptions(
-            mode, _text(rate), _text(delay), _text(host_rate), _text(host_delay), _text(fabric_rate),
-            _text(fabric_delay), pmtu,
-        )  # fmt: skip
+            mode,
+            _text(rate),
+            _text(delay),
+            _text(host_rate),
+            _text(host_delay),
+            _text(fabric_rate),
+            _text(fabric_delay),
+            pmtu,
+        )
         self.plan: Plan = links.plan(planes, racks, spines, hosts_per_rack)
         """Names, links, EVs and paths (topologies/plan)."""
         self.virtual = virtual
@@ -237,9 +259,14 @@ class AnyFabric:
     # ---- send -------------------------------------------------------------------------------------------
 
     def transfer(
-        self, source: str, destination: str, data: bytes | int | str | Path = "64M", *, rate: Quantity = None,
+        self,
+        source: str,
+        destination: str,
+        data: bytes | int | str | Path = "64M",
+        *,
+        rate: Quantity = None,
         transport: str = "mrc",
-    ) -> FabricTransfer:  # fmt: skip
+    ) -> FabricTransfer:
         """Begin to send; it goes on by itself.
 
         `data`: bytes, a file (pathlib.Path), or how many random bytes (4 << 20, "4M"). `rate`: offered, bits/s

@@ -143,9 +143,16 @@ class LiveBackend:
                 _write(ours, order.content)
             there = self.lab.bring(order.source, path)
             begun = self._agents[order.source].send_file(
-                there, order.destination, dest_path=str(received), rate_bps=order.rate_bps, fresh=True,
-                chunk_bytes=order.chunk_bytes, transport=order.transport, timeout_s=PEER_S, patient=True,
-            )  # fmt: skip
+                there,
+                order.destination,
+                dest_path=str(received),
+                rate_bps=order.rate_bps,
+                fresh=True,
+                chunk_bytes=order.chunk_bytes,
+                transport=order.transport,
+                timeout_s=PEER_S,
+                patient=True,
+            )
         except BaseException:
             if ours is not None or there != path:
                 self._remove(order.source, there)
@@ -204,10 +211,17 @@ class LiveBackend:
                 at_last = sum(count for reason, count in trims.items() if "last" in reason)
                 out.append(
                     PortCount(
-                        switch.name, name, neighbour, forwarded, marked, trims.total(), at_last, dropped,
+                        switch.name,
+                        name,
+                        neighbour,
+                        forwarded,
+                        marked,
+                        trims.total(),
+                        at_last,
+                        dropped,
                         {reason: count for reason, count in why.items() if count},
                     )
-                )  # fmt: skip
+                )
         return out
 
     def findings(self, began: float) -> list[NamedFault]:
@@ -218,11 +232,17 @@ class LiveBackend:
             sources = dict.fromkeys(str(seen["source"]).split()[0] for seen in fault["evidence"])
             out.append(
                 NamedFault(
-                    fault["number"], fault["state"], fault["kind"], fault["location"], fault["text"],
-                    fault["raised"] - began, None if cleared is None else cleared - began, tuple(sources),
+                    fault["number"],
+                    fault["state"],
+                    fault["kind"],
+                    fault["location"],
+                    fault["text"],
+                    fault["raised"] - began,
+                    None if cleared is None else cleared - began,
+                    tuple(sources),
                     None if one is None else fault["raised"] - one.at,
                 )
-            )  # fmt: skip
+            )
         return out
 
 

@@ -60,9 +60,19 @@ class PathState:
     def of_health(cls, row: dict[str, Any]) -> PathState:
         """From a row of hosts/agent/path_health.py."""
         return cls(
-            row["ev"], row["plane"], row["uplink"], row["address"], tuple(row["path"]), row["state"], row["active"],
-            row["rtt_s"], row["sent"], row["lost"], row["marked"], row["trimmed"],
-        )  # fmt: skip
+            row["ev"],
+            row["plane"],
+            row["uplink"],
+            row["address"],
+            tuple(row["path"]),
+            row["state"],
+            row["active"],
+            row["rtt_s"],
+            row["sent"],
+            row["lost"],
+            row["marked"],
+            row["trimmed"],
+        )
 
 
 @dataclass(frozen=True, slots=True)

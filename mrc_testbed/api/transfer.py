@@ -117,10 +117,21 @@ class FabricTransfer:
         outcome = self._checked()
         counters = outcome["counters"]
         return TransferResult(
-            self.source, self.destination, self.size_bytes, outcome["duration_s"], outcome["goodput_bps"],
-            outcome["sha256"], counters["sent"], counters["retransmitted"], counters["lost"], counters["marked"],
-            counters["trimmed"], tuple(counters["plane_bytes"]), tuple(self.ev_moves), self._order.transport,
-        )  # fmt: skip
+            self.source,
+            self.destination,
+            self.size_bytes,
+            outcome["duration_s"],
+            outcome["goodput_bps"],
+            outcome["sha256"],
+            counters["sent"],
+            counters["retransmitted"],
+            counters["lost"],
+            counters["marked"],
+            counters["trimmed"],
+            tuple(counters["plane_bytes"]),
+            tuple(self.ev_moves),
+            self._order.transport,
+        )
 
     def read(self) -> bytes:
         """The bytes at the receiver. Raises as `result` does, and ApiError when they were dropped."""

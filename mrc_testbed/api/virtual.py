@@ -182,10 +182,17 @@ class VirtualBackend:
                 why = {reason: packets for reason, packets in (one.dropped + one.lost).items() if packets}
                 out.append(
                     PortCount(
-                        switch.name, one.name, one.neighbour, one.forwarded, one.marked, one.trimmed,
-                        one.trimmed if one.last_hop else 0, sum(why.values()), why,
+                        switch.name,
+                        one.name,
+                        one.neighbour,
+                        one.forwarded,
+                        one.marked,
+                        one.trimmed,
+                        one.trimmed if one.last_hop else 0,
+                        sum(why.values()),
+                        why,
                     )
-                )  # fmt: skip
+                )
             if own := dict(self.fabric.switches[switch.name].dropped):
                 out.append(PortCount(switch.name, switch.name, "", 0, 0, 0, 0, sum(own.values()), own))
         return out
@@ -201,9 +208,14 @@ class _VirtualTransfer:
     """A file's way of the agents (hosts/traffic/file_transfer.py), in virtual time."""
 
     def __init__(
-        self, fabric: VirtualFabric, order: TransferOrder, number: int, data: bytes, denied: list[int],
+        self,
+        fabric: VirtualFabric,
+        order: TransferOrder,
+        number: int,
+        data: bytes,
+        denied: list[int],
         tell: Callable[[dict[str, Any]], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.fabric, self.order, self.number = fabric, order, number
         self.over = False
         self.memory = bytearray(len(data))
@@ -261,10 +273,14 @@ class _VirtualTransfer:
     def tell_progress(self) -> None:
         self._tell(
             {
-                "event": "progress", "t": self.fabric.now, "transfer": self.number, "qpn": self.qp.qpn,
-                "bytes_done": self._acked, "counters": self._counters(),
+                "event": "progress",
+                "t": self.fabric.now,
+                "transfer": self.number,
+                "qpn": self.qp.qpn,
+                "bytes_done": self._acked,
+                "counters": self._counters(),
             }
-        )  # fmt: skip
+        )
 
     def _counters(self) -> dict[str, Any]:
         counters = self.qp.counters.by_name()
@@ -278,11 +294,19 @@ class _VirtualTransfer:
         took = self.fabric.now - self._began
         self._tell(
             {
-                "event": "transfer", "t": self.fabric.now, "transfer": self.number, "qpn": self.qp.qpn, "state": state,
-                "error": error, "bytes_done": self._acked, "duration_s": took, "sha256": sent,
-                "goodput_bps": len(self._data) * 8 / took, "counters": self._counters(),
+                "event": "transfer",
+                "t": self.fabric.now,
+                "transfer": self.number,
+                "qpn": self.qp.qpn,
+                "state": state,
+                "error": error,
+                "bytes_done": self._acked,
+                "duration_s": took,
+                "sha256": sent,
+                "goodput_bps": len(self._data) * 8 / took,
+                "counters": self._counters(),
             }
-        )  # fmt: skip
+        )
 
     def close(self, health: PathHealth) -> None:
         """Close both QPs; what its paths counted stays with the host."""

@@ -207,23 +207,37 @@ class _Comments:
         self._ports = ports
         self._explainer = Explainer(plan)
         switches = {switch.name for switch in plan.switches}
-        ends = {(index, way): end for index, port in enumerate(ports)
-                for way, end in ((OUTBOUND, port), (INBOUND, far_end(plan, port)))}  # fmt: skip
+        ends = {
+            (index, way): end
+            for index, port in enumerate(ports)
+            for way, end in ((OUTBOUND, port), (INBOUND, far_end(plan, port)))
+        }
         self._queues = {tap: end.interface for tap, end in ends.items() if end.node in switches}
         self.depths = QueueDepths(control, set(self._queues.values()))
 
     def of(self, packet: Captured, tap: _Tap) -> bytes:
         queue = self._queues.get((tap.index, tap.direction))
         return self._explainer.comment(
-            packet.frame, at_ns=packet.at_ns, interface=self._ports[tap.index].interface, direction=tap.direction,
-            size=packet.length, queue=self.depths.text(queue, packet.at_ns) if queue else "",
-        ).encode()  # fmt: skip
+            packet.frame,
+            at_ns=packet.at_ns,
+            interface=self._ports[tap.index].interface,
+            direction=tap.direction,
+            size=packet.length,
+            queue=self.depths.text(queue, packet.at_ns) if queue else "",
+        ).encode()
 
 
 def capture(
-    name: str, run_dir: Path, *, out: str | None = None, count: int | None = None, seconds: float | None = None,
-    snap: int = SNAP_BYTES, explain: bool = False, ready: Callable[[list[Port], str], None] | None = None,
-) -> CaptureResult:  # fmt: skip
+    name: str,
+    run_dir: Path,
+    *,
+    out: str | None = None,
+    count: int | None = None,
+    seconds: float | None = None,
+    snap: int = SNAP_BYTES,
+    explain: bool = False,
+    ready: Callable[[list[Port], str], None] | None = None,
+) -> CaptureResult:
     """Capture until `count` packets or `seconds` have passed, the fabric ends, or the user interrupts.
 
     `out`: file, `-` for standard output; by default NAME.pcap, NAME.pcapng for a node or with `explain`, which adds a
@@ -283,9 +297,14 @@ def _nodes(plan: Plan, ports: list[Port]) -> set[str]:
 
 
 def _run(
-    taps: _Capture, file: _Writer, result: CaptureResult, stop: list[int], count: int | None, seconds: float | None,
+    taps: _Capture,
+    file: _Writer,
+    result: CaptureResult,
+    stop: list[int],
+    count: int | None,
+    seconds: float | None,
     depths: QueueDepths | None,
-) -> str:  # fmt: skip
+) -> str:
     """Write packets until the capture ends; returns the cause."""
     deadline = None if seconds is None else time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:

@@ -71,20 +71,31 @@ class Way:
     def to_json(self) -> dict[str, Any]:
         hops = [
             {
-                "switch": hop.switch, "in": hop.arrived.interface, "out": hop.left.interface if hop.left else None,
-                "note": hop.note, "trace": hop.trace.to_json(),
+                "switch": hop.switch,
+                "in": hop.arrived.interface,
+                "out": hop.left.interface if hop.left else None,
+                "note": hop.note,
+                "trace": hop.trace.to_json(),
             }
             for hop in self.hops
-        ]  # fmt: skip
+        ]
         return {
-            "from": self.source, "to": self.destination, "ev": self.ev, "plane": self.plane, "frame": self.frame.hex(),
-            "hops": hops, "arrived": self.arrived, "end": self.end,
-        }  # fmt: skip
+            "from": self.source,
+            "to": self.destination,
+            "ev": self.ev,
+            "plane": self.plane,
+            "frame": self.frame.hex(),
+            "hops": hops,
+            "arrived": self.arrived,
+            "end": self.end,
+        }
 
     def text(self, full: bool) -> str:
         """Hop by hop; `full`: every step of each program."""
-        lines = [f"{self.source} sends a write of {PAYLOAD_BYTES} bytes to {self.destination}: EV {self.ev:#06x}, "
-                 f"plane {self.plane}, {len(self.frame)} bytes to {_addressed(self.frame)}"]  # fmt: skip
+        lines = [
+            f"{self.source} sends a write of {PAYLOAD_BYTES} bytes to {self.destination}: EV {self.ev:#06x}, "
+            f"plane {self.plane}, {len(self.frame)} bytes to {_addressed(self.frame)}"
+        ]
         for number, hop in enumerate(self.hops, 1):
             lines.append(f"{number}  {hop.switch}: in by {hop.arrived.interface}")
             lines += [f"     {line}" for line in (hop.trace.text().splitlines()[1:] if full else _decisions(hop.trace))]
@@ -242,9 +253,20 @@ def _frame(plan: Plan, here: Host, there: Host, ev: int, plane: int) -> bytes:
     config = Config()
     payload = bytes(PAYLOAD_BYTES)
     packet = Write(
-        dest_qp=0x100, ev=ev, plane=plane, dscp=config.dscp.trimmable, ecn=2, opcode=Opcode.WRITE_ONLY, psn=0, msn=0,
-        va=0, rkey=0, dma_length=PAYLOAD_BYTES, payload=payload, size=0,
-    )  # fmt: skip
+        dest_qp=0x100,
+        ev=ev,
+        plane=plane,
+        dscp=config.dscp.trimmable,
+        ecn=2,
+        opcode=Opcode.WRITE_ONLY,
+        psn=0,
+        msn=0,
+        va=0,
+        rkey=0,
+        dma_length=PAYLOAD_BYTES,
+        payload=payload,
+        size=0,
+    )
     around = Encapsulation(plan, here, there, plane)
     encoded = Codec(config).encode(packet, around.addressing)
     inner = b"".join(bytes(piece) for piece in encoded)

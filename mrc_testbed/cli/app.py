@@ -111,9 +111,16 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from mrc_testbed.topologies.plan import PlanError
 
     return (
-        UsageError, PlanError, JsonlError, FabricError, AgentError, ScheduleError, ScenarioError, ResultsError,
+        UsageError,
+        PlanError,
+        JsonlError,
+        FabricError,
+        AgentError,
+        ScheduleError,
+        ScenarioError,
+        ResultsError,
         LocalError,
-    )  # fmt: skip
+    )
 
 
 @app.command(
@@ -404,10 +411,16 @@ def pcap(
         raise UsageError("--json and --out - both want standard output: give --out a file")
     given = {"--count": count, "--seconds": seconds, "--snap": snap, "--out": out, "--plan": plan}
     if install_dissector or uninstall_dissector:
-        _refuse("--install-dissector and --uninstall-dissector stand alone", {
-            **given, "PORT|NODE|FILE": where, "--explain": explain, "--json": as_json,
-            "--uninstall-dissector": install_dissector and uninstall_dissector,
-        })  # fmt: skip
+        _refuse(
+            "--install-dissector and --uninstall-dissector stand alone",
+            {
+                **given,
+                "PORT|NODE|FILE": where,
+                "--explain": explain,
+                "--json": as_json,
+                "--uninstall-dissector": install_dissector and uninstall_dissector,
+            },
+        )
         from mrc_testbed.hosts.dissector.install import install, uninstall
 
         print(install() if install_dissector else uninstall())
@@ -431,9 +444,10 @@ def _captured(where: str | None, given: dict[str, Any], explain: bool) -> Any:
     if is_capture_file(where):
         if not explain:
             raise UsageError(f"{where} is a finished capture: --explain comments its packets, tshark -r shows them")
-        _refuse("a finished capture takes --out and --plan", {
-            key: value for key, value in given.items() if key not in ("--out", "--plan")
-        })  # fmt: skip
+        _refuse(
+            "a finished capture takes --out and --plan",
+            {key: value for key, value in given.items() if key not in ("--out", "--plan")},
+        )
         from mrc_testbed.capture.explain.explained_file import explain_file  # scapy comes with it, and takes its time
 
         return explain_file(Path(where), default_run_dir(), out=out, plan=plan)
@@ -444,9 +458,15 @@ def _captured(where: str | None, given: dict[str, Any], explain: bool) -> Any:
         print(f"capturing {', '.join(port.interface for port in ports)} to {path}", file=sys.stderr, flush=True)
 
     return capturing.capture(
-        where, default_run_dir(), out=out, count=given["--count"], seconds=given["--seconds"],
-        snap=given["--snap"] or SNAP_BYTES, explain=explain, ready=ready,
-    )  # fmt: skip
+        where,
+        default_run_dir(),
+        out=out,
+        count=given["--count"],
+        seconds=given["--seconds"],
+        snap=given["--snap"] or SNAP_BYTES,
+        explain=explain,
+        ready=ready,
+    )
 
 
 def _refuse(why: str, given: dict[str, Any]) -> None:

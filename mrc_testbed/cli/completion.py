@@ -31,8 +31,15 @@ SIZES = ("1", "2", "4", "8", "16")
 """Planes, racks and so on that fabrics have as a rule."""
 RATES = ("10M", "100M", "none")
 FAULT_KINDS = (
-    "link cut", "NIC port down", "switch off", "blackhole", "one-way cut", "lossy link", "reboot", "flap",
-)  # fmt: skip
+    "link cut",
+    "NIC port down",
+    "switch off",
+    "blackhole",
+    "one-way cut",
+    "lossy link",
+    "reboot",
+    "flap",
+)
 INCAST_VARIANTS = ("as designed", "no ECN", "no trimming", "neither")
 
 

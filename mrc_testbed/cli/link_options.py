@@ -77,9 +77,15 @@ class LinkOptions:
             left = link_speeds.spare_delay_s(bare, link_speeds.SCALED_RTT_S, pmtu, mode, silent)
         tiers = [LinkSpeed(rate, left if delay is None else delay) for rate, delay in zip(rates, said, strict=True)]
         return Plan(
-            planes, racks, spines, hosts_per_rack,
-            mode=mode, host_link=tiers[0], fabric_link=tiers[1], pmtu_bytes=pmtu,
-        )  # fmt: skip
+            planes,
+            racks,
+            spines,
+            hosts_per_rack,
+            mode=mode,
+            host_link=tiers[0],
+            fabric_link=tiers[1],
+            pmtu_bytes=pmtu,
+        )
 
 
 def _rate(text: str) -> float | None:

@@ -30,9 +30,16 @@ def command(switch: str, run_dir: Path) -> list[str]:
         raise UsageError(f"{python} is not there: `make setup` in a checkout makes it")
     where = switches[switch]
     return [
-        str(python), "-m", "p4runtime_sh",
-        "--grpc-addr", where["address"], "--device-id", str(where["device_id"]), "--election-id", ELECTION_ID,
-    ]  # fmt: skip
+        str(python),
+        "-m",
+        "p4runtime_sh",
+        "--grpc-addr",
+        where["address"],
+        "--device-id",
+        str(where["device_id"]),
+        "--election-id",
+        ELECTION_ID,
+    ]
 
 
 def open_shell(switch: str) -> int:

@@ -60,9 +60,13 @@ def plan(
 
 
 def _asked(
-    nics: int | None, radix: int, rate: str, planes: int, parts: tuple[int | None, int | None, int | None],
+    nics: int | None,
+    radix: int,
+    rate: str,
+    planes: int,
+    parts: tuple[int | None, int | None, int | None],
     from_file: Path | None,
-) -> FabricSize:  # fmt: skip
+) -> FabricSize:
     """The fabric that the options name. Raises UsageError."""
     from mrc_testbed.console.progress import Progress
     from mrc_testbed.console.terminal import console
@@ -115,10 +119,13 @@ def on_this_machine(size: FabricSize) -> Here:
     too_large = [
         f"{name} {value} (at most {LIMITS[name][1]})"
         for name, value in (
-            ("planes", size.planes), ("racks", size.t0s), ("spines", max(1, size.uplinks)),
+            ("planes", size.planes),
+            ("racks", size.t0s),
+            ("spines", max(1, size.uplinks)),
             ("hosts_per_rack", size.nics_per_t0),
-        ) if value > LIMITS[name][1]
-    ]  # fmt: skip
+        )
+        if value > LIMITS[name][1]
+    ]
     return {
         "live": size.nics <= LIVE_HOSTS_MAX and size.switches <= LIVE_SWITCHES_MAX and not too_large,
         "virtual": not too_large,
@@ -157,8 +164,11 @@ def _show(size: FabricSize, here: Here) -> None:
     for head in ("", "in a plane", "in all"):
         table.add_column(head, justify="left" if not head else "right")
     for name, count in (
-        ("T0", size.t0s), ("T1", size.t1s), ("NIC-T0 links", size.nics), ("T0-T1 links", size.t0s * size.uplinks),
-    ):  # fmt: skip
+        ("T0", size.t0s),
+        ("T1", size.t1s),
+        ("NIC-T0 links", size.nics),
+        ("T0-T1 links", size.t0s * size.uplinks),
+    ):
         table.add_row(name, f"{count:,}", f"{count * size.planes:,}")
     out.print(table)
     out.print(

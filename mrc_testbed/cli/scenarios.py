@@ -49,11 +49,20 @@ def run(request: RunRequest) -> None:
     live = _live_runner(request) if request.where == "live" else None
     raise typer.Exit(
         command.run(
-            request.files or [], where=request.where, seed=request.seed, repeat=request.repeat, out=request.out,
-            jobs=request.jobs, as_json=request.as_json, live=live, scale=request.scale, resume=request.resume,
-            replay=replay, executor=executor,
+            request.files or [],
+            where=request.where,
+            seed=request.seed,
+            repeat=request.repeat,
+            out=request.out,
+            jobs=request.jobs,
+            as_json=request.as_json,
+            live=live,
+            scale=request.scale,
+            resume=request.resume,
+            replay=replay,
+            executor=executor,
         )
-    )  # fmt: skip
+    )
 
 
 def _live_runner(request: RunRequest) -> LiveRunner:

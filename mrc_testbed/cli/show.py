@@ -116,7 +116,7 @@ def queues(
         str | None, typer.Argument(metavar="[SWITCH|PORT]", autocompletion=offer.switches_and_ports)
     ] = None,
     as_json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Queues of the running fabric's switch ports: limits, what waits, what was dropped."""
     raise typer.Exit(run_word("queues", [where] if where else [], as_json))
 

@@ -106,9 +106,13 @@ class Progress:
                 return
             described = TextColumn("{task.description}", markup=False)
             self._bar = RichProgress(
-                SpinnerColumn(), described, Left(), console=self._console, transient=True,
+                SpinnerColumn(),
+                described,
+                Left(),
+                console=self._console,
+                transient=True,
                 refresh_per_second=4,
-            )  # fmt: skip
+            )
             self._task = self._bar.add_task(self._now, total=None)
             self._bar.start()
 

@@ -142,9 +142,7 @@ def table(
     return "\n".join(" " * indent + line.rstrip() for line in lines)
 
 
-def _lines(
-    style: Style, rows: list[list[Text]], widths: list[int], sides: Sequence[JustifyMethod]
-) -> list[str]:  # fmt: skip
+def _lines(style: Style, rows: list[list[Text]], widths: list[int], sides: Sequence[JustifyMethod]) -> list[str]:
     from rich.console import Console
     from rich.table import Table
 

@@ -59,10 +59,15 @@ def _panel(plan: Plan, plane: int, width: float, columns: float) -> dict[str, An
         if link.plane != plane:
             continue
         a, b = link.lower, link.upper
-        links.append({
-            "name": link.name, "kind": "NIC-T0" if a.node in hosts else "T0-T1", "nodes": [a.node, b.node],
-            "interfaces": [a.interface, b.interface], "points": [*places[a.node], *places[b.node]],
-        })  # fmt: skip
+        links.append(
+            {
+                "name": link.name,
+                "kind": "NIC-T0" if a.node in hosts else "T0-T1",
+                "nodes": [a.node, b.node],
+                "interfaces": [a.interface, b.interface],
+                "points": [*places[a.node], *places[b.node]],
+            }
+        )
     return {"plane": plane, "width": width, "height": rows["host"] + TOP, "nodes": nodes, "links": links}
 
 

@@ -157,9 +157,10 @@ def _packets(rows: list[dict[str, int]], step: int) -> dict[str, list[int]]:
 
 def _collective(one: Any) -> dict[str, Any]:
     return {
-        "label": f"{one.kind} {one.work}", "wrong": sum(i.wrong for i in one.iterations),
+        "label": f"{one.kind} {one.work}",
+        "wrong": sum(i.wrong for i in one.iterations),
         "iterations": [[round(i.started_s, 6), round(i.finished_s, 6)] for i in one.iterations],
-    }  # fmt: skip
+    }
 
 
 def _pairs(plan: Plan, found: Iterable[EvLane]) -> dict[str, list[dict[str, Any]]]:
@@ -204,9 +205,14 @@ def _faults(plan: Plan, measured: Measured) -> Iterator[dict[str, Any]]:
         if action == "controller":
             continue
         yield {
-            "from": start, "to": stop if stop < end else end + 1, "kind": action.replace("_", " "), "detail": "",
-            "effect": effect, "where": places(plan, str(event["text"])), "text": event["text"],
-        }  # fmt: skip
+            "from": start,
+            "to": stop if stop < end else end + 1,
+            "kind": action.replace("_", " "),
+            "detail": "",
+            "effect": effect,
+            "where": places(plan, str(event["text"])),
+            "text": event["text"],
+        }
 
 
 def _found(plan: Plan, measured: Measured) -> list[dict[str, Any]]:

@@ -62,9 +62,20 @@ BODY_MAX = 4096
 COMMAND_HEADER = "X-MRC-Dash"
 """Of every command; its value does not matter, but no other origin may send it."""
 COMMANDS = (
-    "link", "power", "rate", "delay", "loss", "corrupt", "oneway", "blackhole", "flap", "reboot", "heal", "send",
+    "link",
+    "power",
+    "rate",
+    "delay",
+    "loss",
+    "corrupt",
+    "oneway",
+    "blackhole",
+    "flap",
+    "reboot",
+    "heal",
+    "send",
     "trace",
-)  # fmt: skip
+)
 """Words that the page may use."""
 SAFETY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

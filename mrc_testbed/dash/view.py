@@ -52,9 +52,11 @@ class FabricView:
         silent: dict[str, Any] = {}
         state = dict(self._state)
         sources: list[tuple[str, Callable[[float], State]]] = [
-            ("wires", self._links), ("switches", self._switches), ("controller", self._faults),
+            ("wires", self._links),
+            ("switches", self._switches),
+            ("controller", self._faults),
             ("transfers", self._sends),
-        ]  # fmt: skip
+        ]
         for name, read in sources:
             try:
                 state |= read(now)
@@ -82,9 +84,10 @@ class FabricView:
                 self._octets[link.name] = count
             rate = self._fabric.plan.speed(link).rate_bps
             found[link.name] = {
-                "up": port is not None and port.up, "rate": rate,
+                "up": port is not None and port.up,
+                "rate": rate,
                 "use": [round(bps) if bps >= QUIET_BPS else 0 for bps in use],
-            }  # fmt: skip
+            }
         return {"links": found}
 
     def _switches(self, now: float) -> State:
@@ -109,9 +112,12 @@ class FabricView:
             number, state = fault["number"], fault["state"]
             if state == "active":
                 found[str(number)] = {
-                    "text": fault["text"], "kind": fault["kind"], "location": fault["location"],
-                    "raised": fault["raised"], "sources": [one["source"] for one in fault["evidence"]],
-                }  # fmt: skip
+                    "text": fault["text"],
+                    "kind": fault["kind"],
+                    "location": fault["location"],
+                    "raised": fault["raised"],
+                    "sources": [one["source"] for one in fault["evidence"]],
+                }
             if self._told.get(number) == state:
                 continue
             self._told[number] = state

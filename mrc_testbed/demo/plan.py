@@ -73,11 +73,15 @@ def plan_demo(
     destination = fabric.first_remote_host(SOURCE).name
     links = links_to_cut(fabric, SOURCE, destination)
     return DemoPlan(
-        fabric=fabric, source=SOURCE, destination=destination, file=None if file is None else file.resolve(),
-        size=size, rate_bps=rate_bps or min(MAX_RATE_BPS[lab.nic], size * 8 / SHOW_S),
+        fabric=fabric,
+        source=SOURCE,
+        destination=destination,
+        file=None if file is None else file.resolve(),
+        size=size,
+        rate_bps=rate_bps or min(MAX_RATE_BPS[lab.nic], size * 8 / SHOW_S),
         cuts=tuple(PlannedCut(link, *shares) for link, shares in zip(links, CUTS, strict=True)),
         lab=lab,
-    )  # fmt: skip
+    )
 
 
 def _size_of(file: Path) -> int:

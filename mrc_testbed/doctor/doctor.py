@@ -33,9 +33,22 @@ class Check:
 def checks() -> Iterator[Check]:
     """Every check in the order shown. Looks only; changes nothing."""
     everything = (
-        _release, _machine, _root, _rootless, _namespaces, _packet_socket, _tools, _packages, _headers, _engine,
-        _memory, _processors, _apt, _leftovers, _bmv2,
-    )  # fmt: skip
+        _release,
+        _machine,
+        _root,
+        _rootless,
+        _namespaces,
+        _packet_socket,
+        _tools,
+        _packages,
+        _headers,
+        _engine,
+        _memory,
+        _processors,
+        _apt,
+        _leftovers,
+        _bmv2,
+    )
     for check in everything:
         yield from check()
 
@@ -51,10 +64,13 @@ def _release() -> Iterator[Check]:
         here = {}
     name = f"{here.get('ID', 'unknown')}-{here.get('VERSION_ID', 'unknown')}"
     yield Check(
-        "release", name in RELEASES, f"{name}, Python {platform.python_version()}",
+        "release",
+        name in RELEASES,
+        f"{name}, Python {platform.python_version()}",
         f"tested are {', '.join(RELEASES)}: others may work where the lines below are ok; the Vagrantfile and the "
-        "Dockerfile have tested ones", needed=False,
-    )  # fmt: skip
+        "Dockerfile have tested ones",
+        needed=False,
+    )
 
 
 def _machine() -> Iterator[Check]:
@@ -81,17 +97,22 @@ def virtual_machine(root: Path = Path("/")) -> str | None:
 def _root() -> Iterator[Check]:
     enough = os.geteuid() == 0 or obstacle() is None
     yield Check(
-        "root", enough, f"uid {os.geteuid()}",
+        "root",
+        enough,
+        f"uid {os.geteuid()}",
         "run with sudo: namespaces and raw sockets need root, and --rootless does not work here (next line)",
-    )  # fmt: skip
+    )
 
 
 def _rootless() -> Iterator[Check]:
     why = obstacle()
     yield Check(
-        "user namespaces", why is None, "usable: `mrc demo --rootless` works" if why is None else "not usable",
-        why or "", needed=False,
-    )  # fmt: skip
+        "user namespaces",
+        why is None,
+        "usable: `mrc demo --rootless` works" if why is None else "not usable",
+        why or "",
+        needed=False,
+    )
 
 
 def _apt() -> Iterator[Check]:
@@ -127,10 +148,12 @@ def _packet_socket() -> Iterator[Check]:
     except (OSError, AttributeError) as error:
         refused = isinstance(error, PermissionError) and os.geteuid() != 0
         yield Check(
-            "AF_PACKET", False, f"{error} on the machine's own network",
+            "AF_PACKET",
+            False,
+            f"{error} on the machine's own network",
             "root (CAP_NET_RAW) and a kernel with CONFIG_PACKET; rootless fabrics bring their own network",
             needed=not refused,  # without root `root` and `user namespaces` tell whether there is a way
-        )  # fmt: skip
+        )
     else:
         yield Check("AF_PACKET", True, "raw packet sockets open")
 
@@ -155,9 +178,12 @@ def _packages() -> Iterator[Check]:
         here = importlib.util.find_spec(module) is not None
         yield Check(f"python {module}", here, "importable" if here else "missing", "make setup")
     yield Check(
-        "uPlot", uplot.installed(), "installed" if uplot.installed() else "missing",
-        f"{uplot.CURE}: without it the live view has no curves", needed=False,
-    )  # fmt: skip
+        "uPlot",
+        uplot.installed(),
+        "installed" if uplot.installed() else "missing",
+        f"{uplot.CURE}: without it the live view has no curves",
+        needed=False,
+    )
 
 
 def _headers() -> Iterator[Check]:
@@ -172,9 +198,12 @@ def _engine() -> Iterator[Check]:
 
     found = state()
     yield Check(
-        "compiled engine", found.active, found.why, "mrc compile: virtual runs and agents are several times faster",
+        "compiled engine",
+        found.active,
+        found.why,
+        "mrc compile: virtual runs and agents are several times faster",
         needed=False,
-    )  # fmt: skip
+    )
 
 
 def _memory() -> Iterator[Check]:
@@ -197,18 +226,24 @@ def _leftovers() -> Iterator[Check]:
 
     files = RunFiles()
     yield Check(
-        "leftovers", not files.has_run, f"{files.state_file} {'exists' if files.has_run else 'is not there'}",
-        "a fabric is up, or a run was killed: mrc clean (the next start does it too)", needed=False,
-    )  # fmt: skip
+        "leftovers",
+        not files.has_run,
+        f"{files.state_file} {'exists' if files.has_run else 'is not there'}",
+        "a fabric is up, or a run was killed: mrc clean (the next start does it too)",
+        needed=False,
+    )
 
 
 def _bmv2() -> Iterator[Check]:
     for tool in ("simple_switch_grpc", "p4c-bm2-ss"):
         path = shutil.which(tool)
         yield Check(
-            tool, path is not None, path or "not on PATH",
-            "only for --target bmv2: scripts/install-bmv2; the embedded switch needs none", needed=False,
-        )  # fmt: skip
+            tool,
+            path is not None,
+            path or "not on PATH",
+            "only for --target bmv2: scripts/install-bmv2; the embedded switch needs none",
+            needed=False,
+        )
 
 
 def healthy(results: list[Check]) -> bool:

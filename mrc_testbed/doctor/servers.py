@@ -81,9 +81,11 @@ def _cannot_begin(one: RemoteMachine, why: str) -> list[Check]:
 def _version(one: RemoteMachine) -> Check:
     same = one.hello["digest"] == sources_digest()
     return Check(
-        f"{one.name}: mrc-testbed", same, f"{one.machine.checkout}: {'same' if same else 'other'} files as here",
+        f"{one.name}: mrc-testbed",
+        same,
+        f"{one.machine.checkout}: {'same' if same else 'other'} files as here",
         "bring it to the same commit as this machine (`git pull` there, or rsync the checkout)",
-    )  # fmt: skip
+    )
 
 
 def _clock(one: RemoteMachine, connection: MachineConnection) -> Check:
@@ -91,9 +93,11 @@ def _clock(one: RemoteMachine, connection: MachineConnection) -> Check:
     apart = f"{one.clock_offset_s:+.3f} s to ours, known to {one.clock_exact_s * 1e3:.2g} ms"
     able = connection.run(["unshare", "--time", "true"]).returncode == 0
     return Check(
-        f"{one.name}: clock", able or abs(one.clock_offset_s) < 1e-3, apart,
+        f"{one.name}: clock",
+        able or abs(one.clock_offset_s) < 1e-3,
+        apart,
         "a kernel from 5.6 on with CONFIG_TIME_NS: what runs there is given our clock",
-    )  # fmt: skip
+    )
 
 
 def _own_doctor(one: RemoteMachine, connection: MachineConnection) -> Iterator[Check]:
@@ -145,18 +149,23 @@ def _sshd(one: RemoteMachine, connection: MachineConnection) -> Iterator[Check]:
     wrong = [f"{key} {told[key]}" for key, good in _FORWARDING.items() if told.get(key) not in (None, *good)]
     limits = f"MaxStartups {told.get('maxstartups', '?')}, MaxSessions {told.get('maxsessions', '?')}"
     yield Check(
-        f"{one.name}: sshd", not wrong, ", ".join(wrong) or f"forwards sockets; {limits} (one connection is used)",
+        f"{one.name}: sshd",
+        not wrong,
+        ", ".join(wrong) or f"forwards sockets; {limits} (one connection is used)",
         "set AllowTcpForwarding and AllowStreamLocalForwarding to yes in its sshd_config",
-    )  # fmt: skip
+    )
 
 
 def _leftovers(one: RemoteMachine, connection: MachineConnection) -> Check:
     state = one.run_dir / "state.json"
     there = connection.run(["test", "-e", str(state)]).returncode == 0
     return Check(
-        f"{one.name}: leftovers", not there, f"{state} {'exists' if there else 'is not there'}",
-        "a fabric is up there, or a run was killed: `mrc clean` there (the next start does it too)", needed=False,
-    )  # fmt: skip
+        f"{one.name}: leftovers",
+        not there,
+        f"{state} {'exists' if there else 'is not there'}",
+        "a fabric is up there, or a run was killed: `mrc clean` there (the next start does it too)",
+        needed=False,
+    )
 
 
 def _between(machines: list[RemoteMachine], servers: Servers) -> Iterator[Check]:
@@ -190,8 +199,10 @@ def _pair(one: RemoteMachine, other: RemoteMachine, addresses: dict[str, str]) -
         lost = f", {told['lost']} of {told['count']} lost" if told["lost"] else ""
         narrow = "" if pmtu == PMTUS[0] else f"; path MTU {PMTUS[0]} does not fit"
         return Check(
-            name, told["lost"] == 0 and not narrow,
+            name,
+            told["lost"] == 0 and not narrow,
             f"round trip {told['median_s'] * 1e3:.3g} ms at path MTU {pmtu}{lost}{narrow}",
-            f"raise the MTU between them for `--pmtu {PMTUS[0]}`; `--pmtu 1024`, the default, works", needed=False,
-        )  # fmt: skip
+            f"raise the MTU between them for `--pmtu {PMTUS[0]}`; `--pmtu 1024`, the default, works",
+            needed=False,
+        )
     return Check(name, False, why, f"let UDP port {VXLAN_PORT} pass, and packets of 1,300 bytes")

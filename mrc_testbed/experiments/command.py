@@ -71,10 +71,16 @@ class Display:
 
     def __init__(self, console: Console, scenarios: int, runs: int) -> None:
         self.bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=console, transient=True,
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
             speed_estimate_period=600.0,
-        )  # fmt: skip
+        )
         self._scenarios = scenarios
         self._all = self.bar.add_task("", total=float(runs)) if scenarios > 1 else None
         self._number = self._ended = 0
@@ -139,10 +145,20 @@ def _virtual_time(seconds: float) -> str:
 
 
 def run(
-    names: list[str], *, where: str, seed: int | None, repeat: int | None, out: Path | None, jobs: int, as_json: bool,
-    live: LiveRunner | None = None, scale: str | None = None, resume: Path | None = None,
-    replay: tuple[Path, Replay] | None = None, executor: ExecutorOptions | None = None,
-) -> int:  # fmt: skip
+    names: list[str],
+    *,
+    where: str,
+    seed: int | None,
+    repeat: int | None,
+    out: Path | None,
+    jobs: int,
+    as_json: bool,
+    live: LiveRunner | None = None,
+    scale: str | None = None,
+    resume: Path | None = None,
+    replay: tuple[Path, Replay] | None = None,
+    executor: ExecutorOptions | None = None,
+) -> int:
     """Run scenarios; returns the exit code. Every file is read before the first one runs.
 
     `live`: the back end of live runs; `replay`: a trace, and how to replay it, in the place of scenarios.
@@ -189,9 +205,16 @@ def run(
 
 
 def _carried_out(
-    stack: ExitStack, console: Console, planned: list[Planned], folders: list[Path], live: LiveRunner | None,
-    executor: ExecutorOptions, jobs: int, *, resuming: bool,
-) -> list[RunReport]:  # fmt: skip
+    stack: ExitStack,
+    console: Console,
+    planned: list[Planned],
+    folders: list[Path],
+    live: LiveRunner | None,
+    executor: ExecutorOptions,
+    jobs: int,
+    *,
+    resuming: bool,
+) -> list[RunReport]:
     """Every scenario's runs, all handed in before the first one ends; reports are printed as they come."""
     where, scale = planned[0].where, planned[0].scale
     prepared: list[Prepared] = []
@@ -252,15 +275,21 @@ def _replayed(console: Console, trace: Path, replay: Replay, *, live: bool) -> P
         if error.errno in FULL:  # with an exit code of its own
             raise
         raise TraceError(path, f"cannot be written: {error.strerror}; run it where you may write") from None
-    console.print(f"{path}: the scenario made of {trace}; change it and run it for faults, transports and rules",
-                  style="dim", soft_wrap=True)  # fmt: skip
+    console.print(
+        f"{path}: the scenario made of {trace}; change it and run it for faults, transports and rules",
+        style="dim",
+        soft_wrap=True,
+    )
     return path
 
 
 def _take(
-    stack: ExitStack, prepared: list[Prepared], planned: list[Planned], folders: list[Path],
+    stack: ExitStack,
+    prepared: list[Prepared],
+    planned: list[Planned],
+    folders: list[Path],
     by: Callable[[Planned, Path], Prepared],
-) -> None:  # fmt: skip
+) -> None:
     """Take the folder of each. Those of scenarios that do not get their turn are left as they were."""
     for one, folder in zip(planned, folders, strict=True):
         prepared.append(by(one, folder))
@@ -365,11 +394,12 @@ def validate(names: list[str], as_json: bool) -> int:
     if as_json:
         listed = [
             {
-                "file": str(path), "runs": runs,
+                "file": str(path),
+                "runs": runs,
                 "problems": [{"line": p.line, "at": ".".join(map(str, p.loc)), "text": p.text} for p in problems],
             }
             for path, runs, problems in found
-        ]  # fmt: skip
+        ]
         print(json.dumps(listed, indent=2))
     else:
         for path, runs, problems in found:
@@ -439,10 +469,15 @@ def show(name: str, as_json: bool) -> int:
     sizes = list(size_lines(plan))
     if as_json:
         data = {
-            "name": first.name, "title": first.title, "paper": first.paper and first.paper.model_dump(),
-            "fabric": str(plan.fabric), "sizes": sizes, "runs": [run.name for run in runs], "faults": timeline,
+            "name": first.name,
+            "title": first.title,
+            "paper": first.paper and first.paper.model_dump(),
+            "fabric": str(plan.fabric),
+            "sizes": sizes,
+            "runs": [run.name for run in runs],
+            "faults": timeline,
             "expect": rules,
-        }  # fmt: skip
+        }
         print(json.dumps(data, indent=2))
         return PASSED
     lines = [f"{first.name}: {first.title}"]

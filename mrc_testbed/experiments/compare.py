@@ -23,9 +23,19 @@ from mrc_testbed.experiments.metrics.repeats import base_name
 from mrc_testbed.experiments.results import Results, ResultsError, trust
 
 MANIFEST = (
-    "scenario", "title", "where", "target", "seed", "command", "machine.commit", "machine.kernel", "machine.cpu",
-    "machine.cpus", "machine.python", "machine.packages",
-)  # fmt: skip
+    "scenario",
+    "title",
+    "where",
+    "target",
+    "seed",
+    "command",
+    "machine.commit",
+    "machine.kernel",
+    "machine.cpu",
+    "machine.cpus",
+    "machine.python",
+    "machine.packages",
+)
 """Keys of two manifests that are compared."""
 RATES = ("rate.", "algbw.", "busbw.")
 """Metrics in bits/s; where the links of two sides differ, shares of the NICs' capacity are compared as well."""
@@ -66,7 +76,8 @@ def compared(a: Path, b: Path) -> dict[str, Any]:
     """Everything that differs, for --json. Raises ResultsError."""
     left, right = side(a), side(b)
     return {
-        "a": str(a), "b": str(b),
+        "a": str(a),
+        "b": str(b),
         "manifest": list(_manifest(left, right)),
         "scenario": list(_paths(left.scenario, right.scenario, "")),
         "trust": {"a": trust(left.manifest), "b": trust(right.manifest)},
@@ -75,7 +86,7 @@ def compared(a: Path, b: Path) -> dict[str, Any]:
         "only_a": [name for name in left.runs if name not in right.runs],
         "only_b": [name for name in right.runs if name not in left.runs],
         "rows": list(_metrics(left, right)),
-    }  # fmt: skip
+    }
 
 
 def _failed(its: ComparedSide) -> dict[str, str]:

@@ -31,8 +31,12 @@ Line = tuple[str, str]
 def told(report: RunReport, width: int) -> Iterator[Line]:
     """The whole of it."""
     width = max(40, min(width, WIDTH_MAX))
-    yield from _wrapped("good" if report.passed else "bad", "passed  " if report.passed else "FAILED  ",
-                        f"{report.scenario}: {report.title}", width)  # fmt: skip
+    yield from _wrapped(
+        "good" if report.passed else "bad",
+        "passed  " if report.passed else "FAILED  ",
+        f"{report.scenario}: {report.title}",
+        width,
+    )
     for failed, cause in list(report.causes.items())[:CAUSES_MAX]:
         name = f" ({failed})" if len(report.runs) > 1 else ""
         yield from _wrapped("bad", "  first cause  ", f"{cause}{name}", width)
@@ -155,8 +159,13 @@ def _wrapped(style: str, first: str, text: str, width: int, inner: int = 0) -> I
     """`text` after `first`, further lines under its beginning (and `inner` columns more)."""
     room = " " * (len(first) + inner)
     lines = textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=room, break_on_hyphens=False, drop_whitespace=True,
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=room,
+        break_on_hyphens=False,
+        drop_whitespace=True,
         break_long_words=False,
-    )  # fmt: skip
+    )
     for line in lines or [first.rstrip()]:
         yield style, line

@@ -92,10 +92,16 @@ class Merged:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "folder": str(self.folder), "runs": self.runs, "parts": [str(part) for part in self.parts],
-            "twice": self.twice, "damaged": self.damaged, "missing": self.missing, "command": self.command,
-            "digest": self.digest, "passed": self.passed,
-        }  # fmt: skip
+            "folder": str(self.folder),
+            "runs": self.runs,
+            "parts": [str(part) for part in self.parts],
+            "twice": self.twice,
+            "damaged": self.damaged,
+            "missing": self.missing,
+            "command": self.command,
+            "digest": self.digest,
+            "passed": self.passed,
+        }
 
 
 class _Quiet:
@@ -232,9 +238,7 @@ def _contents(parts: list[ResultsPart], damaged: list[str]) -> dict[Key, str]:
     return {key: content for key, (content, _) in found.items()}
 
 
-def _scenario(
-    parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str], made: list[Results]
-) -> Merged:  # fmt: skip
+def _scenario(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str], made: list[Results]) -> Merged:
     """Plan the runs of all seeds, put in those that are there, and judge when none is missing.
 
     `made` gets the results as soon as something of them is on the disk.
@@ -290,18 +294,23 @@ def _planned(first: ResultsPart, seed: int, repeat: int) -> Planned:
     return planned
 
 
-def _study(
-    parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str], made: list[Results]
-) -> Merged:  # fmt: skip
+def _study(parts: list[ResultsPart], out: Path, keys: set[Key], damaged: list[str], made: list[Results]) -> Merged:
     """The runs of a study; how many it needs is decided when it is gone on with. `made`: as of a scenario."""
     first = parts[0]
     document = read(first.folder / "scenario.yaml")
     document.name = str(first.manifest["scenario"])
     manifest = first.manifest
     results = Results.create(
-        out, document, manifest["title"], "virtual", manifest["seed"], manifest["planned"], manifest["command"], None,
+        out,
+        document,
+        manifest["title"],
+        "virtual",
+        manifest["seed"],
+        manifest["planned"],
+        manifest["command"],
+        None,
         manifest.get("scale"),
-    )  # fmt: skip
+    )
     results.cure = AGAIN
     made.append(results)
     results.manifest["study"] = manifest["study"]

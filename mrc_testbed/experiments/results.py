@@ -121,9 +121,14 @@ def machine() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             versions[package] = None
     return {
-        "python": sys.version.split()[0], "kernel": platform.release(), "machine": platform.machine(),
-        "cpu": _cpu_model(), "cpus": os.cpu_count(), "packages": versions, "commit": _commit(),
-    }  # fmt: skip
+        "python": sys.version.split()[0],
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpu": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "packages": versions,
+        "commit": _commit(),
+    }
 
 
 def _cpu_model() -> str:
@@ -141,8 +146,11 @@ def _commit() -> str | None:
     try:
         done = subprocess.run(
             ["git", "-C", str(PACKAGE), "describe", "--always", "--abbrev=12", "--dirty=+"],
-            capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
@@ -205,20 +213,37 @@ class Results:
 
     @classmethod
     def create(
-        cls, folder: Path, document: Document, title: str, where: str, seed: int, runs: list[str], command: str = "",
-        target: str | None = None, scale: str | None = None,
-    ) -> Results:  # fmt: skip
+        cls,
+        folder: Path,
+        document: Document,
+        title: str,
+        where: str,
+        seed: int,
+        runs: list[str],
+        command: str = "",
+        target: str | None = None,
+        scale: str | None = None,
+    ) -> Results:
         """Make the folder. `command`: what makes these results again; `target`: of live runs; `scale`: the file's.
 
         Raises ResultsError when it holds results already, or cannot be written.
         """
         manifest = {
-            "schema": SCHEMA, "scenario": document.name, "title": title, "where": where, "seed": seed,
-            "scale": scale, "command": command, "target": target,
+            "schema": SCHEMA,
+            "scenario": document.name,
+            "title": title,
+            "where": where,
+            "seed": seed,
+            "scale": scale,
+            "command": command,
+            "target": target,
             "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "machine": machine(), "planned": runs, "runs": [],
-            "complete": False, "verdicts": [],
-        }  # fmt: skip
+            "machine": machine(),
+            "planned": runs,
+            "runs": [],
+            "complete": False,
+            "verdicts": [],
+        }
         made = cls(folder, manifest)
         if where == "virtual":
             made.cure = RESUMED
@@ -255,9 +280,15 @@ class Results:
 
     @classmethod
     def reopen(
-        cls, folder: Path, files: Mapping[str, bytes], where: str, seed: int, runs: list[str], scale: str | None,
+        cls,
+        folder: Path,
+        files: Mapping[str, bytes],
+        where: str,
+        seed: int,
+        runs: list[str],
+        scale: str | None,
         keep: Callable[[StoredRun], None],
-    ) -> tuple[Results, list[str]]:  # fmt: skip
+    ) -> tuple[Results, list[str]]:
         """Results to go on with, and what is damaged, in words. `keep` gets each run that is whole, in order of `runs`.
 
         `files`: name -> content of what they were made from. A run that is damaged is removed. Raises ResultsError:
@@ -608,6 +639,9 @@ class LoadMeter:
             theirs = f", {100 * stolen:.0f} % of it for other guests of the host" if stolen > STOLEN else ""
             trust = f"poor: the CPUs were busy {100 * busy:.0f} % of the time{theirs}; packets and timers had to wait"
         return {
-            "busy": round(busy, 3), "stolen": round(stolen, 3), "overloaded": overloaded, "times": trust,
+            "busy": round(busy, 3),
+            "stolen": round(stolen, 3),
+            "overloaded": overloaded,
+            "times": trust,
             "wall_s": round(time.monotonic() - self._began, 3),
-        }  # fmt: skip
+        }

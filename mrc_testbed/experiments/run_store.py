@@ -52,9 +52,15 @@ class StoredRun:
         """Line of the manifest."""
         one = self.outcome
         return {
-            "name": one.name, "file": self.file, "label": one.label, "seed": one.seed, "repeat": one.repeat,
-            "duration_s": one.duration_s, "load": self.load, "sha256": self.sha256,
-        }  # fmt: skip
+            "name": one.name,
+            "file": self.file,
+            "label": one.label,
+            "seed": one.seed,
+            "repeat": one.repeat,
+            "duration_s": one.duration_s,
+            "load": self.load,
+            "sha256": self.sha256,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,18 +90,29 @@ class RunReport:
         """Verdicts and metrics; series stay in the folder."""
         causes = self.causes
         return {
-            "scenario": self.scenario, "title": self.title, "passed": self.passed,
-            "folder": str(self.folder) if self.folder else None, "digest": self.digest, "wall_s": round(self.wall_s, 2),
+            "scenario": self.scenario,
+            "title": self.title,
+            "passed": self.passed,
+            "folder": str(self.folder) if self.folder else None,
+            "digest": self.digest,
+            "wall_s": round(self.wall_s, 2),
             "unwritten": self.unwritten or None,
             "runs": [
-                {"name": run.name, "label": run.label, "seed": run.seed, "duration_s": outcome.duration_s,
-                 "finished": outcome.finished, "cause": causes.get(run.name), "metrics": outcome.metrics,
-                 "notes": outcome.notes}
+                {
+                    "name": run.name,
+                    "label": run.label,
+                    "seed": run.seed,
+                    "duration_s": outcome.duration_s,
+                    "finished": outcome.finished,
+                    "cause": causes.get(run.name),
+                    "metrics": outcome.metrics,
+                    "notes": outcome.notes,
+                }
                 for run, outcome in self.runs
             ],
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "repeats": [spread.to_json() for spread in self.repeats],
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +133,14 @@ class Planned:
 
 
 def plan_runs(
-    document: Document, where: str, *, target: str = "embedded", seed: int | None = None, repeat: int | None = None,
+    document: Document,
+    where: str,
+    *,
+    target: str = "embedded",
+    seed: int | None = None,
+    repeat: int | None = None,
     scale: str | None = None,
-) -> Planned:  # fmt: skip
+) -> Planned:
     """Expand a file and resolve its runs. Raises ScenarioError with every problem found."""
     runs = expand(document, where, target=target, seed=seed, repeat=repeat, scale=scale)
     plans: list[RunPlan] = []
@@ -196,9 +212,14 @@ class Prepared:
 
 
 def carry_out(
-    planned: Planned, tell: Tell, *, out: Path | None = None, live: LiveRunner | None = None,
-    begun: Begun | None = None, prepared: Prepared | None = None,
-) -> RunReport:  # fmt: skip
+    planned: Planned,
+    tell: Tell,
+    *,
+    out: Path | None = None,
+    live: LiveRunner | None = None,
+    begun: Begun | None = None,
+    prepared: Prepared | None = None,
+) -> RunReport:
     """Run, write down and judge a scenario. Raises ResultsError, and UsageError for runs that were lost.
 
     `live`: back end of live runs; `begun`: its virtual runs that are still to be made, already in the hands of a Crew;
@@ -216,9 +237,13 @@ def carry_out(
 
 
 def _judged(
-    planned: Planned, tell: Tell, results: Results | None, live: LiveRunner | None, begun: Begun | None,
+    planned: Planned,
+    tell: Tell,
+    results: Results | None,
+    live: LiveRunner | None,
+    begun: Begun | None,
     done: dict[int, Outcome],
-) -> RunReport:  # fmt: skip
+) -> RunReport:
     """`done`: runs that there are already, by number."""
     runs, where = planned.runs, planned.where
     left_out: list[str] = []

@@ -266,7 +266,7 @@ class LateFault(LossFault):
         for a, b in self.targets:
             held += target.hold_up(
                 a, b, self.choice(number), seconds=self.seconds, twin=self.twin, direction=self.direction
-            )  # fmt: skip
+            )
 
 
 class LineChange(Part):
@@ -301,9 +301,14 @@ class LineFault(InjectedFault):
     def begin(self, target: FaultTarget, held: Held, number: int) -> None:
         for a, b in self.targets:
             held += target.set_line(
-                a, b, rate_bps=self.rate, delay_s=self.delay, jitter_s=self.jitter, in_order=self.in_order,
+                a,
+                b,
+                rate_bps=self.rate,
+                delay_s=self.delay,
+                jitter_s=self.jitter,
+                in_order=self.in_order,
                 direction=self.direction,
-            )  # fmt: skip
+            )
 
 
 class FlapPart(Part):
@@ -545,10 +550,24 @@ class HealFault(InjectedFault):
 KINDS: dict[str, type[InjectedFault]] = {
     kind.action: kind
     for kind in (
-        CutFault, OneWayFault, SilentFault, RestoreFault, LossFault, CorruptFault, LineFault, FlapFault, BlackholeFault,
-        CorruptingSwitchFault, PowerOffFault, PowerOnFault, RebootFault, DrainFault, ControllerFault, HealFault,
+        CutFault,
+        OneWayFault,
+        SilentFault,
+        RestoreFault,
+        LossFault,
+        CorruptFault,
+        LineFault,
+        FlapFault,
+        BlackholeFault,
+        CorruptingSwitchFault,
+        PowerOffFault,
+        PowerOnFault,
+        RebootFault,
+        DrainFault,
+        ControllerFault,
+        HealFault,
     )
-}  # fmt: skip
+}
 """Kinds by their keys in a scenario file."""
 VIRTUAL_KINDS: dict[str, type[InjectedFault]] = {
     kind.action: kind for kind in (DuplicateFault, LateFault, StallFault, VanishFault)

@@ -140,13 +140,20 @@ class FaultTarget(Protocol):
 
     def hold_up(
         self, a: str, b: str, choice: PacketChoice, *, seconds: float, twin: bool, direction: Direction
-    ) -> Holds:  # fmt: skip
+    ) -> Holds:
         """Deliver the packets of a choice (`twin`: a copy of them) late, whatever others do meanwhile."""
 
     def set_line(
-        self, a: str, b: str, *, rate_bps: float | None, delay_s: float | None, jitter_s: float | None,
-        in_order: bool | None, direction: Direction,
-    ) -> Holds:  # fmt: skip
+        self,
+        a: str,
+        b: str,
+        *,
+        rate_bps: float | None,
+        delay_s: float | None,
+        jitter_s: float | None,
+        in_order: bool | None,
+        direction: Direction,
+    ) -> Holds:
         """New rate, one-way delay or jitter, packets kept in order or not; None: as it is."""
 
     def flap(self, links: Sequence[tuple[str, str]], *, down_s: float, up_s: float, times: int | None) -> Holds:

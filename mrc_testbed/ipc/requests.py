@@ -127,9 +127,12 @@ def _python_type(annotation: object) -> tuple[type, Any, str]:
             words = (info.extra_json_schema or {}).get("description", "")
             info = info.type
     kinds: dict[type, type] = {
-        inspect.IntType: int, inspect.FloatType: float, inspect.StrType: str, inspect.BoolType: bool,
+        inspect.IntType: int,
+        inspect.FloatType: float,
+        inspect.StrType: str,
+        inspect.BoolType: bool,
         inspect.ListType: list,
-    }  # fmt: skip
+    }
     return kinds.get(type(info), dict), info, words
 
 

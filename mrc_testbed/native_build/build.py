@@ -124,9 +124,14 @@ def _compile(work: Path, made: Path, progress: Progress) -> None:
     environment = {**os.environ, "PYTHONPATH": str(tree), "MRC_COMPILED": "0", "LC_ALL": "C", "TMPDIR": str(work)}
     environment.pop("LD_PRELOAD", None)  # libasan, which would watch mypyc and gcc themselves
     process = subprocess.Popen(
-        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        command,
+        cwd=tree,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         preexec_fn=_give_way,
-    )  # fmt: skip
+    )
     said: list[str] = []
     try:
         assert process.stdout is not None

@@ -51,12 +51,18 @@ ACYCLIC = {
     "hosts/engine/requestor.py": ("Feedback",),
     "hosts/engine/rocev2/rc_packets.py": ("Cnp", "RcAck", "RcWrite"),
     "hosts/engine/wire/packets.py": (
-        "EndpointRequest", "EndpointResponse", "Nack", "PacketRecord", "ReliabilityProbe", "Sack", "TransportAck",
+        "EndpointRequest",
+        "EndpointResponse",
+        "Nack",
+        "PacketRecord",
+        "ReliabilityProbe",
+        "Sack",
+        "TransportAck",
         "Write",
     ),
     "hosts/engine/wire/payload.py": ("TextPart",),
     "simulator/frames.py": ("Frame", "FrameQueue"),
-}  # fmt: skip
+}
 """Classes by file that are made for each packet and cannot refer to themselves, however far around: machine code keeps
 them from Python's garbage collector, whose lists cost more than the object (mypyc's `acyclic`)."""
 
@@ -72,9 +78,15 @@ C_MODULES = ("simulator/event_queue.c",)
 """Modules written in C, which stand beside a Python class that does the same."""
 
 READ_TOO = (
-    "faults/*.py", "hosts/nic/*.py", "hosts/scapy/*.py", "native_build/build.py", "native_build/modules.py",
-    "native_build/mypyc_setup.py", "simulator/*.py", "topologies/plan/*.py",
-)  # fmt: skip
+    "faults/*.py",
+    "hosts/nic/*.py",
+    "hosts/scapy/*.py",
+    "native_build/build.py",
+    "native_build/modules.py",
+    "native_build/mypyc_setup.py",
+    "simulator/*.py",
+    "topologies/plan/*.py",
+)
 """Files whose types the machine code relies on, or that say how it is made."""
 
 

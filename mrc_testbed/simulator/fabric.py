@@ -71,11 +71,21 @@ class VirtualFabric:
     """
 
     def __init__(
-        self, plan: Plan, *, seed: int = 0, links: LinkProfile | None = None, queues: QueueProfile | None = None,
-        mode: str | Chooser = "srv6", config: Config | Mapping[str, Config] | None = None,
-        host: HostProfile | None = None, wire: bool = False, keep_events: bool = True,
-        trace: bool | PacketHook = False, first_qpn: int | None = None, lookahead: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        plan: Plan,
+        *,
+        seed: int = 0,
+        links: LinkProfile | None = None,
+        queues: QueueProfile | None = None,
+        mode: str | Chooser = "srv6",
+        config: Config | Mapping[str, Config] | None = None,
+        host: HostProfile | None = None,
+        wire: bool = False,
+        keep_events: bool = True,
+        trace: bool | PacketHook = False,
+        first_qpn: int | None = None,
+        lookahead: int = 0,
+    ) -> None:
         self.plan = plan
         self.seed = seed
         self._first_qpn = first_qpn
@@ -222,18 +232,37 @@ class VirtualFabric:
         if host is not None:
             made = PfcNicPort if pfc else NicPort
             port = made(
-                interface, node, neighbour, plane, line, note_delay, place, seed, dscp,
-                ring_packets=self.host_profile.ring_packets, on_room=host.on_room, observer=tracer,
-            )  # fmt: skip
+                interface,
+                node,
+                neighbour,
+                plane,
+                line,
+                note_delay,
+                place,
+                seed,
+                dscp,
+                ring_packets=self.host_profile.ring_packets,
+                on_room=host.on_room,
+                observer=tracer,
+            )
         else:
             common = (interface, node, neighbour, plane, line, note_delay, place, seed, dscp)
             if pfc:
                 port = PfcPort(*common, last_hop=to_host, observer=tracer)
             else:  # called by its name: most ports are made here
                 port = EgressPort(
-                    interface, node, neighbour, plane, line, note_delay, place, seed, dscp, last_hop=to_host,
+                    interface,
+                    node,
+                    neighbour,
+                    plane,
+                    line,
+                    note_delay,
+                    place,
+                    seed,
+                    dscp,
+                    last_hop=to_host,
                     observer=tracer,
-                )  # fmt: skip
+                )
             port.set_queues(self.queues, self.srv6, config)
         port.lead_to(self._arrive_at[neighbour], self._places[neighbour])
         if to_host and self.host_profile.receive_s:

@@ -199,7 +199,7 @@ class VirtualFaultTarget:
 
     def hold_up(
         self, a: str, b: str, choice: PacketChoice, *, seconds: float, twin: bool, direction: Direction
-    ) -> Holds:  # fmt: skip
+    ) -> Holds:
         return self._impair(a, b, direction, "late", lambda port: Lateness(Picker(port.rng, choice), seconds, twin))
 
     def _impair(self, a: str, b: str, direction: Direction, what: str, make: Callable[[EgressPort], Any]) -> Holds:
@@ -210,19 +210,29 @@ class VirtualFaultTarget:
         return holds
 
     def set_line(
-        self, a: str, b: str, *, rate_bps: float | None, delay_s: float | None, jitter_s: float | None,
-        in_order: bool | None, direction: Direction,
-    ) -> Holds:  # fmt: skip
+        self,
+        a: str,
+        b: str,
+        *,
+        rate_bps: float | None,
+        delay_s: float | None,
+        jitter_s: float | None,
+        in_order: bool | None,
+        direction: Direction,
+    ) -> Holds:
         holds: Holds = []
         for port in self._directions(a, b, direction):
             planned = self._planned(port)
             changes = {
                 key: (value, getattr(planned, key))
                 for key, value in (
-                    ("rate_bps", rate_bps), ("delay_s", delay_s), ("jitter_s", jitter_s), ("fifo", in_order)
+                    ("rate_bps", rate_bps),
+                    ("delay_s", delay_s),
+                    ("jitter_s", jitter_s),
+                    ("fifo", in_order),
                 )
                 if value is not None
-            }  # fmt: skip
+            }
             port.change_line(**{key: new for key, (new, _) in changes.items()})
             holds.append(_Hold(None, partial(port.change_line, **{key: old for key, (_, old) in changes.items()})))
         return holds

@@ -42,14 +42,38 @@ class Frame:
     trimmed: bool
 
     __slots__ = (
-        "behind", "control", "corrupt", "downlink", "ect", "ev", "fresh", "is_data", "marked", "packet", "plane",
-        "port", "rack", "size", "source", "target", "trimmable", "trimmed",
-    )  # fmt: skip
+        "behind",
+        "control",
+        "corrupt",
+        "downlink",
+        "ect",
+        "ev",
+        "fresh",
+        "is_data",
+        "marked",
+        "packet",
+        "plane",
+        "port",
+        "rack",
+        "size",
+        "source",
+        "target",
+        "trimmable",
+        "trimmed",
+    )
 
     def __init__(
-        self, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int, plane: int,
-        control: bool, trimmable: bool,
-    ) -> None:  # fmt: skip
+        self,
+        packet: PacketRecord,
+        size: int,
+        source: str,
+        target: str,
+        rack: int,
+        downlink: int,
+        plane: int,
+        control: bool,
+        trimmable: bool,
+    ) -> None:
         # What each hop needs comes first, see EgressPort.
         self.size = size
         self.rack, self.downlink = rack, downlink
@@ -77,9 +101,16 @@ class Frame:
     def copy(self) -> Frame:
         """The same packet once more: receivers may change what they get."""
         twin = Frame(
-            replace(self.packet), self.size, self.source, self.target, self.rack, self.downlink, self.plane,
-            self.control, self.trimmable,
-        )  # fmt: skip
+            replace(self.packet),
+            self.size,
+            self.source,
+            self.target,
+            self.rack,
+            self.downlink,
+            self.plane,
+            self.control,
+            self.trimmable,
+        )
         self._copy_state(twin)
         return twin
 

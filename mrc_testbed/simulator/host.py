@@ -54,9 +54,18 @@ class FrameCodec(Protocol):
     """The codecs of NICs, where packets travel as bytes; wire.py has them."""
 
     def frame(
-        self, host: Any, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int,
-        plane: int, control: bool, trimmable: bool,
-    ) -> Frame:  # fmt: skip
+        self,
+        host: Any,
+        packet: PacketRecord,
+        size: int,
+        source: str,
+        target: str,
+        rack: int,
+        downlink: int,
+        plane: int,
+        control: bool,
+        trimmable: bool,
+    ) -> Frame:
         """Frame of a packet that a host sends."""
 
     def decode(self, host: Any, frame: Any, plane: int) -> tuple[str, Any] | None:
@@ -70,7 +79,7 @@ class HostEngine(Protocol):
 
     def transmit(
         self, now: float, limit: int = 64, room: Sequence[int] | None = None
-    ) -> list[tuple[int, str, PacketRecord]]: ...  # fmt: skip
+    ) -> list[tuple[int, str, PacketRecord]]: ...
 
     def on_timer(self, now: float) -> None: ...
 

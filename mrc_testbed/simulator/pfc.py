@@ -62,9 +62,24 @@ class PriorityPause:
     """One direction of a link with PFC: its sender's queues, and what its far end still holds of what it sent."""
 
     __slots__ = (
-        "_asked", "_asked_at", "_out", "_pfc", "_place", "_ports", "_since", "_until", "frames", "held", "held_peak",
-        "longest_s", "paused_s", "pauses", "port", "reverse", "storms",
-    )  # fmt: skip
+        "_asked",
+        "_asked_at",
+        "_out",
+        "_pfc",
+        "_place",
+        "_ports",
+        "_since",
+        "_until",
+        "frames",
+        "held",
+        "held_peak",
+        "longest_s",
+        "paused_s",
+        "pauses",
+        "port",
+        "reverse",
+        "storms",
+    )
 
     def __init__(self, port: EgressPort, place: EventPlace) -> None:
         self.port = port
@@ -283,9 +298,13 @@ class PriorityPause:
     def counters(self) -> dict[str, Any]:
         """Counters by name."""
         return {
-            "pauses": self.pauses, "pause_frames": self.frames, "paused_s": round(self.paused_s, 9),
-            "longest_pause_s": round(self.longest_s, 9), "storms": self.storms, "held_peak_bytes": self.held_peak,
-        }  # fmt: skip
+            "pauses": self.pauses,
+            "pause_frames": self.frames,
+            "paused_s": round(self.paused_s, 9),
+            "longest_pause_s": round(self.longest_s, 9),
+            "storms": self.storms,
+            "held_peak_bytes": self.held_peak,
+        }
 
 
 class PfcPort(EgressPort):
@@ -294,10 +313,20 @@ class PfcPort(EgressPort):
     __slots__ = ("pause",)
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
-        place: EventPlace, rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False,
+        self,
+        name: str,
+        node: str,
+        neighbour: str,
+        plane: int,
+        line: Line,
+        note_delay: Callable[[float], None],
+        place: EventPlace,
+        rng_seed: str,
+        dscp: tuple[int, int],
+        *,
+        last_hop: bool = False,
         observer: PacketHook | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(
             name, node, neighbour, plane, line, note_delay, place, rng_seed, dscp, last_hop=last_hop, observer=observer
         )
@@ -324,14 +353,35 @@ class PfcNicPort(NicPort):
     __slots__ = ("pause",)
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
-        place: EventPlace, rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
+        self,
+        name: str,
+        node: str,
+        neighbour: str,
+        plane: int,
+        line: Line,
+        note_delay: Callable[[float], None],
+        place: EventPlace,
+        rng_seed: str,
+        dscp: tuple[int, int],
+        *,
+        ring_packets: int,
+        on_room: Callable[[float], None],
         observer: PacketHook | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(
-            name, node, neighbour, plane, line, note_delay, place, rng_seed, dscp, ring_packets=ring_packets,
-            on_room=on_room, observer=observer,
-        )  # fmt: skip
+            name,
+            node,
+            neighbour,
+            plane,
+            line,
+            note_delay,
+            place,
+            rng_seed,
+            dscp,
+            ring_packets=ring_packets,
+            on_room=on_room,
+            observer=observer,
+        )
         self._make_queues()
         self.pause = PriorityPause(self, place)
 

@@ -21,7 +21,7 @@ from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, Thresholds
 def planned(plan: Plan, *, seed: int = 0, config: Any = None, **options: Any) -> VirtualFabric:
     """A VirtualFabric of a plan. `config`: of the engines (default: what live hosts take, without their overhead);
     `options`: further arguments of VirtualFabric, which win.
-    """  # fmt: skip
+    """
     if config is None:
         config = host_config(plan)
         if plan.limited:

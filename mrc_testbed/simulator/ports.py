@@ -68,19 +68,75 @@ class EgressPort:
     peak_bytes: int
 
     __slots__ = (
-        "_arrival_place", "_byte_s", "_control", "_corrupt", "_cut", "_data", "_delay", "_draining", "_dscp",
-        "_ecn_max", "_ecn_min", "_fifo", "_impaired", "_jitter", "_last_at", "_late", "_limits", "_loss",
-        "_low_water", "_medium", "_medium_due", "_note_delay", "_place", "_repeat", "_rng", "_rng_seed", "_trim_at",
-        "_trim_len", "arrive", "busy_until", "control_bytes", "data_bytes", "dropped", "extra_delay_s", "forwarded",
-        "forwarded_bytes", "last_hop", "line", "lost", "marked", "name", "neighbour", "node", "number", "observer",
-        "on_room", "peak_bytes", "plane", "starved", "trimmed", "up", "waiting",
-    )  # fmt: skip
+        "_arrival_place",
+        "_byte_s",
+        "_control",
+        "_corrupt",
+        "_cut",
+        "_data",
+        "_delay",
+        "_draining",
+        "_dscp",
+        "_ecn_max",
+        "_ecn_min",
+        "_fifo",
+        "_impaired",
+        "_jitter",
+        "_last_at",
+        "_late",
+        "_limits",
+        "_loss",
+        "_low_water",
+        "_medium",
+        "_medium_due",
+        "_note_delay",
+        "_place",
+        "_repeat",
+        "_rng",
+        "_rng_seed",
+        "_trim_at",
+        "_trim_len",
+        "arrive",
+        "busy_until",
+        "control_bytes",
+        "data_bytes",
+        "dropped",
+        "extra_delay_s",
+        "forwarded",
+        "forwarded_bytes",
+        "last_hop",
+        "line",
+        "lost",
+        "marked",
+        "name",
+        "neighbour",
+        "node",
+        "number",
+        "observer",
+        "on_room",
+        "peak_bytes",
+        "plane",
+        "starved",
+        "trimmed",
+        "up",
+        "waiting",
+    )
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
-        place: EventPlace, rng_seed: str, dscp: tuple[int, int], *, last_hop: bool = False,
+        self,
+        name: str,
+        node: str,
+        neighbour: str,
+        plane: int,
+        line: Line,
+        note_delay: Callable[[float], None],
+        place: EventPlace,
+        rng_seed: str,
+        dscp: tuple[int, int],
+        *,
+        last_hop: bool = False,
         observer: PacketHook | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.observer = observer
         """Is told of every packet that is sent, marked, trimmed, dropped or lost."""
         self.up = True
@@ -375,10 +431,14 @@ class EgressPort:
     def counters(self) -> dict[str, Any]:
         """All counters by name."""
         return {
-            "forwarded": self.forwarded, "forwarded_bytes": self.forwarded_bytes, "marked": self.marked,
-            "trimmed": self.trimmed, "dropped": dict(sorted(self.dropped.items())),
-            "lost": dict(sorted(self.lost.items())), "peak_bytes": self.peak_bytes,
-        }  # fmt: skip
+            "forwarded": self.forwarded,
+            "forwarded_bytes": self.forwarded_bytes,
+            "marked": self.marked,
+            "trimmed": self.trimmed,
+            "dropped": dict(sorted(self.dropped.items())),
+            "lost": dict(sorted(self.lost.items())),
+            "peak_bytes": self.peak_bytes,
+        }
 
 
 class NicPort(EgressPort):
@@ -387,10 +447,21 @@ class NicPort(EgressPort):
     __slots__ = ()
 
     def __init__(
-        self, name: str, node: str, neighbour: str, plane: int, line: Line, note_delay: Callable[[float], None],
-        place: EventPlace, rng_seed: str, dscp: tuple[int, int], *, ring_packets: int, on_room: Callable[[float], None],
+        self,
+        name: str,
+        node: str,
+        neighbour: str,
+        plane: int,
+        line: Line,
+        note_delay: Callable[[float], None],
+        place: EventPlace,
+        rng_seed: str,
+        dscp: tuple[int, int],
+        *,
+        ring_packets: int,
+        on_room: Callable[[float], None],
         observer: PacketHook | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(name, node, neighbour, plane, line, note_delay, place, rng_seed, dscp, observer=observer)
         self.on_room = on_room
         self._low_water = ring_packets // 2

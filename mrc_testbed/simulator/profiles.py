@@ -185,9 +185,15 @@ def frame_bytes(payload: int, srv6: bool = True) -> int:
 
 
 def engine_keys(
-    planes: int, *, rate_bps: float, rtt_s: float, pmtu_bytes: int = 1024, ecn: bool = True, trim: bool = True,
+    planes: int,
+    *,
+    rate_bps: float,
+    rtt_s: float,
+    pmtu_bytes: int = 1024,
+    ecn: bool = True,
+    trim: bool = True,
     cc: str = "uet-1.0-nscc",
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Keys of Config that the recipe derives from links, for `scaled`; not checked."""
     return {
         "pmtu_bytes": pmtu_bytes,
@@ -204,10 +210,17 @@ def engine_keys(
 
 
 def scaled(
-    planes: int = 4, *, rate_bps: float = 10e6, rtt_s: float = 0.010, pmtu_bytes: int = 1024, ecn: bool = True,
-    trim: bool = True, cc: str = "uet-1.0-nscc", config: dict[str, Any] | None = None,
+    planes: int = 4,
+    *,
+    rate_bps: float = 10e6,
+    rtt_s: float = 0.010,
+    pmtu_bytes: int = 1024,
+    ecn: bool = True,
+    trim: bool = True,
+    cc: str = "uet-1.0-nscc",
+    config: dict[str, Any] | None = None,
     queues: dict[str, Any] | None = None,
-) -> Scale:  # fmt: skip
+) -> Scale:
     """The recipe of §11.4: rates / 10**4, times x 10**3, packets per BDP kept; thresholds from the plane's BDP.
 
     Delays are what is left of `rtt_s` after serialising a full packet four times and a SACK four times. `cc`: the
@@ -231,8 +244,12 @@ def scaled(
     return Scale(
         LinkProfile.uniform(rate_bps, delay),
         QueueProfile.from_bdp(bdp, ecn=ecn, trim=trim, **(queues or {})),
-        Config.of(**settings | (config or {})), rate_bps, rtt_s, int(bdp), planes,
-    )  # fmt: skip
+        Config.of(**settings | (config or {})),
+        rate_bps,
+        rtt_s,
+        int(bdp),
+        planes,
+    )
 
 
 NEVER = inf

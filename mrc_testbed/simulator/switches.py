@@ -30,9 +30,18 @@ class VirtualSwitch:
     """Base of T0 and T1. `dropped`: packets by reason, `no_route`, `blackhole`, `power`."""
 
     __slots__ = (
-        "_waiting", "blackhole", "downlinks", "dropped", "idle", "name", "observer", "plane", "power", "racks",
+        "_waiting",
+        "blackhole",
+        "downlinks",
+        "dropped",
+        "idle",
+        "name",
+        "observer",
+        "plane",
+        "power",
+        "racks",
         "uplinks",
-    )  # fmt: skip
+    )
 
     def __init__(self, name: str, plane: int) -> None:
         self.name, self.plane = name, plane
@@ -99,9 +108,15 @@ class VirtualT0(VirtualSwitch):
     __slots__ = ("_by_srv6", "_choose", "_rng", "flows", "live", "pruned", "rack", "seed", "structure", "widths")
 
     def __init__(
-        self, name: str, plane: int, rack: int, choose: Chooser, seed: str, widths: Srv6Format | None = None,
+        self,
+        name: str,
+        plane: int,
+        rack: int,
+        choose: Chooser,
+        seed: str,
+        widths: Srv6Format | None = None,
         structure: StructuredFormat | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(name, plane)
         self.rack = rack
         self.widths = widths or Srv6Format()

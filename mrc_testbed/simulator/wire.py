@@ -34,9 +34,19 @@ class WireFrame(Frame):
     __slots__ = ("data", "wires")
 
     def __init__(
-        self, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int, plane: int,
-        control: bool, trimmable: bool, wires: Wires, data: bytearray,
-    ) -> None:  # fmt: skip
+        self,
+        packet: PacketRecord,
+        size: int,
+        source: str,
+        target: str,
+        rack: int,
+        downlink: int,
+        plane: int,
+        control: bool,
+        trimmable: bool,
+        wires: Wires,
+        data: bytearray,
+    ) -> None:
         super().__init__(packet, size, source, target, rack, downlink, plane, control, trimmable)
         self.wires, self.data = wires, data
 
@@ -62,9 +72,18 @@ class WireFrame(Frame):
 
     def copy(self) -> WireFrame:
         twin = WireFrame(
-            replace(self.packet), self.size, self.source, self.target, self.rack, self.downlink, self.plane,
-            self.control, self.trimmable, self.wires, bytearray(self.data),
-        )  # fmt: skip
+            replace(self.packet),
+            self.size,
+            self.source,
+            self.target,
+            self.rack,
+            self.downlink,
+            self.plane,
+            self.control,
+            self.trimmable,
+            self.wires,
+            bytearray(self.data),
+        )
         self._copy_state(twin)
         return twin
 
@@ -96,9 +115,18 @@ class Wires:
         return Srv6Switch(switch)
 
     def frame(
-        self, host: VirtualHost, packet: PacketRecord, size: int, source: str, target: str, rack: int, downlink: int,
-        plane: int, control: bool, trimmable: bool,
-    ) -> WireFrame:  # fmt: skip
+        self,
+        host: VirtualHost,
+        packet: PacketRecord,
+        size: int,
+        source: str,
+        target: str,
+        rack: int,
+        downlink: int,
+        plane: int,
+        control: bool,
+        trimmable: bool,
+    ) -> WireFrame:
         """Frame of a packet with its bytes."""
         data = self.encode(host, packet, plane, target)
         return WireFrame(packet, size, source, target, rack, downlink, plane, control, trimmable, self, data)

@@ -26,9 +26,18 @@ class Flow:
     """
 
     def __init__(
-        self, fabric: VirtualFabric, a: str, b: str, *, message_bytes: int = 1 << 16, messages: int | None = None,
-        depth: int = 2, start_s: float | None = None, imm: bool = False, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        fabric: VirtualFabric,
+        a: str,
+        b: str,
+        *,
+        message_bytes: int = 1 << 16,
+        messages: int | None = None,
+        depth: int = 2,
+        start_s: float | None = None,
+        imm: bool = False,
+        **options: Any,
+    ) -> None:
         self.fabric, self.a, self.b = fabric, a, b
         self.message_bytes, self.messages, self.depth = message_bytes, messages, depth
         self.posted = self.completed = 0

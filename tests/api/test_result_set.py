@@ -70,8 +70,9 @@ def test_report__writes_parquet_and_nccl_tests(made, report, tmp_path, capsys):
     named = capsys.readouterr().out.split()
     assert [path.rpartition("/")[2] for path in named] == ["out-all_reduce.json", "out-all_gather.json"]
     assert [row["experiment_name"] for row in json.loads(Path(named[1]).read_text())["results"]] == [
-        "mrc kind=all_gather", "roce-1 kind=all_gather",
-    ]  # fmt: skip
+        "mrc kind=all_gather",
+        "roce-1 kind=all_gather",
+    ]
     assert not (made / "report.html").exists()
 
 
@@ -93,8 +94,12 @@ def test_page__its_examples_run(tmp_path, monkeypatch, capsys):
     """The Python and the SQL of docs/data.md, in a folder with such results."""
     duckdb = pytest.importorskip("duckdb", reason="`make test` installs the extra `data-tests`")
     python, sql = re.search(r"```python\n(.*?)```\s*```sql\n(.*?)```", PAGE.read_text(), re.DOTALL).groups()
-    make(tmp_path / "results", RINGS.replace("$kind, name: ring, size: 16K", "all_reduce, name: ring, size: $size")
-         .replace("kind: [all_reduce, all_gather]", "size: [16K, 32K]"))  # fmt: skip
+    make(
+        tmp_path / "results",
+        RINGS.replace("$kind, name: ring, size: 16K", "all_reduce, name: ring, size: $size").replace(
+            "kind: [all_reduce, all_gather]", "size: [16K, 32K]"
+        ),
+    )
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     exec(compile(python, str(PAGE), "exec"), names)

@@ -57,9 +57,16 @@ def test_files__read_by_tshark_to_the_nanosecond(tmp_path):
     wanted = [[f"{p.at_ns // 10**9}.{p.at_ns % 10**9:09}", str(p.length)] for p in FRAMES]
     assert read_fields(tmp_path / "a.pcap", "-e", "frame.time_epoch", "-e", "frame.len") == wanted
     rows = read_fields(
-        tmp_path / "b.pcapng", "-e", "frame.time_epoch", "-e", "frame.len", "-e", "frame.interface_name",
-        "-e", "frame.packet_flags_direction",
-    )  # fmt: skip
+        tmp_path / "b.pcapng",
+        "-e",
+        "frame.time_epoch",
+        "-e",
+        "frame.len",
+        "-e",
+        "frame.interface_name",
+        "-e",
+        "frame.packet_flags_direction",
+    )
     assert [row[:2] for row in rows] == wanted
     assert [row[2] for row in rows] == ["p0-t0-0-eth1", "x"] * 2 + ["p0-t0-0-eth1"]
     assert [int(row[3], 0) for row in rows] == [1, 2, 1, 2, 1]

@@ -23,8 +23,12 @@ def started(*arguments, **environment):
     """`mrc` as a process of its own, which takes most of a second to start: tests of words and options take mrc()."""
     return subprocess.run(
         [sys.executable, "-m", "mrc_testbed", *arguments],
-        capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+        check=False,
+    )
 
 
 @pytest.fixture

@@ -96,12 +96,19 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(("words", "moment", "kept"), MOMENTS)
 def test_an_interrupted_command_ends_once_in_a_line(folder, tmp_path, words, moment, kept):
     env = os.environ | {
-        "PYTHONPATH": f"{folder / 'first'}:{ROOT}", "INTERRUPT_AT": moment, "MRC_CACHE_DIR": str(tmp_path / "cache"),
-    }  # fmt: skip
+        "PYTHONPATH": f"{folder / 'first'}:{ROOT}",
+        "INTERRUPT_AT": moment,
+        "MRC_CACHE_DIR": str(tmp_path / "cache"),
+    }
     done = subprocess.run(
         [sys.executable, "-m", "mrc_testbed", *words.split()],
-        cwd=folder, env=env, start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        cwd=folder,
+        env=env,
+        start_new_session=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     assert done.returncode == INTERRUPTED and "Traceback" not in done.stdout, done.stdout
     assert done.stdout.count(INTERRUPTION) == 1 and kept in done.stdout
     left = list(folder.rglob("*.part"))
@@ -115,8 +122,12 @@ def test_a_tool_that_is_interrupted_while_it_is_imported_ends_in_a_line(folder, 
     env = os.environ | {"PYTHONPATH": f"{folder / 'first'}:{ROOT}", "INTERRUPT_AT": "import,typer,1"}
     done = subprocess.run(
         [sys.executable, "-c", f"from mrc_testbed.hosts.tools.scripts import {tool}; {tool}()", "h0"],
-        env=env, start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        env=env,
+        start_new_session=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     assert (done.returncode, done.stdout) == (INTERRUPTED, f"mrc-{tool.replace('_', '-')}: interrupted\n")
 
 

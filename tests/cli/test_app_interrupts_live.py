@@ -34,13 +34,20 @@ def mrc(tmp_path):
 
     def started(words, moment="none,,1", run_dir=tmp_path / "run"):
         env = os.environ | {
-            "PYTHONPATH": f"{tmp_path / 'first'}:{ROOT}", "INTERRUPT_AT": moment, "MRC_RUN_DIR": str(run_dir),
-        }  # fmt: skip
+            "PYTHONPATH": f"{tmp_path / 'first'}:{ROOT}",
+            "INTERRUPT_AT": moment,
+            "MRC_RUN_DIR": str(run_dir),
+        }
         return subprocess.run(
             [sys.executable, "-m", "mrc_testbed", *words.split()],
-            cwd=tmp_path, env=env, start_new_session=True, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env=env,
+            start_new_session=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
 
     return started
 

@@ -120,16 +120,24 @@ STARTS = {
         shell='mkdir -p "a b/c d" && cd "a b/c d" && exec "$@" <&-', without=("HOME", "TERM", *OWN), draws=DRAWS
     ),
     "HOME that is a file, C locale, no temporary folder, odd time zone, no docstrings, deleted folder": OwnStart(
-        shell='mkdir gone && cd gone && rmdir ../gone && exec "$@"', codes={"run here": 1},
+        shell='mkdir gone && cd gone && rmdir ../gone && exec "$@"',
+        codes={"run here": 1},
         env={
-            "HOME": "/etc/passwd", "LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
-            "TMPDIR": "/nonexistent", "TZ": "Nowhere/Odd:99", "PYTHONOPTIMIZE": "2",
+            "HOME": "/etc/passwd",
+            "LC_ALL": "C",
+            "LANG": "C",
+            "PYTHONUTF8": "0",
+            "PYTHONCOERCECLOCALE": "0",
+            "TMPDIR": "/nonexistent",
+            "TZ": "Nowhere/Odd:99",
+            "PYTHONOPTIMIZE": "2",
         },
-        without=OWN, draws=DRAWS,
+        without=OWN,
+        draws=DRAWS,
     ),
     "reader of the output gone": OwnStart(reader_gone=True, code=1, draws=("report",)),
     "full standard output": OwnStart(shell='exec "$@" >/dev/full', code=UNWRITTEN, draws=("report",)),
-}  # fmt: skip
+}
 """Several oddities that do not hide each other are one place: each costs a start of Python and all commands."""
 SHARED = {
     "no standard output, 40 open files": SharedStart(streams=("/dev/null", None, "SAID"), open_files=40),
@@ -138,7 +146,7 @@ SHARED = {
     "HOME that is not there, dumb terminal of no width": SharedStart(
         env={"HOME": "/proc/nobody", "TERM": "dumb", "COLUMNS": "0", "MRC_CACHE_DIR": ""}
     ),
-}  # fmt: skip
+}
 TOO_LONG = "y" * 256
 """Longer than a name of a file may be."""
 
@@ -149,14 +157,19 @@ def commands(place: Place, folder: Path, made: str) -> dict[str, list[str]]:
     listing = {"list": ["scenario", "list"]} if isinstance(place, SharedStart) and place.open_files else {}
     here = {"run here": run} if "run here" in place.codes else {}
     drawing = {"report": ["report", made], "p4": ["p4", "check", str(ROOT / "p4src" / "srv6.p4")]}
-    return listing | here | {name: words for name, words in drawing.items() if name in place.draws} | {
-        # e15's text has letters that a C locale lacks
-        "version": ["--version"],
-        "help": ["--help"],
-        "show": ["scenario", "show", "e15" if place.env.get("LC_ALL") == "C" else "e7"],
-        "run": [*run, "--out", str(folder / "with space" / "results")],
-        "compare": ["compare", made, made],
-    }  # fmt: skip
+    return (
+        listing
+        | here
+        | {name: words for name, words in drawing.items() if name in place.draws}
+        | {
+            # e15's text has letters that a C locale lacks
+            "version": ["--version"],
+            "help": ["--help"],
+            "show": ["scenario", "show", "e15" if place.env.get("LC_ALL") == "C" else "e7"],
+            "run": [*run, "--out", str(folder / "with space" / "results")],
+            "compare": ["compare", made, made],
+        }
+    )
 
 
 def check(place: Place, folder: Path, words: dict[str, list[str]]) -> None:
@@ -196,10 +209,13 @@ def shared_start(results, tmp_path_factory):
         env = place.env | {"CODES": str(folder / "codes"), "TRACEBACKS": str(folder / "log")}
         order.append(
             {
-                "folder": str(folder), "env": env, "streams": streams, "open_files": place.open_files,
+                "folder": str(folder),
+                "env": env,
+                "streams": streams,
+                "open_files": place.open_files,
                 "commands": begun[name][1],
             }
-        )  # fmt: skip
+        )
     command = [sys.executable, "-c", MANY_PLACES, json.dumps(order)]
     subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
     return begun
@@ -222,8 +238,12 @@ def test_commands__in_an_odd_place_end_without_a_traceback(name, results, tmp_pa
     with os.fdopen(unread, "wb") as pipe, open(tmp_path / "said", "wb") as file:
         subprocess.run(
             ["sh", "-c", place.shell, "sh", sys.executable, "-c", ONE_PLACE, json.dumps(words)],
-            cwd=tmp_path, env=env, stdout=pipe if place.reader_gone else file, stderr=file, check=True,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env=env,
+            stdout=pipe if place.reader_gone else file,
+            stderr=file,
+            check=True,
+        )
     check(place, tmp_path, words)
 
 

@@ -70,12 +70,20 @@ def test_left_by_share__is_never_negative_and_known_for_what_is_begun(done, pass
 
 
 @given(
-    last=st.none() | st.fixed_dictionaries({
-        "size": st.floats(1e-3, 1e4), "total_s": TIMES, "steps": st.lists(st.tuples(st.sampled_from("abc"), TIMES)),
-    }),
-    guess=st.none() | TIMES, size=st.floats(1e-3, 1e4), share=st.none() | ANY,
-    said=st.lists(st.tuples(st.sampled_from("abcd"), TIMES)), now=st.floats(-1e3, 1e6),
-)  # fmt: skip
+    last=st.none()
+    | st.fixed_dictionaries(
+        {
+            "size": st.floats(1e-3, 1e4),
+            "total_s": TIMES,
+            "steps": st.lists(st.tuples(st.sampled_from("abc"), TIMES)),
+        }
+    ),
+    guess=st.none() | TIMES,
+    size=st.floats(1e-3, 1e4),
+    share=st.none() | ANY,
+    said=st.lists(st.tuples(st.sampled_from("abcd"), TIMES)),
+    now=st.floats(-1e3, 1e6),
+)
 def test_rest__tells_no_negative_time_whatever_it_remembers_and_is_told(last, guess, size, share, said, now):
     rest = _Rest(last, guess, size)
     rest.begin(0.0)

@@ -124,8 +124,12 @@ class Rig:
         with (self.run_dir / f"{module}.log").open("a") as log:
             process = subprocess.Popen(
                 [*self.prefix, sys.executable, "-m", module, *options],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=ROOT,
+            )
         self.processes.append(process)
         assert process.stdout is not None
         return process.stdout

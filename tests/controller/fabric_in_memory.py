@@ -545,10 +545,14 @@ class AgentInFabric:
             self.count(path)
             rows.setdefault(path.peer.name, []).append(
                 {
-                    "ev": path.ev, "state": path.state, "sent": path.sent, "acked": path.sent - path.lost,
-                    "lost": path.lost, "rtt_s": 0.002,
+                    "ev": path.ev,
+                    "state": path.state,
+                    "sent": path.sent,
+                    "acked": path.sent - path.lost,
+                    "lost": path.lost,
+                    "rtt_s": 0.002,
                 }
-            )  # fmt: skip
+            )
         return [{"peer": peer, "evs": evs} for peer, evs in rows.items()]
 
     def count(self, path):
@@ -563,9 +567,16 @@ class AgentInFabric:
             if state != path.state:
                 old, path.state = path.state, state
                 self.server.publish(
-                    "ev", t=self.fabric.now, peer=path.peer.name, ev=path.ev, old=old, new=state, qpn=17,
-                    plane=path.trace.plane, cause="loss",
-                )  # fmt: skip
+                    "ev",
+                    t=self.fabric.now,
+                    peer=path.peer.name,
+                    ev=path.ev,
+                    old=old,
+                    new=state,
+                    qpn=17,
+                    plane=path.trace.plane,
+                    cause="loss",
+                )
 
 
 class MapperInFabric:
@@ -733,10 +744,15 @@ class FabricInMemory:
 
     async def start(self, **options):
         targets = tuple(
-            SwitchAddress(s, f"127.0.0.1:{10_000 + s.device_id}", s.device_id, GNMI_ADDRESS,
-                          tuple(entries_of(self.program, self.plan, s, self.catalog)))
+            SwitchAddress(
+                s,
+                f"127.0.0.1:{10_000 + s.device_id}",
+                s.device_id,
+                GNMI_ADDRESS,
+                tuple(entries_of(self.program, self.plan, s, self.catalog)),
+            )
             for s in self.plan.switches
-        )  # fmt: skip
+        )
         config = ControllerConfig(self.folder, self.program, self.plan, self.catalog, targets)
         self.controller = FabricController(config, **options)
         self.controller.on_event = lambda event, t, **fields: self.told.append((event, t, fields))

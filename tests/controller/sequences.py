@@ -247,8 +247,11 @@ async def _digest(fabric, step):
     provisioner = fabric.controller.provisioners[_switch(fabric, step).name]
     data = [
         [{"reason": 10, "egress_port": _pick(ports, step), "ingress_port": 1, "dst_addr": 1}],
-        [{"reason": 99, "egress_port": 500}], [None], [3, {}], [],
-    ][int(step.number * 5)]  # fmt: skip
+        [{"reason": 99, "egress_port": 500}],
+        [None],
+        [3, {}],
+        [],
+    ][int(step.number * 5)]
     provisioner.on_digest(provisioner, ("next_hop_report", "other")[step.which % 2], data)
 
 

@@ -74,7 +74,7 @@ def test_inputs__no_run_folder(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"address": None}, "p0-t0-1: address = None: wants \"host:port\""),
+        ({"address": None}, 'p0-t0-1: address = None: wants "host:port"'),
         ({"address": "localhost"}, "p0-t0-1: address = 'localhost': wants"),
         ({"device_id": "2"}, "p0-t0-1: device_id = '2': wants a number from 1, like 2"),
         ({"device_id": 0}, "p0-t0-1: device_id = 0"),
@@ -82,7 +82,7 @@ def test_inputs__no_run_folder(tmp_path):
         ({"device_id": 1 << 64}, "p0-t0-1: device_id = 18446744073709551616"),
         ({"gnmi": 9339}, "p0-t0-1: gnmi = 9339"),
     ],
-)  # fmt: skip
+)
 def test_inputs__wrong_place_of_a_switch(run_dir, fields, message):
     change(run_dir / "switches.json", "p0-t0-1", **fields)
     with pytest.raises(InputError) as caught:

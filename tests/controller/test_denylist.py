@@ -32,8 +32,9 @@ def test_policy__what_is_denied_by_which():
     assert entries_for(plan, "off", faults) == []
     assert [(e["scope"], e["name"]) for e in entries_for(plan, "lossy", faults)] == [("link", "p0-t0-0 p0-t1-1")]
     assert {(e["scope"], e["name"]) for e in entries_for(plan, "all", faults)} == {
-        ("link", "p0-t0-0 p0-t1-1"), ("link", "p0-t0-1 p0-t1-0"),
-    }  # fmt: skip
+        ("link", "p0-t0-0 p0-t1-1"),
+        ("link", "p0-t0-1 p0-t1-0"),
+    }
     nic = entries_for(plan, "all", active("p0-t0-1-eth2"))
     assert [(e["scope"], e["name"], e["cause"]) for e in nic] == [
         ("nic-plane", "h3 p0-t0-1", "fault 1: NIC-T0 link h3 p0-t0-1 down")

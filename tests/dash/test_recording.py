@@ -71,8 +71,9 @@ def test_page__has_what_the_run_recorded(page):
     data = data_of(page)
     assert data["title"] == "small: One link & </script> two writers"
     assert [(one["where"], one["effect"], one["from"], one["to"]) for one in data["faults"]] == [
-        ([CUT], "down", 1.0, 2.0), (["p0-t1-0"], "off", 3.0, 5.0),
-    ]  # fmt: skip
+        ([CUT], "down", 1.0, 2.0),
+        (["p0-t1-0"], "off", 3.0, 5.0),
+    ]
     assert len(data["times_s"]) == 40 and len(data["plan"]["planes"]) == 2
     away, _ = data["links"][CUT]
     assert max(away[:9]) > 1e6 and max(away[12:20]) == 0 and len(away) == 40, "nothing passes a link that is cut"

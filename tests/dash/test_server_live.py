@@ -87,10 +87,17 @@ def test_command__needs_origin_header_and_key_and_changes_nothing_without(served
     assert fabric.inject.active == [] and fabric.link_is_up(fabric.plan.link(*LINK))
 
 
-@pytest.mark.parametrize(("line", "why"), [
-    ("link p1-t0-0 p9-t1-1 down", "p9-t1-1"), ("p4sh p0-t0-0", "no command 'p4sh'"), ("", "no command ''"),
-    ("sh rm -rf /", "no command 'sh'"), ("loss p1-t0-0 p1-t1-1 200%", "200"), ("link", "usage: link"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("link p1-t0-0 p9-t1-1 down", "p9-t1-1"),
+        ("p4sh p0-t0-0", "no command 'p4sh'"),
+        ("", "no command ''"),
+        ("sh rm -rf /", "no command 'sh'"),
+        ("loss p1-t0-0 p1-t1-1 200%", "200"),
+        ("link", "usage: link"),
+    ],
+)
 def test_command__that_makes_no_sense_gets_one_line(served, line, why):
     status, told = command(served[1], line)
     assert status == 409 and why in told["error"] and "Traceback" not in told["error"]

@@ -5,9 +5,12 @@ from hypothesis import strategies as st
 
 from mrc_testbed.dash.view import PARTS, difference
 
-STATES = st.fixed_dictionaries({
-    part: st.dictionaries(st.sampled_from("abc"), st.one_of(st.integers(0, 2), st.just({"up": True}))) for part in PARTS
-})  # fmt: skip
+STATES = st.fixed_dictionaries(
+    {
+        part: st.dictionaries(st.sampled_from("abc"), st.one_of(st.integers(0, 2), st.just({"up": True})))
+        for part in PARTS
+    }
+)
 
 
 def applied(state, news):

@@ -48,13 +48,16 @@ def test_enter__where_the_kernel_forbids_it_says_why():
     refused = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "sh", "-c", refused, "sh", *MRC, "demo", "--rootless"],
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 1 and done.stdout == ""
     assert re.fullmatch(
         r"mrc: error: demo --rootless: user\.max_user_namespaces is 0 \(unshare: .*\): as root, "
-        r"`sysctl -w user\.max_user_namespaces=15000`\n", done.stderr,
-    ), done.stderr  # fmt: skip
+        r"`sysctl -w user\.max_user_namespaces=15000`\n",
+        done.stderr,
+    ), done.stderr
 
 
 def test_run_dir__of_a_user_is_where_that_users_fabric_is(tmp_path, monkeypatch):

@@ -104,10 +104,17 @@ def outcome() -> Outcome:
         made.event(7.0 + number / 10, "qp_error", host="h0", qpn=number, peer="h2", text="died", work="a")
     made.evs_bad, made.evs_denied = 0, 8
     made.counters = {
-        "marked": 211, "trimmed": 223, "trimmed_last_hop": 227, "dropped_queue": 229, "pauses": 233,
-        "longest_pause_s": 0.239, "storms": 241, "corrupted": 251, "table_writes": 257,
+        "marked": 211,
+        "trimmed": 223,
+        "trimmed_last_hop": 227,
+        "dropped_queue": 229,
+        "pauses": 233,
+        "longest_pause_s": 0.239,
+        "storms": 241,
+        "corrupted": 251,
+        "table_writes": 257,
         "peak_queue_bytes": {"p0-t0-0-eth1": 119, "p0-t0-1-eth1": 101},
-    }  # fmt: skip
+    }
     return made
 
 

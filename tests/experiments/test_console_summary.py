@@ -95,9 +95,17 @@ def test_spreads_in_words():
 
 @pytest.mark.parametrize(
     ("label", "wanted", "same"),
-    [("1M", 1048576, True), ("1%", 0.01, True), ("2s", "2000ms", True), ("1M", "2M", False), ("mrc", "mrc", True),
-     ("mrc", "roce", False), ("a", ["b", "a"], True), (None, "a", False)],
-)  # fmt: skip
+    [
+        ("1M", 1048576, True),
+        ("1%", 0.01, True),
+        ("2s", "2000ms", True),
+        ("1M", "2M", False),
+        ("mrc", "mrc", True),
+        ("mrc", "roce", False),
+        ("a", ["b", "a"], True),
+        (None, "a", False),
+    ],
+)
 def test_a_value_of_a_sweep_may_be_written_otherwise(label, wanted, same):
     assert matches({"x": label}, {"x": wanted}) is same
 
@@ -159,10 +167,15 @@ def test_compare_of_the_same_has_nothing_to_tell(sides):
 
 @pytest.mark.parametrize(
     ("other", "words"),
-    [("nowhere", "no folder"), (".", "holds several results: give one of them (a, b)"),
-     ("empty", "it has no manifest.json"), ("half", "runs/run.json is missing"),
-     ("old", "is not of schema mrc-results/1"), ("broken", "Expecting")],
-)  # fmt: skip
+    [
+        ("nowhere", "no folder"),
+        (".", "holds several results: give one of them (a, b)"),
+        ("empty", "it has no manifest.json"),
+        ("half", "runs/run.json is missing"),
+        ("old", "is not of schema mrc-results/1"),
+        ("broken", "Expecting"),
+    ],
+)
 def test_compare_refuses_what_are_no_results(sides, other, words):
     if other not in (".", "nowhere"):
         (sides / "bad" / other).mkdir(parents=True)

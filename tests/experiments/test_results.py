@@ -228,8 +228,11 @@ def test_the_command_ends_at_once_with_all_its_processes(tmp_path, how, code):
     words = ["run", str(tmp_path / "long.yaml"), "--virtual", "--jobs", "2", "--out", str(tmp_path / "out")]
     mrc = subprocess.Popen(
         [sys.executable, "-m", "mrc_testbed", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     manifest = tmp_path / "out" / "manifest.json"
     while mrc.poll() is None and not manifest.exists():
         time.sleep(0.05)

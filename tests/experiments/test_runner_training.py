@@ -209,6 +209,10 @@ def test_live__runs_all_of_them_at_once_around_a_cut(tmp_path):
     (run,) = (tmp_path / "out/runs").glob("*.json")
     found = {one["work"]: one for one in json.loads(run.read_text())["collectives"]}
     assert {name: len(one["iterations"]) for name, one in found.items()} == {
-        "step": 3, "goal": 2, "chakra": 2, "moe": 3, "halving": 2,
-    }  # fmt: skip
+        "step": 3,
+        "goal": 2,
+        "chakra": 2,
+        "moe": 3,
+        "halving": 2,
+    }
     assert all(each["wrong"] == 0 for one in found.values() for each in one["iterations"])

@@ -78,36 +78,73 @@ LOSS = {"link": "p0-t0-0 p0-t1-0", "rate": "5%", "direction": "up"}
 CASES = {
     # kind: (what a file says, words for people, what is done, what its end does)
     "cut": ("p0-t0-0 p0-t1-0", "cut p0-t0-0 p0-t1-0", ["cut p0-t0-0 p0-t1-0"], ["undo cut p0-t0-0 p0-t1-0"]),
-    "one_way": ("p0-t1-0 p0-t0-0", "one way p0-t1-0 p0-t0-0", ["swallow p0-t1-0 p0-t0-0 both=False"],
-                ["undo swallow p0-t1-0 p0-t0-0 both=False"]),
-    "silent": (["p0-t0-0 p0-t1-0"], "silent p0-t0-0 p0-t1-0", ["swallow p0-t0-0 p0-t1-0 both=True"],
-               ["undo swallow p0-t0-0 p0-t1-0 both=True"]),
+    "one_way": (
+        "p0-t1-0 p0-t0-0",
+        "one way p0-t1-0 p0-t0-0",
+        ["swallow p0-t1-0 p0-t0-0 both=False"],
+        ["undo swallow p0-t1-0 p0-t0-0 both=False"],
+    ),
+    "silent": (
+        ["p0-t0-0 p0-t1-0"],
+        "silent p0-t0-0 p0-t1-0",
+        ["swallow p0-t0-0 p0-t1-0 both=True"],
+        ["undo swallow p0-t0-0 p0-t1-0 both=True"],
+    ),
     "restore": ("p0-t0-0 p0-t1-0", "restore p0-t0-0 p0-t1-0", ["restore p0-t0-0 p0-t1-0"], None),
-    "loss": (LOSS, "loss p0-t0-0 p0-t1-0 rate=0.05 direction=up",
-             ["impair loss p0-t0-0 p0-t1-0 rate=0.05 seed=8 direction=up"],
-             ["undo impair loss p0-t0-0 p0-t1-0 rate=0.05 seed=8 direction=up"]),
-    "corrupt": ({"into": "h1", "pattern": "01"}, "corrupt p0-t0-1 h1, p1-t0-1 h1 pattern=01 direction=one_way",
-                ["impair corrupt p0-t0-1 h1 pattern=01 seed=8 direction=one_way",
-                 "impair corrupt p1-t0-1 h1 pattern=01 seed=8 direction=one_way"],
-                ["undo impair corrupt p0-t0-1 h1 pattern=01 seed=8 direction=one_way",
-                 "undo impair corrupt p1-t0-1 h1 pattern=01 seed=8 direction=one_way"]),
-    "line": ({"link": "p0-t0-0 p0-t1-0", "delay": "5ms"}, "line p0-t0-0 p0-t1-0 delay=0.005 direction=both",
-             ["set_line p0-t0-0 p0-t1-0 delay_s=0.005 direction=both"],
-             ["undo set_line p0-t0-0 p0-t1-0 delay_s=0.005 direction=both"]),
-    "flap": ({"link": "p0-t0-0 p0-t1-0", "times": 2}, "flap p0-t0-0 p0-t1-0 down=1.0 up=1.0 times=2",
-             ["flap (('p0-t0-0', 'p0-t1-0'),) down_s=1.0 up_s=1.0 times=2"], None),
+    "loss": (
+        LOSS,
+        "loss p0-t0-0 p0-t1-0 rate=0.05 direction=up",
+        ["impair loss p0-t0-0 p0-t1-0 rate=0.05 seed=8 direction=up"],
+        ["undo impair loss p0-t0-0 p0-t1-0 rate=0.05 seed=8 direction=up"],
+    ),
+    "corrupt": (
+        {"into": "h1", "pattern": "01"},
+        "corrupt p0-t0-1 h1, p1-t0-1 h1 pattern=01 direction=one_way",
+        [
+            "impair corrupt p0-t0-1 h1 pattern=01 seed=8 direction=one_way",
+            "impair corrupt p1-t0-1 h1 pattern=01 seed=8 direction=one_way",
+        ],
+        [
+            "undo impair corrupt p0-t0-1 h1 pattern=01 seed=8 direction=one_way",
+            "undo impair corrupt p1-t0-1 h1 pattern=01 seed=8 direction=one_way",
+        ],
+    ),
+    "line": (
+        {"link": "p0-t0-0 p0-t1-0", "delay": "5ms"},
+        "line p0-t0-0 p0-t1-0 delay=0.005 direction=both",
+        ["set_line p0-t0-0 p0-t1-0 delay_s=0.005 direction=both"],
+        ["undo set_line p0-t0-0 p0-t1-0 delay_s=0.005 direction=both"],
+    ),
+    "flap": (
+        {"link": "p0-t0-0 p0-t1-0", "times": 2},
+        "flap p0-t0-0 p0-t1-0 down=1.0 up=1.0 times=2",
+        ["flap (('p0-t0-0', 'p0-t1-0'),) down_s=1.0 up_s=1.0 times=2"],
+        None,
+    ),
     "blackhole": ("p0-t1-0", "blackhole p0-t1-0", ["blackhole p0-t1-0"], ["undo blackhole p0-t1-0"]),
-    "corrupts": ({"switch": "p0-t1-0", "rate": "1%"}, "corrupts p0-t1-0 rate=0.01", ["corrupt_switch p0-t1-0 0.01"],
-                 ["undo corrupt_switch p0-t1-0 0.01"]),
-    "power_off": (["p0-t1-0", "p1-t1-0"], "power off p0-t1-0, p1-t1-0", ["power_off p0-t1-0", "power_off p1-t1-0"],
-                  ["undo power_off p0-t1-0", "undo power_off p1-t1-0"]),
+    "corrupts": (
+        {"switch": "p0-t1-0", "rate": "1%"},
+        "corrupts p0-t1-0 rate=0.01",
+        ["corrupt_switch p0-t1-0 0.01"],
+        ["undo corrupt_switch p0-t1-0 0.01"],
+    ),
+    "power_off": (
+        ["p0-t1-0", "p1-t1-0"],
+        "power off p0-t1-0, p1-t1-0",
+        ["power_off p0-t1-0", "power_off p1-t1-0"],
+        ["undo power_off p0-t1-0", "undo power_off p1-t1-0"],
+    ),
     "power_on": ("p0-t1-0", "power on p0-t1-0", ["power_on p0-t1-0"], None),
     "reboot": ("p0-t1-0", "reboot p0-t1-0", ["reboot p0-t1-0 None"], None),
-    "drain": (1, "drain plane=1", ["deny_plane 1 True", f"after {DRAIN_S:g} s", "cut_plane 1"],
-              ["undo cut_plane 1", f"after {DRAIN_S:g} s", "deny_plane 1 False"]),
+    "drain": (
+        1,
+        "drain plane=1",
+        ["deny_plane 1 True", f"after {DRAIN_S:g} s", "cut_plane 1"],
+        ["undo cut_plane 1", f"after {DRAIN_S:g} s", "deny_plane 1 False"],
+    ),
     "controller": ("kill", "controller what=kill", ["set_controller False"], ["set_controller True"]),
     "heal": (True, "heal", ["heal"], None),
-}  # fmt: skip
+}
 
 
 def resolved(kind: str, said, seed=1) -> InjectedFault:
@@ -134,15 +171,18 @@ def test_kind__says_and_does_what_its_file_asks(kind):
         assert target.said == undone
 
 
-@pytest.mark.parametrize(("kind", "said", "where", "text"), [
-    ("cut", "p0-t0-0 p1-t1-0", (), "no link between p0-t0-0 and p1-t1-0"),
-    ("flap", {"link": "p0-t0-0 p0-t1-9"}, ("link",), "no node 'p0-t1-9'"),
-    ("loss", {"link": "h0 p9-t0-0", "rate": 0.1}, ("link",), "no node 'p9-t0-0'"),
-    ("corrupt", {"into": "h9", "rate": 0.1}, ("into",), "no host 'h9' (has: h0, h1)"),
-    ("blackhole", ["p0-t1-0", "p0-t2-0"], (), "no switch 'p0-t2-0' (did you mean p0-t1-0"),
-    ("corrupts", {"switch": "x", "rate": 0.1}, ("switch",), "no switch 'x' (has: p0-t0-0,"),
-    ("drain", 2, (), "no plane 2 (has: 0 to 1)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "said", "where", "text"),
+    [
+        ("cut", "p0-t0-0 p1-t1-0", (), "no link between p0-t0-0 and p1-t1-0"),
+        ("flap", {"link": "p0-t0-0 p0-t1-9"}, ("link",), "no node 'p0-t1-9'"),
+        ("loss", {"link": "h0 p9-t0-0", "rate": 0.1}, ("link",), "no node 'p9-t0-0'"),
+        ("corrupt", {"into": "h9", "rate": 0.1}, ("into",), "no host 'h9' (has: h0, h1)"),
+        ("blackhole", ["p0-t1-0", "p0-t2-0"], (), "no switch 'p0-t2-0' (did you mean p0-t1-0"),
+        ("corrupts", {"switch": "x", "rate": 0.1}, ("switch",), "no switch 'x' (has: p0-t0-0,"),
+        ("drain", 2, (), "no plane 2 (has: 0 to 1)"),
+    ],
+)
 def test_check__names_what_does_not_exist(kind, said, where, text):
     value = TypeAdapter(KINDS[kind].given).validate_python(said)
     (found,) = KINDS[kind].check(value, PLAN)
@@ -169,15 +209,23 @@ def test_targets__have_every_verb(target, verb):
 
 
 VIRTUAL = {
-    "duplicate": (DuplicateFault.on("p0-t0-0 h0", rate=0.1), "duplicate p0-t0-0 h0 rate=0.1 direction=both",
-                  ["impair duplicate p0-t0-0 h0 rate=0.1 seed=8 direction=both"]),
-    "late": (LateFault.on("p0-t0-0 h0", packets=(1,), seconds=2.0, twin=True),
-             "late p0-t0-0 h0 direction=both packets=(1,) seconds=2.0 twin=True",
-             ["hold_up p0-t0-0 h0 packets=(1,) seed=8 seconds=2.0 twin=True direction=both"]),
-    "stall": (StallFault.on("h0", "p0-t0-0", seconds=0.1), "stall h0, p0-t0-0 seconds=0.1 gap_s=0.0",
-              ["stall h0 0.1 gap_s=0.0", "stall p0-t0-0 0.1 gap_s=0.0"]),
+    "duplicate": (
+        DuplicateFault.on("p0-t0-0 h0", rate=0.1),
+        "duplicate p0-t0-0 h0 rate=0.1 direction=both",
+        ["impair duplicate p0-t0-0 h0 rate=0.1 seed=8 direction=both"],
+    ),
+    "late": (
+        LateFault.on("p0-t0-0 h0", packets=(1,), seconds=2.0, twin=True),
+        "late p0-t0-0 h0 direction=both packets=(1,) seconds=2.0 twin=True",
+        ["hold_up p0-t0-0 h0 packets=(1,) seed=8 seconds=2.0 twin=True direction=both"],
+    ),
+    "stall": (
+        StallFault.on("h0", "p0-t0-0", seconds=0.1),
+        "stall h0, p0-t0-0 seconds=0.1 gap_s=0.0",
+        ["stall h0 0.1 gap_s=0.0", "stall p0-t0-0 0.1 gap_s=0.0"],
+    ),
     "vanish": (VanishFault.on("h1"), "vanish h1", ["vanish h1"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", VIRTUAL_KINDS)
@@ -221,20 +269,32 @@ def test_fault__goes_through_json(fault):
     assert fault_from_json(json.loads(json.dumps(fault.to_json()))) == fault
 
 
-@pytest.mark.parametrize(("data", "says"), [
-    ({"fault": "meteor"}, "one of blackhole"), ([], "a key `fault`"),
-    ({"fault": "cut", "targets": [], "c": 1}, r"cut has no c \(has: targets\)"),
-    ({"fault": "loss", "targets": [["x", "y"]]}, "give one"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"fault": "meteor"}, "one of blackhole"),
+        ([], "a key `fault`"),
+        ({"fault": "cut", "targets": [], "c": 1}, r"cut has no c \(has: targets\)"),
+        ({"fault": "loss", "targets": [["x", "y"]]}, "give one"),
+    ],
+)
 def test_fault_from_json__says_what_is_wrong(data, says):
     with pytest.raises(FaultError, match=says):
         fault_from_json(data)
 
 
-@pytest.mark.parametrize("wrong", [
-    {}, {"rate": 0.1, "pattern": "01"}, {"rate": 1.5}, {"pattern": "012"}, {"pattern": ""},
-    {"rate": 0.1, "only": "acks"}, {"rate": 0.1, "often": True},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"rate": 0.1, "pattern": "01"},
+        {"rate": 1.5},
+        {"pattern": "012"},
+        {"pattern": ""},
+        {"rate": 0.1, "only": "acks"},
+        {"rate": 0.1, "often": True},
+    ],
+)
 def test_figures__that_choose_nothing_are_refused(wrong):
     with pytest.raises(FaultError):
         LossFault.on("a b", **wrong)

@@ -26,12 +26,21 @@ STORY = (
 )  # fmt: skip
 """Changes of faults and of problems, by number; one each second. Fault 2 comes back."""
 TOLD = (
-    "fault 1: link 1 down", "controller: problem 1", "fault 2: link 2 down", "fault 1 is now: T1 1 down",
-    "fault 2 is over after 2.0 s: link 2 down", "fault 2: link 2 down", "controller: over after 5.0 s: not primary: s1",
-    "fault 3: link 3 down", "fault 1 is over after 8.0 s: T1 1 down", "fault 3 is part of fault 2: link 3 down",
-    "controller: problem 2", "fault 2 is over after 9.0 s: link 2 down",
-    "controller: over after 2.0 s: not primary: s2", "fault 4: link 4 down",
-)  # fmt: skip
+    "fault 1: link 1 down",
+    "controller: problem 1",
+    "fault 2: link 2 down",
+    "fault 1 is now: T1 1 down",
+    "fault 2 is over after 2.0 s: link 2 down",
+    "fault 2: link 2 down",
+    "controller: over after 5.0 s: not primary: s1",
+    "fault 3: link 3 down",
+    "fault 1 is over after 8.0 s: T1 1 down",
+    "fault 3 is part of fault 2: link 3 down",
+    "controller: problem 2",
+    "fault 2 is over after 9.0 s: link 2 down",
+    "controller: over after 2.0 s: not primary: s2",
+    "fault 4: link 4 down",
+)
 
 
 DETECTED = {
@@ -108,18 +117,31 @@ class ToldStory:
         (change, number), t = STORY[self._at], self._now
         self._at += 1
         if change in ("begun", "over"):
-            old = self.problems.get(number, {"number": number, "began": t, "kind": "not primary", "about": f"s{number}",
-                                             "text": f"problem {number}"})  # fmt: skip
+            old = self.problems.get(
+                number,
+                {
+                    "number": number,
+                    "began": t,
+                    "kind": "not primary",
+                    "about": f"s{number}",
+                    "text": f"problem {number}",
+                },
+            )
             self.problems[number] = {**old, "over": t if change == "over" else None}
             return {"event": "problem", "t": t, "change": change, "problem": self.problems[number]}
         old = self.faults.get(number, {"first_seen": t, "kind": "link", "text": f"link {number} down", "raised": t})
         self.faults[number] = {
-            **old, "number": number, "location": "x", "last_seen": t, "into": [2], "evidence": [],
+            **old,
+            "number": number,
+            "location": "x",
+            "last_seen": t,
+            "into": [2],
+            "evidence": [],
             "state": change if change in ("cleared", "merged") else "active",
             "cleared": t if change in ("cleared", "merged") else None,
             **({"raised": t} if change == "raised" else {}),
             **({"kind": "T1", "text": f"T1 {number} down"} if change == "updated" else {}),
-        }  # fmt: skip
+        }
         return {"event": "fault", "t": t, "change": change, "fault": self.faults[number]}
 
 

@@ -15,9 +15,14 @@ from mrc_testbed.ipc.rpc_table import RpcTable, operations_of, rpc
 from tests.repository import ROOT
 
 SERVICES = [
-    admin.AdminService, measurement.MeasurementService, memory.MemoryService, paths.PathService, qp.QpService,
-    traffic.TrafficService, transfers.TransferService,
-]  # fmt: skip
+    admin.AdminService,
+    measurement.MeasurementService,
+    memory.MemoryService,
+    paths.PathService,
+    qp.QpService,
+    traffic.TrafficService,
+    transfers.TransferService,
+]
 
 
 class Add(Request, tag="add"):
@@ -128,12 +133,44 @@ def test_register__watch_belongs_to_the_socket_server(table):
 def test_services__every_op_once_and_all_of_them():
     ops = [op for service in SERVICES for op in operations_of(object.__new__(service))]
     assert sorted(ops) == [
-        "allow", "close_qp", "connect_qp", "create_qp", "deny", "denylist", "deregister", "ev_sweep", "finish_file",
-        "flow_connect", "flow_qp", "flow_read", "flow_sink", "flow_source", "flow_stop", "health", "hello", "nic_rate",
-        "peer_lost", "post_write", "qp_state", "rank_link", "rank_open", "rank_start", "receive_file", "register",
-        "register_file", "release", "run_writes", "send_file", "sha256", "shutdown", "status", "stop_work", "wait",
-        "write_bw", "write_lat",
-    ]  # fmt: skip
+        "allow",
+        "close_qp",
+        "connect_qp",
+        "create_qp",
+        "deny",
+        "denylist",
+        "deregister",
+        "ev_sweep",
+        "finish_file",
+        "flow_connect",
+        "flow_qp",
+        "flow_read",
+        "flow_sink",
+        "flow_source",
+        "flow_stop",
+        "health",
+        "hello",
+        "nic_rate",
+        "peer_lost",
+        "post_write",
+        "qp_state",
+        "rank_link",
+        "rank_open",
+        "rank_start",
+        "receive_file",
+        "register",
+        "register_file",
+        "release",
+        "run_writes",
+        "send_file",
+        "sha256",
+        "shutdown",
+        "status",
+        "stop_work",
+        "wait",
+        "write_bw",
+        "write_lat",
+    ]
 
 
 def test_services__know_no_agent():

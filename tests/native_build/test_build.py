@@ -39,9 +39,14 @@ def start(cache_dir, program=PROGRAM):
     env = {name: value for name, value in os.environ.items() if name != "MRC_COMPILED"}
     env |= {"MRC_CACHE_DIR": str(cache_dir), "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
-        [sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/",
+        [sys.executable, "-c", program],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd="/",
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.skipif(bool(building.missing()), reason=f"cannot compile here: {'; '.join(building.missing())}")
@@ -100,9 +105,22 @@ def test_remove_builds__keeps_ours_and_those_used_last(tmp_path, monkeypatch):
 
 def test_acyclic__is_marked_in_front_of_decorators_and_no_line_moves():
     source = "\n".join(
-        ["from __future__ import annotations", "", "", "@dataclass(", "    slots=True", ")", "class A:", "    pass", "",
-         "", "class AB:", "    pass", ""]
-    )  # fmt: skip
+        [
+            "from __future__ import annotations",
+            "",
+            "",
+            "@dataclass(",
+            "    slots=True",
+            ")",
+            "class A:",
+            "    pass",
+            "",
+            "",
+            "class AB:",
+            "    pass",
+            "",
+        ]
+    )
     made = building.for_mypyc(source, ("A", "AB")).split("\n")
     assert made[0].endswith("; from mypy_extensions import i16, i32, mypyc_attr")
     assert len(made) == len(source.split("\n"))
@@ -134,9 +152,19 @@ def test_acyclic__all_classes_are_there(name):
 
 def test_narrow__replaces_the_type_in_its_class_alone():
     source = "\n".join(
-        ["from __future__ import annotations", "", "", "class A:", "    size: int", "    port: int", "", "class B:",
-         "    port: int", ""]
-    )  # fmt: skip
+        [
+            "from __future__ import annotations",
+            "",
+            "",
+            "class A:",
+            "    size: int",
+            "    port: int",
+            "",
+            "class B:",
+            "    port: int",
+            "",
+        ]
+    )
     made = building.for_mypyc(source, narrow={"A": {"port": "i16"}}).split("\n")
     assert made[4:9] == ["    size: int", "    port: i16", "", "class B:", "    port: int"]
     for wrong, told in (

@@ -177,8 +177,10 @@ def test_ports__frames_leave_at_the_same_times_with_the_same_bytes():
 @pytest.mark.parametrize("module", ["nic/test_native.py", "agent/test_turn_selector.py"])
 def test_tests_of_what_needs_no_stand_ins__pass_compiled_too(module):
     """But for what values of a wrong type do, which machine code refuses by itself."""
-    run(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not does_not_know", f"tests/hosts/{module}"],
-        MRC_COMPILED="1")  # fmt: skip
+    run(
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not does_not_know", f"tests/hosts/{module}"],
+        MRC_COMPILED="1",
+    )
 
 
 @pytest.mark.root

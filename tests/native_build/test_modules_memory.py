@@ -18,10 +18,12 @@ SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml")) if LONG else [ROOT / "sc
 GUARDS = {
     "debug": {"PYTHONMALLOC": "debug"},
     "asan": {
-        "MRC_SANITIZE": "1", "LD_PRELOAD": str(sanitizer()), "PYTHONMALLOC": "malloc",
+        "MRC_SANITIZE": "1",
+        "LD_PRELOAD": str(sanitizer()),
+        "PYTHONMALLOC": "malloc",
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",
     },
-}  # fmt: skip
+}
 """Environments by the name of the guard. AddressSanitizer sees no borders inside Python's pools: malloc gives all."""
 pytestmark = [
     pytest.mark.build,

@@ -106,13 +106,34 @@ class Conversation:
         self.codec = Codec()
         self._envelope = Encapsulation(plan, self.source, self.destination, plane)
 
-    def data(self, psn: int = 0, *, dscp: int = TRIMMABLE, ecn: int = ECT0, payload: int = 1024, stamp: bool = True,
-             rtx: bool = False) -> bytes:  # fmt: skip
+    def data(
+        self,
+        psn: int = 0,
+        *,
+        dscp: int = TRIMMABLE,
+        ecn: int = ECT0,
+        payload: int = 1024,
+        stamp: bool = True,
+        rtx: bool = False,
+    ) -> bytes:
         """A full write packet. `stamp`: with a TSETH."""
         record = Write(
-            7, self.ev, self.plane, dscp, ecn, Opcode.WRITE_ONLY, psn, 1, 0x1000, 0x77, payload,
-            bytes(payload), 0, timestamp=psn & 0xFFFF if stamp else None, rtx=rtx,
-        )  # fmt: skip
+            7,
+            self.ev,
+            self.plane,
+            dscp,
+            ecn,
+            Opcode.WRITE_ONLY,
+            psn,
+            1,
+            0x1000,
+            0x77,
+            payload,
+            bytes(payload),
+            0,
+            timestamp=psn & 0xFFFF if stamp else None,
+            rtx=rtx,
+        )
         return self._frame(record)
 
     def sack(self, psn: int = 0) -> bytes:
@@ -124,8 +145,22 @@ class Conversation:
 
     def ipv4_inside(self, payload: int = 1024) -> bytes:
         """A write whose inner header is IPv4, in an outer one."""
-        record = Write(7, self.ev, self.plane, TRIMMABLE, ECT0, Opcode.WRITE_ONLY, 5, 1, 0x1000, 0x77, payload,
-                       bytes(payload), 0, timestamp=5)  # fmt: skip
+        record = Write(
+            7,
+            self.ev,
+            self.plane,
+            TRIMMABLE,
+            ECT0,
+            Opcode.WRITE_ONLY,
+            5,
+            1,
+            0x1000,
+            0x77,
+            payload,
+            bytes(payload),
+            0,
+            timestamp=5,
+        )
         inner = self.codec.encode(record, Addressing(bytes((10, 0, 0, 1)), bytes((10, 0, 0, 2)))).join()
         word = (6 << 28 | (TRIMMABLE << 2 | ECT0) << 20).to_bytes(4, "big")
         outer = bytearray(self._envelope.outer(self.ev, word, len(inner)))

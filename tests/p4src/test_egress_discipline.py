@@ -157,9 +157,7 @@ def test_depth__that_nothing_corrects_is_given_up_after_a_second(stuck):
 
 
 @pytest.mark.parametrize("stamp", [True, False])
-@pytest.mark.parametrize(
-    ("plan", "kept"), [(PLAN, 138), (PLAIN, 98)], ids=["srv6", "no outer header"]
-)  # fmt: skip
+@pytest.mark.parametrize(("plan", "kept"), [(PLAN, 138), (PLAIN, 98)], ids=["srv6", "no outer header"])
 def test_trimmed__is_cut_behind_its_headers_and_nothing_else_changes(plan, kept, stamp):
     switch, talk = t0(plan), Conversation(plan, "h0", "h2")
     sent = talk.data(5, stamp=stamp, ecn=CE)

@@ -32,7 +32,10 @@ def test_sanitizers__find_nothing(mode, tmp_path):
     done = subprocess.run(
         [sys.executable, str(SCRIPT), mode, str(FRAMES), "1"],
         env={**os.environ, "LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0"},
-        capture_output=True, text=True, timeout=280 + FRAMES / 200, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=280 + FRAMES / 200,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.startswith(f"{FRAMES} in, ")

@@ -21,15 +21,29 @@ def with_destination(frame: bytes, address: int) -> bytes:
 
 
 def with_srh(
-    frame: bytes, segments: tuple[int, ...], *, left: int | None = None, kind: int = 4, last: int | None = None,
-    ext_len: int | None = None, tail: bytes = b"",
-) -> bytes:  # fmt: skip
+    frame: bytes,
+    segments: tuple[int, ...],
+    *,
+    left: int | None = None,
+    kind: int = 4,
+    last: int | None = None,
+    ext_len: int | None = None,
+    tail: bytes = b"",
+) -> bytes:
     """An SRv6 frame with a routing header behind its outer header. `segments` as on the wire, last one first."""
     count = len(segments)
-    head = bytes((
-        frame[20], 2 * count if ext_len is None else ext_len, kind, count if left is None else left,
-        (count - 1 if last is None else last) & 0xFF, 0, 0, 0,
-    ))  # fmt: skip
+    head = bytes(
+        (
+            frame[20],
+            2 * count if ext_len is None else ext_len,
+            kind,
+            count if left is None else left,
+            (count - 1 if last is None else last) & 0xFF,
+            0,
+            0,
+            0,
+        )
+    )
     srh = head + b"".join(one.to_bytes(16, "big") for one in segments) + tail
     length = int.from_bytes(frame[18:20], "big") + len(srh)
     return frame[:18] + length.to_bytes(2, "big") + b"\x2b" + frame[21:54] + srh + frame[54:]

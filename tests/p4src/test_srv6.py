@@ -73,7 +73,7 @@ def test_full_carrier__six_usids_shift(t0):
         (frame(0x2301, 0x1305)[:113], MALFORMED),
         (b"", MALFORMED),
     ],
-)  # fmt: skip
+)
 def test_drop__counted_once_by_reason_and_port(t0, sent, reason):
     assert t0.send(4, sent) == []
     cells = {index: data.packets for index, data in t0.device.read_counter(t0.id("drops")) if data.packets}

@@ -37,9 +37,13 @@ def begin(tmp_path, *command):
     """A command with a fabric of its own, once that is up and at work."""
     env = {**os.environ, "MRC_RUN_DIR": str(tmp_path / "r"), "PYTHONPATH": str(ROOT)}
     front = subprocess.Popen(
-        [sys.executable, "-m", "mrc_testbed", *command], env=env, cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "mrc_testbed", *command],
+        env=env,
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    )
     return front, RunFiles(tmp_path / "r")
 
 

@@ -48,10 +48,15 @@ def begin(folder: Path, name: str, duration: str) -> subprocess.Popen[str]:
         str(folder / name),
     ]
     return subprocess.Popen(
-        command, env={**os.environ, "MRC_RUN_DIR": str(folder / "run")}, start_new_session=True, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        command,
+        env={**os.environ, "MRC_RUN_DIR": str(folder / "run")},
+        start_new_session=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
 
 
 def recorded(folder: Path) -> RunState:

@@ -35,8 +35,11 @@ class Rig:
         """A program in a host."""
         return subprocess.Popen(
             ["mnexec", "-a", str(self.fabric.hosts[host].pid), *command],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=EXAMPLE.parent.parent,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=EXAMPLE.parent.parent,
+        )
 
     def begin(self, source: str, peer: str, size: int, transport: str = "mrc", **options) -> tuple[str, int]:
         path = self.folder / f"{source}-{size}"

@@ -151,8 +151,15 @@ def test_lookahead__runs_one_place_after_the_other_as_far_as_the_delay(lookahead
     assert len(lookahead) == 8 and lookahead.next_at() == 0.0 and b.next_at() == 0.001
     assert lookahead.run(inf) is False
     assert told == [
-        ("a", 0.0), ("a", 0.5), ("a", 0.99), ("b", 0.001), ("b", 0.501), ("b", 0.991), ("a", 1.0), ("b", 1.001),
-    ]  # fmt: skip
+        ("a", 0.0),
+        ("a", 0.5),
+        ("a", 0.99),
+        ("b", 0.001),
+        ("b", 0.501),
+        ("b", 0.991),
+        ("a", 1.0),
+        ("b", 1.001),
+    ]
     assert (lookahead.now, lookahead.done, lookahead.next_at(), a.next_at()) == (1.001, 8, inf, inf)
 
 
@@ -305,10 +312,16 @@ def test_two_delays__each_side_runs_to_a_delay_beyond_the_other(form):
         switch(at, teller(told), "switch")
     queue.run(inf)
     assert told == [
-        ("host", 0.0), ("host", 0.9), ("host", 1.1), ("host", 1.4),  # the switch has something at 0.5
-        ("switch", 0.5), ("switch", 1.7),  # the host at 1.6, and 2.5 is two delays
-        ("host", 1.6), ("host", 2.6), ("switch", 2.9),
-    ]  # fmt: skip
+        ("host", 0.0),
+        ("host", 0.9),
+        ("host", 1.1),
+        ("host", 1.4),  # the switch has something at 0.5
+        ("switch", 0.5),
+        ("switch", 1.7),  # the host at 1.6, and 2.5 is two delays
+        ("host", 1.6),
+        ("host", 2.6),
+        ("switch", 2.9),
+    ]
 
 
 def test_lookahead__an_abandoned_queue_is_freed():
@@ -414,10 +427,14 @@ def test_c__an_allocation_that_fails_elsewhere_leaves_the_queue_as_it_was(make):
     for number in range(3):
         place.push(float(number), lambda argument, _now: told.append(argument), number)
     calls = {
-        "make": type(queue), "place": lambda: queue.place(0), "next_at": queue.next_at, "of a place": place.next_at,
-        "keep_near": lambda: place.keep_near([told, queue], True), "refusing": lambda: queue.take(lambda *_: False),
+        "make": type(queue),
+        "place": lambda: queue.place(0),
+        "next_at": queue.next_at,
+        "of a place": place.next_at,
+        "keep_near": lambda: place.keep_near([told, queue], True),
+        "refusing": lambda: queue.take(lambda *_: False),
         "counts": lambda: (queue.done, queue.now, len(queue)),
-    }  # fmt: skip
+    }
     for name, call in calls.items():
         results = list(results_without_memory(call))
         assert results[-1] is not MemoryError, name

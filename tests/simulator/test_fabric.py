@@ -33,7 +33,7 @@ from mrc_testbed.simulator import (
     rates_bps,
     run_all,
     scaled,
-)  # fmt: skip
+)
 from mrc_testbed.simulator.host import INNER_BYTES
 from mrc_testbed.simulator.switches import MODES
 from mrc_testbed.topologies.plan import Plan, PlanError
@@ -92,12 +92,15 @@ def test_host__receive_time_adds_to_the_round_trip():
 @pytest.mark.parametrize("kind", list(INNER_BYTES))
 def test_sizes__are_those_of_the_codec(kind):
     samples = {
-        Sack: Sack(5, 1, 0, 46, 0, 9, 1, 0, 0, None, 1, 0, 0, 0), Nack: Nack(5, 1, 0, 46, 0, 1, 1, 1),
-        TransportAck: TransportAck(5, 1, 0, 46, 0, 1, 0x1F, 1), ReliabilityProbe: ReliabilityProbe(5, 1, 0, 4, 2, 7),
+        Sack: Sack(5, 1, 0, 46, 0, 9, 1, 0, 0, None, 1, 0, 0, 0),
+        Nack: Nack(5, 1, 0, 46, 0, 1, 1, 1),
+        TransportAck: TransportAck(5, 1, 0, 46, 0, 1, 0x1F, 1),
+        ReliabilityProbe: ReliabilityProbe(5, 1, 0, 4, 2, 7),
         EndpointRequest: EndpointRequest(2, 1, 0, 46, 0, 1, 1),
         EndpointResponse: EndpointResponse(2, 1, 0, 46, 0, 1, 1),
-        RcAck: RcAck(5, 1, 0, 46, 0, 1, 0x1F, 1), Cnp: Cnp(5, 1, 0, 46, 0),
-    }  # fmt: skip
+        RcAck: RcAck(5, 1, 0, 46, 0, 1, 0x1F, 1),
+        Cnp: Cnp(5, 1, 0, 46, 0),
+    }
     ends = Addressing(bytes(16), bytes(16))
     assert Codec(Config()).encode(samples[kind], ends).size == INNER_BYTES[kind]
 

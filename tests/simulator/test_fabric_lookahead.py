@@ -33,9 +33,15 @@ class Traced:
         scale = scaled(plan.planes)
         line = scale.links.nic
         self.fabric = VirtualFabric(
-            plan, seed=4, links=LinkProfile.uniform(line.rate_bps, line.delay_s, line.delay_s / 3),
-            queues=queues or scale.queues, config=scale.config, lookahead=lookahead, trace=self._note, **options,
-        )  # fmt: skip
+            plan,
+            seed=4,
+            links=LinkProfile.uniform(line.rate_bps, line.delay_s, line.delay_s / 3),
+            queues=queues or scale.queues,
+            config=scale.config,
+            lookahead=lookahead,
+            trace=self._note,
+            **options,
+        )
 
     def _note(self, what, now, where, frame):
         self.events[where].append((what, now, describe(frame)))

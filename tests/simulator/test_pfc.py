@@ -29,10 +29,17 @@ def incast(pfc: PfcProfile | None, *, messages: int = 8, senders: int = 3, trace
     )
     settings = RcConfig(timeout=18, window_packets=400)
     flows = [
-        Flow(fabric, f"h{2 * n + 2}", "h0", message_bytes=1 << 17, messages=messages, transport="rocev2",
-             settings=settings)
+        Flow(
+            fabric,
+            f"h{2 * n + 2}",
+            "h0",
+            message_bytes=1 << 17,
+            messages=messages,
+            transport="rocev2",
+            settings=settings,
+        )
         for n in range(senders)
-    ]  # fmt: skip
+    ]
     return fabric, flows
 
 

@@ -110,9 +110,13 @@ def test_port__never_marks_packets_that_cannot_be_or_at_the_last_hop():
     assert (bench.port.marked, last.port.marked, wanted.port.marked) == (0, 0, 3)
 
 
-@pytest.mark.parametrize(("last_hop", "dscp", "reason"), [
-    (False, TRIMMED, NackReason.TRIMMED), (True, LAST_HOP, NackReason.TRIMMED_LASTHOP),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("last_hop", "dscp", "reason"),
+    [
+        (False, TRIMMED, NackReason.TRIMMED),
+        (True, LAST_HOP, NackReason.TRIMMED_LASTHOP),
+    ],
+)
 def test_port__trims_instead_of_dropping(last_hop, dscp, reason):
     bench = Bench(queues(trim_bytes=2000), last_hop=last_hop)
     bench.send(*(data(i) for i in range(5)))
@@ -182,10 +186,15 @@ def test_nic_port__says_when_there_is_room_again():
     assert bench.room == [2.0]  # two of the four that waited are left
 
 
-@pytest.mark.parametrize("wrong", [
-    {"data_bytes": 0}, {"ecn_min_bytes": 10, "ecn_max_bytes": 5}, {"ecn_min_bytes": None, "ecn_max_bytes": 5},
-    {"trim_len": 60},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"data_bytes": 0},
+        {"ecn_min_bytes": 10, "ecn_max_bytes": 5},
+        {"ecn_min_bytes": None, "ecn_max_bytes": 5},
+        {"trim_len": 60},
+    ],
+)
 def test_queue_profile__refuses_nonsense_by_name(wrong):
     with pytest.raises(ProfileError, match=next(reversed(wrong))):
         QueueProfile(**wrong)

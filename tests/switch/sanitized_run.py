@@ -20,9 +20,11 @@ from pathlib import Path
 import mrc_testbed.switch.system.gcc
 
 mrc_testbed.switch.system.gcc.CFLAGS = (
-    *(flag for flag in mrc_testbed.switch.system.gcc.CFLAGS if flag != "-O2"), "-O1", "-fsanitize=address,undefined",
+    *(flag for flag in mrc_testbed.switch.system.gcc.CFLAGS if flag != "-O2"),
+    "-O1",
+    "-fsanitize=address,undefined",
     "-fno-sanitize-recover=undefined",
-)  # fmt: skip
+)
 
 from mrc_testbed.switch.compiler import CompiledProgram, compile_program  # noqa: E402
 from mrc_testbed.switch.device.device import P4Device  # noqa: E402

@@ -95,7 +95,7 @@ def spoilt(*keys: Any, value: Any) -> dict[str, Any]:
         (spoilt("links", 0, "physical", value={}), "all links need one `bandwidth`"),
         (spoilt("links", 0, "physical", "bandwidth", "gigabits_per_second", value="fast"), "all links need one"),
     ],
-)  # fmt: skip
+)
 def test_read__names_what_does_not_fit(tmp_path: Path, tree: Any, said: str) -> None:
     path = tmp_path / "fabric.json"
     path.write_text(json.dumps(tree))

@@ -26,8 +26,11 @@ class NamespaceChild:
     def __init__(self, module: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
             ["unshare", "-n", sys.executable, "-m", module, *arguments],
-            cwd=PACKAGE.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            cwd=PACKAGE.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert self.process.stdin is not None and self.process.stdout is not None
         self._requests, self._answers = self.process.stdin, self.process.stdout
         self.name = module
@@ -71,8 +74,24 @@ def joined(
             children.append(NamespaceChild(module, *arguments))
         first, second = (str(child.process.pid) for child in children)
         for number, (here, there) in enumerate(cables):
-            _ip("link", "add", here, "netns", first, "index", str(FIRST_INDEX + 2 * number), "type", "veth",
-                "peer", "name", there, "netns", second, "index", str(FIRST_INDEX + 2 * number + 1))  # fmt: skip
+            _ip(
+                "link",
+                "add",
+                here,
+                "netns",
+                first,
+                "index",
+                str(FIRST_INDEX + 2 * number),
+                "type",
+                "veth",
+                "peer",
+                "name",
+                there,
+                "netns",
+                second,
+                "index",
+                str(FIRST_INDEX + 2 * number + 1),
+            )
             for pid, name in ((first, here), (second, there)):
                 _ip_in(pid, "link", "set", name, "mtu", str(DEVICE_MTU), "addrgenmode", "none", "up")
         yield children

@@ -40,10 +40,15 @@ def run(plan: Plan, servers: Servers, size: int, rounds: int, console: Console) 
             with open_fabric(plan, lab, console) as fabric:
                 results.append({"machines": where, **_measure(fabric, plan, size)})
     return {
-        "schema": SCHEMA, "fabric": plan.to_json(), "pmtu": plan.pmtu_bytes, "bytes": size,
-        "processors": len(os.sched_getaffinity(0)), "machines": [one.address for one in servers.machines],
-        "rounds": results, "ratios": _ratios(results),
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "fabric": plan.to_json(),
+        "pmtu": plan.pmtu_bytes,
+        "bytes": size,
+        "processors": len(os.sched_getaffinity(0)),
+        "machines": [one.address for one in servers.machines],
+        "rounds": results,
+        "ratios": _ratios(results),
+    }
 
 
 def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
@@ -60,13 +65,14 @@ def _measure(fabric: Fabric, plan: Plan, size: int) -> dict[str, Any]:
     sent, seconds = result["counters"]["sent"], result["duration_s"]
     labels = {source.name: "requestor", destination.name: "responder", "switchd": "switches"}
     return {
-        "packets_per_s": round(sent / seconds), "goodput_bps": round(size * 8 / seconds),
+        "packets_per_s": round(sent / seconds),
+        "goodput_bps": round(size * 8 / seconds),
         "retransmitted": result["counters"]["retransmitted"],
         "cpu_us_per_packet": {
             label: round((after[name] - before[name]) / sent * 1e6, 2) for name, label in labels.items()
         },
         "sha256_equal": result["sha256"] == result["remote_sha256"],
-    }  # fmt: skip
+    }
 
 
 def _cpu_seconds(fabric: Fabric) -> dict[str, float]:

@@ -143,12 +143,18 @@ async def _run(agent: _Host, peer: str, arguments: argparse.Namespace) -> None:
     sacks = counters.sacks_received + counters.sacks_sent
     await agent.until(at + arguments.packets)
     used, seconds, done = _usage(), time.monotonic() - began, data_packets() - at
-    say({
-        "user_us": (used[0] - before[0]) / done * 1e6, "system_us": (used[1] - before[1]) / done * 1e6,
-        "packets": done, "packets_per_turn": done / max(1, agent.turns - turns), "seconds": seconds,
-        "retransmitted": counters.retransmitted, "compiled": agent.nic.is_compiled,
-        "sacks_per_packet": (counters.sacks_received + counters.sacks_sent - sacks) / done,
-    })  # fmt: skip
+    say(
+        {
+            "user_us": (used[0] - before[0]) / done * 1e6,
+            "system_us": (used[1] - before[1]) / done * 1e6,
+            "packets": done,
+            "packets_per_turn": done / max(1, agent.turns - turns),
+            "seconds": seconds,
+            "retransmitted": counters.retransmitted,
+            "compiled": agent.nic.is_compiled,
+            "sacks_per_packet": (counters.sacks_received + counters.sacks_sent - sacks) / done,
+        }
+    )
 
 
 def measure(packets: int, pmtu: int) -> dict[str, Any]:

@@ -48,8 +48,11 @@ def measure(packets: int, pmtu: int, message: int, with_codec: bool) -> dict[str
         a.next_timer()
         a.on_timer(now)
         spent["requestor"] += process_time() - start
-        arrived = _through(codec, [(packet, to_b) for _, _, packet in sent], spent) if with_codec else \
-            [packet for _, _, packet in sent]  # fmt: skip
+        arrived = (
+            _through(codec, [(packet, to_b) for _, _, packet in sent], spent)
+            if with_codec
+            else [packet for _, _, packet in sent]
+        )
         start = process_time()
         for packet in arrived:
             b.receive(packet, packet.plane, "a", now)
@@ -57,8 +60,11 @@ def measure(packets: int, pmtu: int, message: int, with_codec: bool) -> dict[str
         b.next_timer()
         b.on_timer(now)
         spent["responder"] += process_time() - start
-        back = _through(codec, [(packet, to_a) for _, _, packet in answers], spent) if with_codec else \
-            [packet for _, _, packet in answers]  # fmt: skip
+        back = (
+            _through(codec, [(packet, to_a) for _, _, packet in answers], spent)
+            if with_codec
+            else [packet for _, _, packet in answers]
+        )
         start = process_time()
         for packet in back:
             a.receive(packet, packet.plane, "b", now)

@@ -111,9 +111,15 @@ def wakeups(pid: int) -> int:
 
 
 def run(
-    plan: Plan, size: int, lab: LabOptions, console: Console, *, both: bool = False, pmtu: int = 4096,
+    plan: Plan,
+    size: int,
+    lab: LabOptions,
+    console: Console,
+    *,
+    both: bool = False,
+    pmtu: int = 4096,
     paced: Plan | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Send `size` random bytes from h0 to a host in another rack, as fast as they go; then endpoint and raw alone.
 
     `both`: over both kinds of wires in turn. `paced`: the same fabric with rates, which is measured before, for PACED_S
@@ -375,9 +381,14 @@ def _print_fabric(result: dict[str, Any], console: Console) -> None:
     )
     hashed = result["with_sha256"]["cpu_us_per_packet"]
     table = Table(
-        "CPU us per data packet", "in the fabric", "packets/s and core", "each transfer", "first, with SHA-256",
-        box=None, padding=(0, 2),
-    )  # fmt: skip
+        "CPU us per data packet",
+        "in the fabric",
+        "packets/s and core",
+        "each transfer",
+        "first, with SHA-256",
+        box=None,
+        padding=(0, 2),
+    )
     for label, value in result["cpu_us_per_packet"].items():
         rate = result["packets_per_s_and_core"].get(label)
         each = " ".join(f"{one[label]:.1f}" for one in result["transfers"])
@@ -399,15 +410,25 @@ def _print_paced(paced: dict[str, Any], full: dict[str, Any], console: Console) 
     cost_us, wakes = paced["cpu_us_per_packet"], paced["wakeups_per_packet"]
     one_by_one = paced["one_by_one_us"]
     table = Table(
-        "CPU us per data packet", f"at {bits(paced['rate_bps'])} a link", "wake-ups a packet", "at full speed", "ratio",
-        "raw, one by one", box=None, padding=(0, 2),
-    )  # fmt: skip
+        "CPU us per data packet",
+        f"at {bits(paced['rate_bps'])} a link",
+        "wake-ups a packet",
+        "at full speed",
+        "ratio",
+        "raw, one by one",
+        box=None,
+        padding=(0, 2),
+    )
     for label, value in cost_us.items():
         limit, ratio = one_by_one.get(label), paced["ratio"].get(label)
         table.add_row(
-            label, f"{value:8.1f}", f"{wakes[label]:8.2f}", f"{full['cpu_us_per_packet'][label]:8.1f}",
-            f"{ratio}" if ratio else "", f"{limit:6.1f}" if limit else "",
-        )  # fmt: skip
+            label,
+            f"{value:8.1f}",
+            f"{wakes[label]:8.2f}",
+            f"{full['cpu_us_per_packet'][label]:8.1f}",
+            f"{ratio}" if ratio else "",
+            f"{limit:6.1f}" if limit else "",
+        )
     console.print(table)
     late = paced["late_frames"]
     console.print(
@@ -435,9 +456,14 @@ def _print_alone(alone: dict[str, Any], limit: dict[str, Any], console: Console)
     for side in SIDES:
         one = alone[side]
         table.add_row(
-            side, f"{cost(one):6.1f}", f"{one['user_us']:6.1f}", f"{one['system_us']:6.1f}",
-            f"{one['packets_per_s_and_core'] or 0:,}", f"{limit[f'{side}_us']:6.1f}", f"{limit['ratio'][side]}",
-        )  # fmt: skip
+            side,
+            f"{cost(one):6.1f}",
+            f"{one['user_us']:6.1f}",
+            f"{one['system_us']:6.1f}",
+            f"{one['packets_per_s_and_core'] or 0:,}",
+            f"{limit[f'{side}_us']:6.1f}",
+            f"{limit['ratio'][side]}",
+        )
     console.print(table)
     half = "in C" if alone["compiled"] else "in Python"
     console.print(

@@ -59,11 +59,15 @@ def frame_heads(plan: Plan, routes: SwitchRoutes) -> dict[int, bytes]:
     """Headers of a frame of each size: Ethernet, uSID carrier to the first neighbour, inner IPv6, UDP, BTH."""
     outer = carrier(routes.own_usid, routes.next_hops[0][0], 0x2001, 0x3000).to_bytes(16, "big")
     return {
-        size: b"".join((
-            ETHERNET, IPV6 + (size - 54).to_bytes(2, "big") + bytes((41, 64)) + _addresses(plan)[:16] + outer,
-            _transport(plan, size - 54),
-        )) for size in FRAME_BYTES
-    }  # fmt: skip
+        size: b"".join(
+            (
+                ETHERNET,
+                IPV6 + (size - 54).to_bytes(2, "big") + bytes((41, 64)) + _addresses(plan)[:16] + outer,
+                _transport(plan, size - 54),
+            )
+        )
+        for size in FRAME_BYTES
+    }
 
 
 def plain_heads(plan: Plan) -> dict[int, bytes]:
@@ -77,11 +81,13 @@ def _addresses(plan: Plan) -> bytes:
 
 def _transport(plan: Plan, size: int) -> bytes:
     """IPv6, UDP and BTH of `size` bytes from the first host to the last."""
-    return b"".join((
-        IPV6 + (size - 40).to_bytes(2, "big") + bytes((17, 64)) + _addresses(plan),
-        bytes.fromhex("c00012b7") + (size - 40).to_bytes(2, "big") + b"\0\0",
-        bytes.fromhex("0600ffff0000001180000001"),
-    ))  # fmt: skip
+    return b"".join(
+        (
+            IPV6 + (size - 40).to_bytes(2, "big") + bytes((17, 64)) + _addresses(plan),
+            bytes.fromhex("c00012b7") + (size - 40).to_bytes(2, "big") + b"\0\0",
+            bytes.fromhex("0600ffff0000001180000001"),
+        )
+    )
 
 
 def make_cables(one: Forwarder) -> None:

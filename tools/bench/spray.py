@@ -103,9 +103,22 @@ class ProbeStream:
                 ports = 0xC000 | (number * 7919 & 0x3FFF)
                 to_mac, from_mac, source, destination = self.head
                 frame = _HEAD.pack(
-                    to_mac, from_mac, ETHERTYPE_IPV6, flow, udp, 17, 64, source, destination, ports, UDP_PORT, udp, 0,
-                    number, now,
-                )  # fmt: skip
+                    to_mac,
+                    from_mac,
+                    ETHERTYPE_IPV6,
+                    flow,
+                    udp,
+                    17,
+                    64,
+                    source,
+                    destination,
+                    ports,
+                    UDP_PORT,
+                    udp,
+                    0,
+                    number,
+                    now,
+                )
                 self.sent[number] = now
                 self.out.send(frame)
             due += BURST / PACKETS_PER_S
@@ -164,18 +177,24 @@ def run(mode: str, rounds: int, console: Console) -> dict[str, Any]:
     share = len(without) / max(1, stream.sent_between(*alone))
     alone_for_s = max((t - alone[0] for t in without), default=0.0)
     result = {
-        "mode": mode, "rounds": rounds, "packets_per_s": PACKETS_PER_S, "watched_s": WATCH_S,
+        "mode": mode,
+        "rounds": rounds,
+        "packets_per_s": PACKETS_PER_S,
+        "watched_s": WATCH_S,
         "with_controller": {
-            "lost_for_s": spread(lost_for), "lost_packets": spread([float(len(times)) for times in lost]),
-            "lost_after_restore": sum(lost_after), "live_writes": live["live_writes"],
+            "lost_for_s": spread(lost_for),
+            "lost_packets": spread([float(len(times)) for times in lost]),
+            "lost_after_restore": sum(lost_after),
+            "live_writes": live["live_writes"],
         },
         "without_controller": {
-            "lost_for_s": alone_for_s, "lost_packets": len(without),
+            "lost_for_s": alone_for_s,
+            "lost_packets": len(without),
             "share": share,
         },
         "target_s": TARGET_S,
         "met": max(lost_for) < TARGET_S and alone_for_s > 0.9 * WATCH_S,
-    }  # fmt: skip
+    }
     ms = {key: 1e3 * value for key, value in spread(lost_for).items()}
     console.print(
         f"{mode}: a T1-T0 downlink cut under {PACKETS_PER_S} packets/s to that rack, {rounds} times\n"

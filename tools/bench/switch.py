@@ -207,16 +207,26 @@ def summary(
             key = (load, size)
             ratio = statistics.median(e / b for e, b in zip(embedded.samples[key], bare.samples[key], strict=True))
             worst = max(worst, round(ratio, 3))
-            rows.append({
-                "bytes": size, "load": load, "embedded_us": middle(embedded.samples, key),
-                "bare_us": middle(bare.samples, key), "bare_v3_us": middle(v3.samples, key), "ratio": round(ratio, 3),
-                "ksoftirqd_us": middle(embedded.softirq, key),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "bytes": size,
+                    "load": load,
+                    "embedded_us": middle(embedded.samples, key),
+                    "bare_us": middle(bare.samples, key),
+                    "bare_v3_us": middle(v3.samples, key),
+                    "ratio": round(ratio, 3),
+                    "ksoftirqd_us": middle(embedded.softirq, key),
+                }
+            )
     hops = [
-        {"bytes": size, "embedded_us": middle(embedded.hop_us, size), "bare_us": middle(bare.hop_us, size),
-         "bare_v3_us": middle(v3.hop_us, size)}
+        {
+            "bytes": size,
+            "embedded_us": middle(embedded.hop_us, size),
+            "bare_us": middle(bare.hop_us, size),
+            "bare_v3_us": middle(v3.hop_us, size),
+        }
         for size in FRAME_BYTES
-    ]  # fmt: skip
+    ]
     remarks = []
     lost = embedded.lost + bare.lost + v3.lost
     if lost:
@@ -224,10 +234,17 @@ def summary(
     if load_before > (os.cpu_count() or 1):
         remarks.append(f"the machine was busy before it began (load {load_before:.1f}): trust these figures less")
     return {
-        "program": device.program.name if device.program else "", "rounds": ROUNDS, "packets": PACKETS, "rows": rows,
-        "hops": hops, "memory_ns": {str(size): round(spin_ns(device, heads[size], size), 1) for size in FRAME_BYTES},
-        "ratio": worst, "goal": GOAL, "lost": lost, "remarks": remarks,
-    }  # fmt: skip
+        "program": device.program.name if device.program else "",
+        "rounds": ROUNDS,
+        "packets": PACKETS,
+        "rows": rows,
+        "hops": hops,
+        "memory_ns": {str(size): round(spin_ns(device, heads[size], size), 1) for size in FRAME_BYTES},
+        "ratio": worst,
+        "goal": GOAL,
+        "lost": lost,
+        "remarks": remarks,
+    }
 
 
 # ---- what is measured -------------------------------------------------------------------------------------------
@@ -286,10 +303,16 @@ def bmv2_rows(loader: Path, plan: Plan, heads: dict[int, bytes], embedded: Forwa
     rows = []
     for size in FRAME_BYTES:
         ours, theirs = (statistics.median(of.samples["loaded", size]) for of in (embedded, one))
-        rows.append({
-            "bytes": size, "bmv2_us": round(theirs, 2), "embedded_us": round(ours, 3), "ratio": round(theirs / ours, 1),
-            "hop_us": round(statistics.median(one.hop_us[size]), 1), "lost": one.lost,
-        })  # fmt: skip
+        rows.append(
+            {
+                "bytes": size,
+                "bmv2_us": round(theirs, 2),
+                "embedded_us": round(ours, 3),
+                "ratio": round(theirs / ours, 1),
+                "hop_us": round(statistics.median(one.hop_us[size]), 1),
+                "lost": one.lost,
+            }
+        )
     return rows
 
 

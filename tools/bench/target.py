@@ -32,8 +32,12 @@ from tools.bench.rig import enter_namespace
 
 ENTRIES = 10_000
 GOALS = {
-    "compile_cold_s": 2.0, "compile_cached_s": 0.1, "start_s": 3.0, "entries_s": 1.0, "device_mb": 5.0,
-}  # fmt: skip
+    "compile_cold_s": 2.0,
+    "compile_cached_s": 0.1,
+    "start_s": 3.0,
+    "entries_s": 1.0,
+    "device_mb": 5.0,
+}
 """Most that each figure may be."""
 LPM_PROGRAM = """
 #include <core.p4>
@@ -80,14 +84,21 @@ def compile_times(source: Path) -> dict[str, float]:
         took = []
         subprocess.run([sys.executable, "-c", _PREPARE], env=environment, check=True)
         for _ in range(3):
-            done = subprocess.run([sys.executable, "-c", _COMPILE, str(source)], env=environment,
-                                  capture_output=True, text=True, check=True)  # fmt: skip
+            done = subprocess.run(
+                [sys.executable, "-c", _COMPILE, str(source)],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             took.append([float(word) for word in done.stdout.split()])
     (cold_s, cold_cpu_s), (cached_s, cached_cpu_s) = took[0], min(took[1:])
     return {
-        "compile_cold_s": round(cold_s, 3), "compile_cold_cpu_s": round(cold_cpu_s, 3),
-        "compile_cached_s": round(cached_s, 3), "compile_cached_cpu_s": round(cached_cpu_s, 3),
-    }  # fmt: skip
+        "compile_cold_s": round(cold_s, 3),
+        "compile_cold_cpu_s": round(cold_cpu_s, 3),
+        "compile_cached_s": round(cached_s, 3),
+        "compile_cached_cpu_s": round(cached_cpu_s, 3),
+    }
 
 
 class Client:
@@ -104,10 +115,14 @@ class Client:
         await self.stream.write(p4r.StreamMessageRequest(arbitration=update))
         await self.stream.read()
         config = p4r.ForwardingPipelineConfig(p4info=program.p4info, p4_device_config=program.config)
-        await self.stub.SetForwardingPipelineConfig(p4r.SetForwardingPipelineConfigRequest(
-            device_id=self.device_id, election_id=self.election, config=config,
-            action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
-        ))  # fmt: skip
+        await self.stub.SetForwardingPipelineConfig(
+            p4r.SetForwardingPipelineConfigRequest(
+                device_id=self.device_id,
+                election_id=self.election,
+                config=config,
+                action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+            )
+        )
 
     async def insert(self, entries: list[p4r.TableEntry]) -> None:
         updates = [p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=one)) for one in entries]
@@ -184,10 +199,21 @@ async def daemon_figures(plan: Plan, program: CompiledProgram, lpm: CompiledProg
             config.write_text(jsonlib.dumps([*devices[:count], {"name": "spare", "device_id": 99, "ports": {}}]))
             begun = time.monotonic()
             child = subprocess.Popen(
-                [sys.executable, "-m", "mrc_testbed.switch.server", "--p4runtime", "127.0.0.1:0",
-                 "--gnmi", "127.0.0.1:0", "--config", str(config)],
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "mrc_testbed.switch.server",
+                    "--p4runtime",
+                    "127.0.0.1:0",
+                    "--gnmi",
+                    "127.0.0.1:0",
+                    "--config",
+                    str(config),
+                ],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
             try:
                 assert child.stdout is not None
                 port = dict(word.split("=") for word in child.stdout.readline().split()[1:])["p4runtime"]
@@ -211,10 +237,14 @@ async def daemon_figures(plan: Plan, program: CompiledProgram, lpm: CompiledProg
     all_kib, ring_kib = ((after - before) / len(devices) for before, after in zip(*sizes, strict=True))
     ports = [len(names) for names in interfaces.values()]
     return {
-        "devices": len(devices), "ports": sum(ports) / len(ports), "start_s": round(start_s, 2),
-        "start_cpu_s": round(start_cpu_s, 2), **entries,
-        "device_mb": round(all_kib / 1024, 3), "device_rings_mb": round(ring_kib / 1024, 3),
-    }  # fmt: skip
+        "devices": len(devices),
+        "ports": sum(ports) / len(ports),
+        "start_s": round(start_s, 2),
+        "start_cpu_s": round(start_cpu_s, 2),
+        **entries,
+        "device_mb": round(all_kib / 1024, 3),
+        "device_rings_mb": round(ring_kib / 1024, 3),
+    }
 
 
 def _cpu_s(pid: int) -> float:

@@ -60,8 +60,12 @@ def _rate(loader: Path, device: P4Device, port: int, head: bytes, one: Forwarder
     packets = int(rate * RATE_SECONDS / (RATE_FRAME * 8))
     result = drive(loader, one, head, RATE_FRAME, 512, packets)
     got = result["received"] * RATE_FRAME * 8 / result["seconds"]
-    return {"set_bps": rate, "got_bps": round(got), "off_percent": round(100 * (got / rate - 1), 3),
-            "lost": result["lost"]}  # fmt: skip
+    return {
+        "set_bps": rate,
+        "got_bps": round(got),
+        "off_percent": round(100 * (got / rate - 1), 3),
+        "lost": result["lost"],
+    }
 
 
 def _delay(device: P4Device, port: int, head: bytes, one: Forwarder, delay_us: int) -> dict[str, Any]:
@@ -70,8 +74,10 @@ def _delay(device: P4Device, port: int, head: bytes, one: Forwarder, delay_us: i
     first, _, _, last = one.interfaces()
     rng = random.Random(1)
     late = []
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as out, \
-            socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as back:  # fmt: skip
+    with (
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as out,
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as back,
+    ):
         back.setsockopt(263, PACKET_IGNORE_OUTGOING, 1)
         back.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         back.bind((last, 3))
@@ -86,9 +92,13 @@ def _delay(device: P4Device, port: int, head: bytes, one: Forwarder, delay_us: i
             late.append((seconds * 1_000_000_000 + nanos - sent) / 1000 - delay_us)
             time.sleep(rng.uniform(0.0002, 0.002))
     late.sort()
-    return {"delay_us": delay_us, "late_median_us": round(statistics.median(late), 1),
-            "late_p99_us": round(late[len(late) * 99 // 100], 1), "late_max_us": round(late[-1], 1),
-            "early": sum(value < 0 for value in late)}  # fmt: skip
+    return {
+        "delay_us": delay_us,
+        "late_median_us": round(statistics.median(late), 1),
+        "late_p99_us": round(late[len(late) * 99 // 100], 1),
+        "late_max_us": round(late[-1], 1),
+        "early": sum(value < 0 for value in late),
+    }
 
 
 def _cost(loader: Path, device: P4Device, port: int, head: bytes, one: Forwarder, size: int) -> dict[str, Any]:

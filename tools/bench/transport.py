@@ -69,8 +69,12 @@ class Row:
         if not self.target:
             return None
         how, limit = self.target.split()
-        return {">=": self.value >= float(limit), "<=": self.value <= float(limit),
-                "<": self.value < float(limit), "=": self.value == float(limit)}[how]  # fmt: skip
+        return {
+            ">=": self.value >= float(limit),
+            "<=": self.value <= float(limit),
+            "<": self.value < float(limit),
+            "=": self.value == float(limit),
+        }[how]
 
 
 def make(seed: int, plan: Plan = PLAN, **options: Any) -> tuple[Scale, VirtualFabric]:
@@ -129,8 +133,13 @@ def single_loss() -> Iterator[Row]:
     if tails:
         timeout = scaled(4).config.loss.base_timeout_s / 0.010
         yield Row(group, "the last of its path: runs", len(tails))
-        yield Row(group, "the last of its path: later by, most", max(r.later_rtts for r in tails),
-                  f"<= {timeout + 1:.1f}", "RTT")  # fmt: skip
+        yield Row(
+            group,
+            "the last of its path: later by, most",
+            max(r.later_rtts for r in tails),
+            f"<= {timeout + 1:.1f}",
+            "RTT",
+        )
 
 
 # ---- rates ------------------------------------------------------------------------------------------------
@@ -269,10 +278,10 @@ def dead_path() -> Iterator[Row]:
     lone = [run for seed in range(SEEDS) if (run := _one_at_a_time(seed)) is not None]
     yield Row(group, "one at a time: runs", len(lone))
     yield Row(group, "one at a time: lost to it, most", max(run.lost for run in lone), "", "packets")
-    yield Row(group, "one at a time: last sent over it, most", max(run.last_use for run in lone), "<= 1",
-              "timeouts")  # fmt: skip
-    yield Row(group, "one at a time: EV event after it was sent, most", max(run.event for run in lone), "<= 1",
-              "timeouts")  # fmt: skip
+    yield Row(group, "one at a time: last sent over it, most", max(run.last_use for run in lone), "<= 1", "timeouts")
+    yield Row(
+        group, "one at a time: EV event after it was sent, most", max(run.event for run in lone), "<= 1", "timeouts"
+    )
 
 
 def _cut_path(seed: int, message_bytes: int, depth: int) -> float | None:

@@ -272,8 +272,12 @@ def _child(machine_code: bool, *arguments: str) -> Any:
         environment["MRC_COMPILED"] = "0"
     done = subprocess.run(
         [sys.executable, "-m", "tools.bench.virtual", *arguments],
-        cwd=PACKAGE.parent, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=PACKAGE.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise RuntimeError(f"tools.bench.virtual {' '.join(arguments)} failed: {done.stderr.strip()[-2000:]}")
     return json.loads(done.stdout)
@@ -340,15 +344,25 @@ def _measured(sizes: Sequence[int], packets: int, progress: Progress, with_profi
     form = _child(True, "--form")
     options = ("--wire",) if wire else ()
     result: dict[str, Any] = {
-        "schema": SCHEMA, "packets_wanted": packets, "wire": wire, "compiled": form, "c_missing": None, "sizes": [],
-        "chase_mb": chase_mb(), "chase_ns": [],
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "packets_wanted": packets,
+        "wire": wire,
+        "compiled": form,
+        "c_missing": None,
+        "sizes": [],
+        "chase_mb": chase_mb(),
+        "chase_ns": [],
+    }
     for hosts in sizes:
         plan = plan_of(hosts)
         one: dict[str, Any] = {
-            "hosts": hosts, "planes": plan.planes, "racks": plan.racks, "spines": plan.spines, "c_cpu_s": None,
+            "hosts": hosts,
+            "planes": plan.planes,
+            "racks": plan.racks,
+            "spines": plan.spines,
+            "c_cpu_s": None,
             "rounds_cpu_s": [],
-        }  # fmt: skip
+        }
         words = ("--hosts", str(hosts), "--packets", str(packets), *options)
         for name, machine_code in (("compiled", True), ("python", False)):
             if machine_code and not form["active"]:
@@ -429,10 +443,14 @@ def show(result: dict[str, Any], console: Console) -> None:
         runs = [one["compiled"], one["python"]]
         base = one["python"]
         cpu = [None if r is None else r["cpu_s"] for r in runs] + [one["c_cpu_s"]]
-        for row, (what, count, each) in enumerate((
-            ("data packets/s", base["packets"], False), ("events/s", base["events"], False),
-            ("us a data packet", base["packets"], True), ("us an event", base["events"], True),
-        )):  # fmt: skip
+        for row, (what, count, each) in enumerate(
+            (
+                ("data packets/s", base["packets"], False),
+                ("events/s", base["events"], False),
+                ("us a data packet", base["packets"], True),
+                ("us an event", base["events"], True),
+            )
+        ):
             cells = [_cell(seconds, count, each) for seconds in cpu]
             made.add_row("" if row else str(one["hosts"]), what, *cells, end_section=row == 3)
     console.print(made)

@@ -81,9 +81,15 @@ def missing_tools() -> list[str]:
 def compile_command(source: Path, folder: Path) -> list[str]:
     """Command that has p4c write P4Info and the program's JSON to `folder`."""
     return [
-        COMPILER, "--std", "p4-16", "--p4runtime-files", str(folder / "p4info.txtpb"), "-o", str(folder / "bmv2.json"),
+        COMPILER,
+        "--std",
+        "p4-16",
+        "--p4runtime-files",
+        str(folder / "p4info.txtpb"),
+        "-o",
+        str(folder / "bmv2.json"),
         str(source),
-    ]  # fmt: skip
+    ]
 
 
 @dataclass
@@ -99,9 +105,13 @@ class P4cProgram:
         """Raises RefusedError with p4c's message."""
         try:
             done = subprocess.run(
-                compile_command(source, folder), capture_output=True, text=True, errors="replace", check=False,
+                compile_command(source, folder),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
                 timeout=COMPILE_S,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             raise RefusedError(f"p4c takes more than {COMPILE_S:.0f} s for {source.name}") from None
         if done.returncode:
@@ -167,9 +177,20 @@ class Bmv2:
         ports = [word for port, name in self.interfaces.items() for word in ("-i", f"{port}@{name}")]
         in_memory = [] if ports else ["--dp-grpc-server-addr", packets]
         return [
-            SWITCH, "--no-p4", "--device-id", str(self.device_id), "--thrift-port", str(thrift_port), *ports, "--",
-            "--grpc-server-addr", control, *in_memory, "--priority-queues", str(QUEUES),
-        ]  # fmt: skip
+            SWITCH,
+            "--no-p4",
+            "--device-id",
+            str(self.device_id),
+            "--thrift-port",
+            str(thrift_port),
+            *ports,
+            "--",
+            "--grpc-server-addr",
+            control,
+            *in_memory,
+            "--priority-queues",
+            str(QUEUES),
+        ]
 
     def start(self) -> None:
         """Raises GoneError when it does not come up."""
@@ -177,9 +198,12 @@ class Bmv2:
         log = self.log.open("w")
         with log:
             self._child = subprocess.Popen(
-                self.command(f"127.0.0.1:{control}", f"127.0.0.1:{packets}", thrift), stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, cwd=self.folder,
-            )  # fmt: skip
+                self.command(f"127.0.0.1:{control}", f"127.0.0.1:{packets}", thrift),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            )
         deadline = time.monotonic() + START_S
         while not (listens(control) and (self.interfaces or listens(packets))):
             if not self.is_alive or time.monotonic() > deadline:
@@ -332,11 +356,13 @@ class RemoteDevice:
         self.p4info = known_to_pi(program.p4info)
         self._stub.SetForwardingPipelineConfig(
             p4r.SetForwardingPipelineConfigRequest(
-                device_id=self.device_id, election_id=self._election,
+                device_id=self.device_id,
+                election_id=self._election,
                 action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
                 config=p4r.ForwardingPipelineConfig(p4info=self.p4info, p4_device_config=program.config),
-            ), timeout=RPC_S,
-        )  # fmt: skip
+            ),
+            timeout=RPC_S,
+        )
 
     # ---- packets
 
@@ -441,12 +467,20 @@ class RemoteDevice:
         return list(self._groups.values())
 
     def write_meter(self, meter_id: int, index: int, config: MeterConfig) -> None:
-        self._write(p4r.Update.MODIFY, meter_entry=p4r.MeterEntry(
-            meter_id=meter_id, index=p4r.Index(index=index), config=translate.meter_out(config)))  # fmt: skip
+        self._write(
+            p4r.Update.MODIFY,
+            meter_entry=p4r.MeterEntry(
+                meter_id=meter_id, index=p4r.Index(index=index), config=translate.meter_out(config)
+            ),
+        )
 
     def write_direct_meter(self, entry: TableEntry, config: MeterConfig) -> None:
-        self._write(p4r.Update.MODIFY, direct_meter_entry=p4r.DirectMeterEntry(
-            table_entry=translate.table_entry_out(entry), config=translate.meter_out(config)))  # fmt: skip
+        self._write(
+            p4r.Update.MODIFY,
+            direct_meter_entry=p4r.DirectMeterEntry(
+                table_entry=translate.table_entry_out(entry), config=translate.meter_out(config)
+            ),
+        )
 
     def _read(self, **entity: Any) -> p4r.Entity:
         request = p4r.ReadRequest(device_id=self.device_id, entities=[p4r.Entity(**entity)])

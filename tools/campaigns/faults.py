@@ -151,9 +151,15 @@ class FaultRound:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "kind": self.kind, "plane": self.plane, "expected": self.expected, "named_s": self.named_s,
-            "by_source": self.by_source, "cleared_s": self.cleared_s, "unclear": self.unclear, "wrong": self.wrong,
-        }  # fmt: skip
+            "kind": self.kind,
+            "plane": self.plane,
+            "expected": self.expected,
+            "named_s": self.named_s,
+            "by_source": self.by_source,
+            "cleared_s": self.cleared_s,
+            "unclear": self.unclear,
+            "wrong": self.wrong,
+        }
 
 
 class RoundLedger:
@@ -434,9 +440,14 @@ def _singles(plan: Plan, plane: int, kinds: list[str], rng: random.Random) -> Pl
 
 
 def _run_planes(
-    fabric: Fabric, ledger: RoundLedger, plan: Plan, total: int, seed: int, console: Console,
+    fabric: Fabric,
+    ledger: RoundLedger,
+    plan: Plan,
+    total: int,
+    seed: int,
+    console: Console,
     plot: Callable[[int, random.Random], Plot],
-) -> list[FaultRound]:  # fmt: skip
+) -> list[FaultRound]:
     """`total` rounds, as many in each plane, all planes side by side."""
     out: list[FaultRound] = []
     left = [total]

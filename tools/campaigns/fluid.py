@@ -114,9 +114,10 @@ def run(seeds: int, calibrate: bool, console: Console, fabrics: Sequence[Fabric]
         for pipe, one in found.items():
             console.print(f"{pipe}, measured: {one}")
         return {
-            "schema": SCHEMA, "calibration": {pipe: asdict(one) for pipe, one in found.items()},
+            "schema": SCHEMA,
+            "calibration": {pipe: asdict(one) for pipe, one in found.items()},
             "in_use": [asdict(one) for one in CALIBRATIONS],
-        }  # fmt: skip
+        }
     errors = compared(seeds, console, fabrics or FABRICS)
     table = error_table(errors)
     console.print(_drawn(table))
@@ -149,8 +150,9 @@ def compared(seeds: int, console: Console, fabrics: Sequence[Fabric], cases: Seq
                 label = str(one.label["variant"])
                 out += [
                     Error("x".join(map(str, fabric)), one.seed, label, metric, packets[metric], fluid[metric])
-                    for metric in packets if metric in fluid
-                ]  # fmt: skip
+                    for metric in packets
+                    if metric in fluid
+                ]
     return out
 
 
@@ -200,10 +202,17 @@ def error_table(errors: list[Error]) -> list[dict[str, Any]]:
         if not packets and not fluid:
             continue
         each = [abs(one.relative) for one in mine if one.relative is not None]
-        out.append({
-            "case": case, "metric": metric, "runs": len(mine), "packets": packets, "fluid": fluid,
-            "error": (fluid - packets) / packets if packets else None, "largest": max(each, default=None),
-        })  # fmt: skip
+        out.append(
+            {
+                "case": case,
+                "metric": metric,
+                "runs": len(mine),
+                "packets": packets,
+                "fluid": fluid,
+                "error": (fluid - packets) / packets if packets else None,
+                "largest": max(each, default=None),
+            }
+        )
     return out
 
 
@@ -228,13 +237,18 @@ def big_start() -> dict[str, Any]:
 
     result = simulate(shape, pairs, out, settings_of(run, shape), edges, watch)
     return {
-        "nics": shape.hosts, "evs": shape.planes * shape.evs_per_plane, "wall_s": time.perf_counter() - begun,
-        "cpu_s": time.process_time() - cpu, "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "bad": result.count(BAD), "lost": float(result.lost.sum()), "lost_worst": float(result.lost.max()),
+        "nics": shape.hosts,
+        "evs": shape.planes * shape.evs_per_plane,
+        "wall_s": time.perf_counter() - begun,
+        "cpu_s": time.process_time() - cpu,
+        "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "bad": result.count(BAD),
+        "lost": float(result.lost.sum()),
+        "lost_worst": float(result.lost.max()),
         "peak_losses_per_s": float((result.lost_series / np.diff(edges)).max()),
         "rate": float(last.mean()) / (shape.planes * shape.payload_bps),
         "slowest": float(last.min()) / (shape.planes * shape.payload_bps),
-    }  # fmt: skip
+    }
 
 
 def _runs(fabric: Fabric, case: str, seeds: int) -> list[RunPlan]:
@@ -252,7 +266,12 @@ def _drawn(table: list[dict[str, Any]]) -> Table:
     for row in table:
         error, largest = (("-" if row[key] is None else f"{100 * row[key]:+.1f} %") for key in ("error", "largest"))
         out.add_row(
-            row["case"], row["metric"], str(row["runs"]), f"{row['packets']:.4g}", f"{row['fluid']:.4g}", error,
+            row["case"],
+            row["metric"],
+            str(row["runs"]),
+            f"{row['packets']:.4g}",
+            f"{row['fluid']:.4g}",
+            error,
             largest.lstrip("+"),
-        )  # fmt: skip
+        )
     return out

@@ -35,9 +35,10 @@ PIPES: Final = {
     "paper": (
         "links: {rate: 100G, rtt: 10us}\ntransport: {pmtu: 4096, clock: 0.001}\nduration: 1600us\n"
         "measure: {every: 40us}",
-        "message: 256K, depth: 16", 0.001,
+        "message: 256K, depth: 16",
+        0.001,
     ),
-}  # fmt: skip
+}
 """Lines of a scenario, its messages, and its seconds in the own one's."""
 SCENARIO: Final = """title: Settled rates
 fabric: {{planes: {0}, racks: {1}, spines: {2}, hosts_per_rack: {3}}}
@@ -72,9 +73,10 @@ def measured(pipe: str, seeds: int, told: Callable[[str], None]) -> Calibration:
                 runs.append(settled(pipe, fabric, share, seed))
     free = [run.rates for run in runs if run.shape.spines > 2 * run.shape.hosts_per_rack]
     best = replace(
-        calibration_for(runs[0].shape), packets=runs[0].shape.packets_per_rtt,
+        calibration_for(runs[0].shape),
+        packets=runs[0].shape.packets_per_rtt,
         top=float(np.median(np.concatenate(free))),
-    )  # fmt: skip
+    )
     misfit = of(best, runs)
     for number in range(ROUNDS):
         for kind in KINDS:
@@ -105,9 +107,10 @@ def of(calibration: Calibration, runs: list[Settled]) -> float:
     for run in runs:
         ours = rates_of(calibration, run)
         errors.append(
-            3 * (ours.mean() / run.rates.mean() - 1) ** 2 + (ours.min() - run.rates.min()) ** 2 / 2
+            3 * (ours.mean() / run.rates.mean() - 1) ** 2
+            + (ours.min() - run.rates.min()) ** 2 / 2
             + ((ours - run.rates) ** 2).mean()
-        )  # fmt: skip
+        )
     return float(mean(errors))
 
 
@@ -140,8 +143,11 @@ def settled(pipe: str, fabric: tuple[int, int, int, int], share: int, seed: int)
     pairs = QueuePairs(
         np.array([hosts[flow.plan.source] for flow in virtual.flows]),
         np.array([hosts[flow.plan.target] for flow in virtual.flows]),
-        np.zeros(count), np.full(count, np.inf), np.ones(count), np.full(count, np.inf),
-    )  # fmt: skip
+        np.zeros(count),
+        np.full(count, np.inf),
+        np.ones(count),
+        np.full(count, np.inf),
+    )
     series = outcome.series.received_bps
     half = len(outcome.series.times_s) // 2
     per_host = outcome.capacity_bps / count

@@ -83,10 +83,13 @@ def returns(console: Console) -> list[ReturnTimes]:
             asked = sum(good[key] - bad[key] for key in good)
             out.append(
                 ReturnTimes(
-                    interval, mean(bad.values()) - CUT_S, mean(good.values()) - MENDED_S,
-                    outcome.counters["probes"] / asked, len(bad),
+                    interval,
+                    mean(bad.values()) - CUT_S,
+                    mean(good.values()) - MENDED_S,
+                    outcome.counters["probes"] / asked,
+                    len(bad),
                 )
-            )  # fmt: skip
+            )
     return out
 
 

@@ -41,10 +41,21 @@ PACKETS = 24
 """For each program."""
 CELLS = 16
 """Of each counter are compared."""
-STATE = frozenset((
-    "add", "setdefault", "mirroring_add", "mirroring_add_mc", "mc_mgrp_create", "mc_node_create", "mc_node_associate",
-    "member", "group", "meter", "meter_entry",
-))  # fmt: skip
+STATE = frozenset(
+    (
+        "add",
+        "setdefault",
+        "mirroring_add",
+        "mirroring_add_mc",
+        "mc_mgrp_create",
+        "mc_node_create",
+        "mc_node_associate",
+        "member",
+        "group",
+        "meter",
+        "meter_entry",
+    )
+)
 """Commands of a program's own script that are kept."""
 NOT_THE_SAME_TWICE = re.compile(r"\brandom\s*[(<]|_timestamp\b|\btimedelta\b|\bdigest\s*[(<]|\bregister_|execute_meter")
 """Programs that read chance or a clock."""
@@ -253,9 +264,15 @@ class FuzzReport:
         return not self.findings
 
     def to_json(self) -> dict[str, Any]:
-        return {"programs": sum(self.counts.values()), **self.counts, "packets": self.packets,
-                "seconds": round(self.seconds, 1), "restarts": self.restarts, "findings": self.findings,
-                "refused": self.refused}  # fmt: skip
+        return {
+            "programs": sum(self.counts.values()),
+            **self.counts,
+            "packets": self.packets,
+            "seconds": round(self.seconds, 1),
+            "restarts": self.restarts,
+            "findings": self.findings,
+            "refused": self.refused,
+        }
 
     def text(self) -> str:
         out = [

@@ -89,9 +89,17 @@ class Maker:
     # ---- statements
 
     def block(
-        self, scope: dict[str, int], depth: int, calls: list[Routine], functions: list[Routine], *,
-        may_return: bool, size: int, writable: dict[str, int] | None = None, kind: str = "",
-    ) -> list[Node]:  # fmt: skip
+        self,
+        scope: dict[str, int],
+        depth: int,
+        calls: list[Routine],
+        functions: list[Routine],
+        *,
+        may_return: bool,
+        size: int,
+        writable: dict[str, int] | None = None,
+        kind: str = "",
+    ) -> list[Node]:
         rng = self.rng
         out: list[Node] = []
         scope = dict(scope)
@@ -528,8 +536,13 @@ class Whole(Maker):
         out: list[Node] = []
         for place, bits in self.scalars.items():
             if place.startswith("meta."):
-                out.append(("set", place, self.expr({k: v for k, v in self.scalars.items() if k.startswith("hdr")},
-                                                    bits, 1, [])))  # fmt: skip
+                out.append(
+                    (
+                        "set",
+                        place,
+                        self.expr({k: v for k, v in self.scalars.items() if k.startswith("hdr")}, bits, 1, []),
+                    )
+                )
         for _ in range(rng.randrange(2, 6)):
             out += self.block(self.readable, 3, calls, self.functions, may_return=False, size=3, writable=self.scalars)
             out += self._special()
@@ -576,25 +589,42 @@ class Whole(Maker):
                 return [("raw", f"hdr.st.{rng.choice(('push', 'pop'))}_front({rng.randrange(1, STACK + 1)});")]
             case 5:
                 name, bits = rng.choice(list(self.e.items()))
-                return [("when", f"hdr.{element}.isValid()",
-                         [("set", f"hdr.{element}.{name}", self.expr(self.scalars, bits, 2, []))], [])]  # fmt: skip
+                return [
+                    (
+                        "when",
+                        f"hdr.{element}.isValid()",
+                        [("set", f"hdr.{element}.{name}", self.expr(self.scalars, bits, 2, []))],
+                        [],
+                    )
+                ]
             case 6:
                 at = text(("and", self.expr(self.scalars, 32, 1, []), ("const", 7, 32), 32))
                 new = text(self.expr(self.scalars | {"temp": 16}, 16, 2, []))
-                return [("raw", f"reg.read(temp, {at});"), ("raw", f"reg.write({at}, {new});"),
-                        ("set", "meta.kept", ("xor", ("name", "meta.kept", 16), ("name", "temp", 16), 16))]  # fmt: skip
+                return [
+                    ("raw", f"reg.read(temp, {at});"),
+                    ("raw", f"reg.write({at}, {new});"),
+                    ("set", "meta.kept", ("xor", ("name", "meta.kept", 16), ("name", "temp", 16), 16)),
+                ]
             case 7:
                 kind, bits = rng.choice(list(HASHES.items()))
                 data = [(self.expr(self.scalars, n, 1, []), n) for n in (rng.choice((8, 16, 32, 48)) for _ in range(2))]
                 base, most = rng.randrange(16), rng.choice((1, 7, 256, 65535))
                 fields = ", ".join(text(one) for one, _ in data)
-                return [("raw", f"hash(temp, HashAlgorithm.{kind}, 16w{base}, {{ {fields} }}, 32w{most});"),
-                        ("set", "meta.kept", ("name", "temp", 16))]  # fmt: skip
+                return [
+                    ("raw", f"hash(temp, HashAlgorithm.{kind}, 16w{base}, {{ {fields} }}, 32w{most});"),
+                    ("set", "meta.kept", ("name", "temp", 16)),
+                ]
             case 8:
                 return [("raw", f"cnt.count({rng.randrange(9)});")]
             case 9:
-                return [("when", f"hdr.sum.isValid() && hdr.{some}.isValid()",
-                         [("raw", f"hdr.sum.a = {text(self.expr(self.scalars, 16, 1, []))};")], [])]  # fmt: skip
+                return [
+                    (
+                        "when",
+                        f"hdr.sum.isValid() && hdr.{some}.isValid()",
+                        [("raw", f"hdr.sum.a = {text(self.expr(self.scalars, 16, 1, []))};")],
+                        [],
+                    )
+                ]
             case _:
                 return self._apply(self.waiting.pop()) if self.waiting else []
 
@@ -641,11 +671,23 @@ class Whole(Maker):
         if rng.random() < 0.3:
             out.append(("when", f"std.egress_port == {rng.randrange(1, 8)}", [("raw", "mark_to_drop(std);")], []))
         if rng.random() < 0.2:
-            out.append(("when", "std.instance_type == 0 && meta.round == 0 && hdr.first.kind[3:3] == 1",
-                        [("raw", "recirculate_preserving_field_list(1);")], []))  # fmt: skip
+            out.append(
+                (
+                    "when",
+                    "std.instance_type == 0 && meta.round == 0 && hdr.first.kind[3:3] == 1",
+                    [("raw", "recirculate_preserving_field_list(1);")],
+                    [],
+                )
+            )
         if rng.random() < 0.2:
-            out.append(("when", "std.instance_type == 0",
-                        [("raw", f"clone_preserving_field_list(CloneType.E2E, {CLONES}, 1);")], []))  # fmt: skip
+            out.append(
+                (
+                    "when",
+                    "std.instance_type == 0",
+                    [("raw", f"clone_preserving_field_list(CloneType.E2E, {CLONES}, 1);")],
+                    [],
+                )
+            )
         self.scalars = saved
         return out
 
@@ -663,12 +705,15 @@ class Whole(Maker):
         out += [f"        transition take_{order[0]};", "    }"]
         for n, name in enumerate(order):
             after = f"take_{order[n + 1]}" if n + 1 < len(order) else "stack"
-            key, case = rng.choice((
-                (f"hdr.first.f{n}", "1"),
-                ("hdr.first.kind", "0x00 &&& 0x01"), ("hdr.first.kind", "3 .. 99"),
-                (f"hdr.first.f{n}, hdr.first.kind", "(1, 0x80 &&& 0xc0)"),
-                (f"hdr.first.f{n}, hdr.first.n", "(_, 2 .. 7)"),
-            ))  # fmt: skip
+            key, case = rng.choice(
+                (
+                    (f"hdr.first.f{n}", "1"),
+                    ("hdr.first.kind", "0x00 &&& 0x01"),
+                    ("hdr.first.kind", "3 .. 99"),
+                    (f"hdr.first.f{n}, hdr.first.kind", "(1, 0x80 &&& 0xc0)"),
+                    (f"hdr.first.f{n}, hdr.first.n", "(_, 2 .. 7)"),
+                )
+            )
             out.append(
                 f"    state take_{name} {{ transition select({key}) {{ {case}: do_{name}; default: {after}; }} }}"
             )
@@ -693,7 +738,12 @@ class Whole(Maker):
         pad = "    "
         late = [written(one, pad) for one in self.late] + [one.text(pad) for one in self.egress_tables]
         return WHOLE.format(
-            seed=self.seed, stack=STACK, h=fields(self.h), o=fields(self.o), e=fields(self.e), s=fields(self.s),
+            seed=self.seed,
+            stack=STACK,
+            h=fields(self.h),
+            o=fields(self.o),
+            e=fields(self.e),
+            s=fields(self.s),
             functions="\n".join(written(one, "") for one in self.functions),
             parser=self._parser(),
             verify=f"verify_checksum({checked});" if rng.random() < 0.3 else "",
@@ -704,14 +754,20 @@ class Whole(Maker):
             ingress="\n".join(lines(ingress, pad * 2)),
             egress_tables="\n".join(late),
             egress="\n".join(lines(egress, pad * 3)),
-            update=f"update_checksum({checked});" if rng.random() < 0.5 else "", deparser=emits,
-        )  # fmt: skip
+            update=f"update_checksum({checked});" if rng.random() < 0.5 else "",
+            deparser=emits,
+        )
 
     # ---- entries and packets
 
     def _state(self) -> list[str]:
-        out = [f"mc_mgrp_create {MULTICAST}", "mc_node_create 1 5", "mc_node_create 2 6",
-               *(f"mc_node_associate {MULTICAST} {node}" for node in (0, 1)), f"mirroring_add {CLONES} 7"]  # fmt: skip
+        out = [
+            f"mc_mgrp_create {MULTICAST}",
+            "mc_node_create 1 5",
+            "mc_node_create 2 6",
+            *(f"mc_node_associate {MULTICAST} {node}" for node in (0, 1)),
+            f"mirroring_add {CLONES} 7",
+        ]
         return out + [
             row for one in (*self.tables, *self.egress_tables) if one not in self.waiting for row in one.script
         ]

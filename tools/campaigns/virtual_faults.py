@@ -371,11 +371,14 @@ class World:
         health = self._prober.health
         rows = [
             {
-                **self._rows[number], "state": health[number].state.value, "sent": health[number].sent,
-                "lost": health[number].lost, "back_at": health[number].back_at,
+                **self._rows[number],
+                "state": health[number].state.value,
+                "sent": health[number].sent,
+                "lost": health[number].lost,
+                "back_at": health[number].back_at,
             }
             for number in sorted(self._prober.active)
-        ]  # fmt: skip
+        ]
         self._reading_due = None
         self._tell("mapper", 0.02, lambda: self._mapper.take_counts(rows, self.now))
         self._look(self.now + (COUNTS_WHEN_BAD_S if self.faults.has_path_symptoms else COUNTS_EVERY_S))
@@ -439,9 +442,13 @@ class World:
             asked_at = self.now
             for path in self.paths:
                 row = {
-                    "ev": path.ev, "state": path.state, "sent": path.sent, "acked": path.acked, "lost": path.lost,
+                    "ev": path.ev,
+                    "state": path.state,
+                    "sent": path.sent,
+                    "acked": path.acked,
+                    "lost": path.lost,
                     "rtt_s": 0.01,
-                }  # fmt: skip
+                }
                 self._agents.take_health(path.source, path.peer, row, asked_at)
         self._after(self.now + ASK_EVERY_S, self._ask_agents)
 
@@ -546,14 +553,21 @@ def judge(world: World) -> CaseVerdict:
     told = [one for one in seen if one not in exact and one.place in candidates]
     missed = tuple(str(one) for one in seen if one not in exact and one not in told)
     asked = [
-        one for one in exact
+        one
+        for one in exact
         if one.kind == "one-way cut" and isinstance(one.place, Link) and one.place.lower.node.startswith("p")
-    ]  # fmt: skip
+    ]
     result = WRONG if wrong else MISSED if missed else CANNOT_TELL if told or open_ else EXACT
     return CaseVerdict(
-        result, len(seen), len(exact), len(told), missed, tuple(wrong), len(asked),
+        result,
+        len(seen),
+        len(exact),
+        len(told),
+        missed,
+        tuple(wrong),
+        len(asked),
         sum(named[one.place.name].direction is not None for one in asked),
-    )  # fmt: skip
+    )
 
 
 def _is_place(one: Broken, location: str, direction: str | None) -> bool:
@@ -605,19 +619,27 @@ class CauseTally:
         self.sets[verdict.result] += 1
         self.causes.update(
             {
-                "drawn": len(world.broken), "seen": verdict.seen, EXACT: verdict.exact,
-                CANNOT_TELL: verdict.cannot_tell, MISSED: len(verdict.missed), WRONG: len(verdict.wrong),
-                "one-way": verdict.one_way, "with direction": verdict.directions,
+                "drawn": len(world.broken),
+                "seen": verdict.seen,
+                EXACT: verdict.exact,
+                CANNOT_TELL: verdict.cannot_tell,
+                MISSED: len(verdict.missed),
+                WRONG: len(verdict.wrong),
+                "one-way": verdict.one_way,
+                "with direction": verdict.directions,
             }
-        )  # fmt: skip
+        )
         if verdict.wrong or verdict.missed:
             self.details.append(
                 {
-                    "set": number, "plan": str(world.plan), "broken": [str(one) for one in world.broken],
-                    "wrong": list(verdict.wrong), "missed": list(verdict.missed),
+                    "set": number,
+                    "plan": str(world.plan),
+                    "broken": [str(one) for one in world.broken],
+                    "wrong": list(verdict.wrong),
+                    "missed": list(verdict.missed),
                     "active": [fault.text for fault in world.faults.active()],
                 }
-            )  # fmt: skip
+            )
 
     def merge(self, other: CauseTally) -> None:
         self.sets.update(other.sets)

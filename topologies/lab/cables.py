@@ -312,9 +312,16 @@ class Cables:
                 for index in self._indexes.values():
                     route.tc("add", "clsact", index)
                     route.tc(
-                        "add-filter", "bpf", index, ":1", fd=handle, name="mrc_cable", parent=_INGRESS, classid=1,
+                        "add-filter",
+                        "bpf",
+                        index,
+                        ":1",
+                        fd=handle,
+                        name="mrc_cable",
+                        parent=_INGRESS,
+                        classid=1,
                         direct_action=True,
-                    )  # fmt: skip
+                    )
         except NetlinkError as error:
             raise FabricError(
                 f"cannot join the cables: {error}: the kernel needs CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF"
@@ -423,11 +430,15 @@ class Cables:
             figures = self._set.get((interface, direction), {})
             _, _, lost, octets, corrupted = self._counts(interface, direction)
         return Cable(
-            loss=int(figures.get("loss-ppm", 0)) / PPM, loss_pattern=str(figures.get("loss-pattern", "")),
+            loss=int(figures.get("loss-ppm", 0)) / PPM,
+            loss_pattern=str(figures.get("loss-pattern", "")),
             corruption=int(figures.get("corrupt-ppm", 0)) / PPM,
-            corrupt_pattern=str(figures.get("corrupt-pattern", "")), seed=int(figures.get("seed", 0)),
-            lost_pkts=lost, lost_octets=octets, corrupted_pkts=corrupted,
-        )  # fmt: skip
+            corrupt_pattern=str(figures.get("corrupt-pattern", "")),
+            seed=int(figures.get("seed", 0)),
+            lost_pkts=lost,
+            lost_octets=octets,
+            corrupted_pkts=corrupted,
+        )
 
     def arrived(self, interface: str) -> int:
         """Packets that a port has been given by its cable."""

@@ -121,18 +121,30 @@ class Fabric:
         if lab.servers is None:
             chosen = TARGETS[lab.target](self.run_dir, self.processes, lab.ports, self.plan)
             return chosen, LocalNetwork(
-                self.plan, self.run_dir, self.processes, chosen, self.wires, set_link=self.link,
-                pulled=lambda port: self.set_interfaces((port,), False), tell=lambda text: self.notice(text),
-            )  # fmt: skip
+                self.plan,
+                self.run_dir,
+                self.processes,
+                chosen,
+                self.wires,
+                set_link=self.link,
+                pulled=lambda port: self.set_interfaces((port,), False),
+                tell=lambda text: self.notice(text),
+            )
         from mrc_testbed.topologies.lab.cluster.network import ClusterNetwork  # most fabrics are on one machine
         from mrc_testbed.topologies.lab.cluster.switches import ClusterTarget
 
         placement = place(self.plan, lab.servers)
         spread = ClusterTarget(self.run_dir, self.processes, lab.ports, self.plan, placement)
         return spread, ClusterNetwork(
-            self.plan, placement, self.run_dir, self.processes, spread, self.wires, set_link=self.link,
+            self.plan,
+            placement,
+            self.run_dir,
+            self.processes,
+            spread,
+            self.wires,
+            set_link=self.link,
             tell=lambda text: self.notice(text),
-        )  # fmt: skip
+        )
 
     # ---- life -------------------------------------------------------------------------------------------
 

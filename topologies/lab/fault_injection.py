@@ -108,10 +108,15 @@ class Injection:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "number": self.number, "kind": self.kind, "where": self.where, "detail": self.detail, "sender": self.sender,
+            "number": self.number,
+            "kind": self.kind,
+            "where": self.where,
+            "detail": self.detail,
+            "sender": self.sender,
             "at": self.at,
-            "ended_at": self.ended_at, "error": self.error,
-        }  # fmt: skip
+            "ended_at": self.ended_at,
+            "error": self.error,
+        }
 
 
 class Injector:
@@ -412,9 +417,11 @@ class Injector:
         link = self._link(a, b)
         if bool(probability) == bool(pattern):
             raise InjectError(f"{kind} on {link.name}: give a probability above 0, or a pattern such as 0001")
-        settings = [s for end in self._senders(link, sender) for s in self._impaired(
-            link, end, kind, probability, pattern, seed
-        )]  # fmt: skip
+        settings = [
+            s
+            for end in self._senders(link, sender)
+            for s in self._impaired(link, end, kind, probability, pattern, seed)
+        ]
         detail = (f"pattern {pattern}" if pattern else f"{probability:.4%}".rstrip("0%").rstrip(".") + " %") + _from(
             sender
         )

@@ -71,14 +71,28 @@ class LiveFaultTarget:
         return [inject(a, b, choice.rate or 0.0, pattern=choice.pattern or "", sender=sender, seed=choice.seed)]
 
     def hold_up(
-        self, a: str, b: str, choice: PacketChoice, *, seconds: float, twin: bool, direction: Direction,  # noqa: ARG002 - refused
-    ) -> Holds:  # fmt: skip
+        self,
+        a: str,
+        b: str,
+        choice: PacketChoice,  # noqa: ARG002 - refused
+        *,
+        seconds: float,  # noqa: ARG002 - refused
+        twin: bool,  # noqa: ARG002 - refused
+        direction: Direction,  # noqa: ARG002 - refused
+    ) -> Holds:
         raise FaultError(f"late packets on {a} {b}: {_VIRTUAL_ONLY}")
 
     def set_line(
-        self, a: str, b: str, *, rate_bps: float | None, delay_s: float | None, jitter_s: float | None,
-        in_order: bool | None, direction: Direction,
-    ) -> Holds:  # fmt: skip
+        self,
+        a: str,
+        b: str,
+        *,
+        rate_bps: float | None,
+        delay_s: float | None,
+        jitter_s: float | None,
+        in_order: bool | None,
+        direction: Direction,
+    ) -> Holds:
         if jitter_s is not None or in_order is not None:
             raise FaultError(f"jitter on {a} {b}: {_VIRTUAL_ONLY}")
         sender, made = _sender(a, b, direction), Holds()
@@ -125,8 +139,13 @@ class LiveFaultTarget:
     # ---- CPUs -------------------------------------------------------------------------------------------
 
     def stall(
-        self, node: str, seconds: float, *, order: Sequence[int] | None, gap_s: float,  # noqa: ARG002 - refused
-    ) -> None:  # fmt: skip
+        self,
+        node: str,
+        seconds: float,  # noqa: ARG002 - refused
+        *,
+        order: Sequence[int] | None,  # noqa: ARG002 - refused
+        gap_s: float,  # noqa: ARG002 - refused
+    ) -> None:
         raise FaultError(f"a stall of {node}: {_VIRTUAL_ONLY}")
 
     def vanish(self, host: str) -> None:

@@ -310,11 +310,15 @@ class LocalNetwork(Network):
         ports = {one.interface: self.port(one.interface) for one in tunnels}
         ends = [
             VxlanEnd(
-                one.interface, self.plan.mac(ports[one.interface]), one.vni, one.local, one.remote,
+                one.interface,
+                self.plan.mac(ports[one.interface]),
+                one.vni,
+                one.local,
+                one.remote,
                 self.pids.get(ports[one.interface].node),
             )
             for one in tunnels
-        ]  # fmt: skip
+        ]
         netdev.create_tunnels(ends, self.run_dir.state.group)
         self._prepare(*ports.values())
 

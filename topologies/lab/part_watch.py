@@ -63,9 +63,14 @@ class DeadPart:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "name": self.name, "pid": self.pid, "how": self.how, "at": self.at, "loses": self.loses,
-            "log": self.last_lines, "is_back": self.is_back,
-        }  # fmt: skip
+            "name": self.name,
+            "pid": self.pid,
+            "how": self.how,
+            "at": self.at,
+            "loses": self.loses,
+            "log": self.last_lines,
+            "is_back": self.is_back,
+        }
 
 
 class PartWatch:
@@ -159,9 +164,16 @@ class PartWatch:
         now = time.monotonic()
         self._seen[part.name] = part.pid
         dead = DeadPart(
-            part.name, part.pid, part.cause, part.how_it_ended(), now, str(part.log), part.tail(LOG_LINES),
-            self._loses(part.name), self._cure_of(part.name, now),
-        )  # fmt: skip
+            part.name,
+            part.pid,
+            part.cause,
+            part.how_it_ended(),
+            now,
+            str(part.log),
+            part.tail(LOG_LINES),
+            self._loses(part.name),
+            self._cure_of(part.name, now),
+        )
         self.dead.append(dead)
         return dead
 

@@ -34,9 +34,14 @@ TIMEOUT_S = 10.0
 UPDATES_PER_SET = 4000
 """A Set of that many is half a MiB; a fabric of 64 switches needs 1,600."""
 QUEUE_STATES = (
-    "depth-packets", "depth-bytes", "transmit-pkts", "transmit-octets", "dropped-pkts", "dropped-octets",
+    "depth-packets",
+    "depth-bytes",
+    "transmit-pkts",
+    "transmit-octets",
+    "dropped-pkts",
+    "dropped-octets",
     "peak-packets",
-)  # fmt: skip
+)
 CABLE_STATES = ("held-pkts", "lost-pkts", "lost-octets", "corrupted-pkts", "dropped-pkts", "dropped-octets")
 
 Leaf = tuple[str, ...]

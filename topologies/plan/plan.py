@@ -111,9 +111,15 @@ class Plan:
         mode = Mode.named(mode)
         speed = link_speeds.scaled_speed(rate_bps, rtt_s, pmtu_bytes, mode, hops=4 if racks > 1 else 2)
         return cls(
-            planes, racks, spines, hosts_per_rack,
-            mode=mode, host_link=speed, fabric_link=speed, pmtu_bytes=pmtu_bytes,
-        )  # fmt: skip
+            planes,
+            racks,
+            spines,
+            hosts_per_rack,
+            mode=mode,
+            host_link=speed,
+            fabric_link=speed,
+            pmtu_bytes=pmtu_bytes,
+        )
 
     # ---- names ------------------------------------------------------------------------------------------
 
@@ -219,10 +225,12 @@ class Plan:
     def links_of(self, tier: Tier | None = None, plane: int | None = None, host: str | None = None) -> Sequence[Link]:
         """Links in the order of `links`: of a tier, of a plane, of a host; None: of all."""
         return [
-            link for link in self.links
+            link
+            for link in self.links
             if tier in (None, "nic" if link.lower.node in self._host_names else "fabric")
-            and plane in (None, link.plane) and host in (None, link.lower.node)
-        ]  # fmt: skip
+            and plane in (None, link.plane)
+            and host in (None, link.lower.node)
+        ]
 
     @cached_property
     def _links_by_ends(self) -> dict[frozenset[str], tuple[Link, ...]]:

@@ -88,10 +88,15 @@ class EvPing:
             self._waiting.discard(result.request_id)
             out, lost = result.rtt_s is not None, result.back_lost
             fields = {
-                "round": number, "ev": ev, "plane": plane, "port_up": up,
+                "round": number,
+                "ev": ev,
+                "plane": plane,
+                "port_up": up,
                 "uplink": uplink_of(connections.plan, connections.host, self.peer, ev),
-                "rtt_s": None if lost else result.rtt_s, "out": out, "back": not lost if out else None,
-            }  # fmt: skip
+                "rtt_s": None if lost else result.rtt_s,
+                "out": out,
+                "back": not lost if out else None,
+            }
             self._client.send(event_of("probe", result.at, fields))
             self._news.set()
 

@@ -256,9 +256,15 @@ class WriteTest:
         """The request for the other direction."""
         ends = {"duration_s": shape.duration_s} if shape.iterations is None else {"iterations": [shape.iterations]}
         return {
-            "qpns": [flow.connection.remote_qpn for flow in flows], "sizes": [shape.size], "depth": shape.depth,
-            "warm_up": shape.warm_up, "stride": self.largest, "remote_va": here["va"], "rkey": here["rkey"], **ends,
-        }  # fmt: skip
+            "qpns": [flow.connection.remote_qpn for flow in flows],
+            "sizes": [shape.size],
+            "depth": shape.depth,
+            "warm_up": shape.warm_up,
+            "stride": self.largest,
+            "remote_va": here["va"],
+            "rkey": here["rkey"],
+            **ends,
+        }
 
     def _explained(self, failure: str) -> str:
         if self._lost is not None or "Retry Counter" not in failure:

@@ -291,9 +291,13 @@ class TrafficService:
                 assert request.script is not None
                 return ProgramRank(request.script, request.seed)
             return make(
-                one.kind, rank=one.rank, ranks=one.ranks, size_bytes=one.size_bytes, seed=request.seed,
+                one.kind,
+                rank=one.rank,
+                ranks=one.ranks,
+                size_bytes=one.size_bytes,
+                seed=request.seed,
                 options=one.options,
-            )  # fmt: skip
+            )
         except CollectiveError as error:
             raise RequestError(str(error)) from None
 
@@ -359,17 +363,23 @@ def source_json(sender: FlowSender, connections: list[Connection]) -> Message:
     if sender.latencies_s is not None:
         latencies, sender.latencies_s = sender.latencies_s[:LATENCIES_MAX], sender.latencies_s[LATENCIES_MAX:]
     return {
-        "completed": sender.completed_count, "failed": sender.failed, "over": sender.over,
-        "finished_at": sender.finished_at, "latencies_s": latencies, "qps": [qp_json(one) for one in connections],
-    }  # fmt: skip
+        "completed": sender.completed_count,
+        "failed": sender.failed,
+        "over": sender.over,
+        "finished_at": sender.finished_at,
+        "latencies_s": latencies,
+        "qps": [qp_json(one) for one in connections],
+    }
 
 
 def sink_json(sink: FlowSink, connections: list[Connection]) -> Message:
     """Progress of a receiving flow."""
     return {
         "received_bytes": sum(one.qp.counters.bytes_received for one in connections),
-        "checked": sink.checked, "damaged": sink.damaged, "held": held_packets(connections),
-    }  # fmt: skip
+        "checked": sink.checked,
+        "damaged": sink.damaged,
+        "held": held_packets(connections),
+    }
 
 
 def held_packets(connections: list[Connection]) -> int:
@@ -383,19 +393,26 @@ def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Con
     for one in receiving:
         received[one.peer] = received.get(one.peer, 0) + one.qp.counters.bytes_received
     return {
-        "done": driver.done, "failed": driver.failed, "started_at": driver.started_at,
-        "ended": [[one.at, one.wrong, one.computing_s] for one in driver.ended], "received": received,
+        "done": driver.done,
+        "failed": driver.failed,
+        "started_at": driver.started_at,
+        "ended": [[one.at, one.wrong, one.computing_s] for one in driver.ended],
+        "received": received,
         "held": held_packets(receiving),
         "qps": [{**qp_json(one), "peer": one.peer} for one in sending],
-    }  # fmt: skip
+    }
 
 
 def qp_json(connection: Connection) -> Message:
     """Counters of a QP that a scenario looks at."""
     counters = connection.qp.counters
     return {
-        "qpn": connection.qp.qpn, "state": connection.qp.state.value, "error": connection.qp.error,
-        "sent": counters.packets_sent, "lost": counters.lost, "retransmitted": counters.retransmitted,
+        "qpn": connection.qp.qpn,
+        "state": connection.qp.state.value,
+        "error": connection.qp.error,
+        "sent": counters.packets_sent,
+        "lost": counters.lost,
+        "retransmitted": counters.retransmitted,
         "timeouts": counters.timeouts,
         "evs": [[ev["ev"], ev["plane"], ev["state"], ev["sent"]] for ev in connection.qp.ev_states()],
-    }  # fmt: skip
+    }

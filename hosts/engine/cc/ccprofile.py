@@ -75,19 +75,32 @@ class CcProfile:
         return cls(**data)
 
     def parameters(
-        self, mtu: float, rate: float, base_rtt_s: float, *, trimming: bool, scaling: str = "shape",
+        self,
+        mtu: float,
+        rate: float,
+        base_rtt_s: float,
+        *,
+        trimming: bool,
+        scaling: str = "shape",
         base_min_s: float = 0.0,
-    ) -> NsccParameters:  # fmt: skip
+    ) -> NsccParameters:
         """For one pipe: `mtu` nominal bytes, `rate` bytes per second, unloaded round trip in seconds, and the least
         that it may be measured as.
         """
         target = None if self.target_delay is None else self.target_delay * NS
         derived = NsccParameters.derive(mtu, rate, base_rtt_s, trimming=trimming, scaling=scaling, target=target)
         given: dict[str, Any] = {
-            "max_cwnd": self.max_cwnd, "eta": self.eta, "fi": self.fi, "fi_scale": self.fi_scale,
-            "gamma": self.gamma, "max_md_jump": self.max_md_jump, "adjust_bytes": self.adjust_bytes_threshold,
-            "qa_gate": self.qa_gate, "quick_adapt": not self.disable_qa, "base_min": base_min_s,
-        }  # fmt: skip
+            "max_cwnd": self.max_cwnd,
+            "eta": self.eta,
+            "fi": self.fi,
+            "fi_scale": self.fi_scale,
+            "gamma": self.gamma,
+            "max_md_jump": self.max_md_jump,
+            "adjust_bytes": self.adjust_bytes_threshold,
+            "qa_gate": self.qa_gate,
+            "quick_adapt": not self.disable_qa,
+            "base_min": base_min_s,
+        }
         if self.adjust_period_threshold is not None:
             given["adjust_period"] = self.adjust_period_threshold * NS
         if self.qa_threshold is not None:
@@ -189,10 +202,15 @@ class CcProfiles:
     def rows(self) -> list[dict[str, Any]]:
         """One dict per profile: `id`, `name`, `state` in words, `users` (QPs), and its fields."""
         return [
-            {"id": number, "name": entry.name, "state": entry.state.value, "users": entry.users,
-             **entry.profile.to_json()}
+            {
+                "id": number,
+                "name": entry.name,
+                "state": entry.state.value,
+                "users": entry.users,
+                **entry.profile.to_json(),
+            }
             for number, entry in self._entries.items()
-        ]  # fmt: skip
+        ]
 
     def take(self, profile_id: int) -> CcProfile:
         """A QP is made with it. Raises LocalError unless it is ONLINE."""

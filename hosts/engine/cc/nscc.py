@@ -106,9 +106,16 @@ class NsccParameters:
 
     @classmethod
     def derive(
-        cls, mtu: float, rate: float, base_rtt: float, *, trimming: bool = True, scaling: str = "shape",
-        target: float | None = None, unit_s: float = 1.0,
-    ) -> NsccParameters:  # fmt: skip
+        cls,
+        mtu: float,
+        rate: float,
+        base_rtt: float,
+        *,
+        trimming: bool = True,
+        scaling: str = "shape",
+        target: float | None = None,
+        unit_s: float = 1.0,
+    ) -> NsccParameters:
         """The defaults of §1.2 for one pipe. `unit_s`: seconds per unit of time of `rate`, `base_rtt` and `target`.
 
         `scaling` "shape" keeps increases a constant fraction of the BDP, whatever the link: right for emulation; "uet"
@@ -126,12 +133,21 @@ class NsccParameters:
             slowness = target / base_rtt
             calm, fast = base_rtt / CALM_SHARE, min(FAST * size, FAST_MAX)
         return cls(
-            mtu, rate, base_rtt, target, START_BDPS * bdp,
-            alpha=ALPHA * size * slowness * mtu / target, fi=FAIR * size * mtu, eta=ETA * size * mtu, fi_scale=fast,
-            calm=calm, adjust_bytes=ADJUST_PACKETS * mtu, adjust_period=base_rtt,
+            mtu,
+            rate,
+            base_rtt,
+            target,
+            START_BDPS * bdp,
+            alpha=ALPHA * size * slowness * mtu / target,
+            fi=FAIR * size * mtu,
+            eta=ETA * size * mtu,
+            fi_scale=fast,
+            calm=calm,
+            adjust_bytes=ADJUST_PACKETS * mtu,
+            adjust_period=base_rtt,
             qa_threshold=INF if trimming else QA_TARGETS * target,
             crowd_share=share_at_target(bdp / mtu),
-        )  # fmt: skip
+        )
 
 
 class Reaction(Enum):
@@ -166,10 +182,29 @@ class Nscc:
     """One controller. `inflight`: what all QPs have in flight, none of them less than nothing."""
 
     __slots__ = (
-        "avg", "base", "calm_bytes", "counts", "credit", "crowd", "cwnd", "inflight", "mute", "muted", "p", "qa_due",
-        "qa_limited", "qa_trim_at", "saved", "settled_bytes", "sprint", "t_avg", "t_cut", "t_settle",
-        "wmax", "won",
-    )  # fmt: skip
+        "avg",
+        "base",
+        "calm_bytes",
+        "counts",
+        "credit",
+        "crowd",
+        "cwnd",
+        "inflight",
+        "mute",
+        "muted",
+        "p",
+        "qa_due",
+        "qa_limited",
+        "qa_trim_at",
+        "saved",
+        "settled_bytes",
+        "sprint",
+        "t_avg",
+        "t_cut",
+        "t_settle",
+        "wmax",
+        "won",
+    )
 
     def __init__(self, parameters: NsccParameters, now: float = 0.0, rng: Random | None = None) -> None:
         self.p = parameters

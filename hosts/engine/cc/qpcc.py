@@ -111,9 +111,15 @@ class Share:
             self._cc.inflight += min(size, max(0, self.inflight))
 
     def on_ack(
-        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False,
+        self,
+        now: float,
+        size: int,
+        marked: bool,
+        rtt_s: float | None,
+        penalty: int = 0,
+        restore: bool = False,
         sampled: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.inflight -= size
         if rtt_s is not None and sampled is not None and sampled < self._mtu:
             rtt_s += self.qpcc.shorter_s(sampled)
@@ -183,14 +189,37 @@ class Qpcc:
     """
 
     __slots__ = (
-        "_config", "_hops", "_known_base", "_meter", "_mtu", "_planes", "_probe", "_probes_left", "_probing",
-        "_profile", "_rng", "_throttled", "_trimming", "_window", "cc", "peer", "shares",
-    )  # fmt: skip
+        "_config",
+        "_hops",
+        "_known_base",
+        "_meter",
+        "_mtu",
+        "_planes",
+        "_probe",
+        "_probes_left",
+        "_probing",
+        "_profile",
+        "_rng",
+        "_throttled",
+        "_trimming",
+        "_window",
+        "cc",
+        "peer",
+        "shares",
+    )
 
     def __init__(
-        self, peer: str, profile: CcProfile, config: Config, planes: int, mtu: int, trimming: bool,
-        probe: Callable[[Qpcc, float], bool], now: float, rng: Random,
-    ) -> None:  # fmt: skip
+        self,
+        peer: str,
+        profile: CcProfile,
+        config: Config,
+        planes: int,
+        mtu: int,
+        trimming: bool,
+        probe: Callable[[Qpcc, float], bool],
+        now: float,
+        rng: Random,
+    ) -> None:
         self.peer = peer
         self.shares: list[Share] = []
         self._profile, self._config, self._planes, self._mtu = profile, config, planes, mtu
@@ -215,9 +244,13 @@ class Qpcc:
         else:
             rate = meter.rate or self._window / (START_BDPS * base_rtt_s)
         return self._profile.parameters(
-            self._mtu, rate, base_rtt_s, trimming=self._trimming, scaling=congestion.cc_scaling,
+            self._mtu,
+            rate,
+            base_rtt_s,
+            trimming=self._trimming,
+            scaling=congestion.cc_scaling,
             base_min_s=min(base_rtt_s, congestion.base_rtt_min_s),
-        )  # fmt: skip
+        )
 
     @property
     def _base_configured(self) -> bool:
@@ -318,11 +351,19 @@ class Qpcc:
         """State for tools: bytes, seconds, and how often each Reaction came (by its words)."""
         cc = self.cc
         return {
-            "algorithm": NSCC, "cwnd_bytes": cc.cwnd, "max_cwnd_bytes": cc.wmax, "inflight_bytes": max(0, cc.inflight),
-            "base_rtt_s": cc.base, "target_delay_s": cc.p.target, "delay_s": cc.avg, "rate_bps": cc.p.rate * 8,
-            "rate_measured": self._meter is not None, "base_rtt_measured": not self._base_configured,
-            "qps": len(self.shares), "reactions": {r.value: n for r, n in cc.counts.items() if n},
-        }  # fmt: skip
+            "algorithm": NSCC,
+            "cwnd_bytes": cc.cwnd,
+            "max_cwnd_bytes": cc.wmax,
+            "inflight_bytes": max(0, cc.inflight),
+            "base_rtt_s": cc.base,
+            "target_delay_s": cc.p.target,
+            "delay_s": cc.avg,
+            "rate_bps": cc.p.rate * 8,
+            "rate_measured": self._meter is not None,
+            "base_rtt_measured": not self._base_configured,
+            "qps": len(self.shares),
+            "reactions": {r.value: n for r, n in cc.counts.items() if n},
+        }
 
 
 _DEFAULTS: Final = {"none": CcProfile(None), **{name: CcProfile(name) for name in ALGORITHMS}}

@@ -76,9 +76,15 @@ class FixedWindow:
         self.inflight += size
 
     def on_ack(
-        self, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int = 0, restore: bool = False,
+        self,
+        now: float,
+        size: int,
+        marked: bool,
+        rtt_s: float | None,
+        penalty: int = 0,
+        restore: bool = False,
         sampled: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`size` bytes newly reported by rcvd_bytes; mark and RTT are those of the SACK's trigger, which had `sampled`
         bytes (None: a full packet's).
         """

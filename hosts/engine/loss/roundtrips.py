@@ -47,9 +47,17 @@ class RoundTrips:
     """Of all paths together; what each path needs by itself, its EV knows."""
 
     __slots__ = (
-        "_base_s", "_ceiling_s", "_intervals", "_late_at", "_late_halves_s", "_late_s", "_loss", "_rtts",
-        "deviation_s", "srtt_s",
-    )  # fmt: skip
+        "_base_s",
+        "_ceiling_s",
+        "_intervals",
+        "_late_at",
+        "_late_halves_s",
+        "_late_s",
+        "_loss",
+        "_rtts",
+        "deviation_s",
+        "srtt_s",
+    )
 
     def __init__(self, config: Config) -> None:
         self.srtt_s: float | None = None

@@ -59,14 +59,36 @@ class Sent(Transmission):
     """One transmission of one packet."""
 
     __slots__ = (
-        "accused", "attempt", "copies", "deadline", "ev", "expiries", "message", "next_on_plane", "psn",
-        "second_chance", "sent_at", "size", "timestamp",
-    )  # fmt: skip
+        "accused",
+        "attempt",
+        "copies",
+        "deadline",
+        "ev",
+        "expiries",
+        "message",
+        "next_on_plane",
+        "psn",
+        "second_chance",
+        "sent_at",
+        "size",
+        "timestamp",
+    )
 
     def __init__(
-        self, psn: int, message: Message, ev: Ev, size: int, serial: int, attempt: int, expiries: int, now: float,
-        deadline: float, timestamp: int | None, copies: tuple[Copy, ...] = (), second_chance: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        psn: int,
+        message: Message,
+        ev: Ev,
+        size: int,
+        serial: int,
+        attempt: int,
+        expiries: int,
+        now: float,
+        deadline: float,
+        timestamp: int | None,
+        copies: tuple[Copy, ...] = (),
+        second_chance: bool = False,
+    ) -> None:
         super().__init__(serial)
         self.ev = ev
         self.sent_at = now
@@ -219,7 +241,7 @@ class SendWindow:
         "next_psn",
         "outstanding",
         "serial",
-    )  # fmt: skip
+    )
 
     def __init__(self, first_psn: int, ev_fifo: bool, proof: ProofOfLoss) -> None:
         self._proof = proof

@@ -79,10 +79,36 @@ class Ev:
     failures: int
 
     __slots__ = (
-        "accused_at", "acked", "active", "deviation_s", "doubted", "failures", "fault_at", "held", "kept", "kept_limit",
-        "lost", "marked", "needed", "newest", "newest_arrived", "newest_lost", "oldest", "plane", "probes_answered",
-        "probing", "rtt_s", "sent", "srtt_s", "stand_in", "state", "streak", "trimmed", "trimmed_at", "value",
-    )  # fmt: skip
+        "accused_at",
+        "acked",
+        "active",
+        "deviation_s",
+        "doubted",
+        "failures",
+        "fault_at",
+        "held",
+        "kept",
+        "kept_limit",
+        "lost",
+        "marked",
+        "needed",
+        "newest",
+        "newest_arrived",
+        "newest_lost",
+        "oldest",
+        "plane",
+        "probes_answered",
+        "probing",
+        "rtt_s",
+        "sent",
+        "srtt_s",
+        "stand_in",
+        "state",
+        "streak",
+        "trimmed",
+        "trimmed_at",
+        "value",
+    )
 
     def __init__(self, value: int, plane: int, needed: int) -> None:
         self.value = value
@@ -166,8 +192,16 @@ class _Plane:
     """
 
     __slots__ = (
-        "_order", "_turns", "backups", "by_cursor", "cursor", "members", "number", "size", "whole_rotation",
-    )  # fmt: skip
+        "_order",
+        "_turns",
+        "backups",
+        "by_cursor",
+        "cursor",
+        "members",
+        "number",
+        "size",
+        "whole_rotation",
+    )
 
     def __init__(self, number: int, evs: list[Ev], size: int, skip_mode: str = "cursor") -> None:
         self.number = number
@@ -266,12 +300,32 @@ class EvProfile:
     """
 
     __slots__ = (
-        "_by_value", "_config", "_floor", "_local", "_moves", "_peer", "_planes", "_rng", "_round", "_rounds", "_turns",
-        "_usable_count", "observer", "skips", "up_since", "usable",
-    )  # fmt: skip
+        "_by_value",
+        "_config",
+        "_floor",
+        "_local",
+        "_moves",
+        "_peer",
+        "_planes",
+        "_rng",
+        "_round",
+        "_rounds",
+        "_turns",
+        "_usable_count",
+        "observer",
+        "skips",
+        "up_since",
+        "usable",
+    )
 
-    def __init__(self, evs: Iterable[tuple[int, int]], config: Config, rng: Random, denied: Iterable[int] = (),
-                 observer: SignalObserver | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        evs: Iterable[tuple[int, int]],
+        config: Config,
+        rng: Random,
+        denied: Iterable[int] = (),
+        observer: SignalObserver | None = None,
+    ) -> None:
         self._config, self._rng = config, rng
         self.observer = observer
         """Called with every signal, also with those that change nothing."""

@@ -75,12 +75,17 @@ class QpPaths:
         "_queue",
         "_seek_again_at",
         "profile",
-    )  # fmt: skip
+    )
 
     def __init__(
-        self, profile: EvProfile, context: Context, counters: Counters, rng: Random, ack_paths: AckPaths,
+        self,
+        profile: EvProfile,
+        context: Context,
+        counters: Counters,
+        rng: Random,
+        ack_paths: AckPaths,
         proof: ProofOfLoss,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.profile, self._proof = profile, proof
         self._ack_paths = ack_paths
         self._context, self._counters = context, counters
@@ -226,10 +231,24 @@ class QpPaths:
             wire, dscps = context.config.wire, context.config.dscp
             timestamp = int(now / wire.ts_unit_s) & 0xFFFF if wire.timestamps else None
             dscp = dscps.trimmable if context.remote_trim_nack else dscps.no_trim
-            out.append((ev.plane, context.peer, ReliabilityProbe(
-                context.remote_qpn, ev.value, ev.plane, dscp, ECN_ECT0, probe_id, timestamp, int(wire.timestamps),
-                *context.request_ids, again,
-            )))  # fmt: skip
+            out.append(
+                (
+                    ev.plane,
+                    context.peer,
+                    ReliabilityProbe(
+                        context.remote_qpn,
+                        ev.value,
+                        ev.plane,
+                        dscp,
+                        ECN_ECT0,
+                        probe_id,
+                        timestamp,
+                        int(wire.timestamps),
+                        *context.request_ids,
+                        again,
+                    ),
+                )
+            )
 
     def _wait(self, probe: _Probe, until: float) -> None:
         self._order += 1

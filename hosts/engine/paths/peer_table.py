@@ -92,7 +92,7 @@ class Peer(Timed):
         "update_id",
         "update_waits",
         "updates_sent",
-    )  # fmt: skip
+    )
 
     def __init__(self, name: str, number: int, planes: int, rng: Random) -> None:
         super().__init__()
@@ -129,14 +129,32 @@ class EvProbe(Timed):
     """An EV probe in flight, sent once or twice. `ev`: of the reverse set, None for a probe of the application."""
 
     __slots__ = (
-        "again_at", "again_id", "again_rtt_s", "deadline", "ev", "number", "peer", "plane", "qpcc", "request_id",
-        "sent_at", "value",
-    )  # fmt: skip
+        "again_at",
+        "again_id",
+        "again_rtt_s",
+        "deadline",
+        "ev",
+        "number",
+        "peer",
+        "plane",
+        "qpcc",
+        "request_id",
+        "sent_at",
+        "value",
+    )
 
     def __init__(
-        self, request_id: int, number: int, peer: Peer, value: int, plane: int, sent_at: float, deadline: float,
-        ev: Ev | None, qpcc: Qpcc | None,
-    ) -> None:  # fmt: skip
+        self,
+        request_id: int,
+        number: int,
+        peer: Peer,
+        value: int,
+        plane: int,
+        sent_at: float,
+        deadline: float,
+        ev: Ev | None,
+        qpcc: Qpcc | None,
+    ) -> None:
         super().__init__()
         self.request_id = request_id
         """Of its first asking; names the probe."""
@@ -374,10 +392,19 @@ class PeerTable:
         if request.rtx and request.op == EndpointOp.EV_PROBE:
             ways = peer.ack_paths.other_ways(request.plane, request.ev, self.local_ports & peer.ports)
         for plane, ev in ways:
-            self.queue(peer, EndpointResponse(
-                ENDPOINT_QPN, ev, plane, self._config.dscp.control, ECN_NOT_ECT, request.request_id, request.op,
-                request.timestamp or 0,
-            ))  # fmt: skip
+            self.queue(
+                peer,
+                EndpointResponse(
+                    ENDPOINT_QPN,
+                    ev,
+                    plane,
+                    self._config.dscp.control,
+                    ECN_NOT_ECT,
+                    request.request_id,
+                    request.op,
+                    request.timestamp or 0,
+                ),
+            )
 
     def on_response(self, peer: Peer, response: EndpointResponse, now: float) -> None:
         """The peer answered. Matched by request id, not by op (§12 row 6)."""
@@ -417,9 +444,15 @@ class PeerTable:
             ack_paths.answered(probe.ev, rtt_s)
 
     def probe_ev(
-        self, peer: Peer, value: int, plane: int, now: float, timeout_s: float, ev: Ev | None = None,
+        self,
+        peer: Peer,
+        value: int,
+        plane: int,
+        now: float,
+        timeout_s: float,
+        ev: Ev | None = None,
         qpcc: Qpcc | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Queue an EV probe; returns its request id. Its outcome is an EvProbeResult, or `ev` or `qpcc` learn of it.
 
         Without an answer it is sent again after half of `timeout_s`.
@@ -440,10 +473,21 @@ class PeerTable:
         # Probes for control packets travel in their class, those of the application in that of data (§2.13).
         ours = probe.ev is not None or probe.qpcc is not None
         dscp, ecn = (self._config.dscp.control, ECN_NOT_ECT) if ours else (self._config.dscp.trimmable, ECN_ECT0)
-        self.queue(probe.peer, EndpointRequest(
-            ENDPOINT_QPN, probe.value, probe.plane, dscp, ecn, request_id, EndpointOp.EV_PROBE, 0,
-            *self._timestamp(now), request_id != probe.request_id,
-        ))  # fmt: skip
+        self.queue(
+            probe.peer,
+            EndpointRequest(
+                ENDPOINT_QPN,
+                probe.value,
+                probe.plane,
+                dscp,
+                ecn,
+                request_id,
+                EndpointOp.EV_PROBE,
+                0,
+                *self._timestamp(now),
+                request_id != probe.request_id,
+            ),
+        )
 
     def _overdue(self, probe: EvProbe, now: float) -> None:
         """Ask again, or end it."""
@@ -531,10 +575,20 @@ class PeerTable:
         if peer.update_waits:
             return
         peer.update_waits = True
-        self.queue(peer, EndpointRequest(
-            ENDPOINT_QPN, 0, self._next_plane(), config.dscp.control, ECN_NOT_ECT, peer.update_id,
-            EndpointOp.PORT_STATUS_UPDATE, self._port_mask(), *self._timestamp(now),
-        ))  # fmt: skip
+        self.queue(
+            peer,
+            EndpointRequest(
+                ENDPOINT_QPN,
+                0,
+                self._next_plane(),
+                config.dscp.control,
+                ECN_NOT_ECT,
+                peer.update_id,
+                EndpointOp.PORT_STATUS_UPDATE,
+                self._port_mask(),
+                *self._timestamp(now),
+            ),
+        )
 
     def _port_mask(self) -> int:
         """Our ports that are up, as the wire has them."""

@@ -97,10 +97,18 @@ def decode_rc(
             values.update(layout.unpack(view, at))
             at += layout.size
         return RcWrite(
-            *envelope, opcode, word & 0xFFFFFF, view[start:end], length + NOMINAL_OVERHEAD,
-            values["va"], values["rkey"], values["dma_length"], values["imm"],
-            word >> 24 & FLAG_A != 0, flags1 & FLAGS_SE_OR_M != 0,
-        )  # fmt: skip
+            *envelope,
+            opcode,
+            word & 0xFFFFFF,
+            view[start:end],
+            length + NOMINAL_OVERHEAD,
+            values["va"],
+            values["rkey"],
+            values["dma_length"],
+            values["imm"],
+            word >> 24 & FLAG_A != 0,
+            flags1 & FLAGS_SE_OR_M != 0,
+        )
     size = CNP_RESERVED if opcode is RcOpcode.CNP else AETH.size
     if pad or end - at != size:
         raise WireError(f"RC {opcode.name}: {end - at} bytes after BTH, pad {pad}")

@@ -66,10 +66,23 @@ class RcWrite(PacketRecord):
     solicited: bool = False
 
     def __init__(  # written out: the one that dataclass makes stays interpreted
-        self, dest_qp: int, ev: int, plane: int, dscp: int, ecn: int, opcode: RcOpcode, psn: int,
-        payload: Payload, size: int, va: int = 0, rkey: int = 0, dma_length: int = 0, imm: int = 0,
-        ack_request: bool = False, solicited: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        dest_qp: int,
+        ev: int,
+        plane: int,
+        dscp: int,
+        ecn: int,
+        opcode: RcOpcode,
+        psn: int,
+        payload: Payload,
+        size: int,
+        va: int = 0,
+        rkey: int = 0,
+        dma_length: int = 0,
+        imm: int = 0,
+        ack_request: bool = False,
+        solicited: bool = False,
+    ) -> None:
         self.dest_qp = dest_qp
         self.ev = ev
         self.plane = plane

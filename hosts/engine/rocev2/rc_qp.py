@@ -51,9 +51,18 @@ class RcQueuePair(EngineQueuePair):
     transport = "rocev2"
 
     def __init__(
-        self, qpn: int, psn: int, planes: int, config: Config, settings: RcConfig, memory: WritableMemory,
-        peers: PeerTable, events: list[Event], rng: Random, touched: list[EngineQueuePair],
-    ) -> None:  # fmt: skip
+        self,
+        qpn: int,
+        psn: int,
+        planes: int,
+        config: Config,
+        settings: RcConfig,
+        memory: WritableMemory,
+        peers: PeerTable,
+        events: list[Event],
+        rng: Random,
+        touched: list[EngineQueuePair],
+    ) -> None:
         self.rc_counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
         """Those of `counters`, with the baseline's own."""
         super().__init__(qpn, psn, planes, config, memory, peers, events, rng, touched, self.rc_counters)
@@ -78,9 +87,15 @@ class RcQueuePair(EngineQueuePair):
         return replace(super().attributes(region), trim_nack=False, dynamic_mpr=False)
 
     def connect(
-        self, peer: str, remote: QpAttributes, evs: Sequence[tuple[int, int]], now: float, window: Any = None,
-        denied: Iterable[int] = (), config: Config | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        peer: str,
+        remote: QpAttributes,
+        evs: Sequence[tuple[int, int]],
+        now: float,
+        window: Any = None,
+        denied: Iterable[int] = (),
+        config: Config | None = None,
+    ) -> None:
         """INIT -> RTS over one of `evs` ((EV, plane) pairs; give one to choose it yourself; RcConfig.ev_choice).
 
         `window`: a LineRate or Dcqcn; by default what RcConfig.control names. `denied`: EVs not to be chosen.
@@ -104,13 +119,25 @@ class RcQueuePair(EngineQueuePair):
         context = Context(self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, False)
         self.peer, self.link = peer, self._peers.get(peer)
         requestor = RcRequestor(
-            context, self.rc_counters, self.settings, window or rate_control(self.settings, now), path, self.first_psn,
-            self._port_up, self._fail,
-        )  # fmt: skip
+            context,
+            self.rc_counters,
+            self.settings,
+            window or rate_control(self.settings, now),
+            path,
+            self.first_psn,
+            self._port_up,
+            self._fail,
+        )
         responder = RcResponder(
-            context, self.rc_counters, self._memory, self.settings, path, remote.psn, self._receives,
+            context,
+            self.rc_counters,
+            self._memory,
+            self.settings,
+            path,
+            remote.psn,
+            self._receives,
             partial(self._fail, blame_own=False),
-        )  # fmt: skip
+        )
         self.baseline = RcConnected(remote, requestor, responder, path)
         self._port = 1 << path[1]
         self.state = _RTS
@@ -165,12 +192,23 @@ class RcQueuePair(EngineQueuePair):
         ev, plane = self.path
         return [
             {
-                "ev": ev, "plane": plane, "state": "good", "active": True,
-                "sent": self.counters.plane_packets[plane], "acked": 0, "lost": self.counters.lost, "marked": 0,
-                "trimmed": 0, "rtt_s": None, "srtt_s": None, "probes_ok": 0, "probes_needed": 0, "probes_answered": 0,
+                "ev": ev,
+                "plane": plane,
+                "state": "good",
+                "active": True,
+                "sent": self.counters.plane_packets[plane],
+                "acked": 0,
+                "lost": self.counters.lost,
+                "marked": 0,
+                "trimmed": 0,
+                "rtt_s": None,
+                "srtt_s": None,
+                "probes_ok": 0,
+                "probes_needed": 0,
+                "probes_answered": 0,
                 "held_by_floor": False,
             }
-        ]  # fmt: skip
+        ]
 
     def deny_ev(self, value: int, deny: bool, now: float) -> None:
         """Not in this transport: raises LocalError."""

@@ -26,9 +26,39 @@ from mrc_testbed.hosts.engine.wire.psn import unwrap
 RNR_FOREVER: Final = 7
 """rnr_retry with the meaning "never give up" [IBTA]."""
 _RNR_MS: Final = (
-    655.36, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16, 0.24, 0.32, 0.48, 0.64, 0.96, 1.28, 1.92,
-    2.56, 3.84, 5.12, 7.68, 10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52,
-)  # fmt: skip
+    655.36,
+    0.01,
+    0.02,
+    0.03,
+    0.04,
+    0.06,
+    0.08,
+    0.12,
+    0.16,
+    0.24,
+    0.32,
+    0.48,
+    0.64,
+    0.96,
+    1.28,
+    1.92,
+    2.56,
+    3.84,
+    5.12,
+    7.68,
+    10.24,
+    15.36,
+    20.48,
+    30.72,
+    40.96,
+    61.44,
+    81.92,
+    122.88,
+    163.84,
+    245.76,
+    327.68,
+    491.52,
+)
 RNR_TIMERS_S: Final = {RcSyndrome.RNR_NAK | code: ms / 1000 for code, ms in enumerate(_RNR_MS)}
 """Syndromes 0x20..0x3F, and how long each asks to wait [IBTA]."""
 _NAK_STATUS: Final[dict[int, Status]] = {
@@ -44,9 +74,16 @@ class RcMessage:
     __slots__ = ("data", "first_psn", "imm", "last_psn", "length", "rkey", "solicited", "va", "wr_id")
 
     def __init__(
-        self, wr_id: int, data: Data, va: int, rkey: int, first_psn: int, pmtu: int, imm: int | None,
+        self,
+        wr_id: int,
+        data: Data,
+        va: int,
+        rkey: int,
+        first_psn: int,
+        pmtu: int,
+        imm: int | None,
         solicited: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.wr_id, self.data, self.length = wr_id, data, len(data)
         self.va, self.rkey, self.imm, self.solicited = va, rkey, imm, solicited
         self.first_psn = first_psn
@@ -65,9 +102,16 @@ class RcRequestor:
     """`ev`, `plane`: the path, for ever. `port_up()`: whether our port of it is. `fail` as for MRC's Requestor."""
 
     def __init__(
-        self, context: Context, counters: RcCounters, settings: RcConfig, rate: LineRate | Dcqcn, path: tuple[int, int],
-        first_psn: int, port_up: Callable[[], bool], fail: Callable[[Status, str, int | None, float], None],
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        counters: RcCounters,
+        settings: RcConfig,
+        rate: LineRate | Dcqcn,
+        path: tuple[int, int],
+        first_psn: int,
+        port_up: Callable[[], bool],
+        fail: Callable[[Status, str, int | None, float], None],
+    ) -> None:
         self._context, self._counters, self._settings = context, counters, settings
         self.rate = rate
         self._ev, self._plane = path
@@ -169,9 +213,17 @@ class RcRequestor:
         stalls = self.next_psn == self.una_psn + self.window_packets
         ask = last or stalls or not (psn + 1) % self._settings.ack_every_packets
         write = RcWrite(
-            context.remote_qpn, self._ev, self._plane, self._dscp, ECN_ECT0, opcode, psn & 0xFFFFFF,
-            payload, size, ack_request=ask,
-        )  # fmt: skip
+            context.remote_qpn,
+            self._ev,
+            self._plane,
+            self._dscp,
+            ECN_ECT0,
+            opcode,
+            psn & 0xFFFFFF,
+            payload,
+            size,
+            ack_request=ask,
+        )
         if psn == message.first_psn:
             write.va, write.rkey, write.dma_length = message.va, message.rkey, message.length
         if last and message.imm is not None:

@@ -32,9 +32,16 @@ class RcResponder:
     """`path`: (EV, plane) our answers take. `receives`: ids of posted receives. `fail` as for MRC's Responder."""
 
     def __init__(
-        self, context: Context, counters: RcCounters, memory: WritableMemory, settings: RcConfig, path: tuple[int, int],
-        first_psn: int, receives: deque[int], fail: Callable[[Status, str, int | None, float], None],
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        counters: RcCounters,
+        memory: WritableMemory,
+        settings: RcConfig,
+        path: tuple[int, int],
+        first_psn: int,
+        receives: deque[int],
+        fail: Callable[[Status, str, int | None, float], None],
+    ) -> None:
         self._context, self._counters, self._memory, self._settings = context, counters, memory, settings
         self._ev, self._plane = path
         self._receives, self._fail = receives, fail

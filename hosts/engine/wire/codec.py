@@ -213,9 +213,14 @@ class Codec:
         else:
             flags |= FLAG_TS
             body = _METH_TSETH_RETH.pack(
-                record.rqmsn, record.msn, timestamp, record.tsr << 15 | FTYPE_TIMESTAMP,
-                record.va, record.rkey, record.dma_length,
-            )  # fmt: skip
+                record.rqmsn,
+                record.msn,
+                timestamp,
+                record.tsr << 15 | FTYPE_TIMESTAMP,
+                record.va,
+                record.rkey,
+                record.dma_length,
+            )
         if opcode in IMM_OPCODES:
             body += _WORD.pack(record.imm)
         flags1 = (FLAG_SE if record.solicited else 0) | pad << 4
@@ -252,17 +257,32 @@ class Codec:
             masked_ip = b"".join((LRH, b"\x45\xff", ip[2:8], b"\xff\x11\xff\xff", to.pair))
             return ip + udp, crc32(masked, crc32(masked_ip))
         header = _IPV6_UDP_BTH.pack(
-            0x60000000 | traffic_class << 20 | label, length, PROTOCOL_UDP, to.hop_limit, to.pair,
-            sport, dport, length, 0, opcode, flags1, pkey, qpn, word,
-        )  # fmt: skip
+            0x60000000 | traffic_class << 20 | label,
+            length,
+            PROTOCOL_UDP,
+            to.hop_limit,
+            to.pair,
+            sport,
+            dport,
+            length,
+            0,
+            opcode,
+            flags1,
+            pkey,
+            qpn,
+            word,
+        )
         return header, crc32(masked, to.prefix_crc(length))
 
     # ---- decode -----------------------------------------------------------------------------------------
 
     def decode(  # noqa: C901 - the checks of one packet, in the order of its bytes
-        self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None,
+        self,
+        packet: bytes | memoryview,
+        plane: int = 0,
+        outer_traffic_class: int | None = None,
         outer_label: int | None = None,
-    ) -> Packet | RcPacket:  # fmt: skip
+    ) -> Packet | RcPacket:
         """The record in an inner packet (IP header first). Raises WireError, and only that.
 
         `outer_traffic_class`: of the outer header where there was one; its DSCP wins and CE counts in either (§1.2).
@@ -397,15 +417,35 @@ def _decode_write(
         imm = _WORD.unpack_from(view, start - 4)[0]
     flags = word >> 24
     return Write(
-        *envelope, opcode, word & 0xFFFFFF, msn, va, rkey, dma_length, view[start:end], length + NOMINAL_OVERHEAD,
-        rqmsn, imm, timestamp, tsr, flags & FLAG_A != 0, flags & FLAG_RTX != 0, flags1 & FLAGS_SE_OR_M != 0,
-    )  # fmt: skip
+        *envelope,
+        opcode,
+        word & 0xFFFFFF,
+        msn,
+        va,
+        rkey,
+        dma_length,
+        view[start:end],
+        length + NOMINAL_OVERHEAD,
+        rqmsn,
+        imm,
+        timestamp,
+        tsr,
+        flags & FLAG_A != 0,
+        flags & FLAG_RTX != 0,
+        flags1 & FLAGS_SE_OR_M != 0,
+    )
 
 
 def _decode_trimmed(
-    packet: bytes | memoryview, at: int, opcode: Opcode, flags1: int, word: int, envelope: Envelope, length: int,
+    packet: bytes | memoryview,
+    at: int,
+    opcode: Opcode,
+    flags1: int,
+    word: int,
+    envelope: Envelope,
+    length: int,
     reason: NackReason,
-) -> Write:  # fmt: skip
+) -> Write:
     """Decode the rest of a trimmed write: BTH, METH and TSETH; RETH is not looked at (§4.3).
 
     A switch may cut in front of TSETH (78 and 118 bytes there): the record then has no timestamp, as of a packet that
@@ -423,9 +463,24 @@ def _decode_trimmed(
     else:
         rqmsn, msn = _SHORT_METH.unpack_from(packet, at)
     return Write(
-        *envelope, opcode, word & 0xFFFFFF, msn, 0, 0, 0, b"", length + NOMINAL_OVERHEAD, rqmsn, 0, timestamp, tsr,
-        flags & FLAG_A != 0, flags & FLAG_RTX != 0, flags1 & FLAGS_SE_OR_M != 0, reason,
-    )  # fmt: skip
+        *envelope,
+        opcode,
+        word & 0xFFFFFF,
+        msn,
+        0,
+        0,
+        0,
+        b"",
+        length + NOMINAL_OVERHEAD,
+        rqmsn,
+        0,
+        timestamp,
+        tsr,
+        flags & FLAG_A != 0,
+        flags & FLAG_RTX != 0,
+        flags1 & FLAGS_SE_OR_M != 0,
+        reason,
+    )
 
 
 _SHORT_METH: Final = Struct(">HH")
@@ -445,18 +500,35 @@ def _control_body(record: PacketRecord) -> tuple[Opcode, int, int, bytes]:
 def _sack_body(p: Sack) -> tuple[Opcode, int, int, bytes]:
     probe = p.probe_id is not None
     body = _SETH_CC.pack(
-        p.verdict << 5 | probe << 1, p.probe_id if probe else p.ack_psn_offset & 0xFFFF, p.entropy,
-        p.spdcid, p.dpdcid, p.cack_psn, p.cc_type << 4, p.mpr, p.sack_offset, p.bitmap,
-        p.timestamp, p.ooo_count, p.restore_cwnd << 31 | p.penalty << 24 | p.rcvd_units,
-    )  # fmt: skip
+        p.verdict << 5 | probe << 1,
+        p.probe_id if probe else p.ack_psn_offset & 0xFFFF,
+        p.entropy,
+        p.spdcid,
+        p.dpdcid,
+        p.cack_psn,
+        p.cc_type << 4,
+        p.mpr,
+        p.sack_offset,
+        p.bitmap,
+        p.timestamp,
+        p.ooo_count,
+        p.restore_cwnd << 31 | p.penalty << 24 | p.rcvd_units,
+    )
     return Opcode.SACK, FLAG_RTX if p.rtx else 0, p.cack_psn, body
 
 
 def _nack_body(p: Nack) -> tuple[Opcode, int, int, bytes]:
-    body = NETH.pack({
-        "reason": p.reason, "entropy": p.entropy, "spdcid": p.spdcid, "dpdcid": p.dpdcid, "nack_psn": p.psn,
-        "cc_type": p.cc_type, "tx_timestamp": p.timestamp,
-    })  # fmt: skip
+    body = NETH.pack(
+        {
+            "reason": p.reason,
+            "entropy": p.entropy,
+            "spdcid": p.spdcid,
+            "dpdcid": p.dpdcid,
+            "nack_psn": p.psn,
+            "cc_type": p.cc_type,
+            "tx_timestamp": p.timestamp,
+        }
+    )
     return Opcode.NACK, 0, p.psn, body
 
 
@@ -465,18 +537,29 @@ def _ack_body(p: TransportAck) -> tuple[Opcode, int, int, bytes]:
 
 
 def _probe_body(p: ReliabilityProbe) -> tuple[Opcode, int, int, bytes]:
-    body = PETH.pack({
-        "probe_id": p.probe_id, "spdcid": p.spdcid, "dpdcid": p.dpdcid, "tx_timestamp": p.timestamp or 0,
-        "tsr": p.tsr, "ftype": FTYPE_TIMESTAMP,
-    })  # fmt: skip
+    body = PETH.pack(
+        {
+            "probe_id": p.probe_id,
+            "spdcid": p.spdcid,
+            "dpdcid": p.dpdcid,
+            "tx_timestamp": p.timestamp or 0,
+            "tsr": p.tsr,
+            "ftype": FTYPE_TIMESTAMP,
+        }
+    )
     return Opcode.RELIABILITY_PROBE, FLAG_RTX if p.rtx else 0, 0, body
 
 
 def _request_body(p: EndpointRequest) -> tuple[Opcode, int, int, bytes]:
-    body = ERTH.pack({
-        "op": p.op, "port_status_mask": p.port_mask, "tx_timestamp": p.timestamp or 0, "tsr": p.tsr,
-        "ftype": FTYPE_TIMESTAMP,
-    })  # fmt: skip
+    body = ERTH.pack(
+        {
+            "op": p.op,
+            "port_status_mask": p.port_mask,
+            "tx_timestamp": p.timestamp or 0,
+            "tsr": p.tsr,
+            "ftype": FTYPE_TIMESTAMP,
+        }
+    )
     return Opcode.ENDPOINT_REQUEST, FLAG_RTX if p.rtx else 0, p.request_id, body
 
 
@@ -501,16 +584,32 @@ def _decode_sack(packet: bytes | memoryview, at: int, word: int, envelope: Envel
     probe = flags & 0x02
     signed = offset - 0x10000 if offset & 0x8000 else offset
     return Sack(
-        *envelope, cack & 0xFFFFFF, sack_offset, bitmap, 0 if probe else signed, offset if probe else None, entropy,
-        flags >> 5 & 3, timestamp, tail & 0xFFFFFF, ooo & 0x7FFF, mpr, tail >> 24 & 0x7F, tail >> 31 != 0,
-        word >> 24 & FLAG_RTX != 0, spdcid, dpdcid, cc >> 4,
-    )  # fmt: skip
+        *envelope,
+        cack & 0xFFFFFF,
+        sack_offset,
+        bitmap,
+        0 if probe else signed,
+        offset if probe else None,
+        entropy,
+        flags >> 5 & 3,
+        timestamp,
+        tail & 0xFFFFFF,
+        ooo & 0x7FFF,
+        mpr,
+        tail >> 24 & 0x7F,
+        tail >> 31 != 0,
+        word >> 24 & FLAG_RTX != 0,
+        spdcid,
+        dpdcid,
+        cc >> 4,
+    )
 
 
 def _decode_nack(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> Nack:
     h = NETH.unpack(packet, at)
-    return Nack(*envelope, h["nack_psn"], h["reason"], h["entropy"], h["tx_timestamp"], h["spdcid"], h["dpdcid"],
-                h["cc_type"])  # fmt: skip
+    return Nack(
+        *envelope, h["nack_psn"], h["reason"], h["entropy"], h["tx_timestamp"], h["spdcid"], h["dpdcid"], h["cc_type"]
+    )
 
 
 def _decode_ack(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> TransportAck:
@@ -520,14 +619,22 @@ def _decode_ack(packet: bytes | memoryview, at: int, word: int, envelope: Envelo
 
 def _decode_probe(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> ReliabilityProbe:
     h = PETH.unpack(packet, at)
-    return ReliabilityProbe(*envelope, h["probe_id"], h["tx_timestamp"], h["tsr"], h["spdcid"], h["dpdcid"],
-                            word >> 24 & FLAG_RTX != 0)  # fmt: skip
+    return ReliabilityProbe(
+        *envelope, h["probe_id"], h["tx_timestamp"], h["tsr"], h["spdcid"], h["dpdcid"], word >> 24 & FLAG_RTX != 0
+    )
 
 
 def _decode_request(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> EndpointRequest:
     h = ERTH.unpack(packet, at)
-    return EndpointRequest(*envelope, word & 0xFFFF, h["op"], h["port_status_mask"], h["tx_timestamp"], h["tsr"],
-                           word >> 24 & FLAG_RTX != 0)  # fmt: skip
+    return EndpointRequest(
+        *envelope,
+        word & 0xFFFF,
+        h["op"],
+        h["port_status_mask"],
+        h["tx_timestamp"],
+        h["tsr"],
+        word >> 24 & FLAG_RTX != 0,
+    )
 
 
 def _decode_response(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> EndpointResponse:

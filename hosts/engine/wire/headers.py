@@ -56,25 +56,62 @@ class Layout:
 
 ETHERNET: Final = Layout("Ethernet", [("destination", 48), ("source", 48), ("ethertype", 16)])
 
-IPV6: Final = Layout("IPv6", [
-    ("version", 4), ("dscp", 6), ("ecn", 2), ("flow_label", 20),
-    ("payload_length", 16), ("next_header", 8), ("hop_limit", 8),
-    ("source", 128), ("destination", 128),
-])  # fmt: skip
+IPV6: Final = Layout(
+    "IPv6",
+    [
+        ("version", 4),
+        ("dscp", 6),
+        ("ecn", 2),
+        ("flow_label", 20),
+        ("payload_length", 16),
+        ("next_header", 8),
+        ("hop_limit", 8),
+        ("source", 128),
+        ("destination", 128),
+    ],
+)
 """Inner header, and the outer one of SRv6 mode (next_header 41)."""
 
-IPV4: Final = Layout("IPv4", [
-    ("version", 4), ("ihl", 4), ("dscp", 6), ("ecn", 2), ("total_length", 16),
-    ("identification", 16), ("flags", 3), ("fragment_offset", 13),
-    ("ttl", 8), ("protocol", 8), ("checksum", 16), ("source", 32), ("destination", 32),
-])  # fmt: skip
+IPV4: Final = Layout(
+    "IPv4",
+    [
+        ("version", 4),
+        ("ihl", 4),
+        ("dscp", 6),
+        ("ecn", 2),
+        ("total_length", 16),
+        ("identification", 16),
+        ("flags", 3),
+        ("fragment_offset", 13),
+        ("ttl", 8),
+        ("protocol", 8),
+        ("checksum", 16),
+        ("source", 32),
+        ("destination", 32),
+    ],
+)
 
 UDP: Final = Layout("UDP", [("sport", 16), ("dport", 16), ("length", 16), ("checksum", 16)])
 
-BTH: Final = Layout("BTH", [
-    ("opcode", 8), ("se", 1), ("m", 1), ("pad", 2), ("tver", 4), ("pkey", 16), ("res_variant", 8), ("dest_qp", 24),
-    ("a", 1), ("res_r", 1), ("rtx", 1), ("ts", 1), ("res", 4), ("psn", 24),
-])  # fmt: skip
+BTH: Final = Layout(
+    "BTH",
+    [
+        ("opcode", 8),
+        ("se", 1),
+        ("m", 1),
+        ("pad", 2),
+        ("tver", 4),
+        ("pkey", 16),
+        ("res_variant", 8),
+        ("dest_qp", 24),
+        ("a", 1),
+        ("res_r", 1),
+        ("rtx", 1),
+        ("ts", 1),
+        ("res", 4),
+        ("psn", 24),
+    ],
+)
 """§2.2. `res_variant` is left out of the iCRC."""
 
 METH: Final = Layout("METH", [("rqmsn", 16), ("msn", 16)])
@@ -83,38 +120,114 @@ RETH: Final = Layout("RETH", [("va", 64), ("rkey", 32), ("dma_length", 32)])
 IMMDT: Final = Layout("ImmDt", [("imm", 32)])
 AETH: Final = Layout("AETH", [("syndrome", 8), ("msn", 24)])
 
-SETH: Final = Layout("SETH", [
-    ("type", 4), ("nh", 5), ("m", 2), ("res_r", 3), ("pr", 1), ("res_r0", 1),
-    ("ack_psn_offset", 16), ("entropy", 32), ("spdcid", 16), ("dpdcid", 16), ("res", 8), ("cack_psn", 24),
-    ("cc_type", 4), ("cc_fl", 4), ("mpr", 8), ("sack_offset", 16), ("sack_bitmap", 64),
-])  # fmt: skip
+SETH: Final = Layout(
+    "SETH",
+    [
+        ("type", 4),
+        ("nh", 5),
+        ("m", 2),
+        ("res_r", 3),
+        ("pr", 1),
+        ("res_r0", 1),
+        ("ack_psn_offset", 16),
+        ("entropy", 32),
+        ("spdcid", 16),
+        ("dpdcid", 16),
+        ("res", 8),
+        ("cack_psn", 24),
+        ("cc_type", 4),
+        ("cc_fl", 4),
+        ("mpr", 8),
+        ("sack_offset", 16),
+        ("sack_bitmap", 64),
+    ],
+)
 """§2.8. The two offsets are two's complement; with pr = 1 `ack_psn_offset` is the probe id."""
 
-CC_STATE: Final = Layout("CC_STATE", [
-    ("tx_timestamp", 16), ("res_r", 1), ("ooo_count", 15),
-    ("restore_cwnd", 1), ("rcv_cwnd_pen", 7), ("rcvd_bytes", 24),
-])  # fmt: skip
+CC_STATE: Final = Layout(
+    "CC_STATE",
+    [
+        ("tx_timestamp", 16),
+        ("res_r", 1),
+        ("ooo_count", 15),
+        ("restore_cwnd", 1),
+        ("rcv_cwnd_pen", 7),
+        ("rcvd_bytes", 24),
+    ],
+)
 
-NETH: Final = Layout("NETH", [
-    ("type", 4), ("nh", 5), ("res0", 7), ("reason", 8), ("vendor_info", 8), ("entropy", 32),
-    ("spdcid", 16), ("dpdcid", 16), ("res", 8), ("nack_psn", 24),
-    ("cc_type", 4), ("cc_fl", 4), ("res1", 8), ("tx_timestamp", 16),
-])  # fmt: skip
+NETH: Final = Layout(
+    "NETH",
+    [
+        ("type", 4),
+        ("nh", 5),
+        ("res0", 7),
+        ("reason", 8),
+        ("vendor_info", 8),
+        ("entropy", 32),
+        ("spdcid", 16),
+        ("dpdcid", 16),
+        ("res", 8),
+        ("nack_psn", 24),
+        ("cc_type", 4),
+        ("cc_fl", 4),
+        ("res1", 8),
+        ("tx_timestamp", 16),
+    ],
+)
 
-PETH: Final = Layout("PETH", [
-    ("type", 4), ("nh", 5), ("res0", 7), ("res1", 8), ("vendor_info", 8), ("probe_id", 16), ("res2", 16),
-    ("spdcid", 16), ("dpdcid", 16), ("tx_timestamp", 16), ("tsr", 1), ("res3", 11), ("ftype", 4),
-])  # fmt: skip
+PETH: Final = Layout(
+    "PETH",
+    [
+        ("type", 4),
+        ("nh", 5),
+        ("res0", 7),
+        ("res1", 8),
+        ("vendor_info", 8),
+        ("probe_id", 16),
+        ("res2", 16),
+        ("spdcid", 16),
+        ("dpdcid", 16),
+        ("tx_timestamp", 16),
+        ("tsr", 1),
+        ("res3", 11),
+        ("ftype", 4),
+    ],
+)
 
-ERTH: Final = Layout("ERTH", [
-    ("type", 4), ("nh", 5), ("res0", 5), ("op", 2), ("res1", 8), ("vendor_info", 8), ("port_status_mask", 32),
-    ("res2", 32), ("tx_timestamp", 16), ("tsr", 1), ("res3", 11), ("ftype", 4),
-])  # fmt: skip
+ERTH: Final = Layout(
+    "ERTH",
+    [
+        ("type", 4),
+        ("nh", 5),
+        ("res0", 5),
+        ("op", 2),
+        ("res1", 8),
+        ("vendor_info", 8),
+        ("port_status_mask", 32),
+        ("res2", 32),
+        ("tx_timestamp", 16),
+        ("tsr", 1),
+        ("res3", 11),
+        ("ftype", 4),
+    ],
+)
 
-EETH: Final = Layout("EETH", [
-    ("type", 4), ("nh", 5), ("res_r", 3), ("op", 2), ("res_r0", 2), ("res0", 16), ("res1", 192),
-    ("tx_timestamp", 16), ("res2", 16), ("res3", 32),
-])  # fmt: skip
+EETH: Final = Layout(
+    "EETH",
+    [
+        ("type", 4),
+        ("nh", 5),
+        ("res_r", 3),
+        ("op", 2),
+        ("res_r0", 2),
+        ("res0", 16),
+        ("res1", 192),
+        ("tx_timestamp", 16),
+        ("res2", 16),
+        ("res3", 32),
+    ],
+)
 """§2.12; op at bits 3:2 of byte 1 (§12 row 6)."""
 
 FTYPE_TIMESTAMP: Final = 1

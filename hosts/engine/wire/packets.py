@@ -156,11 +156,29 @@ class Write(PacketRecord):
     """TRIMMED or TRIMMED_LASTHOP when a switch trimmed the packet (seen by its DSCP), else None."""
 
     def __init__(  # written out: the one that dataclass makes stays interpreted
-        self, dest_qp: int, ev: int, plane: int, dscp: int, ecn: int, opcode: Opcode, psn: int, msn: int, va: int,
-        rkey: int, dma_length: int, payload: Payload, size: int, rqmsn: int = 0, imm: int = 0,
-        timestamp: int | None = None, tsr: int = 0, ack_request: bool = False, rtx: bool = False,
-        solicited: bool = False, trimmed: NackReason | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        dest_qp: int,
+        ev: int,
+        plane: int,
+        dscp: int,
+        ecn: int,
+        opcode: Opcode,
+        psn: int,
+        msn: int,
+        va: int,
+        rkey: int,
+        dma_length: int,
+        payload: Payload,
+        size: int,
+        rqmsn: int = 0,
+        imm: int = 0,
+        timestamp: int | None = None,
+        tsr: int = 0,
+        ack_request: bool = False,
+        rtx: bool = False,
+        solicited: bool = False,
+        trimmed: NackReason | None = None,
+    ) -> None:
         self.dest_qp = dest_qp
         self.ev = ev
         self.plane = plane
@@ -222,11 +240,30 @@ class Sack(PacketRecord):
     are bits of a layout we do not know."""
 
     def __init__(  # written out: the one that dataclass makes stays interpreted
-        self, dest_qp: int, ev: int, plane: int, dscp: int, ecn: int, cack_psn: int, sack_offset: int, bitmap: int,
-        ack_psn_offset: int, probe_id: int | None, entropy: int, verdict: int, timestamp: int, rcvd_units: int,
-        ooo_count: int = 0, mpr: int = 0, penalty: int = 0, restore_cwnd: bool = False, rtx: bool = False,
-        spdcid: int = 0, dpdcid: int = 0, cc_type: int = CC_NSCC,
-    ) -> None:  # fmt: skip
+        self,
+        dest_qp: int,
+        ev: int,
+        plane: int,
+        dscp: int,
+        ecn: int,
+        cack_psn: int,
+        sack_offset: int,
+        bitmap: int,
+        ack_psn_offset: int,
+        probe_id: int | None,
+        entropy: int,
+        verdict: int,
+        timestamp: int,
+        rcvd_units: int,
+        ooo_count: int = 0,
+        mpr: int = 0,
+        penalty: int = 0,
+        restore_cwnd: bool = False,
+        rtx: bool = False,
+        spdcid: int = 0,
+        dpdcid: int = 0,
+        cc_type: int = CC_NSCC,
+    ) -> None:
         self.dest_qp = dest_qp
         self.ev = ev
         self.plane = plane

@@ -38,9 +38,16 @@ from mrc_testbed.hosts.engine.wire.packets import (
 )
 
 WIRE_FIELDS: Final = (
-    "flow_label", "flow_label_bits", "se_bit", "eeth_op_shift", "ftype_bare", "probe_psn", "udp_checksum", "decap_dscp",
+    "flow_label",
+    "flow_label_bits",
+    "se_bit",
+    "eeth_op_shift",
+    "ftype_bare",
+    "probe_psn",
+    "udp_checksum",
+    "decap_dscp",
     "decap_ecn",
-)  # fmt: skip
+)
 """Fields of Config.wire that make a dialect when one of them is not the default."""
 SE_BIT: Final = 7
 EETH_OP_SHIFT: Final = 2
@@ -59,9 +66,13 @@ class AnyCodec(Protocol):
 
     def encode(self, record: Any, addressing: Addressing) -> EncodedPacket: ...
     def decode(
-        self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None,
-        outer_label: int | None = None, /,
-    ) -> Any: ...  # fmt: skip
+        self,
+        packet: bytes | memoryview,
+        plane: int = 0,
+        outer_traffic_class: int | None = None,
+        outer_label: int | None = None,
+        /,
+    ) -> Any: ...
 
 
 def speaks_dialect(config: Config) -> bool:
@@ -141,9 +152,12 @@ class WireVariants:
     # ---- in ---------------------------------------------------------------------------------------------
 
     def decode(
-        self, packet: bytes | memoryview, plane: int = 0, outer_traffic_class: int | None = None,
+        self,
+        packet: bytes | memoryview,
+        plane: int = 0,
+        outer_traffic_class: int | None = None,
         outer_label: int | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """As the codec's. `outer_label`: flow label of the outer header, where there is one. Raises WireError."""
         wire = self._wire
         is_v6 = len(packet) > 0 and packet[0] >> 4 == 6

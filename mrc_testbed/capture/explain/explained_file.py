@@ -94,9 +94,12 @@ def _copy(reader: CaptureReader, file: PcapngFile, explainer: Explainer) -> None
 def _comments(frame: CapturedFrame, explainer: Explainer) -> list[bytes]:
     """Ours, then those that others made; what we said before is replaced."""
     made = explainer.comment(
-        frame.packet.frame, at_ns=frame.packet.at_ns, interface=frame.interface, direction=frame.direction,
+        frame.packet.frame,
+        at_ns=frame.packet.at_ns,
+        interface=frame.interface,
+        direction=frame.direction,
         size=frame.packet.length,
-    )  # fmt: skip
+    )
     return [made.encode(), *(one for one in frame.comments if not one.startswith(PREFIX.encode()))]
 
 

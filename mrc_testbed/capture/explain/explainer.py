@@ -87,9 +87,10 @@ class Explainer:
         self.ours += 1
         parts = [self._way(facts), self._kind(facts)]
         if facts.writes:
-            parts += self._transmission(facts, _Sight(
-                self._frames, at_ns, (interface, direction), facts.marked, facts.trimmed, size or len(frame)
-            ))  # fmt: skip
+            parts += self._transmission(
+                facts,
+                _Sight(self._frames, at_ns, (interface, direction), facts.marked, facts.trimmed, size or len(frame)),
+            )
         elif facts.marked:
             parts.append("marked (CE)")
         if queue and facts.in_data_queue:

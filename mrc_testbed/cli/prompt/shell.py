@@ -49,9 +49,13 @@ EXPECTED = (FabricError, PlanError, JsonlError, CommandError, UnitError)
 
 
 def run_cli(
-    fabric: Fabric, *, stdin: IO[str] | None = None, stdout: IO[str] | None = None, open_page: OpenPage | None = None,
+    fabric: Fabric,
+    *,
+    stdin: IO[str] | None = None,
+    stdout: IO[str] | None = None,
+    open_page: OpenPage | None = None,
     begin: Sequence[str] = (),
-) -> int:  # fmt: skip
+) -> int:
     """Run commands until `exit` or the end of the input; returns how many failed. `open_page`: as of CliSession;
     `begin`: commands before the first one that is read.
     """

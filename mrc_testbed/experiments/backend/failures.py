@@ -147,7 +147,10 @@ def looked_at(outcome: Outcome) -> str:
     faults = sum(event["what"] == "fault" and event.get("undo") is None for event in outcome.events)
     iterations = sum(len(collective.iterations) for collective in outcome.collectives)
     counts = (
-        (qps, "QP"), (sum(flow.completed for flow in outcome.flows), "message"),
-        (len(outcome.collectives), "job"), (iterations, "iteration"), (faults, "fault"),
-    )  # fmt: skip
+        (qps, "QP"),
+        (sum(flow.completed for flow in outcome.flows), "message"),
+        (len(outcome.collectives), "job"),
+        (iterations, "iteration"),
+        (faults, "fault"),
+    )
     return ", ".join(f"{count:,} {word}{'' if count == 1 else 's'}" for count, word in counts if count) or "nothing"

@@ -273,10 +273,16 @@ class Outcome:
     def begin(cls, plan: RunPlan, where: str, capacity_bps: float) -> Outcome:
         """The outcome of a run that begins."""
         return cls(
-            scenario=plan.scenario.name, name=plan.name, label=dict(plan.label), where=where, seed=plan.seed,
-            repeat=plan.repeat, mode=plan.fabric.mode.value, capacity_bps=capacity_bps,
+            scenario=plan.scenario.name,
+            name=plan.name,
+            label=dict(plan.label),
+            where=where,
+            seed=plan.seed,
+            repeat=plan.repeat,
+            mode=plan.fabric.mode.value,
+            capacity_bps=capacity_bps,
             series=Series(plan.measure.every),
-        )  # fmt: skip
+        )
 
     def event(self, t: float, what: str, **fields: Any) -> None:
         """Note something that happened."""

@@ -59,9 +59,14 @@ class Crew(Protocol):
     ) -> None: ...
 
     def hand_in(
-        self, runs: Sequence[RunPlan], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,
-        begun: Begun | None = None, numbers: Sequence[int] | None = None,
-    ) -> Begun:  # fmt: skip
+        self,
+        runs: Sequence[RunPlan],
+        costs: Mapping[str, float] | None = None,
+        *,
+        store: RunStore | None = None,
+        begun: Begun | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> Begun:
         """Have runs made. `costs`: estimated seconds by name; `store`: where other machines write them.
 
         `begun`: queue that gets the news, a new one by default; `numbers`: what to call them there, by default places

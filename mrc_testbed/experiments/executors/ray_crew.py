@@ -51,9 +51,11 @@ class RayCrew:
             _answers(address)
             with _handlers_kept():
                 self._ray.init(
-                    address=address, log_to_driver=False, logging_level="ERROR",
+                    address=address,
+                    log_to_driver=False,
+                    logging_level="ERROR",
                     configure_logging=True,
-                )  # fmt: skip
+                )
         except (OSError, RuntimeError, ValueError) as error:
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UsageError(
@@ -72,9 +74,14 @@ class RayCrew:
             self._ray.shutdown()
 
     def hand_in(
-        self, runs: Sequence[RunPlan], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,  # noqa: ARG002
-        begun: Begun | None = None, numbers: Sequence[int] | None = None,
-    ) -> Begun:  # fmt: skip
+        self,
+        runs: Sequence[RunPlan],
+        costs: Mapping[str, float] | None = None,
+        *,
+        store: RunStore | None = None,  # noqa: ARG002
+        begun: Begun | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> Begun:
         """Ray takes them all, and begins as many as it has CPUs."""
         begun = SimpleQueue() if begun is None else begun
         called = list(numbers or range(len(runs)))

@@ -124,9 +124,14 @@ class SubmititCrew:
     # ---- handing in ----------------------------------------------------------------------------------------
 
     def hand_in(
-        self, runs: Sequence[RunPlan], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,
-        begun: Begun | None = None, numbers: Sequence[int] | None = None,
-    ) -> Begun:  # fmt: skip
+        self,
+        runs: Sequence[RunPlan],
+        costs: Mapping[str, float] | None = None,
+        *,
+        store: RunStore | None = None,
+        begun: Begun | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> Begun:
         """Raises UsageError when the scheduler does not take them."""
         begun = SimpleQueue() if begun is None else begun
         if not runs:
@@ -139,11 +144,13 @@ class SubmititCrew:
         folder = tasks_folder(store)
         tasks = [
             _Waiting(
-                RunTask([runs[place] for place in pack], store, self._owner), sum(each[place] for place in pack),
-                {runs[place].name: called[place] for place in pack}, begun,
+                RunTask([runs[place] for place in pack], store, self._owner),
+                sum(each[place] for place in pack),
+                {runs[place].name: called[place] for place in pack},
+                begun,
             )
             for pack in places
-        ]  # fmt: skip
+        ]
         with self._lock:
             self._folders.setdefault(folder, True)
             self._waiting += tasks
@@ -190,8 +197,11 @@ class SubmititCrew:
         self._asked = ", ".join(f"{key}={value}" for key, value in given.items())
         executor.update_parameters(
             **given,
-            job_name=self._name, cpus_per_task=1, array_parallelism=len(tasks), use_srun=False,
-        )  # fmt: skip
+            job_name=self._name,
+            cpus_per_task=1,
+            array_parallelism=len(tasks),
+            use_srun=False,
+        )
         return executor
 
     # ---- looking -------------------------------------------------------------------------------------------
@@ -272,8 +282,13 @@ class SubmititCrew:
                 return {}, f"{name} ended without a result" + (f" ({said})" if said else "")
             failed: dict[str, tuple[Exception, str]] = task.job.result()
         except Exception as error:  # what the task raised, in submitit's words
-            said = _last_line("\n".join(line for line in str(error).splitlines() if line.strip(" -")
-                                        and not line.startswith(("You can check", "  - "))))  # fmt: skip
+            said = _last_line(
+                "\n".join(
+                    line
+                    for line in str(error).splitlines()
+                    if line.strip(" -") and not line.startswith(("You can check", "  - "))
+                )
+            )
             return {}, f"{name} failed ({said})"
         return failed, f"{name} ended before them"
 

@@ -101,9 +101,14 @@ class WorkerPool:
             stack.unlink(missing_ok=True)
 
     def hand_in(
-        self, runs: Sequence[RunPlan], costs: Mapping[str, float] | None = None, *, store: RunStore | None = None,  # noqa: ARG002
-        begun: Begun | None = None, numbers: Sequence[int] | None = None,
-    ) -> Begun:  # fmt: skip
+        self,
+        runs: Sequence[RunPlan],
+        costs: Mapping[str, float] | None = None,
+        *,
+        store: RunStore | None = None,  # noqa: ARG002
+        begun: Begun | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> Begun:
         """They begin in this order; with costs by name the dearest first, so that no process ends long after others."""
         begun = SimpleQueue() if begun is None else begun
         named = list(zip(numbers or range(len(runs)), runs, strict=True))

@@ -77,9 +77,13 @@ def document(results: ResultFolder, kind: str, ranks: Sequence[str], found: Sequ
         "start_time": time.strftime("%Y-%m-%d %H:%M:%S", time.strptime(manifest["began"][:19], "%Y-%m-%dT%H:%M:%S")),
         "args": shlex.split(manifest["command"]),
         "config": {
-            "minimum_bytes": min(sizes), "maximum_bytes": max(sizes),
-            "iterations": max(row["actual_iterations"] for row in rows), "aggregated_iterations": 1, "validation": 1,
-            "per_iter_timing": "true", "per_iter_skip": 0,
+            "minimum_bytes": min(sizes),
+            "maximum_bytes": max(sizes),
+            "iterations": max(row["actual_iterations"] for row in rows),
+            "aggregated_iterations": 1,
+            "validation": 1,
+            "per_iter_timing": "true",
+            "per_iter_skip": 0,
             "devices": [{"rank": rank, "group": 0, "hostname": host} for rank, host in enumerate(ranks)],
         },
         "results": rows,
@@ -90,10 +94,12 @@ def document(results: ResultFolder, kind: str, ranks: Sequence[str], found: Sequ
         },
         "errors": failed,
         "mrc_testbed": {
-            "collective": kind, "scenario": manifest["scenario"], "where": manifest["where"],
+            "collective": kind,
+            "scenario": manifest["scenario"],
+            "where": manifest["where"],
             "times": trust(manifest),
         },
-    }  # fmt: skip
+    }
 
 
 def _row(outcome: Outcome, one: CollectiveOutcome) -> dict[str, Any]:
@@ -133,7 +139,14 @@ def _per_iteration(times_us: list[float]) -> dict[str, Any]:
         return ordered[-(-len(ordered) * percent // 100) - 1]
 
     return {
-        "skipped_iterations": 0, "min_us": ordered[0], "max_us": ordered[-1], "avg_us": mean,
-        "p50_us": ordered[len(ordered) // 2], "p95_us": percentile(95), "p99_us": percentile(99),
-        "stdev_us": deviation, "cv_pct": 100 * deviation / mean, "times_us": times_us,
-    }  # fmt: skip
+        "skipped_iterations": 0,
+        "min_us": ordered[0],
+        "max_us": ordered[-1],
+        "avg_us": mean,
+        "p50_us": ordered[len(ordered) // 2],
+        "p95_us": percentile(95),
+        "p99_us": percentile(99),
+        "stdev_us": deviation,
+        "cv_pct": 100 * deviation / mean,
+        "times_us": times_us,
+    }

@@ -162,13 +162,25 @@ def _schema(labels: dict[str, pyarrow.DataType]) -> pyarrow.Schema:
     import pyarrow as pa
 
     text, number = pa.string(), pa.float64()
-    return pa.schema([
-        ("folder", text), ("scenario", text), ("where", text), ("target", text), ("commit", text), ("run", text),
-        ("seed", pa.int64()), ("repeat", pa.int64()), ("overloaded", pa.bool_()),
-        ("cause", text),
-        *((column_of(key), kind) for key, kind in labels.items()),
-        ("time_s", number), ("metric", text), ("value", number), ("unit", text),
-    ])  # fmt: skip
+    return pa.schema(
+        [
+            ("folder", text),
+            ("scenario", text),
+            ("where", text),
+            ("target", text),
+            ("commit", text),
+            ("run", text),
+            ("seed", pa.int64()),
+            ("repeat", pa.int64()),
+            ("overloaded", pa.bool_()),
+            ("cause", text),
+            *((column_of(key), kind) for key, kind in labels.items()),
+            ("time_s", number),
+            ("metric", text),
+            ("value", number),
+            ("unit", text),
+        ]
+    )
 
 
 def column_of(label: str) -> str:
@@ -204,11 +216,18 @@ def _of_run(
     target = (manifest["target"] or "embedded") if outcome.where == "live" else None
     said = {key: outcome.label.get(key) for key in labels}
     return {
-        "folder": str(folder.path), "scenario": outcome.scenario, "where": outcome.where, "target": target,
-        "commit": manifest["machine"]["commit"], "run": outcome.name, "seed": outcome.seed, "repeat": outcome.repeat,
-        "overloaded": bool(load["overloaded"]), "cause": outcome.cause or None,
+        "folder": str(folder.path),
+        "scenario": outcome.scenario,
+        "where": outcome.where,
+        "target": target,
+        "commit": manifest["machine"]["commit"],
+        "run": outcome.name,
+        "seed": outcome.seed,
+        "repeat": outcome.repeat,
+        "overloaded": bool(load["overloaded"]),
+        "cause": outcome.cause or None,
         **{column_of(key): _as(value, text=labels[key] == pa.string()) for key, value in said.items()},
-    }  # fmt: skip
+    }
 
 
 def _as(value: Any, *, text: bool) -> str | float | None:

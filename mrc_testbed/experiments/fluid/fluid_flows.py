@@ -74,9 +74,13 @@ class FluidFlows:
         """One entry a QP; those of a flow stand together."""
         many = self.qps
         return QueuePairs(
-            np.repeat(self.sources, many), np.repeat(self.targets, many), np.repeat(self.starts_s, many),
-            np.repeat(self.stops_s, many), np.full(len(self) * many, 1.0 / many), np.repeat(self.windows, many),
-        )  # fmt: skip
+            np.repeat(self.sources, many),
+            np.repeat(self.targets, many),
+            np.repeat(self.starts_s, many),
+            np.repeat(self.stops_s, many),
+            np.full(len(self) * many, 1.0 / many),
+            np.repeat(self.windows, many),
+        )
 
     def of_flows(self, of_qps: Singles) -> Floats:
         """Sums of the QPs of each flow."""
@@ -108,7 +112,7 @@ class FluidFlows:
             f"{work}: {'a ring' if ring.jobs == 1 else f'{ring.jobs} rings, each'} at the pace of its slowest flow; "
             "steps and their latency are not modelled"
             for work, ring in sorted(self.rings.items())
-        ]  # fmt: skip
+        ]
 
 
 def refused_work(work: PlannedWork, transport: Transport) -> Iterator[str]:
@@ -155,7 +159,7 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
                 (name, here, there, group.start_s, stop, float(group.size_bytes))
                 for group in jobs
                 for here, there in zip(group.ranks, (*group.ranks[1:], group.ranks[0]), strict=True)
-            ]  # fmt: skip
+            ]
         for flow in by_work.get(name, ()):
             messages[name] = flow.message_bytes
             stop = inf if flow.stop_s is None else flow.stop_s
@@ -167,8 +171,14 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
         return plan.host(host).number
 
     return FluidFlows(
-        plan, next((one.transport.qps for one in work.carried), 1), works,
-        np.array([find(one[1]) for one in ends], np.int64), np.array([find(one[2]) for one in ends], np.int64),
-        np.array([one[3] for one in ends], np.float64), np.array([one[4] for one in ends], np.float64),
-        np.array([one[5] for one in ends], np.float64), messages, rings,
-    )  # fmt: skip
+        plan,
+        next((one.transport.qps for one in work.carried), 1),
+        works,
+        np.array([find(one[1]) for one in ends], np.int64),
+        np.array([find(one[2]) for one in ends], np.int64),
+        np.array([one[3] for one in ends], np.float64),
+        np.array([one[4] for one in ends], np.float64),
+        np.array([one[5] for one in ends], np.float64),
+        messages,
+        rings,
+    )

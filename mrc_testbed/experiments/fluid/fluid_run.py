@@ -41,19 +41,37 @@ from mrc_testbed.simulator.profiles import frame_bytes
 from mrc_testbed.topologies.plan import Outline
 
 MODELLED = (
-    "rate.", "jain.", "outage.", "dip.", "recover.total", "time", "loss.total", "lost", "lost.per_qp.max", "qp_errors",
-    "evs.", "slowed.",
-)  # fmt: skip
+    "rate.",
+    "jain.",
+    "outage.",
+    "dip.",
+    "recover.total",
+    "time",
+    "loss.total",
+    "lost",
+    "lost.per_qp.max",
+    "qp_errors",
+    "evs.",
+    "slowed.",
+)
 """Metrics, or how their names begin, that the fluid model has a value for."""
 NO_PATH = "no path for longer than the retry budget"
 ROUNDING = 1e-4
 """Part of a job's bytes that 32-bit rates may lose."""
 FLOWS_MAX = 1024
 """Flows of a workload that are kept one by one."""
-CONFIG_KEYS = frozenset((
-    "backup_per_plane", "max_active", "probe_interval_s", "probe_timeout_s", "probe_ok_count", "probe_ok_max",
-    "probe_forgive_s", "timeout",
-))  # fmt: skip
+CONFIG_KEYS = frozenset(
+    (
+        "backup_per_plane",
+        "max_active",
+        "probe_interval_s",
+        "probe_timeout_s",
+        "probe_ok_count",
+        "probe_ok_max",
+        "probe_forgive_s",
+        "timeout",
+    )
+)
 """Keys of a transport's `config` that the model follows; others are refused."""
 
 
@@ -89,9 +107,14 @@ class FluidRunner:
         outages = _outages(plan, timeline, shape, end)
         book = _Book(plan, flows, shape, edges)
         result = simulate(
-            shape, flows.pairs(), outages, settings_of(plan, shape), edges, book.watch,
+            shape,
+            flows.pairs(),
+            outages,
+            settings_of(plan, shape),
+            edges,
+            book.watch,
             lambda share: watch(share, share * end),
-        )  # fmt: skip
+        )
         return book.outcome(result, timeline)
 
 
@@ -99,10 +122,17 @@ def shape_of(plan: RunPlan) -> FabricShape:
     """The fabric of a run as the model has it."""
     fabric, pmtu = plan.fabric, plan.transport.pmtu
     return FabricShape(
-        planes=fabric.planes, racks=fabric.racks, spines=fabric.spines, hosts_per_rack=fabric.hosts_per_rack,
-        rate_bps=plan.rate_bps, rtt_s=plan.rtt_s, frame_bytes=frame_bytes(pmtu), payload_bytes=pmtu,
-        max_active=plan.engine.paths.max_active, backups=plan.engine.paths.backup_per_plane,
-    )  # fmt: skip
+        planes=fabric.planes,
+        racks=fabric.racks,
+        spines=fabric.spines,
+        hosts_per_rack=fabric.hosts_per_rack,
+        rate_bps=plan.rate_bps,
+        rtt_s=plan.rtt_s,
+        frame_bytes=frame_bytes(pmtu),
+        payload_bytes=pmtu,
+        max_active=plan.engine.paths.max_active,
+        backups=plan.engine.paths.backup_per_plane,
+    )
 
 
 def settings_of(plan: RunPlan, shape: FabricShape) -> Settings:
@@ -110,11 +140,15 @@ def settings_of(plan: RunPlan, shape: FabricShape) -> Settings:
     calibration = calibration_for(shape)
     config = plan.engine
     timing = Timing(
-        retire_s=calibration.retire_rtts * shape.rtt_s, notice_s=calibration.notice_rtts * shape.rtt_s,
-        probe_interval_s=config.probes.interval_s, probe_timeout_s=config.probes.timeout_s,
-        probe_ok_count=config.probes.ok_count, probe_ok_max=config.probes.ok_max,
-        probe_forgive_s=config.probes.forgive_s, rtt_s=shape.rtt_s,
-    )  # fmt: skip
+        retire_s=calibration.retire_rtts * shape.rtt_s,
+        notice_s=calibration.notice_rtts * shape.rtt_s,
+        probe_interval_s=config.probes.interval_s,
+        probe_timeout_s=config.probes.timeout_s,
+        probe_ok_count=config.probes.ok_count,
+        probe_ok_max=config.probes.ok_max,
+        probe_forgive_s=config.probes.forgive_s,
+        rtt_s=shape.rtt_s,
+    )
     limit = config.loss.retry_limit
     budget = float("inf") if limit is None else sum(config.loss.retry_interval_s(number) for number in range(limit))
     return Settings(timing, calibration, plan.seed, plan.control.denylist == "all", budget)
@@ -179,13 +213,9 @@ class _Book:
         self.rates = {
             work: np.zeros((len(edges) - 1, stop - start)) if stop - start <= FLOWS_MAX else None
             for work, (start, stop) in flows.works.items()
-        }  # fmt: skip
-        self.paces = {
-            work: np.zeros((len(edges) - 1, ring.jobs), np.float32) for work, ring in flows.rings.items()
-        }  # fmt: skip
-        self.spreads = {
-            work: np.zeros((len(edges) - 1, 4)) for work, kept in self.rates.items() if kept is None
-        }  # fmt: skip
+        }
+        self.paces = {work: np.zeros((len(edges) - 1, ring.jobs), np.float32) for work, ring in flows.rings.items()}
+        self.spreads = {work: np.zeros((len(edges) - 1, 4)) for work, kept in self.rates.items() if kept is None}
 
     def watch(self, number: int, of_qps: Singles) -> None:
         """Rates of all QPs in an interval."""
@@ -293,10 +323,13 @@ class _Book:
         found: list[tuple[float, str, dict[str, Any]]] = []
         for step in timeline:
             assert step.when.seconds is not None
-            found.append((
-                step.when.seconds, "fault",
-                {"number": step.number, "action": step.action, "undo": step.undo, "text": str(step)},
-            ))  # fmt: skip
+            found.append(
+                (
+                    step.when.seconds,
+                    "fault",
+                    {"number": step.number, "action": step.action, "undo": step.undo, "text": str(step)},
+                )
+            )
         name = self.flows.name_of_qp
         for qp, change in result.changes:
             host, peer = name(qp)

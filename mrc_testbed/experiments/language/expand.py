@@ -95,9 +95,15 @@ def places_of(where: str, target: str) -> tuple[str, ...]:
 
 
 def expand(
-    document: Document, where: str, *, target: str = "embedded", seed: int | None = None, repeat: int | None = None,
-    scale: str | None = None, changes: Changes = NO_CHANGES,
-) -> list[Run]:  # fmt: skip
+    document: Document,
+    where: str,
+    *,
+    target: str = "embedded",
+    seed: int | None = None,
+    repeat: int | None = None,
+    scale: str | None = None,
+    changes: Changes = NO_CHANGES,
+) -> list[Run]:
     """All runs of a file, in its order: repeats outermost, then variants, then sweep values.
 
     `where`: "virtual" or "live", there with the switches of `target`; `seed`, `repeat`: instead of the file's; `scale`:
@@ -149,9 +155,13 @@ def _variants(document: Document, base: Scenario, places: tuple[str, ...], scale
 
 
 def _applied(
-    document: Document, places: tuple[str, ...], label: dict[str, Any], sweeps: dict[str, list[Any]],
-    scale: str | None, study: Changes,
-) -> Scenario:  # fmt: skip
+    document: Document,
+    places: tuple[str, ...],
+    label: dict[str, Any],
+    sweeps: dict[str, list[Any]],
+    scale: str | None,
+    study: Changes,
+) -> Scenario:
     """The file with live or virtual parts, a scale, a variant and sweep values put in."""
     raw = deepcopy(document.raw)
     prefix: Loc = ()

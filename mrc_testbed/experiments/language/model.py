@@ -230,9 +230,16 @@ class Collective(RankWork):
     """A collective of numpy int32 buffers whose result is checked; `size` per rank as nccl-tests count it."""
 
     collective: Literal[
-        "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "all_to_allv", "all_reduce_tree",
-        "all_reduce_halving", "all_reduce_hierarchical",
-    ]  # fmt: skip
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "send_recv",
+        "all_to_allv",
+        "all_reduce_tree",
+        "all_reduce_halving",
+        "all_reduce_hierarchical",
+    ]
     size: Size = 1 << 20
     experts: int = Field(0, ge=0, le=4096)
     """all_to_allv: experts, expert e at rank e modulo ranks; 0: one a rank."""
@@ -308,9 +315,13 @@ class TraceWork(RankWork):
 
 
 WORK_KINDS = {
-    "stream": Stream, "permutation": Permutation, "incast": Incast, "collective": Collective, "training": Training,
+    "stream": Stream,
+    "permutation": Permutation,
+    "incast": Incast,
+    "collective": Collective,
+    "training": Training,
     "trace": TraceWork,
-}  # fmt: skip
+}
 
 
 def _work_kind(value: Any) -> str | None:

@@ -86,9 +86,12 @@ class CpuWatch:
         if worst:
             told += f"; {worst} waited for one {100 * waits[worst]:.0f} % of the time, the others less"
         return {
-            "cpus": self._cpus, "used": round(used, 3),
-            "waited": {name: round(share, 3) for name, share in waits.items()}, "needed": told, "notes": self.notes(),
-        }  # fmt: skip
+            "cpus": self._cpus,
+            "used": round(used, 3),
+            "waited": {name: round(share, 3) for name, share in waits.items()},
+            "needed": told,
+            "notes": self.notes(),
+        }
 
 
 def _told(shares: Mapping[str, float], least: float) -> str:

@@ -115,12 +115,17 @@ class LiveRun:
         lab = replace(
             lab,
             discipline={
-                "ecn": queues.ecn, "trimming": queues.trim, "last_hop_ecn": queues.last_hop_ecn,
-                "ecn_min": queues.ecn_min, "ecn_max": queues.ecn_max, "trim_at": queues.trim_at,
+                "ecn": queues.ecn,
+                "trimming": queues.trim,
+                "last_hop_ecn": queues.last_hop_ecn,
+                "ecn_min": queues.ecn_min,
+                "ecn_max": queues.ecn_max,
+                "trim_at": queues.trim_at,
                 "trim_last_hop": queues.trim_last_hop,
             },
-            denylist=control.denylist, react_after_s=math.inf if control.react_after is None else control.react_after,
-        )  # fmt: skip
+            denylist=control.denylist,
+            react_after_s=math.inf if control.react_after is None else control.react_after,
+        )
         self.fabric = Fabric(plan.fabric, lab)
         self.told: list[str] = []
         """What happened to the fabric by nobody's command."""
@@ -148,10 +153,14 @@ class LiveRun:
             done = sum(amount for name, amount in received.items() if name.startswith(starts))
             found.append((f"{group.kind} {group.work}", self.work.collective_bytes(group), done))
         return [
-            {"label": label, "bytes": total, "bytes_done": min(done, total) if total else done,
-             "state": "done" if total and done >= total else "running"}
+            {
+                "label": label,
+                "bytes": total,
+                "bytes_done": min(done, total) if total else done,
+                "state": "done" if total and done >= total else "running",
+            }
             for label, total, done in found
-        ]  # fmt: skip
+        ]
 
     def carry_out(self, watch: Watch) -> Outcome:
         """Everything: early faults, connections, work, faults on time, samples, the end."""
@@ -311,9 +320,16 @@ class LiveRun:
     def _qp_died(self, t: float, host: str, qpn: int, peer: str, text: str, evs: Sequence[list[Any]] = ()) -> None:
         states = [(plane, state) for _ev, plane, state, _sent in evs]
         self.outcome.event(
-            t, "qp_error", host=host, qpn=qpn, peer=peer, text=text, work=self.work.owners.get((host, qpn), ""),
-            evs=len(states), evs_dead=dead_evs(states, down_planes(self.outcome.events, host, peer)),
-        )  # fmt: skip
+            t,
+            "qp_error",
+            host=host,
+            qpn=qpn,
+            peer=peer,
+            text=text,
+            work=self.work.owners.get((host, qpn), ""),
+            evs=len(states),
+            evs_dead=dead_evs(states, down_planes(self.outcome.events, host, peer)),
+        )
 
     def _watch_controller(self) -> None:
         """The controller's faults and table writes. Subscribes again when a killed controller is back."""
@@ -395,11 +411,19 @@ class LiveRun:
         source, sink = last[flow.source]["sources"][name], last[flow.target]["sinks"][name]
         ended = source["finished_at"]
         result = FlowOutcome(
-            flow.work, flow.source, flow.target, flow.transport.qps, flow.message_bytes, completed=source["completed"],
-            failed=source["failed"], damaged=sink["damaged"], received_bytes=sink["received_bytes"],
-            started_s=flow.start_s, finished_s=None if ended is None else ended - self.work.begins,
+            flow.work,
+            flow.source,
+            flow.target,
+            flow.transport.qps,
+            flow.message_bytes,
+            completed=source["completed"],
+            failed=source["failed"],
+            damaged=sink["damaged"],
+            received_bytes=sink["received_bytes"],
+            started_s=flow.start_s,
+            finished_s=None if ended is None else ended - self.work.begins,
             latencies_s=self.sampler.latencies.get(name, []) + source["latencies_s"],
-        )  # fmt: skip
+        )
         add_qps(result, source["qps"])
         result.reorder_max = self.sampler.held.get(name, 0)
         return result

@@ -123,17 +123,27 @@ class LiveWork:
         name = flow_name(flow)
         here, there = self._qps(flow.work, flow.source, flow.target, flow.transport, flow.pin)
         shape = {
-            "message_bytes": flow.message_bytes, "messages": flow.messages,
-            "depth": max(flow.depth, flow.transport.qps), "rate_bps": flow.rate_bps, "seed": self.plan.seed,
-        }  # fmt: skip
+            "message_bytes": flow.message_bytes,
+            "messages": flow.messages,
+            "depth": max(flow.depth, flow.transport.qps),
+            "rate_bps": flow.rate_bps,
+            "seed": self.plan.seed,
+        }
         memory = self._clients[flow.target].request("flow_sink", flow=name, qpns=there, shape=shape)
 
         def start() -> None:
             stop = None if flow.stop_s is None else self.begins + flow.stop_s
             self._clients[flow.source].request(
-                "flow_source", flow=name, qpns=here, shape=shape, va=memory["va"], rkey=memory["rkey"],
-                start_s=self.begins + flow.start_s, stop_s=stop, latencies=self.plan.measure.latency,
-            )  # fmt: skip
+                "flow_source",
+                flow=name,
+                qpns=here,
+                shape=shape,
+                va=memory["va"],
+                rkey=memory["rkey"],
+                start_s=self.begins + flow.start_s,
+                stop_s=stop,
+                latencies=self.plan.measure.latency,
+            )
 
         return start
 
@@ -144,19 +154,25 @@ class LiveWork:
             return {"script": msgspec.to_builtins(group.scripts[number])}
         return {
             "collective": {
-                "kind": group.kind, "rank": number, "ranks": len(group.ranks), "size_bytes": group.size_bytes,
+                "kind": group.kind,
+                "rank": number,
+                "ranks": len(group.ranks),
+                "size_bytes": group.size_bytes,
                 "options": msgspec.to_builtins(group.options),
             }
-        }  # fmt: skip
+        }
 
     def _connect_group(self, group: CollectivePlan) -> Callable[[], None]:
         name = group.work
         regions = []
         for number, host in enumerate(group.ranks):
             made = self._clients[host].request(
-                "rank_open", flow=name, seed=self.plan.seed, iterations=group.warm_up + group.iterations,
+                "rank_open",
+                flow=name,
+                seed=self.plan.seed,
+                iterations=group.warm_up + group.iterations,
                 **self._rank_of(group, number),
-            )  # fmt: skip
+            )
             regions.append(made["regions"])
             self.sizes[name] = (made["size_bytes"], made["bus_factor"])
         for number, host in enumerate(group.ranks):

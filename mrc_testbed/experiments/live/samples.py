@@ -153,9 +153,14 @@ class LiveSampler:
                 self.latencies.setdefault(name, []).extend(source["latencies_s"])
         frame = self.plan.frame_bytes()
         return {
-            "at": fmean(one["t"] for one in read.values()) - self.work.begins, "received": received, "times": at,
-            "lost": lost, "retransmitted": again, "evs": packets, "planes": [count * frame for count in planes],
-        }  # fmt: skip
+            "at": fmean(one["t"] for one in read.values()) - self.work.begins,
+            "received": received,
+            "times": at,
+            "lost": lost,
+            "retransmitted": again,
+            "evs": packets,
+            "planes": [count * frame for count in planes],
+        }
 
     def _sample(self) -> None:
         before, after = self._before, self._reading()

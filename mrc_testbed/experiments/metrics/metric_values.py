@@ -292,8 +292,12 @@ class Measured:
         None without a fault or `baseline`, and when no job had an iteration before.
         """
         outcome = self.outcome
-        times = [(*each,) for one in outcome.jobs if one.work == work
-                 for each in zip(one.before_s, one.after_s, one.longest_s, strict=True)]  # fmt: skip
+        times = [
+            (*each,)
+            for one in outcome.jobs
+            if one.work == work
+            for each in zip(one.before_s, one.after_s, one.longest_s, strict=True)
+        ]
         span = before_faults(self.plan.baseline, self.first_fault_s)
         if span is not None:
             for one in self._with_iterations(work):

@@ -67,10 +67,18 @@ class Spread:
 
     def to_json(self) -> dict[str, Any]:
         out = {
-            "what": self.what, "run": self.run, "unit": self.unit, "values": self.values, "median": self.median,
-            "min": self.low, "max": self.high, "iqr": self.iqr, "seeds": self.seeds, "paper": self.paper,
+            "what": self.what,
+            "run": self.run,
+            "unit": self.unit,
+            "values": self.values,
+            "median": self.median,
+            "min": self.low,
+            "max": self.high,
+            "iqr": self.iqr,
+            "seeds": self.seeds,
+            "paper": self.paper,
             "failed": self.failed,
-        }  # fmt: skip
+        }
         return out | ({"held": self.held, "of": self.of} if self.rule else {})
 
 

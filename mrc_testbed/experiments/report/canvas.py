@@ -37,13 +37,25 @@ FAULTS_NAMED = 3
 matplotlib.use("svg")
 matplotlib.rcParams.update(
     {
-        "svg.fonttype": "none", "svg.hashsalt": "mrc", "font.sans-serif": ["DejaVu Sans", "sans-serif"],
+        "svg.fonttype": "none",
+        "svg.hashsalt": "mrc",
+        "font.sans-serif": ["DejaVu Sans", "sans-serif"],
         "font.size": 9.5,
-        "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
-        "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "grid.color": GREY,
-        "legend.frameon": False, "axes.titlelocation": "left", "axes.titlesize": 10.5,
+        "text.color": INK,
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.alpha": 0.25,
+        "grid.color": GREY,
+        "legend.frameon": False,
+        "axes.titlelocation": "left",
+        "axes.titlesize": 10.5,
     }
-)  # fmt: skip
+)
 
 Runs = Sequence[tuple[str, dict[str, Any], Measured]]
 """(name, label, measured) of every run, repeats included."""
@@ -125,10 +137,16 @@ def mark_faults(axes: Axes, measured: Measured, named: bool) -> None:
         for number, (t, text, _) in enumerate(marks):
             short = text if len(text) <= 44 else text[:41] + "..."
             axes.annotate(
-                short, (t, 0), xycoords=("data", "axes fraction"), xytext=(4, 5 + 11 * number), fontsize=8, color=BEGIN,
-                textcoords="offset points", zorder=9,
+                short,
+                (t, 0),
+                xycoords=("data", "axes fraction"),
+                xytext=(4, 5 + 11 * number),
+                fontsize=8,
+                color=BEGIN,
+                textcoords="offset points",
+                zorder=9,
                 bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0},
-            )  # fmt: skip
+            )
 
 
 def mark_all(axes: Axes, groups: dict[str, Runs], looks: dict[str, dict[str, Any]]) -> bool:

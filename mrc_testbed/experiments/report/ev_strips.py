@@ -90,10 +90,15 @@ def lanes(measured: Measured) -> list[EvLane]:
 
 def _from_events(moves: dict[tuple[str, int, int], list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return [
-        {"flow": f"{host}-{e[0]['peer']}", "host": host, "peer": e[0]["peer"], "qpn": qpn,
-         "evs": [[ev, e[0]["plane"], e[0]["old"]]]}
+        {
+            "flow": f"{host}-{e[0]['peer']}",
+            "host": host,
+            "peer": e[0]["peer"],
+            "qpn": qpn,
+            "evs": [[ev, e[0]["plane"], e[0]["old"]]],
+        }
         for (host, qpn, ev), e in moves.items()
-    ]  # fmt: skip
+    ]
 
 
 def _via(plan: Any, host: str, peer: str, ev: int, plane: int) -> str:

@@ -97,17 +97,28 @@ def rule_rows(found: list[ExpectationVerdict], repeats: list[Spread]) -> list[Ru
 
 def _verdict_row(verdict: ExpectationVerdict) -> RuleRow:
     return RuleRow(
-        verdict.passed, verdict.rule, verdict.why, verdict.run, verdict.seen, _beside(verdict.value, verdict.paper),
-        expected="" if verdict.passed else verdict.expected, around=verdict.around,
+        verdict.passed,
+        verdict.rule,
+        verdict.why,
+        verdict.run,
+        verdict.seen,
+        _beside(verdict.value, verdict.paper),
+        expected="" if verdict.passed else verdict.expected,
+        around=verdict.around,
         events=() if verdict.passed else verdict.events,
-    )  # fmt: skip
+    )
 
 
 def _spread_row(spread: Spread, why: str | None) -> RuleRow:
     return RuleRow(
-        spread.held == spread.of, spread.what, why, spread.run, spread.text(), _beside(spread.median, spread.paper),
+        spread.held == spread.of,
+        spread.what,
+        why,
+        spread.run,
+        spread.text(),
+        _beside(spread.median, spread.paper),
         count=f"{spread.held} of {spread.of}",
-    )  # fmt: skip
+    )
 
 
 def _beside(value: float | None, theirs: float | None) -> str:
@@ -151,10 +162,14 @@ def timelines(runs: Runs, folder: Path) -> list[RunTimeline]:
         found = lanes(measured)
         out.append(
             RunTimeline(
-                run, len(repeats), run == first or len(groups) <= 2, save(timeline(run, measured, found), folder),
-                _flows(found, measured, folder, run), bool(measured.outcome.series.ev_packets),
+                run,
+                len(repeats),
+                run == first or len(groups) <= 2,
+                save(timeline(run, measured, found), folder),
+                _flows(found, measured, folder, run),
+                bool(measured.outcome.series.ev_packets),
             )
-        )  # fmt: skip
+        )
     return out
 
 
@@ -279,8 +294,12 @@ def machine(manifest: dict[str, Any]) -> PageTable:
     loads = [one["load"]["busy"] for one in manifest["runs"]]
     busy = f"{100 * min(loads):.0f} to {100 * max(loads):.0f} % of all CPUs" if loads else "not measured"
     rows = [
-        ("commit", str(made["commit"] or "not known")), ("kernel", str(made["kernel"])),
-        ("CPU", f"{made['cpus']} x {made['cpu']}"), ("Python", str(made["python"])), ("packages", packages),
-        ("busy", busy), ("began", str(manifest["began"])),
-    ]  # fmt: skip
+        ("commit", str(made["commit"] or "not known")),
+        ("kernel", str(made["kernel"])),
+        ("CPU", f"{made['cpus']} x {made['cpu']}"),
+        ("Python", str(made["python"])),
+        ("packages", packages),
+        ("busy", busy),
+        ("began", str(manifest["began"])),
+    ]
     return PageTable(("", ""), rows, 2)

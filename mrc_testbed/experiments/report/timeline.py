@@ -86,8 +86,13 @@ def _rates(axes: Axes, measured: Measured) -> None:
     for number, work in enumerate(measured.outcome.works()[: len(COLOURS)]):
         edges = zip([0.0, *times[:-1]], times, strict=True)
         values = [measured.value_between(f"rate.{work}", low, high) for low, high in edges]
-        axes.plot(_middles(times), [float("nan") if v is None else v / 1e6 for v in values], lw=1.5,
-                  color=COLOURS[number], label=work)  # fmt: skip
+        axes.plot(
+            _middles(times),
+            [float("nan") if v is None else v / 1e6 for v in values],
+            lw=1.5,
+            color=COLOURS[number],
+            label=work,
+        )
     axes.set_title("Received payload")
     axes.set_ylabel("Mb/s")
     axes.set_ylim(0, 1.06 * max(axes.get_ylim()[1], 1e-9))
@@ -154,8 +159,14 @@ def _planes(axes: Axes, measured: Measured) -> None:
     series = measured.outcome.series
     count = len(series.plane_bps[0])
     columns = [[values[p] / 1e6 for values in series.plane_bps] for p in range(count)]
-    axes.stackplot(_middles(series.times_s), *columns, labels=[f"plane {p}" for p in range(count)],
-                   colors=[COLOURS[p % len(COLOURS)] for p in range(count)], alpha=0.8, lw=0)  # fmt: skip
+    axes.stackplot(
+        _middles(series.times_s),
+        *columns,
+        labels=[f"plane {p}" for p in range(count)],
+        colors=[COLOURS[p % len(COLOURS)] for p in range(count)],
+        alpha=0.8,
+        lw=0,
+    )
     axes.set_title("Sent over each plane, headers included")
     axes.set_ylabel("Mb/s")
     _legend(axes)
@@ -195,8 +206,14 @@ def _counts(axes: Axes, measured: Measured, drawn: list[str], kinds: dict[str, s
             for value, span in zip(values, spans, strict=False)
         ]
         colour = COLOURS[list({**KINDS, **LOSSES}).index(key)]
-        axes.plot(middles[: len(rate)], rate, color=colour, lw=1.3, label=kinds[key],
-                  ls="--" if key == "retransmitted" else "-")  # fmt: skip
+        axes.plot(
+            middles[: len(rate)],
+            rate,
+            color=colour,
+            lw=1.3,
+            label=kinds[key],
+            ls="--" if key == "retransmitted" else "-",
+        )
     axes.set_title(
         "Switches and links: " + ", ".join(kinds[key] for key in drawn)
         if kinds is KINDS

@@ -175,11 +175,18 @@ def _flows(scenario: Scenario, plan: Plan, seed: int) -> Iterator[FlowPlan]:
         message = work.message if work.bytes is None else min(work.message, work.bytes)
         for (source, target), start in zip(ends, starts, strict=True):
             yield FlowPlan(
-                work=name, source=source, target=target, transport=transport, message_bytes=message,
-                messages=None if work.bytes is None else -(-work.bytes // message), depth=work.depth,
-                start_s=start, stop_s=work.stop, rate_bps=work.rate if isinstance(work, Stream) else None,
+                work=name,
+                source=source,
+                target=target,
+                transport=transport,
+                message_bytes=message,
+                messages=None if work.bytes is None else -(-work.bytes // message),
+                depth=work.depth,
+                start_s=start,
+                stop_s=work.stop,
+                rate_bps=work.rate if isinstance(work, Stream) else None,
                 pin=tuple(work.pin or ()) if isinstance(work, Stream) else (),
-            )  # fmt: skip
+            )
 
 
 def _permutation(work: Permutation, plan: Plan, dice: random.Random) -> list[tuple[str, str]]:
@@ -229,10 +236,20 @@ def program_of(work: Training | TraceWork, plan: Plan, ranks: tuple[str, ...]) -
     racks = tuple(plan.host(host).rack for host in ranks)
     return training_step(
         TrainingShape(
-            ranks=len(ranks), stages=shape.stages, micro_batches=shape.micro_batches, layers=shape.layers,
-            forward_s=shape.forward, backward_s=shape.backward, optimizer_s=shape.optimizer,
-            gradient_bytes=shape.gradients, gradient_kind=shape.all_reduce, activation_bytes=shape.activations,
-            token_bytes=shape.tokens, expert_every=shape.expert_every, experts=shape.experts, skew=shape.skew,
+            ranks=len(ranks),
+            stages=shape.stages,
+            micro_batches=shape.micro_batches,
+            layers=shape.layers,
+            forward_s=shape.forward,
+            backward_s=shape.backward,
+            optimizer_s=shape.optimizer,
+            gradient_bytes=shape.gradients,
+            gradient_kind=shape.all_reduce,
+            activation_bytes=shape.activations,
+            token_bytes=shape.tokens,
+            expert_every=shape.expert_every,
+            experts=shape.experts,
+            skew=shape.skew,
         ),
         racks,
-    )  # fmt: skip
+    )

@@ -132,25 +132,44 @@ def _resolved(run: Run) -> RunPlan:
     scenario, names = run.scenario, work_names(run.scenario)
     links, queues, transport = scenario.links, scenario.queues, scenario.transport
     recipe = scaled(
-        scenario.fabric.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=transport.pmtu, ecn=queues.ecn,
-        trim=queues.trim, config=engine_settings(transport),
+        scenario.fabric.planes,
+        rate_bps=links.rate,
+        rtt_s=links.rtt,
+        pmtu_bytes=transport.pmtu,
+        ecn=queues.ecn,
+        trim=queues.trim,
+        config=engine_settings(transport),
         queues=queue_settings(queues, links.rate * links.rtt / 8, links.rtt),
-    )  # fmt: skip
+    )
     line = replace(recipe.links.nic, jitter_s=links.jitter)
     named = list(zip(names, scenario.workload, strict=True))
     return RunPlan(
-        scenario=scenario, label=run.label, repeat=run.repeat, seed=run.seed, places=run.places, scale=run.scale,
-        fabric=_fabric(scenario), rate_bps=links.rate, rtt_s=links.rtt,
+        scenario=scenario,
+        label=run.label,
+        repeat=run.repeat,
+        seed=run.seed,
+        places=run.places,
+        scale=run.scale,
+        fabric=_fabric(scenario),
+        rate_bps=links.rate,
+        rtt_s=links.rtt,
         lines=LinkProfile(nic=_line(line, links.host), fabric=_line(line, links.fabric)),
-        transport=transport, engine=recipe.config, discipline=queues, queues=recipe.queues,
-        host_queues=_own_queues(scenario, links.host), fabric_queues=_own_queues(scenario, links.fabric),
-        control=scenario.control_plane, measure=scenario.measure, duration_s=scenario.duration, limit_s=scenario.limit,
+        transport=transport,
+        engine=recipe.config,
+        discipline=queues,
+        queues=recipe.queues,
+        host_queues=_own_queues(scenario, links.host),
+        fabric_queues=_own_queues(scenario, links.fabric),
+        control=scenario.control_plane,
+        measure=scenario.measure,
+        duration_s=scenario.duration,
+        limit_s=scenario.limit,
         baseline=scenario.baseline,
         pins=tuple(
             Pin(name, *work.stream, tuple(work.pin)) for name, work in named if isinstance(work, Stream) and work.pin
         ),
         iterations={name: work.iterations for name, work in named if isinstance(work, RankWork)},
-    )  # fmt: skip
+    )
 
 
 def _fabric(scenario: Scenario) -> Plan:
@@ -158,9 +177,12 @@ def _fabric(scenario: Scenario) -> Plan:
     links, pmtu, mode = scenario.links, scenario.transport.pmtu, Mode(scenario.mode)
     base = scaled_speed(links.rate, links.rtt, pmtu, mode)
     return replace(
-        dimensions_of(scenario), mode=mode, pmtu_bytes=pmtu,
-        host_link=_speed(base, links.host), fabric_link=_speed(base, links.fabric),
-    )  # fmt: skip
+        dimensions_of(scenario),
+        mode=mode,
+        pmtu_bytes=pmtu,
+        host_link=_speed(base, links.host),
+        fabric_link=_speed(base, links.fabric),
+    )
 
 
 def _speed(base: LinkSpeed, tier: Tier) -> LinkSpeed:

@@ -103,10 +103,14 @@ class StudyReport:
 def described(plan: StudyPlan, points: list[PointProgress]) -> dict[str, Any]:
     """A study's points and intervals as JSON, schema mrc-study-results/1."""
     return {
-        "schema": SCHEMA, "study": plan.name, "title": plan.study.title, "scenario": plan.document.name,
-        "runs": sum(point.there for point in points), "complete": all(point.is_decided for point in points),
+        "schema": SCHEMA,
+        "study": plan.name,
+        "title": plan.study.title,
+        "scenario": plan.document.name,
+        "runs": sum(point.there for point in points),
+        "complete": all(point.is_decided for point in points),
         "points": [_point(plan, point) for point in points],
-    }  # fmt: skip
+    }
 
 
 def _point(plan: StudyPlan, point: PointProgress) -> dict[str, Any]:
@@ -114,19 +118,25 @@ def _point(plan: StudyPlan, point: PointProgress) -> dict[str, Any]:
     for wanted in plan.wanted:
         interval = point.interval(wanted)
         metrics[wanted.asked.metric] = {
-            "unit": wanted.unit, "of": wanted.asked.of, "method": wanted.asked.method,
-            "confidence": wanted.asked.confidence, "narrow": point.within(wanted),
+            "unit": wanted.unit,
+            "of": wanted.asked.of,
+            "method": wanted.asked.method,
+            "confidence": wanted.asked.confidence,
+            "narrow": point.within(wanted),
             "values": 0 if interval is None else interval.count,
             "estimate": None if interval is None else interval.estimate,
             "low": None if interval is None else interval.low,
             "high": None if interval is None else interval.high,
             "half_width": None if interval is None else interval.half_width,
-        }  # fmt: skip
+        }
     return {
-        "name": point.point.name, "label": point.point.label, "seeds": point.there, "failed": point.causes,
+        "name": point.point.name,
+        "label": point.point.label,
+        "seeds": point.there,
+        "failed": point.causes,
         "decided": point.is_decided,
         "metrics": metrics,
-    }  # fmt: skip
+    }
 
 
 def carry_out_study(
@@ -168,13 +178,20 @@ class _Work:
     """What goes on while a study is carried out."""
 
     def __init__(
-        self, plan: StudyPlan, points: list[PointProgress], results: Results, tell: StudyTell, crew: Crew | None,
+        self,
+        plan: StudyPlan,
+        points: list[PointProgress],
+        results: Results,
+        tell: StudyTell,
+        crew: Crew | None,
         costs: Mapping[str, float],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._plan, self._points, self._results, self._tell, self._crew = plan, points, results, tell, crew
-        self._costs = {
-            run.name: costs[plan.runs[number % len(points)].name] for number, run in enumerate(plan.runs)
-        } if costs else {}  # fmt: skip
+        self._costs = (
+            {run.name: costs[plan.runs[number % len(points)].name] for number, run in enumerate(plan.runs)}
+            if costs
+            else {}
+        )
         self._begun: Begun = SimpleQueue()
         self._asked: set[int] = set()
         """Runs that were found to be needed."""

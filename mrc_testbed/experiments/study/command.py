@@ -53,10 +53,16 @@ class StudyDisplay:
     def __init__(self, console: Console, plan: StudyPlan) -> None:
         self._plan = plan
         self.bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(), TextColumn("left, at most"), TimeRemainingColumn(), console=console, transient=True,
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("left, at most"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
             speed_estimate_period=600.0,
-        )  # fmt: skip
+        )
         self._ended = self._decided = 0
         self._told: set[int] = set()
 
@@ -102,9 +108,15 @@ class StudyDisplay:
 
 
 def run(
-    name: str, *, out: Path | None, resume: Path | None, jobs: int, executor: ExecutorOptions, as_json: bool,
+    name: str,
+    *,
+    out: Path | None,
+    resume: Path | None,
+    jobs: int,
+    executor: ExecutorOptions,
+    as_json: bool,
     estimate: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Carry a study out, or tell how long that takes; returns the exit code."""
     console = terminal.console(stderr=as_json)
     if resume is not None and out is not None:
@@ -129,9 +141,14 @@ def run(
 
 
 def _carried_out(
-    stack: ExitStack, console: Console, plan: StudyPlan, out: Path | None, resume: Path | None,
-    executor: ExecutorOptions, jobs: int,
-) -> StudyReport:  # fmt: skip
+    stack: ExitStack,
+    console: Console,
+    plan: StudyPlan,
+    out: Path | None,
+    resume: Path | None,
+    executor: ExecutorOptions,
+    jobs: int,
+) -> StudyReport:
     folder = resume or out or default_folder(plan.name)
     prepared = None
     if resume is not None:
@@ -183,16 +200,24 @@ def _estimate(console: Console, plan: StudyPlan, executor: ExecutorOptions, jobs
     side = 1 if executor.elsewhere else max(1, jobs)
     least, most = len(firsts) * seeds.min, len(plan.runs)
     if as_json:
-        data = {"study": plan.name, "points": len(firsts), "runs_min": least, "runs_max": most,
-                "cpu_s_min": one * seeds.min, "cpu_s_max": one * seeds.max}  # fmt: skip
+        data = {
+            "study": plan.name,
+            "points": len(firsts),
+            "runs_min": least,
+            "runs_max": most,
+            "cpu_s_min": one * seeds.min,
+            "cpu_s_max": one * seeds.max,
+        }
         print(json.dumps(data, indent=2))
         return PASSED
     beside = f" with {side} side by side" if side > 1 else " of one CPU"
     low, high = duration(one * seeds.min / side), duration(one * seeds.max / side)
-    console.print(escape(
-        f"{plan.name}: {len(firsts)} points, {least:,} to {most:,} runs, about {low} to {high}{beside} "
-        "(a short piece of each variant was measured)"
-    ))  # fmt: skip
+    console.print(
+        escape(
+            f"{plan.name}: {len(firsts)} points, {least:,} to {most:,} runs, about {low} to {high}{beside} "
+            "(a short piece of each variant was measured)"
+        )
+    )
     return PASSED
 
 

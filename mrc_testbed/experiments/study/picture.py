@@ -72,8 +72,10 @@ def _drawn(figure: StudyFigure, said: dict[str, Any]) -> Drawn:
     axes.minorticks_off()
     axes.set_xlabel(figure.x)
     axes.set_ylabel(f"{figure.metric}{f', {unit}' if unit else ''}")
-    if all(one["metrics"][figure.metric]["low"] is None or one["metrics"][figure.metric]["low"] >= 0
-           for one in said["points"]):  # fmt: skip
+    if all(
+        one["metrics"][figure.metric]["low"] is None or one["metrics"][figure.metric]["low"] >= 0
+        for one in said["points"]
+    ):
         axes.set_ylim(bottom=0)
     legend(canvas, axes)
     left = f"; {len(lines) - LINES_MAX} lines are left out" if len(lines) > LINES_MAX else ""

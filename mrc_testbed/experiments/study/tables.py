@@ -12,9 +12,21 @@ from rich.table import Table
 from mrc_testbed.experiments.metrics.repeats import PLAIN
 
 COLUMNS = (
-    "metric", "unit", "of", "method", "confidence", "estimate", "low", "high", "half_width", "values", "seeds",
-    "failed", "decided", "narrow",
-)  # fmt: skip
+    "metric",
+    "unit",
+    "of",
+    "method",
+    "confidence",
+    "estimate",
+    "low",
+    "high",
+    "half_width",
+    "values",
+    "seeds",
+    "failed",
+    "decided",
+    "narrow",
+)
 LABEL_WIDTH_MIN = 8
 """Columns that a label has at least, however narrow the terminal is."""
 

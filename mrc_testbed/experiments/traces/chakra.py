@@ -39,9 +39,13 @@ RANKS_MAX = 4096
 SIZE_MAX = 1 << 50
 MICROSECOND = 1e-6
 KINDS = {
-    "ALL_REDUCE": "all_reduce", "ALL_GATHER": "all_gather", "ALL_TO_ALL": "all_to_all",
-    "REDUCE_SCATTER": "reduce_scatter", "REDUCE_SCATTER_BLOCK": "reduce_scatter", "BARRIER": "all_reduce_tree",
-}  # fmt: skip
+    "ALL_REDUCE": "all_reduce",
+    "ALL_GATHER": "all_gather",
+    "ALL_TO_ALL": "all_to_all",
+    "REDUCE_SCATTER": "reduce_scatter",
+    "REDUCE_SCATTER_BLOCK": "reduce_scatter",
+    "BARRIER": "all_reduce_tree",
+}
 """Collectives of Chakra that are ones of ours. A barrier is an all-reduce of one element a rank."""
 CPU_LANE, DEVICE_LANE = 1, 0
 
@@ -242,9 +246,13 @@ def _tasks(trace: _Trace, members: _Groups, order: dict[tuple[int, ...], int]) -
         group = members.of(trace, node)
         if kind in EXPANDED:
             sizes[node.id] = expand(
-                kind, group, group.index(trace.rank), _root(trace, node, group), _size(trace, node),
+                kind,
+                group,
+                group.index(trace.rank),
+                _root(trace, node, group),
+                _size(trace, node),
                 tag=-1 - (counts[group] * len(order) + order[group]),
-            )  # fmt: skip
+            )
             counts[group] += 1
     last, at = {}, 0
     for node in trace.nodes:

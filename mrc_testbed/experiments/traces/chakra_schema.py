@@ -26,12 +26,16 @@ _MESSAGES: dict[str, dict[str, tuple[int, Any, bool]]] = {
     "IOInfo": {"values": (1, _Field.TYPE_STRING, False)},
     "GlobalMetadata": {"version": (1, _Field.TYPE_STRING, False)},
     "Node": {
-        "id": (1, _Field.TYPE_UINT64, False), "name": (2, _Field.TYPE_STRING, False),
-        "type": (3, _Field.TYPE_INT32, False), "ctrl_deps": (4, _Field.TYPE_UINT64, True),
-        "data_deps": (5, _Field.TYPE_UINT64, True), "duration_micros": (7, _Field.TYPE_UINT64, False),
-        "inputs": (8, "IOInfo", False), "attr": (10, "AttributeProto", True),
+        "id": (1, _Field.TYPE_UINT64, False),
+        "name": (2, _Field.TYPE_STRING, False),
+        "type": (3, _Field.TYPE_INT32, False),
+        "ctrl_deps": (4, _Field.TYPE_UINT64, True),
+        "data_deps": (5, _Field.TYPE_UINT64, True),
+        "duration_micros": (7, _Field.TYPE_UINT64, False),
+        "inputs": (8, "IOInfo", False),
+        "attr": (10, "AttributeProto", True),
     },
-}  # fmt: skip
+}
 """Message -> field -> (number, type or message, repeated)."""
 PACKAGE = "ChakraProtoMsg"
 
@@ -40,9 +44,17 @@ NODE_TYPES = {
     6: "COMM_RECV_NODE", 7: "COMM_COLL_NODE", 8: "STORAGE_NODE", 9: "BATCH_NODE", 10: "CHECKPOINT_NODE",
 }  # fmt: skip
 COLLECTIVES = (
-    "ALL_REDUCE", "REDUCE", "ALL_GATHER", "GATHER", "SCATTER", "BROADCAST", "ALL_TO_ALL", "REDUCE_SCATTER",
-    "REDUCE_SCATTER_BLOCK", "BARRIER",
-)  # fmt: skip
+    "ALL_REDUCE",
+    "REDUCE",
+    "ALL_GATHER",
+    "GATHER",
+    "SCATTER",
+    "BROADCAST",
+    "ALL_TO_ALL",
+    "REDUCE_SCATTER",
+    "REDUCE_SCATTER_BLOCK",
+    "BARRIER",
+)
 """By their number."""
 
 

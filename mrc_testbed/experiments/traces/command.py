@@ -42,9 +42,13 @@ def scenario_of(trace: Path, replay: Replay, *, live: bool) -> tuple[str, str]:
     per_rack = max(1, min(PACKED_RACK, -(-ranks // 2)))
     rate = min(VIRTUAL_LINK_BPS, LIVE_BPS / PLANES / ranks) if live else VIRTUAL_LINK_BPS
     work: dict[str, Any] = {
-        "trace": str(trace.resolve()), "name": "job", "iterations": replay.iterations, "placement": replay.placement,
-        "compute_scale": replay.compute_scale, "size_scale": replay.size_scale,
-    }  # fmt: skip
+        "trace": str(trace.resolve()),
+        "name": "job",
+        "iterations": replay.iterations,
+        "placement": replay.placement,
+        "compute_scale": replay.compute_scale,
+        "size_scale": replay.size_scale,
+    }
     if replay.groups is not None:
         work["groups"] = str(replay.groups.resolve())
     data = {
@@ -92,11 +96,16 @@ def described(program: Program) -> dict[str, Any]:
             key = (task.kind, task.size, len(task.group))
             counts[key] = counts.get(key, 0.0) + 1 / len(task.group)
     return {
-        "name": program.name, "ranks": len(program.ranks), "tasks": len(every),
-        "computations": sum(isinstance(task, Compute) for task in every), "messages": ideal.messages,
-        "sent_bytes": ideal.sent_bytes, "busiest_s": ideal.busiest_s, "ideal_s": ideal.seconds,
+        "name": program.name,
+        "ranks": len(program.ranks),
+        "tasks": len(every),
+        "computations": sum(isinstance(task, Compute) for task in every),
+        "messages": ideal.messages,
+        "sent_bytes": ideal.sent_bytes,
+        "busiest_s": ideal.busiest_s,
+        "ideal_s": ideal.seconds,
         "collectives": [
             {"kind": kind, "size": size, "ranks": ranks, "count": round(count)}
             for (kind, size, ranks), count in sorted(counts.items())
         ],
-    }  # fmt: skip
+    }

@@ -72,9 +72,16 @@ class VirtualRun:
         # Flow-ECMP hashes QPNs: they count from the first, as on a NIC, and what collides is the seed's draw alone.
         with collector_off():
             self.fabric = VirtualFabric(
-                paths, seed=plan.seed, links=plan.lines, queues=plan.queues, mode=plan.fabric.mode.value,
-                config=plan.engine, keep_events=False, first_qpn=FIRST_QPN, lookahead=usual_lookahead(paths),
-            )  # fmt: skip
+                paths,
+                seed=plan.seed,
+                links=plan.lines,
+                queues=plan.queues,
+                mode=plan.fabric.mode.value,
+                config=plan.engine,
+                keep_events=False,
+                first_qpn=FIRST_QPN,
+                lookahead=usual_lookahead(paths),
+            )
         self.control.attach(self.fabric)
         self._slower_tiers()
         self.faults = StepRunner(VirtualFaultTarget(self.fabric, self.control))
@@ -216,9 +223,17 @@ class VirtualRun:
                 self._lost += 1
             case EvChanged():
                 self.outcome.event(
-                    t, "ev", host=host, qpn=event.qpn, peer=event.peer, ev=event.ev, plane=event.plane,
-                    old=event.old.name.lower(), new=event.new.name.lower(), cause=event.cause,
-                )  # fmt: skip
+                    t,
+                    "ev",
+                    host=host,
+                    qpn=event.qpn,
+                    peer=event.peer,
+                    ev=event.ev,
+                    plane=event.plane,
+                    old=event.old.name.lower(),
+                    new=event.new.name.lower(),
+                    cause=event.cause,
+                )
             case EvReplaced():
                 self.outcome.event(t, "replaced", host=host, qpn=event.qpn, ev=event.ev, by=event.by, plane=event.plane)
             case PlaneChanged():
@@ -231,9 +246,16 @@ class VirtualRun:
         evs = [(state["plane"], state["state"]) for state in qp.ev_states()] if qp.transport == "mrc" else []
         down = down_planes(self.outcome.events, host, event.peer)
         self.outcome.event(
-            t, "qp_error", host=host, qpn=event.qpn, peer=event.peer, text=event.detail, work=work,
-            evs=len(evs), evs_dead=dead_evs(evs, down),
-        )  # fmt: skip
+            t,
+            "qp_error",
+            host=host,
+            qpn=event.qpn,
+            peer=event.peer,
+            text=event.detail,
+            work=work,
+            evs=len(evs),
+            evs_dead=dead_evs(evs, down),
+        )
 
     def _note_paths(self) -> None:
         """The EVs of every QP as they are now."""
@@ -355,10 +377,11 @@ class VirtualRun:
         pauses = [pause for port in ports if (pause := pause_of(port)) is not None]
         if pauses:
             outcome.counters |= {
-                "pauses": sum(pause.pauses for pause in pauses), "storms": sum(pause.storms for pause in pauses),
+                "pauses": sum(pause.pauses for pause in pauses),
+                "storms": sum(pause.storms for pause in pauses),
                 "longest_pause_s": max(pause.longest_s for pause in pauses),
                 "pause_frames": sum(pause.frames for pause in pauses),
-            }  # fmt: skip
+            }
         pairs = [pair for flow in (*self.flows, *self.collectives_as_flows()) for pair in flow.pairs]
         states = [state["state"] for sender, _ in pairs for state in sender.ev_states()]
         outcome.evs_bad = sum(state == "assumed_bad" for state in states)

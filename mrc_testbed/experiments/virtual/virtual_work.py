@@ -18,9 +18,14 @@ from mrc_testbed.simulator.fabric import VirtualFabric
 
 
 def connect(
-    fabric: VirtualFabric, source: str, target: str, transport: Transport, config: Config | None, control: Any,
+    fabric: VirtualFabric,
+    source: str,
+    target: str,
+    transport: Transport,
+    config: Config | None,
+    control: Any,
     pin: tuple[str, ...] = (),
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """One connected pair of QPs, with the controller's denylist."""
     options: dict[str, Any] = {"transport": transport.kind}
     if transport.kind == "rocev2":
@@ -47,9 +52,15 @@ class VirtualFlow:
     """Messages of one flow; see hosts/traffic/message_stream.py."""
 
     def __init__(
-        self, fabric: VirtualFabric, flow: FlowPlan, begins: float, config: Config | None, control: Any,
-        *, latencies: bool,
-    ) -> None:  # fmt: skip
+        self,
+        fabric: VirtualFabric,
+        flow: FlowPlan,
+        begins: float,
+        config: Config | None,
+        control: Any,
+        *,
+        latencies: bool,
+    ) -> None:
         self.fabric, self.plan, self.begins = fabric, flow, begins
         self.name = f"{flow.work}:{flow.source}-{flow.target}"
         depth = max(flow.depth, flow.transport.qps)
@@ -64,9 +75,14 @@ class VirtualFlow:
         self.sink = FlowSink(memoryview(self.memory), shape)
         host = fabric.host(flow.source)
         self.sender = FlowSender(
-            [sender for sender, _ in self.pairs], shape, (region.va, region.rkey), lambda: fabric.now, host.at,
-            latencies=latencies, check=self.sink.check,
-        )  # fmt: skip
+            [sender for sender, _ in self.pairs],
+            shape,
+            (region.va, region.rkey),
+            lambda: fabric.now,
+            host.at,
+            latencies=latencies,
+            check=self.sink.check,
+        )
         for qp, _ in self.pairs:
             host.on_completion(qp.qpn, self.sender.completed)
         host.at(begins + flow.start_s, self.sender.start)
@@ -87,12 +103,19 @@ class VirtualFlow:
         """What came of it, with the counters of its QPs."""
         flow, sender = self.plan, self.sender
         result = FlowOutcome(
-            flow.work, flow.source, flow.target, flow.transport.qps, flow.message_bytes,
-            completed=sender.completed_count, failed=sender.failed, damaged=self.sink.damaged,
-            received_bytes=self.received_bytes, started_s=flow.start_s,
+            flow.work,
+            flow.source,
+            flow.target,
+            flow.transport.qps,
+            flow.message_bytes,
+            completed=sender.completed_count,
+            failed=sender.failed,
+            damaged=self.sink.damaged,
+            received_bytes=self.received_bytes,
+            started_s=flow.start_s,
             finished_s=None if sender.finished_at is None else sender.finished_at - self.begins,
             latencies_s=sender.latencies_s or [],
-        )  # fmt: skip
+        )
         add_counters(result, self.pairs)
         result.reorder_max = self.reorder_max
         return result

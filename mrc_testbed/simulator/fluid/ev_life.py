@@ -93,9 +93,15 @@ class QpLife:
     """
 
     def __init__(
-        self, timing: Timing, planes: list[PlaneEvs], usable: int, others: int, others_members: int, dice: Random,
+        self,
+        timing: Timing,
+        planes: list[PlaneEvs],
+        usable: int,
+        others: int,
+        others_members: int,
+        dice: Random,
         turn_s: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.timing = timing
         self._dice, self._turn_s = dice, turn_s
         self.planes = {one.plane: one for one in planes}

@@ -96,9 +96,14 @@ Watch = Callable[[int, Singles], None]
 
 
 def simulate(
-    shape: FabricShape, pairs: QueuePairs, outages: Outages, settings: Settings, edges_s: Floats, watch: Watch,
+    shape: FabricShape,
+    pairs: QueuePairs,
+    outages: Outages,
+    settings: Settings,
+    edges_s: Floats,
+    watch: Watch,
     progress: Callable[[float], None] = lambda _: None,
-) -> FluidResult:  # fmt: skip
+) -> FluidResult:
     """All of it. `edges_s`: of the intervals, from 0 on."""
     return _Model(shape, pairs, outages, settings, edges_s).run(watch, progress)
 
@@ -256,16 +261,21 @@ class _Model:
             for ev in np.flatnonzero((states != ABSENT) & (states != DENIED)).tolist():
                 dead[ev] = union(ends, dead[ev]) if ev in dead else ends
         return PlaneEvs(
-            plane, slots, deque(np.flatnonzero(states == BACKUP).tolist()), dead,
-            int(np.count_nonzero(states != ABSENT)), outages.of_ports(plane, source, target) if at_fault else [],
-        )  # fmt: skip
+            plane,
+            slots,
+            deque(np.flatnonzero(states == BACKUP).tolist()),
+            dead,
+            int(np.count_nonzero(states != ABSENT)),
+            outages.of_ports(plane, source, target) if at_fault else [],
+        )
 
     def _look_for_darkness(self, qp: int, given: list[PlaneEvs], start: float, end: float) -> None:
         """Whether the QP had no living path for longer than it tries."""
         paths = [
-            union(one.down, one.dead.get(ev, [])) for one in given
+            union(one.down, one.dead.get(ev, []))
+            for one in given
             for ev in {*(e for e in range(self.shape.evs_per_plane) if self.states[qp, one.plane, e] != ABSENT)}
-        ]  # fmt: skip
+        ]
         moments = sorted({start, *(a for some in paths for a, _ in some if start < a < end)})
         for at in moments:
             if not all(inside(some, at) for some in paths):
@@ -283,9 +293,15 @@ class _Model:
         lost, lost_series, factors = self._losses()
         self._flow(watch, factors, progress)
         return FluidResult(
-            self.states, self.spines, lost, lost_series, self.changes, self.failed,
-            self.ports, self.probes,
-        )  # fmt: skip
+            self.states,
+            self.spines,
+            lost,
+            lost_series,
+            self.changes,
+            self.failed,
+            self.ports,
+            self.probes,
+        )
 
     def _losses(self) -> tuple[Floats, Floats, dict[int, list[tuple[int, float]]]]:
         """Packets lost by each QP, found in each interval, and {interval: (QP, part of its rate that is left)}."""
@@ -383,9 +399,12 @@ class _Model:
             row[change.slot] = spines[change.ev]
 
     def _apply(
-        self, rows: dict[tuple[int, int], NDArray[np.uint16]], flips: dict[tuple[int, int], bool], starting: Ints,
+        self,
+        rows: dict[tuple[int, int], NDArray[np.uint16]],
+        flips: dict[tuple[int, int], bool],
+        starting: Ints,
         stopping: Ints,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Do what changed; whether anything did."""
         sharing = self.sharing
         if rows:

@@ -56,22 +56,29 @@ class Outages:
     def of_path(self, plane: int, source_rack: int, target_rack: int, spine: int) -> Intervals:
         """When a path between two racks is dead, NIC links and T0s apart."""
         found = [
-            one for one in (
-                self.of(UP, plane, source_rack, spine), self.of(DOWN, plane, target_rack, spine),
+            one
+            for one in (
+                self.of(UP, plane, source_rack, spine),
+                self.of(DOWN, plane, target_rack, spine),
                 self.of(SPINE, plane, spine),
-            ) if one
-        ]  # fmt: skip
+            )
+            if one
+        ]
         return found[0] if len(found) == 1 else union(*found) if found else []
 
     def of_ends(self, plane: int, source: int, target: int) -> Intervals:
         """When nothing passes whichever way is taken, and no port says so: both NIC links and both T0s."""
         below = self.shape.hosts_per_rack
         found = [
-            one for one in (
-                self.of(SILENT, plane, source), self.of(SILENT, plane, target), self.of(RACK, plane, source // below),
+            one
+            for one in (
+                self.of(SILENT, plane, source),
+                self.of(SILENT, plane, target),
+                self.of(RACK, plane, source // below),
                 self.of(RACK, plane, target // below),
-            ) if one
-        ]  # fmt: skip
+            )
+            if one
+        ]
         return union(*found) if found else []
 
     def of_ports(self, plane: int, source: int, target: int) -> Intervals:
@@ -264,7 +271,7 @@ class FluidFaultTarget:
 
     def hold_up(
         self, a: str, b: str, choice: PacketChoice, *, seconds: float, twin: bool, direction: Direction
-    ) -> Holds:  # fmt: skip
+    ) -> Holds:
         raise _unmodelled("late packets")
 
     def set_line(self, a: str, b: str, **change: Any) -> Holds:

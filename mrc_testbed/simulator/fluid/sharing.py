@@ -61,10 +61,23 @@ class _Sharing(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("planes", "racks", "spines", "slots")),
         *((name, ctypes.c_float) for name in ("eta", "step", "top", "floor")),
         *((name, _Table) for name in ("cost", "skips", "wanted")),
-        *((name, ctypes.c_void_p) for name in (
-            "source", "target", "weight", "spine", "usable", "rate", "share", "up", "down", "price", "crowd",
-        )),
-    )  # fmt: skip
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                "source",
+                "target",
+                "weight",
+                "spine",
+                "usable",
+                "rate",
+                "share",
+                "up",
+                "down",
+                "price",
+                "crowd",
+            )
+        ),
+    )
 
 
 @cache
@@ -103,9 +116,12 @@ class Sharing:
         self.up: Floats = np.zeros(shape.links)
         self.down: Floats = np.zeros(shape.links)
         """Load of each link, a share of the line."""
-        self.crowd: Singles = np.concatenate([
-            _crowd(self.source, pairs.sources, shape.racks), _crowd(self.target, pairs.targets, shape.racks),
-        ])  # fmt: skip
+        self.crowd: Singles = np.concatenate(
+            [
+                _crowd(self.source, pairs.sources, shape.racks),
+                _crowd(self.target, pairs.targets, shape.racks),
+            ]
+        )
         """Of each rack's links up, then down: how much of the queue of a link that many share there is. What one NIC
         sends comes at its pace and never queues; n of them queue as n - 1 do."""
         self._library = _in_c() if in_c else None
@@ -219,13 +235,30 @@ class Sharing:
             for values, per_unit in zip((cost, skips, wanted), calibration.steps(), strict=True)
         ]
         arrays = (
-            self.source, self.target, self.weight, self.spine, self.usable, self.rate, self.share, self.up, self.down,
-            self._price, self.crowd,
-        )  # fmt: skip
+            self.source,
+            self.target,
+            self.weight,
+            self.spine,
+            self.usable,
+            self.rate,
+            self.share,
+            self.up,
+            self.down,
+            self._price,
+            self.crowd,
+        )
         job = _Sharing(
-            shape.planes, shape.racks, shape.spines, shape.rotation, ETA, STEP, calibration.top, FLOOR, *tables,
+            shape.planes,
+            shape.racks,
+            shape.spines,
+            shape.rotation,
+            ETA,
+            STEP,
+            calibration.top,
+            FLOOR,
+            *tables,
             *(one.ctypes.data for one in arrays),
-        )  # fmt: skip
+        )
         assert self._library is not None
         moved: float = self._library.sweep(
             ctypes.byref(job), len(active), active.ctypes.data, new_rate.ctypes.data, new_share.ctypes.data
@@ -239,8 +272,9 @@ class Sharing:
         crowd = np.tile(np.repeat(self.crowd.reshape(2, -1), self.shape.spines, axis=1), self.shape.planes)
         prices = [
             crowd[way] * _looked_up(table, load, load_steps)
-            for way, load in enumerate((self.up, self.down)) for table in (cost, skips)
-        ]  # fmt: skip
+            for way, load in enumerate((self.up, self.down))
+            for table in (cost, skips)
+        ]
         new = []
         for part in range(0, len(active), CHUNK):
             some = active[part : part + CHUNK].astype(np.int64)

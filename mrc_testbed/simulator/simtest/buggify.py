@@ -99,9 +99,12 @@ class RareEngine:
     def _swap(self, now: float) -> None:
         """Have a backup take the place of an EV in rotation, which becomes one."""
         pairs = [
-            (qp, ev) for qp in self._endpoint._qps.values() if qp.sends and qp.transport == "mrc"
-            for ev in qp.paths.profile if ev.active and _has_backup(qp.paths.profile.on_plane(ev.plane))
-        ]  # fmt: skip
+            (qp, ev)
+            for qp in self._endpoint._qps.values()
+            if qp.sends and qp.transport == "mrc"
+            for ev in qp.paths.profile
+            if ev.active and _has_backup(qp.paths.profile.on_plane(ev.plane))
+        ]
         if pairs:
             qp, ev = self._chance.rng.choice(pairs)
             qp.deny_ev(ev.value, True, now)

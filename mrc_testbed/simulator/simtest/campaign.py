@@ -53,11 +53,17 @@ class CampaignReport:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "first": self.first, "seeds": self.seeds, "jobs": self.jobs, "wall_s": round(self.wall_s, 1),
-            "cpu_s": round(self.cpu_s, 1), "passed": self.passed, "stats": dict(self.stats),
-            "kinds": dict(self.kinds), "faults": dict(self.faults),
+            "first": self.first,
+            "seeds": self.seeds,
+            "jobs": self.jobs,
+            "wall_s": round(self.wall_s, 1),
+            "cpu_s": round(self.cpu_s, 1),
+            "passed": self.passed,
+            "stats": dict(self.stats),
+            "kinds": dict(self.kinds),
+            "faults": dict(self.faults),
             "failures": [failure_json(result) for result in self.failures],
-        }  # fmt: skip
+        }
 
     def text(self) -> str:
         """Summary in a few lines."""
@@ -86,9 +92,12 @@ def failure_json(result: SimResult) -> dict[str, Any]:
     violation = result.violation
     assert violation is not None
     return {
-        "seed": result.seed, "invariant": violation.invariant, "detail": violation.detail, "at_s": violation.at,
+        "seed": result.seed,
+        "invariant": violation.invariant,
+        "detail": violation.detail,
+        "at_s": violation.at,
         "trace": result.trace[-20:],
-    }  # fmt: skip
+    }
 
 
 def run_chunk(seeds: range) -> tuple[list[SimResult], Counter[str], Counter[str], Counter[str], float]:

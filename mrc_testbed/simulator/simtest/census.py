@@ -22,9 +22,15 @@ from mrc_testbed.hosts.engine.memory import Memory
 _ENGINE = "mrc_testbed.hosts.engine."
 _CONTAINERS = (list, deque, dict, set, frozenset, tuple)
 _LEFT_OUT = {
-    "Endpoint._events", "PeerTable._events", "EngineQueuePair._events", "Context.events", "EngineQueuePair._receives",
-    "Responder._receives", "Requestor._messages", "Requestor._unsent",
-}  # fmt: skip
+    "Endpoint._events",
+    "PeerTable._events",
+    "EngineQueuePair._events",
+    "Context.events",
+    "EngineQueuePair._receives",
+    "Responder._receives",
+    "Requestor._messages",
+    "Requestor._unsent",
+}
 """The application's."""
 _LEAVES = {Config, Memory, Random, type(None), str, bytes, bytearray, memoryview, bool, int, float}
 

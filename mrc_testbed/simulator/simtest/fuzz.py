@@ -46,9 +46,15 @@ from mrc_testbed.switch.system.cache_folder import safe_cache_dir
 from mrc_testbed.topologies.plan import Plan
 
 _DIALECT = Config.of(
-    flow_label_bits=20, se_bit=6, eeth_op_shift=4, ftype_bare=0, probe_psn="probe_id", udp_checksum="computed",
-    decap_dscp="inner", decap_ecn="outer",
-)  # fmt: skip
+    flow_label_bits=20,
+    se_bit=6,
+    eeth_op_shift=4,
+    ftype_bare=0,
+    probe_psn="probe_id",
+    udp_checksum="computed",
+    decap_dscp="inner",
+    decap_ecn="outer",
+)
 _CONFIGS = {"L": Config(), "H": Config.of(ev_layout="H"), "dialect": _DIALECT}
 _CODECS = {name: in_dialect(Codec(config), config) for name, config in _CONFIGS.items()}
 _TO6 = Addressing(bytes(15) + b"\x0a", bytes(15) + b"\x0b")
@@ -277,17 +283,41 @@ def _hostile(feed: Feed, victims: Victims, name: str) -> PacketRecord:
         trimmed = (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)[how & 1] if feed.number() < 20 else None
         psn = feed.near(responder.cack + 1, 24)
         return Write(
-            *envelope, opcode, psn, feed.number(2), va, rkey, total, payload, len(payload) + 104, feed.number(2),
-            feed.number(4), feed.number(2) if how & 4 else None, 1, bool(how & 2), bool(how & 16), trimmed=trimmed,
-        )  # fmt: skip
+            *envelope,
+            opcode,
+            psn,
+            feed.number(2),
+            va,
+            rkey,
+            total,
+            payload,
+            len(payload) + 104,
+            feed.number(2),
+            feed.number(4),
+            feed.number(2) if how & 4 else None,
+            1,
+            bool(how & 2),
+            bool(how & 16),
+            trimmed=trimmed,
+        )
     if which == 2:
         return Sack(
-            *envelope, feed.near(cack, 24), feed.near(4, 16) - (0x10000 if feed.number() < 16 else 4),
-            feed.number(8), feed.near(0, 15), feed.number(2) if feed.number() < 60 else None,
-            evs[feed.number() & 3] if feed.number() < 200 else feed.number(4), feed.number() & 3, feed.number(2),
-            feed.near(qp.requestor._rcvd_units, 24), feed.number(2) & 0x7FFF, feed.number(), feed.number() & 127,
-            bool(feed.number() & 1), bool(feed.number() & 1),
-        )  # fmt: skip
+            *envelope,
+            feed.near(cack, 24),
+            feed.near(4, 16) - (0x10000 if feed.number() < 16 else 4),
+            feed.number(8),
+            feed.near(0, 15),
+            feed.number(2) if feed.number() < 60 else None,
+            evs[feed.number() & 3] if feed.number() < 200 else feed.number(4),
+            feed.number() & 3,
+            feed.number(2),
+            feed.near(qp.requestor._rcvd_units, 24),
+            feed.number(2) & 0x7FFF,
+            feed.number(),
+            feed.number() & 127,
+            bool(feed.number() & 1),
+            bool(feed.number() & 1),
+        )
     if which == 3:
         reason = (1, 2, 6, 7, 10, 11, 0x19, feed.number())[feed.number() & 7]
         return Nack(*envelope, feed.near(cack + 1, 24), reason, evs[feed.number() & 3], feed.number(2))
@@ -334,8 +364,12 @@ def endpoints(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "wire": wire, "scapy": scapy, "frame": frame, "jsonl": jsonl, "endpoints": endpoints,
-}  # fmt: skip
+    "wire": wire,
+    "scapy": scapy,
+    "frame": frame,
+    "jsonl": jsonl,
+    "endpoints": endpoints,
+}
 
 
 # ---- inputs -------------------------------------------------------------------------------------------------

@@ -90,19 +90,28 @@ class Simulation:
         line = Line(network["rate_bps"], network["delay_s"], network["jitter_s"], network["fifo"])
         slower = replace(line, rate_bps=line.rate_bps * network["spine_share"])
         self.fabric = VirtualFabric(
-            self.plan, mode=network["mode"], seed=schedule.seed, links=LinkProfile(line, slower),
+            self.plan,
+            mode=network["mode"],
+            seed=schedule.seed,
+            links=LinkProfile(line, slower),
             queues=_queues(network),
             config={**switches, **configs},  # the fabric asks for those of switches too
-            host=HostProfile(ring_packets=network["ring_packets"]), wire=network["wire"], keep_events=False,
-        )  # fmt: skip
+            host=HostProfile(ring_packets=network["ring_packets"]),
+            wire=network["wire"],
+            keep_events=False,
+        )
         self._faults = LastWordFaultTarget(self.fabric)
         self.trip_s = longest_trip_s(schedule) + (RARE_S if self._chance is not None else 0.0)
         busy_s = sum((f.until or FOREVER_S) - f.at + self.plan.planes * f.value for f in schedule.faults)
         patient = busy_s + self.trip_s + max(config.acks.sack_flush_s for config in configs.values())
         in_time = patient < min(config.loss.base_timeout_s for config in configs.values())
         self._rng = Random(schedule.seed ^ 0x5EED)
-        self.watch = InvariantChecker(calm=is_calm(schedule, configs), stalled=bool(schedule.faults), in_time=in_time,
-                           dubious=self._stalled_planes())  # fmt: skip
+        self.watch = InvariantChecker(
+            calm=is_calm(schedule, configs),
+            stalled=bool(schedule.faults),
+            in_time=in_time,
+            dubious=self._stalled_planes(),
+        )
         if schedule.kind == "slow" and not schedule.faults:
             self.watch.trip_s = self.trip_s
         self.watch.crowded = schedule.kind == "incast" and not schedule.faults
@@ -392,8 +401,9 @@ class Simulation:
         if not done and not self.finished() and not (lasting and len(fabric.queue)):
             left = ", ".join(
                 f"{lane.name}: {len(lane.pieces) - lane.ended} of {len(lane.pieces)}"
-                for lane in self.lanes.values() if not self.over(lane)
-            )  # fmt: skip
+                for lane in self.lanes.values()
+                if not self.over(lane)
+            )
             raise Violation("ends", f"writes not over {ENDS_S} s after the last fault: {left}", fabric.now)
         fabric.run_for(AFTERMATH_S)
         if any(fault.kind == "restart" for fault in self.schedule.faults):
@@ -530,9 +540,11 @@ def _line(entry: Sequence[Any]) -> str:
 
 def _queues(network: dict[str, Any]) -> QueueProfile:
     return QueueProfile(
-        data_bytes=network["queue_bytes"], control_bytes=max(network["queue_bytes"], 4096),
-        ecn_min_bytes=network["mark_bytes"], trim_bytes=network["trim_bytes"],
-    )  # fmt: skip
+        data_bytes=network["queue_bytes"],
+        control_bytes=max(network["queue_bytes"], 4096),
+        ecn_min_bytes=network["mark_bytes"],
+        trim_bytes=network["trim_bytes"],
+    )
 
 
 _REFUSING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "dynamic_mpr")
@@ -565,8 +577,10 @@ def _stops_between_ports(schedule: Schedule) -> bool:
     stalls = [fault for fault in schedule.faults if fault.kind == "stall" and fault.until is not None]
     return any(
         one.where == other.where and other.until <= one.at <= other.until + schedule.plan["planes"] * other.value
-        for one in stalls for other in stalls if one is not other and other.value and other.until is not None
-    )  # fmt: skip
+        for one in stalls
+        for other in stalls
+        if one is not other and other.value and other.until is not None
+    )
 
 
 def longest_trip_s(schedule: Schedule) -> float:
@@ -606,7 +620,7 @@ def _lost(fault: SimFault, share: float) -> InjectedFault:
 def _late(fault: SimFault, _: float) -> InjectedFault:
     return LateFault(
         (fault.way,), 1 / LATE_ONE_IN, direction="one_way", seconds=fault.value, twin=fault.pattern == "twin"
-    )  # fmt: skip
+    )
 
 
 def _stall(fault: SimFault, _: float) -> InjectedFault:

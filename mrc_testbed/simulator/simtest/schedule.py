@@ -18,9 +18,27 @@ from mrc_testbed.hosts.engine.config import KEYS, Config, ConfigError
 from mrc_testbed.topologies.plan import Plan, PlanError
 
 FAULTS = (
-    "link_down", "one_way", "loss", "pattern", "corrupt", "blackhole", "flap", "switch_off", "port_down", "delay",
-    "reorder", "duplicate", "late", "stall", "vanish", "restart", "destroy", "deny", "shrink_mpr", "penalty",
-)  # fmt: skip
+    "link_down",
+    "one_way",
+    "loss",
+    "pattern",
+    "corrupt",
+    "blackhole",
+    "flap",
+    "switch_off",
+    "port_down",
+    "delay",
+    "reorder",
+    "duplicate",
+    "late",
+    "stall",
+    "vanish",
+    "restart",
+    "destroy",
+    "deny",
+    "shrink_mpr",
+    "penalty",
+)
 ENDING = tuple(kind for kind in FAULTS if kind not in ("vanish", "restart", "destroy"))
 """Those that may happen to any schedule, and end."""
 LATE_ONE_IN = 10
@@ -206,9 +224,11 @@ def draw(seed: int) -> Schedule:
     if rng.random() < 1 / LONG_ONE_IN:
         return draw_long(seed, rng)
     plan = {
-        "planes": rng.choice((1, 2, 2, 3, 4)), "racks": rng.choice((1, 2, 2, 3)), "spines": rng.choice((1, 2, 2, 3, 4)),
+        "planes": rng.choice((1, 2, 2, 3, 4)),
+        "racks": rng.choice((1, 2, 2, 3)),
+        "spines": rng.choice((1, 2, 2, 3, 4)),
         "hosts_per_rack": rng.choice((1, 1, 2, 3)),
-    }  # fmt: skip
+    }
     if plan["racks"] == plan["hosts_per_rack"] == 1:
         plan["racks"] = 2
     whole = plan_of_shape(plan)
@@ -234,9 +254,16 @@ def draw(seed: int) -> Schedule:
     posts = draw_posts(rng, len(qps), config.get("pmtu_bytes", 256), kind)
     faults = [] if kind == "calm" else [draw_fault(rng, whole, busy) for _ in range(rng.choice((1, 1, 2, 3, 5)))]
     made = Schedule(
-        seed=seed, plan=plan, network=network, config=config, config_of=config_of, qps=qps, posts=posts, faults=faults,
+        seed=seed,
+        plan=plan,
+        network=network,
+        config=config,
+        config_of=config_of,
+        qps=qps,
+        posts=posts,
+        faults=faults,
         kind=kind,
-    )  # fmt: skip
+    )
     if kind in _SHAPED:
         made = _SHAPED[kind](rng, made, whole, busy)
     made = replace(made, psn=rng.choice((None, None, 0, 0xFFFFF0, 0x7FFFF8)))
@@ -266,9 +293,10 @@ def _data_or_control(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -
     if rng.random() < 0.2:  # and something else on top
         faults.append(draw_fault(rng, plan, busy))
     guesses = {
-        "clear_bits": rng.choice(("unknown", "lost")), "loss_rule": rng.choice(_KEYS["loss_rule"]),
+        "clear_bits": rng.choice(("unknown", "lost")),
+        "loss_rule": rng.choice(_KEYS["loss_rule"]),
         "cc_algorithm": rng.choice(("fixed", "uet-1.0-nscc")),
-    }  # fmt: skip
+    }
     config_of = {host: _without(keys, *guesses) for host, keys in made.config_of.items()}
     return replace(made, faults=faults, config=made.config | guesses, config_of=config_of)
 
@@ -309,35 +337,60 @@ def _cut_off(rng: Random, made: Schedule, plan: Plan, busy: list[str]) -> Schedu
 
 
 _SHAPED: dict[str, Callable[[Random, Schedule, Plan, list[str]], Schedule]] = {
-    "for ever": _for_ever, "stalled": _without_cpu, "restart": _restarted, "calm": _calm, "window": _window,
-    "cut off": _cut_off, "data or control": _data_or_control,
-}  # fmt: skip
+    "for ever": _for_ever,
+    "stalled": _without_cpu,
+    "restart": _restarted,
+    "calm": _calm,
+    "window": _window,
+    "cut off": _cut_off,
+    "data or control": _data_or_control,
+}
 
 
 def _slow(rng: Random, made: Schedule) -> Schedule:
     plan = {"planes": rng.choice((1, 2)), "racks": 2, "spines": 1, "hosts_per_rack": 1}
     network = made.network | {
-        "mode": "srv6", "rate_bps": 100e6, "delay_s": rng.uniform(0.15, 0.3) / 8, "jitter_s": 0.0,
-        "queue_bytes": 1 << 20, "mark_bytes": None, "trim_bytes": None,
-    }  # fmt: skip
+        "mode": "srv6",
+        "rate_bps": 100e6,
+        "delay_s": rng.uniform(0.15, 0.3) / 8,
+        "jitter_s": 0.0,
+        "queue_bytes": 1 << 20,
+        "mark_bytes": None,
+        "trim_bytes": None,
+    }
     config = _without(made.config, *_BUDGET, *_UNSETTLING, "timeout_rtts")
     config |= {"timeout": 16, "timestamps": True, "clear_bits": rng.choice(("unknown", "unknown", "lost"))}
     posts = [Post(0.0, 0, 0, config["pmtu_bytes"] * rng.choice((60, 100, 200)))]
     return replace(
-        made, plan=plan, network=network, config=config, config_of={}, faults=[], psn=None, qps=[["h0", "h1"]],
+        made,
+        plan=plan,
+        network=network,
+        config=config,
+        config_of={},
+        faults=[],
+        psn=None,
+        qps=[["h0", "h1"]],
         posts=posts,
-    )  # fmt: skip
+    )
 
 
 def _neighbours(rng: Random, made: Schedule) -> Schedule:
     qps = [made.qps[0], list(made.qps[0])]
     config = {
-        "timeout": 14, "cc_algorithm": "uet-1.0-nscc", "pmtu_bytes": 256, "exp_cnt": rng.choice((2, 5, 25)),
-        "link_rate_bps": 20e6, "base_rtt_s": 0.002,
-    }  # fmt: skip
+        "timeout": 14,
+        "cc_algorithm": "uet-1.0-nscc",
+        "pmtu_bytes": 256,
+        "exp_cnt": rng.choice((2, 5, 25)),
+        "link_rate_bps": 20e6,
+        "base_rtt_s": 0.002,
+    }
     network = made.network | {
-        "mode": "srv6", "queue_bytes": 1 << 20, "mark_bytes": None, "trim_bytes": None, "rate_bps": 20e6,
-    }  # fmt: skip
+        "mode": "srv6",
+        "queue_bytes": 1 << 20,
+        "mark_bytes": None,
+        "trim_bytes": None,
+        "rate_bps": 20e6,
+    }
     posts = [Post(0.0, number, 0, 256 * rng.choice((200, 400))) for number in (0, 1)]
     at = round(rng.random() * 0.03, 6)
     faults = [SimFault("destroy", qps[0][1], at, at, float(rng.randrange(2)))]
@@ -351,9 +404,11 @@ def _incast(rng: Random, made: Schedule) -> Schedule:
     senders = rng.choice((2, 3, 4, 6, 8, 8, 12, 16, 24))
     racks = rng.choice((2, 3))
     plan = {
-        "planes": rng.choice((1, 1, 2, 4)), "racks": racks, "spines": rng.choice((1, 2)),
+        "planes": rng.choice((1, 1, 2, 4)),
+        "racks": racks,
+        "spines": rng.choice((1, 2)),
         "hosts_per_rack": -(-(senders + 1) // racks),
-    }  # fmt: skip
+    }
     names = [host.name for host in plan_of_shape(plan).hosts]
     target = rng.choice(names)
     sources = rng.sample([name for name in names if name != target], senders)
@@ -363,18 +418,29 @@ def _incast(rng: Random, made: Schedule) -> Schedule:
     pipe_bytes = max(rate_bps * rtt_s / 8, 2 * pmtu)
     trims = rng.random() < 0.7
     network = made.network | {
-        "mode": rng.choice(("srv6", "srv6", "ecmp", "switch-spray")), "rate_bps": rate_bps, "spine_share": 1.0,
-        "delay_s": delay_s, "jitter_s": 0.0, "fifo": True, "wire": False, "ring_packets": rng.choice((2, 4)),
+        "mode": rng.choice(("srv6", "srv6", "ecmp", "switch-spray")),
+        "rate_bps": rate_bps,
+        "spine_share": 1.0,
+        "delay_s": delay_s,
+        "jitter_s": 0.0,
+        "fifo": True,
+        "wire": False,
+        "ring_packets": rng.choice((2, 4)),
         "trim_bytes": int(pipe_bytes * rng.choice((1, 1.5))) if trims else None,
         "mark_bytes": int(pipe_bytes * rng.choice((0.2, 0.8))) if rng.random() < 0.7 else None,
         "queue_bytes": int(pipe_bytes * (3 if trims else 5)),
-    }  # fmt: skip
+    }
     config = {
-        "pmtu_bytes": pmtu, "timeout": 16, "link_rate_bps": plan["planes"] * rate_bps, "base_rtt_s": rtt_s,
-        "sack_flush_s": min(0.004, rtt_s), "fabric_trims": trims,
+        "pmtu_bytes": pmtu,
+        "timeout": 16,
+        "link_rate_bps": plan["planes"] * rate_bps,
+        "base_rtt_s": rtt_s,
+        "sack_flush_s": min(0.004, rtt_s),
+        "fabric_trims": trims,
         "cc_algorithm": rng.choice(("fixed", "uet-1.0-nscc", "uet-1.0-nscc")),
-        "cwnd_bytes": rng.choice((20_000, 100_000, 1 << 18)), "cc_start": rng.choice((1.0, 1.0, 0.25)),
-    }  # fmt: skip
+        "cwnd_bytes": rng.choice((20_000, 100_000, 1 << 18)),
+        "cc_start": rng.choice((1.0, 1.0, 0.25)),
+    }
     if network["mode"] == "switch-spray":
         config["ev_fifo"] = False
     if trims:  # what congestion must not spend may be small
@@ -389,9 +455,7 @@ def _incast(rng: Random, made: Schedule) -> Schedule:
     messages = rng.choice((1, 1, 4))
     posts = [Post(0.0, qp, 0, pmtu * each // messages, None, messages) for qp in range(senders)]
     qps = [[source, target] for source in sources]
-    return replace(
-        made, plan=plan, network=network, config=config, config_of={}, qps=qps, posts=posts, faults=[]
-    )  # fmt: skip
+    return replace(made, plan=plan, network=network, config=config, config_of={}, qps=qps, posts=posts, faults=[])
 
 
 def _with_drawn_psns(_rng: Random, made: Schedule) -> Schedule:
@@ -399,16 +463,45 @@ def _with_drawn_psns(_rng: Random, made: Schedule) -> Schedule:
 
 
 _SHAPED_AGAIN: dict[str, Callable[[Random, Schedule], Schedule]] = {
-    "slow": _slow, "neighbours": _neighbours, "restart": _with_drawn_psns, "incast": _incast,
-}  # fmt: skip
+    "slow": _slow,
+    "neighbours": _neighbours,
+    "restart": _with_drawn_psns,
+    "incast": _incast,
+}
 
 
-_ONE_SIDED = frozenset((
-    "mpr_packets", "cwnd_bytes", "sack_threshold_bytes", "sack_flush_s", "oor_action", "timeout", "linear_cnt",
-    "exp_cnt", "reorder_threshold", "ev_min_active", "backup_per_plane", "probe_ok_count", "timestamps", "max_wimm",
-    "trim_nack", "cc_algorithm", "window_end", "bitmap_base", "clear_bits", "rtx_echo", "loss_rule", "timeout_phases",
-    "skip_mode", "skip_to_bad", "revival_slot", "all_ports_down", "first_msn", "first_rqmsn",
-))  # fmt: skip
+_ONE_SIDED = frozenset(
+    (
+        "mpr_packets",
+        "cwnd_bytes",
+        "sack_threshold_bytes",
+        "sack_flush_s",
+        "oor_action",
+        "timeout",
+        "linear_cnt",
+        "exp_cnt",
+        "reorder_threshold",
+        "ev_min_active",
+        "backup_per_plane",
+        "probe_ok_count",
+        "timestamps",
+        "max_wimm",
+        "trim_nack",
+        "cc_algorithm",
+        "window_end",
+        "bitmap_base",
+        "clear_bits",
+        "rtx_echo",
+        "loss_rule",
+        "timeout_phases",
+        "skip_mode",
+        "skip_to_bad",
+        "revival_slot",
+        "all_ports_down",
+        "first_msn",
+        "first_rqmsn",
+    )
+)
 """Keys two ends need not agree on."""
 
 _KEYS: dict[str, tuple[Any, ...]] = {
@@ -485,8 +578,17 @@ _KEYS: dict[str, tuple[Any, ...]] = {
     "base_rtt_s": (0.0, 0.002),
 }
 """Values to draw from. Keys which this engine does not have are passed over."""
-_UNSETTLING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "reorder_threshold", "dynamic_mpr", "sack_flush_s",
-               "clear_bits", "loss_rule", "window_end")  # fmt: skip
+_UNSETTLING = (
+    "bitmap_packets",
+    "work_slots",
+    "rx_buffer_bytes",
+    "reorder_threshold",
+    "dynamic_mpr",
+    "sack_flush_s",
+    "clear_bits",
+    "loss_rule",
+    "window_end",
+)
 """Keys with which packets are refused or sent again without any fault."""
 _HASTY = ("probe_timeout_s", "probe_fail_count")
 """Keys with which a probe that is not answered for a moment convicts its path."""
@@ -601,13 +703,20 @@ _BUDGET = ("timeout", "linear_cnt", "exp_cnt", "timeout_phases", "timeout_ceilin
 def draw_budget(rng: Random) -> dict[str, Any]:
     """A finite retry budget, most often one that is soon spent; sometimes the default one."""
     if rng.random() < 0.15:
-        return {"timeout": 16, "linear_cnt": 3, "exp_cnt": 5, "timeout_phases": "linear-exponential",
-                "timeout_ceiling_s": 4.0}  # fmt: skip
+        return {
+            "timeout": 16,
+            "linear_cnt": 3,
+            "exp_cnt": 5,
+            "timeout_phases": "linear-exponential",
+            "timeout_ceiling_s": 4.0,
+        }
     return {
-        "timeout": rng.choice((12, 13, 14)), "linear_cnt": rng.choice((0, 1, 3)), "exp_cnt": rng.choice((1, 2, 5)),
+        "timeout": rng.choice((12, 13, 14)),
+        "linear_cnt": rng.choice((0, 1, 3)),
+        "exp_cnt": rng.choice((1, 2, 5)),
         "timeout_phases": rng.choice(("linear-exponential", "linear-exponential", "linear", "exponential")),
         "timeout_ceiling_s": rng.choice((0.05, 0.1, 0.3)),
-    }  # fmt: skip
+    }
 
 
 def draw_lasting(rng: Random, plan: Plan, named: list[str]) -> list[SimFault]:
@@ -644,10 +753,23 @@ def _moment(rng: Random) -> float:
 
 
 def _lasting(rng: Random, plan: Plan, named: list[str]) -> SimFault:
-    kind = rng.choice((
-        "link_down", "one_way", "one_way", "loss", "loss", "pattern", "corrupt", "blackhole", "blackhole",
-        "switch_off", "port_down", "stall", "vanish",
-    ))  # fmt: skip
+    kind = rng.choice(
+        (
+            "link_down",
+            "one_way",
+            "one_way",
+            "loss",
+            "loss",
+            "pattern",
+            "corrupt",
+            "blackhole",
+            "blackhole",
+            "switch_off",
+            "port_down",
+            "stall",
+            "vanish",
+        )
+    )
     at = _moment(rng)
     nics = [link for link in plan.links if link.lower.node in named]
     where = rng.choice(nics if kind == "port_down" or rng.random() < 0.4 else plan.links).name
@@ -753,6 +875,14 @@ def draw_long(seed: int, rng: Random) -> Schedule:
         faults, watched_s = [SimFault("vanish", "h1", rng.choice((0.0, 0.002)), None)], 1800.0
         config["timeout_ceiling_s"] = rng.choice((0.3, 4.0))
     return Schedule(
-        seed=seed, plan=plan, network=network, config=config, config_of={}, qps=[["h0", "h1"]], posts=posts,
-        faults=faults, kind="long", watched_s=watched_s,
-    )  # fmt: skip
+        seed=seed,
+        plan=plan,
+        network=network,
+        config=config,
+        config_of={},
+        qps=[["h0", "h1"]],
+        posts=posts,
+        faults=faults,
+        kind="long",
+        watched_s=watched_s,
+    )

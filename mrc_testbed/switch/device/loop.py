@@ -211,9 +211,16 @@ class EventLoop:
         for position in range(count):
             raw = native.PortCounts.from_buffer_copy(block, position * size)
             out[raw.number] = PortStats(
-                raw.interface.decode(errors="replace"), bool(raw.up), raw.rx_packets, raw.rx_bytes, raw.tx_packets,
-                raw.tx_bytes, raw.rx_dropped, raw.tx_dropped, raw.tx_down,
-            )  # fmt: skip
+                raw.interface.decode(errors="replace"),
+                bool(raw.up),
+                raw.rx_packets,
+                raw.rx_bytes,
+                raw.tx_packets,
+                raw.tx_bytes,
+                raw.rx_dropped,
+                raw.tx_dropped,
+                raw.tx_down,
+            )
         return out
 
     def inject(self, device: P4Device, frame: bytes, port: int | None = None) -> None:
@@ -284,10 +291,20 @@ class EventLoop:
             raw = native.EndState.from_buffer_copy(block, position * size)
             name = raw.name.decode(errors="replace")
             out[name] = WireEnd(
-                name, raw.far.decode(errors="replace"), raw.index, bool(raw.admin_up), bool(raw.up), raw.mtu,
-                raw.carrier_changes, raw.rx_packets, raw.tx_packets, raw.rx_bytes, raw.tx_bytes, raw.rx_dropped,
+                name,
+                raw.far.decode(errors="replace"),
+                raw.index,
+                bool(raw.admin_up),
+                bool(raw.up),
+                raw.mtu,
+                raw.carrier_changes,
+                raw.rx_packets,
+                raw.tx_packets,
+                raw.rx_bytes,
+                raw.tx_bytes,
+                raw.rx_dropped,
                 raw.tx_dropped,
-            )  # fmt: skip
+            )
         return out
 
     def tap_wire(self, name: str, to: socket.socket, snap_bytes: int) -> int:

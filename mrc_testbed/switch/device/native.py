@@ -238,11 +238,18 @@ class EndState(c.Structure):
         *(
             (name, c.c_uint64)
             for name in (
-                "carrier_changes", "rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped",
+                "carrier_changes",
+                "rx_packets",
+                "tx_packets",
+                "rx_bytes",
+                "tx_bytes",
+                "rx_dropped",
+                "tx_dropped",
             )
         ),
-        ("name", c.c_char * 16), ("far", c.c_char * 16),
-    ]  # fmt: skip
+        ("name", c.c_char * 16),
+        ("far", c.c_char * 16),
+    ]
 
 
 def _words(*names: str) -> list[tuple[str, type]]:
@@ -319,18 +326,41 @@ _SIGNATURES = {
     "rt_counter_cells": (c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.c_uint32, c.POINTER(Cell), c.c_int),
     "rt_register_cells": (c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.c_uint32, c.c_char_p, c.c_int),
     "rt_entry_write": (
-        c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_char_p, c.c_char_p, c.c_int32, c.c_int, c.c_uint32,
-        c.c_char_p, c.POINTER(Given),
+        c.c_int,
+        c.c_void_p,
+        c.c_int,
+        c.c_uint32,
+        c.c_char_p,
+        c.c_char_p,
+        c.c_int32,
+        c.c_int,
+        c.c_uint32,
+        c.c_char_p,
+        c.POINTER(Given),
     ),
     "rt_default_write": (
-        c.c_int, c.c_void_p, c.c_uint32, c.c_int, c.c_int, c.c_uint32, c.c_char_p, c.POINTER(Given),
+        c.c_int,
+        c.c_void_p,
+        c.c_uint32,
+        c.c_int,
+        c.c_int,
+        c.c_uint32,
+        c.c_char_p,
+        c.POINTER(Given),
     ),
     "rt_idle_take": (c.c_int, c.c_void_p, c.POINTER(c.c_uint64), *_VIEW),
     "rt_table_read": (c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_char_p, c.c_int32, *_VIEW),
     "rt_member_write": (c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_uint32, c.c_uint32, c.c_char_p),
     "rt_members_read": (c.c_int, c.c_void_p, c.c_uint32, *_VIEW),
     "rt_group_write": (
-        c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_uint32, c.c_uint32, c.c_uint32, c.POINTER(MemberPlace),
+        c.c_int,
+        c.c_void_p,
+        c.c_int,
+        c.c_uint32,
+        c.c_uint32,
+        c.c_uint32,
+        c.c_uint32,
+        c.POINTER(MemberPlace),
     ),
     "rt_groups_read": (c.c_int, c.c_void_p, c.c_uint32, *_VIEW),
     "rt_device_wake": (None, c.c_void_p, c.c_int),
@@ -341,10 +371,25 @@ _SIGNATURES = {
     "rt_trace_end": (c.c_int, c.c_void_p, *_VIEW),
     "rt_meter_cells": (c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.c_uint32, c.POINTER(MeterCell), c.c_int),
     "rt_entry_meter": (
-        c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_char_p, c.c_int32, c.POINTER(MeterCell), c.c_int,
+        c.c_int,
+        c.c_void_p,
+        c.c_uint32,
+        c.c_char_p,
+        c.c_char_p,
+        c.c_int32,
+        c.POINTER(MeterCell),
+        c.c_int,
     ),
     "rt_replication_write": (
-        c.c_int, c.c_void_p, c.c_int, c.c_uint32, c.c_uint32, c.c_uint32, c.c_uint32, c.c_int, c.c_uint32,
+        c.c_int,
+        c.c_void_p,
+        c.c_int,
+        c.c_uint32,
+        c.c_uint32,
+        c.c_uint32,
+        c.c_uint32,
+        c.c_int,
+        c.c_uint32,
         c.POINTER(NativeReplica),
     ),
     "rt_free": (None, c.c_void_p),
@@ -369,7 +414,7 @@ _SIGNATURES = {
     "rt_wires_read": (c.c_int, c.c_void_p, *_VIEW),
     "rt_wire_tap": (c.c_int, c.c_void_p, c.c_char_p, c.c_int, c.c_uint32),
     "rt_wire_untap": (c.c_int, c.c_void_p, c.c_int, c.POINTER(c.c_uint64)),
-}  # fmt: skip
+}
 
 
 def build_runtime(flags: tuple[str, ...] = ()) -> Path:

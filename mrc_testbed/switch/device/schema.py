@@ -245,10 +245,19 @@ class Schema:
             fields = tuple(_fields(info, one.match_fields, desc.fields, desc.n_fields, one.preamble))
             _same_width(one.preamble, sum(f.size for f in fields), desc.key_bytes)
             self.tables[one.preamble.id] = TableSchema(
-                one.preamble.id, _name(one.preamble), index, fields, desc.key_bytes, desc.size,
-                {r.id: r.scope for r in one.action_refs}, one.implementation_id, one.is_const_table,
-                bool(one.const_default_action_id), desc.direct_counter, bool(desc.idle_timeout),
-            )  # fmt: skip
+                one.preamble.id,
+                _name(one.preamble),
+                index,
+                fields,
+                desc.key_bytes,
+                desc.size,
+                {r.id: r.scope for r in one.action_refs},
+                one.implementation_id,
+                one.is_const_table,
+                bool(one.const_default_action_id),
+                desc.direct_counter,
+                bool(desc.idle_timeout),
+            )
 
     def _read_value_sets(self, info: p4i.P4Info, program: ProgramDesc) -> None:
         """A value_set is a table without actions."""
@@ -258,9 +267,18 @@ class Schema:
             desc = program.tables[index]
             fields = tuple(_fields(info, one.match, desc.fields, desc.n_fields, one.preamble))
             self.value_sets[one.preamble.id] = TableSchema(
-                one.preamble.id, _name(one.preamble), index, fields, desc.key_bytes, one.size, {}, 0,
-                False, False, 0,
-            )  # fmt: skip
+                one.preamble.id,
+                _name(one.preamble),
+                index,
+                fields,
+                desc.key_bytes,
+                one.size,
+                {},
+                0,
+                False,
+                False,
+                0,
+            )
 
     def _read_profiles(self, info: p4i.P4Info, program: ProgramDesc) -> None:
         indexes = {program.profiles[i].id: i for i in range(program.n_profiles)}
@@ -269,10 +287,16 @@ class Schema:
             users = [self.tables[t] for t in one.table_ids if t in self.tables]
             allowed = {a for t in users for a in t.entry_actions}
             self.profiles[one.preamble.id] = Profile(
-                one.preamble.id, _name(one.preamble), indexes[one.preamble.id], desc.size, desc.max_group_size,
-                bool(one.with_selector), frozenset(allowed), one.HasField("sum_of_members"),
+                one.preamble.id,
+                _name(one.preamble),
+                indexes[one.preamble.id],
+                desc.size,
+                desc.max_group_size,
+                bool(one.with_selector),
+                frozenset(allowed),
+                one.HasField("sum_of_members"),
                 one.sum_of_members.max_member_weight,
-            )  # fmt: skip
+            )
 
     def find(self, things: dict[int, T], id_: int, kind: str) -> T:
         """The table, profile, ... of an id. Raises TableError listing what there is."""

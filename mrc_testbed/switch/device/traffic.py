@@ -228,7 +228,12 @@ def _native(settings: PortSettings, restart: Collection[str]) -> native.TrafficS
     for at, direction in enumerate(DIRECTIONS):
         line: Impairment = getattr(settings, direction)
         raw.lines[at] = native.LineSettings(
-            line.delay_us * 1000, line.seed, line.loss_ppm, line.corrupt_ppm, line.loss_pattern.encode(),
-            line.corrupt_pattern.encode(), direction in restart,
-        )  # fmt: skip
+            line.delay_us * 1000,
+            line.seed,
+            line.loss_ppm,
+            line.corrupt_ppm,
+            line.loss_pattern.encode(),
+            line.corrupt_pattern.encode(),
+            direction in restart,
+        )
     return raw

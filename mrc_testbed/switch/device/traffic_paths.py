@@ -73,9 +73,14 @@ IMPAIRMENT_CONFIG = (
 )
 
 QUEUE_STATE = (
-    "depth-packets", "depth-bytes", "transmit-pkts", "transmit-octets", "dropped-pkts", "dropped-octets",
+    "depth-packets",
+    "depth-bytes",
+    "transmit-pkts",
+    "transmit-octets",
+    "dropped-pkts",
+    "dropped-octets",
     "peak-packets",
-)  # fmt: skip
+)
 """`peak`: the greatest depth since the pipeline was loaded."""
 IMPAIRMENT_STATE = ("held-pkts", "lost-pkts", "lost-octets", "corrupted-pkts", "dropped-pkts", "dropped-octets")
 """`held`: on the line now. `dropped`: the device's buffers were exhausted."""
@@ -86,11 +91,9 @@ def queue_base(priority: int) -> Leaf:
     return ("output", "queues", f"queue[name={priority}]")
 
 
-QOS_CONFIG: dict[Leaf, ConfigLeaf] = {
-    ("output", "config", leaf.name): leaf for leaf in OUTPUT_CONFIG
-} | {
+QOS_CONFIG: dict[Leaf, ConfigLeaf] = {("output", "config", leaf.name): leaf for leaf in OUTPUT_CONFIG} | {
     (*queue_base(priority), "config", leaf.name): leaf for priority in range(PRIORITIES) for leaf in QUEUE_CONFIG
-}  # fmt: skip
+}
 IMPAIRMENTS_CONFIG: dict[Leaf, ConfigLeaf] = {
     ("impairments", direction, "config", leaf.name): leaf for direction in DIRECTIONS for leaf in IMPAIRMENT_CONFIG
 }

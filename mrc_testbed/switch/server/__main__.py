@@ -45,9 +45,16 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"mrc_testbed.switch.server: --cpu-port {options.cpu_port}: want 1 to 510 (511 drops)", file=sys.stderr)
         return 2
     settings = ServerSettings(
-        options.p4runtime, options.gnmi, options.control, options.config, options.cpu_port,
-        options.tls_cert, options.tls_key, options.tls_ca, options.token_file,
-    )  # fmt: skip
+        options.p4runtime,
+        options.gnmi,
+        options.control,
+        options.config,
+        options.cpu_port,
+        options.tls_cert,
+        options.tls_key,
+        options.tls_ca,
+        options.token_file,
+    )
     try:
         asyncio.run(run(settings))
     except (AddressError, SocketError, ServerConfigError, ChassisError, PortError, BuildError, OSError) as error:

@@ -113,14 +113,24 @@ class Daemon:
 
         # gNMI is served on the P4Runtime address as well: finsy looks for the ports of a switch there.
         server, self.p4runtime_port = await start_server(
-            p4runtime.host, p4runtime.port, "P4Runtime", [add_p4runtime, add_gnmi], credentials,
-            unix=p4runtime.socket, token=token,
-        )  # fmt: skip
+            p4runtime.host,
+            p4runtime.port,
+            "P4Runtime",
+            [add_p4runtime, add_gnmi],
+            credentials,
+            unix=p4runtime.socket,
+            token=token,
+        )
         self._servers.append(server)
         server, self.gnmi_port = await start_server(
-            gnmi_address.host, gnmi_address.port, "gNMI", [add_gnmi], credentials,
-            unix=gnmi_address.socket, token=token,
-        )  # fmt: skip
+            gnmi_address.host,
+            gnmi_address.port,
+            "gNMI",
+            [add_gnmi],
+            credentials,
+            unix=gnmi_address.socket,
+            token=token,
+        )
         self._servers.append(server)
         for device in devices:
             await self.add_device(**device)

@@ -52,9 +52,11 @@ def counts_of(chassis: Chassis, cells: Mapping[str, Sequence[int]]) -> Fields:
             drops[priority] += queue.dropped_packets
         lost += sum(line.lost_packets for line in raw.lines)
     return {
-        "on": True, "queue_drops": drops, "lost": lost,
+        "on": True,
+        "queue_drops": drops,
+        "lost": lost,
         "cells": {name: _sums(chassis, device, name, offsets) for name, offsets in cells.items()},
-    }  # fmt: skip
+    }
 
 
 def depth_of(chassis: Chassis, port: int) -> int | None:

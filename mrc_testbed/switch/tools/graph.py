@@ -25,12 +25,12 @@ _LINES = 12
 _LEFT = '<br align="left"/>'
 _STYLE = {
     "state": 'shape=box style="rounded,filled" fillcolor="#e7f0dc"',
-    "table": 'shape=plain',
+    "table": "shape=plain",
     "condition": 'shape=box style="rounded,filled" fillcolor="#fff3c8"',
     "action": 'shape=box style=filled fillcolor="#e3ecf8"',
     "code": 'shape=box style=filled fillcolor="#f7f7f7" color="#999999"',
     "end": 'shape=ellipse style=filled fillcolor="#dddddd"',
-}  # fmt: skip
+}
 PARTS = ("parser", "verify", "ingress", "egress", "compute", "deparser")
 """What a program is drawn as, in the order in which packets see it."""
 
@@ -427,9 +427,13 @@ def _wrapped(text: str) -> list[str]:
         else:
             indent = "    " if out else ""
             out += textwrap.wrap(
-                piece, WRAP, initial_indent=indent, subsequent_indent="    ", break_long_words=False,
+                piece,
+                WRAP,
+                initial_indent=indent,
+                subsequent_indent="    ",
+                break_long_words=False,
                 break_on_hyphens=False,
-            )  # fmt: skip
+            )
     return out or [text]
 
 

@@ -37,8 +37,13 @@ from mrc_testbed.switch.tools.stf import Command, StfCall, StfError
 from mrc_testbed.switch.tools.stf_resolve import action_call, field_match, find, key_field, number
 
 _OPERATORS: dict[str, Callable[[int, int], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _DUE_MAX = 1_000_000
 """Events of the traffic manager that a wait sees before it gives up."""
 _ROW = 16

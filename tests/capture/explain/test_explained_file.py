@@ -68,9 +68,12 @@ def test_pcap__gets_a_comment_on_each_packet(tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps(PLAN.to_json()))
     result = explain_file(pcap(tmp_path / "a.pcap"), tmp_path)
     assert result.to_json() == {
-        "capture": str(tmp_path / "a.pcap"), "path": str(tmp_path / "a.explained.pcapng"), "packets": 3, "explained": 2,
+        "capture": str(tmp_path / "a.pcap"),
+        "path": str(tmp_path / "a.explained.pcapng"),
+        "packets": 3,
+        "explained": 2,
         "plan": str(tmp_path / "plan.json"),
-    }  # fmt: skip
+    }
     rows = shown(Path(result.path), "frame.comment", "frame.time_epoch", "frame.len")
     assert [row[0] for row in rows] == [
         "MRC: h0 > h2 by EV 0x0101: p1-t0-0, p1-t1-1, p1-t0-1; WRITE_ONLY, QP 0x123, PSN 7",
@@ -156,13 +159,17 @@ def test_cut_off__keeps_the_packets_before(tmp_path):
         (b"# a text, and long enough for a header of any kind\n", "no capture file"),
         (gzip.compress(b"x" * 100, mtime=0), "unpack it with gunzip first"),
         (struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1), "no packet of MRC among its first 0"),
-        (struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 113) + struct.pack("<IIII", 1, 1, 4, 4) + b"abcd",
-         "link type 113, not of Ethernet"),
+        (
+            struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 113) + struct.pack("<IIII", 1, 1, 4, 4) + b"abcd",
+            "link type 113, not of Ethernet",
+        ),
         (struct.pack("<IIIHHq", 0x0A0D0D0A, 0xFFFFFFF0, 0x1A2B3C4D, 1, 0, -1), "no capture file"),
-        (struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28) + struct.pack("<II", 6, 0xFFFFFFF0),
-         "after packet 0 (a block of 4294967268 bytes)"),
+        (
+            struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28) + struct.pack("<II", 6, 0xFFFFFFF0),
+            "after packet 0 (a block of 4294967268 bytes)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_no_capture__one_line(tmp_path, content, words):
     (tmp_path / "a.pcap").write_bytes(content)
     assert words in refused(tmp_path / "a.pcap", tmp_path)

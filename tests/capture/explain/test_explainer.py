@@ -107,9 +107,10 @@ def test_retransmission__names_the_nack_and_another_plane():
     nack = made_frame(Nack(0x456, EV, 1, 46, 0, 7, NackReason.TRIMMED, EV), "h2", "h0")
     comments = told(first, nack, again)
     assert comments[1].endswith("NACK, QP 0x456, refuses frame 1 (PSN 7) of EV 0x0101: TRIMMED")
-    assert comments[2].endswith(
-        "; retransmission of frame 1, 2.000 ms before by EV 0x0101 (NACK TRIMMED in frame 2)"
-    ) and "by EV 0x0000: p0-t0-0, p0-t1-0, p0-t0-1" in comments[2]  # fmt: skip
+    assert (
+        comments[2].endswith("; retransmission of frame 1, 2.000 ms before by EV 0x0101 (NACK TRIMMED in frame 2)")
+        and "by EV 0x0000: p0-t0-0, p0-t1-0, p0-t0-1" in comments[2]
+    )
 
 
 def test_retransmission__of_what_was_not_captured(monkeypatch):
@@ -172,19 +173,27 @@ def test_queue__is_of_packets_that_wait_in_it():
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (Sack(5, EV, 1, 46, 0, 10, 1, 0b1011, 4, None, EV, Verdict.SKIP_ONCE, 3, 4),
-         "SACK, QP 0x5, all up to PSN 10 arrived, 3 beyond, triggered by PSN 14, verdict SKIP_ONCE on EV 0x0101"),
-        (Sack(5, EV, 1, 46, 0, 10, -1, 0b1111, -3, None, EV, 0, 3, 4),
-         "SACK, QP 0x5, all up to PSN 10 arrived, 2 beyond, triggered by PSN 7"),
-        (Sack(5, EV, 1, 46, 0, 10, 1, 0, 0, 0x77, EV, 0, 3, 4),
-         "SACK, QP 0x5, all up to PSN 10 arrived, answers probe 0x0077"),
+        (
+            Sack(5, EV, 1, 46, 0, 10, 1, 0b1011, 4, None, EV, Verdict.SKIP_ONCE, 3, 4),
+            "SACK, QP 0x5, all up to PSN 10 arrived, 3 beyond, triggered by PSN 14, verdict SKIP_ONCE on EV 0x0101",
+        ),
+        (
+            Sack(5, EV, 1, 46, 0, 10, -1, 0b1111, -3, None, EV, 0, 3, 4),
+            "SACK, QP 0x5, all up to PSN 10 arrived, 2 beyond, triggered by PSN 7",
+        ),
+        (
+            Sack(5, EV, 1, 46, 0, 10, 1, 0, 0, 0x77, EV, 0, 3, 4),
+            "SACK, QP 0x5, all up to PSN 10 arrived, answers probe 0x0077",
+        ),
         (ReliabilityProbe(5, EV, 1, 46, 0, 0x77), "RELIABILITY_PROBE, QP 0x5, probe 0x0077 of the path"),
         (Nack(5, EV, 1, 46, 0, 9, 0x55, EV), "NACK, QP 0x5, refuses PSN 9 of EV 0x0101: 0x55"),
-        (EndpointRequest(2, EV, 1, 46, 0, 1, EndpointOp.PORT_STATUS_UPDATE, 0b101),
-         "ENDPOINT_REQUEST, QP 0x2, PORT_STATUS_UPDATE: ports up: 0, 2"),
+        (
+            EndpointRequest(2, EV, 1, 46, 0, 1, EndpointOp.PORT_STATUS_UPDATE, 0b101),
+            "ENDPOINT_REQUEST, QP 0x2, PORT_STATUS_UPDATE: ports up: 0, 2",
+        ),
         (EndpointRequest(2, EV, 1, 46, 0, 1, EndpointOp.EV_PROBE), "ENDPOINT_REQUEST, QP 0x2, EV_PROBE"),
     ],
-)  # fmt: skip
+)
 def test_control__in_words(record, words):
     assert told(made_frame(record))[0].partition("; ")[2] == words
 

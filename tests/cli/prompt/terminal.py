@@ -21,9 +21,15 @@ class Terminal:
     def __init__(self, argv, env):
         self.master, slave = os.openpty()
         self.process = subprocess.Popen(
-            argv, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=ROOT, start_new_session=True,
+            argv,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=env,
+            cwd=ROOT,
+            start_new_session=True,
             preexec_fn=self._own_terminal,
-        )  # fmt: skip
+        )
         os.close(slave)
         self.raw = ""
 

@@ -24,10 +24,19 @@ MANY = 123_456_789
 def an_ev(ev):
     path = PLAN.path(PLAN.host("h10"), PLAN.host("h20"), ev).nodes
     return {
-        "ev": ev, "plane": ev >> 8, "uplink": ev & 0xFF, "path": list(path), "state": "denied", "active": True,
-        "address": "fcbb:bb00:2f00:1f01:2f01:3b00::", "rtt_s": None, "sent": MANY, "lost": 12345, "acked": 0,
+        "ev": ev,
+        "plane": ev >> 8,
+        "uplink": ev & 0xFF,
+        "path": list(path),
+        "state": "denied",
+        "active": True,
+        "address": "fcbb:bb00:2f00:1f01:2f01:3b00::",
+        "rtt_s": None,
+        "sent": MANY,
+        "lost": 12345,
+        "acked": 0,
         "denied_by": ["cli", "controller p15-t0-1 p15-t1-1"],
-    }  # fmt: skip
+    }
 
 
 def a_probe(ev, out=False):
@@ -38,9 +47,17 @@ def a_fault(number):
     evidence = [{"source": name, "after_s": 0.25 * n} for n, name in enumerate(("gnmi", "digest", "mapper", "hosts"))]
     text = f"T0-T1 link {LINK} loses 12.5 % of its packets in the direction p15-t0-1 -> p15-t1-1, or the other one"
     return {
-        "number": number, "state": "active", "text": text, "location": LINK, "kind": "lossy link", "evidence": evidence,
-        "first_seen": 1.0, "raised": 2.0, "cleared": None, "last_seen": 3.0,
-    }  # fmt: skip
+        "number": number,
+        "state": "active",
+        "text": text,
+        "location": LINK,
+        "kind": "lossy link",
+        "evidence": evidence,
+        "first_seen": 1.0,
+        "raised": 2.0,
+        "cleared": None,
+        "last_seen": 3.0,
+    }
 
 
 def counters():
@@ -57,10 +74,18 @@ def counters():
 def burst():
     tally = {"state": "down", "sent": 50, "back": 0, "trimmed": 17, "rtt_median_s": 12.3}
     rows = [
-        {"link": link.name, "state": "down", "why": "", "by": [f"h{n}" for n in range(24)], "plane": link.plane,
-         "kind": "", "control": tally, "data": tally}
+        {
+            "link": link.name,
+            "state": "down",
+            "why": "",
+            "by": [f"h{n}" for n in range(24)],
+            "plane": link.plane,
+            "kind": "",
+            "control": tally,
+            "data": tally,
+        }
         for link in PLAN.links
-    ]  # fmt: skip
+    ]
     note = "T0-T1 links are probed by carrier alone in this mode, since no EV names them; see docs/telemetry.md"
     return {"links": rows, "count": 50, "duration_s": 12.3, "stalled_s": 1.0, "note": note}
 
@@ -129,17 +154,27 @@ def test_tools__fit_100_columns_on_sixteen_planes():
         one.count({**a_probe(ev), "rtt_s": 0.09876} if n % 2 else a_probe(ev))
     seen = stat.sample(status(1e6, MANY))
     seen["qps"][0] |= {
-        "error": "retry budget spent: " + "the peer does not answer " * 5, "transport": "rocev2",
+        "error": "retry budget spent: " + "the peer does not answer " * 5,
+        "transport": "rocev2",
         "ev_states": {"good": 10, "skip": 7, "assumed_bad": 9, "denied": 6},
         "evs": [{**an_ev(ev), "srtt_s": 1.234567} for ev in EVS],
-    }  # fmt: skip
+    }
     texts = [
         ping.report(list(reports.values()), Style()),
         stat.text(stat.add_rates(seen, None), evs=True, plan=PLAN, style=Style()),
-        write_bw.row({**RESULT, "plane_bps": [12345.6e6] * 16}), write_bw.COLUMNS,
-        write_bw.interval_row({"from_s": 1.0, "to_s": 2.0, "bw_bps": 1e9, "received_bps": 1e9, "retransmitted": 12345,
-                               "plane_bps": [12345.6e6] * 16}),
-    ]  # fmt: skip
+        write_bw.row({**RESULT, "plane_bps": [12345.6e6] * 16}),
+        write_bw.COLUMNS,
+        write_bw.interval_row(
+            {
+                "from_s": 1.0,
+                "to_s": 2.0,
+                "bw_bps": 1e9,
+                "received_bps": 1e9,
+                "retransmitted": 12345,
+                "plane_bps": [12345.6e6] * 16,
+            }
+        ),
+    ]
     lines = "\n".join(texts).splitlines()
     assert max(map(len, lines)) <= 100, max(lines, key=len)
     assert any("0x0f01" in line and "p15-t1-1" in line for line in lines) and "…" not in "\n".join(lines)

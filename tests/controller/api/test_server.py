@@ -110,8 +110,9 @@ def test_request__refusals_are_json_with_cause_and_cure(served, client):
     with pytest.raises(JsonlPeerError, match="internal error: KeyError: 'bug'"):
         client.request("switches")
     assert raw(served, b"GET /v1/links HTTP/1.0\r\nHost: localhost\r\n\r\n") == (
-        409, {"error": "it is not to be had", "cure": "ask for another"},
-    )  # fmt: skip
+        409,
+        {"error": "it is not to be had", "cure": "ask for another"},
+    )
 
 
 def test_request__takes_no_longer_than_asked(client):

@@ -101,11 +101,18 @@ def test_link__both_ends_are_one_fault_until_both_are_up():
         "into": [],
         "evidence": [
             {
-                "source": GNMI, "says": "DOWN", "about": ["p1-t0-0-eth4", "p1-t1-1-eth1"], "count": 2,
-                "first_seen": 1.0, "last_seen": 1.5, "heard": 1.0, "after_s": 0.0, "cleared": 4.0,
+                "source": GNMI,
+                "says": "DOWN",
+                "about": ["p1-t0-0-eth4", "p1-t1-1-eth1"],
+                "count": 2,
+                "first_seen": 1.0,
+                "last_seen": 1.5,
+                "heard": 1.0,
+                "after_s": 0.0,
+                "cleared": 4.0,
             },
         ],
-    }  # fmt: skip
+    }
 
 
 def test_link__nic_port_is_seen_from_the_t0_alone():
@@ -150,8 +157,11 @@ def test_switch__all_links_down_together_name_the_switch():
     (fault,) = story.faults.all()
     assert (fault.kind, fault.location) == ("T1", "p1-t1-0")
     assert [s.about for s in fault.symptoms] == [
-        "p1-t0-0-eth3", "p1-t1-0-eth1", "p1-t0-1-eth3", "p1-t1-0-eth2",
-    ]  # fmt: skip
+        "p1-t0-0-eth3",
+        "p1-t1-0-eth1",
+        "p1-t0-1-eth3",
+        "p1-t1-0-eth2",
+    ]
 
 
 def test_switch__a_link_told_before_becomes_part_of_it():

@@ -351,12 +351,20 @@ def test_lossy__what_another_cause_explains_accuses_nobody():
     segmenter = PathSegmenter(Plan(planes=1, racks=3, spines=2, hosts_per_rack=1))
     a, b, c, s, t = "p0-t0-0", "p0-t0-1", "p0-t0-2", "p0-t1-0", "p0-t1-1"
     walks = {
-        f"h1 {b} h1": 10, f"h1 {b} {s} {b} h1": 13, f"h1 {b} {t} {b} h1": 10,
-        f"h1 {b} {s} {a} {t} {b} h1": 12, f"h1 {b} {t} {a} {s} {b} h1": 17,
-        f"h2 {c} h2": 25, f"h2 {c} {s} {c} h2": 18, f"h2 {c} {t} {c} h2": 16,
-        f"h2 {c} {s} {b} {t} {c} h2": 25, f"h2 {c} {t} {b} {s} {c} h2": 24,
-        f"h0 {a} h0": 0, f"h0 {a} {s} {a} h0": 0, f"h0 {a} {t} {a} h0": 0,
-    }  # fmt: skip
+        f"h1 {b} h1": 10,
+        f"h1 {b} {s} {b} h1": 13,
+        f"h1 {b} {t} {b} h1": 10,
+        f"h1 {b} {s} {a} {t} {b} h1": 12,
+        f"h1 {b} {t} {a} {s} {b} h1": 17,
+        f"h2 {c} h2": 25,
+        f"h2 {c} {s} {c} h2": 18,
+        f"h2 {c} {t} {c} h2": 16,
+        f"h2 {c} {s} {b} {t} {c} h2": 25,
+        f"h2 {c} {t} {b} {s} {c} h2": 24,
+        f"h0 {a} h0": 0,
+        f"h0 {a} {s} {a} h0": 0,
+        f"h0 {a} {t} {a} h0": 0,
+    }
     trials = {
         (walk, n): PathSample(segmenter.along(tuple(walk.split())), 70, lost)
         for walk, lost in walks.items()

@@ -53,8 +53,11 @@ def test_each_plane_has_a_fault_of_its_own__named_exactly_and_nothing_else(fabri
     until(lambda: not active(fabric))
     listed = fabric.controller.request("faults")["faults"]
     assert sorted(one["location"] for one in listed) == [
-        "p0-t0-0 p0-t1-1", "p1-t0-0 p1-t1-1", "p2-t0-1 p2-t1-0", "p3-t1-0",
-    ]  # fmt: skip
+        "p0-t0-0 p0-t1-1",
+        "p1-t0-0 p1-t1-1",
+        "p2-t0-1 p2-t1-0",
+        "p3-t1-0",
+    ]
     replayed = replay_faults(fabric.run_dir.path / "log" / "observations.jsonl")
     cleared = [one.fault["location"] for one in replayed.changes if one.change == "cleared"]
     assert sorted(cleared) == sorted(one["location"] for one in listed)

@@ -128,8 +128,10 @@ def test_a_program_that_counts_nothing_is_no_black_hole():
 
 def test_a_port_that_is_counted_only_now_has_not_received_all_at_once():
     told = read_alone(
-        Reading(1.0, {}, {UP: 5}), Reading(2.0, {UP: 1000}, {UP: 5}), Reading(3.0, {UP: 1000}, {UP: 5}),
-    )  # fmt: skip
+        Reading(1.0, {}, {UP: 5}),
+        Reading(2.0, {UP: 1000}, {UP: 5}),
+        Reading(3.0, {UP: 1000}, {UP: 5}),
+    )
     assert told == set()
 
 

@@ -222,10 +222,11 @@ class EndsUnder:
 @pytest.mark.parametrize(
     ("statuses", "code"),
     [
-        ([(UNAVAILABLE, "gone"), PLACEHOLDER], UNAVAILABLE), ([PLACEHOLDER, (UNAVAILABLE, "gone")], UNAVAILABLE),
+        ([(UNAVAILABLE, "gone"), PLACEHOLDER], UNAVAILABLE),
+        ([PLACEHOLDER, (UNAVAILABLE, "gone")], UNAVAILABLE),
         ([PLACEHOLDER], grpc.StatusCode.INTERNAL),
     ],
-)  # fmt: skip
+)
 def test_write__waits_for_the_status_in_either_order_and_not_for_ever(monkeypatch, statuses, code):
     monkeypatch.setattr(grpc_streams, "LOOK_S", 0.0005 if len(statuses) == 1 else 0.02)
     monkeypatch.setattr(grpc_streams, "LOOKS_MAX", 20)

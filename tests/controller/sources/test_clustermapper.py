@@ -15,10 +15,22 @@ PLAN = Plan(planes=1, racks=3, spines=2, hosts_per_rack=2)
 def probe(host, target, state, *, sent=40, lost=0):
     kind = "t0" if "-t0-" in target else "t1"
     return {
-        "event": "probe", "t": 1.0, "host": host, "plane": 0, "target": target, "kind": kind, "state": state,
-        "old": "ok", "loss": lost / sent, "rtt_s": 0.001, "since": 1.0, "sent": sent, "lost": lost, "link": "",
+        "event": "probe",
+        "t": 1.0,
+        "host": host,
+        "plane": 0,
+        "target": target,
+        "kind": kind,
+        "state": state,
+        "old": "ok",
+        "loss": lost / sent,
+        "rtt_s": 0.001,
+        "since": 1.0,
+        "sent": sent,
+        "lost": lost,
+        "link": "",
         "back_at": 1.0,
-    }  # fmt: skip
+    }
 
 
 def fields_of(event):
@@ -52,11 +64,17 @@ def test_mapper__snapshot_events_and_counts_reach_the_list(tmp_path):
 @pytest.mark.parametrize(
     "nonsense",
     [
-        {"host": "h9"}, {"plane": 7}, {"plane": "x"}, {"target": "p0-t1-9"}, {"kind": None, "target": ""},
+        {"host": "h9"},
+        {"plane": 7},
+        {"plane": "x"},
+        {"target": "p0-t1-9"},
+        {"kind": None, "target": ""},
         {"state": "odd"},
-        {"since": "soon"}, {"loss": None, "state": "lossy"}, {"sent": "many"},
+        {"since": "soon"},
+        {"loss": None, "state": "lossy"},
+        {"sent": "many"},
     ],
-)  # fmt: skip
+)
 def test_mapper__events_of_another_world_are_passed_over(tmp_path, nonsense):
     async def story():
         faults = FaultCorrelator(PLAN)

@@ -39,9 +39,15 @@ def test_agents__a_bad_ev_is_a_dead_path_until_its_last_accuser_is_content(tmp_p
             peer.server.publish("ev", qpn=2, old="assumed_bad", new="good", **event)
             await until(lambda: not faults.has_path_symptoms)
             assert told[0] == {
-                "host": "h0", "peer": "h2", "ev": 0, "old": "good", "new": "assumed_bad", "plane": 0,
-                "cause": event["cause"], "t": told[0]["t"],
-            }  # fmt: skip
+                "host": "h0",
+                "peer": "h2",
+                "ev": 0,
+                "old": "good",
+                "new": "assumed_bad",
+                "plane": 0,
+                "cause": event["cause"],
+                "t": told[0]["t"],
+            }
 
     asyncio.run(story())
 

@@ -61,13 +61,16 @@ def blank(where):
 
 PORTS = [
     SimpleNamespace(
-        name=f"p0-t0-{number}-eth1", marked=marked, trimmed=2 * marked, last_hop=number != 1,
+        name=f"p0-t0-{number}-eth1",
+        marked=marked,
+        trimmed=2 * marked,
+        last_hop=number != 1,
         peak_bytes=(91, 99, 1)[number],
         dropped=Counter(queue_full=10 * marked, not_trimmable=2 * marked, headroom_full=marked, control_queue_full=5),
         pause=SimpleNamespace(pauses=7 * marked, storms=8 * marked, longest_s=(0.4, 0.9, 0.1)[number], frames=0),
     )
     for number, marked in enumerate((100, 10, 1))
-]  # fmt: skip
+]
 HOSTS = [SimpleNamespace(dropped=Counter({"iCRC": count, "port down": 9})) for count in (50, 10, 6)]
 STATES = [
     ["assumed_bad", "assumed_bad", "denied", "good"],

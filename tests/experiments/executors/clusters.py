@@ -92,9 +92,16 @@ def slurm(folder: Path) -> Iterator[None]:
     (folder / "slurm.conf").write_text(SLURM_CONF.format(host=host, ports=ports, folder=folder))
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     env = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PATH": path}
-    munge = ["munged", "--foreground", "--force", f"--key-file={folder}/munge.key", f"--socket={folder}/munge.sock",
-             f"--pid-file={folder}/munged.pid", f"--seed-file={folder}/munge.seed",
-             f"--log-file={folder}/log/munged.log"]  # fmt: skip
+    munge = [
+        "munged",
+        "--foreground",
+        "--force",
+        f"--key-file={folder}/munge.key",
+        f"--socket={folder}/munge.sock",
+        f"--pid-file={folder}/munged.pid",
+        f"--seed-file={folder}/munge.seed",
+        f"--log-file={folder}/log/munged.log",
+    ]
     commands = [munge, ["slurmctld", "-D", "-c"], ["slurmd", "-D"]]
     daemons = []
     before = os.environ.get("SLURM_CONF")
@@ -131,8 +138,13 @@ def ray_cluster(folder: Path) -> Iterator[list[subprocess.Popen]]:
     """A head and another node, of one CPU each, on loopback: the processes of both."""
     port, nodes = free_port(), []
     short = Path(f"/tmp/mrc-ray-{os.getpid()}")  # its sockets have long names, and 107 bytes are the limit
-    common = ["--node-ip-address=127.0.0.1", "--num-cpus=1", "--object-store-memory=80000000", "--block",
-              "--disable-usage-stats"]  # fmt: skip
+    common = [
+        "--node-ip-address=127.0.0.1",
+        "--num-cpus=1",
+        "--object-store-memory=80000000",
+        "--block",
+        "--disable-usage-stats",
+    ]
     head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={short}"]
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
     before = os.environ.get("RAY_ADDRESS")

@@ -33,11 +33,14 @@ def test_mistakes__are_told_with_what_would_do(monkeypatch, words, says):
     assert says in refused(*words)
 
 
-@pytest.mark.parametrize(("executor", "module", "cure"), [
-    ("slurm", "submitit", "pip install 'mrc-testbed[slurm]'"),
-    ("submitit-local", "submitit", "pip install 'mrc-testbed[slurm]'"),
-    ("ray", "ray", "pip install 'mrc-testbed[ray]'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("executor", "module", "cure"),
+    [
+        ("slurm", "submitit", "pip install 'mrc-testbed[slurm]'"),
+        ("submitit-local", "submitit", "pip install 'mrc-testbed[slurm]'"),
+        ("ray", "ray", "pip install 'mrc-testbed[ray]'"),
+    ],
+)
 def test_what_is_not_installed__is_told_with_the_command(tmp_path, monkeypatch, executor, module, cure):
     monkeypatch.setitem(sys.modules, module, None)  # as Python has it for a module that cannot be imported
     files(tmp_path)

@@ -27,9 +27,16 @@ workload: [{stream: h0 h1, name: flow, message: 16K, depth: 2}]
 duration: 50ms
 """
 ROW = {
-    "size", "count", "type", "redop", "root", "out_of_place", "out_of_place_per_iter", "actual_iterations",
+    "size",
+    "count",
+    "type",
+    "redop",
+    "root",
+    "out_of_place",
+    "out_of_place_per_iter",
+    "actual_iterations",
     "experiment_name",
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +49,11 @@ def documents(made, tmp_path):
     """Documents by kind."""
     files = write_nccl_tests([made], tmp_path / "nccl", [])
     assert [file.name for file in files] == [
-        "out-all_reduce_tree.json", "out-reduce_scatter.json", "out-all_to_allv.json", "out-send_recv.json",
-    ]  # fmt: skip
+        "out-all_reduce_tree.json",
+        "out-reduce_scatter.json",
+        "out-all_to_allv.json",
+        "out-send_recv.json",
+    ]
     return {file.stem.removeprefix("out-"): json.loads(file.read_text()) for file in files}
 
 
@@ -107,8 +117,12 @@ def test_iterations__one_by_one(made, documents):
         assert told["times_us"] == times and len(times) == 4
         ordered = sorted(times)
         assert [told[key] for key in ("min_us", "p50_us", "p95_us", "p99_us", "max_us")] == [
-            ordered[0], ordered[2], ordered[3], ordered[3], ordered[3],
-        ]  # fmt: skip
+            ordered[0],
+            ordered[2],
+            ordered[3],
+            ordered[3],
+            ordered[3],
+        ]
         assert told["avg_us"] == pytest.approx(row["out_of_place"]["time"])
         assert told["cv_pct"] == pytest.approx(100 * told["stdev_us"] / told["avg_us"])
 

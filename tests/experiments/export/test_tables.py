@@ -91,8 +91,11 @@ def test_parquet__labels_of_runs_are_columns_of_their_type(made, tmp_path):
     runs = table.drop_duplicates(["folder", "run"])
     rings, stream = runs[runs.folder.str.contains("rings")], runs[runs.folder.str.contains("stream")]
     assert sorted(zip(rings.variant, rings.sweep_kind, strict=True)) == [
-        ("mrc", "all_gather"), ("mrc", "all_reduce"), ("roce-1", "all_gather"), ("roce-1", "all_reduce"),
-    ]  # fmt: skip
+        ("mrc", "all_gather"),
+        ("mrc", "all_reduce"),
+        ("roce-1", "all_gather"),
+        ("roce-1", "all_reduce"),
+    ]
     assert rings.sweep_depth.isna().all() and stream.variant.isna().all()
     assert sorted(zip(stream.sweep_depth, stream.repeat, strict=True)) == [(1.0, 0), (1.0, 1), (2.0, 0), (2.0, 1)]
     assert table.sweep_depth.dtype == "float64"

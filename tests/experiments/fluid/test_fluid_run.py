@@ -80,7 +80,7 @@ def test_slowest_flow__beside_the_packets(tmp_path):
     ends = [
         sorted(mean(values[10:]) for values in one.series.received_bps.values())
         for one in (VirtualRunner().run(run), FluidRunner().run(run))
-    ]  # fmt: skip
+    ]
     assert sum(ends[1]) == pytest.approx(sum(ends[0]), rel=0.05)
     assert mean(ends[1][:4]) == pytest.approx(mean(ends[0][:4]), rel=0.25)
 
@@ -113,9 +113,10 @@ def test_outcome__survives_json(tmp_path):
 @pytest.mark.parametrize("name", ["e2", "e3", "e10", "e11"])
 def test_judges_by_the_files_own_rules(tmp_path, name):
     report = carry_out(
-        plan_runs(read(SCENARIOS / f"{name}.yaml"), "fluid"), Display(terminal.console(stderr=True), 1, 2),
+        plan_runs(read(SCENARIOS / f"{name}.yaml"), "fluid"),
+        Display(terminal.console(stderr=True), 1, 2),
         out=tmp_path / "results",
-    )  # fmt: skip
+    )
     assert report.passed
     for _, outcome in report.runs:
         assert "timeouts" not in outcome.metrics and all(map(modelled, outcome.metrics))

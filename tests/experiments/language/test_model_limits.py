@@ -10,19 +10,65 @@ from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
 from mrc_testbed.hosts.engine.config import KEYS
 
 EXTREMES = (
-    "0", "-1", "1e-300", "1e-30us", "1e-9", "1e9", "1e30", "1e400", "'1e400'", "9" * 40, ".nan", ".inf", "3 parsecs",
-    "true", "null", "''", "[]", "0x10", "1_000",
-)  # fmt: skip
+    "0",
+    "-1",
+    "1e-300",
+    "1e-30us",
+    "1e-9",
+    "1e9",
+    "1e30",
+    "1e400",
+    "'1e400'",
+    "9" * 40,
+    ".nan",
+    ".inf",
+    "3 parsecs",
+    "true",
+    "null",
+    "''",
+    "[]",
+    "0x10",
+    "1_000",
+)
 NUMBERS = (
-    "links.rate", "links.rtt", "links.jitter", "links.host.rate", "links.host.delay", "links.fabric.rate",
-    "links.fabric.delay", "queues.ecn_min", "queues.ecn_max", "queues.trim_at", "queues.trim_last_hop", "queues.limit",
-    "queues.pfc.xoff", "queues.pfc.xon", "queues.pfc.headroom", "queues.pfc.storm_after", "transport.qps",
-    "transport.pmtu", "transport.clock", *(f"transport.config.{name}" for name, key in KEYS.items() if key.range),
-    "duration", "limit", "repeat", "seed",
-    "measure.every", "control_plane.react_after", "fabric.planes", "fabric.racks", "fabric.spines",
-    "fabric.hosts_per_rack", "workload.message", "workload.depth", "workload.rate", "workload.start", "workload.stop",
-    "workload.bytes", "workload.transport.clock",
-)  # fmt: skip
+    "links.rate",
+    "links.rtt",
+    "links.jitter",
+    "links.host.rate",
+    "links.host.delay",
+    "links.fabric.rate",
+    "links.fabric.delay",
+    "queues.ecn_min",
+    "queues.ecn_max",
+    "queues.trim_at",
+    "queues.trim_last_hop",
+    "queues.limit",
+    "queues.pfc.xoff",
+    "queues.pfc.xon",
+    "queues.pfc.headroom",
+    "queues.pfc.storm_after",
+    "transport.qps",
+    "transport.pmtu",
+    "transport.clock",
+    *(f"transport.config.{name}" for name, key in KEYS.items() if key.range),
+    "duration",
+    "limit",
+    "repeat",
+    "seed",
+    "measure.every",
+    "control_plane.react_after",
+    "fabric.planes",
+    "fabric.racks",
+    "fabric.spines",
+    "fabric.hosts_per_rack",
+    "workload.message",
+    "workload.depth",
+    "workload.rate",
+    "workload.start",
+    "workload.stop",
+    "workload.bytes",
+    "workload.transport.clock",
+)
 
 
 def scenario_of(path: str, value: str) -> str:
@@ -82,13 +128,14 @@ LIMITS = {
         "give transport: {clock: 0.001}",
     ),
     "a clock beyond the timer's exponent": (
-        "links: {rtt: 10s}\ntransport: {clock: 1000}\n", "line 3: transport.clock: 1000 makes timeout = 26"
+        "links: {rtt: 10s}\ntransport: {clock: 1000}\n",
+        "line 3: transport.clock: 1000 makes timeout = 26",
     ),
     "a window that no engine holds": ("links: {rate: 1e30}\n", "line 2: links.rate: 1e+30 makes cwnd_bytes = "),
     "a tier without rate": ("links: {fabric: {rate: 0}}\n", "line 2: links.fabric.rate: must be more than 0"),
     "marks from beyond their end": ("queues: {ecn_min: 0.9}\n", "ecn_min = 0.9 must not be above ecn_max = 0.8"),
     "a transfer of nothing": ("", "line 2: workload.0.bytes: "),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LIMITS)

@@ -22,9 +22,14 @@ def test_cells__as_p4src_numbers_them():
 
 def test_numbers__queues_dead_ports_and_cables_apart():
     assert numbers_of(one(5, (3, 2), (1, 10, 100), (1000, 7), 4)) == {
-        "marked": 5, "trimmed": 5, "trimmed_last_hop": 2, "dropped_queue": 1011, "dropped_control": 7,
-        "dropped": 1118, "link_lost": 4,
-    }  # fmt: skip
+        "marked": 5,
+        "trimmed": 5,
+        "trimmed_last_hop": 2,
+        "dropped_queue": 1011,
+        "dropped_control": 7,
+        "dropped": 1118,
+        "link_lost": 4,
+    }
 
 
 def test_look__what_came_since_the_last_one():
@@ -32,9 +37,14 @@ def test_look__what_came_since_the_last_one():
     assert look(totals, a=one(5, lost=2), b=one(1))["marked"] == 0  # what was before the run does not count
     assert look(totals, a=one(7, lost=2), b=one(4))["marked"] == 5
     assert look(totals, a=one(7, lost=3), b=one(5)) | {} == {
-        "marked": 1, "trimmed": 0, "trimmed_last_hop": 0, "dropped_queue": 0, "dropped_control": 0, "dropped": 0,
+        "marked": 1,
+        "trimmed": 0,
+        "trimmed_last_hop": 0,
+        "dropped_queue": 0,
+        "dropped_control": 0,
+        "dropped": 0,
         "link_lost": 1,
-    }  # fmt: skip
+    }
     assert (totals.totals["marked"], totals.totals["link_lost"]) == (6, 1)
 
 

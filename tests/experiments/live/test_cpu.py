@@ -45,9 +45,7 @@ def test_a_process_that_waits_for_a_cpu_is_named():
     """Two that want the same CPU all the time: each waits about half of it, however busy the machine is."""
     one_cpu = {min(os.sched_getaffinity(0))}
     loop = [sys.executable, "-c", "while True: pass"]
-    rivals = [
-        subprocess.Popen(loop, preexec_fn=lambda: os.sched_setaffinity(0, one_cpu)) for _ in range(2)
-    ]  # fmt: skip
+    rivals = [subprocess.Popen(loop, preexec_fn=lambda: os.sched_setaffinity(0, one_cpu)) for _ in range(2)]
     try:
         watch = watch_of({"h0": rivals[0].pid})
         watch.begin()

@@ -61,15 +61,21 @@ def port(t: float, up: bool, peer: str | None = None, host: str = "h0") -> dict:
         ([], "denied", [(0.0, 10.0, "denied")]),
         ([moved(2, "skip", "assumed_bad")], "skip", [(0.0, 2, "good"), (2, 10.0, "assumed_bad")]),
         ([moved(-0.1, "good", "assumed_bad")], "assumed_bad", [(0.0, 10.0, "assumed_bad")]),
-        ([moved(2, "good", "assumed_bad"), moved(3, "assumed_bad", "skip")], "good",
-         [(0.0, 2, "good"), (2, 3, "assumed_bad"), (3, 10.0, "good")]),
+        (
+            [moved(2, "good", "assumed_bad"), moved(3, "assumed_bad", "skip")],
+            "good",
+            [(0.0, 2, "good"), (2, 3, "assumed_bad"), (3, 10.0, "good")],
+        ),
         ([port(4, False), port(5, True)], "good", [(0.0, 4, "good"), (4, 5, "port_down"), (5, 10.0, "good")]),
         ([port(4, False, "h1"), port(5, True, "h3")], "good", [(0.0, 4, "good"), (4, 10.0, "port_down")]),
         ([port(4, False, None, "h1")], "good", [(0.0, 10.0, "good")]),
-        ([{"t": 7, "what": "qp_error", "host": "h0", "qpn": 3, "peer": "h1", "text": "x"}], "good",
-         [(0.0, 7, "good"), (7, 10.0, "failed")]),
+        (
+            [{"t": 7, "what": "qp_error", "host": "h0", "qpn": 3, "peer": "h1", "text": "x"}],
+            "good",
+            [(0.0, 7, "good"), (7, 10.0, "failed")],
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_lane_is_what_its_ev_and_ports_were(made, events, state, spans):
     assert lane_of(made, events, state) == spans
 

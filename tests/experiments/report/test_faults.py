@@ -15,16 +15,30 @@ def fault(t: float, number: int, action: str, rest: str, undo: int | None = None
 def test_faults_last_until_what_ends_them():
     outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=20.0, series=Series(0.1))
     outcome.events = [
-        fault(-0.05, 0, "silent", "a b"), fault(1, 1, "cut", "c d"), fault(2, 2, "power_off", "p0-t1-0"),
-        fault(3, 3, "cut", "c d", 1), fault(4, 4, "power_on", "p0-t1-0"), fault(5, 5, "cut", "e f"),
-        fault(6, 6, "restore", "e f"), fault(7, 7, "flap", "g h down=0.5 up=0.5 times=3"), fault(8, 8, "reboot", "x"),
-        fault(9, 9, "controller", "kill"), fault(11, 10, "controller", "start"), fault(12, 11, "loss", "a b rate=0.1"),
-        fault(13, 12, "heal", "True"), fault(15, 13, "cut", "c d"),
-    ]  # fmt: skip
+        fault(-0.05, 0, "silent", "a b"),
+        fault(1, 1, "cut", "c d"),
+        fault(2, 2, "power_off", "p0-t1-0"),
+        fault(3, 3, "cut", "c d", 1),
+        fault(4, 4, "power_on", "p0-t1-0"),
+        fault(5, 5, "cut", "e f"),
+        fault(6, 6, "restore", "e f"),
+        fault(7, 7, "flap", "g h down=0.5 up=0.5 times=3"),
+        fault(8, 8, "reboot", "x"),
+        fault(9, 9, "controller", "kill"),
+        fault(11, 10, "controller", "start"),
+        fault(12, 11, "loss", "a b rate=0.1"),
+        fault(13, 12, "heal", "True"),
+        fault(15, 13, "cut", "c d"),
+    ]
     assert fault_bars(Measured(outcome, None)) == {
-        "silent a b": [(0.0, 13)], "cut c d": [(1, 3), (15, 20.0)], "power off p0-t1-0": [(2, 4)], "cut e f": [(5, 6)],
-        "flap g h down=0.5 up=0.5 times=3": [(7, 10.0)], "reboot x": [(8, 8.0)], "controller kill": [(9, 11)],
+        "silent a b": [(0.0, 13)],
+        "cut c d": [(1, 3), (15, 20.0)],
+        "power off p0-t1-0": [(2, 4)],
+        "cut e f": [(5, 6)],
+        "flap g h down=0.5 up=0.5 times=3": [(7, 10.0)],
+        "reboot x": [(8, 8.0)],
+        "controller kill": [(9, 11)],
         "loss a b rate=0.1": [(12, 13)],
-    }  # fmt: skip
+    }
     outcome.events = [fault(n, n, "one_way", f"l{n} m") for n in range(ROWS_MAX + 1)]
     assert list(fault_bars(Measured(outcome, None))) == ["one way"]

@@ -11,12 +11,16 @@ from mrc_testbed.experiments.report.page import measured_runs
 @pytest.mark.parametrize(
     ("value", "theirs", "words"),
     [
-        (0.874, 0.873, "as in the paper, within 2 %"), (0.75, 1.0, "25 % less than in the paper"),
-        (0.6, 0.4, "50 % more than in the paper"), (0.39, 0.05, "7.8 times what the paper has"),
-        (None, 1.0, "not measured here"), (1.0, None, ""), (0.0, 0.0, "as in the paper"),
+        (0.874, 0.873, "as in the paper, within 2 %"),
+        (0.75, 1.0, "25 % less than in the paper"),
+        (0.6, 0.4, "50 % more than in the paper"),
+        (0.39, 0.05, "7.8 times what the paper has"),
+        (None, 1.0, "not measured here"),
+        (1.0, None, ""),
+        (0.0, 0.0, "as in the paper"),
         (2.0, 0.0, "the paper has 0, here it is 2"),
     ],
-)  # fmt: skip
+)
 def test_distances_in_words(value, theirs, words):
     assert paper_reference.ratio_distance(value, theirs) == words
 
@@ -32,9 +36,11 @@ def test_lines_of_the_paper_find_their_runs(made):
     }
     found = {label: mine for label, _, mine in paper_reference.lines_of(scenario, ["mrc", "dcqcn-1", "dcqcn-8", "a"])}
     assert found == {
-        "paper, MRC": ["mrc"], "paper, DCQCN 1 QP": ["dcqcn-1"], "paper": ["mrc", "dcqcn-1", "dcqcn-8", "a"],
+        "paper, MRC": ["mrc"],
+        "paper, DCQCN 1 QP": ["dcqcn-1"],
+        "paper": ["mrc", "dcqcn-1", "dcqcn-8", "a"],
         "paper (b)": [],
-    }  # fmt: skip
+    }
 
 
 def test_the_papers_curves_are_shares_of_its_best():

@@ -21,9 +21,11 @@ def planned(folder: Path, study: str = STUDY, scenario: str = SCENARIO):
 def test_plan__has_the_studys_values_above_all_of_the_files(tmp_path):
     plan = planned(tmp_path)
     assert [point.name for point in plan.points] == [
-        "mrc loss=0% fabric.planes=1", "mrc loss=0% fabric.planes=2", "mrc loss=10% fabric.planes=1",
+        "mrc loss=0% fabric.planes=1",
+        "mrc loss=0% fabric.planes=2",
+        "mrc loss=10% fabric.planes=1",
         "mrc loss=10% fabric.planes=2",
-    ]  # fmt: skip
+    ]
     assert len(plan.runs) == 24 and [run.seed for run in plan.runs[::4]] == [3, 4, 5, 6, 7, 8]
     run = plan.runs[plan.number(2, 3)]
     assert (run.scenario.links.rate, run.scenario.fabric.planes, run.seed) == (7e6, 2, 5)

@@ -37,7 +37,11 @@ def carried_out(progress: PointProgress, order: Random | None, values: list[floa
 
 def test_point__stops_at_the_first_look_that_is_narrow():
     asked, made = carried_out(point(NARROW), None, VALUES)
-    by_hand = next(n for n in range(4, 20, 3) if t_interval(VALUES[:n], 0.95).half_width <= 0.05 * t_interval(VALUES[:n], 0.95).estimate)  # fmt: skip  # noqa: E501
+    by_hand = next(
+        n
+        for n in range(4, 20, 3)
+        if t_interval(VALUES[:n], 0.95).half_width <= 0.05 * t_interval(VALUES[:n], 0.95).estimate
+    )
     assert asked == by_hand and made == list(range(asked)) and 4 < asked < 20
 
 

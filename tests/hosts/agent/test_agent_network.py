@@ -52,8 +52,22 @@ class Wire:
             space = self._namespace(host.name)
             for plane in range(PLAN.planes):
                 name = PLAN.host_port(host, plane).interface
-                ip("link", "add", name, "netns", space, "type", "veth", "peer", "name", name,
-                   "index", str(next(index)), "netns", middle)  # fmt: skip
+                ip(
+                    "link",
+                    "add",
+                    name,
+                    "netns",
+                    space,
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    name,
+                    "index",
+                    str(next(index)),
+                    "netns",
+                    middle,
+                )
                 for where in (space, middle):
                     ip("-n", where, "link", "set", name, "mtu", "9216", "addrgenmode", "none", "up")
 
@@ -67,9 +81,13 @@ class Wire:
         """Run Python with `command` in a namespace and wait for the line that says it is ready."""
         process = subprocess.Popen(
             ["ip", "netns", "exec", f"{self.prefix}-{where}", sys.executable, *command],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             env={**os.environ, "PYTHONPATH": f"{ROOT}:{self.run_dir}"},
-        )  # fmt: skip
+        )
         self.processes.append(process)
         told = []
         for line in process.stdout:
@@ -81,9 +99,17 @@ class Wire:
     def agent(self, host: str, *options: str, config: tuple[str, ...] = FAST_PROBES) -> AgentClient:
         settings = [word for setting in config for word in ("--config", setting)]
         self.start(
-            host, "-m", "mrc_testbed.hosts.agent", "--host", host, "--run-dir", str(self.run_dir), *settings, *options,
+            host,
+            "-m",
+            "mrc_testbed.hosts.agent",
+            "--host",
+            host,
+            "--run-dir",
+            str(self.run_dir),
+            *settings,
+            *options,
             ready="ready on",
-        )  # fmt: skip
+        )
         return AgentClient(self.run_dir / "agents" / f"{host}.sock")
 
     def switches(self) -> subprocess.Popen:
@@ -397,7 +423,10 @@ def test_start__what_cannot_work_is_told_in_one_line(wire, options, said):
     command = ["-m", "mrc_testbed.hosts.agent", "--run-dir", str(wire.run_dir), *options]
     done = subprocess.run(
         ["ip", "netns", "exec", f"{wire.prefix}-h0", sys.executable, *command],
-        cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
     assert done.returncode == 1
     assert said in done.stderr and "Traceback" not in done.stderr

@@ -177,11 +177,17 @@ def test_rest__puts_turns_off_whose_time_has_come(loop, selector):
 @pytest.mark.parametrize(
     ("due_in_s", "ends_in_s", "sleeps"),
     [
-        (None, None, [100.0, None]), (101.0, None, [100.0, 1.0]), (90.0, None, [90.0]), (75.0, None, [75.0]),
-        (10.0, None, [75.0]), (-5.0, None, [75.0]), (90.0, 80.0, [80.0]), (None, 50.0, [50.0]),
+        (None, None, [100.0, None]),
+        (101.0, None, [100.0, 1.0]),
+        (90.0, None, [90.0]),
+        (75.0, None, [75.0]),
+        (10.0, None, [75.0]),
+        (-5.0, None, [75.0]),
+        (90.0, 80.0, [80.0]),
+        (None, 50.0, [50.0]),
         (None, 130.0, [100.0, 30.0]),
     ],
-)  # fmt: skip
+)
 def test_rest__how_long_it_sleeps(selector, monkeypatch, due_in_s, ends_in_s, sleeps):
     """Frames wait for the whole rest, the turn's own time for three quarters at most, asyncio's for nothing."""
     now, slept = 1000.0, []

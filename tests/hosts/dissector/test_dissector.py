@@ -82,9 +82,7 @@ def rows(tmp_path):
         text = run_tshark(tmp_path / "made.pcap", frames, "-T", "fields", "-E", "separator=/t", *options)
         lines = text.split("\n")[: len(frames)]
         values = [line.split("\t") for line in lines]
-        return [
-            {f: v.split(",") if v else [] for f, v in zip(fields, line, strict=True)} for line in values
-        ]  # fmt: skip
+        return [{f: v.split(",") if v else [] for f, v in zip(fields, line, strict=True)} for line in values]
 
     return run
 
@@ -188,7 +186,9 @@ def test_annex_a__every_field_as_layouts_reads_it(rows):
 RECORDS = [
     *(
         Write(*HEAD, opcode, 5, 7, 0x1000, 9, 64, b"x" * size, 200 + size, 1, 2, timestamp, 1, True, True)
-        for opcode in Opcode if opcode.name.startswith("WRITE") for size, timestamp in ((8, None), (5, 77))
+        for opcode in Opcode
+        if opcode.name.startswith("WRITE")
+        for size, timestamp in ((8, None), (5, 77))
     ),
     *(Sack(*HEAD, 10, 1, 0b1011, 4, None, EV, verdict, 3, 4, 5, 6, 7, True) for verdict in Verdict),
     Sack(*HEAD, 0xFFFFFE, 1, 1 << 63 | 1, -3, None, EV, 3, 3, 4),
@@ -200,7 +200,7 @@ RECORDS = [
     EndpointRequest(2, *HEAD[1:], 0x42, 1, 0, 3, 1, True),
     *(EndpointRequest(2, *HEAD[1:], 0x42, op, mask, 3, 1) for op, mask in ((0, 0xFD), (0, 0), (1, 0), (3, 0))),
     *(EndpointResponse(2, *HEAD[1:], 0x42, op, 3) for op in EndpointOp),
-]  # fmt: skip
+]
 
 
 @needs_tshark
@@ -343,9 +343,7 @@ def test_carrier__any_list(tmp_path):
 @needs_tshark
 @pytest.mark.parametrize(("outer", "dscp", "name"), [(True, 12, "TRIMMED"), (False, 16, "TRIMMED_LASTHOP")])
 def test_trimmed__read_as_far_as_they_go(tmp_path, outer, dscp, name):
-    write = Write(
-        0x123, 0x0305, 3, 4, 2, Opcode.WRITE_FIRST, 5, 7, 0x1000, 9, 8192, bytes(4096), 4200, 0, 0, 77, 1
-    )  # fmt: skip
+    write = Write(0x123, 0x0305, 3, 4, 2, Opcode.WRITE_FIRST, 5, 7, 0x1000, 9, 8192, bytes(4096), 4200, 0, 0, 77, 1)
     whole = bytearray(carried(write) if outer else ethernet(encoded(write)))
     whole[14] = 0x60 | dscp >> 2
     whole[15] = (dscp & 3) << 6 | whole[15] & 0x3F

@@ -117,9 +117,15 @@ def test_tshark__loads_it_from_there(ordinary):
 
     def protocols() -> str:
         return subprocess.run(
-            ["tshark", "-G", "protocols"], env={**os.environ, "HOME": str(ordinary.home), "LC_ALL": "C.UTF-8"},
-            cwd=ordinary.home, capture_output=True, text=True, timeout=60, check=True, **who,
-        ).stdout  # fmt: skip
+            ["tshark", "-G", "protocols"],
+            env={**os.environ, "HOME": str(ordinary.home), "LC_ALL": "C.UTF-8"},
+            cwd=ordinary.home,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            **who,
+        ).stdout
 
     assert "Multipath Reliable Connection" not in protocols()
     install(ordinary)

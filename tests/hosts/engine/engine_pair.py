@@ -67,11 +67,21 @@ class Pair:
     """`a` and `b` with one connected QP each. Times in seconds, virtual."""
 
     def __init__(
-        self, *, planes: int = 2, uplinks: int = 2, delay_s: float = 0.005, seed: int = 1, psn: int | None = None,
-        config: dict[str, Any] | None = None, config_b: dict[str, Any] | None = None, framed: bool = False,
-        region: int = 1 << 16, per_packet_s: float = 0.0, evs: list[tuple[int, int]] | None = None,
+        self,
+        *,
+        planes: int = 2,
+        uplinks: int = 2,
+        delay_s: float = 0.005,
+        seed: int = 1,
+        psn: int | None = None,
+        config: dict[str, Any] | None = None,
+        config_b: dict[str, Any] | None = None,
+        framed: bool = False,
+        region: int = 1 << 16,
+        per_packet_s: float = 0.0,
+        evs: list[tuple[int, int]] | None = None,
         denied: Sequence[int] = (),
-    ):  # fmt: skip
+    ):
         settings = {"pmtu_bytes": MTU, "timeout": 15, **(config or {})}
         self.config = Config.of(**settings)
         self.now = 0.0

@@ -85,8 +85,9 @@ def test_bool__is_no_number() -> None:
 # ---- rows 7, 8, 9, 11, 12: header fields ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dcids, a_asks, b_answers", [("packet", (7, 9), (9, 7)), ("roles", (7, 9), (7, 9)),
-                                                      ("connection", (7, 7), (7, 7))])  # fmt: skip
+@pytest.mark.parametrize(
+    "dcids, a_asks, b_answers", [("packet", (7, 9), (9, 7)), ("roles", (7, 9), (7, 9)), ("connection", (7, 7), (7, 7))]
+)
 def test_dcids__three_readings(dcids: str, a_asks: tuple, b_answers: tuple) -> None:
     def ids_of(one: int, other: int) -> tuple[Any, Any]:
         """(of requests of the first, of answers of the second)."""
@@ -100,8 +101,10 @@ def test_dcids__three_readings(dcids: str, a_asks: tuple, b_answers: tuple) -> N
     spread(pair)
     pair.a.qp.paths.refresh(None)
     finished(pair, 12_000)
-    ids = [{(line.packet.spdcid, line.packet.dpdcid) for line in pair.sent(kind, side)}
-           for kind, side in ((ReliabilityProbe, "a"), (Sack, "b"), (Nack, "b"))]  # fmt: skip
+    ids = [
+        {(line.packet.spdcid, line.packet.dpdcid) for line in pair.sent(kind, side)}
+        for kind, side in ((ReliabilityProbe, "a"), (Sack, "b"), (Nack, "b"))
+    ]
     asks, answers = ids_of(pair.a.qp.qpn, pair.b.qp.qpn)
     assert ids == [{asks}, {answers}, {answers}]
 
@@ -170,8 +173,9 @@ def test_dma_length__remainder_still_lets_nobody_out_of_the_region() -> None:
 # ---- rows 14, 15, 17, 18, 19: windows and SACKs -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ours, theirs", [("inclusive",) * 2, ("exclusive",) * 2, ("inclusive", "exclusive"),
-                                          ("exclusive", "inclusive")])  # fmt: skip
+@pytest.mark.parametrize(
+    "ours, theirs", [("inclusive",) * 2, ("exclusive",) * 2, ("inclusive", "exclusive"), ("exclusive", "inclusive")]
+)
 def test_window_end__with_or_without_the_last_psn(ours: str, theirs: str) -> None:
     base = {"mpr_packets": 128, "cwnd_bytes": 1 << 20, "sack_threshold_bytes": 1}
     pair = Pair(psn=0, config={**base, "window_end": ours}, config_b={"window_end": theirs})
@@ -218,8 +222,13 @@ def test_bitmap_base__turns_or_stays(base: str) -> None:
 def test_clear_bits__lost_gives_up_what_is_on_its_way() -> None:
     seen = {}
     for meaning in ("unknown", "lost"):
-        pair = Pair(psn=0, config={"clear_bits": meaning, "sack_threshold_bytes": 1, "cwnd_bytes": 1 << 20}, planes=2,
-                    uplinks=4, per_packet_s=0.0002)  # fmt: skip
+        pair = Pair(
+            psn=0,
+            config={"clear_bits": meaning, "sack_threshold_bytes": 1, "cwnd_bytes": 1 << 20},
+            planes=2,
+            uplinks=4,
+            per_packet_s=0.0002,
+        )
         slow = next(ev.value for ev in pair.a.qp.paths.profile if ev.active)
         finished(pair, 60_000)
         pair.path("a", slow).delay_s = 0.012
@@ -329,8 +338,9 @@ def test_revival_slot__own_when_the_stand_in_failed_too() -> None:
 
 @pytest.mark.parametrize("rule", ["all", "distance", "time", "ooo"])
 def test_loss_rule__each_finds_a_loss_without_the_timer(rule: str) -> None:
-    pair = Pair(psn=0, config={"loss_rule": rule, "cwnd_bytes": 4000, "timeout": 18}, planes=2, uplinks=2,
-                per_packet_s=0.0005)  # fmt: skip
+    pair = Pair(
+        psn=0, config={"loss_rule": rule, "cwnd_bytes": 4000, "timeout": 18}, planes=2, uplinks=2, per_packet_s=0.0005
+    )
     finished(pair, 20 * MTU)
     start = pair.a.qp.requestor.flight.next_psn
     lose_first(pair, lambda s, p: isinstance(p, Write) and p.psn == start + 5)
@@ -343,8 +353,9 @@ def test_loss_rule__each_finds_a_loss_without_the_timer(rule: str) -> None:
 @pytest.mark.parametrize("rule", ["all", "distance", "time", "ooo"])
 @pytest.mark.parametrize("seed", range(4))
 def test_loss_rule__any_of_them_delivers_everything(rule: str, seed: int) -> None:
-    pair = Pair(config={"loss_rule": rule, "ev_fifo": seed % 2 == 0, "exp_cnt": 25}, planes=2, uplinks=4, seed=seed,
-                framed=True)  # fmt: skip
+    pair = Pair(
+        config={"loss_rule": rule, "ev_fifo": seed % 2 == 0, "exp_cnt": 25}, planes=2, uplinks=4, seed=seed, framed=True
+    )
     pair.filter = lambda s, p: [] if pair.rng.random() < 0.1 else [pair.rng.random() * 0.003]
     finished(pair)
 

@@ -34,9 +34,13 @@ SCHEDULES = st.fixed_dictionaries(
 def test_any_schedule__exact_bytes_and_each_write_once_in_order(schedule: dict) -> None:
     keys = {key: schedule[key] for key in ("cwnd_bytes", "mpr_packets", "ev_fifo", "timestamps")}
     pair = Pair(
-        planes=schedule["planes"], uplinks=schedule["uplinks"], seed=schedule["seed"], psn=schedule["psn"],
-        framed=schedule["framed"], config={**keys, "exp_cnt": 25, "timeout_ceiling_s": 0.3},
-    )  # fmt: skip
+        planes=schedule["planes"],
+        uplinks=schedule["uplinks"],
+        seed=schedule["seed"],
+        psn=schedule["psn"],
+        framed=schedule["framed"],
+        config={**keys, "exp_cnt": 25, "timeout_ceiling_s": 0.3},
+    )
     rng = Random(schedule["seed"])
     in_flight_limit_broken = []
 

@@ -28,8 +28,12 @@ def fresh(transport: str = "mrc"):
 def test_before_connect__it_shows_nothing_and_refuses_to_send(transport):
     qp, _ = fresh(transport)
     assert (qp.outstanding(), qp.held_packets(), qp.scheduler_state(), qp.ev_states(), qp.cc_state()) == (
-        0, 0, "idle", [], {},
-    )  # fmt: skip
+        0,
+        0,
+        "idle",
+        [],
+        {},
+    )
     with pytest.raises(LocalError, match="is in init, needs rts"):
         qp.post_write(b"x", 0, 0, now=0.0)
     for part in ("requestor", "responder", "paths"):
@@ -98,9 +102,13 @@ def test_set_up__only_before_the_first_post():
 
 @pytest.mark.parametrize(
     "change, why",
-    [({"remote_va": -1}, "remote_va"), ({"rkey": 1 << 32}, "rkey"), ({"imm": 1 << 32}, "imm"),
-     ({"remote_va": (1 << 64) - 1}, "at most 4 GiB - 1, inside 64 bits")],
-)  # fmt: skip
+    [
+        ({"remote_va": -1}, "remote_va"),
+        ({"rkey": 1 << 32}, "rkey"),
+        ({"imm": 1 << 32}, "imm"),
+        ({"remote_va": (1 << 64) - 1}, "at most 4 GiB - 1, inside 64 bits"),
+    ],
+)
 def test_post_write__a_value_that_does_not_fit_is_refused(change, why):
     pair = Pair()
     with pytest.raises(LocalError, match=why):

@@ -37,10 +37,25 @@ class Peer(Pair):
                 opcode = MIDDLE if n else FIRST
             else:
                 opcode = (LAST_IMM if imm else LAST) if n else (ONLY_IMM if imm else ONLY)
-            packets.append(Write(
-                self.b.qp.qpn, 0x001, 0, 4, 2, opcode, psn + n, msn, self.region.va + at + n * MTU, self.region.rkey,
-                size if whole else size - n * MTU, b"\x55" * here, here + 88, rqmsn=int(imm), timestamp=7,
-            ))  # fmt: skip
+            packets.append(
+                Write(
+                    self.b.qp.qpn,
+                    0x001,
+                    0,
+                    4,
+                    2,
+                    opcode,
+                    psn + n,
+                    msn,
+                    self.region.va + at + n * MTU,
+                    self.region.rkey,
+                    size if whole else size - n * MTU,
+                    b"\x55" * here,
+                    here + 88,
+                    rqmsn=int(imm),
+                    timestamp=7,
+                )
+            )
         return packets
 
     def take(self, *packets: Write) -> None:

@@ -58,9 +58,7 @@ def test_stall__blames_no_ev_and_each_packet_is_repeated_a_few_times(source: str
 def test_stalls__again_and_again_are_learned() -> None:
     """The true round trips of late answers go into the timer: the tenth stall costs less than the first."""
     spans = [(0.05 + 0.15 * n, 0.05 + 0.15 * n + 0.06) for n in range(12)]
-    pair = Pair(
-        planes=4, uplinks=4, config={"cwnd_bytes": 20_000, "timeout": 14}, per_packet_s=0.004, region=1 << 19
-    )  # fmt: skip
+    pair = Pair(planes=4, uplinks=4, config={"cwnd_bytes": 20_000, "timeout": 14}, per_packet_s=0.004, region=1 << 19)
     hold_back(pair, spans, "b")
     pair.write(pair.bytes(1800 * MTU))
     pair.run_until_quiet()

@@ -34,8 +34,10 @@ def test_write__in_order_in_one_round_trip(framed: bool) -> None:
     transfer(pair, 3 * MTU)
     assert [str(line) for line in pair.sent()] == ["0 psn 0 ev 0x000", "0 psn 1 ev 0x100", "0 psn 2 ev 0x000"]
     assert [line.packet.opcode for line in pair.sent()] == [
-        Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE, Opcode.WRITE_LAST,
-    ]  # fmt: skip
+        Opcode.WRITE_FIRST,
+        Opcode.WRITE_MIDDLE,
+        Opcode.WRITE_LAST,
+    ]
     assert pair.now == pytest.approx(0.010)
 
 

@@ -159,8 +159,17 @@ def test_refusals__without_end_spend_the_retry_budget() -> None:
     def refuse(source: str, packet: Packet) -> list[float] | None:
         if not isinstance(packet, Write):
             return None
-        answer = Nack(pair.a.qp.qpn, packet.ev, packet.plane, 46, 0, packet.psn, NackReason.NO_RESOURCE, packet.ev,
-                      packet.timestamp or 0)  # fmt: skip
+        answer = Nack(
+            pair.a.qp.qpn,
+            packet.ev,
+            packet.plane,
+            46,
+            0,
+            packet.psn,
+            NackReason.NO_RESOURCE,
+            packet.ev,
+            packet.timestamp or 0,
+        )
         answers.append((pair.now + 0.010, answer))
         return []
 
@@ -271,9 +280,15 @@ def highest_above_cack(pair: Pair) -> int:
 
 def dynamic(**keys: Any) -> Pair:
     return Pair(
-        psn=0, planes=2, uplinks=4, per_packet_s=0.0002, region=1 << 20, framed=True,
-        config={"dynamic_mpr": True, "mpr_packets": 512, "cwnd_bytes": 1 << 20, "timeout": 18}, **keys,
-    )  # fmt: skip
+        psn=0,
+        planes=2,
+        uplinks=4,
+        per_packet_s=0.0002,
+        region=1 << 20,
+        framed=True,
+        config={"dynamic_mpr": True, "mpr_packets": 512, "cwnd_bytes": 1 << 20, "timeout": 18},
+        **keys,
+    )
 
 
 def test_dynamic_mpr__shrinks_and_grows_without_refusing_anything() -> None:
@@ -343,8 +358,11 @@ def test_mpr_in_sacks__is_ignored_when_it_was_not_agreed() -> None:
 
 def test_flow_control__the_fill_of_the_buffer_sets_the_penalty() -> None:
     limits = {
-        "rx_buffer_bytes": 8000, "rx_drain_bytes_per_s": 100_000, "flow_control": True, "flow_control_start": 0.25,
-    }  # fmt: skip
+        "rx_buffer_bytes": 8000,
+        "rx_drain_bytes_per_s": 100_000,
+        "flow_control": True,
+        "flow_control_start": 0.25,
+    }
     pair = Pair(planes=2, uplinks=4, config={"cwnd_bytes": 7000}, config_b=limits, framed=True)
     finish(pair)
     penalties = [line.packet.penalty for line in pair.sent(Sack, "b")]

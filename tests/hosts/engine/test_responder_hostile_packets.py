@@ -90,9 +90,21 @@ def test_write__lost_nak_is_repeated() -> None:
 def data(pair: Pair, **changes: Any) -> Write:
     """The packet a requestor would send first, with changes."""
     good = Write(
-        pair.b.qp.qpn, 0x001, 0, 4, 2, Opcode.WRITE_ONLY, 100, 0, pair.region.va, pair.region.rkey, 16, b"\x55" * 16,
-        104, timestamp=7,
-    )  # fmt: skip
+        pair.b.qp.qpn,
+        0x001,
+        0,
+        4,
+        2,
+        Opcode.WRITE_ONLY,
+        100,
+        0,
+        pair.region.va,
+        pair.region.rkey,
+        16,
+        b"\x55" * 16,
+        104,
+        timestamp=7,
+    )
     return replace(good, **changes)
 
 
@@ -329,17 +341,45 @@ def random_record(rng: Random, qpn: int) -> Packet:
 
     head = (rng.choice((qpn, qpn, qpn, 2)), rng.choice((0, 1, 0x100, 0x101, near(32))), 0, near(6), near(2))
     offset = rng.randrange(-0x8000, 0x8000)
-    return rng.choice((
-        Write(*head, rng.choice([op for op in Opcode if op.name.startswith("WRITE")]), near(24), near(16), near(64),
-              near(32), near(32), rng.randbytes(rng.randrange(20)), near(16), near(16), near(32), near(16), 1,
-              rng.random() < 0.5, rng.random() < 0.5, False, rng.choice((None, *NackReason))),
-        Sack(*head, near(24), rng.choice((1, offset)), near(64), rng.choice((1, offset)), rng.choice((None, near(16))),
-             near(32), rng.randrange(4), near(16), near(24)),
-        Nack(*head, near(24), rng.choice((1, 2, 6, 11, 0x55)), near(32), near(16)),
-        TransportAck(*head, near(24), rng.choice((0x1F, 0x1F, 0x20, 0x62)), near(24)),
-        ReliabilityProbe(*head, near(16)),
-        EndpointRequest(*head, near(16), rng.randrange(4), near(32)),
-    ))  # fmt: skip
+    return rng.choice(
+        (
+            Write(
+                *head,
+                rng.choice([op for op in Opcode if op.name.startswith("WRITE")]),
+                near(24),
+                near(16),
+                near(64),
+                near(32),
+                near(32),
+                rng.randbytes(rng.randrange(20)),
+                near(16),
+                near(16),
+                near(32),
+                near(16),
+                1,
+                rng.random() < 0.5,
+                rng.random() < 0.5,
+                False,
+                rng.choice((None, *NackReason)),
+            ),
+            Sack(
+                *head,
+                near(24),
+                rng.choice((1, offset)),
+                near(64),
+                rng.choice((1, offset)),
+                rng.choice((None, near(16))),
+                near(32),
+                rng.randrange(4),
+                near(16),
+                near(24),
+            ),
+            Nack(*head, near(24), rng.choice((1, 2, 6, 11, 0x55)), near(32), near(16)),
+            TransportAck(*head, near(24), rng.choice((0x1F, 0x1F, 0x20, 0x62)), near(24)),
+            ReliabilityProbe(*head, near(16)),
+            EndpointRequest(*head, near(16), rng.randrange(4), near(32)),
+        )
+    )
 
 
 def test_sack__that_forgets_what_it_showed_is_stale() -> None:

@@ -53,8 +53,22 @@ class Fenced(Pair):
         self.flush()
 
     def data(self, psn: int, va: int, size: int = MTU, **changes: Any) -> Write:
-        packet = Write(self.b.qp.qpn, 0x001, 0, 4, 2, Opcode.WRITE_ONLY, psn, 0, va, self.region.rkey, size,
-                       b"\x55" * size, size + 88, timestamp=7)  # fmt: skip
+        packet = Write(
+            self.b.qp.qpn,
+            0x001,
+            0,
+            4,
+            2,
+            Opcode.WRITE_ONLY,
+            psn,
+            0,
+            va,
+            self.region.rkey,
+            size,
+            b"\x55" * size,
+            size + 88,
+            timestamp=7,
+        )
         return replace(packet, **changes)
 
 
@@ -274,11 +288,21 @@ def test_anything__at_the_responder_stays_inside_the_region(seed: int) -> None:
         total = rng.choice((0, size, size, MTU, 3 * MTU, REGION, REGION + 1, 0xFFFFFFFF))
         opcode = rng.choice([op for op in Opcode if op.name.startswith("WRITE")])
         psn = 100 + rng.choice((0, 1, 2, 5, rng.randrange(1100), -1)) & 0xFFFFFF
-        pair.to_b(pair.data(
-            psn, where, size, opcode=opcode, dma_length=total, rqmsn=rng.choice((0, 1, 2)),
-            rkey=pair.region.rkey ^ (rng.random() < 0.05), rtx=rng.random() < 0.3, ack_request=rng.random() < 0.3,
-            trimmed=rng.choice((None,) * 8 + (NackReason.TRIMMED,)), ecn=rng.choice((2, 3)),
-        ))  # fmt: skip
+        pair.to_b(
+            pair.data(
+                psn,
+                where,
+                size,
+                opcode=opcode,
+                dma_length=total,
+                rqmsn=rng.choice((0, 1, 2)),
+                rkey=pair.region.rkey ^ (rng.random() < 0.05),
+                rtx=rng.random() < 0.3,
+                ack_request=rng.random() < 0.3,
+                trimmed=rng.choice((None,) * 8 + (NackReason.TRIMMED,)),
+                ecn=rng.choice((2, 3)),
+            )
+        )
         assert pair.intact() and len(pair.memory) == REGION
         if pair.b.qp.state.value == "error":
             [error] = [e for e in pair.b.endpoint.events() if isinstance(e, QpError)]

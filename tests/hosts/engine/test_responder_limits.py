@@ -29,10 +29,15 @@ def limits(rng: Random) -> dict[str, Any]:
 
 def requestor(rng: Random) -> dict[str, Any]:
     return {
-        "cwnd_bytes": rng.choice((400, 3000, 20_000)), "skip_mode": rng.choice(("cursor", "rotation")),
-        "dynamic_mpr": True, "exp_cnt": 25, "timeout_ceiling_s": 0.3, "timestamps": rng.random() < 0.8,
-        "cc_algorithm": rng.choice(("fixed", "uet-1.0-nscc")), "ev_fifo": rng.random() < 0.5,
-    }  # fmt: skip
+        "cwnd_bytes": rng.choice((400, 3000, 20_000)),
+        "skip_mode": rng.choice(("cursor", "rotation")),
+        "dynamic_mpr": True,
+        "exp_cnt": 25,
+        "timeout_ceiling_s": 0.3,
+        "timestamps": rng.random() < 0.8,
+        "cc_algorithm": rng.choice(("fixed", "uet-1.0-nscc")),
+        "ev_fifo": rng.random() < 0.5,
+    }
 
 
 def rough(rng: Random) -> Callable[[str, Packet], list[float]]:
@@ -57,9 +62,12 @@ def rough(rng: Random) -> Callable[[str, Packet], list[float]]:
 def test_any_limits__everything_arrives_in_order_and_once(seed: int) -> None:
     rng = Random(seed)
     pair = Pair(
-        planes=rng.choice((1, 2, 3)), uplinks=rng.choice((1, 2, 4)), seed=seed, config=requestor(rng),
+        planes=rng.choice((1, 2, 3)),
+        uplinks=rng.choice((1, 2, 4)),
+        seed=seed,
+        config=requestor(rng),
         config_b=limits(rng),
-    )  # fmt: skip
+    )
     pair.filter = rough(rng)
     expected = bytearray(len(pair.memory))
     offset, count, immediates = 3, rng.randrange(1, 12), []

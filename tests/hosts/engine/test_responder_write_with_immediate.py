@@ -93,9 +93,23 @@ def test_limit__the_requestor_keeps_to_what_the_peer_takes() -> None:
 
 def imm_packet(pair: Pair, psn: int, rqmsn: int, **changes: Any) -> Write:
     return Write(
-        pair.b.qp.qpn, 0x001, 0, 4, 2, changes.get("opcode", Opcode.WRITE_ONLY_IMM), psn, 0, pair.region.va,
-        pair.region.rkey, 16, b"\x55" * 16, 108, rqmsn=rqmsn, imm=7, timestamp=7,
-    )  # fmt: skip
+        pair.b.qp.qpn,
+        0x001,
+        0,
+        4,
+        2,
+        changes.get("opcode", Opcode.WRITE_ONLY_IMM),
+        psn,
+        0,
+        pair.region.va,
+        pair.region.rkey,
+        16,
+        b"\x55" * 16,
+        108,
+        rqmsn=rqmsn,
+        imm=7,
+        timestamp=7,
+    )
 
 
 def to_b(pair: Pair, packet: Packet) -> list[Packet]:

@@ -46,10 +46,16 @@ class Ends:
         self.there = Encapsulation(plan, H0, H1, 1)
         self.decapsulation = Decapsulation(plan, H1, 1, self.codec)
         self.port = module.Port(
-            plane=1, own_usid=self.decapsulation.own_usid, own_address=self.decapsulation.own_address,
-            peers=self.decapsulation.peers, ports=tuple(UDP_PORTS | {wire.udp_dport}), dport=wire.udp_dport,
-            pkey=wire.pkey, low=wire.ev_layout == "L", trimmed=(config.dscp.trimmed, config.dscp.trimmed_lasthop),
-        )  # fmt: skip
+            plane=1,
+            own_usid=self.decapsulation.own_usid,
+            own_address=self.decapsulation.own_address,
+            peers=self.decapsulation.peers,
+            ports=tuple(UDP_PORTS | {wire.udp_dport}),
+            dport=wire.udp_dport,
+            pkey=wire.pkey,
+            low=wire.ev_layout == "L",
+            trimmed=(config.dscp.trimmed, config.dscp.trimmed_lasthop),
+        )
         there = self.there
         self.route = module.Route(there.ethernet, there.source, there.addressing.pair, there.destination)
 
@@ -84,24 +90,55 @@ def a_write(rng: random.Random) -> Write:
     payload = rng.randbytes(rng.choice((0, 1, 2, 3, 4, 63, 64, 65, 1000, 4096)))
     stamp = rng.choice((None, rng.getrandbits(16)))
     return Write(
-        rng.getrandbits(24), rng.getrandbits(32), 1, rng.choice((0, 4, 46)), rng.getrandbits(2), opcode,
-        rng.getrandbits(24), rng.getrandbits(16), rng.getrandbits(64), rng.getrandbits(32), rng.getrandbits(32),
+        rng.getrandbits(24),
+        rng.getrandbits(32),
+        1,
+        rng.choice((0, 4, 46)),
+        rng.getrandbits(2),
+        opcode,
+        rng.getrandbits(24),
+        rng.getrandbits(16),
+        rng.getrandbits(64),
+        rng.getrandbits(32),
+        rng.getrandbits(32),
         payload,
-        write_size(opcode, len(payload), stamp is not None), rng.getrandbits(16),
-        rng.getrandbits(32) if opcode in IMM_OPCODES else 0, stamp, 0 if stamp is None else rng.getrandbits(1),
-        rng.random() < 0.5, rng.random() < 0.5, rng.random() < 0.5,
-    )  # fmt: skip
+        write_size(opcode, len(payload), stamp is not None),
+        rng.getrandbits(16),
+        rng.getrandbits(32) if opcode in IMM_OPCODES else 0,
+        stamp,
+        0 if stamp is None else rng.getrandbits(1),
+        rng.random() < 0.5,
+        rng.random() < 0.5,
+        rng.random() < 0.5,
+    )
 
 
 def a_sack(rng: random.Random) -> Sack:
     probe = rng.choice((None, rng.getrandbits(16)))
     return Sack(
-        rng.getrandbits(24), rng.getrandbits(32), 1, 46, 0, rng.getrandbits(24), rng.randrange(-0x8000, 0x8000),
-        rng.getrandbits(64), rng.randrange(-0x8000, 0x8000) if probe is None else 0, probe, rng.getrandbits(32),
-        rng.getrandbits(2), rng.getrandbits(16), rng.getrandbits(24), rng.getrandbits(15), rng.getrandbits(8),
-        rng.getrandbits(7), rng.random() < 0.5, rng.random() < 0.5, rng.getrandbits(16), rng.getrandbits(16),
+        rng.getrandbits(24),
+        rng.getrandbits(32),
+        1,
+        46,
+        0,
+        rng.getrandbits(24),
+        rng.randrange(-0x8000, 0x8000),
+        rng.getrandbits(64),
+        rng.randrange(-0x8000, 0x8000) if probe is None else 0,
+        probe,
+        rng.getrandbits(32),
+        rng.getrandbits(2),
+        rng.getrandbits(16),
+        rng.getrandbits(24),
+        rng.getrandbits(15),
+        rng.getrandbits(8),
+        rng.getrandbits(7),
+        rng.random() < 0.5,
+        rng.random() < 0.5,
+        rng.getrandbits(16),
+        rng.getrandbits(16),
         rng.getrandbits(4),
-    )  # fmt: skip
+    )
 
 
 def an_ack(rng: random.Random) -> TransportAck:
@@ -169,11 +206,20 @@ def test_open__garbage_of_every_length(ends):
 def test_build__what_it_does_not_know_is_left_to_python(ends):
     write, sack, ack = a_write(random.Random(7)), a_sack(random.Random(8)), an_ack(random.Random(9))
     for record in (
-        Nack(5, 1, 1, 46, 0, 9, 1, 7), object(), replace(write, psn=1 << 24), replace(write, va=-1),
-        replace(write, payload="text"), replace(sack, bitmap=1 << 64), replace(sack, penalty=128),
-        replace(write, payload=bytes(70_000)), replace(write, ack_request="yes"), replace(ack, syndrome=256),
-        replace(ack, msn=1 << 24), replace(ack, psn=-1), replace(ack, dest_qp=1 << 24),
-    ):  # fmt: skip
+        Nack(5, 1, 1, 46, 0, 9, 1, 7),
+        object(),
+        replace(write, psn=1 << 24),
+        replace(write, va=-1),
+        replace(write, payload="text"),
+        replace(sack, bitmap=1 << 64),
+        replace(sack, penalty=128),
+        replace(write, payload=bytes(70_000)),
+        replace(write, ack_request="yes"),
+        replace(ack, syndrome=256),
+        replace(ack, msn=1 << 24),
+        replace(ack, psn=-1),
+        replace(ack, dest_qp=1 << 24),
+    ):
         assert ends.port.build(ends.route, record) is None
     assert ends.port.build(object(), write) is None
 
@@ -255,9 +301,16 @@ def test_send_many__what_the_kernel_takes_no_more_is_named_from_there_on(ends, p
 def test_send_many__stops_at_what_is_for_python(pipe):
     good = [(1, "h1", record) for record in records(3, 13)]
     for odd in (
-        (1, "h1", Nack(7, 0, 0, 46, 0, 9, 1, 0)), (1, "h9", good[0][2]), (0, "h1", good[0][2]), (7, "h1", good[0][2]),
-        (-1, "h1", good[0][2]), ("plane", "h1", good[0][2]), (1, [], good[0][2]), (1, "h1"), None,
-    ):  # fmt: skip
+        (1, "h1", Nack(7, 0, 0, 46, 0, 9, 1, 0)),
+        (1, "h9", good[0][2]),
+        (0, "h1", good[0][2]),
+        (7, "h1", good[0][2]),
+        (-1, "h1", good[0][2]),
+        ("plane", "h1", good[0][2]),
+        (1, [], good[0][2]),
+        (1, "h1"),
+        None,
+    ):
         try:
             assert pipe.send([*good, odd, *good]) == (3, [])
         except TypeError:
@@ -377,17 +430,25 @@ def test_an_allocation_that_fails__makes_no_half_port_or_route(ends):
     there, usid = ends.there, ends.decapsulation.own_usid
     route = (there.ethernet, there.source, there.addressing.pair, there.destination)
     port = {
-        "plane": 1, "own_usid": usid, "own_address": ends.decapsulation.own_address, "peers": ends.decapsulation.peers,
-        "ports": tuple(UDP_PORTS), "dport": ends.config.wire.udp_dport, "pkey": ends.config.wire.pkey, "low": True,
+        "plane": 1,
+        "own_usid": usid,
+        "own_address": ends.decapsulation.own_address,
+        "peers": ends.decapsulation.peers,
+        "ports": tuple(UDP_PORTS),
+        "dport": ends.config.wire.udp_dport,
+        "pkey": ends.config.wire.pkey,
+        "low": True,
         "trimmed": (1,),
-    }  # fmt: skip
+    }
     record = a_sack(random.Random(8))
     frame = ends.port.build(ends.route, record)
     calls = {
-        "route": lambda: ends.module.Route(*route), "port": lambda: ends.module.Port(**port),
+        "route": lambda: ends.module.Route(*route),
+        "port": lambda: ends.module.Port(**port),
         "add_route": lambda: ends.port.add_route(f"h{random.random()}", ends.route),
-        "setup": lambda: ends.module.setup(Write, Sack, TransportAck, Opcode), "crc32": lambda: ends.module.crc32(b"1"),
-    }  # fmt: skip
+        "setup": lambda: ends.module.setup(Write, Sack, TransportAck, Opcode),
+        "crc32": lambda: ends.module.crc32(b"1"),
+    }
     for name, call in calls.items():
         results = list(results_without_memory(call))
         assert results[-1] is not MemoryError, name

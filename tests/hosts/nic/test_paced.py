@@ -258,15 +258,21 @@ def test_nic__rates_change_while_it_runs():
 @pytest.mark.parametrize(
     "record",
     [
-        a_write(), a_write(5), replace(a_write(), timestamp=None, tsr=0), SACK, Nack(7, 0, 0, 46, 0, 9, 1, 0),
-        TransportAck(7, 0, 0, 46, 0, 9, 31, 1), ReliabilityProbe(7, 0, 0, 4, 2, 1, 1, 1),
+        a_write(),
+        a_write(5),
+        replace(a_write(), timestamp=None, tsr=0),
+        SACK,
+        Nack(7, 0, 0, 46, 0, 9, 1, 0),
+        TransportAck(7, 0, 0, 46, 0, 9, 31, 1),
+        ReliabilityProbe(7, 0, 0, 4, 2, 1, 1, 1),
         EndpointRequest(2, 0, 0, 46, 0, 1, EndpointOp.EV_PROBE, 0, 1, 1),
         EndpointResponse(2, 0, 0, 46, 0, 1, EndpointOp.EV_PROBE, 1),
         RcWrite(7, 0, 0, 0, 2, RcOpcode.WRITE_ONLY, 9, bytes(6), rc_write_size(RcOpcode.WRITE_ONLY, 6), 1, 2, 6),
-        RcAck(7, 0, 0, 46, 0, 9, 0x1F, 1), Cnp(7, 0, 0, 46, 0),
+        RcAck(7, 0, 0, 46, 0, 9, 0x1F, 1),
+        Cnp(7, 0, 0, 46, 0),
     ],
     ids=lambda record: type(record).__name__,
-)  # fmt: skip
+)
 def test_inner_bytes__what_the_codec_makes(record):
     addressing = Addressing(bytes(16), bytes(15) + b"\1")
     assert inner_bytes(record) == len(Codec().encode(record, addressing).join())

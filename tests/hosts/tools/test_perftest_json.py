@@ -23,8 +23,11 @@ def test_perftest_json__bandwidth_in_mebibytes():
     both = {**result, "reverse": {**result, "bw_average_bps": 4 * 2**20, "bw_peak_bps": None}}
     told = perftest_json.bandwidth({**BEGUN, "bidirectional": True, "transport": "rocev2"}, [both])
     assert told["test_info"] == {
-        **TEST_INFO, "test": "RDMA_Write_Bidirectional_BW_Test", "Transport_type": "IB", "Connection_type": "RC",
-    }  # fmt: skip
+        **TEST_INFO,
+        "test": "RDMA_Write_Bidirectional_BW_Test",
+        "Transport_type": "IB",
+        "Connection_type": "RC",
+    }
     assert (told["results"]["n_iterations"], told["results"]["BW_average"]) == (1000, 1.5)
     assert (told["results"]["BW_peak"], told["results"]["MsgRate"]) == (2.0, 0.000032)
 
@@ -34,9 +37,16 @@ def test_perftest_json__latency_in_microseconds():
     told = perftest_json.latency(BEGUN, [{"bytes": 2, "writes": 3, "depth": 1, **times}])
     assert told["test_info"] == {**TEST_INFO, "test": "RDMA_Write_Latency_Test", "TX_depth": 1}
     assert told["results"] == {
-        "MsgSize": 2, "n_iterations": 3, "t_min": 300.0, "t_max": 500.0, "t_typical": 400.0, "t_avg": 400.0,
-        "t_stdev": 81.65, "percentile_99": 500.0, "percentile_99.9": 500.0,
-    }  # fmt: skip
+        "MsgSize": 2,
+        "n_iterations": 3,
+        "t_min": 300.0,
+        "t_max": 500.0,
+        "t_typical": 400.0,
+        "t_avg": 400.0,
+        "t_stdev": 81.65,
+        "percentile_99": 500.0,
+        "percentile_99.9": 500.0,
+    }
 
 
 def test_perftest_json__nothing_measured_leaves_no_file(tmp_path):

@@ -143,9 +143,13 @@ def test_ctrl_c__tells_what_was_measured_and_leaves_nothing(wire):
         command = ["-m", "mrc_testbed.hosts.tools.write_bw", "h1", "-D", "600", "-i", "0.05", "-b"]
         environment = {**os.environ, "MRC_HOST": "h0", "MRC_RUN_DIR": str(wire.run_dir), "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(
-            [sys.executable, *command], cwd=ROOT, env=environment, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        ) as tool:  # fmt: skip
+            [sys.executable, *command],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as tool:
             for line in tool.stdout:
                 if "retrans" in line:
                     break

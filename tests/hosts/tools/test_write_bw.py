@@ -46,8 +46,10 @@ def test_write_bw__both_directions_are_added_up(capsys):
 def test_write_bw__nothing_measured(capsys):
     nothing = {"writes": 0, "bw_peak_bps": None, "bw_average_bps": None, "msg_rate_pps": None, "plane_bps": []}
     assert write_bw.row({**RESULT, **nothing}).split() == [
-        *("65536", "0", "-", "-", "-", "2", "5", "7"), "planes[Mb/s]", "-",
-    ]  # fmt: skip
+        *("65536", "0", "-", "-", "-", "2", "5", "7"),
+        "planes[Mb/s]",
+        "-",
+    ]
 
 
 def test_write_bw__json(capsys):

@@ -21,12 +21,25 @@ def status(t: float, sent: int) -> dict:
     counters = {"sent": sent, "retransmitted": 1, "lost": 0, "timeouts": 0, "trimmed": 0, "bytes_sent": sent * 1000}
     evs = [{"ev": 0, "plane": 0, "state": "good", "active": True, "sent": sent, "lost": 0, "srtt_s": 0.0015}]
     qp = {
-        "qpn": 3, "remote_qpn": 4, "peer": "h2", "state": "rts", "busy": False, "outstanding": 5, "error": None,
-        "counters": {**counters, "bytes_received": 0}, "evs": evs,
-    }  # fmt: skip
+        "qpn": 3,
+        "remote_qpn": 4,
+        "peer": "h2",
+        "state": "rts",
+        "busy": False,
+        "outstanding": 5,
+        "error": None,
+        "counters": {**counters, "bytes_received": 0},
+        "evs": evs,
+    }
     port = {"interface": "h0-eth0", "up": True, "tx_packets": sent, "tx_bytes": sent * 1100, "rx_dropped": {"icrc": 2}}
     return {
-        "host": "h0", "t": t, "nic": "fast", "up_s": t, "cpu_s": t / 4, "max_rss_kib": 40960, "unclaimed": 0,
+        "host": "h0",
+        "t": t,
+        "nic": "fast",
+        "up_s": t,
+        "cpu_s": t / 4,
+        "max_rss_kib": 40960,
+        "unclaimed": 0,
         "ports": {"0": {**port, "rx_packets": 7, "rx_bytes": 700}, "1": {"interface": "h0-eth1", "up": False}},
         "qps": [qp],
-    }  # fmt: skip
+    }

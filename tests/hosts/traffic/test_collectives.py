@@ -107,8 +107,13 @@ def test_ring_sends_each_chunk_once_around():
     for step in range(6):
         sends += rank.arrived(0, step)
     assert [(s.step, s.start // rank.chunk, s.to_region) for s in sends] == [
-        (0, 1, "scratch"), (1, 0, "scratch"), (2, 3, "scratch"), (3, 2, "data"), (4, 1, "data"), (5, 0, "data"),
-    ]  # fmt: skip
+        (0, 1, "scratch"),
+        (1, 0, "scratch"),
+        (2, 3, "scratch"),
+        (3, 2, "data"),
+        (4, 1, "data"),
+        (5, 0, "data"),
+    ]
     assert rank.done
 
 
@@ -155,8 +160,10 @@ def test_an_unexpected_step_is_refused():
 def test_memory__is_what_the_iterations_write_to(kind: str, once: float, twice: float) -> None:
     rank = make(kind, rank=0, ranks=4, size_bytes=1 << 12)
     assert (rank.memory_bytes(1), rank.memory_bytes(2), rank.memory_bytes(9)) == (
-        once * (1 << 12), twice * (1 << 12), twice * (1 << 12),
-    )  # fmt: skip
+        once * (1 << 12),
+        twice * (1 << 12),
+        twice * (1 << 12),
+    )
 
 
 def test_bus_factor_of__is_that_of_its_ranks():

@@ -20,10 +20,12 @@ def test_expert_shares__follow_zipf_up_to_the_capacity():
 
 def test_combine__goes_back_the_way_of_dispatch():
     there, back = (
-        [make("all_to_allv", rank=r, ranks=4, size_bytes=65536, options=CollectiveOptions(skew=1.0, reverse=way))
-         for r in range(4)]
+        [
+            make("all_to_allv", rank=r, ranks=4, size_bytes=65536, options=CollectiveOptions(skew=1.0, reverse=way))
+            for r in range(4)
+        ]
         for way in (False, True)
-    )  # fmt: skip
+    )
     sent = {(r.rank, s.peer): s.count for r in there for s in r.start(0)}
     returned = {(s.peer, r.rank): s.count for r in back for s in r.start(0)}
     assert sent.keys() == returned.keys()

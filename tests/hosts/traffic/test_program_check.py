@@ -50,11 +50,12 @@ BAD = {
         Compute(seconds=1, after=(1,), name="a"), Compute(seconds=1, after=(0,))
     ),
     "a circle of 4 tasks that wait for each other": pair(
-        ReceiveMessage(peer=1, size=4), SendMessage(peer=1, size=4, after=(0,)),
+        ReceiveMessage(peer=1, size=4),
+        SendMessage(peer=1, size=4, after=(0,)),
         other=[ReceiveMessage(peer=0, size=4), SendMessage(peer=0, size=4, after=(0,))],
     ),
     "a circle of 1 tasks": pair(Compute(seconds=1, once_begun=(0,))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", BAD)
@@ -70,7 +71,12 @@ def test_collective__that_one_waits_for_behind_another_is_a_circle():
     receive, send = ReceiveMessage(peer=1, size=4), SendMessage(peer=0, size=4, after=(0,))
     program = pair(first, second, other=[first, second])
     assert check(program).collectives == 2
-    stuck = Program("s", (RankTasks((receive, JoinCollective(kind="all_reduce", size=64, group=(0, 1), after=(0,)))),
-                          RankTasks((JoinCollective(kind="all_reduce", size=64, group=(0, 1)), send))))  # fmt: skip
+    stuck = Program(
+        "s",
+        (
+            RankTasks((receive, JoinCollective(kind="all_reduce", size=64, group=(0, 1), after=(0,)))),
+            RankTasks((JoinCollective(kind="all_reduce", size=64, group=(0, 1)), send)),
+        ),
+    )
     with pytest.raises(TrainingProgramError, match="a circle of 4 tasks"):
         check(stuck)

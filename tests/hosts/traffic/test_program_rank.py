@@ -75,11 +75,17 @@ class Network:
 def step(seed: int, ranks: int, stages: int) -> Program:
     dice = random.Random(seed)
     shape = TrainingShape(
-        ranks=ranks, stages=stages, layers=2 * stages, micro_batches=dice.randint(1, 3),
+        ranks=ranks,
+        stages=stages,
+        layers=2 * stages,
+        micro_batches=dice.randint(1, 3),
         gradient_bytes=dice.choice((0, 999)),
         gradient_kind=dice.choice(("all_reduce", "all_reduce_tree", "all_reduce_halving", "all_reduce_hierarchical")),
-        activation_bytes=77, expert_every=dice.randint(0, 2), token_bytes=4096, experts=5,
-    )  # fmt: skip
+        activation_bytes=77,
+        expert_every=dice.randint(0, 2),
+        token_bytes=4096,
+        experts=5,
+    )
     return training_step(shape, tuple(rank % 2 for rank in range(ranks)))
 
 

@@ -12,9 +12,14 @@ from mrc_testbed.hosts.traffic.statistics import LATENCY_KEYS, PeakMeter, latenc
 def test_latency_summary__microseconds_by_perftests_names():
     samples = [n * 1e-6 for n in range(1000, 0, -1)]
     assert latency_summary(samples) == {
-        "t_min_us": 1.0, "t_max_us": 1000.0, "t_typical_us": 500.0, "t_avg_us": 500.5, "t_stdev_us": 288.675,
-        "p99_us": 990.0, "p99_9_us": 999.0,
-    }  # fmt: skip
+        "t_min_us": 1.0,
+        "t_max_us": 1000.0,
+        "t_typical_us": 500.0,
+        "t_avg_us": 500.5,
+        "t_stdev_us": 288.675,
+        "p99_us": 990.0,
+        "p99_9_us": 999.0,
+    }
     assert latency_summary([]) == dict.fromkeys(LATENCY_KEYS)
 
 

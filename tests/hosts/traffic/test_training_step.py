@@ -18,8 +18,10 @@ def test_training_step__overlaps_gradients_with_backward():
     joins = [at for at, task in enumerate(tasks) if isinstance(task, JoinCollective)]
     assert [tasks[at].name for at in joins] == ["gradients 2", "gradients 1", "gradients 0"]
     assert [tasks[task.after[0]].name for task in (tasks[at] for at in joins)] == [
-        "backward 2.0", "backward 1.0", "backward 0.0",
-    ]  # fmt: skip
+        "backward 2.0",
+        "backward 1.0",
+        "backward 0.0",
+    ]
     assert set(joins) < set(tasks[-1].after) and tasks[-1].name == "optimizer"
     assert check(program).seconds == 3 * 1 + 3 * 2 + 0.5
 

@@ -73,8 +73,11 @@ def run_load(world: World, load: WriteLoad, interval_s=None) -> list[dict]:
 
 
 @given(
-    qps=st.integers(1, 4), depth=st.integers(1, 9), iterations=st.integers(1, 20), warm_up=st.integers(0, 5),
-)  # fmt: skip
+    qps=st.integers(1, 4),
+    depth=st.integers(1, 9),
+    iterations=st.integers(1, 20),
+    warm_up=st.integers(0, 5),
+)
 def test_iterations__exactly_those_are_measured_from_an_empty_pipe(qps, depth, iterations, warm_up):
     world = World(qps)
     load = world.load(LoadShape(1000, depth, iterations, None, warm_up))

@@ -25,8 +25,11 @@ def test_ep_op__rtts_and_timeouts_in_the_order_asked():
         requests.append(EpRequest(40 + number, "b", ev, (ev >> 8) + 1, timeout_ns=50_000_000))
     answers = pair.a.device.controller.ep_op(requests)
     assert [(a.req_id, a.port, a.rtt_ns and round(a.rtt_ns / 1e6)) for a in answers] == [
-        (40, 1, None), (41, 1, 8), (42, 2, 8), (43, 2, 20),
-    ]  # fmt: skip
+        (40, 1, None),
+        (41, 1, 8),
+        (42, 2, 8),
+        (43, 2, 20),
+    ]
     assert [a.ok for a in answers] == [False, True, True, True]
     assert pair.wire.now == pytest.approx(0.05)
 

@@ -196,10 +196,12 @@ def test_srv6__a_whole_address_names_plane_and_uplink():
     control = pair.a.device.controller
     online_format(control, mode=EvFormat.SRV6, fields=(32, 16, 16, 16, 16, 16, 16))
     fields = [
-        EvField(32, 0xFCBBBB00), EvField(16, 0x2001, mask=0x0F00, max_val=15),
-        EvField(16, 0x1000, mask=0x0FFF, max_val=0xFFF), EvField(16, 0x2002, mask=0x0F00, max_val=15),
+        EvField(32, 0xFCBBBB00),
+        EvField(16, 0x2001, mask=0x0F00, max_val=15),
+        EvField(16, 0x1000, mask=0x0FFF, max_val=0xFFF),
+        EvField(16, 0x2002, mask=0x0F00, max_val=15),
         EvField(16, 0x300B, mask=0x0F00, max_val=15),
-    ]  # fmt: skip
+    ]
     packed = 0x3_305_3_3
     assert f"{expand(packed, fields, [32] + [16] * 6):032x}" == "fcbbbb002301130523 02330b00000000".replace(" ", "")
     control.modify_ev_profile(7, EvProfileAttr(OFFLINE, EvMode.EXPLICIT, 1, 1, fields=fields))

@@ -31,9 +31,12 @@ def run(wire: Wire, host: str, *command: str) -> str:
     """Run Python in a host until it ends; its output."""
     done = subprocess.run(
         ["ip", "netns", "exec", f"{wire.prefix}-{host}", sys.executable, *command],
-        cwd=ROOT, capture_output=True, text=True, timeout=90,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=90,
         env={**os.environ, "PYTHONPATH": str(ROOT), "MRC_RUN_DIR": str(wire.run_dir)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
 
@@ -101,13 +104,21 @@ def test_live__two_devices_of_one_host_probe_and_set_ports(wire):
 def test_live__errors_name_cause_and_cure(wire):
     done = subprocess.run(
         [sys.executable, EXAMPLE, "serve", "--run-dir", str(wire.run_dir / "nothing")],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 1 and "bring the fabric up first (`mrc up`)" in done.stderr
     done = subprocess.run(
         [sys.executable, EXAMPLE, "serve", "--run-dir", str(wire.run_dir)],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 1 and "this network namespace has the ports of no host: run inside a host" in done.stderr
 
 

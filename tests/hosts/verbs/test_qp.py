@@ -113,9 +113,10 @@ def test_rtr__receives_before_it_can_send():
     with pytest.raises(VerbsError, match=rf"post_send: QP {pair.b.qp.qp_num:#x} is in RTR, needs RTS"):
         pair.b.qp.post_send(SendWR(1))
     pair.b.qp.modify(
-        QpAttr(qp_state=RTS, sq_psn=info_b.psn), None,
+        QpAttr(qp_state=RTS, sq_psn=info_b.psn),
+        None,
         MrcQpAttr(max_wimm=8, mpr=8, timeout=15, linear_cnt=3, exp_cnt=5),
-    )  # fmt: skip
+    )
     pair.b.qp.post_send(SendWR(2, sg_list=[pair.b.mr.sge(0, 10)], remote_addr=pair.a.mr.addr, rkey=pair.a.mr.rkey))
     assert [wc.wr_id for wc in pair.b.cq.wait(timeout_s=1)] == [2]
 

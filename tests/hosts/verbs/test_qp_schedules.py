@@ -58,9 +58,13 @@ class Program:
     def __init__(self, seed: int) -> None:
         rng = self.rng = Random(seed)
         self.wire = VirtualWire(
-            planes=rng.choice((1, 2, 4)), uplinks=rng.choice((1, 2, 4)), delay_s=0.002, seed=seed,
-            framed=rng.random() < 0.3, per_packet_s=rng.choice((0.0, 0.0001)),
-        )  # fmt: skip
+            planes=rng.choice((1, 2, 4)),
+            uplinks=rng.choice((1, 2, 4)),
+            delay_s=0.002,
+            seed=seed,
+            framed=rng.random() < 0.3,
+            per_packet_s=rng.choice((0.0, 0.0001)),
+        )
         self.loss = rng.choice((0.0, 0.01, 0.1))
         self.wire.filter = lambda *_: [] if rng.random() < self.loss else None
         config = Config.of(pmtu_bytes=256, timeout=14, exp_cnt=25, probe_interval_s=0.02, max_wimm=4)
@@ -106,9 +110,13 @@ class Program:
         self.source.view[at : at + len(data)] = data
         signaled = self.rng.random() < 0.7
         wr = SendWR(
-            link.next_wr, WrOpcode.IBV_WR_RDMA_WRITE, [self.source.sge(at, len(data))], self.target.addr + at,
-            self.target.rkey, send_flags=IBV_SEND_SIGNALED if signaled else SendFlags(0),
-        )  # fmt: skip
+            link.next_wr,
+            WrOpcode.IBV_WR_RDMA_WRITE,
+            [self.source.sge(at, len(data))],
+            self.target.addr + at,
+            self.target.rkey,
+            send_flags=IBV_SEND_SIGNALED if signaled else SendFlags(0),
+        )
         if imm is not None:
             wr.opcode, wr.imm_data = WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM, imm
         with may_raise(VerbsError) as refused:

@@ -37,10 +37,18 @@ class VerbsPair:
     """`a` and `b`, a QP each (connected unless told otherwise), a region of `size` bytes each."""
 
     def __init__(
-        self, *, connect: bool = True, size: int = 1 << 14, cqe: int = 256, cap: QpCap | None = None,
-        qp_type: QpType = QpType.MRC, config: dict[str, Any] | None = None, sq_sig_all: bool = False,
-        profiles: dict[str, Any] | None = None, **wire: Any,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        connect: bool = True,
+        size: int = 1 << 14,
+        cqe: int = 256,
+        cap: QpCap | None = None,
+        qp_type: QpType = QpType.MRC,
+        config: dict[str, Any] | None = None,
+        sq_sig_all: bool = False,
+        profiles: dict[str, Any] | None = None,
+        **wire: Any,
+    ) -> None:
         self.wire = VirtualWire(**wire)
         self.config = Config.of(**{"pmtu_bytes": MTU, "timeout": 15, **(config or {})})
         self.sizes = (size, cqe, cap or QpCap(), qp_type, sq_sig_all)
@@ -58,9 +66,12 @@ class VerbsPair:
     def write(self, length: int = 1000, wr_id: int = 1, offset: int = 0, **changes: Any) -> SendWR:
         """A work request from a's region into b's; `changes` of its fields."""
         fields = {
-            "wr_id": wr_id, "sg_list": [self.a.mr.sge(offset, length)] if length else [],
-            "remote_addr": self.b.mr.addr + offset, "rkey": self.b.mr.rkey, **changes,
-        }  # fmt: skip
+            "wr_id": wr_id,
+            "sg_list": [self.a.mr.sge(offset, length)] if length else [],
+            "remote_addr": self.b.mr.addr + offset,
+            "rkey": self.b.mr.rkey,
+            **changes,
+        }
         return SendWR(**fields)
 
     def write_imm(self, imm: int, length: int = 100, **changes: Any) -> SendWR:

@@ -22,9 +22,15 @@ from mrc_testbed.simulator.fluid.ev_life import (
 )
 
 TIMING = Timing(
-    retire_s=0.04, notice_s=0.006, probe_interval_s=0.2, probe_timeout_s=0.1, probe_ok_count=3, probe_ok_max=64,
-    probe_forgive_s=60.0, rtt_s=0.01,
-)  # fmt: skip
+    retire_s=0.04,
+    notice_s=0.006,
+    probe_interval_s=0.2,
+    probe_timeout_s=0.1,
+    probe_ok_count=3,
+    probe_ok_max=64,
+    probe_forgive_s=60.0,
+    rtt_s=0.01,
+)
 EVER = float("inf")
 
 

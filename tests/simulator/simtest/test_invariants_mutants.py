@@ -167,33 +167,40 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
     "a responder that writes one byte off": (wrap(Memory, "place", _place_elsewhere), {"bounds", "placed"}),
     "a requestor that ignores its window": (wrap(FixedWindow, "may_send", _yes), {"window"}),
     "a requestor that completes the next write too": (
-        wrap(Requestor, "on_transport_ack", _complete_early), {"placed", "window"},
+        wrap(Requestor, "on_transport_ack", _complete_early),
+        {"placed", "window"},
     ),
     "a requestor that never sends again": (wrap(Requestor, "_next_lost", _nothing), {"ends"}),
     "a requestor whose timers never run": (
-        wrap(Requestor, "next_deadline", _never), {"ends", "timers"},
+        wrap(Requestor, "next_deadline", _never),
+        {"ends", "timers"},
     ),
     "a QP that does not notice acknowledgments": (
-        wrap(EngineQueuePair, "receive", _unnoticed), {"forgotten", "timers", "ends", "crash"},
+        wrap(EngineQueuePair, "receive", _unnoticed),
+        {"forgotten", "timers", "ends", "crash"},
     ),
     "a requestor that gives up at once": (wrap(Requestor, "_charge", _impatient), {"budget"}),
     "a requestor that cries loss": (wrap(RoundTrips, "timer_s", _soon), {"calm", "budget"}),
     "a profile that uses a plane that is down": (
-        wrap(EvProfile, "set_ports", _nothing), {"paths"},
+        wrap(EvProfile, "set_ports", _nothing),
+        {"paths"},
     ),
     "a profile that keeps a bad EV in rotation": (wrap(EvProfile, "_withdraw", _keep_bad), {"paths", "crash"}),
     "a profile that forgives without a probe": (
-        wrap(EvProfile, "signal", _bad_is_good), {"states", "balance", "paths"},
+        wrap(EvProfile, "signal", _bad_is_good),
+        {"states", "balance", "paths"},
     ),
     "a prober that believes one answer": (wrap(QpPaths, "on_answer", _one_probe), {"states"}),
     "a rotation that prefers a plane": (wrap(EvProfile, "choose", _same_plane_twice), {"balance"}),
     "a QP that never flushes a failure": (
-        wrap(Requestor, "flush", _nothing), {"ends", "order", "timers"},
+        wrap(Requestor, "flush", _nothing),
+        {"ends", "order", "timers"},
     ),
     "a QP that receives in ERROR": (
-        wrap(EngineQueuePair, "_fail", _nothing), {"ends", "crash", "timers"},
+        wrap(EngineQueuePair, "_fail", _nothing),
+        {"ends", "crash", "timers"},
     ),
-}  # fmt: skip
+}
 
 
 def _convict(lost: Any) -> Any:

@@ -96,11 +96,12 @@ STALLS = {
     "the sender does": [SimFault("stall", "h0", 0.020, 0.050, 0.005, "0 1")],
     "both, again and again": [
         SimFault("stall", host, 0.010 + 0.030 * n, 0.022 + 0.030 * n, 0.002, order)
-        for n in range(6) for host, order in (("h0", "1 0"), ("h1", "0 1"))
+        for n in range(6)
+        for host, order in (("h0", "1 0"), ("h1", "0 1"))
     ],
     "a second of the receiver": [SimFault("stall", "h1", 0.020, 1.020, 0.0, "1 0")],
     "a second of the sender": [SimFault("stall", "h0", 0.020, 1.020, 0.030, "1 0")],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("spines", [1, 2])
@@ -137,9 +138,14 @@ def test_blame__of_a_second_loss_while_nothing_is_heard() -> None:
         SimFault("stall", "h0", 0.00479, 0.168181, 0.002),
     ]
     found = schedule(
-        [Post(at, 0, 1, 1) for at in times], stalls, plan={"planes": 4, "spines": 4}, network={"rate_bps": 100e6},
-        config={"reorder_threshold": SURE, "pmtu_bytes": 4096}, kind="stalled", seed=60005937,
-    )  # fmt: skip
+        [Post(at, 0, 1, 1) for at in times],
+        stalls,
+        plan={"planes": 4, "spines": 4},
+        network={"rate_bps": 100e6},
+        config={"reorder_threshold": SURE, "pmtu_bytes": 4096},
+        kind="stalled",
+        seed=60005937,
+    )
     assert holds(found).lanes[0, 1].ended == len(times)
 
 
@@ -180,10 +186,13 @@ def test_ends__a_lossy_plane_beside_a_port_that_is_down_carries_all(rate: float)
 def test_ends__a_stall_that_reads_its_ports_with_gaps_excuses_a_qp_until_it_is_over() -> None:
     """The bound is short, and the gaps of other ports may go on for longer: both ends of the stall count."""
     found = schedule(
-        steady(1, 0.0, 0), [SimFault("stall", "h0", 0.0, 0.769849, 0.0005)], plan={"planes": 1, "spines": 1},
-        network={"delay_s": 0.001}, config={"timeout_ceiling_s": 0.05},
+        steady(1, 0.0, 0),
+        [SimFault("stall", "h0", 0.0, 0.769849, 0.0005)],
+        plan={"planes": 1, "spines": 1},
+        network={"delay_s": 0.001},
+        config={"timeout_ceiling_s": 0.05},
         config_of={"h0": {"timeout": 15, "linear_cnt": 1, "timeout_phases": "linear"}},
-    )  # fmt: skip
+    )
     assert holds(found).lanes[0, 0].ended == 1
 
 
@@ -230,9 +239,13 @@ def test_restart__what_comes_seconds_late_from_the_old_life_changes_nothing() ->
 def test_account__what_arrived_beyond_the_bitmap_and_expired_is_not_counted_twice() -> None:
     """The byte counter has told of it, the bitmap, which begins at cack, has not: its timer runs out all the same."""
     found = schedule(
-        [Post(0.0, 0, 0, 1100, None, 150, 0.0001)], [SimFault("one_way", "h0 p1-t0-0", 0.0001, 0.01)], kind="window",
-        plan={"planes": 3}, network={"rate_bps": 20e6, "delay_s": 5e-5}, config={"timeout": 13, "bitmap_base": "cack"},
-    )  # fmt: skip
+        [Post(0.0, 0, 0, 1100, None, 150, 0.0001)],
+        [SimFault("one_way", "h0 p1-t0-0", 0.0001, 0.01)],
+        kind="window",
+        plan={"planes": 3},
+        network={"rate_bps": 20e6, "delay_s": 5e-5},
+        config={"timeout": 13, "bitmap_base": "cack"},
+    )
     assert holds(found).lanes[0, 0].ended == 150
 
 
@@ -250,9 +263,14 @@ def test_drawn__schedules_that_once_failed_and_need_all_their_parts(file: Path) 
 def test_neighbours__a_dead_qp_does_not_stop_the_other(exp_cnt: int) -> None:
     config = {"cc_algorithm": "uet-1.0-nscc", "link_rate_bps": 20e6, "base_rtt_s": 0.003, "exp_cnt": exp_cnt}
     found = schedule(
-        [Post(0.0, number, 0, 5_000_000) for number in (0, 1)], [SimFault("destroy", "h1", 0.3, 0.3, 1.0)],
-        qps=[["h0", "h1"], ["h0", "h1"]], config=config, network={"rate_bps": 20e6}, kind="neighbours", watched_s=8.0,
-    )  # fmt: skip
+        [Post(0.0, number, 0, 5_000_000) for number in (0, 1)],
+        [SimFault("destroy", "h1", 0.3, 0.3, 1.0)],
+        qps=[["h0", "h1"], ["h0", "h1"]],
+        config=config,
+        network={"rate_bps": 20e6},
+        kind="neighbours",
+        watched_s=8.0,
+    )
     simulation = Simulation(found)
     alive = simulation.lanes[0, 0].receiver_qp.counters
     simulation.fabric.run_until(0.3)
@@ -268,9 +286,13 @@ def test_neighbours__a_dead_qp_does_not_stop_the_other(exp_cnt: int) -> None:
 @pytest.mark.parametrize("trip_s", [0.15, 0.3])
 def test_learns__a_round_trip_above_the_timer(trip_s: float, planes: int, clear_bits: str) -> None:
     found = schedule(
-        [Post(0.0, 0, 0, 400 * 1024)], [], plan={"planes": planes, "spines": 1}, kind="slow",
-        network={"delay_s": trip_s / 8}, config={"clear_bits": clear_bits},
-    )  # fmt: skip
+        [Post(0.0, 0, 0, 400 * 1024)],
+        [],
+        plan={"planes": planes, "spines": 1},
+        kind="slow",
+        network={"delay_s": trip_s / 8},
+        config={"clear_bits": clear_bits},
+    )
     simulation = holds(found)
     lane = simulation.lanes[0, 0]
     assert lane.ended == 1 and simulation.watch.sent >= 400

@@ -238,8 +238,13 @@ class Random:
         right, _, g = self.make(depth, of)
         right = f"({'int' if of else 'bit'}<{n}>)({right})"
         tests = {
-            "==": int.__eq__, "!=": int.__ne__, "<": int.__lt__, ">": int.__gt__, "<=": int.__le__, ">=": int.__ge__,
-        }  # fmt: skip
+            "==": int.__eq__,
+            "!=": int.__ne__,
+            "<": int.__lt__,
+            ">": int.__gt__,
+            "<=": int.__le__,
+            ">=": int.__ge__,
+        }
         return f"(bit<1>)({left} {op} {right})", 1, lambda row: int(tests[op](f(row), wrap(g(row), n, of)))
 
 

@@ -11,75 +11,134 @@ from tests.switch.compiled_programs import Bench
 from tests.switch.compiler.test_errors import STACK, complaint, program
 
 NUMBERS = [
-    (dict(local="action a(in int n) { hdr.data.a = hdr.data.a + n; }"), "14:21: parameter n of type int is `in`: an "
-     "int is known at compile time and has no direction; give it a width, such as bit<32>"),
-    (dict(local="action a(int n) { hdr.data.a = n; }", apply="a(hdr.data.b);"),
-     "16:20: argument n of a of type bit<8> where int is needed"),
-    (dict(local="action a(int n) { } table u { actions = { a; } }"),
-     "14:47: table u: the control plane cannot give n of action a, an int: give it a width, such as bit<32>"),
-    (dict(top="control Sub(int n) { apply { } }", local="Sub() s;", apply="s.apply(1); s.apply(2);"),
-     "16:23: s is applied with other constants for its int parameters: declare a second one"),
-    (dict(top="bit<8> twice(bit<8> x) { return x + x; }", apply="hdr.data.a = twice(hdr.data.b);"),
-     "16:37: argument x of twice must be known at compile time, for x has no direction: write `in`"),
-    (dict(top="bool more<T>(in T a, in T b) { return a > b; }"),
-     "3:39: > is not defined on T, which may be any type: only == and != are"),
+    (
+        dict(local="action a(in int n) { hdr.data.a = hdr.data.a + n; }"),
+        "14:21: parameter n of type int is `in`: an "
+        "int is known at compile time and has no direction; give it a width, such as bit<32>",
+    ),
+    (
+        dict(local="action a(int n) { hdr.data.a = n; }", apply="a(hdr.data.b);"),
+        "16:20: argument n of a of type bit<8> where int is needed",
+    ),
+    (
+        dict(local="action a(int n) { } table u { actions = { a; } }"),
+        "14:47: table u: the control plane cannot give n of action a, an int: give it a width, such as bit<32>",
+    ),
+    (
+        dict(top="control Sub(int n) { apply { } }", local="Sub() s;", apply="s.apply(1); s.apply(2);"),
+        "16:23: s is applied with other constants for its int parameters: declare a second one",
+    ),
+    (
+        dict(top="bit<8> twice(bit<8> x) { return x + x; }", apply="hdr.data.a = twice(hdr.data.b);"),
+        "16:37: argument x of twice must be known at compile time, for x has no direction: write `in`",
+    ),
+    (
+        dict(top="bool more<T>(in T a, in T b) { return a > b; }"),
+        "3:39: > is not defined on T, which may be any type: only == and != are",
+    ),
     (dict(apply="int x = 3;"), "16:13: x cannot be a variable of type int: make it a `const`, or give it a width"),
     (dict(top="struct s_t { int x; }"), "3:18: field x cannot be a int"),
     (dict(apply="hdr.data.a = 0s0 + 1;"), "16:22: a number of type int<0>: int<N> has at least 1 bit"),
-    (dict(apply="tuple<int> x = { 1 }; hdr.data.a = x[0];"),
-     "16:44: assignment of type int: it must be known at compile time, or have a width, such as bit<32>"),
-]  # fmt: skip
+    (
+        dict(apply="tuple<int> x = { 1 }; hdr.data.a = x[0];"),
+        "16:44: assignment of type int: it must be known at compile time, or have a width, such as bit<32>",
+    ),
+]
 PLACES = [
-    (dict(top="control Sub() { apply { } } Sub() s;", apply="s.apply();"), "3:35: s: a control cannot be made at the "
-     "top level: declare it in the control that applies it, or give it to V1Switch as Name()"),
-    (dict(top="parser Q(packet_in b) { state start { transition accept; } } Q() q;", parse="q.apply(b);"),
-     "3:66: q: a parser cannot be made at the top level"),
-    (dict(local="action a(in bool x) { } table u { actions = { a(t.apply().hit); } }", apply="u.apply();"),
-     "14:55: argument x of action a applies table t: apply it before, and keep what it gives in a variable"),
-    (dict(local="action a(in bool x) { }", apply="a(t.apply().hit);"),
-     "16:13: argument x of action a applies table t: apply it before"),
-]  # fmt: skip
+    (
+        dict(top="control Sub() { apply { } } Sub() s;", apply="s.apply();"),
+        "3:35: s: a control cannot be made at the "
+        "top level: declare it in the control that applies it, or give it to V1Switch as Name()",
+    ),
+    (
+        dict(top="parser Q(packet_in b) { state start { transition accept; } } Q() q;", parse="q.apply(b);"),
+        "3:66: q: a parser cannot be made at the top level",
+    ),
+    (
+        dict(local="action a(in bool x) { } table u { actions = { a(t.apply().hit); } }", apply="u.apply();"),
+        "14:55: argument x of action a applies table t: apply it before, and keep what it gives in a variable",
+    ),
+    (
+        dict(local="action a(in bool x) { }", apply="a(t.apply().hit);"),
+        "16:13: argument x of action a applies table t: apply it before",
+    ),
+]
 TERNARY = "table u { key = { hdr.data.a : ternary; } actions = { NoAction; @defaultonly forward; } "
 TABLES = [
-    (dict(local="table u { key = { hdr.data.a : exact; hdr.data.b : lpm; } actions = { NoAction; } "
-                "entries = { priority = 1 : (1, 2) : NoAction(); } }"),
-     "14:110: table u: entries of a table with exact and lpm keys only have no priority"),
-    (dict(local=TERNARY + "entries = { 1 : NoAction(); priority = 1 : 2 : NoAction(); } }"),
-     "14:105: table u: the first entry needs a priority, for a later one has one: write priority = N: before it"),
-    (dict(local=TERNARY + "const entries = { priority = 1 : 2 : NoAction(); } }"),
-     "14:122: table u: const entries have the priorities of their order: leave out `priority`, or `const`"),
-    (dict(local=TERNARY + "entries = { 1 : forward(3); } }"),
-     "14:109: table u: forward is @defaultonly and cannot be the action of an entry"),
-    (dict(local="table u { actions = { @tableonly NoAction; } default_action = NoAction(); }"),
-     "14:67: table u: NoAction is @tableonly and cannot be the default action"),
-    (dict(local="table u { actions = { NoAction; forward; .NoAction; } }"),
-     "14:47: table u: action NoAction stands twice in `actions`"),
-    (dict(local="action NoAction() { } table u { actions = { .NoAction; } default_action = NoAction; }"),
-     "14:79: table u: this NoAction is another action, at program.p4:14:12; the one in `actions` is at "),
-    (dict(local="table u { actions = { NoAction; } entries = { 1 : NoAction(); } key = { hdr.data.a : exact; } }"),
-     "14:86: table u: the key stands below the entries: write it above them"),
-    (dict(local="table u { actions = { NoAction; } entries = { 1 : NoAction(); } }"),
-     "14:11: table u has entries and no key: entries have a value for each field of the key"),
-    (dict(local='@name(".same") action a() { } @name(".same") action b() { } table u { actions = { a; } } '
-                "table v { actions = { b; } }", apply="u.apply(); v.apply();"),
-     "14:57: the control plane has two things called same: give one another @name (the other is at program.p4:14:27)"),
-]  # fmt: skip
+    (
+        dict(
+            local="table u { key = { hdr.data.a : exact; hdr.data.b : lpm; } actions = { NoAction; } "
+            "entries = { priority = 1 : (1, 2) : NoAction(); } }"
+        ),
+        "14:110: table u: entries of a table with exact and lpm keys only have no priority",
+    ),
+    (
+        dict(local=TERNARY + "entries = { 1 : NoAction(); priority = 1 : 2 : NoAction(); } }"),
+        "14:105: table u: the first entry needs a priority, for a later one has one: write priority = N: before it",
+    ),
+    (
+        dict(local=TERNARY + "const entries = { priority = 1 : 2 : NoAction(); } }"),
+        "14:122: table u: const entries have the priorities of their order: leave out `priority`, or `const`",
+    ),
+    (
+        dict(local=TERNARY + "entries = { 1 : forward(3); } }"),
+        "14:109: table u: forward is @defaultonly and cannot be the action of an entry",
+    ),
+    (
+        dict(local="table u { actions = { @tableonly NoAction; } default_action = NoAction(); }"),
+        "14:67: table u: NoAction is @tableonly and cannot be the default action",
+    ),
+    (
+        dict(local="table u { actions = { NoAction; forward; .NoAction; } }"),
+        "14:47: table u: action NoAction stands twice in `actions`",
+    ),
+    (
+        dict(local="action NoAction() { } table u { actions = { .NoAction; } default_action = NoAction; }"),
+        "14:79: table u: this NoAction is another action, at program.p4:14:12; the one in `actions` is at ",
+    ),
+    (
+        dict(local="table u { actions = { NoAction; } entries = { 1 : NoAction(); } key = { hdr.data.a : exact; } }"),
+        "14:86: table u: the key stands below the entries: write it above them",
+    ),
+    (
+        dict(local="table u { actions = { NoAction; } entries = { 1 : NoAction(); } }"),
+        "14:11: table u has entries and no key: entries have a value for each field of the key",
+    ),
+    (
+        dict(
+            local='@name(".same") action a() { } @name(".same") action b() { } table u { actions = { a; } } '
+            "table v { actions = { b; } }",
+            apply="u.apply(); v.apply();",
+        ),
+        "14:57: the control plane has two things called same: give one another @name "
+        "(the other is at program.p4:14:27)",
+    ),
+]
 PARSERS = [
-    (dict(parse="transition two; } state two {", next="start"),
-     "7:8: parser P never ends: no way from start leads to accept or reject"),
+    (
+        dict(parse="transition two; } state two {", next="start"),
+        "7:8: parser P never ends: no way from start leads to accept or reject",
+    ),
     (dict(top="action a() { }", parse="a();"), "8:19: a parser cannot call an action, a: make it a function"),
     (dict(top="action a() { } void f() { a(); }"), "3:27: a function cannot call an action, a: make it a function"),
     (dict(apply="verify(true, error.NoMatch);"), "16:9: verify stands only in parsers: elsewhere, write if (...)"),
-    (dict(**STACK, apply="hdr.data.w = hdr.st.lastIndex;"),
-     "16:29: `lastIndex` of a header stack exists only in parsers: keep it in the metadata there"),
-]  # fmt: skip
+    (
+        dict(**STACK, apply="hdr.data.w = hdr.st.lastIndex;"),
+        "16:29: `lastIndex` of a header stack exists only in parsers: keep it in the metadata there",
+    ),
+]
 DECLARATIONS = [
-    (dict(top="type bit<8> t_t;", apply="hdr.data.a = hdr.data.a << (t_t)hdr.data.b;"),
-     "16:37: << needs bit<N> or a constant on the right, not t_t: a cast would do, (bit<8>)"),
+    (
+        dict(top="type bit<8> t_t;", apply="hdr.data.a = hdr.data.a << (t_t)hdr.data.b;"),
+        "16:37: << needs bit<N> or a constant on the right, not t_t: a cast would do, (bit<8>)",
+    ),
     (dict(apply="hdr.data.a = hdr.data.b / 0;"), "16:35: / by 0 has no result"),
     (dict(apply="hdr.data.a = hdr.data.b % 8w0;"), "16:35: % by 0 has no result"),
-    (dict(top='@p4runtime_translation("x", bool) type bit<8> t_t;'),
-     "3:1: malformed @p4runtime_translation: it has a string and the type for the control plane, bit<N>, N or string"),
+    (
+        dict(top='@p4runtime_translation("x", bool) type bit<8> t_t;'),
+        "3:1: malformed @p4runtime_translation: it has a string and the type for the control plane, "
+        "bit<N>, N or string",
+    ),
     (dict(top='@p4runtime_translation("x", bit<4+4>) type bit<8> t_t;'), "3:1: malformed @p4runtime_translation"),
     (dict(top="@p4runtime_translation type bit<8> t_t;"), "3:1: malformed @p4runtime_translation"),
     (dict(top="struct G<T, T> { T x; }"), "3:8: G has two type parameters T"),
@@ -89,46 +148,75 @@ DECLARATIONS = [
     (dict(top="enum bit<4> e { A = 16 }"), "3:21: enum e: the value 16 of A does not fit bit<4>"),
     (dict(top="struct s_t { string x; }"), "3:21: field x cannot be a string"),
     (dict(top="match_kind { near, exact }"), "3:14: match_kind exact is declared twice"),
-    (dict(top="control Sub() { apply { } } control Use(Sub s) { apply { } }"),
-     "3:45: parameter s: a control is given to the constructor, `Use(...)(Sub s)`, not to apply()"),
+    (
+        dict(top="control Sub() { apply { } } control Use(Sub s) { apply { } }"),
+        "3:45: parameter s: a control is given to the constructor, `Use(...)(Sub s)`, not to apply()",
+    ),
     (dict(apply="bit<8> hdr = 1;"), "16:16: hdr hides the parameter hdr at program.p4:11:27: give it another name"),
-    (dict(local="action a() { switch (hdr.data.a) { default: { } } }"),
-     "14:35: a switch in an action is not supported by the C backend (nor by p4c for BMv2: write if ... else)"),
-]  # fmt: skip
+    (
+        dict(local="action a() { switch (hdr.data.a) { default: { } } }"),
+        "14:35: a switch in an action is not supported by the C backend (nor by p4c for BMv2: write if ... else)",
+    ),
+]
 ORDER = "; the order is V1Switch(parser, verify checksum, ingress, egress, compute checksum, deparser)"
 HINTS = [
-    (dict(apply="if (t.apply()) { }"),
-     "16:15: if needs bool, not the result of apply(): write t.apply().hit, or .miss"),
-    (dict(apply="if (!t.apply()) { }"),
-     "16:16: ! needs bool, not the result of apply(): write t.apply().hit, or .miss"),
-    (dict(apply="bool x = t.apply();"),
-     "16:20: initial value of x of type the result of apply() where bool is needed: write t.apply().hit, or .miss"),
-    (dict(main="V1Switch(P(), I(), V(), E(), C(), D()) main;"),
-     "22:15: I has 3 parameters; v1model gives 2 here (inout H, inout M)" + ORDER),
-    (dict(main="V1Switch(P(), V(), I(), E(), D(), C()) main;"),
-     "22:30: D: b is a packet_out where the headers belong" + ORDER),
-    (dict(main="V1Switch(V(), P(), I(), E(), C(), D()) main;"),
-     "22:10: argument p of V1Switch must be a parser, made in place: Name()" + ORDER),
+    (
+        dict(apply="if (t.apply()) { }"),
+        "16:15: if needs bool, not the result of apply(): write t.apply().hit, or .miss",
+    ),
+    (
+        dict(apply="if (!t.apply()) { }"),
+        "16:16: ! needs bool, not the result of apply(): write t.apply().hit, or .miss",
+    ),
+    (
+        dict(apply="bool x = t.apply();"),
+        "16:20: initial value of x of type the result of apply() where bool is needed: write t.apply().hit, or .miss",
+    ),
+    (
+        dict(main="V1Switch(P(), I(), V(), E(), C(), D()) main;"),
+        "22:15: I has 3 parameters; v1model gives 2 here (inout H, inout M)" + ORDER,
+    ),
+    (
+        dict(main="V1Switch(P(), V(), I(), E(), D(), C()) main;"),
+        "22:30: D: b is a packet_out where the headers belong" + ORDER,
+    ),
+    (
+        dict(main="V1Switch(V(), P(), I(), E(), C(), D()) main;"),
+        "22:10: argument p of V1Switch must be a parser, made in place: Name()" + ORDER,
+    ),
     (dict(apply="hdr.data = {};"), "16:20: assignment: 0 values for the 4 fields of data_t"),
-    (dict(top="bit<8> f(in bit<8> x) { return f(x); }"),
-     "3:32: f cannot be used inside its own declaration: P4 has no recursion"),
+    (
+        dict(top="bit<8> f(in bit<8> x) { return f(x); }"),
+        "3:32: f cannot be used inside its own declaration: P4 has no recursion",
+    ),
     (dict(local="action a() { a(); }"), "14:18: a cannot be used inside its own declaration: P4 has no recursion"),
     (dict(top="control S() { apply { S.apply(); } }"), "3:23: S cannot be used inside its own declaration"),
-    (dict(top="void f() { g(); } void g() { f(); }"),
-     "3:12: g is not declared yet: it is declared below, at program.p4:3:24; move it above its use"),
-    (dict(local="action a() { u.apply(); } table u { actions = { NoAction; } }"),
-     "14:18: u is not declared yet: it is declared below, at program.p4:14:37; move it above its use"),
-    (dict(local="table u { key = { x : exact; } actions = { NoAction; } } bit<8> x;"),
-     "14:23: x is not declared yet: it is declared below, at program.p4:14:69; move it above its use"),
-    (dict(apply="hdr.data.a = hdr.data.b\n hdr.data.b = 1;"),
-     "16:32: syntax error: expected `;` after `b`, found `hdr`"),
-    (dict(apply="hdr.data.a = hdr.data.b hdr.data.b = 1;"),
-     "16:32: syntax error: expected `;` after `b`, found `hdr`"),
-    (dict(apply="bit<8> x = 3\n bit<8> y = 4;"),
-     "16:21: syntax error: expected `;` after `3`, found the keyword `bit`"),
-    (dict(top="typedef bit<8> byte_t\nstruct s_t { }"),
-     "3:22: syntax error: expected `;` after `byte_t`, found the keyword `struct`"),
-]  # fmt: skip
+    (
+        dict(top="void f() { g(); } void g() { f(); }"),
+        "3:12: g is not declared yet: it is declared below, at program.p4:3:24; move it above its use",
+    ),
+    (
+        dict(local="action a() { u.apply(); } table u { actions = { NoAction; } }"),
+        "14:18: u is not declared yet: it is declared below, at program.p4:14:37; move it above its use",
+    ),
+    (
+        dict(local="table u { key = { x : exact; } actions = { NoAction; } } bit<8> x;"),
+        "14:23: x is not declared yet: it is declared below, at program.p4:14:69; move it above its use",
+    ),
+    (
+        dict(apply="hdr.data.a = hdr.data.b\n hdr.data.b = 1;"),
+        "16:32: syntax error: expected `;` after `b`, found `hdr`",
+    ),
+    (dict(apply="hdr.data.a = hdr.data.b hdr.data.b = 1;"), "16:32: syntax error: expected `;` after `b`, found `hdr`"),
+    (
+        dict(apply="bit<8> x = 3\n bit<8> y = 4;"),
+        "16:21: syntax error: expected `;` after `3`, found the keyword `bit`",
+    ),
+    (
+        dict(top="typedef bit<8> byte_t\nstruct s_t { }"),
+        "3:22: syntax error: expected `;` after `byte_t`, found the keyword `struct`",
+    ),
+]
 
 
 @pytest.mark.parametrize(("parts", "message"), NUMBERS + PLACES + TABLES + PARSERS + DECLARATIONS + HINTS)

@@ -65,19 +65,23 @@ def operations(rng: random.Random, count: int) -> list[tuple[Any, ...]]:
     out: list[tuple[Any, ...]] = []
     for _ in range(count):
         here, there = rng.choice(PLACES), rng.choice(PLACES)
-        out.append(rng.choice((
-            ("copy", here, there),
-            ("drop", here),
-            ("make", here, rng.randrange(256), rng.randrange(16), rng.randrange(4096)),
-            ("set", here, "c", rng.randrange(4096)),
-            ("set", here, "b", rng.randrange(16)),
-            ("add", here, there),
-            ("push", rng.randrange(1, STACK + 1)),
-            ("pop", rng.randrange(1, STACK + 1)),
-            ("keep", here),
-            ("give", here),
-            ("swap", here, there),
-        )))  # fmt: skip
+        out.append(
+            rng.choice(
+                (
+                    ("copy", here, there),
+                    ("drop", here),
+                    ("make", here, rng.randrange(256), rng.randrange(16), rng.randrange(4096)),
+                    ("set", here, "c", rng.randrange(4096)),
+                    ("set", here, "b", rng.randrange(16)),
+                    ("add", here, there),
+                    ("push", rng.randrange(1, STACK + 1)),
+                    ("pop", rng.randrange(1, STACK + 1)),
+                    ("keep", here),
+                    ("give", here),
+                    ("swap", here, there),
+                )
+            )
+        )
     return out
 
 

@@ -199,110 +199,181 @@ NAMES = [
     (dict(apply="hdr.data.nope = 1;"), "16:18: header data_t has no field nope (has: a, b, s, w)"),
     (dict(apply="forwrd(1);"), "16:9: forwrd is not declared (did you mean forward?)"),
     (dict(apply="t.aply();"), "16:11: a table has no method aply (has: apply)"),
-    (dict(apply="hdr.data.isVald();"), "16:18: header data_t has no method isVald (has: isValid, maxSizeInBits, "
-     "maxSizeInBytes, minSizeInBits, minSizeInBytes, setInvalid, setValid)"),
+    (
+        dict(apply="hdr.data.isVald();"),
+        "16:18: header data_t has no method isVald (has: isValid, maxSizeInBits, "
+        "maxSizeInBytes, minSizeInBits, minSizeInBytes, setInvalid, setValid)",
+    ),
     (dict(apply="bit<8> x = 1; bit<8> x = 2;"), "16:30: x is already declared at program.p4:16:16"),
-    (dict(apply="switch (t.apply().action_run) { forwrd: {} }"),
-     "16:41: switch: forwrd is no action of table t (has: forward)"),
-    (dict(local="table u { key = { hdr.data.a : exct; } actions = { NoAction; } }"),
-     "14:32: table u: no match kind exct (has: exact, lpm, optional, range, selector, ternary)"),
-    (dict(local="table u { actions = { NoActon; } }"),
-     "14:27: action NoActon is not declared (did you mean NoAction?)"),
-    (dict(local="table u { actions = { NoAction; } sise = 3; }"),
-     "14:39: table u: unknown property sise (has: actions, counters, default_action, entries, "
-     "implementation, key, largest_priority_wins, meters, priority_delta, size, support_timeout)"),
+    (
+        dict(apply="switch (t.apply().action_run) { forwrd: {} }"),
+        "16:41: switch: forwrd is no action of table t (has: forward)",
+    ),
+    (
+        dict(local="table u { key = { hdr.data.a : exct; } actions = { NoAction; } }"),
+        "14:32: table u: no match kind exct (has: exact, lpm, optional, range, selector, ternary)",
+    ),
+    (
+        dict(local="table u { actions = { NoActon; } }"),
+        "14:27: action NoActon is not declared (did you mean NoAction?)",
+    ),
+    (
+        dict(local="table u { actions = { NoAction; } sise = 3; }"),
+        "14:39: table u: unknown property sise (has: actions, counters, default_action, entries, "
+        "implementation, key, largest_priority_wins, meters, priority_delta, size, support_timeout)",
+    ),
     (dict(next="nowhere"), "8:40: no state nowhere (has: accept, reject, start)"),
-    (dict(parse="b.extrakt(hdr.data);"),
-     "8:21: extern packet_in has no method extrakt (has: advance, extract, length, lookahead)"),
-    (dict(top="control Ingress() { apply { } }"),
-     f"3:9: Ingress is already declared at {ROOT}/mrc_testbed/switch/include/"),
+    (
+        dict(parse="b.extrakt(hdr.data);"),
+        "8:21: extern packet_in has no method extrakt (has: advance, extract, length, lookahead)",
+    ),
+    (
+        dict(top="control Ingress() { apply { } }"),
+        f"3:9: Ingress is already declared at {ROOT}/mrc_testbed/switch/include/",
+    ),
     (dict(apply="hdr.data.a = (bit<8>) HashAlgorithm.crc15;"), "16:31: enum HashAlgorithm has no member crc15 (has: "),
     (dict(main=" "), "21: the program has no `main`: end it with V1Switch(...) main;"),
-]  # fmt: skip
+]
 TYPES = [
-    (dict(apply="hdr.data.a = hdr.data.w;"),
-     "16:31: assignment of type bit<32> where bit<8> is needed: a cast would do, (bit<8>)"),
-    (dict(apply="hdr.data.b = hdr.data.a + hdr.data.w;"),
-     "16:31: bit<8> + bit<32>: both sides must have one type: a cast would do, (bit<32>)"),
-    (dict(apply="hdr.data.a = (bit<8>) hdr.data.s;"),
-     "16:23: int<16> cannot be cast to bit<8>: change the width first, (bit<8>)(int<8>)"),
+    (
+        dict(apply="hdr.data.a = hdr.data.w;"),
+        "16:31: assignment of type bit<32> where bit<8> is needed: a cast would do, (bit<8>)",
+    ),
+    (
+        dict(apply="hdr.data.b = hdr.data.a + hdr.data.w;"),
+        "16:31: bit<8> + bit<32>: both sides must have one type: a cast would do, (bit<32>)",
+    ),
+    (
+        dict(apply="hdr.data.a = (bit<8>) hdr.data.s;"),
+        "16:23: int<16> cannot be cast to bit<8>: change the width first, (bit<8>)(int<8>)",
+    ),
     (dict(apply="if (hdr.data.a) { }"), "16:22: if needs bool, not bit<8>: compare with 0, say"),
     (dict(apply="hdr.data.a[9:3] = 1;"), "16:18: slice [9:3] of bit<8>: needs 7 >= high >= low >= 0"),
     (dict(apply="forward();"), "16:9: forward takes 1 argument (port), not 0"),
     (dict(apply="mark_to_drop(std, std);"), "16:9: mark_to_drop takes 0 arguments or 1 argument, not 2"),
-    (dict(top="enum bit<8> e_t { a = 1, b = 1 }", apply="switch ((e_t)hdr.data.a) { e_t.a: { } e_t.b: { } }"),
-     "16:47: switch: this label stands twice"),
-    (dict(local="action x(bit<8> a) { a = 1; }"),
-     "14:26: assignment: parameter a has no direction; only `out` and `inout` can be written"),
+    (
+        dict(top="enum bit<8> e_t { a = 1, b = 1 }", apply="switch ((e_t)hdr.data.a) { e_t.a: { } e_t.b: { } }"),
+        "16:47: switch: this label stands twice",
+    ),
+    (
+        dict(local="action x(bit<8> a) { a = 1; }"),
+        "14:26: assignment: parameter a has no direction; only `out` and `inout` can be written",
+    ),
     (dict(local="action x() { t.apply(); }"), "14:20: an action cannot apply a table"),
-    (dict(local="table u { actions = { forward; } default_action = forward(); }"),
-     "14:55: action forward takes 1 argument (port), not 0"),
-    (dict(local="table u { actions = { NoAction; } default_action = forward(1); }"),
-     "14:56: table u: no action forward (has: NoAction)"),
-    (dict(local="table u { key = { hdr.data.a + 1: exact; } actions = { NoAction; } }", apply="u.apply();"),
-     '14:32: this key needs a name: write expression : kind @name("...");'),
-    (dict(local="table u { key = { hdr.data.a : exact; } actions = { forward; } entries = { (1, 2): forward(1); } }",
-          apply="u.apply();"), "14:81: entry of table u: 2 values for 1 key"),
+    (
+        dict(local="table u { actions = { forward; } default_action = forward(); }"),
+        "14:55: action forward takes 1 argument (port), not 0",
+    ),
+    (
+        dict(local="table u { actions = { NoAction; } default_action = forward(1); }"),
+        "14:56: table u: no action forward (has: NoAction)",
+    ),
+    (
+        dict(local="table u { key = { hdr.data.a + 1: exact; } actions = { NoAction; } }", apply="u.apply();"),
+        '14:32: this key needs a name: write expression : kind @name("...");',
+    ),
+    (
+        dict(
+            local="table u { key = { hdr.data.a : exact; } actions = { forward; } entries = { (1, 2): forward(1); } }",
+            apply="u.apply();",
+        ),
+        "14:81: entry of table u: 2 values for 1 key",
+    ),
     (dict(parse="b.extract(hdr);"), "8:21: extract needs a header, not a headers_t"),
-    (dict(top="header h { bit<7> x; }", fields="h odd;", parse="b.extract(hdr.odd);"),
-     "8:21: header h has 7 bits: only whole bytes can be sent and received"),
-    (dict(top="const bit<8> K = 1; const bit<4> L = K;"),
-     "3:38: constant L of type bit<8> where bit<4> is needed: a cast would do, (bit<4>)"),
+    (
+        dict(top="header h { bit<7> x; }", fields="h odd;", parse="b.extract(hdr.odd);"),
+        "8:21: header h has 7 bits: only whole bytes can be sent and received",
+    ),
+    (
+        dict(top="const bit<8> K = 1; const bit<4> L = K;"),
+        "3:38: constant L of type bit<8> where bit<4> is needed: a cast would do, (bit<4>)",
+    ),
     (dict(top="enum bit<4> e { A = 1, B }"), "3:24: enum e: member B needs a value"),
     (dict(local="bit<5000> big;"), "14:5: bit<5000>: the width must be 0 to 2048"),
-    (dict(main="V1Switch(V(), V(), I(), E(), C(), D()) main;"),
-     "22:10: argument p of V1Switch must be a parser, made in place: Name()"),
-    (dict(main="V1Switch(P(), V(), I(), E(), C()) main;"),
-     "22:35: V1Switch takes 6 arguments (p, vr, ig, eg, ck, dep), not 5"),
-]  # fmt: skip
+    (
+        dict(main="V1Switch(V(), V(), I(), E(), C(), D()) main;"),
+        "22:10: argument p of V1Switch must be a parser, made in place: Name()",
+    ),
+    (
+        dict(main="V1Switch(P(), V(), I(), E(), C()) main;"),
+        "22:35: V1Switch takes 6 arguments (p, vr, ig, eg, ck, dep), not 5",
+    ),
+]
 STACK = dict(top="header d_t { bit<8> v; }", fields="d_t[4] st; d_t one;")
 TYPES += [
     (dict(**STACK, apply="hdr.st[4].v = 1;"), "16:16: index 4 of d_t[4]: 0 to 3 exist"),
-    (dict(**STACK, apply="hdr.st.next.v = 1;"),
-     "16:16: `next` of a header stack exists only in parsers: use an index"),
+    (dict(**STACK, apply="hdr.st.next.v = 1;"), "16:16: `next` of a header stack exists only in parsers: use an index"),
     (dict(**STACK, apply="hdr.st.push(1);"), "16:16: a header stack has no method push (has: pop_front, push_front)"),
     (dict(**STACK, apply="hdr.st.push_front(-1);"), "16:27: push_front needs a count of at least 0"),
-    (dict(**STACK, apply="hdr.st.top = hdr.one;"),
-     "16:16: d_t[4] has no member top (has: last, lastIndex, next, size)"),
-    (dict(apply="hdr.data.a[hdr.data.b].c = 1;"),
-     "16:18: bit<8> cannot be indexed: only header stacks, arrays and tuples can"),
-    (dict(apply="tuple<bit<8>> x = { 1 }; hdr.data.a = x[hdr.data.b];"),
-     "16:58: the index of a tuple must be known at compile time"),
+    (
+        dict(**STACK, apply="hdr.st.top = hdr.one;"),
+        "16:16: d_t[4] has no member top (has: last, lastIndex, next, size)",
+    ),
+    (
+        dict(apply="hdr.data.a[hdr.data.b].c = 1;"),
+        "16:18: bit<8> cannot be indexed: only header stacks, arrays and tuples can",
+    ),
+    (
+        dict(apply="tuple<bit<8>> x = { 1 }; hdr.data.a = x[hdr.data.b];"),
+        "16:58: the index of a tuple must be known at compile time",
+    ),
     (dict(top="bit<8> f(in bit<8> x) { return; }"), "3:25: function f returns a bit<8>: return needs a value"),
     (dict(top="void f(in bit<8> x) { return x; }"), "3:23: return with a value: only a function with a result"),
-    (dict(top="bit<8> f(in bit<8> x) { return x; }", apply="hdr.data.w = f(1);"),
-     "16:22: assignment of type bit<8> where bit<32> is needed: a cast would do, (bit<32>)"),
-    (dict(top="bit<8> f(in bit<8> x) { return x; }", apply="hdr.data.a = f(_);"),
-     "16:24: argument x of f: `_` stands only for an `out` argument"),
-    (dict(top="T f<T>(in T x) { return x; }", apply="hdr.data.a = f(1);"),
-     "16:22: f: cannot tell type T: write f<...>(...), or give a width"),
+    (
+        dict(top="bit<8> f(in bit<8> x) { return x; }", apply="hdr.data.w = f(1);"),
+        "16:22: assignment of type bit<8> where bit<32> is needed: a cast would do, (bit<32>)",
+    ),
+    (
+        dict(top="bit<8> f(in bit<8> x) { return x; }", apply="hdr.data.a = f(_);"),
+        "16:24: argument x of f: `_` stands only for an `out` argument",
+    ),
+    (
+        dict(top="T f<T>(in T x) { return x; }", apply="hdr.data.a = f(1);"),
+        "16:22: f: cannot tell type T: write f<...>(...), or give a width",
+    ),
     (dict(top="struct G<T> { T x; }", apply="G<bit<8>, bit<8>> g;"), "16:9: G takes 1 type argument, not 2"),
     (dict(apply="break;"), "16:9: break outside a loop"),
     (dict(apply="for (bit<8> i = 0; i; i += 1) { }"), "16:28: for needs bool, not bit<8>: compare with 0, say"),
     (dict(apply="for (bit<8> i in hdr.data) { }"), "16:30: for goes over a range, a list or an array of bit<8>"),
-    (dict(top="parser Q(packet_in b) { state start { transition accept; } } control c()(Q q){ apply{ q.apply(1); } }"),
-     "3:89: a parser can be applied only in a parser"),
-    (dict(top="header v_t { bit<8> n; varbit<32> v; }", fields="v_t v;", parse="b.extract(hdr.v);"),
-     "8:21: header v_t has a varbit field, v: extract takes 2 arguments"),
+    (
+        dict(
+            top="parser Q(packet_in b) { state start { transition accept; } } control c()(Q q){ apply{ q.apply(1); } }"
+        ),
+        "3:89: a parser can be applied only in a parser",
+    ),
+    (
+        dict(top="header v_t { bit<8> n; varbit<32> v; }", fields="v_t v;", parse="b.extract(hdr.v);"),
+        "8:21: header v_t has a varbit field, v: extract takes 2 arguments",
+    ),
     (dict(parse="b.extract(hdr.data, 8);"), "8:21: header data_t has no varbit field: extract takes 1 argument"),
-    (dict(top="header v_t { varbit<32> a; varbit<32> b; }", fields="v_t v;", parse="b.extract(hdr.v, 8);"),
-     "3:39: header v_t: a second varbit field"),
-    (dict(top="header d_t { bit<8> v; } header_union u_t { d_t d; }", fields="u_t u;", apply="hdr.u.setValid();"),
-     "16:15: setValid of a header_union: set a member of it"),
-    (dict(apply="log_msg(\"x\", ...);"), "16:22: `...` stands only for a whole value, or at the end"),
+    (
+        dict(top="header v_t { varbit<32> a; varbit<32> b; }", fields="v_t v;", parse="b.extract(hdr.v, 8);"),
+        "3:39: header v_t: a second varbit field",
+    ),
+    (
+        dict(top="header d_t { bit<8> v; } header_union u_t { d_t d; }", fields="u_t u;", apply="hdr.u.setValid();"),
+        "16:15: setValid of a header_union: set a member of it",
+    ),
+    (dict(apply='log_msg("x", ...);'), "16:22: `...` stands only for a whole value, or at the end"),
     (dict(apply="hdr.data = { ..., 1, 2, 3 };"), "16:22: `...` stands only for a whole value, or at the end of a list"),
     (dict(apply="forward(port = 1, port = 2);"), "16:27: forward: the argument port is given twice"),
     (dict(top="bit<8> f(in bit<8> x = Y) { return x; }", local="const bit<8> Y = 1;"), "3:24: Y is not declared"),
     (dict(apply="for (bit<8> x in (list<bit<9>>){ 1 }) { }"), "16:27: for over a list of bit<8> needs list<bit<8>>"),
-    (dict(apply="hdr.data = { a = 1, z = 2, ... };"),
-     "16:26: assignment: the fields of data_t are a, b, s, w; given a, z"),
+    (
+        dict(apply="hdr.data = { a = 1, z = 2, ... };"),
+        "16:26: assignment: the fields of data_t are a, b, s, w; given a, z",
+    ),
     (dict(apply="hdr.data = { a = 1, a = 2, ... };"), "16:26: assignment: the field a is given twice"),
-    (dict(apply="hdr.data.a = hdr.data.w[hdr.data.s +: 8];"),
-     "16:42: a slice begins at a bit<N> or a number, not at a int<16>"),
-    (dict(apply="hdr.data.a = hdr.data.w[hdr.data.a +: 33];"),
-     "16:47: a slice of 33 bits of bit<32>: 1 to 32 can be taken"),
+    (
+        dict(apply="hdr.data.a = hdr.data.w[hdr.data.s +: 8];"),
+        "16:42: a slice begins at a bit<N> or a number, not at a int<16>",
+    ),
+    (
+        dict(apply="hdr.data.a = hdr.data.w[hdr.data.a +: 33];"),
+        "16:47: a slice of 33 bits of bit<32>: 1 to 32 can be taken",
+    ),
     (dict(apply="hdr.data.a = hdr.data.w[28 +: 8];"), "16:31: slice [35:28] of bit<32>: needs 31 >= high >= low >= 0"),
-    (dict(apply="static_assert(1 + 1 == 3, \"one and one\");"), "16:9: static_assert failed: one and one"),
+    (dict(apply='static_assert(1 + 1 == 3, "one and one");'), "16:9: static_assert failed: one and one"),
     (dict(apply="static_assert(hdr.data.a == 3);"), "16:9: static_assert: the condition is not known at compile time"),
     (dict(apply="bool b = (bool)2;"), "16:19: 2 as bool: 0 and 1 are, as false and true"),
     (dict(apply="bit<8> x = 1 + (int)hdr.data.a;"), "16:25: bit<8> as int: the value must be known at compile time"),
@@ -314,15 +385,24 @@ TYPES += [
     (dict(top="bit<8> f() { exit; return 1; }"), "3:14: a function cannot exit: only controls and actions can"),
     (dict(parse="if (std.ingress_port == 1) { exit; }"), "8:48: a parser cannot exit: only controls and actions can"),
     (dict(parse="if (std.ingress_port == 1) { return; }"), "8:48: return in a parser: a transition ends a state"),
-    (dict(local="table u { key = { hdr.data.a : ternary; } actions = { NoAction; } entries = { "
-                "priority = 1 : 1 : NoAction(); 2 : NoAction(); 3 : NoAction(); } }", apply="u.apply();"),
-     "14:134: table I.u: the priority of this entry would be -1"),
+    (
+        dict(
+            local="table u { key = { hdr.data.a : ternary; } actions = { NoAction; } entries = { "
+            "priority = 1 : 1 : NoAction(); 2 : NoAction(); 3 : NoAction(); } }",
+            apply="u.apply();",
+        ),
+        "14:134: table I.u: the priority of this entry would be -1",
+    ),
     (dict(local="table u { actions = { NoAction; } priority_delta = 0; }"), "14:39: priority_delta must be at least 1"),
-    (dict(local="direct_meter<bit<8>>(MeterType.bytes) m; table u { actions = { NoAction; } counters = m; }"),
-     "14:80: table u: `counters` must be an instance of direct_counter"),
-    (dict(local="table u { actions = { NoAction; } support_timeout = 3; }"),
-     "14:39: table u: support_timeout is true or false"),
-]  # fmt: skip
+    (
+        dict(local="direct_meter<bit<8>>(MeterType.bytes) m; table u { actions = { NoAction; } counters = m; }"),
+        "14:80: table u: `counters` must be an instance of direct_counter",
+    ),
+    (
+        dict(local="table u { actions = { NoAction; } support_timeout = 3; }"),
+        "14:39: table u: support_timeout is true or false",
+    ),
+]
 REFUSED = [
     (dict(apply="clone(CloneType.E2E, 5);"), "16:9: CloneType.E2E outside the egress"),
     (dict(apply="recirculate_preserving_field_list(1);"), "16:9: recirculate outside the egress"),

@@ -354,8 +354,10 @@ def test_counter__counts_by_port_and_can_be_set(device: P4Device) -> None:
     assert sum(c.packets for _, c in device.read_counter(BY_PORT)) == 1
     device.write_counter(BY_PORT, 6, CounterData(10, 0))
     assert [device.count_packets(BY_PORT, offset, cells) for offset, cells in ((0, {3, 5}), (1, {2, 5}), (4, ()))] == [
-        1, 11, 0,
-    ]  # fmt: skip
+        1,
+        11,
+        0,
+    ]
     with pytest.raises(TableError, match=r"by_port: index 16 is not in 0\.\.15"):
         device.count_packets(BY_PORT, 10, {1, 6})
     device.write_counter(BY_PORT, None, CounterData())

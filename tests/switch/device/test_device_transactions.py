@@ -226,9 +226,10 @@ def test_a_write_that_could_not_be_taken_back__is_refused(monkeypatch, op):
     device.insert(mac(1))
     before = list(device.read(defaults=True))
     change = {
-        "modify": lambda: device.modify(mac(1, port=2)), "delete": lambda: device.delete(mac(1)),
+        "modify": lambda: device.modify(mac(1, port=2)),
+        "delete": lambda: device.delete(mac(1)),
         "default": lambda: device.modify(TableEntry(BY_MAC, (), forward(3), is_default=True)),
-    }[op]  # fmt: skip
+    }[op]
     with monkeypatch.context() as short:
         short.setattr(native, "take_block", lambda *_arguments: (native.NO_MEMORY, b""))
         with pytest.raises(TableError, match="out of memory"), device.transaction():

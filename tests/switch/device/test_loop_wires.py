@@ -69,8 +69,11 @@ class Chain:
 
     def state(self, device: int, port: int) -> tuple[bool, bool] | None:
         """(up, admin_up) as last told."""
-        told = [(e.up, e.admin_up) for e in self.events if isinstance(e, PortEvent)
-                and (e.device_id, e.port) == (device, port)]  # fmt: skip
+        told = [
+            (e.up, e.admin_up)
+            for e in self.events
+            if isinstance(e, PortEvent) and (e.device_id, e.port) == (device, port)
+        ]
         return told[-1] if told else None
 
     def close(self) -> None:

@@ -205,9 +205,12 @@ def any_settings(rng: random.Random) -> PortSettings:
 
     def cable() -> Impairment:
         return Impairment(
-            delay_us=some(1, 300, 20_000), loss_ppm=some(50_000, 1_000_000), loss_pattern=rng.choice(["", "", "0001"]),
-            corrupt_ppm=some(10_000), seed=rng.randrange(5),
-        )  # fmt: skip
+            delay_us=some(1, 300, 20_000),
+            loss_ppm=some(50_000, 1_000_000),
+            loss_pattern=rng.choice(["", "", "0001"]),
+            corrupt_ppm=some(10_000),
+            seed=rng.randrange(5),
+        )
 
     port = PortSettings(rate_bps=some(500_000, 50_000_000), rate_pps=some(900), input=cable(), output=cable())
     for priority in (0, 7):
@@ -228,9 +231,12 @@ def test_every_frame_is_somewhere(seed):
         for _ in range(rng.randrange(60)):
             now += rng.choice([0, 0, 1000, rng.randrange(3 * MS)])
             data = frame(
-                size=rng.randrange(40, 1500), port=rng.choice((OUT, 3, 9)), priority=rng.choice((0, 7)),
-                drops=rng.randrange(10) == 0, cut=rng.choice((0, 0, 60)),
-            )  # fmt: skip
+                size=rng.randrange(40, 1500),
+                port=rng.choice((OUT, 3, 9)),
+                priority=rng.choice((0, 7)),
+                drops=rng.randrange(10) == 0,
+                cut=rng.choice((0, 0, 60)),
+            )
             d.inject(IN, data, now)
             sent += 1
         out = d.advance(now)

@@ -71,10 +71,15 @@ async def ask_all(address, metadata=None):
 def test_tcp__without_the_token_nothing_is_answered_and_with_it_all_is(settings, token_file):
     token = token_file.read_text().strip()
     wrong = [
-        None, [("authorization", "Bearer ")], [("authorization", f"Bearer {token[:-1]}")], [("authorization", token)],
-        [("authorization", f"bearer {token}")], [("x-authorization", f"Bearer {token}")],
-        [("authorization", f"Bearer {token}x")], [("username", token), ("password", token[1:])],
-    ]  # fmt: skip
+        None,
+        [("authorization", "Bearer ")],
+        [("authorization", f"Bearer {token[:-1]}")],
+        [("authorization", token)],
+        [("authorization", f"bearer {token}")],
+        [("x-authorization", f"Bearer {token}")],
+        [("authorization", f"Bearer {token}x")],
+        [("username", token), ("password", token[1:])],
+    ]
 
     async def check():
         async with Daemon(settings) as daemon:
@@ -133,10 +138,12 @@ def test_unix__file_of_a_dead_server_is_replaced_and_a_living_one_kept(tmp_path)
 @pytest.mark.parametrize(
     ("text", "address"),
     {
-        "[::1]:9559": ("::1", 9559, None), ":1": ("127.0.0.1", 1, None), "unix:/a": ("", 0, "/a"),
+        "[::1]:9559": ("::1", 9559, None),
+        ":1": ("127.0.0.1", 1, None),
+        "unix:/a": ("", 0, "/a"),
         "h:1,unix:/a,b:c d": ("h", 1, "/a,b:c d"),
     }.items(),
-)  # fmt: skip
+)
 def test_parse_address__takes(text, address):
     found = parse_address(text, "--gnmi")
     assert found == ListenAddress(*address[:2], found.socket) and str(found.socket or "") == (address[2] or "")

@@ -35,8 +35,24 @@ def pki(tmp_path_factory) -> Path:
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
     for name, authority in (("server", "ca"), ("client", "ca"), ("stranger", "other")):
         openssl(folder, "req", *curve[:-2], "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key",
-                "-CAcreateserial", "-days", "2", "-extfile", "names", "-out", f"{name}.pem")  # fmt: skip
+        openssl(
+            folder,
+            "x509",
+            "-req",
+            "-in",
+            f"{name}.csr",
+            "-CA",
+            f"{authority}.pem",
+            "-CAkey",
+            f"{authority}.key",
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-extfile",
+            "names",
+            "-out",
+            f"{name}.pem",
+        )
     openssl(folder, "ec", "-in", "server.key", "-aes128", "-passout", "pass:x", "-out", "locked.key")
     return folder
 

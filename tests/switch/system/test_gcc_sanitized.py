@@ -69,8 +69,11 @@ def test_each_allocation_of_the_event_loop_fails_once():
     """Found: events that there was no memory for were gone, and ports that could not be read were told as none."""
     done = subprocess.run(
         [sys.executable, str(HERE / "allocation_run.py"), "1", "wires"],
-        env=WATCHED, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=WATCHED,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
     failures, total = (int(word) for word in done.stdout.split() if word.isdigit())
     assert total >= failures > 0.8 * total > 20, "the thread allocates more in some rounds, but hardly"
@@ -87,8 +90,11 @@ def test_each_allocation_fails_once(program):
     """Found: a device that could not be made for a trial load was used all the same."""
     done = subprocess.run(
         [sys.executable, str(HERE / "allocation_run.py"), "1", program],
-        env=WATCHED, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=WATCHED,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
     failures, total = (int(word) for word in done.stdout.split() if word.isdigit())
     assert failures == total > 20, "some allocations came later in another round, or there were hardly any"

@@ -37,9 +37,13 @@ def message(kind: int, flags: int, *attributes: bytes, family: int = socket.AF_U
 
 @pytest.mark.parametrize(
     ("flags", "admin", "carrier", "oper"),
-    [(0x10001, True, True, "UP"), (0x1, True, False, "UNKNOWN"), (0x10000, False, True, "UNKNOWN"),
-     (0, False, False, "UNKNOWN")],
-)  # fmt: skip
+    [
+        (0x10001, True, True, "UP"),
+        (0x1, True, False, "UNKNOWN"),
+        (0x10000, False, True, "UNKNOWN"),
+        (0, False, False, "UNKNOWN"),
+    ],
+)
 def test_link__flags(flags, admin, carrier, oper):
     ((is_there, link),) = link_news(message(RTM_NEWLINK, flags))
     assert is_there and (link.name, link.ifindex) == ("h0-eth0", 5)

@@ -69,23 +69,35 @@ def edges(dot: str) -> set[str]:
 def test_parser__states_transitions_and_subparsers():
     found = edges(graph(front(PROGRAM), "parser"))
     assert found == {
-        "start -(1, 2 &&& 3)\\n(4 .. 5, _)-> more", "start -(9, 9)\\nno match-> reject", "more --> accept",
+        "start -(1, 2 &&& 3)\\n(4 .. 5, _)-> more",
+        "start -(9, 9)\\nno match-> reject",
+        "more --> accept",
         "start --> accept",
-    }  # fmt: skip
+    }
 
 
 def test_control__tables_conditions_and_every_way():
     found = edges(graph(front(PROGRAM), "ingress"))
     first = "h.h.a == n && (h.h.b + 1 == 2"  # the first of its lines
     assert found == {
-        "start --> t", "t -miss, exit-> end", "t -hit-> h.h.b == 0", "h.h.b == 0 -false-> twice()",
-        "h.h.b == 0 -true-> u", "twice() --> h.h.b = 1", "h.h.b = 1 --> u", "u -go-> h.h.a = 1",
+        "start --> t",
+        "t -miss, exit-> end",
+        "t -hit-> h.h.b == 0",
+        "h.h.b == 0 -false-> twice()",
+        "h.h.b == 0 -true-> u",
+        "twice() --> h.h.b = 1",
+        "h.h.b = 1 --> u",
+        "u -go-> h.h.a = 1",
         "u -NoAction-> h.h.a = 2",
-        "u -default-> for (bit<8> n in 1 .. 3)", "h.h.a = 1 --> for (bit<8> n in 1 .. 3)",
-        "h.h.a = 2 --> for (bit<8> n in 1 .. 3)", f"for (bit<8> n in 1 .. 3) -next-> {first}",
-        f"{first} -false-> h.h.b = h.h.b + n", "h.h.b = h.h.b + n --> for (bit<8> n in 1 .. 3)",
-        "for (bit<8> n in 1 .. 3) -done-> end", f"{first} -true-> end",
-    }  # fmt: skip
+        "u -default-> for (bit<8> n in 1 .. 3)",
+        "h.h.a = 1 --> for (bit<8> n in 1 .. 3)",
+        "h.h.a = 2 --> for (bit<8> n in 1 .. 3)",
+        f"for (bit<8> n in 1 .. 3) -next-> {first}",
+        f"{first} -false-> h.h.b = h.h.b + n",
+        "h.h.b = h.h.b + n --> for (bit<8> n in 1 .. 3)",
+        "for (bit<8> n in 1 .. 3) -done-> end",
+        f"{first} -true-> end",
+    }
 
 
 def test_control__by_name_and_unknown_names_are_told():

@@ -6,8 +6,10 @@ from tools.bench.cluster import _ratios, table
 def a_round(machines, packets_per_s, cpu):
     keys = ("requestor", "responder", "switches")
     return {
-        "machines": machines, "packets_per_s": packets_per_s, "cpu_us_per_packet": dict(zip(keys, cpu, strict=True)),
-    }  # fmt: skip
+        "machines": machines,
+        "packets_per_s": packets_per_s,
+        "cpu_us_per_packet": dict(zip(keys, cpu, strict=True)),
+    }
 
 
 ROUNDS = [

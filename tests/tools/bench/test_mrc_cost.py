@@ -78,16 +78,21 @@ def test_floor__the_file_counts_at_the_responder_alone():
 def test_middle__of_the_transfers_without_hashes_and_one_that_differs_is_told():
     def one(us, equal=True, sha256_equal=None):
         return {
-            "cpu_us_per_packet": {"requestor": us}, "cpu_us_per_packet_total": us, "bytes_equal": equal,
-            "goodput_bps": 1e9, "sha256_equal": sha256_equal,
-        }  # fmt: skip
+            "cpu_us_per_packet": {"requestor": us},
+            "cpu_us_per_packet_total": us,
+            "bytes_equal": equal,
+            "goodput_bps": 1e9,
+            "sha256_equal": sha256_equal,
+        }
 
     found = middle(one(20.0, sha256_equal=True), [one(9.0), one(7.0), one(30.0, equal=False)])
     assert found["cpu_us_per_packet"] == {"requestor": 9.0} and not found["bytes_equal"]
     assert found["transfers"] == [{"requestor": us} for us in (9.0, 7.0, 30.0)]
     assert found["with_sha256"] == {
-        "cpu_us_per_packet": {"requestor": 20.0}, "goodput_bps": 1e9, "sha256_equal": True,
-    }  # fmt: skip
+        "cpu_us_per_packet": {"requestor": 20.0},
+        "goodput_bps": 1e9,
+        "sha256_equal": True,
+    }
     assert "sha256_equal" not in found and middle(one(1.0), [one(2.0)])["bytes_equal"]
 
 

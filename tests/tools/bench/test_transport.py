@@ -9,10 +9,18 @@ from tools.bench import transport
 from tools.bench.transport import Row
 
 
-@pytest.mark.parametrize(("target", "value", "met"), [
-    (">= 0.96", 0.96, True), (">= 0.96", 0.95, False), ("<= 2", 2.0, True), ("< 0.3", 0.3, False), ("= 1", 1, True),
-    ("= 1", 2, False), ("", 5, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "value", "met"),
+    [
+        (">= 0.96", 0.96, True),
+        (">= 0.96", 0.95, False),
+        ("<= 2", 2.0, True),
+        ("< 0.3", 0.3, False),
+        ("= 1", 1, True),
+        ("= 1", 2, False),
+        ("", 5, None),
+    ],
+)
 def test_row__target_as_it_reads(target, value, met):
     assert Row("g", "w", value, target).met is met
 

@@ -20,9 +20,18 @@ from tools.bench import virtual
 
 def run_of(digest: str = "d", cpu_s: float = 2.0, packets: int = 1000) -> dict[str, Any]:
     return {
-        "active": True, "why": "", "packets": packets, "events": 9000, "queue_depth": 40.0, "cpu_s": cpu_s,
-        "make_s": 0.1, "make_mb": 1.0, "peak_mb": 40.0, "virtual_s": 0.5, "state_digest": digest,
-    }  # fmt: skip
+        "active": True,
+        "why": "",
+        "packets": packets,
+        "events": 9000,
+        "queue_depth": 40.0,
+        "cpu_s": cpu_s,
+        "make_s": 0.1,
+        "make_mb": 1.0,
+        "peak_mb": 40.0,
+        "virtual_s": 0.5,
+        "state_digest": digest,
+    }
 
 
 def bench(monkeypatch: pytest.MonkeyPatch, compiled: dict[str, Any] | None, python: dict[str, Any]) -> Any:
@@ -168,9 +177,12 @@ class TestShares:
     def test_part_of(self):
         root = PACKAGE
         cases = {
-            f"{root}/hosts/engine/wire/codec.py": "wire codec", f"{root}/hosts/engine/qp.py": "engine",
-            f"{root}/simulator/ports.py": "ports", f"{root}/simulator/host.py": "hosts", "/usr/lib/random.py": "other",
-        }  # fmt: skip
+            f"{root}/hosts/engine/wire/codec.py": "wire codec",
+            f"{root}/hosts/engine/qp.py": "engine",
+            f"{root}/simulator/ports.py": "ports",
+            f"{root}/simulator/host.py": "hosts",
+            "/usr/lib/random.py": "other",
+        }
         assert {file: virtual.part_of((file, 1, "f")) for file in cases} == cases
         assert virtual.part_of((f"{root}/simulator/fabric.py", 1, "_run")) == "event queue"
         assert virtual.part_of(("~", 0, "<built-in method _heapq.heappop>")) == "event queue"

@@ -102,12 +102,30 @@ def test_digests__pi_knows_those_of_bits():
 def test_commands():
     folder = Path("/f")
     assert Bmv2(folder, 3).command("127.0.0.1:9559", "127.0.0.1:9560", 9090) == [
-        "simple_switch_grpc", "--no-p4", "--device-id", "3", "--thrift-port", "9090", "--", "--grpc-server-addr",
-        "127.0.0.1:9559", "--dp-grpc-server-addr", "127.0.0.1:9560", "--priority-queues", "8",
-    ]  # fmt: skip
+        "simple_switch_grpc",
+        "--no-p4",
+        "--device-id",
+        "3",
+        "--thrift-port",
+        "9090",
+        "--",
+        "--grpc-server-addr",
+        "127.0.0.1:9559",
+        "--dp-grpc-server-addr",
+        "127.0.0.1:9560",
+        "--priority-queues",
+        "8",
+    ]
     assert compile_command(Path("x.p4"), folder) == [
-        "p4c-bm2-ss", "--std", "p4-16", "--p4runtime-files", "/f/p4info.txtpb", "-o", "/f/bmv2.json", "x.p4",
-    ]  # fmt: skip
+        "p4c-bm2-ss",
+        "--std",
+        "p4-16",
+        "--p4runtime-files",
+        "/f/p4info.txtpb",
+        "-o",
+        "/f/bmv2.json",
+        "x.p4",
+    ]
 
 
 def program(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
@@ -139,8 +157,11 @@ def daemon():
     servers = ("--p4runtime", "127.0.0.1:0", "--gnmi", "127.0.0.1:0")
     child = subprocess.Popen(
         [sys.executable, "-m", "mrc_testbed.switch.server", *servers, "--config", "/dev/stdin"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
     child.stdin.write('[{"name": "s1", "device_id": 1, "ports": {}}]')
     child.stdin.close()
     yield dict(word.split("=") for word in child.stdout.readline().split()[1:])["p4runtime"]

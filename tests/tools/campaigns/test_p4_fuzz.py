@@ -66,8 +66,13 @@ def test_campaign__counts_keeps_and_stops(tmp_path, monkeypatch):
     assert "4 programs, 6 packets" in report.text()
     assert json.loads(json.dumps(report.to_json()))["programs"] == 4
     kept = {one.name: one.read_text() for one in (tmp_path / "out" / "n2").iterdir()}
-    assert kept == {"program.p4": "a program", "script.stf": "packet 1 00\n", "why.txt": "packet 1\n",
-                    "ours.txt": "packet 1: port 1: 01\n", "bmv2.txt": "packet 1: nothing\n"}  # fmt: skip
+    assert kept == {
+        "program.p4": "a program",
+        "script.stf": "packet 1 00\n",
+        "why.txt": "packet 1\n",
+        "ours.txt": "packet 1: port 1: 01\n",
+        "bmv2.txt": "packet 1: nothing\n",
+    }
 
 
 def test_samples__their_own_entries_and_packets_of_all_kinds(tmp_path):

@@ -314,9 +314,11 @@ def test_spawn_controller__starts_one_when_none_runs():
 
     children, run_dir = Children(), SimpleNamespace(path=Path("/run"))
     fabric = SimpleNamespace(
-        processes=children, run_dir=run_dir, target=SimpleNamespace(ports=Ports()),
+        processes=children,
+        run_dir=run_dir,
+        target=SimpleNamespace(ports=Ports()),
         lab=LabOptions(react_after_s=math.inf),
-    )  # fmt: skip
+    )
     Fabric.spawn_controller(fabric)
     children[CONTROLLER] = SimpleNamespace(alive=True)
     Fabric.spawn_controller(fabric)

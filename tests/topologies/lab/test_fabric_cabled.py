@@ -78,10 +78,14 @@ def test_losses__are_settings_of_the_cable(fabric):
 
 def test_by_hand__in_the_cli_it_says_what_happened_and_how_to_go_on(fabric, tmp_path):
     told, failed = commands(
-        fabric, tmp_path, "p0-t0-0 ip link set p0-t0-0-eth2 down", "py __import__('time').sleep(1)",
-        "py str(fabric.link_is_up(fabric.plan.link('p0-t0-0', 'p0-t1-0')))", "link p0-t0-0 p0-t1-0 up",
+        fabric,
+        tmp_path,
+        "p0-t0-0 ip link set p0-t0-0-eth2 down",
+        "py __import__('time').sleep(1)",
         "py str(fabric.link_is_up(fabric.plan.link('p0-t0-0', 'p0-t1-0')))",
-    )  # fmt: skip
+        "link p0-t0-0 p0-t1-0 up",
+        "py str(fabric.link_is_up(fabric.plan.link('p0-t0-0', 'p0-t1-0')))",
+    )
     assert not failed
     assert "p0-t0-0-eth2 was set down by hand. BMv2 would hear nothing" in told
     assert "`link p0-t0-0 p0-t1-0 up` joins it" in told

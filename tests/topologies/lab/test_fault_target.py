@@ -132,11 +132,19 @@ def test_later__happens_unless_closed(fabric):
     assert all(not timer.is_alive() or timer.join(5) is None for timer in target._timers) and not never.is_set()
 
 
-@pytest.mark.parametrize("fault", [
-    DuplicateFault.on(f"{A} {B}", rate=0.1), LateFault.on(f"{A} {B}", rate=0.1), StallFault.on("h0"),
-    VanishFault.on("h0"), LossFault.on(f"{A} {B}", packets=(3,)), LossFault.on(f"{A} {B}", rate=0.1, only="data"),
-    LineFault.on(f"{A} {B}", jitter=0.1),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "fault",
+    [
+        DuplicateFault.on(f"{A} {B}", rate=0.1),
+        LateFault.on(f"{A} {B}", rate=0.1),
+        StallFault.on("h0"),
+        VanishFault.on("h0"),
+        LossFault.on(f"{A} {B}", packets=(3,)),
+        LossFault.on(f"{A} {B}", rate=0.1, only="data"),
+        LineFault.on(f"{A} {B}", jitter=0.1),
+    ],
+    ids=str,
+)
 def test_faults__of_virtual_time_are_refused(fabric, fault: InjectedFault):
     with pytest.raises(FaultError):
         fault.begin(LiveFaultTarget(fabric), Held(), 0)

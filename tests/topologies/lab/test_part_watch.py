@@ -25,9 +25,12 @@ class Watched:
         self.processes, self.news, self.mourned = processes, queue.SimpleQueue(), []
         self.restart = self.spawn
         self.watch = PartWatch(
-            processes, lambda name: f"no {name} any more", lambda name: self.restart(name), self.news.put,
+            processes,
+            lambda name: f"no {name} any more",
+            lambda name: self.restart(name),
+            self.news.put,
             self.mourned.append,
-        )  # fmt: skip
+        )
 
     def spawn(self, name):
         child = self.processes.spawn(name, FOREVER)

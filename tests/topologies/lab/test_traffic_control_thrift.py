@@ -220,7 +220,7 @@ def test_thrift__a_switch_that_refuses_or_is_not_there_is_named(bmv2):
         (lambda c: c.set_loss("p0-t0-0-eth1", 0.1, direction="both"), "direction 'both': give input or output"),
         (lambda c: c.set_delay("p0-t0-0-eth1", float("nan")), "delay_s = nan: give 0 to 60"),
     ],
-)  # fmt: skip
+)
 def test_any_control__refuses_by_name(ask, error):
     class Recorder(ThriftTraffic):
         def _call(self, *call):

@@ -170,9 +170,12 @@ def test_lists_that_cannot_be__are_refused(ask, error):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    DIMENSIONS, st.sampled_from(MODES), st.sampled_from([256, 1024, 4096]),
-    st.none() | st.floats(1e3, 1e12), st.floats(0, 60),
-)  # fmt: skip
+    DIMENSIONS,
+    st.sampled_from(MODES),
+    st.sampled_from([256, 1024, 4096]),
+    st.none() | st.floats(1e3, 1e12),
+    st.floats(0, 60),
+)
 def test_json__there_and_back_whatever_the_plan(size, mode, pmtu, rate, delay):
     plan = Plan(*size, mode=mode, pmtu_bytes=pmtu, host_link=LinkSpeed(rate, delay), fabric_link=LinkSpeed(None, 0.25))
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan

@@ -59,7 +59,7 @@ def test_read__keys_of_all_machines_and_each_ones_own(tmp_path):
         ("machines: [{name: a, address: b}\n", "line 2: "),
         ("machines: \x00\n", "not YAML"),
     ],
-)  # fmt: skip
+)
 def test_read__mistakes_are_told_with_file_and_line(tmp_path, text, what):
     with pytest.raises(ServersError, match=what) as told:
         read_text(tmp_path, text)

@@ -173,10 +173,16 @@ class SshConnection(MachineConnection):
         port = ["-p", str(machine.port)] if machine.port else []
         identity = ["-i", machine.identity] if machine.identity else []
         ours = (
-            "BatchMode=yes", f"ConnectTimeout={self._wait_s}", f"ServerAliveInterval={ALIVE_EVERY_S}",
-            f"ServerAliveCountMax={SILENCE_S // ALIVE_EVERY_S}", "StreamLocalBindUnlink=yes", "LogLevel=ERROR",
-            "ForwardX11=no", "ForwardAgent=no", f"ControlPath={self._control}",
-        )  # fmt: skip
+            "BatchMode=yes",
+            f"ConnectTimeout={self._wait_s}",
+            f"ServerAliveInterval={ALIVE_EVERY_S}",
+            f"ServerAliveCountMax={SILENCE_S // ALIVE_EVERY_S}",
+            "StreamLocalBindUnlink=yes",
+            "LogLevel=ERROR",
+            "ForwardX11=no",
+            "ForwardAgent=no",
+            f"ControlPath={self._control}",
+        )
         return ["ssh", *given, *port, *identity, *(part for option in ours for part in ("-o", option)), *more]
 
     def _await_master(self) -> None:
@@ -227,8 +233,10 @@ class SshConnection(MachineConnection):
             return
         asked = subprocess.run(
             [*self._ssh(), "-O", "forward", *wanted, self._destination],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=RUN_S,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=RUN_S,
+        )
         if asked.returncode != 0:
             raise FabricError(
                 f"{self.machine.name}: ssh does not forward our sockets ({_last(asked.stderr)}): its sshd_config needs "
@@ -243,8 +251,10 @@ class SshConnection(MachineConnection):
             with contextlib.suppress(subprocess.SubprocessError, OSError):
                 subprocess.run(
                     [*self._ssh(), "-O", "exit", self._destination],
-                    stdin=subprocess.DEVNULL, capture_output=True, timeout=5,
-                )  # fmt: skip
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=5,
+                )
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._master.wait(2)
         if self._master.poll() is None:

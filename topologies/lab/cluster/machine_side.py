@@ -186,14 +186,25 @@ class MachineSide:
         self._echo: Echo | None = None
         self.done = False
         self._ops: dict[str, tuple[type[Request], Callable[[Any], Message]]] = {
-            "hello": (Hello, self._hello), "clock": (Clock, self._clock), "echo": (EchoOn, self._echo_on),
-            "probe": (ProbeUnderlay, self._probe), "echo_off": (EchoOff, self._echo_off),
-            "begin": (BeginPart, self._begin), "tunnels": (AddTunnels, self._tunnels), "attach": (Attach, self._attach),
-            "switches": (StartSwitches, self._switches), "agents": (StartAgents, self._agents),
-            "work": (PartsWork, self._parts_work), "set_up": (SetUp, self._set_up),
-            "set_carrier": (SetCarrier, self._set_carrier), "is_up": (IsUp, self._is_up), "look": (Look, self._look),
-            "threads": (Threads, self._threads), "beat": (Beat, self._beat), "close": (Close, self._close_op),
-        }  # fmt: skip
+            "hello": (Hello, self._hello),
+            "clock": (Clock, self._clock),
+            "echo": (EchoOn, self._echo_on),
+            "probe": (ProbeUnderlay, self._probe),
+            "echo_off": (EchoOff, self._echo_off),
+            "begin": (BeginPart, self._begin),
+            "tunnels": (AddTunnels, self._tunnels),
+            "attach": (Attach, self._attach),
+            "switches": (StartSwitches, self._switches),
+            "agents": (StartAgents, self._agents),
+            "work": (PartsWork, self._parts_work),
+            "set_up": (SetUp, self._set_up),
+            "set_carrier": (SetCarrier, self._set_carrier),
+            "is_up": (IsUp, self._is_up),
+            "look": (Look, self._look),
+            "threads": (Threads, self._threads),
+            "beat": (Beat, self._beat),
+            "close": (Close, self._close_op),
+        }
 
     def answer(self, line: bytes) -> Message:
         """The answer to a line; refusals are answers too."""
@@ -249,9 +260,12 @@ class MachineSide:
 
     def _hello(self, _request: Hello) -> Message:
         return {
-            "hostname": platform.node(), "kernel": platform.release(), "python": platform.python_version(),
-            "processors": len(os.sched_getaffinity(0)), "digest": sources_digest(),
-        }  # fmt: skip
+            "hostname": platform.node(),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+            "processors": len(os.sched_getaffinity(0)),
+            "digest": sources_digest(),
+        }
 
     def _clock(self, _request: Clock) -> Message:
         return {"t": time.monotonic()}
@@ -341,12 +355,14 @@ class MachineSide:
         return {
             "work": {
                 name: {
-                    "cpu_s": one.cpu_seconds(), "is_ready": one.is_ready_to_run(), "log_bytes": one.log_bytes(),
+                    "cpu_s": one.cpu_seconds(),
+                    "is_ready": one.is_ready_to_run(),
+                    "log_bytes": one.log_bytes(),
                     "last_line": one.last_line(),
                 }
                 for name, one in work.items()
             }
-        }  # fmt: skip
+        }
 
     def _set_up(self, request: SetUp) -> Message:
         for name in request.interfaces:

@@ -101,10 +101,17 @@ class ClusterNetwork(Network):
         for link in self.plan.links:
             lower, upper = link.lower, link.upper
             net.addLink(
-                net[lower.node], net[upper.node], cls=VxlanLink, tunnel_between=self._plan_tunnel,
-                port1=lower.number, port2=upper.number, intfName1=lower.interface, intfName2=upper.interface,
-                addr1=self.plan.mac(lower), addr2=self.plan.mac(upper),
-            )  # fmt: skip
+                net[lower.node],
+                net[upper.node],
+                cls=VxlanLink,
+                tunnel_between=self._plan_tunnel,
+                port1=lower.number,
+                port2=upper.number,
+                intfName1=lower.interface,
+                intfName2=upper.interface,
+                addr1=self.plan.mac(lower),
+                addr2=self.plan.mac(upper),
+            )
         self._each(lambda one: one.request("tunnels", tunnels=self._tunnels_of(one.name)))
         net.build()
 
@@ -163,11 +170,19 @@ class ClusterNetwork(Network):
     def _begin(self, one: RemoteMachine) -> dict[str, Any]:
         ports = self.target.ports_of(one.name)
         return self._start(
-            one, "begin", run_dir=str(one.run_dir), plan=self.plan.to_json(), wires=self._wires,
-            hosts=list(self.placement.hosts[one.name]), switches=list(self.placement.switches[one.name]),
-            p4runtime=ports.p4runtime, gnmi=ports.gnmi, open_to_all=ports.open_to_all, token=self.run_dir.read_token(),
+            one,
+            "begin",
+            run_dir=str(one.run_dir),
+            plan=self.plan.to_json(),
+            wires=self._wires,
+            hosts=list(self.placement.hosts[one.name]),
+            switches=list(self.placement.switches[one.name]),
+            p4runtime=ports.p4runtime,
+            gnmi=ports.gnmi,
+            open_to_all=ports.open_to_all,
+            token=self.run_dir.read_token(),
             offset_s=one.clock_offset_s,
-        )  # fmt: skip
+        )
 
     def _forward(self) -> None:
         """Bring all sockets here, and those of agents to where the others look for them."""
@@ -195,16 +210,28 @@ class ClusterNetwork(Network):
             path = f"{tools}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             environment = {"MRC_HOST": host.name, "MRC_RUN_DIR": str(one.run_dir), "PATH": path}
             self.hosts[host.name] = net.addHost(
-                host.name, cls=RemoteFabricHost, token=token, devices=interfaces, machine=one,
-                inside=pids[host.name], environment=environment,
-            )  # fmt: skip
+                host.name,
+                cls=RemoteFabricHost,
+                token=token,
+                devices=interfaces,
+                machine=one,
+                inside=pids[host.name],
+                environment=environment,
+            )
         for device in self.plan.switches:
             one = self.machines[self.placement.of(device.name).name]
             self.switches[device.name] = net.addSwitch(
-                device.name, cls=RemoteFabricSwitch, token=token, devices=interfaces, machine=one,
-                inside=0, environment={"MRC_RUN_DIR": str(one.run_dir)}, device=device, target=self.target,
+                device.name,
+                cls=RemoteFabricSwitch,
+                token=token,
+                devices=interfaces,
+                machine=one,
+                inside=0,
+                environment={"MRC_RUN_DIR": str(one.run_dir)},
+                device=device,
+                target=self.target,
                 interfaces={port.number: port.interface for port in self.plan.ports(device.name)},
-            )  # fmt: skip
+            )
 
     def _plan_tunnel(self, lower: str, upper: str) -> None:
         """Note a tunnel between these interfaces; all are made together."""
@@ -218,10 +245,14 @@ class ClusterNetwork(Network):
             below, above = crossing.host_machine, crossing.switch_machine
             for interface, here, there in ((lower, below, above), (upper, above, below)):
                 if here.name == name:
-                    ends.append({
-                        "interface": interface, "vni": self._vni[lower, upper],
-                        "local": self.address(here), "remote": self.address(there),
-                    })  # fmt: skip
+                    ends.append(
+                        {
+                            "interface": interface,
+                            "vni": self._vni[lower, upper],
+                            "local": self.address(here),
+                            "remote": self.address(there),
+                        }
+                    )
         return ends
 
     def attach(self, switches: Collection[str] | None = None) -> None:
@@ -318,15 +349,18 @@ class ClusterNetwork(Network):
         return {
             "machines": [
                 {
-                    "name": one.name, "address": one.machine.address, "lost": one.lost,
-                    "planes": list(self.placement.planes[one.name]), "hosts": list(self.placement.hosts[one.name]),
+                    "name": one.name,
+                    "address": one.machine.address,
+                    "lost": one.lost,
+                    "planes": list(self.placement.planes[one.name]),
+                    "hosts": list(self.placement.hosts[one.name]),
                     "clock_exact_s": one.clock_exact_s,
                     **{key: one.hello.get(key) for key in ("hostname", "kernel", "python")},
                 }
                 for one in self.machines.values()
             ],
             "underlay": self.underlay,
-        }  # fmt: skip
+        }
 
     def threads_elsewhere(self) -> dict[str, ThreadSeconds]:
         found: dict[str, ThreadSeconds] = {}

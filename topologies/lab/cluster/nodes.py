@@ -112,9 +112,15 @@ class VxlanLink(RemoteGRELink):
         super().__init__(node1, node2, **params)
 
     def makeIntfPair(
-        self, intfname1: str, intfname2: str, addr1: str | None = None, addr2: str | None = None,
-        node1: Any = None, node2: Any = None, deleteIntfs: bool = True,  # noqa: ARG002 - all are new
-    ) -> None:  # fmt: skip
+        self,
+        intfname1: str,
+        intfname2: str,
+        addr1: str | None = None,
+        addr2: str | None = None,
+        node1: Any = None,
+        node2: Any = None,
+        deleteIntfs: bool = True,  # noqa: ARG002 - all are new
+    ) -> None:
         """Inside of a machine, nothing: it has made the pair."""
         node1, node2 = node1 or self.node1, node2 or self.node2
         if node1.server != node2.server:
@@ -122,8 +128,14 @@ class VxlanLink(RemoteGRELink):
             self.tunnel = 1
 
     def makeTunnel(
-        self, node1: Any, node2: Any, intfname1: str, intfname2: str, addr1: str | None = None, addr2: str | None = None  # noqa: ARG002
-    ) -> None:  # fmt: skip
+        self,
+        node1: Any,  # noqa: ARG002
+        node2: Any,  # noqa: ARG002
+        intfname1: str,
+        intfname2: str,
+        addr1: str | None = None,  # noqa: ARG002
+        addr2: str | None = None,  # noqa: ARG002
+    ) -> None:
         self._tunnel_between(intfname1, intfname2)
 
     def status(self) -> str:

@@ -8,8 +8,17 @@ from typing import Final
 from mrc_testbed.files.package import PACKAGE
 
 _FOLDERS: Final = (
-    "console", "controller", "faults", "files", "hosts", "ipc", "native_build", "p4src", "switch", "topologies",
-)  # fmt: skip
+    "console",
+    "controller",
+    "faults",
+    "files",
+    "hosts",
+    "ipc",
+    "native_build",
+    "p4src",
+    "switch",
+    "topologies",
+)
 _SUFFIXES: Final = (".py", ".p4", ".c", ".h", ".lark")
 
 

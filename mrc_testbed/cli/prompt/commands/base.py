@@ -119,9 +119,7 @@ def _no_words(_fabric: Fabric, _before: list[str]) -> Iterable[str]:
     return ()
 
 
-def command(
-    name: str, group: str, *, complete: Complete | None = None, reads: bool = False
-) -> Callable[[Run], Run]:  # fmt: skip
+def command(name: str, group: str, *, complete: Complete | None = None, reads: bool = False) -> Callable[[Run], Run]:
     """Register a function as a command. Its docstring is the help: a line, then examples."""
 
     def made(run: Run) -> Run:

@@ -91,10 +91,14 @@ def _cells(row: dict[str, Any]) -> list[Cell]:
 
     rtt = (row.get("control") or {}).get("rtt_median_s")
     return [
-        row["link"], (row["state"], LOOKS[row["state"]]), lost("control"), lost("data"),
-        str((row.get("data") or {}).get("trimmed", "-")), "-" if rtt is None else f"{rtt * 1e3:.2f} ms",
+        row["link"],
+        (row["state"], LOOKS[row["state"]]),
+        lost("control"),
+        lost("data"),
+        str((row.get("data") or {}).get("trimmed", "-")),
+        "-" if rtt is None else f"{rtt * 1e3:.2f} ms",
         _some(row["by"], " ") or row["why"],
-    ]  # fmt: skip
+    ]
 
 
 def _some(names: list[str], between: str) -> str:

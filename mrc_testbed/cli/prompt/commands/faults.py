@@ -92,10 +92,13 @@ def _row(fault: dict[str, Any], now: float) -> list[Cell]:
     looks = {"active": "bad", "cleared": "good", "merged": "dim"}
     found = fault["found_after_s"]
     return [
-        str(fault["number"]), (fault["state"], looks.get(fault["state"], "")), fault["text"],
-        _ago(now - fault["first_seen"]), _seen_by(fault["evidence"]),
+        str(fault["number"]),
+        (fault["state"], looks.get(fault["state"], "")),
+        fault["text"],
+        _ago(now - fault["first_seen"]),
+        _seen_by(fault["evidence"]),
         "-" if found is None else f"{found * 1e3:.0f} ms" if found < 10 else f"{found:.1f} s",
-    ]  # fmt: skip
+    ]
 
 
 def _ago(span_s: float) -> str:

@@ -56,14 +56,16 @@ def links(session: CliSession, given: Args) -> Answer:
     rows = [_row(session.fabric, one, use.get(one.upper.interface)) for one in chosen]
     lines = [
         [
-            str(row["plane"]), row["link"], ("up", "good") if row["up"] else ("DOWN", "bad"),
+            str(row["plane"]),
+            row["link"],
+            ("up", "good") if row["up"] else ("DOWN", "bad"),
             _both(row["rate_bps"], lambda bps: "-" if bps is None else show_rate(bps)),
             _both(row["delay_s"], lambda s: "-" if not s else show_seconds(s)),
             (_both(row["loss"], _share), "warn" if any(row["loss"]) else ""),
             "-" if row["use_bps"] is None else _use_text(row),
         ]
         for row in rows
-    ]  # fmt: skip
+    ]
     heads = ("plane", "link", "state", "rate", "delay", "loss", "use")
     shown = table(session.style, heads, lines, right=("plane",))
     return Answer(f"{shown}\n{sum(row['up'] for row in rows)} of {len(rows)} links are up", rows)
@@ -73,12 +75,15 @@ def _row(fabric: Fabric, link: Link, use: tuple[float, float] | None) -> dict[st
     """Two-element lists are (up, down): what the lower end sends, what the upper end sends."""
     ends = [_direction(fabric, link, end) for end in (link.lower.node, link.upper.node)]
     return {
-        "plane": link.plane, "link": link.name, "up": fabric.link_is_up(link),
-        "rate_bps": [rate for rate, _, _ in ends], "delay_s": [delay for _, delay, _ in ends],
+        "plane": link.plane,
+        "link": link.name,
+        "up": fabric.link_is_up(link),
+        "rate_bps": [rate for rate, _, _ in ends],
+        "delay_s": [delay for _, delay, _ in ends],
         "loss": [_loss(cable) for *_, cable in ends],
         "corruption": [None if cable is None else cable.corruption for *_, cable in ends],
         "use_bps": list(use) if use else None,
-    }  # fmt: skip
+    }
 
 
 def _direction(fabric: Fabric, link: Link, sender: str) -> tuple[float | None, float, Cable | None]:

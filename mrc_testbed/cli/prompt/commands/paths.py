@@ -91,10 +91,16 @@ def _ev_row(one: dict[str, Any], digits: int) -> list[Cell]:
     why = f" by {', '.join(one['denied_by'])}" if one["denied_by"] else ""
     loss = f"{100 * lost / sent:.1f}%" if sent else "-"
     return [
-        f"0x{one['ev']:0{digits}x}", path_label(one["plane"], one["uplink"]), one["address"] or "-",
-        (f"{state}{mark}{why}", LOOKS.get(state, "")), str(sent), (str(lost), "bad" if lost else ""), loss,
-        _now(one["probes"]), turning_point(one["path"]),
-    ]  # fmt: skip
+        f"0x{one['ev']:0{digits}x}",
+        path_label(one["plane"], one["uplink"]),
+        one["address"] or "-",
+        (f"{state}{mark}{why}", LOOKS.get(state, "")),
+        str(sent),
+        (str(lost), "bad" if lost else ""),
+        loss,
+        _now(one["probes"]),
+        turning_point(one["path"]),
+    ]
 
 
 # ---- probing --------------------------------------------------------------------------------------------------

@@ -87,12 +87,15 @@ def _in_use(queue: Queue) -> bool:
 def _queue_row(name: str, port_rate: int | None, queue: Queue) -> list[Cell]:
     rate = queue.rate_bps or port_rate
     return [
-        name, f"{queue.priority} {CLASS_NAMES.get(queue.priority, '')}".rstrip(),
+        name,
+        f"{queue.priority} {CLASS_NAMES.get(queue.priority, '')}".rstrip(),
         "-" if rate is None else show_rate(rate),
         "-" if queue.max_packets is None else f"{queue.max_packets} pkts",
-        (str(queue.depth_packets), "warn" if queue.depth_packets else ""), str(queue.depth_bytes),
-        str(queue.transmit_pkts), (str(queue.dropped_pkts), "bad" if queue.dropped_pkts else ""),
-    ]  # fmt: skip
+        (str(queue.depth_packets), "warn" if queue.depth_packets else ""),
+        str(queue.depth_bytes),
+        str(queue.transmit_pkts),
+        (str(queue.dropped_pkts), "bad" if queue.dropped_pkts else ""),
+    ]
 
 
 @command("counters", LOOK, complete=switch_names, reads=True)
@@ -141,9 +144,15 @@ def counter_row(plan: Plan, name: str, port: dict[str, Any], counted: dict[str, 
     why = {cell["reason"]: cell["packets"] for cell in mine.get("drops", ())}
     total = {key: sum(cell["packets"] for cell in mine.get(key, ())) for key in ("forwarded", "marked")}
     return [
-        interface, next(iter(link.ends - {name})), port.get("in_pkts", 0), total["forwarded"], total["marked"],
-        Counter(trims), sum(why.values()), Counter(why),
-    ]  # fmt: skip
+        interface,
+        next(iter(link.ends - {name})),
+        port.get("in_pkts", 0),
+        total["forwarded"],
+        total["marked"],
+        Counter(trims),
+        sum(why.values()),
+        Counter(why),
+    ]
 
 
 def _sum(rows: Iterable[list[Any]]) -> list[Any]:
@@ -160,9 +169,15 @@ def _counter_table(session: CliSession, heads: tuple[str, ...], rows: list[list[
         *left, came, forwarded, marked, trims, dropped, why = row
         at_last = sum(number for reason, number in trims.items() if "last" in reason)
         before = sum(trims.values()) - at_last
-        shown.append([
-            *left, str(came), str(forwarded), (str(marked), "warn" if marked else ""),
-            (f"{before} / {at_last}", "warn" if trims else ""), (str(dropped), "bad" if dropped else ""),
-            ", ".join(f"{reason} {number}" for reason, number in sorted(why.items())),
-        ])  # fmt: skip
+        shown.append(
+            [
+                *left,
+                str(came),
+                str(forwarded),
+                (str(marked), "warn" if marked else ""),
+                (f"{before} / {at_last}", "warn" if trims else ""),
+                (str(dropped), "bad" if dropped else ""),
+                ", ".join(f"{reason} {number}" for reason, number in sorted(why.items())),
+            ]
+        )
     return table(session.style, (*heads, *COUNTED), shown, right=("in", "forwarded", "marked", "trimmed", "dropped"))

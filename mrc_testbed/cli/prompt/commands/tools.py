@@ -257,10 +257,16 @@ def run(
 ) -> None:
     """Run one of our commands and copy its output to `out` as it comes. Raises CommandError when it failed."""
     running = processes.popen(
-        argv, session.fabric.run_dir.state.token, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        argv,
+        session.fabric.run_dir.state.token,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": str(session.style.width), **(env or {})},
-    )  # fmt: skip
+    )
     try:
         code = _copy(running, session.out)
     except BaseException:

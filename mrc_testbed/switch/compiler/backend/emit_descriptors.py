@@ -27,8 +27,13 @@ from mrc_testbed.switch.compiler.sema.elaborate import (
 )
 from mrc_testbed.switch.compiler.sema.types import EnumType, Type, plain
 
-_MATCH = {"exact": "P4RT_EXACT", "lpm": "P4RT_LPM", "ternary": "P4RT_TERNARY", "range": "P4RT_RANGE",
-          "optional": "P4RT_OPTIONAL"}  # fmt: skip
+_MATCH = {
+    "exact": "P4RT_EXACT",
+    "lpm": "P4RT_LPM",
+    "ternary": "P4RT_TERNARY",
+    "range": "P4RT_RANGE",
+    "optional": "P4RT_OPTIONAL",
+}
 _COUNT = {"packets": "P4RT_COUNT_PACKETS", "bytes": "P4RT_COUNT_BYTES", "packets_and_bytes": "P4RT_COUNT_BOTH"}
 
 
@@ -47,8 +52,10 @@ class DescriptorEmitter:
         for action in self.program.actions:
             params = [one for one in action.decl.params if not one.direction]
             size = sum(bytes_of(one.type, one.where) for one in params)
-            code.add(f"[{action_constant(action)}] = {{{c_string(action.name)}, {self.ids.of('action', action.name)}, "
-                     f"{len(params)}, params_{action.word}, {size}}},")  # fmt: skip
+            code.add(
+                f"[{action_constant(action)}] = {{{c_string(action.name)}, {self.ids.of('action', action.name)}, "
+                f"{len(params)}, params_{action.word}, {size}}},"
+            )
         code.add("{0},")
         code.close("};")
         for table in self.program.tables:
@@ -153,8 +160,10 @@ class DescriptorEmitter:
             code.add(f"static const uint8_t args_{word}_{number}[] = {{{self._params(entry.action)}0}};")
             action = action_constant(table.actions[names.index(entry.action.name)])
             priority = priorities[number] if ordered else 0
-            rows.append(f"{{key_{word}_{number}, aux_{word}_{number}, {priority}, {action}, args_{word}_{number}, "
-                        f"{int(table.decl.const_entries or entry.const)}}},")  # fmt: skip
+            rows.append(
+                f"{{key_{word}_{number}, aux_{word}_{number}, {priority}, {action}, args_{word}_{number}, "
+                f"{int(table.decl.const_entries or entry.const)}}},"
+            )
         code.open(f"static const struct p4rt_init_entry entries_{word}[] = {{")
         code.add(*rows)
         code.close("};")
@@ -228,14 +237,18 @@ class DescriptorEmitter:
         for one in self.program.of_kind("action_profile", "action_selector"):
             note = one.decl.annotation("max_group_size")
             largest = (note.number() if note else 0) or 0
-            code.add(f"{{{c_string(one.name)}, {self.ids.of('profile', one.name)}, {one.args['size']}, {largest}, "
-                     f"{int(one.kind == 'action_selector')}}},")  # fmt: skip
+            code.add(
+                f"{{{c_string(one.name)}, {self.ids.of('profile', one.name)}, {one.args['size']}, {largest}, "
+                f"{int(one.kind == 'action_selector')}}},"
+            )
         code.add("{0},")
         code.close("};")
         code.open("static const struct p4rt_counter_desc counters[] = {")
         for one in self.program.of_kind("counter"):
-            code.add(f"{{{c_string(one.name)}, {self.ids.of('counter', one.name)}, {one.args['size']}, "
-                     f"{_COUNT[one.args['type']]}}},")  # fmt: skip
+            code.add(
+                f"{{{c_string(one.name)}, {self.ids.of('counter', one.name)}, {one.args['size']}, "
+                f"{_COUNT[one.args['type']]}}},"
+            )
         code.add("{0},")
         code.close("};")
         code.open("static const struct p4rt_register_desc registers[] = {")

@@ -292,12 +292,24 @@ class ExpressionEmitter:
     }
     """How the value of a node is written that the compiler does not know."""
 
-    NO_VALUES: ClassVar[frozenset[type[tree.Expr]]] = frozenset({
-        tree.Integer, tree.Boolean, tree.String, tree.TypeMember,  # constants
-        tree.ListExpr, tree.RecordExpr, tree.Invalid, tree.Dots, tree.Default, tree.Construct,  # no scalars
-        tree.Mask, tree.Range, tree.DontCare,  # in key sets and arguments
-        tree.Refused,
-    })  # fmt: skip
+    NO_VALUES: ClassVar[frozenset[type[tree.Expr]]] = frozenset(
+        {
+            tree.Integer,
+            tree.Boolean,
+            tree.String,
+            tree.TypeMember,  # constants
+            tree.ListExpr,
+            tree.RecordExpr,
+            tree.Invalid,
+            tree.Dots,
+            tree.Default,
+            tree.Construct,  # no scalars
+            tree.Mask,
+            tree.Range,
+            tree.DontCare,  # in key sets and arguments
+            tree.Refused,
+        }
+    )
     """Nodes that never come to KINDS."""
 
 

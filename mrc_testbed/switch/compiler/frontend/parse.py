@@ -29,9 +29,29 @@ _NAME_WORDS = {"ACTIONS", "APPLY", "ENTRIES", "KEY", "PRIORITY", "STATE", "TYPE"
 _TYPE_WORDS = {"BIT", "BOOL", "INT", "STRING", "VARBIT", "VOID", "_TUPLE", "ERROR", "LIST", "TYPE_ID"}
 _LITERALS = {"INTEGER", "STRING_LITERAL", "TRUE", "FALSE"}
 _OPERATORS = {
-    "LOR", "LAND", "EQ", "NE", "LT", "GT", "LE", "GE", "BAR", "CARET", "AMP", "SHL", "SHR", "PLUS", "MINUS",
-    "PLUS_SAT", "MINUS_SAT", "CONCAT", "STAR", "SLASH", "PERCENT", "_QUESTION",
-}  # fmt: skip
+    "LOR",
+    "LAND",
+    "EQ",
+    "NE",
+    "LT",
+    "GT",
+    "LE",
+    "GE",
+    "BAR",
+    "CARET",
+    "AMP",
+    "SHL",
+    "SHR",
+    "PLUS",
+    "MINUS",
+    "PLUS_SAT",
+    "MINUS_SAT",
+    "CONCAT",
+    "STAR",
+    "SLASH",
+    "PERCENT",
+    "_QUESTION",
+}
 _DECLARATIONS = {"_CONTROL", "_PARSER", "_EXTERN", "_PACKAGE", "HEADER", "STRUCT", "_TYPEDEF"}
 _BEGINS = {
     "IDENTIFIER",
@@ -185,8 +205,12 @@ def _wanted(error: UnexpectedToken) -> str:
     words = []
     if accepts >= {"INTEGER", "TRUE", "FALSE"}:
         words.append("an expression")
-        accepts -= _LITERALS | _TYPE_WORDS | _NAME_WORDS | {"IDENTIFIER", "BANG", "TILDE", "MINUS", "PLUS", "THIS",
-                                                            "DOTS", "_LPAR", "_LBRACE", "_DOT"}  # fmt: skip
+        accepts -= (
+            _LITERALS
+            | _TYPE_WORDS
+            | _NAME_WORDS
+            | {"IDENTIFIER", "BANG", "TILDE", "MINUS", "PLUS", "THIS", "DOTS", "_LPAR", "_LBRACE", "_DOT"}
+        )
     if accepts >= _DECLARATIONS:
         words.append("a declaration")
         accepts = {"$END"} & accepts

@@ -17,10 +17,29 @@ _PARSED = ("noWarn", "deprecated", "length", "synchronous", "field_list", "match
 """Annotations that p4c prints as the expressions they hold; of others it prints the tokens, with blanks between."""
 _PACKAGE = ("name", "version", "organization", "contact", "url", "arch")
 _OPERATORS = (
-    ast.Expression, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Add, ast.Sub, ast.Mult, ast.BitAnd,
-    ast.BitOr, ast.BitXor, ast.FloorDiv, ast.Mod, ast.USub, ast.UAdd, ast.Invert, ast.Eq, ast.NotEq, ast.Lt, ast.LtE,
-    ast.Gt, ast.GtE,
-)  # fmt: skip
+    ast.Expression,
+    ast.Constant,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Compare,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.BitAnd,
+    ast.BitOr,
+    ast.BitXor,
+    ast.FloorDiv,
+    ast.Mod,
+    ast.USub,
+    ast.UAdd,
+    ast.Invert,
+    ast.Eq,
+    ast.NotEq,
+    ast.Lt,
+    ast.LtE,
+    ast.Gt,
+    ast.GtE,
+)
 """What the expressions of structured annotations are made of."""
 
 

@@ -32,9 +32,12 @@ _PREFIX = {
 }  # fmt: skip
 _UNITS = {"packets": p4i.CounterSpec.PACKETS, "bytes": p4i.CounterSpec.BYTES, "packets_and_bytes": p4i.CounterSpec.BOTH}
 _MATCH = {
-    "exact": p4i.MatchField.EXACT, "lpm": p4i.MatchField.LPM, "ternary": p4i.MatchField.TERNARY,
-    "range": p4i.MatchField.RANGE, "optional": p4i.MatchField.OPTIONAL,
-}  # fmt: skip
+    "exact": p4i.MatchField.EXACT,
+    "lpm": p4i.MatchField.LPM,
+    "ternary": p4i.MatchField.TERNARY,
+    "range": p4i.MatchField.RANGE,
+    "optional": p4i.MatchField.OPTIONAL,
+}
 _PROFILE_NOTES = ("max_group_size", "selector_size_semantics", "max_member_weight")
 """Annotations of action profiles that have a place of their own in P4Info."""
 

@@ -32,8 +32,15 @@ from mrc_testbed.switch.compiler.sema.types import (
     width_of,
 )
 
-HEADER_METHODS = ("isValid", "setValid", "setInvalid", "minSizeInBits", "minSizeInBytes", "maxSizeInBits",
-                  "maxSizeInBytes")  # fmt: skip
+HEADER_METHODS = (
+    "isValid",
+    "setValid",
+    "setInvalid",
+    "minSizeInBits",
+    "minSizeInBytes",
+    "maxSizeInBits",
+    "maxSizeInBytes",
+)
 
 
 @dataclass(slots=True)

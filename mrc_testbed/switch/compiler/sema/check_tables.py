@@ -19,8 +19,19 @@ from mrc_testbed.switch.compiler.sema.check_types import TypeResolver
 from mrc_testbed.switch.compiler.sema.scope import Scope, undeclared
 from mrc_testbed.switch.compiler.sema.types import BOOL, Object, is_value
 
-TABLE_PROPERTIES = ("actions", "counters", "default_action", "entries", "implementation", "key",
-                    "largest_priority_wins", "meters", "priority_delta", "size", "support_timeout")  # fmt: skip
+TABLE_PROPERTIES = (
+    "actions",
+    "counters",
+    "default_action",
+    "entries",
+    "implementation",
+    "key",
+    "largest_priority_wins",
+    "meters",
+    "priority_delta",
+    "size",
+    "support_timeout",
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -166,9 +177,10 @@ class TableChecker:
                 fail(one.where, f"table {node.name}: support_timeout is true or false")
             return
         kinds = {
-            "implementation": ("action_profile", "action_selector"), "counters": ("direct_counter",),
+            "implementation": ("action_profile", "action_selector"),
+            "counters": ("direct_counter",),
             "meters": ("direct_meter",),
-        }[one.name]  # fmt: skip
+        }[one.name]
         if not isinstance(of, Object) or of.decl.name not in kinds:
             fail(one.where, f"table {node.name}: `{one.name}` must be an instance of {' or '.join(kinds)}")
 

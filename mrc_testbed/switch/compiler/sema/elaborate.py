@@ -239,10 +239,23 @@ class _Elaborator:
         self._number()
         digests = _digests(checked)
         return ElaboratedProgram(
-            name, nodes, errors, main, parser, parsing, verify, ingress, egress, compute, deparser,
-            self.actions, self.tables, self.externs, digests,
+            name,
+            nodes,
+            errors,
+            main,
+            parser,
+            parsing,
+            verify,
+            ingress,
+            egress,
+            compute,
+            deparser,
+            self.actions,
+            self.tables,
+            self.externs,
+            digests,
             self.value_sets,
-        )  # fmt: skip
+        )
 
     def _mark(self, control: ControlInstance) -> None:
         """Note which tables are applied, and by them which actions are used; p4c drops the others."""
@@ -290,10 +303,13 @@ class _Elaborator:
     def _signatures(parts: dict[str, Any], places: dict[str, Location]) -> None:
         """Every part must take what v1model gives it, headers and metadata of one type throughout."""
         shapes = {
-            "p": ("packet_in", "out H", "inout M", "inout S"), "vr": ("inout H", "inout M"),
-            "ig": ("inout H", "inout M", "inout S"), "eg": ("inout H", "inout M", "inout S"),
-            "ck": ("inout H", "inout M"), "dep": ("packet_out", "in H"),
-        }  # fmt: skip
+            "p": ("packet_in", "out H", "inout M", "inout S"),
+            "vr": ("inout H", "inout M"),
+            "ig": ("inout H", "inout M", "inout S"),
+            "eg": ("inout H", "inout M", "inout S"),
+            "ck": ("inout H", "inout M"),
+            "dep": ("packet_out", "in H"),
+        }
         first: dict[str, Type] = {}
         for name, shape in shapes.items():
             decl = parts[name]

@@ -15,7 +15,7 @@ from mrc_testbed.switch.compiler.sema.types import (
     Object,
     Record,
     Type,
-)  # fmt: skip
+)
 
 MAX_BITS = 2048
 """Widest number the front end takes (p4c's limit); the backend's own is lower."""

@@ -18,9 +18,18 @@ from mrc_testbed.switch.compiler.frontend.preprocess import INCLUDE_DIR
 from mrc_testbed.switch.compiler.sema.types import is_value
 
 KINDS = (
-    "duplicate-priorities", "entries-out-of-priority-order", "ignore-prop", "mismatch", "overflow", "parser-transition",
-    "shadow", "uninitialized-out-param", "uninitialized-use", "unreachable", "unused",
-)  # fmt: skip
+    "duplicate-priorities",
+    "entries-out-of-priority-order",
+    "ignore-prop",
+    "mismatch",
+    "overflow",
+    "parser-transition",
+    "shadow",
+    "uninitialized-out-param",
+    "uninitialized-use",
+    "unreachable",
+    "unused",
+)
 _UNSEEN = ("type", "const", "decl", "callee", "annotations")
 
 

@@ -43,9 +43,19 @@ SAMPLED = frozenset((*COUNTER_LEAVES, *QOS_STATE_LEAVES, *IMPAIRMENT_STATE_LEAVE
 TRAFFIC_SAMPLED = SAMPLED - frozenset(COUNTER_LEAVES)
 _QOS = frozenset(QOS_LEAVES)
 WIDE = frozenset(
-    ("last-change", "transmit-pkts", "transmit-octets", "dropped-pkts", "dropped-octets", "rate-bps", "lost-pkts",
-     "lost-octets", "corrupted-pkts", "seed")
-)  # fmt: skip
+    (
+        "last-change",
+        "transmit-pkts",
+        "transmit-octets",
+        "dropped-pkts",
+        "dropped-octets",
+        "rate-bps",
+        "lost-pkts",
+        "lost-octets",
+        "corrupted-pkts",
+        "seed",
+    )
+)
 """Last parts of leaves of 64 bits, beside the counters of interfaces."""
 
 _ELEM = re.compile(r"([^\[]+)(?:\[([^=]+)=([^\]]*)\])?")

@@ -106,9 +106,14 @@ _UNORDERED = ("table_ids", "direct_resource_ids", "action_refs")
 """Lists in which the order says nothing; in those of tables, actions and the like it does not, either."""
 
 _OF_NO_EFFECT = (
-    "pkg_info", "annotations", "annotation_locations", "structured_annotations", "doc", "alias",
+    "pkg_info",
+    "annotations",
+    "annotation_locations",
+    "structured_annotations",
+    "doc",
+    "alias",
     "initial_default_action",
-)  # fmt: skip
+)
 """Fields that versions of p4c write differently, and no entry depends on."""
 
 

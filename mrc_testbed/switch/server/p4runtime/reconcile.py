@@ -23,9 +23,12 @@ from mrc_testbed.switch.server.p4runtime.snapshot import Contents
 from mrc_testbed.switch.server.p4runtime.write import prepare
 
 _KINDS = (
-    "action_profile_member", "action_profile_group", "value_set_entry", "packet_replication_engine_entry",
+    "action_profile_member",
+    "action_profile_group",
+    "value_set_entry",
+    "packet_replication_engine_entry",
     "digest_entry",
-)  # fmt: skip
+)
 """Entities read and written unchanged, in an order in which references are there before they are needed."""
 
 

@@ -39,9 +39,11 @@ NOTICES_WAITING_MAX = 8192
 ConfigRequest = p4r.SetForwardingPipelineConfigRequest
 ConfigResponse = p4r.GetForwardingPipelineConfigResponse
 _BUILDS = (
-    ConfigRequest.VERIFY, ConfigRequest.VERIFY_AND_SAVE, ConfigRequest.VERIFY_AND_COMMIT,
+    ConfigRequest.VERIFY,
+    ConfigRequest.VERIFY_AND_SAVE,
+    ConfigRequest.VERIFY_AND_COMMIT,
     ConfigRequest.RECONCILE_AND_COMMIT,
-)  # fmt: skip
+)
 """Actions with a config."""
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,16 @@ from tests.cli.prompt.session_doubles import Client, said
 
 def a_fault(**fields):
     evidence = [{"source": "gnmi 127.0.0.1:1", "after_s": 0.0}, {"source": "mapper", "after_s": 0.52}]
-    row = {"number": 1, "state": "active", "kind": "link", "location": "p1-t0-0 p1-t1-1", "first_seen": 2.0,
-           "text": "T0-T1 link p1-t0-0 p1-t1-1 down", "raised": 2.25, "cleared": None}  # fmt: skip
+    row = {
+        "number": 1,
+        "state": "active",
+        "kind": "link",
+        "location": "p1-t0-0 p1-t1-1",
+        "first_seen": 2.0,
+        "text": "T0-T1 link p1-t0-0 p1-t1-1 down",
+        "raised": 2.25,
+        "cleared": None,
+    }
     return {**row, "evidence": evidence, **fields}
 
 

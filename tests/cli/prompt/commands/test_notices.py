@@ -68,9 +68,19 @@ with terminating():
 
 def a_fault(number=1, **fields):
     evidence = [{"source": "gnmi 127.0.0.1:9339"}, {"source": "mapper"}]
-    row = {"number": number, "state": "active", "kind": "link", "location": "p1-t0-0 p1-t1-1", "first_seen": 2.0,
-           "raised": 2.5, "last_seen": 2.5, "text": "T0-T1 link p1-t0-0 p1-t1-1 down", "cleared": None, "into": [],
-           "evidence": evidence}  # fmt: skip
+    row = {
+        "number": number,
+        "state": "active",
+        "kind": "link",
+        "location": "p1-t0-0 p1-t1-1",
+        "first_seen": 2.0,
+        "raised": 2.5,
+        "last_seen": 2.5,
+        "text": "T0-T1 link p1-t0-0 p1-t1-1 down",
+        "cleared": None,
+        "into": [],
+        "evidence": evidence,
+    }
     return {"event": "fault", "change": "raised", "fault": {**row, **fields}}
 
 
@@ -256,8 +266,14 @@ def test_follower__tells_changes_once_and_survives_a_restart(monkeypatch):
 
 
 def a_problem(change="begun", number=1, over=None):
-    problem = {"number": number, "kind": "not primary", "about": "p0-t1-0", "began": 2.0, "over": over,
-               "text": "not primary: p0-t1-0: another controller is primary; its tables are not kept"}  # fmt: skip
+    problem = {
+        "number": number,
+        "kind": "not primary",
+        "about": "p0-t1-0",
+        "began": 2.0,
+        "over": over,
+        "text": "not primary: p0-t1-0: another controller is primary; its tables are not kept",
+    }
     return {"event": "problem", "change": change, "problem": problem}
 
 

@@ -7,9 +7,19 @@ from tests.cli.prompt.session_doubles import DEFAULT, Client, said
 
 
 def an_ev(ev, **fields):
-    row = {"ev": ev, "plane": ev >> 8, "uplink": ev & 0xFF, "address": "fcbb:bb00:2000:1000:2001:3000::",
-           "path": ["h0", "p0-t0-0", "p0-t1-0", "p0-t0-1", "h2"], "state": "good", "active": True, "rtt_s": 0.0101,
-           "sent": 200, "lost": 0, "denied_by": []}  # fmt: skip
+    row = {
+        "ev": ev,
+        "plane": ev >> 8,
+        "uplink": ev & 0xFF,
+        "address": "fcbb:bb00:2000:1000:2001:3000::",
+        "path": ["h0", "p0-t0-0", "p0-t1-0", "p0-t0-1", "h2"],
+        "state": "good",
+        "active": True,
+        "rtt_s": 0.0101,
+        "sent": 200,
+        "lost": 0,
+        "denied_by": [],
+    }
     return {**row, **fields}
 
 
@@ -61,7 +71,7 @@ def test_deny_and_allow__on_every_host_or_one(cli, fabric):
     assert said(cli, "deny p1-t1-0") == "p1-t1-0 is denied on 4 hosts: 8 EVs of QPs changed"
     assert fabric.agents["h0"].asked == [
         ("deny", {"entries": [{"scope": "t1", "name": "p1-t1-0", "cause": "cli"}]}),
-    ]  # fmt: skip
+    ]
     assert said(cli, "deny --host h1 h3 p1-t0-1") == "h3 p1-t0-1 is denied on h1: 2 EVs of QPs changed"
     assert fabric.agents["h1"].asked[-1][1]["entries"][0]["scope"] == "nic-plane"
     assert said(cli, "denylist").splitlines()[1].split() == ["h0", "t1", "p1-t1-0", "cli", "1"]

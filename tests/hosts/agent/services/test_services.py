@@ -57,9 +57,16 @@ class Side:
             PLAN, PLAN.host(name), self.endpoint, lambda host: folder / f"{host}.sock", loop.time
         )
         self.table = rpc_table(
-            self.endpoint, config, Ports(), self.connections, self.regions, loop,
-            data_dir=folder / "data" / name, publish=self.publish, stop=lambda: None,
-        )  # fmt: skip
+            self.endpoint,
+            config,
+            Ports(),
+            self.connections,
+            self.regions,
+            loop,
+            data_dir=folder / "data" / name,
+            publish=self.publish,
+            stop=lambda: None,
+        )
         self.path = folder / f"{name}.sock"
         self.server: RpcServer | None = None
 
@@ -212,8 +219,13 @@ def test_flows__count_and_go_with_their_client(pair):
             client.request("flow_connect", qpn=mine["qpn"], remote=other["attributes"], config=config)
         sink = there.request("flow_sink", flow="f", qpns=[qps[1]["qpn"]], shape=SHAPE)
         here.request(
-            "flow_source", flow="f", qpns=[qps[0]["qpn"]], shape=SHAPE, start_s=time.monotonic(), **sink,
-        )  # fmt: skip
+            "flow_source",
+            flow="f",
+            qpns=[qps[0]["qpn"]],
+            shape=SHAPE,
+            start_s=time.monotonic(),
+            **sink,
+        )
         deadline = time.monotonic() + 10
         while not (source := here.request("flow_read")["sources"]["f"])["over"] and time.monotonic() < deadline:
             time.sleep(0.01)

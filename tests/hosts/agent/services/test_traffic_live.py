@@ -109,16 +109,26 @@ def test_requests_that_make_no_sense_are_refused(wire):  # noqa: F811
             ("flow_sink", {"flow": "f", "qpns": [here], "shape": {**SHAPE, "message_bytes": 1 << 40}}, "message_bytes"),
             ("flow_sink", {"flow": "f", "qpns": ["x"], "shape": SHAPE}, "numbers of QPs"),
             ("flow_source", {"flow": "f", "qpns": [here], "shape": SHAPE, "va": 1}, "needs 'rkey'"),
-            ("rank_open", {"flow": "r", "collective": {"kind": "gossip", "rank": 0, "ranks": 2, "size_bytes": 9},
-             "iterations": 1}, "no coll"),
+            (
+                "rank_open",
+                {
+                    "flow": "r",
+                    "collective": {"kind": "gossip", "rank": 0, "ranks": 2, "size_bytes": 9},
+                    "iterations": 1,
+                },
+                "no coll",
+            ),
             ("rank_open", {"flow": "r", "iterations": 1}, "needs 'collective' or 'script'"),
-            ("rank_open", {"flow": "r", "iterations": 1, "script": {**SCRIPT, "tasks": [["compute", [7], [], 1.0, 0]]}},
-             "script: task 0 waits for task 7"),
+            (
+                "rank_open",
+                {"flow": "r", "iterations": 1, "script": {**SCRIPT, "tasks": [["compute", [7], [], 1.0, 0]]}},
+                "script: task 0 waits for task 7",
+            ),
             ("rank_open", {"flow": "r", "iterations": 1, "script": {**SCRIPT, "outbox": 1 << 40}}, "script: outbox"),
             ("rank_start", {"flow": "r", "start_s": 1.0}, "no rank of 'r' here"),
             ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": 7}}, "address and R_Key"),
             ("rank_link", {"flow": "r", "peer": 1, "qpns": [here], "regions": {"data": [7, 7]}}, "no rank of 'r'"),
-        ]:  # fmt: skip
+        ]:
             with pytest.raises(JsonlPeerError, match=text):
                 a.request(op, **fields)
         a.close(), b.close()

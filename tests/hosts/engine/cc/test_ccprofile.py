@@ -27,10 +27,19 @@ def online(profiles: CcProfiles, profile: CcProfile | None = None) -> int:
 def test_parameters__the_bold_row_of_the_sheet_as_a_profile():
     """nscc.md §1.4: 100 Mb/s, 5 ms, MTU 1500, no trimming; all fields given come to what is derived."""
     row = CcProfile(
-        base_rtt=5_000_000, target_delay=5_000_000, qa_threshold=20_000_000, adjust_period_threshold=5_000_000,
-        max_cwnd=93_750, adjust_bytes_threshold=12_000, fi=8533.333, eta=256.0, fi_scale=0.284444, gamma=0.8,
-        max_md_jump=0.5, qa_gate=3,
-    )  # fmt: skip
+        base_rtt=5_000_000,
+        target_delay=5_000_000,
+        qa_threshold=20_000_000,
+        adjust_period_threshold=5_000_000,
+        max_cwnd=93_750,
+        adjust_bytes_threshold=12_000,
+        fi=8533.333,
+        eta=256.0,
+        fi_scale=0.284444,
+        gamma=0.8,
+        max_md_jump=0.5,
+        qa_gate=3,
+    )
     given = row.parameters(1500, 12.5e6, 0.005, trimming=False)
     derived = CcProfile().parameters(1500, 12.5e6, 0.005, trimming=False)
     for name in NsccParameters.__slots__:
@@ -88,8 +97,9 @@ def test_life_cycle__only_the_moves_of_the_api():
     with pytest.raises(LocalError, match="used by 1 QPs"):
         profiles.destroy(number)
     assert [(row["name"], row["state"], row["users"]) for row in profiles.rows()] == [
-        ("default", "online", 0), ("bulk", "online", 1),
-    ]  # fmt: skip
+        ("default", "online", 0),
+        ("bulk", "online", 1),
+    ]
     profiles.give_back(number)
     profiles.move(number, ProfileState.OFFLINE)
     profiles.move(number, ProfileState.INIT)

@@ -23,9 +23,13 @@ def make(
     """A fabric whose hosts have RATE over all planes, and the payload bits per second one host can receive."""
     keys = {"incast_penalty": 0, **config}
     made = scaled(
-        plan.planes, rate_bps=RATE / plan.planes, rtt_s=RTT, trim=trim, config=keys,
+        plan.planes,
+        rate_bps=RATE / plan.planes,
+        rtt_s=RTT,
+        trim=trim,
+        config=keys,
         queues={"last_hop_ecn": last_hop_ecn},
-    )  # fmt: skip
+    )
     fabric = VirtualFabric(plan, seed=seed, links=made.links, queues=made.queues, config=made.config, keep_events=False)
     return fabric, RATE * made.payload_share
 

@@ -26,9 +26,14 @@ RATE, RTT = 100e6, 0.005
 
 
 def fabric(
-    *, hosts: int = 1, planes: int = 1, queues: QueueProfile | None = None, trace: Any = False, seed: int = 1,
+    *,
+    hosts: int = 1,
+    planes: int = 1,
+    queues: QueueProfile | None = None,
+    trace: Any = False,
+    seed: int = 1,
     **config: Any,
-) -> VirtualFabric:  # fmt: skip
+) -> VirtualFabric:
     """Two racks, one path per plane; NSCC with rate and base RTT given, unless `config` says otherwise."""
     keys = {"cc_algorithm": NSCC, "link_rate_bps": RATE, "base_rtt_s": RTT, **config}
     made = scaled(planes, rate_bps=RATE / planes, rtt_s=RTT, config=keys)

@@ -98,8 +98,9 @@ def trim(pair: Pair, reason: NackReason, answered: Callable[[int], bool]) -> Fil
             return None
         count += 1
         if answered(count):
-            nack = Nack(pair.a.qp.qpn, packet.ev, packet.plane, 46, 0, packet.psn, reason, packet.ev,
-                        packet.timestamp or 0)  # fmt: skip
+            nack = Nack(
+                pair.a.qp.qpn, packet.ev, packet.plane, 46, 0, packet.psn, reason, packet.ev, packet.timestamp or 0
+            )
             pair.hand_over("a", nack, packet.plane, 2 * pair.delay_s)
         return []
 

@@ -63,8 +63,10 @@ def test_signal__does_what_the_table_says(state: EvState, signal: EvSignal) -> N
     ev = paths.choose(ALL)
     assert ev is not None
     start = {
-        EvState.SKIP: EvSignal.TRIMMED, EvState.ASSUMED_BAD: EvSignal.LOST, EvState.DENIED: EvSignal.DENY,
-    }.get(state)  # fmt: skip
+        EvState.SKIP: EvSignal.TRIMMED,
+        EvState.ASSUMED_BAD: EvSignal.LOST,
+        EvState.DENIED: EvSignal.DENY,
+    }.get(state)
     if start is not None:
         paths.signal(ev, start, 0.0)
     assert ev.state is state
@@ -232,9 +234,11 @@ SIGNALS = [signal for signal in EvSignal if signal is not EvSignal.RECALLED]
 
 
 @given(
-    st.integers(1, 4), st.integers(1, 5), st.integers(0, 3),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(0, 3),
     st.lists(st.tuples(st.integers(0, 19), st.sampled_from(SIGNALS)), max_size=60),
-)  # fmt: skip
+)
 def test_profile__invariants_under_any_signals(
     planes: int, uplinks: int, seed: int, signals: list[tuple[int, EvSignal]]
 ) -> None:

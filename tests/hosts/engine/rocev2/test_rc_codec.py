@@ -47,18 +47,31 @@ BTH = {
 SIZE = {op: rc_write_size(op, 4) for op in RC_WRITES}
 RECORDS = {
     "first": RcWrite(
-        *HEAD, RcOpcode.WRITE_FIRST, 0xABC, bytes([1, 2, 3, 4]), SIZE[RcOpcode.WRITE_FIRST], 0x100000002000, 0xAABBCCDD,
-        8, ack_request=True,
+        *HEAD,
+        RcOpcode.WRITE_FIRST,
+        0xABC,
+        bytes([1, 2, 3, 4]),
+        SIZE[RcOpcode.WRITE_FIRST],
+        0x100000002000,
+        0xAABBCCDD,
+        8,
+        ack_request=True,
     ),
     "middle": RcWrite(*HEAD, RcOpcode.WRITE_MIDDLE, 0xABD, bytes([5, 6, 7, 8]), SIZE[RcOpcode.WRITE_MIDDLE]),
     "last imm": RcWrite(
-        *HEAD, RcOpcode.WRITE_LAST_IMM, 0xABE, bytes([1, 2, 3]), SIZE[RcOpcode.WRITE_LAST_IMM], imm=0xDEADBEEF,
-        ack_request=True, solicited=True,
+        *HEAD,
+        RcOpcode.WRITE_LAST_IMM,
+        0xABE,
+        bytes([1, 2, 3]),
+        SIZE[RcOpcode.WRITE_LAST_IMM],
+        imm=0xDEADBEEF,
+        ack_request=True,
+        solicited=True,
     ),
     "ack": RcAck(*HEAD, 0xABC, 0x1F, 8),
     "nak": RcAck(*HEAD, 0xABC, 0x60, 8),
     "cnp": Cnp(*HEAD),
-}  # fmt: skip
+}
 
 
 def plain(record):
@@ -145,9 +158,17 @@ def write(pair: RcPair, opcode: RcOpcode, data: bytes, number: int = 0, **fields
     """A packet as b would get it from a."""
     qp = pair.a.qp
     return RcWrite(
-        pair.b.qp.qpn, 0, 0, 0, 2, opcode, qp.first_psn + number & 0xFFFFFF, data, rc_write_size(opcode, len(data)),
+        pair.b.qp.qpn,
+        0,
+        0,
+        0,
+        2,
+        opcode,
+        qp.first_psn + number & 0xFFFFFF,
+        data,
+        rc_write_size(opcode, len(data)),
         **fields,
-    )  # fmt: skip
+    )
 
 
 def give(pair: RcPair, *packets) -> None:
@@ -173,21 +194,33 @@ def where(pair: RcPair, offset: int, length: int) -> dict[str, int]:
         ("only above PMTU", lambda p: [write(p, RcOpcode.WRITE_ONLY, bytes(MTU + 1), **where(p, 0, MTU + 1))], 0x61),
         ("short first", lambda p: [write(p, RcOpcode.WRITE_FIRST, b"x", **where(p, 0, 2 * MTU))], 0x61),
         ("first is all", lambda p: [write(p, RcOpcode.WRITE_FIRST, bytes(MTU), **where(p, 0, MTU))], 0x61),
-        ("first again", lambda p: [
-            write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **where(p, 0, 2 * MTU)),
-            write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 1, **where(p, 0, 2 * MTU)),
-        ], 0x61),
-        ("more than announced", lambda p: [
-            write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **where(p, 0, MTU + 1)),
-            write(p, RcOpcode.WRITE_MIDDLE, bytes(MTU), 1),
-        ], 0x61),
-        ("last is longer", lambda p: [
-            write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **where(p, 0, MTU + 1)),
-            write(p, RcOpcode.WRITE_LAST, b"xy", 1),
-        ], 0x61),
+        (
+            "first again",
+            lambda p: [
+                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **where(p, 0, 2 * MTU)),
+                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 1, **where(p, 0, 2 * MTU)),
+            ],
+            0x61,
+        ),
+        (
+            "more than announced",
+            lambda p: [
+                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **where(p, 0, MTU + 1)),
+                write(p, RcOpcode.WRITE_MIDDLE, bytes(MTU), 1),
+            ],
+            0x61,
+        ),
+        (
+            "last is longer",
+            lambda p: [
+                write(p, RcOpcode.WRITE_FIRST, bytes(MTU), 0, **where(p, 0, MTU + 1)),
+                write(p, RcOpcode.WRITE_LAST, b"xy", 1),
+            ],
+            0x61,
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
+)
 def test_hostile_writes__nak_error_and_nothing_written(what, packets, syndrome):
     pair = RcPair()
     pair.memory[:] = b"\xee" * len(pair.memory)
@@ -223,12 +256,14 @@ def test_hostile_answers__the_transfer_ends_right(seed):
         ahead, behind = rng.randrange(100, 1 << 22), rng.randrange(1, 1 << 22)
         psn = (pair.a.qp.baseline.requestor.una_psn + rng.choice((ahead, -behind))) & 0xFFFFFF
         syndrome = rng.choice((0x1F, 0x60, 0x61, 0x62, 0x63, 0x25, 0x7F, 0x00))
-        forged = rng.choice((
-            RcAck(pair.a.qp.qpn, 0, 0, 46, 0, psn, syndrome, rng.getrandbits(24)),
-            Cnp(pair.a.qp.qpn, 0, 0, 46, 0),
-            Write(pair.a.qp.qpn, 0, 0, 0, 0, 0xCA, psn, 0, 0, 0, 1, b"x", 100),
-            RcAck(pair.a.qp.qpn + 1, 0, 0, 46, 0, psn, syndrome, 0),
-        ))  # fmt: skip
+        forged = rng.choice(
+            (
+                RcAck(pair.a.qp.qpn, 0, 0, 46, 0, psn, syndrome, rng.getrandbits(24)),
+                Cnp(pair.a.qp.qpn, 0, 0, 46, 0),
+                Write(pair.a.qp.qpn, 0, 0, 0, 0, 0xCA, psn, 0, 0, 0, 1, b"x", 100),
+                RcAck(pair.a.qp.qpn + 1, 0, 0, 46, 0, psn, syndrome, 0),
+            )
+        )
         pair.a.endpoint.receive(forged, 0, "b", pair.now)
     pair.run_until_quiet()
     assert pair.completions() == [(1, "SUCCESS")] and bytes(pair.memory[: len(data)]) == data

@@ -38,9 +38,12 @@ def test_conversation__every_byte_once_in_order(seed: int):
         "line_rate_bps": 5e6,
     }
     pair = RcPair(
-        seed=seed, framed=rng.random() < 0.3, psn=rng.choice((None, 0xFFFFF0, 0)), rc=settings,
+        seed=seed,
+        framed=rng.random() < 0.3,
+        psn=rng.choice((None, 0xFFFFF0, 0)),
+        rc=settings,
         per_packet_s=rng.choice((0, 0.0005)),
-    )  # fmt: skip
+    )
     pair.filter = wire(rng)
     data, imms = [], 0
     for _ in range(rng.randrange(1, 15)):

@@ -127,8 +127,12 @@ def test_trimmed__in_front_of_its_timestamp(kept: int) -> None:
     record = CODEC.decode(A[:kept], 1, TC_TRIMMED)
     assert isinstance(record, Write)
     assert (record.trimmed, record.psn, record.msn, record.timestamp, record.tsr) == (
-        NackReason.TRIMMED, 0xABC, 7, None, 0,
-    )  # fmt: skip
+        NackReason.TRIMMED,
+        0xABC,
+        7,
+        None,
+        0,
+    )
     assert (record.size, record.ev) == (104, 0x00010305)
 
 
@@ -162,9 +166,12 @@ def test_noise__raises_only_wire_error(data: bytes, outer: int | None) -> None:
 
 @settings(max_examples=300)
 @given(
-    st.sampled_from(sorted(VECTORS)), st.lists(st.tuples(st.integers(0, 199), st.integers(0, 255)), max_size=4),
-    st.integers(0, 200), st.booleans(), st.sampled_from([None, TC_TRIMMED, TC_LASTHOP, 4 << 2 | 3]),
-)  # fmt: skip
+    st.sampled_from(sorted(VECTORS)),
+    st.lists(st.tuples(st.integers(0, 199), st.integers(0, 255)), max_size=4),
+    st.integers(0, 200),
+    st.booleans(),
+    st.sampled_from([None, TC_TRIMMED, TC_LASTHOP, 4 << 2 | 3]),
+)
 def test_mutations__raise_only_wire_error(
     name: str, changes: list[tuple[int, int]], cut: int, seal: bool, outer: int | None
 ) -> None:

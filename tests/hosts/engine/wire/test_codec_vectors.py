@@ -37,31 +37,77 @@ def head(qpn: int, marks: tuple[int, int], ev: int = EV) -> tuple[int, int, int,
 
 def write_a(ev: int = EV) -> Write:
     return Write(
-        *head(RESPONDER_QP, DATA, ev), Opcode.WRITE_ONLY, psn=0xABC, msn=7, va=0x1000_0000_2000, rkey=0xAABBCCDD,
-        dma_length=16, payload=bytes(range(16)), size=104, timestamp=0x1234, ack_request=True,
-    )  # fmt: skip
+        *head(RESPONDER_QP, DATA, ev),
+        Opcode.WRITE_ONLY,
+        psn=0xABC,
+        msn=7,
+        va=0x1000_0000_2000,
+        rkey=0xAABBCCDD,
+        dma_length=16,
+        payload=bytes(range(16)),
+        size=104,
+        timestamp=0x1234,
+        ack_request=True,
+    )
 
 
 RECORDS: dict[str, Packet] = {
     "A": write_a(),
     "B": Write(
-        *head(RESPONDER_QP, RETX), Opcode.WRITE_ONLY_IMM, psn=0xABD, msn=8, va=0x1000_0000_2010, rkey=0xAABBCCDD,
-        dma_length=4, payload=bytes.fromhex("11223344"), size=92, rqmsn=3, imm=0xDEADBEEF, ack_request=True, rtx=True,
+        *head(RESPONDER_QP, RETX),
+        Opcode.WRITE_ONLY_IMM,
+        psn=0xABD,
+        msn=8,
+        va=0x1000_0000_2010,
+        rkey=0xAABBCCDD,
+        dma_length=4,
+        payload=bytes.fromhex("11223344"),
+        size=92,
+        rqmsn=3,
+        imm=0xDEADBEEF,
+        ack_request=True,
+        rtx=True,
         solicited=True,
     ),
     "C": Sack(
-        *head(REQUESTOR_QP, CONTROL), cack_psn=4, sack_offset=1, bitmap=0x76, ack_psn_offset=7, probe_id=None,
-        entropy=EV, verdict=Verdict.SKIP_ONCE, timestamp=0x1234, rcvd_units=0x51, ooo_count=5, mpr=8,
-        spdcid=RESPONDER_QP, dpdcid=REQUESTOR_QP,
+        *head(REQUESTOR_QP, CONTROL),
+        cack_psn=4,
+        sack_offset=1,
+        bitmap=0x76,
+        ack_psn_offset=7,
+        probe_id=None,
+        entropy=EV,
+        verdict=Verdict.SKIP_ONCE,
+        timestamp=0x1234,
+        rcvd_units=0x51,
+        ooo_count=5,
+        mpr=8,
+        spdcid=RESPONDER_QP,
+        dpdcid=REQUESTOR_QP,
     ),
     "D": Sack(
-        *head(REQUESTOR_QP, CONTROL), cack_psn=0xB, sack_offset=1, bitmap=0, ack_psn_offset=0, probe_id=0x77,
-        entropy=EV, verdict=Verdict.NONE, timestamp=0x1234, rcvd_units=0x60, mpr=8,
-        spdcid=RESPONDER_QP, dpdcid=REQUESTOR_QP,
+        *head(REQUESTOR_QP, CONTROL),
+        cack_psn=0xB,
+        sack_offset=1,
+        bitmap=0,
+        ack_psn_offset=0,
+        probe_id=0x77,
+        entropy=EV,
+        verdict=Verdict.NONE,
+        timestamp=0x1234,
+        rcvd_units=0x60,
+        mpr=8,
+        spdcid=RESPONDER_QP,
+        dpdcid=REQUESTOR_QP,
     ),
     "E": Nack(
-        *head(REQUESTOR_QP, CONTROL), psn=0xABC, reason=NackReason.TRIMMED, entropy=EV, timestamp=0x1234,
-        spdcid=RESPONDER_QP, dpdcid=REQUESTOR_QP,
+        *head(REQUESTOR_QP, CONTROL),
+        psn=0xABC,
+        reason=NackReason.TRIMMED,
+        entropy=EV,
+        timestamp=0x1234,
+        spdcid=RESPONDER_QP,
+        dpdcid=REQUESTOR_QP,
     ),
     "F": ReliabilityProbe(
         *head(RESPONDER_QP, DATA), probe_id=0x77, timestamp=0x1234, spdcid=REQUESTOR_QP, dpdcid=RESPONDER_QP
@@ -74,10 +120,17 @@ RECORDS: dict[str, Packet] = {
     "J": TransportAck(*head(REQUESTOR_QP, CONTROL), psn=0xABC, syndrome=Syndrome.ACK, msn=8),
     "K": write_a(ev=EV & 0xFFFF),  # IPv4 has no flow label: half of the EV stays behind (§1.4)
     "L": Write(
-        *head(RESPONDER_QP, DATA), Opcode.WRITE_MIDDLE, psn=0xFFFFFF, msn=7, va=0x1000_0000_2400, rkey=0xAABBCCDD,
-        dma_length=0xC00, payload=bytes(8), size=92,
+        *head(RESPONDER_QP, DATA),
+        Opcode.WRITE_MIDDLE,
+        psn=0xFFFFFF,
+        msn=7,
+        va=0x1000_0000_2400,
+        rkey=0xAABBCCDD,
+        dma_length=0xC00,
+        payload=bytes(8),
+        size=92,
     ),
-}  # fmt: skip
+}
 
 
 def addressing(packet: bytes) -> Addressing:

@@ -104,15 +104,20 @@ def test_sack__fast_format_agrees_with_the_tables_and_comes_back(fields: dict) -
     seth, cc = SETH.unpack(wire, 60), CC_STATE.unpack(wire, 88)
     answer = record.probe_id is not None
     assert (seth["m"], seth["pr"], seth["entropy"], seth["cack_psn"]) == (
-        record.verdict, answer, record.entropy, record.cack_psn,
-    )  # fmt: skip
+        record.verdict,
+        answer,
+        record.entropy,
+        record.cack_psn,
+    )
     assert seth["ack_psn_offset"] == (record.probe_id if answer else record.ack_psn_offset & 0xFFFF)
     assert (seth["spdcid"], seth["dpdcid"], seth["mpr"]) == (record.spdcid, record.dpdcid, record.mpr)
     assert (seth["cc_type"], seth["cc_fl"]) == (record.cc_type, 0)
     assert (seth["sack_offset"], seth["sack_bitmap"]) == (record.sack_offset & 0xFFFF, record.bitmap)
     assert (cc["tx_timestamp"], cc["ooo_count"], cc["rcvd_bytes"]) == (
-        record.timestamp, record.ooo_count, record.rcvd_units,
-    )  # fmt: skip
+        record.timestamp,
+        record.ooo_count,
+        record.rcvd_units,
+    )
     assert (cc["restore_cwnd"], cc["rcv_cwnd_pen"]) == (record.restore_cwnd, record.penalty)
     assert Codec().decode(wire, 2) == record
 
@@ -131,11 +136,29 @@ def test_ipv4__comes_back_with_half_the_ev(fields: dict) -> None:
 def test_ev_layout__both_ways(layout: str, ev: int) -> None:
     assert fields_to_ev(*ev_to_fields(ev, layout), layout) == ev
     codec = Codec(Config.of(ev_layout=layout))
-    record = write_of({
-        "dest_qp": 3, "ev": ev, "plane": 2, "dscp": 4, "ecn": 2, "opcode": Opcode.WRITE_ONLY, "psn": 0, "msn": 0,
-        "va": 0, "rkey": 0, "dma_length": 0, "payload": b"", "rqmsn": 0, "imm": 0, "timestamp": None, "tsr": 0,
-        "ack_request": False, "rtx": False, "solicited": False,
-    })  # fmt: skip
+    record = write_of(
+        {
+            "dest_qp": 3,
+            "ev": ev,
+            "plane": 2,
+            "dscp": 4,
+            "ecn": 2,
+            "opcode": Opcode.WRITE_ONLY,
+            "psn": 0,
+            "msn": 0,
+            "va": 0,
+            "rkey": 0,
+            "dma_length": 0,
+            "payload": b"",
+            "rqmsn": 0,
+            "imm": 0,
+            "timestamp": None,
+            "tsr": 0,
+            "ack_request": False,
+            "rtx": False,
+            "solicited": False,
+        }
+    )
     wire = codec.encode(record, ADDRESSES).join()
     assert codec.decode(wire, 2).ev == ev
 

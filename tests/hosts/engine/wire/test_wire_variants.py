@@ -50,8 +50,9 @@ VARIANTS: dict[str, Any] = {
     "flow_label": "outer", "flow_label_bits": 20, "se_bit": 6, "eeth_op_shift": 4, "ftype_bare": 0,
     "probe_psn": "probe_id", "udp_checksum": "computed", "decap_dscp": "inner", "decap_ecn": "outer",
 }  # fmt: skip
-WRITE = Write(3, EV, 0, 4, ECN_ECT0, Opcode.WRITE_ONLY_IMM, 0xABC, 7, 0x1000, 1, 5, b"hello", 0, 1, 9, 77, 1,
-              solicited=True)  # fmt: skip
+WRITE = Write(
+    3, EV, 0, 4, ECN_ECT0, Opcode.WRITE_ONLY_IMM, 0xABC, 7, 0x1000, 1, 5, b"hello", 0, 1, 9, 77, 1, solicited=True
+)
 PROBE = ReliabilityProbe(3, EV, 0, 4, ECN_ECT0, 0x1234, None)
 REQUEST = EndpointRequest(2, EV, 0, 46, ECN_NOT_ECT, 9, 1, 0, None)
 RESPONSE = EndpointResponse(2, EV, 0, 46, ECN_NOT_ECT, 9, 1, 55)
@@ -239,8 +240,15 @@ def test_transfer__with_all_variants_over_real_bytes() -> None:
     keys = {k: v for k, v in VARIANTS.items() if k != "decap_dscp"} | {"timestamps": False, "rtx_echo": True}
     scale = scaled(2, config=keys)
     for mode in ("srv6", "structured"):
-        fabric = VirtualFabric(Plan(planes=2, racks=2, spines=2, hosts_per_rack=2), seed=5, links=scale.links,
-                               queues=scale.queues, config=scale.config, wire=True, mode=mode)  # fmt: skip
+        fabric = VirtualFabric(
+            Plan(planes=2, racks=2, spines=2, hosts_per_rack=2),
+            seed=5,
+            links=scale.links,
+            queues=scale.queues,
+            config=scale.config,
+            wire=True,
+            mode=mode,
+        )
         flows = [Flow(fabric, f"h{n}", "h3", message_bytes=1 << 16, messages=2) for n in range(2)]
         run_all(fabric, flows)
         assert all(not host.dropped for host in fabric.hosts.values()), "no frame was refused by its receiver"

@@ -189,8 +189,12 @@ def test_translated_values__are_numbers_that_must_fit_or_decimal_text():
     assert found == entry(b"\1\0", b"17")
     frame = bytes(4) + b"\0\1" + (256 << 23 | 17 << 14).to_bytes(4, "big")
     assert [port for port, _ in device.process(1, frame)] == [256]
-    for port, name, code in ((b"\2\0", b"17", "OUT_OF_RANGE"), (b"\1", b"512", "OUT_OF_RANGE"),
-                             (b"\1", b"eth0", "INVALID_ARGUMENT"), (b"\1", b"017", "INVALID_ARGUMENT")):  # fmt: skip
+    for port, name, code in (
+        (b"\2\0", b"17", "OUT_OF_RANGE"),
+        (b"\1", b"512", "OUT_OF_RANGE"),
+        (b"\1", b"eth0", "INVALID_ARGUMENT"),
+        (b"\1", b"017", "INVALID_ARGUMENT"),
+    ):
         with pytest.raises(TableError) as caught:
             device.insert(entry(port, name))
         assert caught.value.code == code

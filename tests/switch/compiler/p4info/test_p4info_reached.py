@@ -187,8 +187,11 @@ def test_property__its_name_stands_as_it_is():
         body="t.apply(); u.apply(); v.apply();",
     )
     assert names(info.action_profiles) == ["in.place", "I.declared"]
-    assert [one.implementation_id for one in info.tables] == [info.action_profiles[0].preamble.id, 0,
-                                                              info.action_profiles[1].preamble.id]  # fmt: skip
+    assert [one.implementation_id for one in info.tables] == [
+        info.action_profiles[0].preamble.id,
+        0,
+        info.action_profiles[1].preamble.id,
+    ]
     assert info.action_profiles[0].preamble.id == 0x11000000 | jenkins_hash("in.place") & 0xFFFFFF
     assert (info.direct_counters[0].preamble.name, info.direct_counters[0].preamble.alias) == ("u", "u")
     assert info.tables[1].preamble.alias == "I.u"
@@ -264,8 +267,11 @@ def test_annotation__tokens_with_blanks_between():
     note = "@refers(a::b,c) @nested(@x(1), y) @empty() @many(1 + 2, {3})"
     (found,) = info_of(locals=f"{note} table t {{ actions = {{ NoAction; }} }}", body="t.apply();").tables
     assert list(found.preamble.annotations) == [
-        "@refers(a : : b , c)", "@nested(@ x ( 1 ) , y)", "@empty", "@many(1 + 2 , { 3 })",
-    ]  # fmt: skip
+        "@refers(a : : b , c)",
+        "@nested(@ x ( 1 ) , y)",
+        "@empty",
+        "@many(1 + 2 , { 3 })",
+    ]
 
 
 def test_annotation__a_string_keeps_what_looks_like_a_comment():
@@ -284,8 +290,11 @@ def test_controller_header__structs_in_it_are_taken_apart():
     )
     (found,) = compiled.p4info.controller_packet_metadata
     assert [(one.id, one.name, one.bitwidth) for one in found.metadata] == [
-        (2, "port", 8), (3, "inner.x", 4), (9, "inner.b", 4), (1, "last", 8),
-    ]  # fmt: skip
+        (2, "port", 8),
+        (3, "inner.x", 4),
+        (9, "inner.b", 4),
+        (1, "last", 8),
+    ]
     assert [list(one.annotations) for one in found.metadata] == [[], ['@note("n")'], ['@note("n")'], []]
     packet = packet_in_message(compiled.p4info, {}, bytes.fromhex("07 5A FF") + b"rest").packet
     assert {one.metadata_id: one.value for one in packet.metadata} == {2: b"\7", 3: b"\5", 9: b"\n", 1: b"\xff"}
@@ -325,8 +334,12 @@ def test_translated__registers_have_the_numbers_and_the_text():
     assert register_in(info, widths, ports, p4d.P4Data(bitstring=b"300")) == 300
     assert register_out(info, widths, macs, 0x010203040506).bitstring == b"\1\2\3\4\5\6"
     assert register_out(info, widths, ports, 300).bitstring == b"300"
-    for register_id, value, code in ((macs, b"\1" + bytes(6), "OUT_OF_RANGE"), (ports, b"512", "OUT_OF_RANGE"),
-                                     (ports, b"x", "INVALID_ARGUMENT"), (macs, b"", "INVALID_ARGUMENT")):  # fmt: skip
+    for register_id, value, code in (
+        (macs, b"\1" + bytes(6), "OUT_OF_RANGE"),
+        (ports, b"512", "OUT_OF_RANGE"),
+        (ports, b"x", "INVALID_ARGUMENT"),
+        (macs, b"", "INVALID_ARGUMENT"),
+    ):
         with pytest.raises(TableError) as caught:
             register_in(info, widths, register_id, p4d.P4Data(bitstring=value))
         assert caught.value.code == code

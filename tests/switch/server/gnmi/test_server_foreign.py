@@ -84,9 +84,14 @@ class Foreign:
 @asynccontextmanager
 async def foreign(server: Bench, *words: str):
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(CLIENT), server.address, *words, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE, limit=1 << 24,
-    )  # fmt: skip
+        sys.executable,
+        str(CLIENT),
+        server.address,
+        *words,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=1 << 24,
+    )
     try:
         yield Foreign(process)
     finally:

@@ -22,10 +22,27 @@ from tests.refusals import may_raise
 
 REQUESTS = 150
 NAMES = (
-    "qos", "interfaces", "interface", "output", "config", "rate-bps", "queues", "queue", "state", "depth-packets",
-    "impairments", "input", "delay-us", "loss-pattern", "*", "", "name", "interface-id", "x" * 50,
+    "qos",
+    "interfaces",
+    "interface",
+    "output",
+    "config",
+    "rate-bps",
+    "queues",
+    "queue",
+    "state",
+    "depth-packets",
+    "impairments",
+    "input",
+    "delay-us",
+    "loss-pattern",
+    "*",
+    "",
+    "name",
+    "interface-id",
+    "x" * 50,
     "openconfig-qos:config",
-)  # fmt: skip
+)
 ATOMS = (0, 1, -1, 10**30, 1.5, True, None, "", "101", "12", "x", 2**64, "9" * 5000)
 
 

@@ -31,9 +31,13 @@ class Bench:
     """Two switches in memory behind a real server."""
 
     def __init__(
-        self, stub: gnmi_grpc.gNMIStub, client: GNMIClient, chassis: dict[str, Chassis], interfaces: Interfaces,
+        self,
+        stub: gnmi_grpc.gNMIStub,
+        client: GNMIClient,
+        chassis: dict[str, Chassis],
+        interfaces: Interfaces,
         address: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.interfaces = interfaces
         self.address = address
         self.stub = stub
@@ -150,9 +154,12 @@ def test_set__delete_may_mean_all_and_target_narrows_it():
             await b.set(delete=[gnmi.Path()])
             assert b.settings("s2", 1) == PortSettings()
             await b.refused(
-                grpc.StatusCode.NOT_FOUND, "'s2-eth1'", "s1-eth1, s1-eth2", prefix=gnmi.Path(target="s1"),
+                grpc.StatusCode.NOT_FOUND,
+                "'s2-eth1'",
+                "s1-eth1, s1-eth2",
+                prefix=gnmi.Path(target="s1"),
                 update=[update(cable("s2-eth1", "input/config/loss-ppm"), uint_val=1)],
-            )  # fmt: skip
+            )
 
     asyncio.run(check())
 
@@ -161,9 +168,7 @@ def test_set__order_is_delete_replace_update():
     async def check():
         async with bench() as b:
             await b.set(update=[update(RATE, uint_val=1)])
-            await b.set(
-                update=[update(RATE, uint_val=3)], replace=[update(RATE, uint_val=2)], delete=[RATE.path]
-            )  # fmt: skip
+            await b.set(update=[update(RATE, uint_val=3)], replace=[update(RATE, uint_val=2)], delete=[RATE.path])
             assert b.settings("s1", 1).rate_bps == 3
 
     asyncio.run(check())
@@ -202,7 +207,7 @@ INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
         (INVALID, ("JSON list",), qos("s1-eth1", "queues/queue"), as_json({"name": "1"})),
         (INVALID, ("read-only",), qos("s1-eth1", "queues/queue[name=1]"), as_json({"state": {"depth-packets": 1}})),
     ],
-)  # fmt: skip
+)
 def test_set__hostile_requests_change_nothing_and_say_what_is_allowed(code, words, path, value):
     async def check():
         async with bench() as b:

@@ -64,9 +64,13 @@ def test_killed_client__the_backup_hears_takes_over_and_finds_whole_entries():
             async with primary_of(daemon, election_id=3) as first:
                 await first.set_pipeline(mini_config())
             child = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", DOOMED, str(daemon.p4runtime_port),
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            )  # fmt: skip
+                sys.executable,
+                "-c",
+                DOOMED,
+                str(daemon.p4runtime_port),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
             assert await soon(child.stdout.readline()) == b"primary\n"
             await backup.ask()
             assert await backup.hear_status() == rpc_code.ALREADY_EXISTS

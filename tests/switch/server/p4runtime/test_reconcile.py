@@ -146,8 +146,10 @@ def test_save__writes_go_to_the_saved_program_and_packets_to_the_old_one():
             await client.set_pipeline(None, ACTIONS.COMMIT)
             assert await routes(client) == {1: 3, 7: 7}
             assert [device.process(1, bytes([0, a]))[:1] for a in (1, 7, 5)] == [
-                [(3, b"\0\1")], [(7, b"\0\7")], [],
-            ]  # fmt: skip
+                [(3, b"\0\1")],
+                [(7, b"\0\7")],
+                [],
+            ]
             code, _ = await code_of(client.set_pipeline(None, ACTIONS.COMMIT))
             assert code is grpc.StatusCode.NOT_FOUND
 

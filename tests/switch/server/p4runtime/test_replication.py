@@ -62,9 +62,12 @@ def test_p4runtime__written_read_back_and_in_force():
                     update(type=update.DELETE, entity=group_entity(3)),
                 )
             assert [one.canonical_code for one in error_details(caught.value)] == [
-                rpc_code.ALREADY_EXISTS, rpc_code.NOT_FOUND, rpc_code.INVALID_ARGUMENT, rpc_code.INVALID_ARGUMENT,
+                rpc_code.ALREADY_EXISTS,
+                rpc_code.NOT_FOUND,
+                rpc_code.INVALID_ARGUMENT,
+                rpc_code.INVALID_ARGUMENT,
                 rpc_code.OK,
-            ]  # fmt: skip
+            ]
             await client.set_pipeline(config)
             assert await client.read(everything) == []  # a new pipeline forgets them
 

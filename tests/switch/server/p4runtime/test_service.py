@@ -367,39 +367,61 @@ BAD_UPDATES = {
     "no entity": (p4r.Update(type=1), rpc_code.INVALID_ARGUMENT, "without an entity"),
     "no type": (p4r.Update(entity=mac_entry(b"\1")), rpc_code.INVALID_ARGUMENT, "INSERT, MODIFY or DELETE"),
     "extern": (
-        insert(p4r.Entity(extern_entry=p4r.ExternEntry(extern_id=1))), rpc_code.UNIMPLEMENTED, "extern_entry cannot"
+        insert(p4r.Entity(extern_entry=p4r.ExternEntry(extern_id=1))),
+        rpc_code.UNIMPLEMENTED,
+        "extern_entry cannot",
     ),
     "one-shot": (insert(p4r.Entity(table_entry=one_shot)), rpc_code.INVALID_ARGUMENT, "no action with id 0"),
     "no such table": (insert(entries_of(77)), rpc_code.INVALID_ARGUMENT, "by_mac"),
     "no match kind": (
-        insert(entries_of(BY_MAC, match=[p4r.FieldMatch(field_id=1)])), rpc_code.INVALID_ARGUMENT, "leave the field"
+        insert(entries_of(BY_MAC, match=[p4r.FieldMatch(field_id=1)])),
+        rpc_code.INVALID_ARGUMENT,
+        "leave the field",
     ),
     "too wide": (insert(mac_entry(b"\1" * 7)), None, "48"),
     "empty value": (insert(mac_entry(b"")), rpc_code.INVALID_ARGUMENT, ""),
-    "no member": (
-        insert(group(1, p4r.ActionProfileGroup.Member(member_id=9, weight=1))), rpc_code.NOT_FOUND, "9"
-    ),
+    "no member": (insert(group(1, p4r.ActionProfileGroup.Member(member_id=9, weight=1))), rpc_code.NOT_FOUND, "9"),
     "insert counter": (
-        insert(p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=BY_PORT))), rpc_code.INVALID_ARGUMENT, "MODIFY"
+        insert(p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=BY_PORT))),
+        rpc_code.INVALID_ARGUMENT,
+        "MODIFY",
     ),
     "negative counter": (
-        modify(p4r.Entity(counter_entry=p4r.CounterEntry(
-            counter_id=BY_PORT, index=p4r.Index(index=0), data=p4r.CounterData(packet_count=-1)
-        ))), rpc_code.INVALID_ARGUMENT, "negative",
+        modify(
+            p4r.Entity(
+                counter_entry=p4r.CounterEntry(
+                    counter_id=BY_PORT, index=p4r.Index(index=0), data=p4r.CounterData(packet_count=-1)
+                )
+            )
+        ),
+        rpc_code.INVALID_ARGUMENT,
+        "negative",
     ),
     "negative index": (
         modify(p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=BY_PORT, index=p4r.Index(index=-1)))),
-        rpc_code.INVALID_ARGUMENT, "-1",
+        rpc_code.INVALID_ARGUMENT,
+        "-1",
     ),
     "register without data": (
-        modify(p4r.Entity(register_entry=p4r.RegisterEntry(register_id=SEEN))), rpc_code.INVALID_ARGUMENT, "bitstring"
+        modify(p4r.Entity(register_entry=p4r.RegisterEntry(register_id=SEEN))),
+        rpc_code.INVALID_ARGUMENT,
+        "bitstring",
     ),
     "wide parameter": (
-        insert(p4r.Entity(table_entry=p4r.TableEntry(table_id=BY_MAC, action=p4r.TableAction(
-            action=p4r.Action(action_id=COPY_WIDE, params=[p4r.Action.Param(param_id=2, value=b"\1")])
-        )))), rpc_code.INVALID_ARGUMENT, "",
+        insert(
+            p4r.Entity(
+                table_entry=p4r.TableEntry(
+                    table_id=BY_MAC,
+                    action=p4r.TableAction(
+                        action=p4r.Action(action_id=COPY_WIDE, params=[p4r.Action.Param(param_id=2, value=b"\1")])
+                    ),
+                )
+            )
+        ),
+        rpc_code.INVALID_ARGUMENT,
+        "",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD_UPDATES)

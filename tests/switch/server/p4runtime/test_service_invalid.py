@@ -70,11 +70,17 @@ control D(packet_out b, in headers_t h) { apply { b.emit(h.h); } }
 V1Switch(P(), V(), I(), E(), V(), D()) main;
 """
 INVALID, NOT_FOUND, EXISTS, RANGE = (
-    rpc_code.INVALID_ARGUMENT, rpc_code.NOT_FOUND, rpc_code.ALREADY_EXISTS, rpc_code.OUT_OF_RANGE,
-)  # fmt: skip
+    rpc_code.INVALID_ARGUMENT,
+    rpc_code.NOT_FOUND,
+    rpc_code.ALREADY_EXISTS,
+    rpc_code.OUT_OF_RANGE,
+)
 FULL, DENIED, PRECONDITION, UNIMPLEMENTED = (
-    rpc_code.RESOURCE_EXHAUSTED, rpc_code.PERMISSION_DENIED, rpc_code.FAILED_PRECONDITION, rpc_code.UNIMPLEMENTED,
-)  # fmt: skip
+    rpc_code.RESOURCE_EXHAUSTED,
+    rpc_code.PERMISSION_DENIED,
+    rpc_code.FAILED_PRECONDITION,
+    rpc_code.UNIMPLEMENTED,
+)
 NOTHING = 0x12345678
 """No object has this id."""
 CODES = grpc.StatusCode
@@ -199,7 +205,11 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "bits behind the prefix": (INSERT, lpm(b"\x0a\0\0\1"), INVALID, "outside the mask"),
     "mask 0": (INSERT, acl({"field_id": 1, "ternary": {"value": b"\0", "mask": b"\0"}}), INVALID, "mask 0"),
     "bits outside the mask": (
-        INSERT, acl({"field_id": 1, "ternary": {"value": b"\3", "mask": b"\1"}}), INVALID, "outside the mask"),
+        INSERT,
+        acl({"field_id": 1, "ternary": {"value": b"\3", "mask": b"\1"}}),
+        INVALID,
+        "outside the mask",
+    ),
     "wide mask": (INSERT, acl({"field_id": 1, "ternary": {"value": b"\1", "mask": b"\1\0\1"}}), RANGE, "mask"),
     "empty range": (INSERT, acl({"field_id": 2, "range": {"low": b"\2", "high": b"\1"}}), INVALID, "is empty"),
     "whole range": (INSERT, acl({"field_id": 2, "range": {"low": b"\0", "high": b"\xff"}}), INVALID, "leave the field"),
@@ -215,21 +225,41 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "action of another table": (INSERT, entry("limited", A5), INVALID, "no action 'forward'"),
     "scope: default only": (INSERT, lpm(action=act("NoAction")), DENIED, "for the default entry only"),
     "scope: table only": (
-        MODIFY, {"table_entry": {"table_id": "@route", **DEFAULT, "action": act("drop")}}, DENIED, "for entries only"),
+        MODIFY,
+        {"table_entry": {"table_id": "@route", **DEFAULT, "action": act("drop")}},
+        DENIED,
+        "for entries only",
+    ),
     "parameter missing": (INSERT, two((1, b"\1")), INVALID, "has the parameters x 1, y 2; got 1"),
     "parameter too much": (INSERT, two((1, b"\1"), (2, b"\1"), (3, b"\1")), INVALID, "got 1, 2, 3"),
     "parameter twice": (INSERT, two((1, b"\1"), (1, b"\1"), (2, b"\1")), INVALID, "got 1, 1, 2"),
     "empty parameter": (INSERT, two((1, b""), (2, b"\1")), INVALID, "empty byte string"),
     "wide parameter": (INSERT, lpm(action=act("forward", (1, b"\2\0"))), RANGE, "9 bits"),
     "member for a direct table": (
-        INSERT, lpm(action={"action_profile_member_id": 1}), INVALID, "has no action profile"),
+        INSERT,
+        lpm(action={"action_profile_member_id": 1}),
+        INVALID,
+        "has no action profile",
+    ),
     "action for an indirect table": (INSERT, entry("pick", A5), INVALID, "give a member or group"),
     "member that is not there": (
-        INSERT, entry("pick", A6, action={"action_profile_member_id": 9}), NOT_FOUND, "no member 9 in sel (has: 1"),
+        INSERT,
+        entry("pick", A6, action={"action_profile_member_id": 9}),
+        NOT_FOUND,
+        "no member 9 in sel (has: 1",
+    ),
     "group that is not there": (
-        INSERT, entry("pick", A6, action={"action_profile_group_id": 9}), NOT_FOUND, "no group 9 in sel (has: 1"),
+        INSERT,
+        entry("pick", A6, action={"action_profile_group_id": 9}),
+        NOT_FOUND,
+        "no group 9 in sel (has: 1",
+    ),
     "group for a profile": (
-        INSERT, entry("member_t", A5, action={"action_profile_group_id": 1}), INVALID, "no action selector"),
+        INSERT,
+        entry("member_t", A5, action={"action_profile_group_id": 1}),
+        INVALID,
+        "no action selector",
+    ),
     # what is there, what is not, what is full
     "insert again": (INSERT, lpm(), EXISTS, "is there already"),
     "modify nothing": (MODIFY, lpm(b"\x0b\0\0\0"), NOT_FOUND, "no such entry"),
@@ -239,7 +269,11 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "delete a default": (DELETE, {"table_entry": {"table_id": "@route", **DEFAULT}}, INVALID, "only be modified"),
     "default with a match": (MODIFY, lpm(**DEFAULT), INVALID, "no match and no priority"),
     "const default": (
-        MODIFY, {"table_entry": {"table_id": "@fixed", **DEFAULT, "action": FORWARD}}, DENIED, "const in the program"),
+        MODIFY,
+        {"table_entry": {"table_id": "@fixed", **DEFAULT, "action": FORWARD}},
+        DENIED,
+        "const in the program",
+    ),
     "const table: insert": (INSERT, entry("fixed", A5), DENIED, "const in the program"),
     "const table: modify": (MODIFY, entry("fixed", {"field_id": 1, "exact": {"value": b"\1"}}), DENIED, "const"),
     "const table: delete": (DELETE, entry("fixed", {"field_id": 1, "exact": {"value": b"\1"}}), DENIED, "const"),
@@ -253,14 +287,25 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "meter counters": (MODIFY, lpm(meter_counter_data={}), UNIMPLEMENTED, "meters do not count"),
     "no idle timeouts": (MODIFY, lpm(idle_timeout_ns=5), INVALID, "without support_timeout"),
     "negative timeout": (
-        INSERT, entry("exact_t", A5, {**A5, "field_id": 2}, idle_timeout_ns=-5), INVALID, "is not in 0"),
+        INSERT,
+        entry("exact_t", A5, {**A5, "field_id": 2}, idle_timeout_ns=-5),
+        INVALID,
+        "is not in 0",
+    ),
     "time since last hit": (MODIFY, lpm(time_since_last_hit={}), INVALID, "is for reading"),
     "direct counter of nothing": (
-        MODIFY, {"direct_counter_entry": {**lpm(b"\x0b\0\0\0"), "data": {"packet_count": 1}}}, NOT_FOUND, "no such"),
+        MODIFY,
+        {"direct_counter_entry": {**lpm(b"\x0b\0\0\0"), "data": {"packet_count": 1}}},
+        NOT_FOUND,
+        "no such",
+    ),
     "direct counter inserted": (INSERT, {"direct_counter_entry": {**lpm()}}, INVALID, "only MODIFY them"),
     "direct counter without one": (
-        MODIFY, {"direct_counter_entry": {**entry("fixed", {"field_id": 1, "exact": {"value": b"\1"}}), "data": {}}},
-        INVALID, "has no direct counter"),
+        MODIFY,
+        {"direct_counter_entry": {**entry("fixed", {"field_id": 1, "exact": {"value": b"\1"}}), "data": {}}},
+        INVALID,
+        "has no direct counter",
+    ),
     "direct meter of nothing": (MODIFY, {"direct_meter_entry": {**entry("limited", A5)}}, NOT_FOUND, "no such entry"),
     "direct meter deleted": (DELETE, {"direct_meter_entry": {**entry("limited", A5)}}, INVALID, "only MODIFY them"),
     "direct meter without one": (MODIFY, {"direct_meter_entry": {**lpm()}}, INVALID, "has no direct meter"),
@@ -288,8 +333,11 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "one-shot beside members": (INSERT, shot({**FORWARD, "weight": 1}), INVALID, "cannot be mixed"),
     "one-shot too large": (INSERT, shot({**FORWARD, "weight": 5}), INVALID, "weights sum to 5, at most 4"),
     "one-shot: 1.5's modes": (
-        INSERT, entry("pick", A6, action={"action_profile_action_set": {"action_selection_mode": 2}}),
-        UNIMPLEMENTED, "leave them out"),
+        INSERT,
+        entry("pick", A6, action={"action_profile_action_set": {"action_selection_mode": 2}}),
+        UNIMPLEMENTED,
+        "leave them out",
+    ),
     # cells
     "no such counter": (MODIFY, cell("counter", "nothing", 0, data={}), INVALID, "no counter with id"),
     "counter inserted": (INSERT, cell("counter", "cells", 0, data={}), INVALID, "only MODIFY them"),
@@ -319,7 +367,11 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "replica without a port": (INSERT, multicast(9, {"port": b""}), INVALID, "empty byte string"),
     "instance beyond": (INSERT, multicast(9, {"egress_port": 1, "instance": 1 << 16}), INVALID, "0..65535"),
     "backup replicas": (
-        INSERT, multicast(9, {"port": b"\1", "backup_replicas": [{"port": b"\2"}]}), UNIMPLEMENTED, "backup"),
+        INSERT,
+        multicast(9, {"port": b"\1", "backup_replicas": [{"port": b"\2"}]}),
+        UNIMPLEMENTED,
+        "backup",
+    ),
     "modify no group": (MODIFY, multicast(9), NOT_FOUND, "there is none (has: none)"),
     "session 0": (INSERT, session(0, 1), INVALID, "for reading all"),
     "session again": (INSERT, session(1, 1), EXISTS, "is there already"),
@@ -329,13 +381,17 @@ BAD_UPDATES: dict[str, tuple[int, dict, int, str]] = {
     "unknown digest": (INSERT, {"digest_entry": {"digest_id": 5}}, INVALID, "no digest 5"),
     "digest not configured": (MODIFY, {"digest_entry": {"digest_id": "@seen_t"}}, NOT_FOUND, "insert it first"),
     "digest config": (
-        INSERT, {"digest_entry": {"digest_id": "@seen_t", "config": {"max_list_size": -1}}}, INVALID, "not be < 0"),
+        INSERT,
+        {"digest_entry": {"digest_id": "@seen_t", "config": {"max_list_size": -1}}},
+        INVALID,
+        "not be < 0",
+    ),
     "value set inserted": (INSERT, members(b"\1"), INVALID, "only MODIFY them"),
     "value set full": (MODIFY, members(b"\1", b"\2", b"\3"), FULL, "room for 2 members"),
     "value set member twice": (MODIFY, members(b"\1", b"\1"), EXISTS, "given twice"),
     "value set field": (MODIFY, members(b"\1", field=2), INVALID, "must be given"),
     "no such value set": (MODIFY, {"value_set_entry": {"value_set_id": 7}}, INVALID, "no value set with id 7"),
-}  # fmt: skip
+}
 
 
 def update(kind: int, entity: dict) -> p4r.Update:
@@ -362,18 +418,33 @@ def _fill(message, values: dict) -> None:
 EVERYTHING = [
     p4r.Entity(**{kind: {}})
     for kind in (
-        "table_entry", "action_profile_member", "action_profile_group", "counter_entry", "register_entry",
-        "meter_entry", "packet_replication_engine_entry", "digest_entry", "value_set_entry",
+        "table_entry",
+        "action_profile_member",
+        "action_profile_group",
+        "counter_entry",
+        "register_entry",
+        "meter_entry",
+        "packet_replication_engine_entry",
+        "digest_entry",
+        "value_set_entry",
     )
-] + [p4r.Entity(table_entry=p4r.TableEntry(is_default_action=True))]  # fmt: skip
+] + [p4r.Entity(table_entry=p4r.TableEntry(is_default_action=True))]
 
 
 async def prepared(client: Client) -> list[p4r.Entity]:
     await client.set_pipeline(config())
     good = [
-        lpm(), lpm(b"\x0c\0\0\0"), lpm(b"\x0d\0\0\0"), member(1), member(2), member(1, "prof"), member(2, "prof"),
-        group(1, place(1)), entry("pick", A5, action={"action_profile_group_id": 1}), session(1, 3),
-    ]  # fmt: skip
+        lpm(),
+        lpm(b"\x0c\0\0\0"),
+        lpm(b"\x0d\0\0\0"),
+        member(1),
+        member(2),
+        member(1, "prof"),
+        member(2, "prof"),
+        group(1, place(1)),
+        entry("pick", A5, action={"action_profile_group_id": 1}),
+        session(1, 3),
+    ]
     await client.write(*(update(INSERT, one) for one in good))
     return await client.read(*EVERYTHING)
 
@@ -439,26 +510,43 @@ def bad_requests() -> dict[str, tuple[object, grpc.StatusCode, str]]:
         "set: no action": (_set(action=0), CODES.INVALID_ARGUMENT, "VERIFY_AND_COMMIT"),
         "set: no config": (_set(config=None), CODES.INVALID_ARGUMENT, "p4_device_config is empty"),
         "set: no p4info": (
-            _set(config=p4r.ForwardingPipelineConfig(p4_device_config=b"x")), CODES.INVALID_ARGUMENT, "no p4info"),
+            _set(config=p4r.ForwardingPipelineConfig(p4_device_config=b"x")),
+            CODES.INVALID_ARGUMENT,
+            "no p4info",
+        ),
         "set: JSON": (
             _set(config=p4r.ForwardingPipelineConfig(p4_device_config=b"{}", p4info=p4i.P4Info())),
-            CODES.INVALID_ARGUMENT, "BMv2"),
+            CODES.INVALID_ARGUMENT,
+            "BMv2",
+        ),
         "set: no text": (
             _set(config=p4r.ForwardingPipelineConfig(p4_device_config=b"\xff\xfe", p4info=p4i.P4Info())),
-            CODES.INVALID_ARGUMENT, "UTF-8"),
+            CODES.INVALID_ARGUMENT,
+            "UTF-8",
+        ),
         "set: no program": (
             _set(config=p4r.ForwardingPipelineConfig(p4_device_config=b"table t;", p4info=p4i.P4Info())),
-            CODES.INVALID_ARGUMENT, "1:"),
+            CODES.INVALID_ARGUMENT,
+            "1:",
+        ),
         "set: another size": (
-            _set(config=_other_info(lambda info: setattr(info.tables[0], "size", 9))), CODES.INVALID_ARGUMENT, "size"),
+            _set(config=_other_info(lambda info: setattr(info.tables[0], "size", 9))),
+            CODES.INVALID_ARGUMENT,
+            "size",
+        ),
         "set: an action more": (
-            _set(config=_other_info(lambda info: info.actions.add())), CODES.INVALID_ARGUMENT, "actions: "),
+            _set(config=_other_info(lambda info: info.actions.add())),
+            CODES.INVALID_ARGUMENT,
+            "actions: ",
+        ),
         "set: commit with a config": (_set(action=4), CODES.INVALID_ARGUMENT, "takes no config"),
         "set: commit of nothing": (_set(action=4, config=None), CODES.NOT_FOUND, "without a VERIFY_AND_SAVE"),
         "get: no device": (p4r.GetForwardingPipelineConfigRequest(device_id=9), CODES.NOT_FOUND, "has: 1"),
         "get: response type": (
             p4r.GetForwardingPipelineConfigRequest(device_id=1, response_type=9),
-            CODES.INVALID_ARGUMENT, "COOKIE_ONLY"),
+            CODES.INVALID_ARGUMENT,
+            "COOKIE_ONLY",
+        ),
         "read: no device": (_read(device_id=9), CODES.NOT_FOUND, "has: 1"),
         "read: no kind": (_read({}), CODES.UNKNOWN, "INVALID_ARGUMENT"),
         "read: extern": (_read({"extern_entry": {}}), CODES.UNKNOWN, "UNIMPLEMENTED"),
@@ -466,22 +554,28 @@ def bad_requests() -> dict[str, tuple[object, grpc.StatusCode, str]]:
         "read: match without a table": (_read({"table_entry": {"match": [A5]}}), CODES.UNKNOWN, "INVALID_ARGUMENT"),
         "read: time of the last hit": (
             _read({"table_entry": {"table_id": "@route", "time_since_last_hit": {}}}),
-            CODES.UNKNOWN, "INVALID_ARGUMENT"),
+            CODES.UNKNOWN,
+            "INVALID_ARGUMENT",
+        ),
         "read: counter": (_read(cell("counter", "nothing", None)), CODES.UNKNOWN, "INVALID_ARGUMENT"),
         "read: index": (_read(cell("counter", "cells", 4)), CODES.UNKNOWN, "OUT_OF_RANGE"),
         "read: index of all": (_read({"meter_entry": {"index": {"index": 1}}}), CODES.UNKNOWN, "INVALID_ARGUMENT"),
-        "read: direct counter": (
-            _read({"direct_counter_entry": {**entry("acl")}}), CODES.UNKNOWN, "INVALID_ARGUMENT"),
+        "read: direct counter": (_read({"direct_counter_entry": {**entry("acl")}}), CODES.UNKNOWN, "INVALID_ARGUMENT"),
         "read: direct counter of nothing": (
-            _read({"direct_counter_entry": {**lpm(b"\x0b\0\0\0")}}), CODES.UNKNOWN, "NOT_FOUND"),
+            _read({"direct_counter_entry": {**lpm(b"\x0b\0\0\0")}}),
+            CODES.UNKNOWN,
+            "NOT_FOUND",
+        ),
         "read: direct meter": (_read({"direct_meter_entry": {**lpm()}}), CODES.UNKNOWN, "INVALID_ARGUMENT"),
         "read: meter counters": (
-            _read({"meter_entry": {"meter_id": "@rates", "counter_data": {}}}), CODES.UNKNOWN, "UNIMPLEMENTED"),
-        "read: profile": (
-            _read({"action_profile_group": {"action_profile_id": 5}}), CODES.UNKNOWN, "INVALID_ARGUMENT"),
+            _read({"meter_entry": {"meter_id": "@rates", "counter_data": {}}}),
+            CODES.UNKNOWN,
+            "UNIMPLEMENTED",
+        ),
+        "read: profile": (_read({"action_profile_group": {"action_profile_id": 5}}), CODES.UNKNOWN, "INVALID_ARGUMENT"),
         "read: digest": (_read({"digest_entry": {"digest_id": 5}}), CODES.UNKNOWN, "INVALID_ARGUMENT"),
         "read: value set": (_read({"value_set_entry": {"value_set_id": 5}}), CODES.UNKNOWN, "INVALID_ARGUMENT"),
-    }  # fmt: skip
+    }
 
 
 def test_requests__each_has_its_code_and_changes_nothing():

@@ -79,9 +79,13 @@ def test_p4runtime__cells_and_entries():
                     update(type=update.MODIFY, entity=cell(BY_BYTE, 0, p4r.MeterConfig(eburst=1))),
                 )
             assert [e.canonical_code for e in error_details(caught.value)] == [
-                rpc_code.INVALID_ARGUMENT, rpc_code.OUT_OF_RANGE, rpc_code.INVALID_ARGUMENT,
-                rpc_code.INVALID_ARGUMENT, rpc_code.INVALID_ARGUMENT, rpc_code.INVALID_ARGUMENT,
-            ]  # fmt: skip
+                rpc_code.INVALID_ARGUMENT,
+                rpc_code.OUT_OF_RANGE,
+                rpc_code.INVALID_ARGUMENT,
+                rpc_code.INVALID_ARGUMENT,
+                rpc_code.INVALID_ARGUMENT,
+                rpc_code.INVALID_ARGUMENT,
+            ]
 
     asyncio.run(check())
 

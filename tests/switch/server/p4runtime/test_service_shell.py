@@ -72,9 +72,14 @@ def test_shell__session(tmp_path):
             arguments = [str(daemon.p4runtime_port), str(tmp_path / "info"), str(tmp_path / "config")]
             environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
             child = await asyncio.create_subprocess_exec(
-                str(PYTHON), str(script), *arguments, cwd=tmp_path, env=environment,
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-            )  # fmt: skip
+                str(PYTHON),
+                str(script),
+                *arguments,
+                cwd=tmp_path,
+                env=environment,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
             output, _ = await child.communicate()
             assert child.returncode == 0 and output.decode().endswith("done\n"), output.decode()
 

@@ -47,9 +47,11 @@ def test_p4info_and_entries():
                     update(type=update.MODIFY, entity=entity(77, b"\5")),
                 )
             assert [one.canonical_code for one in error_details(caught.value)] == [
-                rpc_code.INVALID_ARGUMENT, rpc_code.RESOURCE_EXHAUSTED, rpc_code.ALREADY_EXISTS,
                 rpc_code.INVALID_ARGUMENT,
-            ]  # fmt: skip
+                rpc_code.RESOURCE_EXHAUSTED,
+                rpc_code.ALREADY_EXISTS,
+                rpc_code.INVALID_ARGUMENT,
+            ]
             assert await client.read(entity(number)) == [entity(number, b"\7")]
 
     asyncio.run(check())

@@ -32,15 +32,27 @@ from tests.switch.server.running_server import (
 )
 
 CONTINUE, ROLLBACK, ATOMIC = (
-    p4r.WriteRequest.CONTINUE_ON_ERROR, p4r.WriteRequest.ROLLBACK_ON_ERROR, p4r.WriteRequest.DATAPLANE_ATOMIC,
-)  # fmt: skip
+    p4r.WriteRequest.CONTINUE_ON_ERROR,
+    p4r.WriteRequest.ROLLBACK_ON_ERROR,
+    p4r.WriteRequest.DATAPLANE_ATOMIC,
+)
 EVERYTHING = [
-    entries_of(), entries_of(is_default_action=True),
-    *(p4r.Entity(**{kind: {}}) for kind in (
-        "action_profile_member", "action_profile_group", "counter_entry", "register_entry",
-        "packet_replication_engine_entry", "digest_entry", "meter_entry", "value_set_entry",
-    )),
-]  # fmt: skip
+    entries_of(),
+    entries_of(is_default_action=True),
+    *(
+        p4r.Entity(**{kind: {}})
+        for kind in (
+            "action_profile_member",
+            "action_profile_group",
+            "counter_entry",
+            "register_entry",
+            "packet_replication_engine_entry",
+            "digest_entry",
+            "meter_entry",
+            "value_set_entry",
+        )
+    ),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -70,11 +82,19 @@ def changes() -> list[p4r.Update]:
     by_group = p4r.TableEntry(table_id=BY_HASH, action=p4r.TableAction(action_profile_group_id=2))
     by_group.match.add(field_id=1).exact.value = b"\2"
     return [
-        insert(member(2)), insert(group(2, place)), insert(p4r.Entity(table_entry=by_group)),
-        insert(mac_entry(b"\2")), modify(mac_entry(b"\1", b"\x08", metadata=b"x")), delete(mac_entry(b"\3")),
+        insert(member(2)),
+        insert(group(2, place)),
+        insert(p4r.Entity(table_entry=by_group)),
+        insert(mac_entry(b"\2")),
+        modify(mac_entry(b"\1", b"\x08", metadata=b"x")),
+        delete(mac_entry(b"\3")),
         modify(entries_of(BY_MAC, is_default_action=True, action=p4r.TableAction(action=forward(b"\7")))),
-        modify(member(1, b"\x09")), modify(cell(5)), modify(register(b"\5")), insert(session(2)), delete(session(1)),
-    ]  # fmt: skip
+        modify(member(1, b"\x09")),
+        modify(cell(5)),
+        modify(register(b"\5")),
+        insert(session(2)),
+        delete(session(1)),
+    ]
 
 
 async def prepared(client: Client) -> list[p4r.Entity]:

@@ -108,10 +108,11 @@ REFUSED = {
     "scope": (entry(1, SetMember(ActionCall(DROP))), "drop is for the default entry only"),
     "parameter": (entry(1, SetMember(ActionCall(FORWARD))), "has the parameters port 1; got none"),
     "not a selector": (
-        TableEntry(BY_MAC, (FieldMatch.exact(1, b"\1"),), ActionSet((one(1),))), "has no action profile"
+        TableEntry(BY_MAC, (FieldMatch.exact(1, b"\1"),), ActionSet((one(1),))),
+        "has no action profile",
     ),
     "default": (TableEntry(BY_HASH, (), ActionSet((one(1),)), is_default=True), "default entry takes an action only"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)

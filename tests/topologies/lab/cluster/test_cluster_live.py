@@ -59,9 +59,11 @@ def left_on(rig, name):
         line for line in rig.run(name, "ps", "-eo", "args").splitlines() if "python" in line or "mnexec" in line
     ]
     folder = rig.run(name, "sh", "-c", "ls /run/mrc-testbed 2>/dev/null || true").split()
-    return [link for link in links if link not in ("lo", "eth0")] + processes + [
-        file for file in folder if file not in ("lock", "log")
-    ]  # fmt: skip
+    return (
+        [link for link in links if link not in ("lo", "eth0")]
+        + processes
+        + [file for file in folder if file not in ("lock", "log")]
+    )
 
 
 def interfaces_here():
@@ -107,8 +109,11 @@ def test_doctor__what_is_wrong_with_a_cure_for_each(rig, tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-m", "mrc_testbed", "doctor", "--servers", str(tmp_path / "bad.yaml")],
-        capture_output=True, text=True, env=environment(tmp_path), timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path),
+        timeout=60,
+    )
     assert done.returncode == 1, done.stdout
     for said in (
         "port 23: Connection refused: no sshd listens there: start it, or give its `port`",
@@ -182,10 +187,14 @@ def test_end__of_the_front_process_leaves_nothing_on_any_machine(rig, tmp_path, 
     )
     before = interfaces_here()
     child = subprocess.Popen(
-        [sys.executable, "-m", "mrc_testbed", "demo", "--servers", str(here)], stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(tmp_path),
+        [sys.executable, "-m", "mrc_testbed", "demo", "--servers", str(here)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(tmp_path),
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
     said = []
     try:
         for line in child.stdout:

@@ -90,9 +90,12 @@ def test_run__fails_with_the_part_that_died_on_another_machine_as_its_cause(rig,
     files = RunFiles(tmp_path / "r")
     front = subprocess.Popen(
         [sys.executable, "-m", "mrc_testbed", "run", "long.yaml", "--out", "out", "--servers", str(rig.servers_file)],
-        env={**os.environ, "MRC_RUN_DIR": str(files.path), "PYTHONPATH": str(ROOT)}, cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        env={**os.environ, "MRC_RUN_DIR": str(files.path), "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     pid = kill_at_work(rig, files, part, front)
     shown = " ".join(front.communicate(timeout=LIMIT_S)[0].split())
     assert front.returncode == 1 and "FAILED" in shown, shown
