@@ -12,6 +12,7 @@ import pytest
 from mrc_testbed.dash.live_page import RunPages
 from mrc_testbed.dash.recording import write_pages
 from mrc_testbed.experiments.language.yaml_loader import read
+from mrc_testbed.experiments.live.live_run import LiveRunner
 from mrc_testbed.experiments.runner import carry_out, plan_runs
 from tests.dash.dash_client import WAIT_S, Watching, command
 
@@ -69,7 +70,7 @@ def test_run__is_watched_and_left_alone(tmp_path, monkeypatch):
             looking.join(WAIT_S)
 
     planned = plan_runs(read(tmp_path / "two.yaml"), "live")
-    report = carry_out(planned, Quiet(), out=tmp_path / "out", options={"target": "embedded", "watched": watched})
+    report = carry_out(planned, Quiet(), out=tmp_path / "out", live=LiveRunner(watched=watched))
     ((_, outcome),) = report.runs
     assert outcome.finished and len(said) == 1
     assert wanted <= seen
