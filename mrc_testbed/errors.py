@@ -29,6 +29,12 @@ EXTRAS = {
 """Module that a use needs -> extra of pyproject.toml that installs it."""
 
 
+def package_cure(module: str) -> str:
+    """Return the command that installs a module which is missing: with its extra, or with the core."""
+    extra = EXTRAS.get(module)
+    return f"pip install 'mrc-testbed[{extra}]'" if extra else "pip install mrc-testbed"
+
+
 class UsageError(Exception):
     """A mistake in the user's request; the message names the cure."""
 

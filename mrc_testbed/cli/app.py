@@ -41,6 +41,7 @@ from mrc_testbed.errors import (
     UNWRITTEN,
     FullDiskError,
     UsageError,
+    package_cure,
 )
 from mrc_testbed.files.package import has_tools
 
@@ -563,8 +564,8 @@ def main() -> None:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
             raise
-        cure = f"pip install 'mrc-testbed[{EXTRAS[module]}]'"
-        print(f"mrc: error: this needs the package {module}, which is not installed: {cure}", file=sys.stderr)
+        missing = f"this needs the package {module}, which is not installed: {package_cure(module)}"
+        print(f"mrc: error: {missing}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and _is_adrift():

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mrc_testbed.dash import uplot
 from mrc_testbed.doctor.rootless import container_kind, obstacle
+from mrc_testbed.errors import package_cure
 from mrc_testbed.ipc import procfs
 
 
@@ -176,7 +177,8 @@ def _tools() -> Iterator[Check]:
 def _packages() -> Iterator[Check]:
     for module in ("mininet", "finsy", "jinja2", "lark", "msgspec", "psutil", "pyroute2", "rich", "scapy"):
         here = importlib.util.find_spec(module) is not None
-        yield Check(f"python {module}", here, "importable" if here else "missing", "make setup")
+        cure = f"{package_cure(module)}, or in a checkout `make setup`"
+        yield Check(f"python {module}", here, "importable" if here else "missing", cure)
     yield Check(
         "uPlot",
         uplot.installed(),

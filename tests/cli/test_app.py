@@ -142,6 +142,12 @@ def test_doctor__lacking_what_is_needed_is_not_healthy():
     assert not doctor.healthy([fine, doctor.Check("c", False, "", "cure")])
 
 
+def test_doctor__names_the_extra_of_a_missing_package(monkeypatch):
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda module: None)
+    cures = {check.name: check.cure for check in doctor._packages()}
+    assert "mrc-testbed[live]" in cures["python mininet"] and "pip install mrc-testbed," in cures["python lark"]
+
+
 def test_doctor__knows_releases_and_machines(tmp_path):
     (release,) = doctor._release()
     assert release.ok == (release.found.split(",")[0] in doctor.RELEASES) and "debian-13" in release.cure
