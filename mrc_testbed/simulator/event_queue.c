@@ -340,7 +340,7 @@ static PyObject *queue_new(PyTypeObject *type, PyObject *args, PyObject *named)
 
 static PyTypeObject QueueType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "simulator.event_queue.EventQueue",
+    .tp_name = "mrc_testbed.simulator.event_queue.EventQueue",
     .tp_doc = "Events in order of time; see mrc_testbed/simulator/events.py.",
     .tp_basicsize = sizeof(Queue),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
@@ -585,7 +585,7 @@ static PyMethodDef place_methods[] = {
 
 static PyTypeObject PlaceType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "simulator.event_queue.Place",
+    .tp_name = "mrc_testbed.simulator.event_queue.Place",
     .tp_doc = "Events of one place of a LookaheadQueue, whose place() makes it; called as (at, handler, argument).",
     .tp_basicsize = sizeof(Place),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_VECTORCALL,
@@ -855,7 +855,7 @@ static PySequenceMethods lookahead_as_sequence = {.sq_length = (lenfunc)lookahea
 
 static PyTypeObject LookaheadType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "simulator.event_queue.LookaheadQueue",
+    .tp_name = "mrc_testbed.simulator.event_queue.LookaheadQueue",
     .tp_doc = "Events in order of time at each place; see mrc_testbed/simulator/events.py.",
     .tp_basicsize = sizeof(Lookahead),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,

@@ -313,7 +313,7 @@ def _taken(heap: list[Entry], wanted: Callable[[Handler, Any], bool]) -> list[En
 def event_queue(lookahead: int = 0) -> EventQueue:
     """An empty queue at time 0, of machine code where the fabric is; `lookahead`: see the module."""
     if state().active:
-        module = import_module("simulator.event_queue")
+        module = import_module("mrc_testbed.simulator.event_queue")
         made: EventQueue = module.LookaheadQueue(lookahead > 1) if lookahead else module.EventQueue()
         return made
     return PythonLookaheadQueue(lookahead > 1) if lookahead else PythonEventQueue()
