@@ -38,7 +38,8 @@ names = ["one", "same"]
 print(json.dumps([fabric._note_parts(), *(fabric.queue.note_part(Other(), name) for name in names)]))
 """
 TRACES = """
-import json, compiled
+import json
+from mrc_testbed import native_build
 from mrc_testbed.faults import CutFault, LossFault
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
