@@ -81,7 +81,6 @@ docs: ready ## the documents as a site with search, into build/site; every link 
 	@echo "docs: open build/site/index.html"
 
 dist: ready ## a wheel and an sdist, in build/dist
-	@$(VENV)/bin/python -m build --version >/dev/null 2>&1 || $(VENV)/bin/pip install -qq build
 	@mkdir -p build; $(VENV)/bin/python -m build --outdir build/dist . >build/dist.log 2>&1 || { tail -30 build/dist.log >&2; exit 1; }
 	@ls build/dist
 

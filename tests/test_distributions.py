@@ -84,7 +84,7 @@ def test_wheel__works_beside_folders_of_its_names(installed, elsewhere, command,
 
 @pytest.mark.parametrize(
     "command, package, extra",
-    [("mrc up", "mininet", "live"), ("mrc report results", "matplotlib", "plots"), ("mrc explain x", "scapy", "live")],
+    [("mrc up", "mininet", "live"), ("mrc report results", "matplotlib", "plots"), ("mrc dash", "aiohttp", "live")],
 )
 def test_wheel__names_the_extra_of_what_is_missing(installed, elsewhere, command, package, extra):
     if "report" in command:
