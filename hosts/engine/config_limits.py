@@ -36,7 +36,8 @@ class Choice:
     values: tuple[Any, ...]
 
     def allows(self, value: Any) -> bool:
-        return value in self.values and isinstance(value, bool) is isinstance(self.values[0], bool)
+        # 7.0 == 7 and True == 1, and machine code takes neither for the other.
+        return value in self.values and type(value) is type(self.values[0])
 
     def __str__(self) -> str:
         return f"must be one of {', '.join(map(str, self.values))}"
@@ -84,6 +85,8 @@ class Condition:
         return self.words
 
 
+WHOLE = Condition(lambda value: type(value) is int, "must be a whole number")
+"""Limit of every `int`: Python would go on with 14.5, and machine code ends in a TypeError."""
 Limit: TypeAlias = NumberRange | Choice | Only | Widths | Condition
 
 
@@ -99,7 +102,8 @@ def _limits(hint: Any) -> tuple[Limit, ...]:
         return (Choice((True, False)),)
     if get_origin(hint) is Literal:
         return (Choice(get_args(hint)),)
-    return getattr(hint, "__metadata__", ())
+    limits: tuple[Limit, ...] = getattr(hint, "__metadata__", ())
+    return (*limits, WHOLE) if getattr(hint, "__origin__", hint) is int else limits
 
 
 def check_value(key: str, value: Any, limits: Sequence[Limit]) -> None:

@@ -47,6 +47,15 @@ def test_rc_config__values_that_cannot_work_say_why(keys, why):
         RcConfig(**keys)
 
 
+@pytest.mark.parametrize("settings", [Config, RcConfig])
+def test_config__a_fraction_of_an_integer_is_refused_in_both_forms(settings):
+    """Python went on with timeout: 14.5, and the compiled engine ended in a TypeError's traceback."""
+    for key, value in settings().to_json().items():
+        if type(value) is int:
+            with pytest.raises(ConfigError, match=f"{key} = "):
+                settings.from_json({key: float(value)})
+
+
 def test_config__flat_keys_reach_their_groups_and_the_rest_stays():
     config = Config.of(timeout=14, dscp_control=47).with_values(timeout=15, pmtu_bytes=1024)
     assert (config.loss.timeout, config.dscp.control, config.qp.pmtu_bytes) == (15, 47, 1024)
