@@ -283,16 +283,15 @@ def _derived(loc: Loc, transport: Transport, scenario: Scenario) -> Iterator[tup
         at, source = sources.get(key, ((*loc, "clock"), transport.clock))
         if at in told or (transport.kind == "mrc" and key in transport.config):
             continue
-        try:
-            KEYS[key].check(value)
-        except ConfigError as error:
-            told.add(at)
-            limit = KEYS[key].range
-            assert limit is not None  # what links and clocks make are numbers
-            low, high = limit.low / value * source, limit.high / value * source
-            if key == "timeout":  # an exponent
-                low, high = (2.0 ** (exponent - KEYS[key].default) for exponent in (limit.low, limit.high))
-            yield at, f"{source:g} makes {error}; give {low:.3g} to {high:.3g}, or {key} in transport.config"
+        limit = KEYS[key].range
+        if limit is None or limit.allows(value):  # what links and clocks make are numbers; `scaled` makes them whole
+            continue
+        told.add(at)
+        low, high = limit.low / value * source, limit.high / value * source
+        if key == "timeout":  # an exponent
+            low, high = (2.0 ** (exponent - KEYS[key].default) for exponent in (limit.low, limit.high))
+        error = f"{key} = {value}: {limit}"
+        yield at, f"{source:g} makes {error}; give {low:.3g} to {high:.3g}, or {key} in transport.config"
     if (*loc, "clock") in told or "timeout" in transport.config:
         return
     timer = {"timeout": timers["timeout"]} if timers else {}
