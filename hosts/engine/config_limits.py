@@ -36,8 +36,8 @@ class Choice:
     values: tuple[Any, ...]
 
     def allows(self, value: Any) -> bool:
-        # 7.0 == 7 and True == 1, and machine code takes neither for the other.
-        return value in self.values and type(value) is type(self.values[0])
+        first = self.values[0]  # 7.0 == 7 and True == 1, and machine code takes neither for the other
+        return value in self.values and isinstance(value, type(first)) and isinstance(value, bool) is (type(first) is bool)
 
     def __str__(self) -> str:
         return f"must be one of {', '.join(map(str, self.values))}"
@@ -85,7 +85,7 @@ class Condition:
         return self.words
 
 
-WHOLE = Condition(lambda value: type(value) is int, "must be a whole number")
+WHOLE = Condition(lambda value: isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
 """Limit of every `int`: Python would go on with 14.5, and machine code ends in a TypeError."""
 Limit: TypeAlias = NumberRange | Choice | Only | Widths | Condition
 
