@@ -37,7 +37,8 @@ class Choice:
 
     def allows(self, value: Any) -> bool:
         first = self.values[0]  # 7.0 == 7 and True == 1, and machine code takes neither for the other
-        return value in self.values and isinstance(value, type(first)) and isinstance(value, bool) is (type(first) is bool)
+        alike = isinstance(value, type(first)) and isinstance(value, bool) is isinstance(first, bool)
+        return alike and value in self.values
 
     def __str__(self) -> str:
         return f"must be one of {', '.join(map(str, self.values))}"
