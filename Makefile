@@ -84,10 +84,11 @@ dist: ready ## a wheel and an sdist, in build/dist
 	@mkdir -p build; $(VENV)/bin/python -m build --outdir build/dist . >build/dist.log 2>&1 || { tail -30 build/dist.log >&2; exit 1; }
 	@ls build/dist
 
-lint: ready ## style, and static types
+lint: ready ## style, static types, and plain words (tools/plain_words.py)
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check --diff . >/dev/null || { echo "lint: run 'make format'"; exit 1; }
 	@$(VENV)/bin/python -m mypy
+	@$(VENV)/bin/python -m tools.plain_words --check
 
 types: ready ## static types alone (mypy, strict)
 	@$(VENV)/bin/python -m mypy

@@ -92,7 +92,7 @@ class DenylistPolicy:
     def follow(self, faults: Iterable[Fault]) -> None:
         """The active faults or the policy have changed."""
         entries = entries_for(self.plan, self.policy, faults)
-        if [one["name"] for one in entries] != [one["name"] for one in self.entries]:
+        if [entry["name"] for entry in entries] != [entry["name"] for entry in self.entries]:
             self.entries = entries
             self._owe(True)
             self._done.clear()
@@ -120,7 +120,7 @@ class DenylistPolicy:
             self._wake.clear()
             self.agents = await self._source.set_denylist(self.entries)
             self._done.set()
-            before, self._bad = self._bad, {host: why for host, why in self.agents.items() if why != "ok"}
+            before, self._bad = self._bad, {host: agent for host, agent in self.agents.items() if agent != "ok"}
             if self._wake.is_set():
                 continue  # the list has changed meanwhile
             if not self._bad and not self.entries:

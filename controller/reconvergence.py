@@ -91,7 +91,7 @@ class ReconvergenceDelay:
                 continue
         for plane in range(plan.planes):
             mine = Dead(
-                ports=frozenset(one for one in ports if one.plane == plane),
+                ports=frozenset(port for port in ports if port.plane == plane),
                 silent=frozenset(one for one in silent if one.plane == plane),
             )
             self._acted_on[plane] = mine

@@ -139,7 +139,9 @@ class ClusterRig:
 
     def _write_servers(self, extra: str = "") -> None:
         key, known = self.folder / "client_key", self.folder / "known_hosts"
-        rows = "".join(f"  - {{name: {one.name}, address: {one.address}}}\n" for one in self.machines.values())
+        rows = "".join(
+            f"  - {{name: {machine.name}, address: {machine.address}}}\n" for machine in self.machines.values()
+        )
         self.servers_file.write_text(
             f"user: root\nidentity: {key}\nssh_options: [UserKnownHostsFile={known}]\n{extra}machines:\n{rows}"
         )

@@ -310,7 +310,7 @@ def tutorial(tmp_path_factory):
     """(folder in which the tutorial's commands without root ran, what they said)."""
     folder = tmp_path_factory.mktemp("tutorial")
     (folder / "mine.yaml").write_text(SCENARIO)
-    return folder, "".join(bash(one, folder).stdout for one in COMMANDS if not one.startswith("sudo "))
+    return folder, "".join(bash(command, folder).stdout for command in COMMANDS if not command.startswith("sudo "))
 
 
 def test_tutorial__without_root(tutorial):
@@ -453,7 +453,7 @@ def test_long_ones(tmp_path):
 def test_long_ones__live(command, tmp_path, monkeypatch):
     monkeypatch.setenv("MRC_RUN_DIR", str(tmp_path / "run"))
     (tmp_path / "model.bin").write_bytes(os.urandom(8 << 20))
-    tools = [f"h0 {one}" for one in TOOLS] if command.endswith("--rate none") else ["send h0 h2 1M", "wait"]
+    tools = [f"h0 {tool}" for tool in TOOLS] if command.endswith("--rate none") else ["send h0 h2 1M", "wait"]
     said = bash(command, tmp_path, seconds=1200, input="\n".join([*tools, "exit"]) + "\n").stdout
     if command.startswith("mrc up"):
         assert "*** " not in said and ("arrived bit for bit" in said or said.count("BW average") == len(TOOLS)), said

@@ -129,7 +129,7 @@ FACES = {
         "traffic_control_thrift",
         "wires",
     },
-    "tools": {"commands"},
+    "tools": {"commands", "plain_words"},
 }
 """Package that has packages -> modules at its top. One without packages is its modules, whatever they are."""
 
@@ -180,7 +180,7 @@ def circles() -> list[set[str]]:
 
 def imports_in_circles() -> list[str]:
     """Circles of imports; those under TYPE_CHECKING and inside functions count."""
-    return sorted(" <-> ".join(sorted(one)) for one in circles())
+    return sorted(" <-> ".join(sorted(circle)) for circle in circles())
 
 
 def names_twice() -> list[str]:
@@ -271,7 +271,11 @@ def dotted_patches_of(name: str, text: str) -> list[str]:
 
 def dotted_patches() -> list[str]:
     paths = sorted((ROOT / "tests").rglob("*.py"))
-    return [place for path in paths for place in dotted_patches_of(str(path.relative_to(ROOT)), path.read_text())]
+    return [
+        dotted_patch
+        for path in paths
+        for dotted_patch in dotted_patches_of(str(path.relative_to(ROOT)), path.read_text())
+    ]
 
 
 # ---- format -------------------------------------------------------------------------------------------------------

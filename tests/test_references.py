@@ -176,7 +176,7 @@ def _joined(folder: PurePosixPath, path: str) -> str:
 def endings(files: tuple[str, ...]) -> set[str]:
     """All ways to name one of these files: with its folders, or without the first ones."""
     parts = [PurePosixPath(file).parts for file in files]
-    return {"/".join(one[n:]) for one in parts for n in range(len(one))}
+    return {"/".join(part[n:]) for part in parts for n in range(len(part))}
 
 
 def dead_files(name: str, text: str, files: Iterable[str]) -> list[str]:
@@ -251,7 +251,7 @@ def dead_places(name: str, text: str, read: Callable[[str], list[str]]) -> list[
         ]
         if not sources:
             dead.append(f"{name}: no file {file}")
-        elif not any(all(re.search(one, text, re.MULTILINE) for one in patterns) for text in sources):
+        elif not any(all(re.search(pattern, text, re.MULTILINE) for pattern in patterns) for text in sources):
             dead.append(f"{name}: no {names} in {file}")
     return dead
 

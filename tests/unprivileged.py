@@ -36,7 +36,7 @@ exec setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
 def as_nobody(command: list[str], home: Path, **options) -> subprocess.Popen[str]:
     """Start a command as user `nobody`, whose home and run folder lie in `home`, a folder below /tmp. Needs root."""
     needed = {Path(sys.base_prefix), Path(sys.prefix), ROOT}
-    closed = {above for path in needed for above in path.parents if not above.stat().st_mode & 0o001}
+    closed = {parent for path in needed for parent in path.parents if not parent.stat().st_mode & 0o001}
     top = min(closed, key=lambda path: len(path.parts), default=None)
     within = sorted(str(path) for path in needed if top in path.parents)
     outer = [path for path in within if not any(path.startswith(f"{other}/") for other in within)]

@@ -229,7 +229,7 @@ class _Reader:
             planes[frozenset(towards[t0]) or frozenset([t0])].append(t0)
         links = {tuple(sorted(towards[t0].values())) for t0 in down}
         shapes = {(len(t0s), len(t1s) if any(towards[t0] for t0 in t0s) else 0) for t1s, t0s in planes.items()}
-        if len(shapes) > 1 or len(links) > 1 or len({n for one in links for n in one}) > 1:
+        if len(shapes) > 1 or len(links) > 1 or len({n for link in links for n in link}) > 1:
             raise _MisfitError(f"planes are not alike: (T0s, T1s) of each are {', '.join(map(str, sorted(shapes)))}")
         racks = {frozenset(host for host, _ in hosts) for hosts in down.values()}
         ports = Counter(host for hosts in down.values() for host, _ in hosts)

@@ -104,7 +104,7 @@ async def exposition(app: FabricController) -> bytes:
                 silent[what] += 1
 
     paths: Counter[tuple[str, tuple[object, ...]]] = Counter()
-    jobs = [ask("switches", partial(_switch, app, one, samples)) for one in app.provisioners.values()]
+    jobs = [ask("switches", partial(_switch, app, provisioner, samples)) for provisioner in app.provisioners.values()]
     jobs += [ask("hosts", partial(_host, app, host.name, paths)) for host in app.inputs.plan.hosts]
     await asyncio.gather(*jobs)
     for (name, labels), value in sorted(paths.items(), key=str):
@@ -132,10 +132,10 @@ def _known(app: FabricController, samples: _Samples) -> None:
             kind = "NIC-T0" if link.lower.node in hosts else "T0-T1"
             up = not any(PORT_IS_BAD.get(status, True) for status in known)
             samples.add("mrc_link_up", (link.name, link.plane, kind), up)
-    for one in app.provisioners.values():
-        status = one.status
-        samples.add("mrc_switch_verified", _labels(one), status.connected and status.verified)
-        samples.add("mrc_switch_table_writes_total", _labels(one), sum(status.writes_after_start.values()))
+    for provisioner in app.provisioners.values():
+        status = provisioner.status
+        samples.add("mrc_switch_verified", _labels(provisioner), status.connected and status.verified)
+        samples.add("mrc_switch_table_writes_total", _labels(provisioner), sum(status.writes_after_start.values()))
     for kind, number in Counter(fault.kind for fault in app.faults.active()).items():
         samples.add("mrc_faults_active", (kind,), number)
 

@@ -77,7 +77,7 @@ class Finding:
     @property
     def causes(self) -> frozenset[Cause]:
         """Everything that appears in an explanation."""
-        return frozenset(cause for one in self.explanations for cause in one)
+        return frozenset(cause for explanation in self.explanations for cause in explanation)
 
 
 def by_name(cause: Cause) -> tuple[int, str]:
@@ -165,8 +165,8 @@ def explain_dead_paths(
             covers = [frozenset(causes) for causes in {suspects[key] for key in knot}]
         findings += _split(How.SILENT, covers, knot, {key: suspects[key] for key in knot})
     if confirming:
-        findings = [_with_links(one, suspects) for one in findings]
-    return [_with_direction(segmenter, one, dead, suspects, proven, sure) for one in findings], unexplained
+        findings = [_with_links(finding, suspects) for finding in findings]
+    return [_with_direction(segmenter, finding, dead, suspects, proven, sure) for finding in findings], unexplained
 
 
 def _with_links(finding: Finding, suspects: dict[Hashable, frozenset[Cause]]) -> Finding:
@@ -349,7 +349,7 @@ def _likeliest(
     fitting = [one for one in fitting if not _are_both(one, fitting[0], trials.values())][:EXPLANATIONS_MAX]
     explanations: tuple[Explanation, ...] = tuple((cause,) for cause in fitting)
     if len(fitting) == 1 and isinstance(fitting[0], Switch):
-        own = [one for one in suspects if isinstance(one, Link) and fitting[0].name in one.ends]
+        own = [suspect for suspect in suspects if isinstance(suspect, Link) and fitting[0].name in suspect.ends]
         explanations += tuple((one,) for one in sorted(own, key=by_name) if gains[one][0] >= best / 2)
         explanations += _losing_links(segmenter, fitting[0], trials.values())
         explanations = explanations[:EXPLANATIONS_MAX]
@@ -378,17 +378,17 @@ def _looked_at_again(
 def _distinct(findings: Iterable[Finding]) -> list[Finding]:
     """Those that have become the same one are one."""
     out: dict[frozenset[frozenset[Cause]], Finding] = {}
-    for one in findings:
-        key = frozenset(frozenset(explanation) for explanation in one.explanations)
+    for finding in findings:
+        key = frozenset(frozenset(explanation) for explanation in finding.explanations)
         same = out.get(key)
-        out[key] = one if same is None else replace(same, reports=(*same.reports, *one.reports))
+        out[key] = finding if same is None else replace(same, reports=(*same.reports, *finding.reports))
     return list(out.values())
 
 
 def _explains_any(segmenter: PathSegmenter, findings: list[Finding], trial: PathSample) -> bool:
     """One of the findings explains what the path loses, each of its explanations does."""
     return any(
-        all(any(segmenter.crosses(trial.trace, cause) for cause in one) for one in finding.explanations)
+        all(any(segmenter.crosses(trial.trace, cause) for cause in explanation) for explanation in finding.explanations)
         for finding in findings
     )
 
@@ -402,7 +402,7 @@ def _losing_pairs(
 ) -> tuple[Explanation, ...]:
     """Two links that explain what a link loses at least as well as it does, each with paths of its own over it."""
     trials = [trial for trial in trials if not trial.lost or PathSegmenter.crosses(trial.trace, link)]
-    links = sorted((one for one in suspects if isinstance(one, Link) and one != link), key=by_name)
+    links = sorted((suspect for suspect in suspects if isinstance(suspect, Link) and suspect != link), key=by_name)
     out = []
     for index, one in enumerate(links):
         gain = _best_gain(one, trials, 1)[0]

@@ -121,7 +121,7 @@ class Fault:
 
     @property
     def causes(self) -> frozenset[Cause]:
-        return frozenset(cause for one in self.explanations for cause in one)
+        return frozenset(cause for explanation in self.explanations for cause in explanation)
 
     @property
     def certain_cause(self) -> Cause | None:
@@ -165,8 +165,8 @@ class Fault:
             self.kind, self.location = kind_of(cause, finding.how), cause.name
             self.text = _text(cause, finding.how, self.loss, self.direction, self.symptoms or symptoms, links_of)
         else:
-            choices = [" and ".join(_name(c) for c in one) for one in finding.explanations]
-            places = [" and ".join(c.name for c in one) for one in finding.explanations]
+            choices = [" and ".join(_name(c) for c in explanation) for explanation in finding.explanations]
+            places = [" and ".join(c.name for c in explanation) for explanation in finding.explanations]
             self.kind, self.location = "unclear", " or ".join(places)
             self.text = f"cannot tell: {' or '.join(choices)} ({_SYMPTOM[finding.how]})"
         if self.flaps >= 2:
@@ -187,8 +187,8 @@ class Fault:
             "location": self.location,
             "certain": len(self.explanations) == 1,
             "alternatives": [
-                [{"kind": kind_of(cause, self.how), "location": cause.name} for cause in one]
-                for one in (self.explanations if len(self.explanations) > 1 else ())
+                [{"kind": kind_of(cause, self.how), "location": cause.name} for cause in explanation]
+                for explanation in (self.explanations if len(self.explanations) > 1 else ())
             ],
             "plane": self.plane,
             "text": self.text,
@@ -318,7 +318,7 @@ _SYMPTOM = {
 
 def key_of(explanations: tuple[Explanation, ...]) -> frozenset[frozenset[Cause]]:
     """The same for the same explanations in any order."""
-    return frozenset(frozenset(one) for one in explanations)
+    return frozenset(frozenset(explanation) for explanation in explanations)
 
 
 def named_alike(fault: Fault, finding: Finding) -> bool:

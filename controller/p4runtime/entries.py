@@ -230,8 +230,8 @@ class Catalog:
                 return f"group({action.action_profile_group_id})"
             case "action_profile_action_set":
                 parts = [
-                    f"{self._action_text(one.action)} weight {one.weight}{_watch_text(one.watch_port)}"
-                    for one in action.action_profile_action_set.action_profile_actions
+                    f"{self._action_text(member.action)} weight {member.weight}{_watch_text(member.watch_port)}"
+                    for member in action.action_profile_action_set.action_profile_actions
                 ]
                 return f"one of: {', '.join(sorted(parts))}"
             case _:

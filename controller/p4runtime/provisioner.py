@@ -340,8 +340,8 @@ class SwitchProvisioner:
         status = self.status
         status.live_entries, status.live_written_s = len(self._live_written), took_s
         told: Counter[str] = Counter()
-        for one in differences:
-            told[reason_of(one.what, one.wants is not None)] += 1
+        for difference in differences:
+            told[reason_of(difference.what, difference.wants is not None)] += 1
         status.live_writes.update(told)
         for reason, number in told.items():
             log.info("%s: %s: %d entries, %.1f ms", self.target.name, reason, number, 1e3 * took_s)

@@ -53,13 +53,13 @@ class Discipline:
     control: int = 46
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value, kind = getattr(self, one.name), str(one.type).partition(" ")[0]
+        for field in fields(self):
+            value, kind = getattr(self, field.name), str(field.type).partition(" ")[0]
             fits = isinstance(value, bool) if kind == "bool" else _is_number(value, whole=kind == "int")
-            if not (fits or value is one.default is None):
-                raise InputError(f"{one.name} = {value!r}: wants a {kind}")
+            if not (fits or value is field.default is None):
+                raise InputError(f"{field.name} = {value!r}: wants a {kind}")
         points = self.codepoints
-        if len(set(points.values())) < len(points) or not all(0 <= one < 64 for one in points.values()):
+        if len(set(points.values())) < len(points) or not all(0 <= point < 64 for point in points.values()):
             raise InputError(f"DSCPs must be distinct numbers of 6 bits, got {points}")
         if not 1 <= self.trimmed_priority <= CONTROL_PRIORITY:
             raise InputError(f"trimmed_priority = {self.trimmed_priority}: give 1 to {CONTROL_PRIORITY}")
@@ -75,7 +75,7 @@ class Discipline:
     @classmethod
     def from_json(cls, data: Any) -> Discipline:
         """Any of the fields. Raises InputError listing them."""
-        names = [one.name for one in fields(cls)]
+        names = [field.name for field in fields(cls)]
         if not isinstance(data, dict) or not data.keys() <= set(names):
             raise InputError(f"wants an object with any of {', '.join(names)}; got {data!r}")
         return cls(**data)

@@ -187,7 +187,7 @@ class P4RuntimeSession:
             for counter, cell in cells
         ]
         request = p4r.ReadRequest(device_id=self.target.device_id, entities=entities)
-        return [one.counter_entry async for reply in self._client.request_iter(request) for one in reply.entities]
+        return [entity.counter_entry async for reply in self._client.request_iter(request) for entity in reply.entities]
 
     async def write(self, updates: Sequence[p4r.Update]) -> None:
         """Send updates in batches, in order."""
@@ -206,17 +206,17 @@ class P4RuntimeSession:
 
         A switch that has no digests is no worse for that: it is said once, and the other sources have to do.
         """
-        for one in self._catalog.schema.digests:
-            wanted = p4r.DigestEntry(digest_id=one.id, config=p4r.DigestEntry.Config(**DIGEST_CONFIG))
+        for digest in self._catalog.schema.digests:
+            wanted = p4r.DigestEntry(digest_id=digest.id, config=p4r.DigestEntry.Config(**DIGEST_CONFIG))
             try:
-                has = await self._digest_entry(one.id)
+                has = await self._digest_entry(digest.id)
                 if has != wanted:
                     kind = p4r.Update.INSERT if has is None else p4r.Update.MODIFY
                     await self.write([p4r.Update(type=kind, entity=p4r.Entity(digest_entry=wanted))])
             except SwitchError as error:
                 if error.retry:
                     raise
-                log.warning("%s: digest %s is not to be had: %s", self.target.name, one.alias, error)
+                log.warning("%s: digest %s is not to be had: %s", self.target.name, digest.alias, error)
 
     async def _digest_entry(self, digest_id: int) -> p4r.DigestEntry | None:
         """The subscription to a digest; None when there is none."""

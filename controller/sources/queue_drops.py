@@ -77,7 +77,7 @@ class QueueDropSource:
         return any(provisioner.status.connected for provisioner in self._provisioners)
 
     def to_json(self) -> dict[str, Any]:
-        recent = sorted(name for name, at in self.ports.items() if time.monotonic() - at < ASK_IDLE_S)
+        recent = sorted(name for name, asked_at in self.ports.items() if time.monotonic() - asked_at < ASK_IDLE_S)
         return {"connected": self.connected, "reason": f"{self.errors} reads failed", "full_queues": recent}
 
     def look(self) -> None:
@@ -120,9 +120,11 @@ class QueueDropSource:
 
     def _compare(self, plane: int) -> None:
         now = time.monotonic()
-        for one in self._forwarding.verdicts(plane):
-            state = "ok" if one.works else "down"
-            self._faults.path(one.about, one.trace, state, source=COUNTERS, now=now, t=min(one.t, now), says=one.says)
+        for verdict in self._forwarding.verdicts(plane):
+            state = "ok" if verdict.works else "down"
+            self._faults.path(
+                verdict.about, verdict.trace, state, source=COUNTERS, now=now, t=min(verdict.t, now), says=verdict.says
+            )
 
     async def _ask(self, provisioner: SwitchProvisioner) -> None:
         name = provisioner.target.name

@@ -151,22 +151,22 @@ class Denylist:
 
     def parse(self, entries: Iterable[Any]) -> list[DenylistEntry]:
         """Checked entries. Raises RequestError and changes nothing when any is wrong, or when there are too many."""
-        made = [DenylistEntry(self._plan, one) for one in entries]
+        made = [DenylistEntry(self._plan, entry) for entry in entries]
         if len(made) > MAX_ENTRIES:
             raise RequestError(f"{len(made)} denylist entries: at most {MAX_ENTRIES}")
         return made
 
     def set(self, entries: Iterable[DenylistEntry]) -> None:
         """The whole list."""
-        self._entries = {one.key: one for one in entries}
+        self._entries = {entry.key: entry for entry in entries}
 
     def add(self, entries: Iterable[DenylistEntry]) -> None:
-        self._entries |= {one.key: one for one in entries}
+        self._entries |= {entry.key: entry for entry in entries}
 
     def remove(self, entries: Iterable[DenylistEntry]) -> None:
         """Those that are not there are no error."""
-        for one in entries:
-            self._entries.pop(one.key, None)
+        for entry in entries:
+            self._entries.pop(entry.key, None)
 
     def denied(self, peer: Host, evs: Iterable[tuple[int, int]]) -> dict[int, list[str]]:
         """Of the (EV, plane) pairs towards `peer`: those denied, with the names of the places that deny them."""
@@ -174,6 +174,6 @@ class Denylist:
         if self._entries:
             for ev, plane in evs:
                 path = self._plan.path(self._here, peer, ev, plane)
-                if by := [one.name for one in self._entries.values() if one.crosses(path.nodes, path.links)]:
+                if by := [entry.name for entry in self._entries.values() if entry.crosses(path.nodes, path.links)]:
                     out[ev] = by
         return out

@@ -58,13 +58,13 @@ class PathHealth:
         """A QP to `peer` ends: keep its counts. In modes with random EVs they say nothing about other QPs."""
         if not self._plan.mode.ev_is_path:
             return
-        for one in ev_states:
-            if one["sent"] or one["probes_answered"]:
-                tally = self._tally(peer, one["ev"], one["plane"])
+        for ev_state in ev_states:
+            if ev_state["sent"] or ev_state["probes_answered"]:
+                tally = self._tally(peer, ev_state["ev"], ev_state["plane"])
                 for key in COUNTS:
-                    tally.counts[key] += one[key]
-                if one["srtt_s"] is not None:
-                    tally.rtt_s = one["srtt_s"]
+                    tally.counts[key] += ev_state[key]
+                if ev_state["srtt_s"] is not None:
+                    tally.rtt_s = ev_state["srtt_s"]
 
     def probed(self, result: EvProbeResult) -> None:
         """An EV probe of the application ended. What came back another way says nothing of this path's RTT."""
@@ -89,9 +89,9 @@ class PathHealth:
         if plan.mode.ev_is_path or not qps:
             planes.update(plan.ev_planes(self._here, peer))
         for states in qps:
-            for one in states:
-                planes[one["ev"]] = one["plane"]
-                found.setdefault(one["ev"], []).append(one)
+            for state in states:
+                planes[state["ev"]] = state["plane"]
+                found.setdefault(state["ev"], []).append(state)
         by = denied(peer, planes.items())
         evs = [
             self._row(peer, ev, plane, found.get(ev, []), gone.get(ev), by.get(ev, []))

@@ -240,7 +240,7 @@ class Mapper:
             assert self._burst_for is not None
             call = self._burst_for
             self._burst = self._burst_for = None
-            self._templates = {key: one for key, one in self._templates.items() if key[2] == 0}
+            self._templates = {key: template for key, template in self._templates.items() if key[2] == 0}
             call.answer(
                 {
                     "t": now,

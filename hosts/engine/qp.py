@@ -353,8 +353,8 @@ class EngineQueuePair(Timed):
         self._dynamic_mpr = context.dynamic_mpr
         self.state = _RTS
         self.touch()
-        for other in link.listeners:
-            other.touch()  # its window is perhaps no longer its own
+        for listener in link.listeners:
+            listener.touch()  # its window is perhaps no longer its own
         self._peers.connected(link, self, profile, now)
 
     def _check_transport(self, remote: QpAttributes) -> None:

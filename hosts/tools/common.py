@@ -337,7 +337,7 @@ def parse(tool: str, command: Callable[..., Work], examples: Sequence[str], argv
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.command(epilog="\n\n".join(["Examples:", "", *(f"- {one}" for one in examples)]))(command)
+    app.command(epilog="\n\n".join(["Examples:", "", *(f"- {example}" for example in examples)]))(command)
     try:
         done = typer.main.get_command(app).main(argv, prog_name=tool, standalone_mode=False)
     except _CommandLineError as error:

@@ -58,7 +58,7 @@ def bandwidth(begun: Event, results: list[Event]) -> dict[str, Any] | None:
     sides = [ours, *([ours["reverse"]] if ours.get("reverse") else [])]
 
     def both(key: str) -> float:
-        return sum(one[key] or 0.0 for one in sides)
+        return sum(side[key] or 0.0 for side in sides)
 
     name = "RDMA_Write_Bidirectional_BW_Test" if begun["bidirectional"] else "RDMA_Write_BW_Test"
     return {
@@ -78,7 +78,7 @@ def latency(begun: Event, results: list[Event]) -> dict[str, Any] | None:
     if not results or results[0]["t_avg_us"] is None:
         return None
     ours = results[0]
-    times = {key: ours[own] for key, own in TIMES.items()}
+    times = {key: ours[time] for key, time in TIMES.items()}
     return {
         "test_info": _test_info("RDMA_Write_Latency_Test", begun, ours),
         "results": {"MsgSize": ours["bytes"], "n_iterations": ours["writes"], **times},

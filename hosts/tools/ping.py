@@ -211,13 +211,13 @@ def command(
         paths = list(reports.values())
         if as_json:
             document = {"schema": SCHEMA, "host": place.host.name, "peer": target.name, "state": end["state"]}
-            print(json.dumps({**document, "paths": [one.to_json() for one in paths]}, indent=2))
+            print(json.dumps({**document, "paths": [path.to_json() for path in paths]}, indent=2))
         else:
             print(report(paths, Style.of(sys.stdout)))
         code = common.finish(end, TOOL)
         if code == INTERRUPTED:  # how one ends `-c 0`: what was seen until then decides
             code = common.OK
-        return common.FAILED if code == common.OK and any(one.out_lost or one.back_lost for one in paths) else code
+        return common.FAILED if code == common.OK and any(path.out_lost or path.back_lost for path in paths) else code
 
     return work
 

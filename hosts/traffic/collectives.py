@@ -79,7 +79,7 @@ def steps_of(kind: str, ranks: int) -> int:
     for tree in TREES:
         if tree.kind == kind:
             return tree.steps(ranks)
-    return 1 if kind in {one.kind for one in MAILBOXES} else 2 * ranks
+    return 1 if kind in {mailbox.kind for mailbox in MAILBOXES} else 2 * ranks
 
 
 @lru_cache(maxsize=256)

@@ -140,15 +140,15 @@ class _Ideal:
         self._release(rank, self._followers[rank][number])
 
     def _release(self, rank: int, followers: list[int]) -> None:
-        for other in followers:
-            self._waits[rank][other] -= 1
-            if not self._waits[rank][other]:
-                task = self._task((rank, other))
+        for follower in followers:
+            self._waits[rank][follower] -= 1
+            if not self._waits[rank][follower]:
+                task = self._task((rank, follower))
                 at = max(
                     [self._ended[rank][one] or 0.0 for one in task.after]
                     + [self._begun[rank][one] or 0.0 for one in task.once_begun]
                 )
-                heapq.heappush(self._ready, (at, rank, other))
+                heapq.heappush(self._ready, (at, rank, follower))
 
     def _stuck(self, rank: int, number: int) -> str:
         """The cycle that a task which never ends waits in."""

@@ -56,18 +56,18 @@ class ProgramRank(Rank):
         sizes = {OUTBOX: script.outbox, INBOX: script.inbox}
         self.regions = {name: np.zeros(size, ELEMENT) for name, size in sizes.items() if size}
         self._collectives: list[Rank] = []
-        for one in script.collectives:
-            own = one.group.index(script.rank)
+        for collective in script.collectives:
+            own = collective.group.index(script.rank)
             made = make(
-                one.kind,
+                collective.kind,
                 rank=own,
-                ranks=len(one.group),
-                size_bytes=one.size,
-                seed=input_key(one.kind, seed, one.key, len(one.group)),
-                options=msgspec.structs.replace(one.options, drawn_by=seed + 1),
+                ranks=len(collective.group),
+                size_bytes=collective.size,
+                seed=input_key(collective.kind, seed, collective.key, len(collective.group)),
+                options=msgspec.structs.replace(collective.options, drawn_by=seed + 1),
             )
             self._collectives.append(made)
-            self.regions |= {f"{name}.{one.key}": array for name, array in made.regions.items()}
+            self.regions |= {f"{name}.{collective.key}": array for name, array in made.regions.items()}
         order = sorted(range(len(script.collectives)), key=lambda at: script.collectives[at].base)
         self._by_base = [(script.collectives[at].base, at) for at in order]
         self._bases = [base for base, _ in self._by_base]
@@ -189,10 +189,10 @@ class ProgramRank(Rank):
     def _release(self, followers: list[int]) -> list[int]:
         """Those of `followers` that wait for nothing any more."""
         free = []
-        for at in followers:
-            self._waits[at] -= 1
-            if not self._waits[at]:
-                free.append(at)
+        for follower in followers:
+            self._waits[follower] -= 1
+            if not self._waits[follower]:
+                free.append(follower)
         return free
 
     def _begin_task(self, at: int) -> bool:
@@ -304,7 +304,7 @@ def _check(script: RankScript) -> None:
             inside(f"collective of task {at}", task.collective, len(script.collectives) - 1)
     for one in script.incoming:
         inside("place of a message", one.at, script.inbox - one.elements)
-    if any(script.rank not in one.group for one in script.collectives):
+    if any(script.rank not in collective.group for collective in script.collectives):
         raise CollectiveError("script: a collective without its own rank")
     coming = {(one.peer, one.number) for one in script.incoming}
     if coming != {(task.peer, task.number) for task in script.tasks if isinstance(task, ReceiveTask)}:

@@ -322,7 +322,7 @@ class AllReduceHierarchical(_AllReduce):
         """The others of its group, and its right neighbour of the ring of equal places."""
         members = members_of(options.groups, ranks)
         mine = members[options.groups[rank]]
-        ring = [one[mine.index(rank)] for one in members.values()]
+        ring = [member[mine.index(rank)] for member in members.values()]
         return (set(mine) | {ring[(ring.index(rank) + 1) % len(ring)]}) - {rank}
 
     @staticmethod
@@ -336,8 +336,8 @@ def members_of(groups: tuple[int, ...], ranks: int) -> dict[int, list[int]]:
     members: dict[int, list[int]] = {}
     for rank, group in enumerate(groups):
         members.setdefault(group, []).append(rank)
-    if len(groups) != ranks or len({len(one) for one in members.values()}) != 1:
-        sizes = ", ".join(str(len(one)) for one in members.values()) or "none"
+    if len(groups) != ranks or len({len(member) for member in members.values()}) != 1:
+        sizes = ", ".join(str(len(member)) for member in members.values()) or "none"
         raise CollectiveError(
             f"all_reduce_hierarchical: groups of {sizes} ranks, {ranks} in all: each rank needs a group, and all "
             "groups as many"

@@ -408,7 +408,7 @@ class AnyFabric:
     @property
     def injected(self) -> list[HeldFault]:
         """Faults that hold now, oldest first."""
-        return [one for one in self._faults if one.active]
+        return [fault for fault in self._faults if fault.active]
 
     def end_fault(self, one: HeldFault) -> None:
         """End a fault of `injected`; HeldFault.undo is the same."""
@@ -465,7 +465,7 @@ class AnyFabric:
     def counters(self, switch: str | None = None) -> list[PortCount]:
         """Packets by switch port: forwarded, marked, trimmed, dropped and why; of all switches or one."""
         name = None if switch is None else self.plan.switch(switch).name
-        return [one for one in self.backend.counters() if name in (None, one.switch)]
+        return [counter for counter in self.backend.counters() if name in (None, counter.switch)]
 
     def findings(self) -> list[NamedFault]:
         """Faults as the controller names them, with who saw them and how soon (live).
@@ -546,7 +546,7 @@ def _content(data: bytes | int | str | Path) -> tuple[Path | bytes | int, int]:
 
 
 def _place(fault: InjectedFault) -> str:
-    return ", ".join(" ".join(one) if isinstance(one, tuple) else str(one) for one in fault.targets)
+    return ", ".join(" ".join(target) if isinstance(target, tuple) else str(target) for target in fault.targets)
 
 
 def _same_values(old: InjectedFault, new: LossFault | LineFault) -> bool:

@@ -166,11 +166,11 @@ class FabricTransfer:
         names = ["goodput_bps", "lost", "retransmitted", *(f"plane{plane}_bps" for plane in range(planes))]
         out: dict[str, list[float]] = {"at_s": [], **{name: [] for name in names}}
         samples = [ProgressSample(self.begun_s, 0, 0, 0, (0,) * planes), *list(self.samples)]
-        totals = [(one.at_s, one.totals) for one in samples]
+        totals = [(sample.at_s, sample.totals) for sample in samples]
         acked = [(self.begun_s, (0.0,))]
-        for one in samples:
-            if one.acked_bytes > acked[-1][1][0]:
-                acked.append((one.at_s, (float(one.acked_bytes),)))
+        for sample in samples:
+            if sample.acked_bytes > acked[-1][1][0]:
+                acked.append((sample.at_s, (float(sample.acked_bytes),)))
         at, end = self.begun_s, samples[-1].at_s
         before = (*acked[0][1], *totals[0][1])
         number = 0
@@ -195,7 +195,9 @@ class FabricTransfer:
         if plan.mode.ev_is_path:
             known = plan.evs(plan.host(self.source), plan.host(self.destination))
             planes = {ev: ev_plane(ev) for ev in known} | planes
-        last = max([self._fabric.now if self.ended_s is None else self.ended_s, *(one.at_s for one in self.ev_moves)])
+        last = max(
+            [self._fabric.now if self.ended_s is None else self.ended_s, *(ev_move.at_s for ev_move in self.ev_moves)]
+        )
         out: dict[str, list[Any]] = {"ev": [], "plane": [], "state": [], "from_s": [], "to_s": []}
         for ev, plane in sorted(planes.items(), key=lambda pair: (pair[1], pair[0])):
             spans = self._spans(ev, plane)

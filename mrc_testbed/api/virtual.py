@@ -89,9 +89,9 @@ class VirtualBackend:
             self._tell(host, {"event": event_name(event), "t": event.at, **fields})
 
     def _on_tick(self, _now: float) -> None:
-        for one in self._transfers.values():
-            if not one.over:
-                one.tell_progress()
+        for transfer in self._transfers.values():
+            if not transfer.over:
+                transfer.tell_progress()
 
     # ---- transfers --------------------------------------------------------------------------------------
 
@@ -126,8 +126,8 @@ class VirtualBackend:
                     denylist.remove(denylist.parse([entry]))
                 case "clear":
                     denylist.set([])
-        for one in self._transfers.values():
-            self._apply_denylist(one)
+        for transfer in self._transfers.values():
+            self._apply_denylist(transfer)
 
     def _apply_denylist(self, one: _VirtualTransfer) -> None:
         """Deny and allow EVs of a transfer's QPs so that they match the lists of its hosts, as agents do."""
@@ -146,9 +146,10 @@ class VirtualBackend:
 
     def health(self, source: str, destination: str) -> list[dict[str, Any]]:
         mine = [
-            one.qp.ev_states()
-            for one in self._transfers.values()
-            if (one.order.source, one.order.destination, one.order.transport) == (source, destination, "mrc")
+            transfer.qp.ev_states()
+            for transfer in self._transfers.values()
+            if (transfer.order.source, transfer.order.destination, transfer.order.transport)
+            == (source, destination, "mrc")
         ]
         report = self._health[source].report(self.plan.host(destination), mine, self._denylists[source].denied)
         rows: list[dict[str, Any]] = report["evs"]

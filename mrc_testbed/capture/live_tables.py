@@ -104,7 +104,9 @@ def _read(
         default = p4r.TableEntry(table_id=table.preamble.id, is_default_action=True)
         wanted.append(p4r.Entity(table_entry=default))
     out: list[p4r.Entity] = []
-    cells = [p4r.Entity(register_entry=p4r.RegisterEntry(register_id=one.preamble.id)) for one in info.registers]
+    cells = [
+        p4r.Entity(register_entry=p4r.RegisterEntry(register_id=register.preamble.id)) for register in info.registers
+    ]
     for request in (wanted, cells):
         try:
             read = partial(_answers, stub, p4r.ReadRequest(device_id=device_id, entities=request))

@@ -102,7 +102,7 @@ class PcapngFile:
         """Append a packet of the interface with that index, INBOUND or OUTBOUND there; `comments` are UTF-8."""
         high, low = packet.at_ns >> 32, packet.at_ns & 0xFFFFFFFF
         head = _NG_ENHANCED.pack(interface, high, low, len(packet.frame), packet.length)
-        options = b"".join(_option(1, one) for one in comments)
+        options = b"".join(_option(1, comment) for comment in comments)
         options += _option(2, struct.pack("<I", direction)) if direction else b""
         options += _option(0, b"") if options else b""
         self._block(6, head + packet.frame + bytes(-len(packet.frame) & 3) + options)

@@ -30,17 +30,17 @@ class Replayed:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "changes": [{"t": one.t, "change": one.change, "fault": one.fault} for one in self.changes],
+            "changes": [{"t": change.t, "change": change.change, "fault": change.fault} for change in self.changes],
             "active": list(self.active),
         }
 
     def text(self) -> str:
         """A line for each change, with its time since the first; then how many are active."""
         lines = []
-        for one in self.changes:
-            into = f" into {', '.join(map(str, one.fault['into']))}" if one.fault["into"] else ""
-            at = f"{one.t - self.changes[0].t:9.3f} s"
-            lines.append(f"{at}  {one.change:<8} {one.fault['number']:>3}{into}: {one.fault['text']}")
+        for change in self.changes:
+            into = f" into {', '.join(map(str, change.fault['into']))}" if change.fault["into"] else ""
+            at = f"{change.t - self.changes[0].t:9.3f} s"
+            lines.append(f"{at}  {change.change:<8} {change.fault['number']:>3}{into}: {change.fault['text']}")
         return "\n".join([*lines, f"{len(self.active)} active in the end, {len(self.changes)} changes"])
 
 

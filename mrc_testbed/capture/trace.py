@@ -117,7 +117,7 @@ class LiveFabric:
         except (OSError, ValueError, PlanError) as error:
             raise UsageError(f"{run_dir}: {error}") from error
         refuse_several_machines(files)
-        gnmi = next((where.get("gnmi") for where in self.switches.values()), None)
+        gnmi = next((switch.get("gnmi") for switch in self.switches.values()), None)
         self.traffic: TrafficControl = GnmiTraffic(self.plan, gnmi) if gnmi else UnreachableTraffic(self.plan)
         self._control = files.switchd_socket
         self._files = files

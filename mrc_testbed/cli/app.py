@@ -272,15 +272,15 @@ def _clean_machines(machines: Servers) -> None:
 
     failed = False
     with tempfile.TemporaryDirectory(prefix="mrc-clean-") as sockets:
-        for one in machines.machines:
-            if one.is_local:
+        for machine in machines.machines:
+            if machine.is_local:
                 continue
             try:
-                told = RemoteMachine(one, RunDir(sockets), lambda _one, _why: None).clean()
-                print(f"{one.name}: {told}", flush=True)
+                told = RemoteMachine(machine, RunDir(sockets), lambda _one, _why: None).clean()
+                print(f"{machine.name}: {told}", flush=True)
             except FabricError as error:
                 failed = True
-                print(f"{one.name}: {error}", file=sys.stderr, flush=True)
+                print(f"{machine.name}: {error}", file=sys.stderr, flush=True)
     if failed:
         raise typer.Exit(1)
 

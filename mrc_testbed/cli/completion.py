@@ -120,7 +120,9 @@ def _ports(plan: Plan) -> list[str]:
 
 hosts, switches, nodes = of_fabric(_hosts), of_fabric(_switches), of_fabric(_nodes)
 nodes_and_ports = of_fabric(lambda plan: [*_nodes(plan), *_ports(plan)])
-switches_and_ports = of_fabric(lambda plan: [*_switches(plan), *(one for one in _ports(plan) if one.startswith("p"))])
+switches_and_ports = of_fabric(
+    lambda plan: [*_switches(plan), *(port for port in _ports(plan) if port.startswith("p"))]
+)
 
 
 def evs(context: typer.Context, incomplete: str) -> list[str]:

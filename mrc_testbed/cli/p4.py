@@ -291,9 +291,9 @@ def _known_kinds(kinds: list[str] | None) -> None:
     from mrc_testbed.switch.compiler.errors import known
     from mrc_testbed.switch.compiler.sema.warn import KINDS
 
-    for one in kinds or ():
-        if one not in KINDS:
-            _stop(f"--Wdisable {one}: no kind of warning {known(KINDS)}")
+    for kind in kinds or ():
+        if kind not in KINDS:
+            _stop(f"--Wdisable {kind}: no kind of warning {known(KINDS)}")
 
 
 def _stop(message: str, code: int = FAILED) -> NoReturn:

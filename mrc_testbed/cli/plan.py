@@ -75,7 +75,7 @@ def _asked(
 
     racks, spines, hosts_per_rack = parts
     if from_file is not None:
-        if nics is not None or any(one is not None for one in parts):
+        if nics is not None or any(part is not None for part in parts):
             raise UsageError("give --from, or the fabric by other options")
         with Progress(console(stderr=True), "plan", text=f"reading {from_file.name}"):
             return infragraph_file.read(from_file)
@@ -83,7 +83,7 @@ def _asked(
         nic_bps = units.rate(rate)
     except units.UnitError as error:
         raise UsageError(f"--rate {error}") from None
-    if nics is not None and any(one is not None for one in parts):
+    if nics is not None and any(part is not None for part in parts):
         raise UsageError("give --nics and --radix, or --racks, --spines and --hosts-per-rack")
     if nics is not None:
         return FabricSize.for_nics(nics, radix=radix, planes=planes, nic_bps=nic_bps)

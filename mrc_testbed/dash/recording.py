@@ -114,7 +114,7 @@ def recording(name: str, measured: Measured, manifest: dict[str, Any]) -> dict[s
             {"label": label, "bytes": flows[label].received_bytes if label in flows else 0, "bps": thinned(row, step)}
             for label, row in series.received_bps.items()
         ],
-        "collectives": [_collective(one) for one in outcome.collectives],
+        "collectives": [_collective(collective) for collective in outcome.collectives],
         "links": {link: _ways(rows, step) for link, rows in series.link_bps.items()},
         "packets": {flow: _packets(rows, step) for flow, rows in series.ev_packets.items()},
         "queues": {port: thinned(row, step, last=True) for port, row in series.queues.items()},
@@ -188,11 +188,11 @@ def _pairs(plan: Plan, found: Iterable[EvLane]) -> dict[str, list[dict[str, Any]
 def _worst(several: list[EvLane]) -> list[tuple[float, str]]:
     edges = sorted({start for lane in several for start, _, _ in lane.spans})
     out: list[tuple[float, str]] = []
-    for at in edges:
-        now = {state for lane in several for start, stop, state in lane.spans if start <= at < stop}
+    for edge in edges:
+        now = {state for lane in several for start, stop, state in lane.spans if start <= edge < stop}
         state = next((one for one in WORST if one in now), "good")
         if not out or out[-1][1] != state:
-            out.append((round(at, 6), state))
+            out.append((round(edge, 6), state))
     return out
 
 

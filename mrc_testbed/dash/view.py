@@ -94,12 +94,18 @@ class FabricView:
         counts = self._fabric.target.counts({"marked": [0], "trimmed": [0, _TRIMMED_LAST_HOP]}, depths=self._ports)
         passed = now - self._at if self._at is not None else None
         found: dict[str, Any] = {}
-        for name, one in counts.switches.items():
-            cells = [sum(one.cells.get(key) or [0]) for key in ("marked", "trimmed")]
-            before = self._counted.get(name, (0, 0)) if one.on else (0, 0)
+        for name, switch in counts.switches.items():
+            cells = [sum(switch.cells.get(key) or [0]) for key in ("marked", "trimmed")]
+            before = self._counted.get(name, (0, 0)) if switch.on else (0, 0)
             rates = [round(max(a - b, 0) / passed) if passed else 0 for a, b in zip(cells, before, strict=True)]
             self._counted[name] = (cells[0], cells[1])
-            found[name] = {"on": one.on, "marked": cells[0], "trimmed": cells[1], "marks": rates[0], "trims": rates[1]}
+            found[name] = {
+                "on": switch.on,
+                "marked": cells[0],
+                "trimmed": cells[1],
+                "marks": rates[0],
+                "trims": rates[1],
+            }
         return {"switches": found, "queues": {name: depth for name, depth in counts.depths.items() if depth}}
 
     # ---- what happened ----------------------------------------------------------------------------------

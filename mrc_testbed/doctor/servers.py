@@ -38,16 +38,16 @@ def checks(servers: Servers) -> Iterator[Check]:
     with tempfile.TemporaryDirectory(prefix="mrc-doctor-") as folder:
         front = RunDir(Path(folder))
         front.logs.mkdir()
-        machines = [RemoteMachine(one, front, lambda _one, _why: None) for one in servers.machines]
+        machines = [RemoteMachine(machine, front, lambda _one, _why: None) for machine in servers.machines]
         try:
             with ThreadPoolExecutor(len(machines)) as pool:
                 for found in pool.map(_machine, machines):
                     yield from found
-            yield from _between([one for one in machines if one.hello], servers)
+            yield from _between([machine for machine in machines if machine.hello], servers)
         finally:
-            for one in machines:
+            for machine in machines:
                 with suppress(FabricError):  # it has been told why
-                    one.close()
+                    machine.close()
 
 
 def _machine(one: RemoteMachine) -> list[Check]:
@@ -171,18 +171,18 @@ def _leftovers(one: RemoteMachine, connection: MachineConnection) -> Check:
 def _between(machines: list[RemoteMachine], servers: Servers) -> Iterator[Check]:
     """The network between machines: reached, wide enough, how long a round trip takes."""
     addresses: dict[str, str] = {}
-    for one in machines:
+    for machine in machines:
         try:
-            addresses[one.name] = underlay_address(one.machine, servers.machines)
-            one.request("echo", address=addresses[one.name])
+            addresses[machine.name] = underlay_address(machine.machine, servers.machines)
+            machine.request("echo", address=addresses[machine.name])
         except FabricError as error:
-            addresses.pop(one.name, None)
+            addresses.pop(machine.name, None)
             cure = "give the `underlay` address of the machine, and free the port (is a fabric up?)"
-            yield Check(f"{one.name}: underlay", False, str(error), cure)
-    for one in machines:
-        for other in machines:
-            if one is not other and {one.name, other.name} <= set(addresses):
-                yield _pair(one, other, addresses)
+            yield Check(f"{machine.name}: underlay", False, str(error), cure)
+    for machine in machines:
+        for machine in machines:
+            if machine is not machine and {machine.name, machine.name} <= set(addresses):
+                yield _pair(machine, machine, addresses)
 
 
 def _pair(one: RemoteMachine, other: RemoteMachine, addresses: dict[str, str]) -> Check:

@@ -91,7 +91,7 @@ def compared(a: Path, b: Path) -> dict[str, Any]:
 
 def _failed(its: ComparedSide) -> dict[str, str]:
     """Name -> first cause of each run that failed."""
-    return {one.name: one.cause for repeats in its.runs.values() for one in repeats if one.cause}
+    return {repeat.name: repeat.cause for repeats in its.runs.values() for repeat in repeats if repeat.cause}
 
 
 def _manifest(left: ComparedSide, right: ComparedSide) -> Iterator[dict[str, Any]]:
@@ -148,14 +148,14 @@ def _held(verdicts: list[dict[str, Any]] | None) -> str:
 
 
 def _metrics(left: ComparedSide, right: ComparedSide) -> Iterator[dict[str, Any]]:
-    for name, mine in left.runs.items():
+    for name, run in left.runs.items():
         theirs = right.runs.get(name)
         if theirs is None:
             continue
-        capacity = mine[0].capacity_bps, theirs[0].capacity_bps
+        capacity = run[0].capacity_bps, theirs[0].capacity_bps
         scaled = all(capacity) and abs(capacity[0] - capacity[1]) > 0.001 * capacity[0]
-        for metric in dict.fromkeys([*mine[0].metrics, *theirs[0].metrics]):
-            a, b = _median(mine, metric), _median(theirs, metric)
+        for metric in dict.fromkeys([*run[0].metrics, *theirs[0].metrics]):
+            a, b = _median(run, metric), _median(theirs, metric)
             if a is not None or b is not None:
                 yield _row(name, metric, a, b)
             if a is not None and b is not None and scaled and metric.startswith(RATES):
@@ -168,7 +168,7 @@ def _row(run: str, metric: str, a: float | None, b: float | None) -> dict[str, A
 
 
 def _median(repeats: list[Outcome], metric: str) -> float | None:
-    values = [value for one in repeats if not one.cause and (value := one.metrics.get(metric)) is not None]
+    values = [value for repeat in repeats if not repeat.cause and (value := repeat.metrics.get(metric)) is not None]
     return median(values) if values else None
 
 

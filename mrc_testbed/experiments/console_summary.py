@@ -40,7 +40,7 @@ def told(report: RunReport, width: int) -> Iterator[Line]:
     for failed, cause in list(report.causes.items())[:CAUSES_MAX]:
         name = f" ({failed})" if len(report.runs) > 1 else ""
         yield from _wrapped("bad", "  first cause  ", f"{cause}{name}", width)
-    repeated = any(one.rule and one.of > 1 for one in report.repeats)
+    repeated = any(repeat.rule and repeat.of > 1 for repeat in report.repeats)
     several = len({base_name(run.name) for run, _ in report.runs}) > 1
     if repeated:
         yield from _repeats(report, several, width)
@@ -50,10 +50,10 @@ def told(report: RunReport, width: int) -> Iterator[Line]:
     if not report.asked:
         yield from _judged(report, several, width)
     for run, outcome in report.runs:
-        for one in outcome.collectives:
-            if one.kind in PROGRAMS and one.iterations:
+        for collective in outcome.collectives:
+            if collective.kind in PROGRAMS and collective.iterations:
                 yield from _wrapped(
-                    "", "  ", f"{_iterations(one)}{f' ({run.name})' if several else ''}", width, inner=2
+                    "", "  ", f"{_iterations(collective)}{f' ({run.name})' if several else ''}", width, inner=2
                 )
     for note, names in _notes(report).items():
         yield from _wrapped("note", "  note  ", f"{_named(names, len(report.runs))}{note}", width)
@@ -76,8 +76,8 @@ def _judged(report: RunReport, several: bool, width: int) -> Iterator[Line]:
 
 def _iterations(one: CollectiveOutcome) -> str:
     """`job: 20 iterations of 1.2 s (median; 1.1 to 1.9), 63 % of it without computing`."""
-    times = sorted(each.finished_s - each.started_s for each in one.iterations)
-    exposed = sum(each.exposed for each in one.iterations) / len(times)
+    times = sorted(iteration.finished_s - iteration.started_s for iteration in one.iterations)
+    exposed = sum(iteration.exposed for iteration in one.iterations) / len(times)
     spread = f" (median; {times[0]:.3g} to {times[-1]:.3g})" if len(times) > 1 else ""
     return (
         f"{one.work}: {len(times)} iteration{'s' if len(times) > 1 else ''} of {times[len(times) // 2]:.3g} s{spread}, "
@@ -128,27 +128,29 @@ def _failed(verdict: ExpectationVerdict, width: int) -> Iterator[Line]:
 def _repeats(report: RunReport, several: bool, width: int) -> Iterator[Line]:
     """Rules over all repeats, then those repeats that failed, then the metrics."""
     failed = [verdict for verdict in report.verdicts if not verdict.passed]
-    rules = [one for one in report.repeats if one.rule and not (one.what == ALWAYS and one.held == one.of)]
-    for one in rules:
-        good = one.held == one.of
-        name = f" ({one.run})" if several else ""
-        yield from _wrapped("good" if good else "bad", "  ok    " if good else "  NOT   ", f"{one.what}{name}", width)
-        yield from _wrapped("", "        ", f"held in {one.held} of {one.of}: {_values(one)}", width)
+    rules = [
+        repeat for repeat in report.repeats if repeat.rule and not (repeat.what == ALWAYS and repeat.held == repeat.of)
+    ]
+    for rule in rules:
+        good = rule.held == rule.of
+        name = f" ({rule.run})" if several else ""
+        yield from _wrapped("good" if good else "bad", "  ok    " if good else "  NOT   ", f"{rule.what}{name}", width)
+        yield from _wrapped("", "        ", f"held in {rule.held} of {rule.of}: {_values(rule)}", width)
         for verdict in failed:
-            if (verdict.rule, base_name(verdict.run)) == (one.what, one.run):
+            if (verdict.rule, base_name(verdict.run)) == (rule.what, rule.run):
                 yield from _wrapped("bad", "        ", f"in {verdict.run}:", width)
                 yield from _failed(verdict, width)
-    known = {(one.what, one.run) for one in rules}
+    known = {(rule.what, rule.run) for rule in rules}
     for verdict in failed:
         if (verdict.rule, base_name(verdict.run)) not in known:
             yield from _verdict(verdict, several, width)
-    metrics = [one for one in report.repeats if not one.rule]
+    metrics = [repeat for repeat in report.repeats if not repeat.rule]
     if metrics:
-        seeds = sorted({seed for one in metrics for seed in one.seeds})
+        seeds = sorted({seed for metric in metrics for seed in metric.seeds})
         yield "soft", f"  over the whole run, seeds {', '.join(map(str, seeds))}:"
-    for one in metrics:
-        name = f" ({one.run})" if several else ""
-        yield from _wrapped("", "        ", f"{one.what}{name}: {one.text()}", width, inner=2)
+    for metric in metrics:
+        name = f" ({metric.run})" if several else ""
+        yield from _wrapped("", "        ", f"{metric.what}{name}: {metric.text()}", width, inner=2)
 
 
 def _values(one: Spread) -> str:

@@ -84,7 +84,7 @@ class RunReport:
     @property
     def inconclusive(self) -> bool:
         """It failed, by nothing but rules that the overloaded machine may have broken."""
-        return self.overloaded and not self.passed and all(one.passed or one.timed for one in self.verdicts)
+        return self.overloaded and not self.passed and all(verdict.passed or verdict.timed for verdict in self.verdicts)
 
     def to_json(self) -> dict[str, Any]:
         """Verdicts and metrics; series stay in the folder."""

@@ -93,7 +93,7 @@ class InjectedFault:
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "targets"}
 
     def __str__(self) -> str:
-        places = ", ".join(" ".join(one) if isinstance(one, tuple) else str(one) for one in self.targets)
+        places = ", ".join(" ".join(target) if isinstance(target, tuple) else str(target) for target in self.targets)
         figures = " ".join(f"{key}={value}" for key, value in self.values.items() if value is not None)
         return " ".join(part for part in (self.action.replace("_", " "), places, figures) if part)
 

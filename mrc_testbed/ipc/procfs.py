@@ -179,7 +179,11 @@ def listener_of(port: int) -> tuple[int, str] | None:
 
     pid 0 stands for a holder whose descriptors cannot be read.
     """
-    listening = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
+    listening = (
+        net_connection
+        for net_connection in psutil.net_connections("tcp")
+        if net_connection.status == psutil.CONN_LISTEN
+    )
     pids = [one.pid or 0 for one in listening if one.laddr and one.laddr.port == port]
     if not pids:
         return None

@@ -122,7 +122,7 @@ def _python_type(annotation: object) -> tuple[type, Any, str]:
     words = ""
     while isinstance(info, (inspect.Metadata, inspect.UnionType)):
         if isinstance(info, inspect.UnionType):
-            info = next(one for one in info.types if not isinstance(one, inspect.NoneType))
+            info = next(type_ for type_ in info.types if not isinstance(type_, inspect.NoneType))
         else:
             words = (info.extra_json_schema or {}).get("description", "")
             info = info.type

@@ -49,7 +49,7 @@ class PauseFrame(PacketRecord):
         """The frame's bytes without FCS, from a port's address (6 bytes)."""
         times = [self.quanta if priority == DATA_PRIORITY else 0 for priority in range(8)]
         head = PAUSE_ADDRESS + source + MAC_CONTROL.to_bytes(2, "big") + PFC_OPCODE.to_bytes(2, "big")
-        body = (1 << DATA_PRIORITY).to_bytes(2, "big") + b"".join(one.to_bytes(2, "big") for one in times)
+        body = (1 << DATA_PRIORITY).to_bytes(2, "big") + b"".join(time.to_bytes(2, "big") for time in times)
         return (head + body).ljust(PAUSE_BYTES, b"\0")
 
 

@@ -54,12 +54,12 @@ def healed(fabric):
     yield fabric
     fabric.heal()
     assert fabric.injected == []
-    pairs = {(one.source, one.destination) for one in fabric.transfers if not one.closed}
+    pairs = {(transfer.source, transfer.destination) for transfer in fabric.transfers if not transfer.closed}
     assert fabric.run_until(lambda: all(not bad(fabric, *pair) for pair in pairs), LIMIT_S)
 
 
 def bad(fabric, source="h0", destination="h2"):
-    return [one.ev for one in fabric.evs(source, destination) if one.state not in ("good", "skip", "unknown")]
+    return [ev.ev for ev in fabric.evs(source, destination) if ev.state not in ("good", "skip", "unknown")]
 
 
 def test_transfer__bytes_arrive_and_are_told_by_plane(fabric):
@@ -104,7 +104,7 @@ def test_cut__its_ev_goes_and_comes_back_and_every_byte_arrives(healed):
     out, back = [move for move in transfer.ev_moves if move.ev == EV][:2]
     assert (out.old, out.new, back.new) == ("good", "assumed_bad", "good")
     assert cut.begun_s <= out.at_s < back.at_s and cut.ended_s <= back.at_s
-    told = [one.text for one in healed.events("fault", "ev") if one.at_s >= cut.begun_s]
+    told = [event.text for event in healed.events("fault", "ev") if event.at_s >= cut.begun_s]
     wanted = ["cut p1-t0-0 p1-t1-1", "EV 0x0101 assumed_bad", "over: cut p1-t0-0 p1-t1-1", "EV 0x0101 good"]
     places = [min(place for place, text in enumerate(told) if part in text) for part in wanted]
     assert places == sorted(places)
@@ -130,7 +130,9 @@ def test_nic_cut__the_plane_is_out_at_both_ends(healed):
     transfer = healed.transfer("h0", "h2", 2 << 20)
     transfer.reach(0.2, LIMIT_S)
     with healed.cut("h2", "p2-t0-1"):
-        assert healed.run_until(lambda: [one for one in healed.events("plane") if "plane 2 at h2 is down" in one.text])
+        assert healed.run_until(
+            lambda: [event for event in healed.events("plane") if "plane 2 at h2 is down" in event.text]
+        )
         transfer.reach(0.6, LIMIT_S)
     transfer.wait(LIMIT_S)
     assert healed.run_until(lambda: "plane 2 at h2 is up" in healed.events("plane")[-1].text, LIMIT_S)
@@ -145,7 +147,7 @@ def test_loss__holds_in_its_block_and_a_new_one_replaces_it(healed):
         assert healed.injected == [one_way, second] and not first.active
         result = healed.transfer("h0", "h2", 1 << 20).wait(LIMIT_S)
         assert result.lost > 0
-        lost = {one.ev: one.lost for one in healed.evs("h0", "h2")}
+        lost = {ev.ev: ev.lost for ev in healed.evs("h0", "h2")}
         assert lost[EV] > 0 and sum(lost.values()) >= result.lost
     assert healed.injected == [second]
     second.undo()
@@ -168,7 +170,7 @@ def test_switch__black_hole_and_power(healed):
 
 def test_deny__its_evs_carry_nothing_until_it_is_allowed(healed):
     def of_ev():
-        return next(one for one in healed.evs("h0", "h2") if one.ev == EV)
+        return next(ev for ev in healed.evs("h0", "h2") if ev.ev == EV)
 
     healed.deny("p1-t1-1")
     sent = of_ev().sent
@@ -196,11 +198,11 @@ def test_degrade__takes_rate_and_delay_back(healed):
 
 def test_counters__of_all_switches_or_one(fabric):
     fabric.transfer("h0", "h2", 1 << 20).wait()  # over all switches, whatever ran here before
-    healthy = {one.switch for one in fabric.counters() if one.forwarded}
+    healthy = {counter.switch for counter in fabric.counters() if counter.forwarded}
     assert healthy == {switch.name for switch in fabric.plan.switches}
     rows = fabric.counters("p1-t1-1")
-    assert [one.neighbour for one in rows if one.neighbour] == ["p1-t0-0", "p1-t0-1"]
-    assert all(one.dropped == sum(one.why.values()) for one in rows)
+    assert [row.neighbour for row in rows if row.neighbour] == ["p1-t0-0", "p1-t0-1"]
+    assert all(row.dropped == sum(row.why.values()) for row in rows)
 
 
 def test_findings__are_the_controllers(healed):
@@ -209,12 +211,12 @@ def test_findings__are_the_controllers(healed):
             healed.findings()
         return
     with healed.cut("p3-t0-0", "p3-t1-0") as cut:
-        assert healed.run_until(lambda: any(one.state == "active" for one in healed.findings()), LIMIT_S)
-        (one,) = [one for one in healed.findings() if one.state == "active"]
+        assert healed.run_until(lambda: any(finding.state == "active" for finding in healed.findings()), LIMIT_S)
+        (one,) = [finding for finding in healed.findings() if finding.state == "active"]
         assert one.where == "p3-t0-0 p3-t1-0"
         assert one.raised_s >= cut.begun_s and one.found_after_s >= 0 and one.sources
         assert healed.events("finding")[-1].where == one.where
-    assert healed.run_until(lambda: all(one.state != "active" for one in healed.findings()), LIMIT_S)
+    assert healed.run_until(lambda: all(finding.state != "active" for finding in healed.findings()), LIMIT_S)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def a_run(seed):
         transfer = f.transfer("h0", "h1", 400_000)
         f.loss("p0-t0-0", "p0-t1-0", "5%")
         transfer.wait()
-        return transfer.samples, [asdict(one) for one in f.events()], transfer.read()
+        return transfer.samples, [asdict(event) for event in f.events()], transfer.read()
 
 
 def test_virtual__the_same_seed_is_the_same_run():
@@ -57,7 +57,7 @@ def test_virtual__a_transfer_that_cannot_arrive_fails():
         with pytest.raises(TransferFailedError, match="Retry Counter Exceeded"):
             transfer.wait()
         assert transfer.over and f.events("qp_error") and f.events("transfer")[-1].text.startswith("h0 to h2: QP")
-        assert any("blackhole" in one.why for one in f.counters("p0-t0-1"))
+        assert any("blackhole" in counter.why for counter in f.counters("p0-t0-1"))
 
 
 def test_virtual__the_baseline_takes_one_path():
@@ -78,7 +78,7 @@ def test_virtual__a_way_ends_where_a_cable_loses_everything():
         with f.corrupt(*T0_T1, "100%", sender="p1-t0-0"):
             result = f.transfer("h0", "h2", 50_000).wait()
         assert result.lost and result.ev_moves
-        (row,) = [one for one in f.counters("p1-t0-0") if one.neighbour == "p1-t1-1"]
+        (row,) = [counter for counter in f.counters("p1-t0-0") if counter.neighbour == "p1-t1-1"]
         assert row.why.keys() == {"corrupt"} and row.why["corrupt"] == row.dropped
 
 

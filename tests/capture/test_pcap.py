@@ -236,7 +236,7 @@ def test_mrc_pcap__packets_of_a_live_fabric(tmp_path):
 
     fields = ("_ws.col.Protocol", "_ws.col.Info", "usid.path", "mrc.ev.plane", "frame.interface_name", "mrc.psn")
     rows = {
-        where: read_fields(tmp_path / name, *(word for one in fields for word in ("-e", one)))
+        where: read_fields(tmp_path / name, *(word for field in fields for word in ("-e", field)))
         for where, name in captures.items()
     }
     for where, lines in rows.items():

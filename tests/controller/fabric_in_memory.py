@@ -51,9 +51,9 @@ def rpc_error(code, text, details=None):
     trailing = grpc.aio.Metadata()
     if details is not None:
         status = rpc_status.Status(code=code.value[0], message=text)
-        for one in details:
+        for detail in details:
             packed = PbAny()
-            packed.Pack(p4r.Error(canonical_code=one[0], message=one[1]))
+            packed.Pack(p4r.Error(canonical_code=detail[0], message=detail[1]))
             status.details.append(packed)
         trailing = grpc.aio.Metadata(("grpc-status-details-bin", status.SerializeToString()))
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details=text)
@@ -340,17 +340,17 @@ class SwitchInFabric:
 
     def read(self, message):
         answer = p4r.ReadResponse()
-        for wanted in message.entities:
-            kind = wanted.WhichOneof("entity")
+        for entity in message.entities:
+            kind = entity.WhichOneof("entity")
             if kind == "counter_entry":
                 if self.counts_are_refused:
                     raise rpc_error(grpc.StatusCode.INTERNAL, "counters are not to be had")
-                answer.entities.extend(self._cells(wanted.counter_entry))
+                answer.entities.extend(self._cells(entity.counter_entry))
             elif kind == "digest_entry":
-                entries = self.digests.entries(wanted.digest_entry.digest_id)
+                entries = self.digests.entries(entity.digest_entry.digest_id)
                 answer.entities.extend(p4r.Entity(digest_entry=entry) for entry in entries)
             else:
-                answer.entities.extend(e for e in self.entities.values() if _is_of(e, wanted, kind))
+                answer.entities.extend(e for e in self.entities.values() if _is_of(e, entity, kind))
         return answer
 
     def _cells(self, wanted):

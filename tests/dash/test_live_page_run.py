@@ -77,6 +77,6 @@ def test_run__is_watched_and_left_alone(tmp_path, monkeypatch):
     ((status, answer),) = refused
     assert status == 409 and "a scenario runs here" in answer["error"]
     rates = outcome.series.link_bps[CUT]
-    assert len(rates) == len(outcome.series.times_s) and max(max(one) for one in rates if one) > 100_000
+    assert len(rates) == len(outcome.series.times_s) and max(max(rate) for rate in rates if rate) > 100_000
     (page,) = write_pages(tmp_path / "out")
     assert "all_reduce ring" in page.read_text()

@@ -425,8 +425,8 @@ def test_bmv2__has_parts_and_rules_of_its_own_on_top_of_live(tmp_path):
     assert rates == {"embedded": [(2e6, 0.05, 3.0)] * 2, "bmv2": [(1e6, 0.05, 3.0), (1e6, 0.05, 2.0)]}
     scenario = plan_runs(document, "live", target="bmv2").runs[0].scenario
     rules = [judge(scenario, [], places_of("live", target)) for target in ("embedded", "bmv2")]
-    assert [[one.expected for one in some] for some in rules] == [["a run with "] * 2] * 2
-    assert [[one.rule.split()[-1] for one in some] for some in rules] == [["2", "3"], ["1", "3"]]
+    assert [[one.expected for one in rule] for rule in rules] == [["a run with "] * 2] * 2
+    assert [[one.rule.split()[-1] for one in rule] for rule in rules] == [["2", "3"], ["1", "3"]]
 
 
 def test_bmv2__what_it_cannot_do_is_said(tmp_path):

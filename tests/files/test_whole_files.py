@@ -96,7 +96,7 @@ def writes(tree: ast.Module) -> Iterator[int]:
             one.value for one in [*call.args, *(key.value for key in call.keywords)] if isinstance(one, ast.Constant)
         ]
         opens = name == "open" and any(
-            isinstance(one, str) and set(one) <= set("wxab+tr") and set(one) & set("wxa+") for one in modes
+            isinstance(mode, str) and set(mode) <= set("wxab+tr") and set(mode) & set("wxa+") for mode in modes
         )
         if name in WRITERS or opens:
             yield call.lineno

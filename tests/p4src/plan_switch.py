@@ -68,7 +68,7 @@ class PlannedSwitch:
 
     def _id(self, name: str) -> int:
         arrays = (*self.info.counters, *self.info.registers)
-        return next(one.preamble.id for one in arrays if one.preamble.alias == name)
+        return next(array.preamble.id for array in arrays if array.preamble.alias == name)
 
     def counts(self, counter: str) -> dict[int, int]:
         """Packets of the cells that are not 0, by index."""

@@ -14,10 +14,10 @@ PLAN = Plan()
 
 
 def reports(switch: PlannedSwitch) -> list[dict[str, int]]:
-    found = next(one for one in switch.info.digests if one.preamble.name == "next_hop_report")
+    found = next(digest for digest in switch.info.digests if digest.preamble.name == "next_hop_report")
     return [
-        flatten(found.type_spec, switch.info, p4_data(found.type_spec, switch.info, one.data))
-        for one in switch.device.digests()
+        flatten(found.type_spec, switch.info, p4_data(found.type_spec, switch.info, digest.data))
+        for digest in switch.device.digests()
     ]
 
 
@@ -78,7 +78,7 @@ def test_each_reason_and_port__has_a_clock_of_its_own():
         switch.device.process(ingress, toward(PLAN, carrier(0x2000, 0x1055)))
         for ev in (0, 1):
             switch.device.process(ingress, Conversation(PLAN, "h0", "h2", ev=ev).data())
-    told = [(one["reason"], one["ingress_port"], one["egress_port"]) for one in reports(switch)]
+    told = [(report["reason"], report["ingress_port"], report["egress_port"]) for report in reports(switch)]
     assert told == [
         (UNKNOWN_USID, 1, 0),
         (DEAD_NEXT_HOP, 1, 3),

@@ -44,7 +44,7 @@ def with_srh(
             0,
         )
     )
-    srh = head + b"".join(one.to_bytes(16, "big") for one in segments) + tail
+    srh = head + b"".join(segment.to_bytes(16, "big") for segment in segments) + tail
     length = int.from_bytes(frame[18:20], "big") + len(srh)
     return frame[:18] + length.to_bytes(2, "big") + b"\x2b" + frame[21:54] + srh + frame[54:]
 

@@ -17,7 +17,9 @@ QUOTED = " ".join(re.findall(r"`([^`]+)`", PAGE))
 def test_page__names_tables_actions_counters_registers_and_digests(program):
     info = compiled(program).p4info
     in_tables = {ref.id for table in info.tables for ref in table.action_refs}
-    actions = [one for one in info.actions if one.preamble.id in in_tables]  # the others only the program calls
+    actions = [
+        action for action in info.actions if action.preamble.id in in_tables
+    ]  # the others only the program calls
     groups = (info.tables, actions, info.counters, info.registers, info.digests, info.action_profiles)
     names = [one.preamble.alias for group in groups for one in group if one.preamble.alias != "NoAction"]
     assert [name for name in names if not re.search(rf"\b{name}\b", QUOTED)] == []

@@ -17,7 +17,7 @@ PAYLOAD = bytes(range(44))
 
 
 def address(*usids: int) -> bytes:
-    out = LOCATOR.to_bytes(4, "big") + b"".join(one.to_bytes(2, "big") for one in usids)
+    out = LOCATOR.to_bytes(4, "big") + b"".join(usid.to_bytes(2, "big") for usid in usids)
     return out.ljust(16, b"\0")
 
 

@@ -94,7 +94,7 @@ def scraped(fabric):
     families = list(text_string_to_metric_families(scrape(fabric.controller)[1]))
     sums = {one.name: sum(sample.value for sample in one.samples) for one in families}
     (evs,) = (one.samples for one in families if one.name == "mrc_evs")
-    bad = {one.labels["t1"] for one in evs if one.labels["state"] == "assumed_bad" and one.value}
+    bad = {ev.labels["t1"] for ev in evs if ev.labels["state"] == "assumed_bad" and ev.value}
     return sums, bad
 
 

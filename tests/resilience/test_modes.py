@@ -120,10 +120,10 @@ def test_rates__a_nic_sends_no_faster_than_its_ports(rig):
 def test_rates__incast_is_trimmed_at_the_last_hop_and_nowhere_else(rig, target):
     up = rig(Plan.scaled(2, 2, 2, 2, **SCALE[target]))
     results = [up.end(one) for one in [up.begin(source, "h3", 1 << 19) for source in ("h0", "h1", "h2")]]
-    counters = [one["counters"] for one in results]
-    assert all(one["state"] == "done" for one in results)
-    assert sum(one["trimmed_lasthop"] for one in counters) > 0
-    assert all(one["trimmed"] == one["trimmed_lasthop"] for one in counters)
+    counters = [result["counters"] for result in results]
+    assert all(result["state"] == "done" for result in results)
+    assert sum(counter["trimmed_lasthop"] for counter in counters) > 0
+    assert all(counter["trimmed"] == counter["trimmed_lasthop"] for counter in counters)
     states = [row["state"] for row in up.hosts["h0"].call("health", peer="h3")["peers"][0]["evs"]]
     assert set(states) <= {"good", "skip"}  # incast is no path's fault
 

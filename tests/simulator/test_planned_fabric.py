@@ -13,7 +13,11 @@ SLOW = Plan(2, 2, 2, 1, host_link=LinkSpeed(10e6, 0.0005), fabric_link=LinkSpeed
 
 def test_every_port__has_what_the_live_switch_is_told():
     fabric = planned(SLOW)
-    told = {(one.interface, one.figure): one.value for one in plan_settings(SLOW) if one.priority is None}
+    told = {
+        (plan_setting.interface, plan_setting.figure): plan_setting.value
+        for plan_setting in plan_settings(SLOW)
+        if plan_setting.priority is None
+    }
     for switch in SLOW.switches:
         for port in SLOW.ports(switch.name):
             (far,) = SLOW.link_of_interface(port.interface).ends - {switch.name}

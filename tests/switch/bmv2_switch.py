@@ -64,10 +64,10 @@ def on_ours(program: CompiledProgram, script: list[Command]) -> Outcome:
     try:
         device.load(program)
         out = _run(device, program, script)
-        specs = {one.preamble.id: one for one in program.p4info.digests}
-        for one in device.digests():
-            spec = specs[one.digest_id]
-            data = p4_data(spec.type_spec, program.p4info, one.data)
+        specs = {digest.preamble.id: digest for digest in program.p4info.digests}
+        for digest in device.digests():
+            spec = specs[digest.digest_id]
+            data = p4_data(spec.type_spec, program.p4info, digest.data)
             out.digests.append((spec.preamble.name, flatten(spec.type_spec, program.p4info, data)))
         return out
     finally:
@@ -81,7 +81,7 @@ def on_bmv2(program: P4cProgram, script: list[Command], folder: Path) -> Outcome
         device.ask_for_digests()
         out = _run(device, program, script)
         out.known = device.digests_asked
-        specs = {one.preamble.id: one for one in device.p4info.digests}
+        specs = {digest.preamble.id: digest for digest in device.p4info.digests}
         for number, data in device.digest_data() if out.known else ():
             spec = specs[number]
             out.digests.append((spec.preamble.name, flatten(spec.type_spec, program.p4info, data)))

@@ -31,7 +31,7 @@ class Bench:
         self.device.load(program)
 
     def _find(self, items: Any, alias: str) -> Any:
-        return next(one for one in items if alias in (one.preamble.alias, one.preamble.name))
+        return next(item for item in items if alias in (item.preamble.alias, item.preamble.name))
 
     def id(self, alias: str) -> int:
         groups = (self.info.counters, self.info.registers, self.info.action_profiles)
@@ -39,26 +39,26 @@ class Bench:
 
     def call(self, action: str, **params: int) -> ActionCall:
         found = self._find(self.info.actions, action)
-        given = {one.id: (params[one.name], (one.bitwidth + 7) // 8) for one in found.params}
+        given = {param.id: (params[param.name], (param.bitwidth + 7) // 8) for param in found.params}
         return ActionCall(found.preamble.id, tuple((k, v.to_bytes(n, "big")) for k, (v, n) in given.items()))
 
     def add(self, table: str, match: tuple[Any, ...], action: Any, priority: int = 0, **params: int) -> None:
         """Insert an entry. A match is an int (exact), (value, prefix) for lpm, (value, mask) or (low, high)."""
         found = self._find(self.info.tables, table)
         fields = []
-        for one, value in zip(found.match_fields, match, strict=False):
-            size = (one.bitwidth + 7) // 8
+        for match_field, value in zip(found.match_fields, match, strict=False):
+            size = (match_field.bitwidth + 7) // 8
             parts = [v.to_bytes(size, "big") for v in (value if isinstance(value, tuple) else (value,))]
-            if one.match_type == one.EXACT:
-                fields.append(FieldMatch.exact(one.id, parts[0]))
-            elif one.match_type == one.LPM:
-                fields.append(FieldMatch.lpm(one.id, parts[0], value[1]))
-            elif one.match_type == one.TERNARY:
-                fields.append(FieldMatch.ternary(one.id, *parts))
-            elif one.match_type == one.RANGE:
-                fields.append(FieldMatch.range(one.id, *parts))
+            if match_field.match_type == match_field.EXACT:
+                fields.append(FieldMatch.exact(match_field.id, parts[0]))
+            elif match_field.match_type == match_field.LPM:
+                fields.append(FieldMatch.lpm(match_field.id, parts[0], value[1]))
+            elif match_field.match_type == match_field.TERNARY:
+                fields.append(FieldMatch.ternary(match_field.id, *parts))
+            elif match_field.match_type == match_field.RANGE:
+                fields.append(FieldMatch.range(match_field.id, *parts))
             else:
-                fields.append(FieldMatch.optional(one.id, parts[0]))
+                fields.append(FieldMatch.optional(match_field.id, parts[0]))
         run = self.call(action, **params) if isinstance(action, str) else action
         self.device.insert(TableEntry(found.preamble.id, tuple(fields), run, priority))
 

@@ -45,7 +45,7 @@ def run(plan: Plan, servers: Servers, size: int, rounds: int, console: Console) 
         "pmtu": plan.pmtu_bytes,
         "bytes": size,
         "processors": len(os.sched_getaffinity(0)),
-        "machines": [one.address for one in servers.machines],
+        "machines": [machine.address for machine in servers.machines],
         "rounds": results,
         "ratios": _ratios(results),
     }
@@ -87,8 +87,8 @@ def _ratios(results: list[dict[str, Any]]) -> dict[str, float]:
     """Several machines over one, by medians."""
 
     def of(where: str, key: str) -> float:
-        rows = [one for one in results if one["machines"] == where]
-        values = [one[key] if key in one else one["cpu_us_per_packet"][key] for one in rows]
+        rows = [result for result in results if result["machines"] == where]
+        values = [row[key] if key in row else row["cpu_us_per_packet"][key] for row in rows]
         return float(median(values))
 
     keys = ("packets_per_s", "requestor", "responder", "switches")
@@ -101,7 +101,7 @@ def table(result: dict[str, Any]) -> str:
     lines = [f"{'':<22}{'packets/s':>12}{'requestor':>12}{'responder':>12}{'switches':>12}   (CPU us a packet)"]
     for where in WHERE:
         rows = [one for one in result["rounds"] if one["machines"] == where]
-        values = [median(one[key] if key in one else one["cpu_us_per_packet"][key] for one in rows) for key in keys]
+        values = [median(row[key] if key in row else row["cpu_us_per_packet"][key] for row in rows) for key in keys]
         name = "one machine" if where == "one" else f"{len(result['machines'])} machines"
         lines.append(f"{name:<22}{values[0]:>12,.0f}" + "".join(f"{value:>12.1f}" for value in values[1:]))
     ratios = result["ratios"]

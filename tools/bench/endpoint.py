@@ -168,8 +168,8 @@ def measure(packets: int, pmtu: int) -> dict[str, Any]:
         for end in ends:
             end.tell("joined")
         attributes = [end.answer() for end in ends]
-        for end, other in zip(ends, reversed(attributes), strict=True):
-            end.tell(other)
+        for end, attribute in zip(ends, reversed(attributes), strict=True):
+            end.tell(attribute)
         for end in ends:
             end.answer()
         ends[1].tell(False)

@@ -92,8 +92,8 @@ def switch_counts(fabric: Fabric) -> Counter[str]:
     """marked, trimmed, trimmed_last_hop and the reasons of drops, of all switches and ports. Raises FabricError."""
     cells = {"marked": [0], "trimmed": [0, 1 << CELL_BITS], "drops": [code << CELL_BITS for code in range(REASON_MAX)]}
     out: Counter[str] = Counter()
-    for one in fabric.target.counts(cells).switches.values():
-        counted = {name: one.cells.get(name) or [0] * len(offsets) for name, offsets in cells.items()}
+    for switch in fabric.target.counts(cells).switches.values():
+        counted = {name: switch.cells.get(name) or [0] * len(offsets) for name, offsets in cells.items()}
         out["marked"] += sum(counted["marked"])
         for key, packets in zip(("trimmed", "trimmed_last_hop"), counted["trimmed"], strict=True):
             out[key] += packets
@@ -118,7 +118,7 @@ def measure(plan: Plan, want: Discipline, seconds: float) -> dict[str, Any]:
         alone = Load(fabric, victim, neighbour, seconds).wait()
         before = switch_counts(fabric)
         watched = Load(fabric, victim, neighbour, seconds + SETTLE_S)
-        incast = [Load(fabric, one, receiver, seconds + SETTLE_S) for one in senders]
+        incast = [Load(fabric, sender, receiver, seconds + SETTLE_S) for sender in senders]
         for load in (watched, *incast):
             load.wait()
         did = switch_counts(fabric) - before

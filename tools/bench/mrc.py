@@ -185,7 +185,7 @@ def _compare(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """Cost of the switches, by kind of link."""
 
     def of(kind: str, value: Callable[[dict[str, Any]], float]) -> list[float]:
-        return [value(one) for one in rounds if one["wires"] == kind]
+        return [value(round_) for round_ in rounds if round_["wires"] == kind]
 
     switches = {kind: of(kind, lambda one: one["cpu_us_per_packet"]["switches"]) for kind in (VETH, VIRTUAL)}
     goodput = {kind: of(kind, lambda one: one["goodput_bps"]) for kind in (VETH, VIRTUAL)}

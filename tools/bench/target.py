@@ -125,7 +125,7 @@ class Client:
         )
 
     async def insert(self, entries: list[p4r.TableEntry]) -> None:
-        updates = [p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=one)) for one in entries]
+        updates = [p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=entry)) for entry in entries]
         await self.stub.Write(p4r.WriteRequest(device_id=self.device_id, election_id=self.election, updates=updates))
 
     async def count(self) -> int:

@@ -395,8 +395,8 @@ def _repeat_compiled(result: dict[str, Any], packets: int, options: Sequence[str
     Raises RuntimeError when two runs of one size end in different states.
     """
     sizes = result["sizes"]
-    for one in sizes:
-        one["rounds_cpu_s"].append(one["compiled"]["cpu_s"])
+    for size in sizes:
+        size["rounds_cpu_s"].append(size["compiled"]["cpu_s"])
     chased: list[float] = result["chase_ns"]
     for number in range(2, COMPILED_ROUNDS_MAX + 1):
         contended = chased and sum(step <= QUIET_NS for step in chased) < QUIET_ROUNDS
@@ -404,15 +404,15 @@ def _repeat_compiled(result: dict[str, Any], packets: int, options: Sequence[str
             return
         more = f"{COMPILED_ROUNDS_MAX}: others use the caches" if number > COMPILED_ROUNDS else str(COMPILED_ROUNDS)
         progress.step(f"compiled, round {number} of {more} ...")
-        for one in sizes:
-            if one is sizes[-1] and result["chase_mb"]:
+        for size in sizes:
+            if size is sizes[-1] and result["chase_mb"]:
                 chased.append(chase_ns(result["chase_mb"]))
-            run = _child(True, "--hosts", str(one["hosts"]), "--packets", str(packets), *options)
-            one["rounds_cpu_s"].append(run["cpu_s"])
-            if run["state_digest"] != one["compiled"]["state_digest"]:
-                raise RuntimeError(f"two runs with {one['hosts']} hosts end in different states")
-            if run["cpu_s"] < one["compiled"]["cpu_s"]:
-                one["compiled"] = run
+            run = _child(True, "--hosts", str(size["hosts"]), "--packets", str(packets), *options)
+            size["rounds_cpu_s"].append(run["cpu_s"])
+            if run["state_digest"] != size["compiled"]["state_digest"]:
+                raise RuntimeError(f"two runs with {size['hosts']} hosts end in different states")
+            if run["cpu_s"] < size["compiled"]["cpu_s"]:
+                size["compiled"] = run
 
 
 def compare(one: dict[str, Any]) -> dict[str, Any]:
@@ -427,7 +427,7 @@ def compare(one: dict[str, Any]) -> dict[str, Any]:
 
 def flatness(sizes: Sequence[dict[str, Any]], name: str) -> float | None:
     """Highest CPU a packet of all sizes / lowest, in one form; None without that form or with one size."""
-    costs = [one[name]["cpu_s"] / one[name]["packets"] for one in sizes if one[name] is not None]
+    costs = [size[name]["cpu_s"] / size[name]["packets"] for size in sizes if size[name] is not None]
     return max(costs) / min(costs) if len(costs) > 1 else None
 
 

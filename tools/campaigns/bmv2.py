@@ -122,8 +122,8 @@ class P4cProgram:
 
 def first_error(text: str, code: int) -> str:
     """The first line of p4c's that is no warning."""
-    lines = [one.strip() for one in text.splitlines() if one.strip()]
-    wrong = [one for one in lines if "error" in one.lower() or "bug" in one.lower()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    wrong = [line for line in lines if "error" in line.lower() or "bug" in line.lower()]
     return (wrong or lines or [f"exit code {code}"])[0]
 
 
@@ -272,13 +272,13 @@ def known_to_pi(p4info: p4i.P4Info) -> p4i.P4Info:
 
     def parts(spec: p4t.P4DataTypeSpec) -> list[p4t.P4DataTypeSpec]:
         if spec.HasField("struct"):
-            return [one.type_spec for one in p4info.type_info.structs[spec.struct.name].members]
+            return [member.type_spec for member in p4info.type_info.structs[spec.struct.name].members]
         return list(spec.tuple.members) if spec.HasField("tuple") else [spec]
 
     out = p4i.P4Info()
     out.CopyFrom(p4info)
     del out.digests[:]
-    out.digests.extend(one for one in p4info.digests if all(map(is_bits, parts(one.type_spec))))
+    out.digests.extend(digest for digest in p4info.digests if all(map(is_bits, parts(digest.type_spec))))
     return out
 
 
@@ -394,12 +394,12 @@ class RemoteDevice:
 
     def ask_for_digests(self) -> None:
         """Each at once and by itself. Those of no name of their own (digest_0) BMv2 does not give."""
-        for one in self.p4info.digests:
+        for digest in self.p4info.digests:
             config = p4r.DigestEntry.Config(max_timeout_ns=0, max_list_size=1, ack_timeout_ns=0)
-            entry = p4r.DigestEntry(digest_id=one.preamble.id, config=config)
+            entry = p4r.DigestEntry(digest_id=digest.preamble.id, config=config)
             with contextlib.suppress(Bmv2Error):
                 self._write(p4r.Update.INSERT, digest_entry=entry)
-                self.digests_asked.add(one.preamble.name)
+                self.digests_asked.add(digest.preamble.name)
 
     def digest_data(self) -> list[tuple[int, p4d.P4Data]]:
         """(digest, value) of all that were sent since the last call."""
@@ -431,7 +431,7 @@ class RemoteDevice:
 
     def read(self) -> list[TableEntry]:
         request = p4r.ReadRequest(device_id=self.device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
-        found = [one for answer in self._stub.Read(request, timeout=RPC_S) for one in answer.entities]
+        found = [entity for answer in self._stub.Read(request, timeout=RPC_S) for entity in answer.entities]
         return [translate.table_entry_in(one.table_entry) for one in found]
 
     def insert_member(self, member: ProfileMember) -> None:

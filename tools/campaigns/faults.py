@@ -418,9 +418,11 @@ def run(
         "sources": _sources(rounds),
         "before": before,
         "wrong": [
-            f"{one.kind} at {', '.join(where for _, where in one.expected)}: {w}" for one in rounds for w in one.wrong
+            f"{round_.kind} at {', '.join(where for _, where in round_.expected)}: {w}"
+            for round_ in rounds
+            for w in round_.wrong
         ],
-        "rounds": [one.to_json() for one in rounds],
+        "rounds": [round_.to_json() for round_ in rounds],
     }
     result["passed"] = not result["wrong"] and not before and len(singles) >= loop and len(doubles) >= pair_count
     _print(result, singles, doubles, console)
@@ -500,9 +502,9 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def _summary(rounds: list[FaultRound]) -> dict[str, Any]:
-    out: dict[str, Any] = {"rounds": len(rounds), "right": sum(one.right for one in rounds), "kinds": {}}
-    for name in dict.fromkeys(one.kind for one in rounds):
-        mine = [one for one in rounds if one.kind == name]
+    out: dict[str, Any] = {"rounds": len(rounds), "right": sum(round_.right for round_ in rounds), "kinds": {}}
+    for name in dict.fromkeys(round_.kind for round_ in rounds):
+        mine = [round_ for round_ in rounds if round_.kind == name]
         named, cleared = (
             [s for one in mine for s in one.named_s],
             [o.cleared_s for o in mine if o.cleared_s is not None],
@@ -520,7 +522,7 @@ def _summary(rounds: list[FaultRound]) -> dict[str, Any]:
 def _sources(rounds: list[FaultRound]) -> dict[str, Any]:
     out = {}
     for source in SOURCES:
-        if told := [one.by_source[source] for one in rounds if source in one.by_source]:
+        if told := [round_.by_source[source] for round_ in rounds if source in round_.by_source]:
             out[source] = spread(told)
     return out
 

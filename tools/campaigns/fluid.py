@@ -116,7 +116,7 @@ def run(seeds: int, calibrate: bool, console: Console, fabrics: Sequence[Fabric]
         return {
             "schema": SCHEMA,
             "calibration": {pipe: asdict(one) for pipe, one in found.items()},
-            "in_use": [asdict(one) for one in CALIBRATIONS],
+            "in_use": [asdict(calibration) for calibration in CALIBRATIONS],
         }
     errors = compared(seeds, console, fabrics or FABRICS)
     table = error_table(errors)
@@ -127,13 +127,13 @@ def run(seeds: int, calibrate: bool, console: Console, fabrics: Sequence[Fabric]
         f"{big['cpu_s']:.0f} s of CPU, {big['memory_bytes'] / 1e9:.2f} GB; {big['bad']:,} EVs retired, "
         f"{big['lost']:,.0f} packets lost, at most {big['lost_worst']:.0f} of a QP"
     )
-    return {"schema": SCHEMA, "errors": [asdict(one) for one in errors], "table": table, "start": big}
+    return {"schema": SCHEMA, "errors": [asdict(error) for error in errors], "table": table, "start": big}
 
 
 def fabric_of(text: str) -> Fabric:
     """`4x8x8x8` as planes, racks, spines, hosts a rack. Raises UsageError."""
     numbers = text.split("x")
-    if len(numbers) != 4 or not all(one.isdecimal() and int(one) > 0 for one in numbers):
+    if len(numbers) != 4 or not all(number.isdecimal() and int(number) > 0 for number in numbers):
         raise UsageError(f"--fabric {text}: give planes, racks, spines and hosts a rack as 4x8x8x8")
     planes, racks, spines, hosts = map(int, numbers)
     return planes, racks, spines, hosts
@@ -196,8 +196,8 @@ def metrics_of(outcome: Outcome, run: RunPlan) -> dict[str, float]:
 def error_table(errors: list[Error]) -> list[dict[str, Any]]:
     """By case and metric: mean of both, error of the mean, and largest error of a run."""
     out = []
-    for case, metric in dict.fromkeys((one.case, one.metric) for one in errors):
-        mine = [one for one in errors if (one.metric, one.case) == (metric, case)]
+    for case, metric in dict.fromkeys((error.case, error.metric) for error in errors):
+        mine = [error for error in errors if (error.metric, error.case) == (metric, case)]
         packets, fluid = mean(one.packets for one in mine), mean(one.fluid for one in mine)
         if not packets and not fluid:
             continue

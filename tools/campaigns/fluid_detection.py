@@ -77,9 +77,9 @@ def returns(console: Console) -> list[ReturnTimes]:
                 path.write_text(text, encoding="utf-8")
                 (run,) = plan_runs(read(path), "fluid").runs
             outcome = FluidRunner().run(run)
-            evs = [one for one in outcome.events if one["what"] == "ev"]
-            bad = {(one["qpn"], one["ev"]): one["t"] for one in evs if one["new"] == "assumed_bad"}
-            good = {(one["qpn"], one["ev"]): one["t"] for one in evs if one["old"] == "assumed_bad"}
+            evs = [event for event in outcome.events if event["what"] == "ev"]
+            bad = {(ev["qpn"], ev["ev"]): ev["t"] for ev in evs if ev["new"] == "assumed_bad"}
+            good = {(ev["qpn"], ev["ev"]): ev["t"] for ev in evs if ev["old"] == "assumed_bad"}
             asked = sum(good[key] - bad[key] for key in good)
             out.append(
                 ReturnTimes(

@@ -120,7 +120,7 @@ class Pair:
 
     def judge(self, case: FuzzCase) -> FuzzVerdict:
         commands = case.commands()
-        packets = sum(one.word == "packet" for one in commands)
+        packets = sum(command.word == "packet" for command in commands)
         ours: ObservedRun | str
         try:
             ours = self._ours(case, commands)
@@ -174,20 +174,20 @@ class Pair:
                 run.wait()
                 seen.frames.append(dict(sorted(run.out.items())))
                 run.out = {}
-        for one in program.p4info.counters:
-            cells = range(min(one.size, CELLS))
-            found = [device.read_counter(one.preamble.id, at)[0][1] for at in cells]
-            seen.counters[one.preamble.name] = [(cell.bytes, cell.packets) for cell in found]
+        for counter in program.p4info.counters:
+            cells = range(min(counter.size, CELLS))
+            found = [device.read_counter(counter.preamble.id, at)[0][1] for at in cells]
+            seen.counters[counter.preamble.name] = [(cell.bytes, cell.packets) for cell in found]
         return seen
 
 
 def difference(ours: ObservedRun, theirs: ObservedRun) -> str:
     """The first one; empty: none."""
-    for number, (mine, other) in enumerate(zip(ours.frames, theirs.frames, strict=True), 1):
-        if mine == other:
+    for number, (frame, frame) in enumerate(zip(ours.frames, theirs.frames, strict=True), 1):
+        if frame == frame:
             continue
-        for port in sorted({*mine, *other}):
-            left, right = (tuple(one.hex() for one in many.get(port, [])) for many in (mine, other))
+        for port in sorted({*frame, *frame}):
+            left, right = (tuple(one.hex() for one in many.get(port, [])) for many in (frame, frame))
             if left != right:
                 return f"packet {number}, port {port}: ours {', '.join(left) or '-'}; BMv2's {', '.join(right) or '-'}"
     for name, cells in ours.counters.items():
@@ -226,7 +226,7 @@ def sample_cases(programs: Iterable[Path], seed: int) -> Iterator[FuzzCase]:
                 rows.append(line)
             elif word == "packet":
                 packets.append("".join(line.split()[2:]))
-        rows += [f"packet {rng.randrange(8)} {one.hex()}" for one in random_packets(rng, packets)]
+        rows += [f"packet {rng.randrange(8)} {random_packet.hex()}" for random_packet in random_packets(rng, packets)]
         yield FuzzCase(path.stem, path, "\n".join(rows) + "\n", (path.parent,))
 
 
@@ -283,7 +283,7 @@ class FuzzReport:
         ]
         if self.restarts:
             out.append(f"simple_switch_grpc ended or hung {self.restarts} times")
-        out += [f"  {name}: {why.splitlines()[0]}" for name, why in self.findings.items()]
+        out += [f"  {name}: {finding.splitlines()[0]}" for name, finding in self.findings.items()]
         return "\n".join(out)
 
 

@@ -404,7 +404,7 @@ class RandomTable:
 
     def text(self, pad: str) -> str:
         keys = " ".join(f'{key} : {kind} @name("k{n}");' for n, (key, kind, _) in enumerate(self.keys))
-        names = " ".join(f"{one.name};" for one in self.actions)
+        names = " ".join(f"{action.name};" for action in self.actions)
         out = [f"table {self.name} {{", f"    key = {{ {keys} }}", f"    actions = {{ {names} NoAction; }}"]
         if self.const:
             out += ["    const entries = {", *(f"        {one}" for one in self.const), "    }"]
@@ -564,7 +564,7 @@ class Whole(Maker):
         if way == 2:
             return [("when", f"!{table.name}.apply().hit", inner(), [])]
         names = rng.sample(table.actions, rng.randrange(1, len(table.actions) + 1))
-        rows = [(one.name, None if one is not names[-1] and rng.random() < 0.3 else inner()) for one in names]
+        rows = [(name.name, None if name is not names[-1] and rng.random() < 0.3 else inner()) for name in names]
         return [("run", table.name, rows, inner())]
 
     def _special(self) -> list[Node]:
@@ -736,7 +736,9 @@ class Whole(Maker):
             last = rng.sample(("o0", "o1", "o2", "st", "sum"), 5)
             emits = " ".join(f"b.emit(hdr.{name});" for name in ("first", "h", "g", *last))
         pad = "    "
-        late = [written(one, pad) for one in self.late] + [one.text(pad) for one in self.egress_tables]
+        late = [written(one, pad) for one in self.late] + [
+            egress_table.text(pad) for egress_table in self.egress_tables
+        ]
         return WHOLE.format(
             seed=self.seed,
             stack=STACK,
@@ -744,13 +746,13 @@ class Whole(Maker):
             o=fields(self.o),
             e=fields(self.e),
             s=fields(self.s),
-            functions="\n".join(written(one, "") for one in self.functions),
+            functions="\n".join(written(function, "") for function in self.functions),
             parser=self._parser(),
             verify=f"verify_checksum({checked});" if rng.random() < 0.3 else "",
-            controls="\n".join(written(one, "") for one in self.controls),
-            actions="\n".join(written(one, pad) for one in self.actions + self.keyed),
-            tables="\n".join(one.text(pad) for one in self.tables if one not in self.waiting),
-            instances="\n".join(f"    {one.name}() {one.name}_i;" for one in self.controls),
+            controls="\n".join(written(control, "") for control in self.controls),
+            actions="\n".join(written(action, pad) for action in self.actions + self.keyed),
+            tables="\n".join(table.text(pad) for table in self.tables if table not in self.waiting),
+            instances="\n".join(f"    {control.name}() {control.name}_i;" for control in self.controls),
             ingress="\n".join(lines(ingress, pad * 2)),
             egress_tables="\n".join(late),
             egress="\n".join(lines(egress, pad * 3)),
@@ -769,7 +771,7 @@ class Whole(Maker):
             f"mirroring_add {CLONES} 7",
         ]
         return out + [
-            row for one in (*self.tables, *self.egress_tables) if one not in self.waiting for row in one.script
+            row for table in (*self.tables, *self.egress_tables) if table not in self.waiting for row in table.script
         ]
 
     def _packets(self, count: int) -> list[str]:

@@ -391,9 +391,11 @@ class World:
             for switch in self.plan.switches:
                 if switch.plane == plane and switch.name not in self._off:
                     self._forwarding.read(switch, self._reading(switch))
-            for one in self._forwarding.verdicts(plane):
-                state = "ok" if one.works else "down"
-                self.faults.path(one.about, one.trace, state, source=COUNTERS, now=self.now, t=one.t, says=one.says)
+            for verdict in self._forwarding.verdicts(plane):
+                state = "ok" if verdict.works else "down"
+                self.faults.path(
+                    verdict.about, verdict.trace, state, source=COUNTERS, now=self.now, t=verdict.t, says=verdict.says
+                )
         self._after(self.now + COUNTERS_EVERY_S + self.rng.random() * 0.1, self._read_counters)
 
     def _reading(self, switch: Switch) -> Reading:

@@ -38,8 +38,8 @@ def on_files(files: Any, config: Any) -> Any:
         if (old := files.get_file_from_path(place)) is not None:
             files.remove(old)
         files.append(File.generated(config, place, content=(ROOT / source).read_text()))
-    for place, made in PAGES.items():
-        files.append(File.generated(config, place, content=made()))
+    for place, page in PAGES.items():
+        files.append(File.generated(config, place, content=page()))
     return files
 
 

@@ -141,8 +141,8 @@ def metrics() -> str:
     from mrc_testbed.experiments.language.metric_names import METRICS
 
     rows = [
-        (code(one.pattern), one.unit, one.text, "yes" if one.series else "", "" if one.timed else "yes")
-        for one in METRICS
+        (code(metric.pattern), metric.unit, metric.text, "yes" if metric.series else "", "" if metric.timed else "yes")
+        for metric in METRICS
     ]
     parts = [
         "# Metrics",
@@ -224,7 +224,7 @@ def fields_of(kind: type) -> Iterator[tuple[str, str, str, str]]:
             continue
         key, default = line.target.id, line.value
         if isinstance(default, ast.Call) and ast.unparse(default.func) == "Field":
-            given = {one.arg: one.value for one in default.keywords}
+            given = {keyword.arg: keyword.value for keyword in default.keywords}
             if isinstance(alias := given.get("alias"), ast.Constant):
                 key = str(alias.value)
             default = default.args[0] if default.args else None

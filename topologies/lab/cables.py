@@ -332,8 +332,8 @@ class Cables:
     def close(self) -> None:
         """Let go of what is held here; the interfaces are the fabric's to remove. Idempotent."""
         with self._lock:
-            for one in self._maps.values():
-                one.close()
+            for map_ in self._maps.values():
+                map_.close()
             self._maps.clear()
             if self._devices is not None:
                 self._devices.close()
@@ -398,9 +398,9 @@ class Cables:
         """Do settings of directions; their figures are FIGURES. What a fault has drawn or counted off begins anew."""
         with self._lock:
             changed: set[tuple[str, str]] = set()
-            for one in settings:
-                where = one.interface, one.direction or OUTPUT
-                self._set.setdefault(where, {})[one.figure] = one.value
+            for setting in settings:
+                where = setting.interface, setting.direction or OUTPUT
+                self._set.setdefault(where, {})[setting.figure] = setting.value
                 changed.add(where)
             for interface, direction in changed:
                 self._write(interface, direction)

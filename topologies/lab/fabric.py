@@ -537,8 +537,8 @@ class Fabric:
             **self.network.describe(),
             "ports": asdict(self.target.ports),
             "switches": {
-                name: {**where, "powered": name in self.switches and self.switches[name].powered}
-                for name, where in self._switch_addresses().items()
+                name: {**switch_address, "powered": name in self.switches and self.switches[name].powered}
+                for name, switch_address in self._switch_addresses().items()
             },
             "links": [
                 {"link": k.name, "plane": k.plane, "up": self.link_is_up(k)} for k in self.plan.links if self.hosts

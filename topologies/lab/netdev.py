@@ -200,11 +200,11 @@ def create_pairs(pairs: Iterable[tuple[VethEnd, VethEnd]], group: int) -> None:
 
 def create_tunnels(ends: Iterable[VxlanEnd], group: int) -> None:
     """Create the ends here of VXLAN tunnels in one `ip -batch`. Raises FabricError."""
-    _create(f"link add {one.words(group)}" for one in ends)
+    _create(f"link add {end.words(group)}" for end in ends)
 
 
 def _create(commands: Iterable[str]) -> None:
-    lines = "".join(f"{one}\n" for one in commands)
+    lines = "".join(f"{command}\n" for command in commands)
     run = subprocess.run(["ip", "-batch", "-"], input=lines, capture_output=True, text=True)
     if run.returncode:
         raise FabricError(f"cannot create the links: ip: {run.stderr.strip()}")

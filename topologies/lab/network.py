@@ -307,17 +307,17 @@ class LocalNetwork(Network):
 
     def add_tunnels(self, tunnels: Collection[Tunnel]) -> None:
         """Make the ends here of links to other machines. Raises FabricError."""
-        ports = {one.interface: self.port(one.interface) for one in tunnels}
+        ports = {tunnel.interface: self.port(tunnel.interface) for tunnel in tunnels}
         ends = [
             VxlanEnd(
-                one.interface,
-                self.plan.mac(ports[one.interface]),
-                one.vni,
-                one.local,
-                one.remote,
-                self.pids.get(ports[one.interface].node),
+                tunnel.interface,
+                self.plan.mac(ports[tunnel.interface]),
+                tunnel.vni,
+                tunnel.local,
+                tunnel.remote,
+                self.pids.get(ports[tunnel.interface].node),
             )
-            for one in tunnels
+            for tunnel in tunnels
         ]
         netdev.create_tunnels(ends, self.run_dir.state.group)
         self._prepare(*ports.values())

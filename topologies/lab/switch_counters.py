@@ -72,7 +72,7 @@ class P4RuntimeCounts:
         self._plan, self._cables, self._depth_of = plan, cables, depth_of
         path = run_dir.program / "p4info.txtpb"
         info = text_format.Parse(path.read_text(), p4i.P4Info())
-        self._ids = {one.preamble.name.rpartition(".")[2]: one.preamble.id for one in info.counters}
+        self._ids = {counter.preamble.name.rpartition(".")[2]: counter.preamble.id for counter in info.counters}
         places = run_dir.read_switches()
         self._calls = {name: self._call(place["address"]) for name, place in places.items()}
 

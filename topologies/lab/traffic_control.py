@@ -217,7 +217,7 @@ class TrafficControl(abc.ABC):
 
     def black_hole(self, interfaces: Iterable[str]) -> list[Setting]:
         """Settings that make a switch with these ports lose everything that arrives, and answer as before."""
-        return [Setting(one, "loss-ppm", PPM, direction=INPUT) for one in interfaces]
+        return [Setting(interface, "loss-ppm", PPM, direction=INPUT) for interface in interfaces]
 
     def rate_note(self, _rate_bps: float) -> str:
         """Note on a rate that this target does not keep exactly in bits/s; else empty."""
@@ -338,7 +338,11 @@ def plan_settings(plan: Plan, ports: Sequence[Port] | None = None, *, complete: 
         made = _port_settings(plan, port)
         if complete:
             given = {(one.figure, one.priority, one.direction) for one in made}
-            made += [one for one in defaults(port.interface) if (one.figure, one.priority, one.direction) not in given]
+            made += [
+                default
+                for default in defaults(port.interface)
+                if (default.figure, default.priority, default.direction) not in given
+            ]
         out += made
     return out
 

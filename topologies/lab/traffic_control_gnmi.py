@@ -105,10 +105,10 @@ class GnmiTraffic(TrafficControl):
         """One Set, which the switches do as a whole or not at all; more than one only beyond UPDATES_PER_SET."""
         for at in range(0, len(settings), UPDATES_PER_SET):
             request = gnmi.SetRequest()
-            for one in settings[at : at + UPDATES_PER_SET]:
-                value = one.value
+            for setting in settings[at : at + UPDATES_PER_SET]:
+                value = setting.value
                 typed = gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
-                request.update.append(gnmi.Update(path=path_of(one.interface, leaf_of(one)), val=typed))
+                request.update.append(gnmi.Update(path=path_of(setting.interface, leaf_of(setting)), val=typed))
             self._call("Set", request)
 
     def restarted(self, switch: str) -> None:

@@ -97,43 +97,43 @@ class ThriftTraffic(TrafficControl):
         )
 
     def _apply(self, settings: list[Setting]) -> None:
-        self._cables.apply(one for one in settings if one.figure in FIGURES)
+        self._cables.apply(setting for setting in settings if setting.figure in FIGURES)
         with self._lock:
-            for interface in dict.fromkeys(one.interface for one in settings):
-                self._apply_port(interface, [one for one in settings if one.interface == interface])
+            for interface in dict.fromkeys(setting.interface for setting in settings):
+                self._apply_port(interface, [setting for setting in settings if setting.interface == interface])
 
     def _apply_port(self, interface: str, settings: list[Setting]) -> None:
         """Change what we remember, and send the queues that differ; a port's rate is that of each of its queues."""
         old = self._set.get(interface, PortTraffic(interface))
         new = old
-        for one in settings:
-            if one.figure == SWALLOW:
-                self._swallow(interface, bool(one.value))
+        for setting in settings:
+            if setting.figure == SWALLOW:
+                self._swallow(interface, bool(setting.value))
                 continue
-            if one.figure in CABLE_FIGURES or one.figure == "max-bytes":
+            if setting.figure in CABLE_FIGURES or setting.figure == "max-bytes":
                 continue  # 0, as it is anyway
-            change: dict[str, Any] = {one.figure.replace("-", "_"): int(one.value) or None}
-            if one.priority is None:
+            change: dict[str, Any] = {setting.figure.replace("-", "_"): int(setting.value) or None}
+            if setting.priority is None:
                 new = replace(new, **change)
             else:
                 queues = list(new.queues)
-                queues[one.priority] = replace(queues[one.priority], **change)
+                queues[setting.priority] = replace(queues[setting.priority], **change)
                 new = replace(new, queues=tuple(queues))
         self._send(interface, old, new)
 
     def _send(self, interface: str, old: PortTraffic, new: PortTraffic) -> None:
         """Make the switch go from `old` to `new`, and remember it."""
         port = self.port(interface)
-        for before, after in zip(old.queues, new.queues, strict=True):
-            if (rate := self._queue_pps(new, after)) != self._queue_pps(old, before):
-                self._call(port.node, "set_egress_priority_queue_rate", port.number, after.priority, rate)
-            if after.max_packets != before.max_packets and interface not in self._swallowing:
-                depth = after.max_packets or DEFAULT_DEPTH
-                self._call(port.node, "set_egress_priority_queue_depth", port.number, after.priority, depth)
+        for queue, queue in zip(old.queues, new.queues, strict=True):
+            if (rate := self._queue_pps(new, queue)) != self._queue_pps(old, queue):
+                self._call(port.node, "set_egress_priority_queue_rate", port.number, queue.priority, rate)
+            if queue.max_packets != queue.max_packets and interface not in self._swallowing:
+                depth = queue.max_packets or DEFAULT_DEPTH
+                self._call(port.node, "set_egress_priority_queue_depth", port.number, queue.priority, depth)
         self._set[interface] = new
 
     def black_hole(self, interfaces: Iterable[str]) -> list[Setting]:
-        return [Setting(one, SWALLOW, 1) for one in interfaces]
+        return [Setting(interface, SWALLOW, 1) for interface in interfaces]
 
     def _swallow(self, interface: str, swallows: bool) -> None:
         """Queues without room lose packets inside the switch and tell nobody, as a broken one does."""
@@ -155,7 +155,7 @@ class ThriftTraffic(TrafficControl):
         depth = self.depth_packets(interface)
         data = replace(known.queues[DATA], depth_packets=depth, depth_bytes=depth * self.plan.frame_bytes())
         ways: dict[str, Any] = {way: self._cables.read(interface, way) for way in DIRECTIONS}
-        return replace(known, queues=tuple(data if one.priority == DATA else one for one in known.queues), **ways)
+        return replace(known, queues=tuple(data if queue.priority == DATA else queue for queue in known.queues), **ways)
 
     def depth_packets(self, interface: str) -> int:
         """Packets in the data queue of a port. Raises TrafficError."""

@@ -141,7 +141,7 @@ def _outside(mode: Mode) -> int:
 def round_trip_s(speeds: Iterable[LinkSpeed], pmtu_bytes: int, mode: Mode) -> float:
     """Unloaded time of a full data packet over these links and of its SACK back over them (store and forward)."""
     full, sack = frame_bytes(pmtu_bytes, mode), sack_bytes(mode)
-    return sum(2 * one.delay_s + one.seconds(full) + one.seconds(sack) for one in speeds)
+    return sum(2 * speed.delay_s + speed.seconds(full) + speed.seconds(sack) for speed in speeds)
 
 
 def spare_delay_s(links: list[LinkSpeed], rtt_s: float, pmtu_bytes: int, mode: Mode, silent: int) -> float:
@@ -151,7 +151,7 @@ def spare_delay_s(links: list[LinkSpeed], rtt_s: float, pmtu_bytes: int, mode: M
     """
     taken = round_trip_s(links, pmtu_bytes, mode)
     if taken > rtt_s:
-        slowest = min((one.rate_bps for one in links if one.rate_bps is not None), default=0.0)
+        slowest = min((link.rate_bps for link in links if link.rate_bps is not None), default=0.0)
         raise PlanError(
             f"a round trip of {rtt_s * 1e3:.4g} ms over {len(links)} links of {in_units(slowest)}b/s is not possible: "
             f"serialising a packet of {pmtu_bytes} bytes and its SACK takes {taken * 1e3:.4g} ms, with the delays "

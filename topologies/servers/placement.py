@@ -70,23 +70,23 @@ def place(plan: Plan, servers: Servers) -> Placement:
     Raises ServersError for a plane that the plan does not have, or that no machine may hold.
     """
     machines = tuple(servers.machines)
-    planes: dict[str, list[int]] = {one.name: list(one.planes or ()) for one in machines}
+    planes: dict[str, list[int]] = {machine.name: list(machine.planes or ()) for machine in machines}
     named = {plane for held in planes.values() for plane in held}
     if unknown := sorted(plane for plane in named if plane >= plan.planes):
         raise ServersError(f"plane {unknown[0]} of the machines' file: this fabric has planes 0 to {plan.planes - 1}")
-    free = [one.name for one in machines if one.planes is None]
+    free = [machine.name for machine in machines if machine.planes is None]
     left = [plane for plane in range(plan.planes) if plane not in named]
     if left and not free:
         raise ServersError(f"plane {left[0]} is on no machine: add it to the `planes` of one, or leave those out")
     for at, plane in enumerate(left):
         planes[free[at * len(free) // len(left)]].append(plane)
-    hosts: dict[str, list[str]] = {one.name: [] for one in machines}
+    hosts: dict[str, list[str]] = {machine.name: [] for machine in machines}
     for at, host in enumerate(plan.hosts):
         hosts[machines[at * len(machines) // len(plan.hosts)].name].append(host.name)
     return Placement(
         plan,
         machines,
         {name: tuple(held) for name, held in hosts.items()},
-        {name: tuple(one.name for one in plan.switches if one.plane in held) for name, held in planes.items()},
+        {name: tuple(switch.name for switch in plan.switches if switch.plane in held) for name, held in planes.items()},
         {name: tuple(sorted(held)) for name, held in planes.items()},
     )

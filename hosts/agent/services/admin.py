@@ -103,7 +103,7 @@ class AdminService:
             "ports": ports,
             "unclaimed": self._endpoint.unclaimed,
             "regions": [region.to_json() for region in self._regions],
-            "qps": [one.to_json(self._connections.uplink(one)) for one in self._connections],
+            "qps": [connection.to_json(self._connections.uplink(connection)) for connection in self._connections],
             "transfers": [transfer.to_json() for transfer in self._transfers],
         }
 
@@ -120,9 +120,9 @@ class AdminService:
         if rate is not None:
             if 0 < rate < 1e3:
                 raise RequestError(f"rate_bps = {rate:g}: at least 1000, or 0 for no limit")
-            for one in ports.nic.ports if plane is None else (plane,):
-                ports.set_rate(one, rate or None)
-        return {"rates": {str(one): ports.rates.get(one) for one in ports.nic.ports}}
+            for port in ports.nic.ports if plane is None else (plane,):
+                ports.set_rate(port, rate or None)
+        return {"rates": {str(port): ports.rates.get(port) for port in ports.nic.ports}}
 
     @rpc(AgentShutdownRequest)
     def shutdown(self, _request: AgentShutdownRequest, _call: RpcCall) -> Message:

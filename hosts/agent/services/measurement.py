@@ -223,7 +223,7 @@ class WriteTest:
             "evs": len(connections[0].qp.ev_states()),
             "bidirectional": self.bidirectional,
             "depth": [shape.depth for shape in self.shapes],
-            "qps": [{"qpn": one.qp.qpn, "remote_qpn": one.remote_qpn} for one in connections],
+            "qps": [{"qpn": connection.qp.qpn, "remote_qpn": connection.remote_qpn} for connection in connections],
         }
 
     async def _measure(self, agent: RpcClient, shape: LoadShape, flows: list[LoadFlow], here: dict[str, int]) -> None:

@@ -134,7 +134,11 @@ class QpService:
     def peer_lost(self, request: PeerLostRequest, _call: RpcCall) -> Message:
         """End in error all connected QPs to a host whose agent has died; `qpns`: those that did."""
         peer = self._connections.peer_host(request.peer).name
-        ended = [one.qp for one in self._connections if one.peer == peer and one.qp.state is EngineQpState.RTS]
+        ended = [
+            connection.qp
+            for connection in self._connections
+            if connection.peer == peer and connection.qp.state is EngineQpState.RTS
+        ]
         for qp in ended:
             qp.abort(f"the agent of {peer} has died", self._clock())
         return {"qpns": [qp.qpn for qp in ended]}

@@ -347,9 +347,9 @@ class TrafficService:
         traffic = self._traffic(call.client)[1]
         return {
             "t": self._loop.time(),
-            "sources": {name: source_json(*one) for name, one in traffic.sources.items()},
-            "sinks": {name: sink_json(*one) for name, one in traffic.sinks.items()},
-            "ranks": {name: rank_json(*one) for name, one in traffic.ranks.items()},
+            "sources": {name: source_json(*source) for name, source in traffic.sources.items()},
+            "sinks": {name: sink_json(*sink) for name, sink in traffic.sinks.items()},
+            "ranks": {name: rank_json(*rank) for name, rank in traffic.ranks.items()},
         }
 
     @staticmethod
@@ -368,14 +368,14 @@ def source_json(sender: FlowSender, connections: list[Connection]) -> Message:
         "over": sender.over,
         "finished_at": sender.finished_at,
         "latencies_s": latencies,
-        "qps": [qp_json(one) for one in connections],
+        "qps": [qp_json(connection) for connection in connections],
     }
 
 
 def sink_json(sink: FlowSink, connections: list[Connection]) -> Message:
     """Progress of a receiving flow."""
     return {
-        "received_bytes": sum(one.qp.counters.bytes_received for one in connections),
+        "received_bytes": sum(connection.qp.counters.bytes_received for connection in connections),
         "checked": sink.checked,
         "damaged": sink.damaged,
         "held": held_packets(connections),
@@ -384,7 +384,7 @@ def sink_json(sink: FlowSink, connections: list[Connection]) -> Message:
 
 def held_packets(connections: list[Connection]) -> int:
     """Most packets that a receiving QP holds above a hole now; 0 for the baseline, which keeps none."""
-    return max((one.qp.held_packets() for one in connections), default=0)
+    return max((connection.qp.held_packets() for connection in connections), default=0)
 
 
 def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Connection]) -> Message:

@@ -223,7 +223,7 @@ class _Plane:
         """The rotation, to be read or changed."""
         turns = self._turns
         if turns:
-            self._order = [self._order[place] for place in turns]
+            self._order = [self._order[turn] for turn in turns]
             turns.clear()
         return self._order
 

@@ -69,7 +69,9 @@ _RC_RECORDS: Final = (RcWrite, RcAck, Cnp)
 _WRITE_SIZE: Final = {
     (op, ts): sum(layout.size for layout in write_headers(op, ts)) for op in WRITE_OPCODES for ts in (False, True)
 }
-_CONTROL_SIZE: Final = {op: sum(layout.size for layout in found) for op, found in CONTROL_HEADERS.items()}
+_CONTROL_SIZE: Final = {
+    op: sum(layout.size for layout in control_header) for op, control_header in CONTROL_HEADERS.items()
+}
 
 # Formats of the hot paths. First IPv6 word = version, traffic class, flow label; BTH = opcode, se/m/pad/tver, pkey,
 # variant + dest_qp, a/r/rtx/ts + psn. tests/hosts/engine/wire/test_headers.py holds them against headers.py.

@@ -100,7 +100,7 @@ def _comments(frame: CapturedFrame, explainer: Explainer) -> list[bytes]:
         direction=frame.direction,
         size=frame.packet.length,
     )
-    return [made.encode(), *(one for one in frame.comments if not one.startswith(PREFIX.encode()))]
+    return [made.encode(), *(comment for comment in frame.comments if not comment.startswith(PREFIX.encode()))]
 
 
 def _plan(run_dir: Path, given: Path | None) -> tuple[Plan | None, str]:

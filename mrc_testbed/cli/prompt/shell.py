@@ -246,7 +246,7 @@ class FabricCLI(CLI):
 
     def complete_switch(self, text: str, line: str, begin: int, _end: int) -> list[str]:
         after = len(line[:begin].split()) > 1
-        return _starting(text, ("start", "stop") if after else [one.name for one in self.fabric.plan.switches])
+        return _starting(text, ("start", "stop") if after else [switch.name for switch in self.fabric.plan.switches])
 
     def complete_source(self, text: str, *_ignored: Any) -> list[str]:
         return _files(text)

@@ -164,8 +164,8 @@ class SubmititCrew:
         """
         count = len(self._waiting) if self._is_slurm else max(0, self._jobs - len(self._tasks))
         tasks, self._waiting = self._waiting[:count], self._waiting[count:]
-        for folder in dict.fromkeys(one.task.folder for one in tasks):
-            mine = [one for one in tasks if one.task.folder == folder]
+        for folder in dict.fromkeys(task.task.folder for task in tasks):
+            mine = [task for task in tasks if task.task.folder == folder]
             try:
                 folder.mkdir(exist_ok=True)
                 write_whole(folder / OWNER, self._owner.encode())
@@ -227,7 +227,7 @@ class SubmititCrew:
 
     def _refuse(self, error: Exception) -> None:
         """Tell those who wait that nothing comes."""
-        lost = [(one.runs, one.begun) for one in self._tasks] + [(one.runs, one.begun) for one in self._waiting]
+        lost = [(task.runs, task.begun) for task in self._tasks] + [(one.runs, one.begun) for one in self._waiting]
         for runs, begun in lost:
             for number in runs.values():
                 begun.put((number, error))

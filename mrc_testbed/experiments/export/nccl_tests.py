@@ -39,13 +39,13 @@ def write_nccl_tests(paths: Sequence[Path], folder: Path, skipped: list[str]) ->
     """
     written: list[Path] = []
     for results in result_folders(paths, skipped):
-        for (kind, ranks), found in _groups(results.outcomes).items():
+        for (kind, ranks), group in _groups(results.outcomes).items():
             stem = file_name(f"{results.path.resolve().name}-{kind}")
             file, number = folder / f"{stem}.json", 2
             while file in written:  # a job on other hosts, or a folder of the same name elsewhere
                 file, number = folder / f"{stem}-{number}.json", number + 1
             folder.mkdir(parents=True, exist_ok=True)
-            write_output(file, (json.dumps(document(results, kind, ranks, found), indent=1) + "\n").encode())
+            write_output(file, (json.dumps(document(results, kind, ranks, group), indent=1) + "\n").encode())
             written.append(file)
     if not written:
         shown = ", ".join(str(path) for path in paths)
@@ -59,9 +59,9 @@ def _groups(outcomes: Sequence[Outcome]) -> dict[tuple[str, tuple[str, ...]], li
     """(kind, ranks) -> the collectives of that kind on these ranks. Training is none: it has several."""
     groups: dict[tuple[str, tuple[str, ...]], list[Found]] = {}
     for outcome in outcomes:
-        for one in outcome.collectives:
-            if one.kind in KINDS and one.iterations and one.mean_s > 0:
-                groups.setdefault((one.kind, tuple(one.ranks)), []).append((outcome, one))
+        for collective in outcome.collectives:
+            if collective.kind in KINDS and collective.iterations and collective.mean_s > 0:
+                groups.setdefault((collective.kind, tuple(collective.ranks)), []).append((outcome, collective))
     return groups
 
 
@@ -115,7 +115,7 @@ def _row(outcome: Outcome, one: CollectiveOutcome) -> dict[str, Any]:
             "time": one.mean_s * 1e6,
             "alg_bw": bytes_a_second / 1e9,
             "bus_bw": bytes_a_second * one.bus_factor / 1e9,
-            "nwrong": float(sum(each.wrong for each in one.iterations)),
+            "nwrong": float(sum(iteration.wrong for iteration in one.iterations)),
         },
         "out_of_place_per_iter": _per_iteration([1e6 * (i.finished_s - i.started_s) for i in one.iterations]),
         "actual_iterations": len(one.iterations),

@@ -90,9 +90,14 @@ def long_rows(outcome: Outcome, which: Rows = Rows.ALL) -> Iterator[LongRow]:
             known = find(name, works, outcome.series.queues)
             yield LongRow(None, name, value, known.unit if known else "")
     if Rows.SERIES in which:
-        for one in outcome.collectives:
-            for each in one.iterations:
-                yield LongRow(each.finished_s, f"iteration_s {one.work}", each.finished_s - each.started_s, "s")
+        for collective in outcome.collectives:
+            for iteration in collective.iterations:
+                yield LongRow(
+                    iteration.finished_s,
+                    f"iteration_s {collective.work}",
+                    iteration.finished_s - iteration.started_s,
+                    "s",
+                )
         for column in outcome.series.columns():
             for at, value in zip(outcome.series.times_s, column.values, strict=False):
                 yield LongRow(at, column.name, value, column.unit)

@@ -156,9 +156,9 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
             messages[name] = max(1, jobs[0].size_bytes // ring.ranks)
             stop = inf if jobs[0].stop_s is None else jobs[0].stop_s
             ends += [
-                (name, here, there, group.start_s, stop, float(group.size_bytes))
+                (name, rank, rank, group.start_s, stop, float(group.size_bytes))
                 for group in jobs
-                for here, there in zip(group.ranks, (*group.ranks[1:], group.ranks[0]), strict=True)
+                for rank, rank in zip(group.ranks, (*group.ranks[1:], group.ranks[0]), strict=True)
             ]
         for flow in by_work.get(name, ()):
             messages[name] = flow.message_bytes
@@ -174,11 +174,11 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
         plan,
         next((one.transport.qps for one in work.carried), 1),
         works,
-        np.array([find(one[1]) for one in ends], np.int64),
-        np.array([find(one[2]) for one in ends], np.int64),
-        np.array([one[3] for one in ends], np.float64),
-        np.array([one[4] for one in ends], np.float64),
-        np.array([one[5] for one in ends], np.float64),
+        np.array([find(end[1]) for end in ends], np.int64),
+        np.array([find(end[2]) for end in ends], np.int64),
+        np.array([end[3] for end in ends], np.float64),
+        np.array([end[4] for end in ends], np.float64),
+        np.array([end[5] for end in ends], np.float64),
         messages,
         rings,
     )

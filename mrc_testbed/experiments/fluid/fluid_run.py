@@ -215,7 +215,7 @@ class _Book:
             for work, (start, stop) in flows.works.items()
         }
         self.paces = {work: np.zeros((len(edges) - 1, ring.jobs), np.float32) for work, ring in flows.rings.items()}
-        self.spreads = {work: np.zeros((len(edges) - 1, 4)) for work, kept in self.rates.items() if kept is None}
+        self.spreads = {work: np.zeros((len(edges) - 1, 4)) for work, rate in self.rates.items() if rate is None}
 
     def watch(self, number: int, of_qps: Singles) -> None:
         """Rates of all QPs in an interval."""

@@ -239,8 +239,8 @@ def _sweep_values(
                 raise _error(document, (*at, "sweep", name), text)
             values[name] = values_of(document, (*at, "sweep", name), given)
     total = scenario.repeat * max(len(scenario.variants), 1)
-    for some in values.values():
-        total *= len(some)
+    for value in values.values():
+        total *= len(value)
     if total > RUNS_MAX:
         raise _error(document, ("sweep",), f"{total} runs: at most {RUNS_MAX}")
     return values

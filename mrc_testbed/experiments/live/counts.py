@@ -55,8 +55,8 @@ class SwitchTotals:
         """Counts since the last reading; None where unknown. The first reading begins at 0."""
         first, missed, self._missed = not self._before, self._missed, False
         news: Numbers = dict.fromkeys(KEYS, 0)
-        for name, one in counts.switches.items():
-            now, before = (numbers_of(one) if one.on else None), self._before.get(name)
+        for name, switch in counts.switches.items():
+            now, before = (numbers_of(switch) if switch.on else None), self._before.get(name)
             self._before[name] = now
             for key in KEYS:
                 news[key] = _plus(news[key], _since(key, now, before, first))

@@ -459,7 +459,11 @@ class LiveRun:
         self.outcome.counters = {**counted, "corrupted": self._corrupted()}
         try:
             status = self.fabric.controller.request("status")
-            routes = [one["live_writes"].get(why, 0) for one in status["switches"].values() for why in ROUTE_WRITES]
+            routes = [
+                one["live_writes"].get(route_write, 0)
+                for one in status["switches"].values()
+                for route_write in ROUTE_WRITES
+            ]
             self.outcome.counters["table_writes"] = status["writes_after_start"] + sum(routes)
         except JsonlError as error:
             self._note(f"table_writes is missing: {error}")
@@ -495,8 +499,8 @@ class LiveRun:
     def _corrupted(self) -> int:
         """Frames that NICs refused as invalid: a flipped bit breaks the iCRC, or the header it hits."""
         answers = self.work.ask_all("status", {} if self.outcome.dead_parts else None)
-        drops = [port["rx_dropped"] for one in answers.values() for port in one["ports"].values()]
-        return sum(count for one in drops for reason, count in one.items() if reason not in NOT_CORRUPT)
+        drops = [port["rx_dropped"] for answer in answers.values() for port in answer["ports"].values()]
+        return sum(count for drop in drops for reason, count in drop.items() if reason not in NOT_CORRUPT)
 
 
 def add_qps(result: FlowOutcome, qps: list[dict[str, Any]]) -> None:

@@ -79,7 +79,7 @@ def judge(
     for name, label, measured in runs:
         out += _always(name, measured, [rule for rule in rules if matches(label, rule.where)])
     for rule in rules:
-        chosen = [one for one in runs if matches(one[1], rule.where)]
+        chosen = [run for run in runs if matches(run[1], rule.where)]
         if not chosen:
             out.append(_nobody(rule, runs))
         for name, label, measured in chosen:
@@ -276,7 +276,7 @@ def _scale(rule: Expect, label: dict[str, Any], measured: Measured, runs: Measur
     other = measured
     if rule.compared_to is not None:
         wanted = {**label, **rule.compared_to}
-        found = [one for one in runs if matches(one[1], wanted) and one[2].outcome.repeat == measured.outcome.repeat]
+        found = [run for run in runs if matches(run[1], wanted) and run[2].outcome.repeat == measured.outcome.repeat]
         if not found:
             return None
         other = found[0][2]

@@ -294,9 +294,9 @@ class Measured:
         outcome = self.outcome
         times = [
             (*each,)
-            for one in outcome.jobs
-            if one.work == work
-            for each in zip(one.before_s, one.after_s, one.longest_s, strict=True)
+            for job in outcome.jobs
+            if job.work == work
+            for each in zip(job.before_s, job.after_s, job.longest_s, strict=True)
         ]
         span = before_faults(self.plan.baseline, self.first_fault_s)
         if span is not None:

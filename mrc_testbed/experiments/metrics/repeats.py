@@ -109,8 +109,8 @@ def base_name(run: str) -> str:
 def grouped(runs: Measurements) -> dict[str, Measurements]:
     """Runs by name without the repeat's number, in order; entries are the repeats."""
     out: dict[str, list[Any]] = {}
-    for one in runs:
-        out.setdefault(base_name(one[0]), []).append(one)
+    for run in runs:
+        out.setdefault(base_name(run[0]), []).append(run)
     return dict(out)
 
 
@@ -118,7 +118,7 @@ def sound(runs: Measurements) -> Measurements:
     """Runs that did not fail; of repeats that all did the first, named for what it is: no mean has a failed run."""
     out: list[Any] = []
     for base, repeats in grouped(runs).items():
-        whole = [one for one in repeats if not one[2].outcome.cause]
+        whole = [repeat for repeat in repeats if not repeat[2].outcome.cause]
         _, label, measured = repeats[0]
         out += whole or [(f"{base} (failed)", label, measured)]
     return out

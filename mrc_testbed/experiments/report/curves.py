@@ -31,22 +31,22 @@ def curve(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
     top, label = _top(figure, lines, any(theirs.values())), ""
     names = list(dict.fromkeys(line.name(panel_key) for line in lines))
     beside, looks = [], styles(names)
-    for panel, one in zip(panels, axes, strict=True):
+    for panel, axis in zip(panels, axes, strict=True):
         mine = [line for line in lines if not panel_key or str(line.label.get(panel_key)) == panel]
         for line in mine:
             number = names.index(line.name(panel_key))
             scale, label = (top, "share of MRC's best without loss") if top else (line.scale, line.axis)
             beside += _draw_line(
-                one, line, theirs[id(line)], scale, number, names[number], looks[names[number]], bool(top)
+                axis, line, theirs[id(line)], scale, number, names[number], looks[names[number]], bool(top)
             )
         beside += _order(mine, theirs, panel_key) if top else []
         if panel_key:
-            one.set_title(f"{title}: {panel_key} {panel}" if one is axes[0] else f"{panel_key} {panel}")
-        one.set_xscale("log", base=2)
+            axis.set_title(f"{title}: {panel_key} {panel}" if axis is axes[0] else f"{panel_key} {panel}")
+        axis.set_xscale("log", base=2)
         sizes = sorted({x for line in mine for x, _ in line.points})
-        one.set_xticks(sizes, [_size(x) for x in sizes], fontsize=8)
-        one.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
-        one.set_xlabel(f"{figure.x}, bytes")
+        axis.set_xticks(sizes, [_size(x) for x in sizes], fontsize=8)
+        axis.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
+        axis.set_xlabel(f"{figure.x}, bytes")
     axes[0].set_ylabel(label)
     axes[0].set_ylim(bottom=0)
     legend(canvas, axes[0])

@@ -241,10 +241,10 @@ def iteration_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) ->
     """The same of iterations of collectives and training."""
     found: dict[tuple[str, str], list[float]] = {}
     for run, _, measured in runs:
-        for one in measured.outcome.collectives:
-            times = [each.finished_s - each.started_s for each in one.iterations]
+        for collective in measured.outcome.collectives:
+            times = [iteration.finished_s - iteration.started_s for iteration in collective.iterations]
             if times:
-                found.setdefault((base_name(run), one.work), []).extend(times)
+                found.setdefault((base_name(run), collective.work), []).extend(times)
     words = ("iterations", "time of an iteration, ms", "no iteration ended")
     return _cdf(name, figure.title or "Time of an iteration", found, words)
 

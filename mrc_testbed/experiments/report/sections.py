@@ -80,7 +80,7 @@ class RuleRow:
 
 def rule_rows(found: list[ExpectationVerdict], repeats: list[Spread]) -> list[RuleRow]:
     """Rules that did not hold first. Repeats of a rule are one row, and one more for each that failed."""
-    spreads = {(one.what, one.run): one for one in repeats if one.rule and one.of > 1}
+    spreads = {(repeat.what, repeat.run): repeat for repeat in repeats if repeat.rule and repeat.of > 1}
     by_rule: dict[tuple[str, str], list[ExpectationVerdict]] = {}
     for verdict in found:
         if verdict.rule != ALWAYS:
@@ -209,10 +209,11 @@ def fabric_text(plan: RunPlan) -> str:
 def recorded_sizes(measured: Measured) -> Iterator[str]:
     """Sizes of a run's messages and writes beside what fills the network, a line for each workload."""
     plan, outcome = measured.plan, measured.outcome
-    for one in outcome.collectives:
-        if one.largest_write_bytes:
-            told = in_packets(plan, one.largest_write_bytes, plan.transport.pmtu)
-            yield f"{one.work}: {one.kind}, largest write {show_size(one.largest_write_bytes)} = {told}"
+    for collective in outcome.collectives:
+        if collective.largest_write_bytes:
+            packets = in_packets(plan, collective.largest_write_bytes, plan.transport.pmtu)
+            largest = show_size(collective.largest_write_bytes)
+            yield f"{collective.work}: {collective.kind}, largest write {largest} = {packets}"
     for work in dict.fromkeys(flow.work for flow in outcome.flows if flow.message_bytes):
         size = next(flow.message_bytes for flow in outcome.flows if flow.work == work)
         yield f"{work}: messages {show_size(size)} = {in_packets(plan, size, plan.transport.pmtu)}"
@@ -249,7 +250,7 @@ def numbers(runs: Runs) -> tuple[PageTable, list[str]]:
     """
     groups = grouped(runs)
     names = list(dict.fromkeys(name for _, _, measured in runs for name in measured.outcome.metrics))
-    values = {run: {name: _values(ones, name) for name in names} for run, ones in groups.items()}
+    values = {run: {name: _values(group, name) for name in names} for run, group in groups.items()}
     there = [name for name in names if any(values[run][name] for run in groups)]
     heads: list[str]
     rows: list[list[str | TwoLines]]
@@ -278,12 +279,14 @@ def _cell(name: str, repeats: Measurements, values: list[float]) -> str | TwoLin
 def repeat_table(repeats: list[Spread]) -> PageTable:
     """Median and spread of the metrics that rules and figures name."""
     rows = []
-    for one in repeats:
-        if one.rule or len(one.values) < 2:
+    for repeat in repeats:
+        if repeat.rule or len(repeat.values) < 2:
             continue
-        iqr = " to ".join(spread_text([value], one.unit) for value in one.iqr) if one.iqr is not None else "–"
-        ends = [spread_text([value], one.unit) for value in (one.median, one.low, one.high) if value is not None]
-        rows.append([one.what, one.run, str(len(one.values)), *ends, iqr])
+        iqr = " to ".join(spread_text([value], repeat.unit) for value in repeat.iqr) if repeat.iqr is not None else "–"
+        ends = [
+            spread_text([value], repeat.unit) for value in (repeat.median, repeat.low, repeat.high) if value is not None
+        ]
+        rows.append([repeat.what, repeat.run, str(len(repeat.values)), *ends, iqr])
     return PageTable(("over the repeats", "run", "values", "median", "lowest", "highest", "middle half"), rows, 2)
 
 

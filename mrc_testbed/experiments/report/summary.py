@@ -38,7 +38,7 @@ Kinds = dict[str, dict[str, list[dict[str, Any]]]]
 def summary(folders: list[Path]) -> str:
     """Markdown: how it was made, verdicts by scenario, then every number that the paper has one for. ResultsError."""
     kinds = _read(folders)
-    names = sorted({name for found in kinds.values() for name in found}, key=_order)
+    names = sorted({name for kind in kinds.values() for name in kind}, key=_order)
     return "\n".join([*_made(kinds), "", *_verdicts(kinds, names), "", *_numbers(kinds, names)]) + "\n"
 
 
@@ -64,12 +64,12 @@ def _made(kinds: Kinds) -> list[str]:
     lines = []
     for kind, found in kinds.items():
         manifests = [one for ones in found.values() for one in ones]
-        seeds = sorted({run["seed"] for one in manifests for run in one["runs"]})
-        commits = sorted({str(one["machine"]["commit"]) for one in manifests})
-        machines = sorted({f"{one['machine']['cpus']} x {one['machine']['cpu']}" for one in manifests})
-        days = sorted({one["began"][:10] for one in manifests})
-        over = sum(run["load"]["overloaded"] for one in manifests for run in one["runs"])
-        runs = sum(len(one["runs"]) for one in manifests)
+        seeds = sorted({run["seed"] for manifest in manifests for run in manifest["runs"]})
+        commits = sorted({str(manifest["machine"]["commit"]) for manifest in manifests})
+        machines = sorted({f"{manifest['machine']['cpus']} x {manifest['machine']['cpu']}" for manifest in manifests})
+        days = sorted({manifest["began"][:10] for manifest in manifests})
+        over = sum(run["load"]["overloaded"] for manifest in manifests for run in manifest["runs"])
+        runs = sum(len(manifest["runs"]) for manifest in manifests)
         text = f"**{kind}**: {len(manifests)} results, {runs} runs; seed{'s' if len(seeds) > 1 else ''} "
         text += (
             f"{', '.join(map(str, seeds)) or '–'}; {_span(days)}; commit {', '.join(commits)}; {', '.join(machines)}"
@@ -125,13 +125,15 @@ def _state(manifests: list[dict[str, Any]]) -> str:
     """`11/11`, or of several results `3 of 3 passed (33/33)`."""
     if not manifests:
         return "not run"
-    verdicts = [verdict for one in manifests for verdict in one["verdicts"]]
-    star = " *" if any(run["load"]["overloaded"] for one in manifests for run in one["runs"]) else ""
-    failed = len({(at, v["run"]) for at, one in enumerate(manifests) for v in one["verdicts"] if v.get("cause")})
-    short = sum(not one["complete"] for one in manifests)
+    verdicts = [verdict for manifest in manifests for verdict in manifest["verdicts"]]
+    star = " *" if any(run["load"]["overloaded"] for manifest in manifests for run in manifest["runs"]) else ""
+    failed = len(
+        {(at, v["run"]) for at, manifest in enumerate(manifests) for v in manifest["verdicts"] if v.get("cause")}
+    )
+    short = sum(not manifest["complete"] for manifest in manifests)
     text = f"{sum(verdict['passed'] for verdict in verdicts)}/{len(verdicts)}"
     if len(manifests) > 1:
-        text = f"{sum(bool(one.get('passed')) for one in manifests)} of {len(manifests)} passed ({text})"
+        text = f"{sum(bool(manifest.get('passed')) for manifest in manifests)} of {len(manifests)} passed ({text})"
     text += f", {failed} run{'s' if failed > 1 else ''} failed" if failed else ""
     return text + (" (unfinished)" if short else "") + star
 
@@ -167,11 +169,11 @@ def _numbers(kinds: Kinds, names: list[str]) -> list[str]:
                     if verdict.get("paper") is not None:
                         papers[verdict["rule"], base_name(verdict["run"])] = verdict["paper"]
         rules = [_rules(found.get(name, [])) for found in kinds.values()]
-        for (rule, run), theirs in papers.items():
+        for (rule, run), paper in papers.items():
             values = [one[rule, run].values if (rule, run) in one else [] for one in rules]
-            words = [ratio_distance(median(some), theirs) if some else "–" for some in values]
+            words = [ratio_distance(median(value), paper) if value else "–" for value in values]
             on = f" ({run})" if run != "run" else ""
-            lines.append(_row(f"`{name}` {rule}{on}", f"{theirs:.3g}", *map(_values, values), *words))
+            lines.append(_row(f"`{name}` {rule}{on}", f"{paper:.3g}", *map(_values, values), *words))
     return lines
 
 

@@ -63,9 +63,9 @@ def timeline(name: str, measured: Measured, found: list[EvLane]) -> Drawn:
     canvas = Canvas(figsize=(WIDTH, 0.5 + sum(panel.height for panel in panels)), layout="constrained")
     heights = [panel.height for panel in panels]
     axes = canvas.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    for panel, one in zip(panels, axes, strict=True):
-        panel.draw(one)
-        mark_faults(one, measured, named=False)
+    for panel, axis in zip(panels, axes, strict=True):
+        panel.draw(axis)
+        mark_faults(axis, measured, named=False)
     axes[-1].set_xlabel("time, s")
     axes[0].set_xlim(0, max(measured.outcome.duration_s, series.times_s[-1]))
     return Drawn(f"timeline-{name}", f"All of {name} over time", " ".join(text for text in said if text), canvas)

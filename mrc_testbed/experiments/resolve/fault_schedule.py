@@ -50,8 +50,8 @@ def steps(scenario: Scenario, plan: Plan, seed: int) -> list[FaultStep]:
     made: list[FaultStep] = []
     for at, fault in enumerate(scenario.faults):
         dice = random.Random(f"{seed}/fault {at}")
-        for when in _times(fault, dice):
-            _add(made, fault, when, plan, dice)
+        for time in _times(fault, dice):
+            _add(made, fault, time, plan, dice)
     return sorted(made, key=lambda step: (step.when.seconds is None, step.when.seconds or 0.0, step.number))
 
 

@@ -94,7 +94,8 @@ class CollectivePlan:
         for script in self.scripts:
             sizes += [task.elements * ELEMENT_BYTES for task in script.tasks if isinstance(task, SendTask)]
             sizes += [
-                round(one.size * _largest_share(one.kind, len(one.group), one.options)) for one in script.collectives
+                round(collective.size * _largest_share(collective.kind, len(collective.group), collective.options))
+                for collective in script.collectives
             ]
         return max(sizes)
 
@@ -222,7 +223,7 @@ def _groups(scenario: Scenario, plan: Plan, seed: int) -> Iterator[CollectivePla
             elif isinstance(work, Training | TraceWork):
                 program = program_of(work, plan, ranks)
                 scripts = tuple(scripts_of(program))
-                mean = sum(one.sent_bytes for one in scripts) // len(scripts)
+                mean = sum(script.sent_bytes for script in scripts) // len(scripts)
                 kind = "training" if isinstance(work, Training) else "trace"
                 hosts = ranks[: len(scripts)]
                 yield CollectivePlan(name, kind, hosts, transport, mean, *common, scripts=scripts)

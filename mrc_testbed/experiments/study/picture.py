@@ -36,7 +36,7 @@ def _default(study: Study, said: dict[str, Any]) -> list[StudyFigure]:
     labels = [point["label"] for point in said["points"]]
     several = [name for name in labels[0] if len({str(label[name]) for label in labels}) > 1] if labels else []
     x = next((name for name in several if name != "variant"), several[0] if several else None)
-    return [] if x is None else [StudyFigure(metric=one.metric, x=x) for one in study.metrics]
+    return [] if x is None else [StudyFigure(metric=metric.metric, x=x) for metric in study.metrics]
 
 
 def _drawn(figure: StudyFigure, said: dict[str, Any]) -> Drawn:

@@ -140,7 +140,7 @@ def _changes(document: Document, study: Study, scenario: Document) -> Changes:
             problems.append(document.problem(("variants", at), f"no variant {name!r} in the scenario ({has})"))
     if problems:
         raise ScenarioError(document.path, problems)
-    sweep = {name: values_of(document, ("parameters", name), given) for name, given in study.parameters.items()}
+    sweep = {name: values_of(document, ("parameters", name), parameter) for name, parameter in study.parameters.items()}
     paths = frozenset(name for name in sweep if name not in sweeps)
     return Changes(dict(study.settings), sweep, paths, study.variants)
 
@@ -248,7 +248,7 @@ def _bound(within: Any, unit: str) -> Bound | None:
 def _check_figures(document: Document, study: Study, points: list[Point]) -> None:
     """Raises ScenarioError."""
     problems = []
-    names, labels = [one.metric for one in study.metrics], list(points[0].label)
+    names, labels = [metric.metric for metric in study.metrics], list(points[0].label)
     for at, figure in enumerate(study.figures or []):
         if figure.metric not in names:
             text = f"no metric {figure.metric!r} among the study's ({suggestion(figure.metric, names)})"

@@ -89,7 +89,7 @@ def show(trace: Path, replay: Replay, as_json: bool) -> int:
 def described(program: Program) -> dict[str, Any]:
     """What `mrc scenario trace` tells, as data: seconds and bytes."""
     ideal = check(program)
-    every = [task for one in program.ranks for task in one.tasks]
+    every = [task for rank in program.ranks for task in rank.tasks]
     counts: dict[tuple[str, int, int], float] = {}
     for task in every:
         if isinstance(task, JoinCollective):

@@ -35,7 +35,7 @@ def read_trace(
     """
     others = path if path.is_dir() else path.parent if path.suffix == ".et" else None
     files = [path, *([groups] if groups else []), *(sorted(others.glob("*.et")) if others else [])]
-    changed = tuple((str(one), one.stat().st_mtime_ns, one.stat().st_size) for one in files if one.exists())
+    changed = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists())
     return _read(path, groups, compute_scale, size_scale, changed)
 
 
@@ -56,7 +56,7 @@ def _read(
     if not path.exists():
         raise TraceError(path, "no such file or folder: give a GOAL file, a folder of .et files or one of them")
     program = read_chakra(path, groups) if path.is_dir() or path.suffix == ".et" else read_goal(path)
-    scaled = [tuple(_scaled(task, compute_scale, size_scale) for task in one.tasks) for one in program.ranks]
+    scaled = [tuple(_scaled(task, compute_scale, size_scale) for task in rank.tasks) for rank in program.ranks]
     program = Program(program.name, tuple(map(RankTasks, scaled)))
     try:
         check(program)

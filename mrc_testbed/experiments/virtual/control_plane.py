@@ -147,7 +147,7 @@ class VirtualControl:
     def _apply_denylist(self) -> None:
         assert self.fabric is not None
         for source, target, qp in self._qps:
-            states = {one["ev"]: one["state"] for one in qp.ev_states()} if qp.transport == "mrc" else {}
+            states = {ev_state["ev"]: ev_state["state"] for ev_state in qp.ev_states()} if qp.transport == "mrc" else {}
             wanted = self.denied_evs(source, target)
             for ev, state in states.items():
                 if (ev in wanted) != (state == "denied"):

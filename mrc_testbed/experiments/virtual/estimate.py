@@ -97,9 +97,9 @@ def _begin(run: RunPlan, piece_s: float) -> Piece:
 def chosen(runs: list[RunPlan]) -> list[RunPlan]:
     """The run of each variant to measure a piece of."""
     out = []
-    for mine in _variants(runs):
-        sizes = [payload_bytes(run) for run in mine]
-        smallest = [run for run, size in zip(mine, sizes, strict=True) if size == min(sizes)]
+    for variant in _variants(runs):
+        sizes = [payload_bytes(run) for run in variant]
+        smallest = [run for run, size in zip(variant, sizes, strict=True) if size == min(sizes)]
         out.append(smallest[len(smallest) // 2])
     return out
 
@@ -107,10 +107,10 @@ def chosen(runs: list[RunPlan]) -> list[RunPlan]:
 def estimate(runs: list[RunPlan], pieces: Mapping[str, Piece]) -> dict[str, float]:
     """CPU seconds of each run by name, from pieces of the chosen runs by their names."""
     costs: dict[str, float] = {}
-    for mine in _variants(runs):
-        measured = next(run for run in mine if run.name in pieces)
+    for variant in _variants(runs):
+        measured = next(run for run in variant if run.name in pieces)
         piece, least = pieces[measured.name], payload_bytes(measured)
-        for run in mine:
+        for run in variant:
             part = payload_bytes(run) / least if least else 1.0
             costs[run.name] = piece.set_up_s + piece.work_s * part
     return costs

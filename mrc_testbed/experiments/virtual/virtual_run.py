@@ -168,13 +168,13 @@ class VirtualRun:
             watch(self.share_done, fabric.now - self.begins)
 
     def _all_over(self) -> bool:
-        return all(flow.over for flow in self.flows) and all(one.over for one in self.collectives)
+        return all(flow.over for flow in self.flows) and all(collective.over for collective in self.collectives)
 
     def _share_done(self) -> float:
         if not self._total_bytes:
             return 0.0
         received = sum(flow.received_bytes for flow in self.flows)
-        return (received + sum(one.received_bytes for one in self.collectives)) / self._total_bytes
+        return (received + sum(collective.received_bytes for collective in self.collectives)) / self._total_bytes
 
     def _make_work(self) -> None:
         latencies = self.plan.measure.latency
@@ -189,7 +189,11 @@ class VirtualRun:
             self._total_bytes += made.total_bytes
         for work, source, target, pairs in [
             *((made.plan.work, made.plan.source, made.plan.target, made.pairs) for made in self.flows),
-            *((one.plan.work, flow.source, flow.target, flow.pairs) for one in self.collectives for flow in one.flows),
+            *(
+                (collective.plan.work, flow.source, flow.target, flow.pairs)
+                for collective in self.collectives
+                for flow in collective.flows
+            ),
         ]:
             for sender, receiver in pairs:
                 self._owners[source, sender.qpn] = work, sender
@@ -319,7 +323,7 @@ class VirtualRun:
 
     def collectives_as_flows(self) -> list[Any]:
         """The flows of all collectives: one a pair of ranks."""
-        return [flow for one in self.collectives for flow in one.flows]
+        return [flow for collective in self.collectives for flow in collective.flows]
 
     def _sample(self, now: float) -> None:
         before, after = self._before, self._reading()
@@ -360,15 +364,15 @@ class VirtualRun:
     def _gather(self) -> None:
         outcome, fabric = self.outcome, self.fabric
         outcome.flows = [flow.outcome() for flow in self.flows]
-        for one in self.collectives:
-            outcome.collectives.append(one.outcome())
-            outcome.flows += one.flow_outcomes()
+        for collective in self.collectives:
+            outcome.collectives.append(collective.outcome())
+            outcome.flows += collective.flow_outcomes()
         ports = fabric.ports.values()
         outcome.counters = {
             "marked": sum(port.marked for port in ports),
             "trimmed": sum(port.trimmed for port in ports),
             "trimmed_last_hop": sum(port.trimmed for port in ports if port.last_hop),
-            "dropped_queue": sum(sum(port.dropped[why] for why in QUEUE_DROPS) for port in ports),
+            "dropped_queue": sum(sum(port.dropped[queue_drop] for queue_drop in QUEUE_DROPS) for port in ports),
             "dropped_control": sum(port.dropped["control_queue_full"] for port in ports),
             "corrupted": sum(host.dropped["iCRC"] for host in fabric.hosts.values()),
             "table_writes": self.control.table_writes,

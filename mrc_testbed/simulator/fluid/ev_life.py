@@ -104,7 +104,7 @@ class QpLife:
     ) -> None:
         self.timing = timing
         self._dice, self._turn_s = dice, turn_s
-        self.planes = {one.plane: one for one in planes}
+        self.planes = {plane.plane: plane for plane in planes}
         self.usable = usable
         """Planes of the QP."""
         self.changes: list[Change] = []
@@ -206,7 +206,7 @@ class QpLife:
         active, members = self._others, self._others_members
         for plane in self.planes.values():
             if not inside(plane.down, at):
-                active += sum(one != EMPTY for one in plane.slots)
+                active += sum(slot != EMPTY for slot in plane.slots)
                 members += plane.members
         return active <= max(1, members // 4) and not inside(asking.down, at)
 

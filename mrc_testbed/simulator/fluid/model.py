@@ -276,11 +276,11 @@ class _Model:
             for one in given
             for ev in {*(e for e in range(self.shape.evs_per_plane) if self.states[qp, one.plane, e] != ABSENT)}
         ]
-        moments = sorted({start, *(a for some in paths for a, _ in some if start < a < end)})
+        moments = sorted({start, *(a for path in paths for a, _ in path if start < a < end)})
         for at in moments:
-            if not all(inside(some, at) for some in paths):
+            if not all(inside(path, at) for path in paths):
                 continue
-            back = min(next(b for a, b in some if a <= at < b) for some in paths)
+            back = min(next(b for a, b in path if a <= at < b) for path in paths)
             if min(back, end) - at > self.settings.retry_budget_s:
                 self.failed.append((at + self.settings.retry_budget_s, qp))
                 return

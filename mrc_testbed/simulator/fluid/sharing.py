@@ -257,7 +257,7 @@ class Sharing:
             calibration.top,
             FLOOR,
             *tables,
-            *(one.ctypes.data for one in arrays),
+            *(array.ctypes.data for array in arrays),
         )
         assert self._library is not None
         moved: float = self._library.sweep(

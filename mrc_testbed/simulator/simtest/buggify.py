@@ -155,4 +155,4 @@ class RareEngine:
 
 def _has_backup(evs: Sequence[Ev]) -> bool:
     """One of a plane's EVs may join the rotation."""
-    return any(other.state is EvState.GOOD and not other.active for other in evs)
+    return any(ev.state is EvState.GOOD and not ev.active for ev in evs)

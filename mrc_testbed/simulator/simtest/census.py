@@ -120,6 +120,6 @@ def _attributes(kind: type) -> list[str]:
     names = _KNOWN.get(kind)
     if names is None:
         slots = [one.__dict__.get("__mypyc_attrs__", one.__dict__.get("__slots__", ())) for one in kind.__mro__]
-        names = [name for given in slots for name in ((given,) if isinstance(given, str) else given)]
+        names = [name for slot in slots for name in ((slot,) if isinstance(slot, str) else slot)]
         _KNOWN[kind] = names
     return names

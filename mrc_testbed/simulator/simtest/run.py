@@ -184,7 +184,7 @@ class Simulation:
     def _until(self, number: int) -> float:
         """When a connection is made anew: what is posted from then on belongs to its next life."""
         times = [f.until for f in self.schedule.faults if f.kind == "restart" and f.where in self.schedule.qps[number]]
-        return min((at for at in times if at is not None), default=FOREVER_S)
+        return min((time for time in times if time is not None), default=FOREVER_S)
 
     def _connect(self, number: int, since: float, until: float, again: SimFault | None = None) -> None:
         """Make QPs and lanes of a connection, for what is posted `since` then and before `until`. `again`: the fault
@@ -576,10 +576,10 @@ def _stops_between_ports(schedule: Schedule) -> bool:
     """
     stalls = [fault for fault in schedule.faults if fault.kind == "stall" and fault.until is not None]
     return any(
-        one.where == other.where and other.until <= one.at <= other.until + schedule.plan["planes"] * other.value
-        for one in stalls
-        for other in stalls
-        if one is not other and other.value and other.until is not None
+        stall.where == stall.where and stall.until <= stall.at <= stall.until + schedule.plan["planes"] * stall.value
+        for stall in stalls
+        for stall in stalls
+        if stall is not stall and stall.value and stall.until is not None
     )
 
 

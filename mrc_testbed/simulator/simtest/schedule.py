@@ -847,7 +847,7 @@ def draw_restart(rng: Random, plan: Plan, named: list[str]) -> list[SimFault]:
     faults = [SimFault("restart", host, at, until, round(down, 6), words)]
     nics = [link for link in plan.links if link.lower.node in named]
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
-        link = rng.choice([one for one in nics if one.lower.node == host] if rng.random() < 0.7 else nics)
+        link = rng.choice([nic for nic in nics if nic.lower.node == host] if rng.random() < 0.7 else nics)
         begins = round(rng.random() * (at + 0.1), 6)
         ends = round(min(max(begins, at) + rng.random() * rng.choice((0.02, 0.5, 1.0)), HEALED_S), 6)
         faults.append(SimFault("port_down", link.name, begins, ends))

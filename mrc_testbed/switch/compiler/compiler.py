@@ -67,7 +67,7 @@ def compile_program(
         warned = stem.with_suffix(".warnings")
         if not (c_path.exists() and info_path.exists() and warned.exists()):
             c_text, info, warnings = _translate(name, text)
-            write_whole(warned, json.dumps([astuple(one) for one in warnings]).encode())
+            write_whole(warned, json.dumps([astuple(warning) for warning in warnings]).encode())
             write_whole(info_path, info.SerializeToString(deterministic=True))
             write_whole(c_path, c_text.encode())
         library = build_shared([c_path], [RUNTIME_DIR], tag=f"p4-{name}")

@@ -112,9 +112,9 @@ class ActionProfiles:
             self._state.on_undo(partial(self._write_group, native.INVERSE[op], before or group))
 
     def _check_same_size(self, profile: Profile, group: Group) -> None:
-        for known in self.read_groups(profile.id, group.group_id):
-            if known.max_size != group.max_size:
-                text = f"max_size is {known.max_size} since its insertion and cannot become {group.max_size}"
+        for read_group in self.read_groups(profile.id, group.group_id):
+            if read_group.max_size != group.max_size:
+                text = f"max_size is {read_group.max_size} since its insertion and cannot become {group.max_size}"
                 raise TableError("INVALID_ARGUMENT", f"{profile.name}: group {group.group_id}: {text}")
 
     def _check_places(self, profile: Profile, group: Group) -> None:
@@ -124,13 +124,13 @@ class ActionProfiles:
             code = "INVALID_ARGUMENT" if profile.max_group_size or group.max_size < 0 else "RESOURCE_EXHAUSTED"
             raise TableError(code, f"{what}: max_size {group.max_size} is not in 0..{bound}")
         known = {m.member_id for m in self.read_members(profile.id)}
-        for place in group.members:
-            if place.member_id not in known:
+        for member in group.members:
+            if member.member_id not in known:
                 has = ", ".join(map(str, sorted(known))) or "none"
-                raise TableError("NOT_FOUND", f"{what}: no member {place.member_id} (has: {has})")
+                raise TableError("NOT_FOUND", f"{what}: no member {member.member_id} (has: {has})")
         if len({m.member_id for m in group.members}) != len(group.members):
             raise TableError("INVALID_ARGUMENT", f"{what}: a member is given twice")
-        places = [(one.weight, one.watch_port) for one in group.members]
+        places = [(member.weight, member.watch_port) for member in group.members]
         check_weights(profile, what, places, group.max_size, "RESOURCE_EXHAUSTED")
 
     def read_groups(self, profile_id: int = 0, group_id: int = 0) -> Iterator[Group]:

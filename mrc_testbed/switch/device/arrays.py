@@ -169,7 +169,7 @@ def check_meter(config: MeterConfig | None, where: str) -> None:
     if config is None:
         return
     numbers = (config.cir, config.cburst, config.pir, config.pburst)
-    if not all(0 <= one < 1 << 40 for one in numbers) or config.pir < config.cir:
+    if not all(0 <= number < 1 << 40 for number in numbers) or config.pir < config.cir:
         text = f"{where}: {config}: rates and bursts are 0 to 2**40-1, and pir not below cir"
         raise TableError("INVALID_ARGUMENT", text)
 

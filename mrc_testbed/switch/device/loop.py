@@ -177,7 +177,9 @@ class EventLoop:
             return
         with device.ports_lock, ThreadPoolExecutor(min(len(interfaces), 32)) as pool:
             handle = self._owner(device)
-            tasks = [pool.submit(self._add_port, handle, device, *one) for one in sorted(interfaces.items())]
+            tasks = [
+                pool.submit(self._add_port, handle, device, *interface) for interface in sorted(interfaces.items())
+            ]
         for task in tasks:
             task.result()
 

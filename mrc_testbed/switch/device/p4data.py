@@ -53,10 +53,10 @@ class _Reader:
         elif kind == "error":
             out.error = self._types.error.members[self._take(32)]
         elif kind == "tuple":
-            out.tuple.members.extend(self.value(one) for one in spec.tuple.members)
+            out.tuple.members.extend(self.value(member) for member in spec.tuple.members)
         elif kind == "struct":
             members = self._types.structs[spec.struct.name].members
-            out.struct.members.extend(self.value(one.type_spec) for one in members)
+            out.struct.members.extend(self.value(member.type_spec) for member in members)
         else:
             self._header(spec.header.name, out)
         return out
@@ -72,7 +72,7 @@ class _Reader:
     def _header(self, name: str, out: p4d.P4Data) -> None:
         """The fields of a header that is not valid stay away, as the specification demands."""
         out.header.is_valid = bool(self._take(1))
-        values = [canonical(self._take(_width(one.type_spec))) for one in self._types.headers[name].members]
+        values = [canonical(self._take(_width(member.type_spec))) for member in self._types.headers[name].members]
         if out.header.is_valid:
             out.header.bitstrings.extend(values)
 
@@ -100,16 +100,16 @@ def canonical_signed(value: int, bits: int) -> bytes:
 
 def register_in(info: p4i.P4Info, type_bits: TypeBits, register_id: int, data: p4d.P4Data) -> int:
     """The bits of a register's cell. Raises TableError INVALID_ARGUMENT for data of another type, OUT_OF_RANGE."""
-    for one in info.registers:
-        if one.preamble.id == register_id:
-            return _scalar(one.type_spec, info, type_bits, data, one.preamble.alias)
-    known = ", ".join(f"{one.preamble.alias} {one.preamble.id:#x}" for one in info.registers) or "none"
+    for register in info.registers:
+        if register.preamble.id == register_id:
+            return _scalar(register.type_spec, info, type_bits, data, register.preamble.alias)
+    known = ", ".join(f"{register.preamble.alias} {register.preamble.id:#x}" for register in info.registers) or "none"
     raise TableError("INVALID_ARGUMENT", f"no register with id {register_id} (has: {known})")
 
 
 def register_out(info: p4i.P4Info, type_bits: TypeBits, register_id: int, value: int) -> p4d.P4Data:
     """A cell's value as P4Runtime tells it."""
-    spec = next(one.type_spec for one in info.registers if one.preamble.id == register_id)
+    spec = next(register.type_spec for register in info.registers if register.preamble.id == register_id)
     field = _field(spec, info, type_bits)
     bits = field.bits if field else _bits(spec, info)
     return p4_data(spec, info, value.to_bytes((bits + 7) // 8, "big"), type_bits)
@@ -189,7 +189,7 @@ def flatten(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: 
     if what == "bool":
         value = int(data.bool)
     elif what == "enum":
-        value = [one.name for one in info.type_info.enums[spec.enum.name].members].index(data.enum)
+        value = [member.name for member in info.type_info.enums[spec.enum.name].members].index(data.enum)
     elif what == "error":
         value = list(info.type_info.error.members).index(data.error)
     else:

@@ -177,10 +177,10 @@ def check_replication(entry: MulticastGroup | CloneSession, what: str) -> None:
         raise TableError("INVALID_ARGUMENT", f"{what}: the id must be {'0 to 2**32-1' if session else '1 to 65535'}")
     if len(set(entry.replicas)) != len(entry.replicas):
         raise TableError("INVALID_ARGUMENT", f"{what}: a replica (port, instance) is given twice")
-    for one in entry.replicas:
-        if not 0 <= one.port < 511 or not 0 <= one.rid < 1 << 16:
+    for replica in entry.replicas:
+        if not 0 <= replica.port < 511 or not 0 <= replica.rid < 1 << 16:
             raise TableError(
-                "INVALID_ARGUMENT", f"{what}: port {one.port}, instance {one.rid}: not in 0..510, 0..65535"
+                "INVALID_ARGUMENT", f"{what}: port {replica.port}, instance {replica.rid}: not in 0..510, 0..65535"
             )
     if isinstance(entry, CloneSession) and not (0 <= entry.class_of_service < 8 and 0 <= entry.length < 1 << 31):
         raise TableError("INVALID_ARGUMENT", f"{what}: class of service 0 to 7, length 0 to 2**31-1 are allowed")
@@ -202,7 +202,7 @@ class Schema:
         self.registers: dict[int, Array] = {}
         self.meters: dict[int, Array] = {}
         """`kind`: 1 for bytes, 0 for packets."""
-        self.metered: set[int] = {one.direct_table_id for one in info.direct_meters}
+        self.metered: set[int] = {direct_meter.direct_table_id for direct_meter in info.direct_meters}
         """Tables with a direct meter."""
         self._read_actions(info, program)
         self._read_tables(info, program)
@@ -228,33 +228,33 @@ class Schema:
         """The actions of tables; P4Info has those, too, that the program itself calls."""
         indexes = {program.actions[i].id: i for i in range(program.n_actions)}
         of_tables = {ref.id for table in info.tables for ref in table.action_refs}
-        for one in info.actions:
-            if one.preamble.id not in of_tables:
+        for action in info.actions:
+            if action.preamble.id not in of_tables:
                 continue
-            index = _index(indexes, one.preamble)
+            index = _index(indexes, action.preamble)
             desc = program.actions[index]
-            params = tuple(_fields(info, one.params, desc.params, desc.n_params))
-            _same_width(one.preamble, sum(p.size for p in params), desc.params_bytes)
-            self.actions[one.preamble.id] = ActionSchema(one.preamble.id, _name(one.preamble), index, params)
+            params = tuple(_fields(info, action.params, desc.params, desc.n_params))
+            _same_width(action.preamble, sum(p.size for p in params), desc.params_bytes)
+            self.actions[action.preamble.id] = ActionSchema(action.preamble.id, _name(action.preamble), index, params)
 
     def _read_tables(self, info: p4i.P4Info, program: ProgramDesc) -> None:
         indexes = {program.tables[i].id: i for i in range(program.n_tables)}
-        for one in info.tables:
-            index = _index(indexes, one.preamble)
+        for table in info.tables:
+            index = _index(indexes, table.preamble)
             desc = program.tables[index]
-            fields = tuple(_fields(info, one.match_fields, desc.fields, desc.n_fields, one.preamble))
-            _same_width(one.preamble, sum(f.size for f in fields), desc.key_bytes)
-            self.tables[one.preamble.id] = TableSchema(
-                one.preamble.id,
-                _name(one.preamble),
+            fields = tuple(_fields(info, table.match_fields, desc.fields, desc.n_fields, table.preamble))
+            _same_width(table.preamble, sum(f.size for f in fields), desc.key_bytes)
+            self.tables[table.preamble.id] = TableSchema(
+                table.preamble.id,
+                _name(table.preamble),
                 index,
                 fields,
                 desc.key_bytes,
                 desc.size,
-                {r.id: r.scope for r in one.action_refs},
-                one.implementation_id,
-                one.is_const_table,
-                bool(one.const_default_action_id),
+                {r.id: r.scope for r in table.action_refs},
+                table.implementation_id,
+                table.is_const_table,
+                bool(table.const_default_action_id),
                 desc.direct_counter,
                 bool(desc.idle_timeout),
             )
@@ -262,17 +262,17 @@ class Schema:
     def _read_value_sets(self, info: p4i.P4Info, program: ProgramDesc) -> None:
         """A value_set is a table without actions."""
         indexes = {program.tables[i].id: i for i in range(program.n_tables)}
-        for one in info.value_sets:
-            index = _index(indexes, one.preamble)
+        for value_set in info.value_sets:
+            index = _index(indexes, value_set.preamble)
             desc = program.tables[index]
-            fields = tuple(_fields(info, one.match, desc.fields, desc.n_fields, one.preamble))
-            self.value_sets[one.preamble.id] = TableSchema(
-                one.preamble.id,
-                _name(one.preamble),
+            fields = tuple(_fields(info, value_set.match, desc.fields, desc.n_fields, value_set.preamble))
+            self.value_sets[value_set.preamble.id] = TableSchema(
+                value_set.preamble.id,
+                _name(value_set.preamble),
                 index,
                 fields,
                 desc.key_bytes,
-                one.size,
+                value_set.size,
                 {},
                 0,
                 False,
@@ -282,20 +282,20 @@ class Schema:
 
     def _read_profiles(self, info: p4i.P4Info, program: ProgramDesc) -> None:
         indexes = {program.profiles[i].id: i for i in range(program.n_profiles)}
-        for one in info.action_profiles:
-            desc = program.profiles[_index(indexes, one.preamble)]
-            users = [self.tables[t] for t in one.table_ids if t in self.tables]
+        for action_profile in info.action_profiles:
+            desc = program.profiles[_index(indexes, action_profile.preamble)]
+            users = [self.tables[t] for t in action_profile.table_ids if t in self.tables]
             allowed = {a for t in users for a in t.entry_actions}
-            self.profiles[one.preamble.id] = Profile(
-                one.preamble.id,
-                _name(one.preamble),
-                indexes[one.preamble.id],
+            self.profiles[action_profile.preamble.id] = Profile(
+                action_profile.preamble.id,
+                _name(action_profile.preamble),
+                indexes[action_profile.preamble.id],
                 desc.size,
                 desc.max_group_size,
-                bool(one.with_selector),
+                bool(action_profile.with_selector),
                 frozenset(allowed),
-                one.HasField("sum_of_members"),
-                one.sum_of_members.max_member_weight,
+                action_profile.HasField("sum_of_members"),
+                action_profile.sum_of_members.max_member_weight,
             )
 
     def find(self, things: dict[int, T], id_: int, kind: str) -> T:

@@ -156,14 +156,14 @@ class DeviceTables:
 
     def _encode_set(self, table: TableSchema, actions: ActionSet) -> bytes:
         profile = self._state.schema.profiles[table.profile_id]
-        places = [(one.weight, one.watch_port) for one in actions.members]
+        places = [(member.weight, member.watch_port) for member in actions.members]
         check_weights(profile, f"{table.name}: one-shot action set", places, 0, "INVALID_ARGUMENT")
         out = b""
-        for one in actions.members:
-            self._state.schema.check_scope(table, one.action, False)
-            index, block = self._state.schema.encode_action(one.action, table.name, table.entry_actions)
-            port = -1 if one.watch_port is None else one.watch_port
-            out += _SET_HEAD.pack(index, one.weight, port, len(block)) + block
+        for member in actions.members:
+            self._state.schema.check_scope(table, member.action, False)
+            index, block = self._state.schema.encode_action(member.action, table.name, table.entry_actions)
+            port = -1 if member.watch_port is None else member.watch_port
+            out += _SET_HEAD.pack(index, member.weight, port, len(block)) + block
         return out
 
     def _decode_set(self, count: int, block: bytes) -> ActionSet:
@@ -352,7 +352,7 @@ class DeviceTables:
         """
         with self._state.lock:
             wait_us = ctypes.c_uint64()
-            tables = {one.index: one for one in self._state.schema.tables.values()}
+            tables = {table.index: table for table in self._state.schema.tables.values()}
             count, block = native.take_block(self._state.lib.rt_idle_take, self._state.handle, ctypes.byref(wait_us))
             check(min(count, 0), self._state.name, "idle entries", "")
             found = self._decode_views(count, block, tables, False)

@@ -136,8 +136,8 @@ class TraceStep:
             out["numbers"] = list(self.numbers)
         if self.changes:
             out["changes"] = [
-                {"field": one.name, "before": hex(one.before), "after": hex(one.after), "bits": one.bits}
-                for one in self.changes
+                {"field": change.name, "before": hex(change.before), "after": hex(change.after), "bits": change.bits}
+                for change in self.changes
             ]
         return out
 
@@ -158,12 +158,12 @@ class PacketTrace:
     @property
     def tables(self) -> list[TraceStep]:
         """The tables applied, in order."""
-        return [one for one in self.steps if one.kind == "table"]
+        return [step for step in self.steps if step.kind == "table"]
 
     @property
     def states(self) -> list[str]:
         """The parser states entered, in order."""
-        return [one.name for one in self.steps if one.kind == "state"]
+        return [step.name for step in self.steps if step.kind == "state"]
 
     def table(self, name: str) -> TraceStep | None:
         """The last application of a table, by its name or the end of it; None: it was not applied."""
@@ -189,7 +189,7 @@ class PacketTrace:
             "program": self.program,
             "port": self.port,
             "frame": self.frame.hex(),
-            "steps": [one.to_json() for one in self.steps],
+            "steps": [step.to_json() for step in self.steps],
             "sent": [{"port": port, "frame": frame.hex()} for port, frame in self.sent],
             "dropped": self.dropped,
         }
@@ -372,7 +372,7 @@ def _values(fields: tuple[MatchField, ...], data: bytes) -> dict[str, int]:
 
 def _why(before: Any, after: Any, steps: list[TraceStep]) -> str:
     """Why nothing came out, by the count that grew and the step that set the drop port."""
-    last = next((one for one in reversed(steps) if any(_drops(change) for change in one.changes)), None)
+    last = next((step for step in reversed(steps) if any(_drops(change) for change in step.changes)), None)
     by = ""
     if last is not None:
         place = f", {last.where}" if last.where else ""

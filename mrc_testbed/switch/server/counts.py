@@ -31,11 +31,11 @@ def parse(request: Fields) -> tuple[dict[str, list[int]], list[str]]:
     """(cells, depths) of a request. Raises ControlError."""
     cells, depths = request.get("cells", {}), request.get("depths", [])
     good = isinstance(cells, dict) and all(
-        isinstance(one, list) and all(type(n) is int and 0 <= n < 1 << 31 for n in one) for one in cells.values()
+        isinstance(cell, list) and all(type(n) is int and 0 <= n < 1 << 31 for n in cell) for cell in cells.values()
     )
     if not good or sum(map(len, cells.values())) > OFFSETS_MAX:
         raise ControlError(f"counts: cells: want at most {OFFSETS_MAX} offsets by counter, like {EXAMPLE}")
-    if not isinstance(depths, list) or not all(isinstance(one, str) for one in depths):
+    if not isinstance(depths, list) or not all(isinstance(depth, str) for depth in depths):
         raise ControlError(f"counts: depths: want names of interfaces, like {EXAMPLE}")
     return cells, depths
 
@@ -74,7 +74,7 @@ def _traffic(device: P4Device, port: int) -> Any:
 def _sums(chassis: Chassis, device: P4Device, name: str, offsets: Sequence[int]) -> list[int] | None:
     if chassis.pipeline is None:
         return None
-    ids = [one.id for one in device.schema.counters.values() if one.name.rpartition(".")[2] == name]
+    ids = [counter.id for counter in device.schema.counters.values() if counter.name.rpartition(".")[2] == name]
     try:
         return [device.count_packets(ids[0], offset, chassis.ports) for offset in offsets]
     except (IndexError, TableError):

@@ -398,7 +398,7 @@ def _table(table: TableInstance) -> str:
     keys = [f"{expression(one.value)}: {one.match}" for one in table.decl.key]
     default = table.decl.properties.get("default_action")
     name = getattr(default.value, "name", "") if default else "NoAction"
-    actions = [f"{one.name}{' (default)' if one.name == name else ''}" for one in table.decl.actions]
+    actions = [f"{action.name}{' (default)' if action.name == name else ''}" for action in table.decl.actions]
     rows = [f'<tr><td bgcolor="#b9d3ee"><b>{_html(table.decl.name)}</b></td></tr>']
     for lines in (keys, actions):
         if lines:
@@ -412,8 +412,8 @@ def _lines(node: Any) -> list[str]:
     if isinstance(node, tree.Block):
         return [piece for inner in node.body for piece in _lines(inner)]
     if isinstance(node, tree.If):
-        other = ["else:", *(f"    {one}" for one in _lines(node.other))] if node.other is not None else []
-        return [f"if ({expression(node.condition)})", *(f"    {one}" for one in _lines(node.then)), *other]
+        other = ["else:", *(f"    {line}" for line in _lines(node.other))] if node.other is not None else []
+        return [f"if ({expression(node.condition)})", *(f"    {line}" for line in _lines(node.then)), *other]
     text = statement(node)
     return _wrapped(text) if text else []
 

@@ -164,12 +164,12 @@ class P4Switch:
 
     def digests(self) -> list[dict[str, int]]:
         """Fields of the digests sent since the last call, the oldest first."""
-        types = {one.preamble.id: one.type_spec for one in self._run.info.digests}
+        types = {digest.preamble.id: digest.type_spec for digest in self._run.info.digests}
         out = []
-        for one in self.device.digests():
-            spec = types[one.digest_id]
+        for digest in self.device.digests():
+            spec = types[digest.digest_id]
             out.append(
-                flatten(spec, self._run.info, p4_data(spec, self._run.info, one.data, self.device.schema.type_bits))
+                flatten(spec, self._run.info, p4_data(spec, self._run.info, digest.data, self.device.schema.type_bits))
             )
         return out
 

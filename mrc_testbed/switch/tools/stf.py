@@ -234,7 +234,7 @@ def _register_write(where: str, rest: str) -> dict[str, object]:
     words = rest.split()
     if len(words) != 3:
         raise StfError(where, "register_write takes NAME INDEX VALUE")
-    numbers = [_natural(where, one, "register_write") for one in words[1:]]
+    numbers = [_natural(where, word, "register_write") for word in words[1:]]
     return {"name": words[0], "index": numbers[0], "value": numbers[1]}
 
 
@@ -245,7 +245,7 @@ def _numbers(names: str, more: str = "") -> Callable[[str, str], dict[str, objec
         words, wanted = rest.split(), names.split()
         if len(words) < len(wanted) or (len(words) > len(wanted) and not more):
             raise StfError(where, f"takes {names.upper()}{' ' + more.upper() + ' ...' if more else ''}")
-        values = [_natural(where, one, "number") for one in words]
+        values = [_natural(where, word, "number") for word in words]
         out: dict[str, object] = dict(zip(wanted, values, strict=False))
         if more:
             out[more] = values[len(wanted) :]
@@ -296,7 +296,7 @@ def _depth(where: str, rest: str) -> dict[str, object]:
     words = rest.split()
     if len(words) != 3:
         raise StfError(where, "depth takes PORT PRIORITY PACKETS (0: no limit)")
-    return dict(zip(("port", "priority", "packets"), (_natural(where, one, "depth") for one in words), strict=True))
+    return dict(zip(("port", "priority", "packets"), (_natural(where, word, "depth") for word in words), strict=True))
 
 
 def _check_queue(where: str, rest: str) -> dict[str, object]:
@@ -341,7 +341,7 @@ def _meter(where: str, rest: str) -> dict[str, object]:
     words = rest.split()
     if len(words) != 6:
         raise StfError(where, "meter takes NAME INDEX CIR CBURST PIR PBURST (per second, in packets or bytes)")
-    numbers = [_natural(where, one, "meter") for one in words[1:]]
+    numbers = [_natural(where, word, "meter") for word in words[1:]]
     return {"name": words[0], "index": numbers[0], "config": numbers[1:]}
 
 
@@ -349,7 +349,7 @@ def _meter_entry(where: str, rest: str) -> dict[str, object]:
     words = rest.split()
     if len(words) != 5:
         raise StfError(where, "meter_entry takes HANDLE CIR CBURST PIR PBURST (per second, in packets or bytes)")
-    return {"handle": words[0].lstrip("$"), "config": [_natural(where, one, "meter") for one in words[1:]]}
+    return {"handle": words[0].lstrip("$"), "config": [_natural(where, word, "meter") for word in words[1:]]}
 
 
 def _value_set(where: str, rest: str) -> dict[str, object]:
@@ -361,9 +361,9 @@ def _value_set(where: str, rest: str) -> dict[str, object]:
 
 def _expect_digest(where: str, rest: str) -> dict[str, object]:
     words = rest.split()
-    if not words or any(":" not in one for one in words[1:]):
+    if not words or any(":" not in word for word in words[1:]):
         raise StfError(where, "expect_digest takes NAME FIELD:VALUE ...")
-    return {"name": words[0], "fields": tuple(tuple(one.split(":", 1)) for one in words[1:])}
+    return {"name": words[0], "fields": tuple(tuple(word.split(":", 1)) for word in words[1:])}
 
 
 _READERS: dict[str, Callable[[str, str], dict[str, object]]] = {

@@ -26,7 +26,7 @@ def find(where: str, things: Iterable[Any], name: str, what: str) -> Any:
         if len(matches) == 1:
             return matches[0]
         if matches:
-            listed = ", ".join(one.preamble.name for one in matches)
+            listed = ", ".join(match.preamble.name for match in matches)
             raise StfError(where, f"{what} {name}: which one of {listed}?")
     has = ", ".join(sorted(one.preamble.name for one in things)) or "none"
     raise StfError(where, f"no {what} {name} (has: {has})")
@@ -97,7 +97,7 @@ def field_match(where: str, field: p4i.MatchField, text: str) -> FieldMatch | No
     if field.match_type == kinds.RANGE:
         low, arrow, high = text.partition("->") if "->" in text else text.partition("..")
         ends = [number(where, one, bits, what) for one in ((low, high) if arrow else (low, low))]
-        return FieldMatch.range(field.id, *(one.to_bytes(n, "big") for one in ends))
+        return FieldMatch.range(field.id, *(end.to_bytes(n, "big") for end in ends))
     stars = starred(where, text, what)
     if field.match_type == kinds.LPM:
         if stars is None:
@@ -156,7 +156,9 @@ def key_field(where: str, table: p4i.Table, name: str) -> p4i.MatchField:
     wanted = {name, f"{name}.$valid$"}  # of a header: whether it is valid
     if name.split(".")[-1] in ("valid", "$valid"):
         wanted.add(name[: name.rindex("valid")].rstrip("$") + "$valid$")
-    fields = [(one, one.name.split(" & ")[0]) for one in table.match_fields]  # a key may have a mask: h.f & 0xff
+    fields = [
+        (match_field, match_field.name.split(" & ")[0]) for match_field in table.match_fields
+    ]  # a key may have a mask: h.f & 0xff
     for matches in (
         [one for one, field in fields if one.name in wanted or field in wanted],
         [one for one, field in fields if any(field.endswith("." + w) for w in wanted)],
@@ -173,12 +175,12 @@ def action_call(where: str, info: p4i.P4Info, ids: Iterable[int], call: StfCall)
     allowed = set(ids)
     action = find(where, [one for one in info.actions if one.preamble.id in allowed], call.name, "action")
     given = dict(call.args)
-    params = {one.name: one for one in action.params}
+    params = {param.name: param for param in action.params}
     if set(given) != set(params):
         has = ", ".join(params) or "none"
         raise StfError(where, f"{action.preamble.name} takes {has}; given: {', '.join(given) or 'none'}")
     values = tuple(
-        (one.id, number(where, given[name], one.bitwidth, name).to_bytes(size(one.bitwidth), "big"))
-        for name, one in params.items()
+        (param.id, number(where, given[name], param.bitwidth, name).to_bytes(size(param.bitwidth), "big"))
+        for name, param in params.items()
     )
     return ActionCall(action.preamble.id, values)

@@ -204,12 +204,15 @@ class StfRun:
         found = find(where, self.info.tables, table, "table")
         given = {key_field(where, found, name).id: text for name, text in match}
         fields = []
-        for one in found.match_fields:
-            text = given.get(one.id, "0" if one.match_type == one.EXACT else None)
-            wanted = field_match(where, one, text) if text is not None else None
+        for match_field in found.match_fields:
+            text = given.get(match_field.id, "0" if match_field.match_type == match_field.EXACT else None)
+            wanted = field_match(where, match_field, text) if text is not None else None
             if wanted is not None:
                 fields.append(wanted)
-        ordered = any(one.match_type in (one.TERNARY, one.RANGE, one.OPTIONAL) for one in found.match_fields)
+        ordered = any(
+            match_field.match_type in (match_field.TERNARY, match_field.RANGE, match_field.OPTIONAL)
+            for match_field in found.match_fields
+        )
         return TableEntry(
             found.preamble.id, tuple(fields), self._action(where, found, action), priority if ordered else 0
         )
@@ -218,16 +221,16 @@ class StfRun:
         if table.implementation_id and call.name in ("member", "group") and len(call.args) <= 1:
             text = call.args[0][1] if call.args else "1"
             return (MemberRef if call.name == "member" else GroupRef)(number(where, text, 32, call.name))
-        return action_call(where, self.info, [one.id for one in table.action_refs], call)
+        return action_call(where, self.info, [action_ref.id for action_ref in table.action_refs], call)
 
     def _do_setdefault(self, command: Command, table: str, action: StfCall) -> None:
         found = find(command.where, self.info.tables, table, "table")
-        run = action_call(command.where, self.info, [one.id for one in found.action_refs], action)
+        run = action_call(command.where, self.info, [action_ref.id for action_ref in found.action_refs], action)
         self.device.modify(TableEntry(found.preamble.id, (), run, is_default=True))
 
     def _do_remove(self, _command: Command) -> None:
         """`remove all`: every entry of every table that may be changed."""
-        const = {one.preamble.id for one in self.info.tables if one.is_const_table}
+        const = {table.preamble.id for table in self.info.tables if table.is_const_table}
         for entry in self.device.read():
             if entry.table_id not in const:
                 self.device.delete(entry)
@@ -241,7 +244,7 @@ class StfRun:
 
     def _do_group(self, command: Command, profile: str, id: int, members: list[tuple[int, int, int | None]]) -> None:
         found = find(command.where, self.info.action_profiles, profile, "action profile")
-        group = Group(found.preamble.id, id, tuple(GroupMember(*one) for one in members))
+        group = Group(found.preamble.id, id, tuple(GroupMember(*member) for member in members))
         exists = any(True for _ in self.device.read_groups(found.preamble.id, id))
         (self.device.modify_group if exists else self.device.insert_group)(group)
 
@@ -384,7 +387,7 @@ class StfRun:
             return
         sent = self.digests.popleft()
         if sent.digest_id != found.preamble.id:
-            other = next(one.preamble.name for one in self.info.digests if one.preamble.id == sent.digest_id)
+            other = next(digest.preamble.name for digest in self.info.digests if digest.preamble.id == sent.digest_id)
             self.fail(command, f"digest {other} was sent where {name} was expected")
             return
         have = flatten(

@@ -48,10 +48,10 @@ class Traffic(TrafficControl):
 
     def _cable(self, interface, direction):
         cable = Cable()
-        for one in self.settings:
-            if (one.interface, one.direction) == (interface, direction):
-                field, scale = {"loss-ppm": ("loss", 1e6), "delay-us": ("delay_s", 1e6)}.get(one.figure, ("", 1))
-                cable = dataclasses.replace(cable, **{field: one.value / scale}) if field else cable
+        for setting in self.settings:
+            if (setting.interface, setting.direction) == (interface, direction):
+                field, scale = {"loss-ppm": ("loss", 1e6), "delay-us": ("delay_s", 1e6)}.get(setting.figure, ("", 1))
+                cable = dataclasses.replace(cable, **{field: setting.value / scale}) if field else cable
         return cable
 
     def restarted(self, switch):

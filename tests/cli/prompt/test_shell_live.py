@@ -136,8 +136,10 @@ def dead_ways(terminal, source, destination):
     """{EV: "out" or "back"} of the paths that do not work both ways, by `ping`."""
     ping = f"ping {source} {destination} -c 2 -i 0.05 -W 0.4 --json"
     paths = terminal.data(ping, says="ping: ended with exit code 1")["paths"]
-    assert len(paths) == 4 and not any(one["out_lost"] and one["back_lost"] for one in paths)
-    return {one["ev"]: "out" if one["out_lost"] else "back" for one in paths if one["out_lost"] or one["back_lost"]}
+    assert len(paths) == 4 and not any(path["out_lost"] and path["back_lost"] for path in paths)
+    return {
+        path["ev"]: "out" if path["out_lost"] else "back" for path in paths if path["out_lost"] or path["back_lost"]
+    }
 
 
 @pytest.mark.parametrize(

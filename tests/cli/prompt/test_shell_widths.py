@@ -150,8 +150,8 @@ def test_words__help_of_each_fits(cli):
 def test_tools__fit_100_columns_on_sixteen_planes():
     h10, h20 = PLAN.host("h10"), PLAN.host("h20")
     reports = ping.reports_for(PLAN, h10, h20, [(ev, ev >> 8) for ev in EVS])
-    for n, (ev, one) in enumerate(reports.items()):
-        one.count({**a_probe(ev), "rtt_s": 0.09876} if n % 2 else a_probe(ev))
+    for n, (ev, report) in enumerate(reports.items()):
+        report.count({**a_probe(ev), "rtt_s": 0.09876} if n % 2 else a_probe(ev))
     seen = stat.sample(status(1e6, MANY))
     seen["qps"][0] |= {
         "error": "retry budget spent: " + "the peer does not answer " * 5,

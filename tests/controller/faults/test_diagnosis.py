@@ -35,8 +35,8 @@ class World:
                         self.probes[f"{host.name} {t1}"] = segmenter.t1_probe(host.name, plane, t1)
         self.states = dict.fromkeys(self.probes, "ok")
         self.counts = dict.fromkeys(self.probes, (0, 0))
-        for about in self.probes:
-            self.tell(about, "ok", self.now)
+        for probe in self.probes:
+            self.tell(probe, "ok", self.now)
         self.run(2.0)
 
     def tell(self, about, state, since):

@@ -32,7 +32,7 @@ def until(condition, seconds=30.0):
 
 def active(fabric):
     faults = fabric.controller.request("faults", state="active")["faults"]
-    return sorted((one["kind"], one["direction"] or one["location"]) for one in faults)
+    return sorted((fault["kind"], fault["direction"] or fault["location"]) for fault in faults)
 
 
 def test_each_plane_has_a_fault_of_its_own__named_exactly_and_nothing_else(fabric):
@@ -59,7 +59,7 @@ def test_each_plane_has_a_fault_of_its_own__named_exactly_and_nothing_else(fabri
         "p3-t1-0",
     ]
     replayed = replay_faults(fabric.run_dir.path / "log" / "observations.jsonl")
-    cleared = [one.fault["location"] for one in replayed.changes if one.change == "cleared"]
+    cleared = [change.fault["location"] for change in replayed.changes if change.change == "cleared"]
     assert sorted(cleared) == sorted(one["location"] for one in listed)
 
 

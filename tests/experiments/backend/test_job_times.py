@@ -130,8 +130,8 @@ faults: [{at: 150ms, cut: h0 p0-t0-0}]
 """
     run = only(tmp_path, text, "virtual")
     outcome = VirtualRunner().run(run)
-    assert [one.ranks for one in outcome.collectives] == [["h0", "h2"], ["h1", "h3"]]
-    assert [len(one.iterations) for one in outcome.collectives] == [8, 8]
+    assert [collective.ranks for collective in outcome.collectives] == [["h0", "h2"], ["h1", "h3"]]
+    assert [len(collective.iterations) for collective in outcome.collectives] == [8, 8]
     measured = Measured(outcome, run)
     assert measured.value("wrong.job") == 0
     assert measured.value("slowed.job") in (0.5, 1.0)

@@ -100,7 +100,7 @@ def gathered_virtual(monkeypatch, part):
     run = object.__new__(VirtualRun)
     run.outcome, run.collectives = blank("virtual"), []
     run.fabric = SimpleNamespace(ports={port.name: port for port in part(PORTS)}, hosts=dict(enumerate(part(HOSTS))))
-    qps = [SimpleNamespace(ev_states=lambda states=states: [{"state": one} for one in states]) for states in STATES]
+    qps = [SimpleNamespace(ev_states=lambda states=states: [{"state": state} for state in states]) for states in STATES]
     run.flows = [SimpleNamespace(outcome=lambda: None, pairs=[(qp, None)]) for qp in part(qps)]
     run.control = SimpleNamespace(table_writes=table_writes(part))
     monkeypatch.setattr(virtual_run, "pause_of", lambda port: port.pause)

@@ -83,8 +83,8 @@ def slurm(folder: Path) -> Iterator[None]:
     for name in ("state", "spool", "log"):
         (folder / name).mkdir()
     os.chmod(folder, 0o755)  # munge refuses a socket that others cannot reach
-    for above in folder.parents[:3]:
-        os.chmod(above, os.stat(above).st_mode | 0o055)
+    for parent in folder.parents[:3]:
+        os.chmod(parent, os.stat(parent).st_mode | 0o055)
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o400)
     host = socket.gethostname().split(".")[0]

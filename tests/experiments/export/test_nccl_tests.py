@@ -68,15 +68,15 @@ def test_a_run_that_failed_is_an_error_and_in_no_average(tmp_path):
 
 
 def test_document__has_the_shape(documents):
-    for kind, told in documents.items():
-        assert told["version"] == 3 and told["args"][:2] == ["mrc", "run"]
-        assert told["config"]["devices"] == [{"rank": n, "group": 0, "hostname": f"h{n}"} for n in range(4)]
-        assert (told["config"]["minimum_bytes"], told["config"]["maximum_bytes"]) == (16384, 32768)
-        assert told["out_of_bounds"] == {"count": 0, "okay": "true"} and told["errors"] == []
-        assert told["average_bus_bandwidth"]["okay"] == "unchecked"
-        assert told["mrc_testbed"]["collective"] == kind
-        assert not {"nccl_version", "env", "end_time"} & set(told)
-        for row in told["results"]:
+    for kind, document in documents.items():
+        assert document["version"] == 3 and document["args"][:2] == ["mrc", "run"]
+        assert document["config"]["devices"] == [{"rank": n, "group": 0, "hostname": f"h{n}"} for n in range(4)]
+        assert (document["config"]["minimum_bytes"], document["config"]["maximum_bytes"]) == (16384, 32768)
+        assert document["out_of_bounds"] == {"count": 0, "okay": "true"} and document["errors"] == []
+        assert document["average_bus_bandwidth"]["okay"] == "unchecked"
+        assert document["mrc_testbed"]["collective"] == kind
+        assert not {"nccl_version", "env", "end_time"} & set(document)
+        for row in document["results"]:
             assert set(row) == ROW  # in-place is not there
             assert set(row["out_of_place"]) == {"time", "alg_bw", "bus_bw", "nwrong"}
             assert (row["type"], row["root"], row["actual_iterations"]) == ("int32", "    -1", 4)
@@ -112,7 +112,8 @@ def test_iterations__one_by_one(made, documents):
     for row in documents["reduce_scatter"]["results"]:
         told = row["out_of_place_per_iter"]
         times = [
-            1e6 * (one.finished_s - one.started_s) for one in runs[row["experiment_name"]].collectives[0].iterations
+            1e6 * (iteration.finished_s - iteration.started_s)
+            for iteration in runs[row["experiment_name"]].collectives[0].iterations
         ]
         assert told["times_us"] == times and len(times) == 4
         ordered = sorted(times)

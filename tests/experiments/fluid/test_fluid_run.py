@@ -44,7 +44,7 @@ def settled_rate(outcome: Outcome) -> float:
 
 
 def evs_retired(outcome: Outcome) -> int:
-    return sum(one["what"] == "ev" and one["new"] == "assumed_bad" for one in outcome.events)
+    return sum(event["what"] == "ev" and event["new"] == "assumed_bad" for event in outcome.events)
 
 
 # ---- beside the packets ---------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_flap__beside_the_packets(tmp_path):
     values = [Measured(one, run) for one in (packets, fluid)]
     assert evs_retired(fluid) == pytest.approx(evs_retired(packets), abs=4)
     for metric in ("evs.first_bad", "evs.restored"):
-        there, ours = (one.value(metric) for one in values)
+        there, ours = (value.value(metric) for value in values)
         assert ours == pytest.approx(there, rel=0.35), metric
     assert settled_rate(fluid) == pytest.approx(settled_rate(packets), rel=0.03)
     assert fluid.evs_bad == packets.evs_bad == 0
@@ -149,7 +149,7 @@ def test_ring__runs_at_the_pace_of_its_slowest(tmp_path):
 def test_no_path_left__the_qp_fails(tmp_path):
     text = HEAD + "duration: 30s\nfaults:\n" + "".join(f"  - {{at: 1s, cut: h2 p{p}-t0-2}}\n" for p in range(4))
     outcome = FluidRunner().run(only(tmp_path, text))
-    failed = [one for one in outcome.events if one["what"] == "qp_error"]
+    failed = [event for event in outcome.events if event["what"] == "qp_error"]
     assert len(failed) == 2 and all("h2" in (one["host"], one["peer"]) for one in failed)
     assert min(rates[-1] for rates in outcome.series.received_bps.values()) == 0
 
@@ -187,9 +187,9 @@ def test_events__faults_and_the_ends_stay_where_there_are_too_many(tmp_path, mon
         monkeypatch.setattr(f"{module}.EVENTS_MAX", 40)
     run = only(tmp_path, LARGE)
     outcome = FluidRunner().run(run)
-    what = [one["what"] for one in outcome.events]
+    what = [event["what"] for event in outcome.events]
     assert len(what) <= 40 and what.count("fault") == 2 and outcome.events_dropped > 0
-    assert [one["t"] for one in outcome.events] == sorted(one["t"] for one in outcome.events)
+    assert [event["t"] for event in outcome.events] == sorted(event["t"] for event in outcome.events)
     assert Measured(outcome, run).value("evs.restored") == pytest.approx(0.55, abs=0.15)
 
 

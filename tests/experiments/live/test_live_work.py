@@ -28,7 +28,7 @@ def answers(one: str, two: str, flow_over: bool) -> dict[str, dict[str, Any]]:
         for number, host in enumerate(hosts):
             dead = state == "dead" and number == 1
             ranks[host] = {work: {"done": state == "done", "failed": int(dead)}}
-    return {host: {"ranks": its, "sources": {"flow:h0-h1": {"over": flow_over}}} for host, its in ranks.items()}
+    return {host: {"ranks": rank, "sources": {"flow:h0-h1": {"over": flow_over}}} for host, rank in ranks.items()}
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_parts_of_the_exam_are_all_of_an_outcome():
     for flow in made.flows:
         assert all(getattr(flow, name) for name in FlowOutcome.__dataclass_fields__)
     fields = set(CollectiveOutcome.__dataclass_fields__) - {"largest_write_bytes"}
-    assert all(getattr(one, name) for one in made.collectives for name in fields)
+    assert all(getattr(collective, name) for collective in made.collectives for name in fields)
 
 
 @pytest.mark.parametrize("name", ["evs.last_bad", "evs.restored", "evs.swapped_in_plane"])

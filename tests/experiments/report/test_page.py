@@ -36,7 +36,7 @@ def test_a_page_has_all_and_fetches_nothing(made):
     assert not re.search(r'(src|href)="(?!#|data:)', text) and "<script" not in text and "url(http" not in text
     assert "one link of &lt;two&gt; planes" in text and "<two>" not in text
     pictures = re.findall(r"<svg [^>]*>", text)
-    assert len(pictures) >= 5 and all('role="img"' in one and "aria-label=" in one for one in pictures)
+    assert len(pictures) >= 5 and all('role="img"' in picture and "aria-label=" in picture for picture in pictures)
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert "did not hold" in text and "expected &lt;= 0" in text and "cut p0-t0-0 p0-t1-0" in text

@@ -19,7 +19,7 @@ def varint(value: int) -> bytes:
 
 
 def framed(*messages: Any) -> bytes:
-    return b"".join(varint(len(data)) + data for data in (one.SerializeToString() for one in messages))
+    return b"".join(varint(len(data)) + data for data in (message.SerializeToString() for message in messages))
 
 
 def node(number: int, kind: str, *, after=(), control=(), micros=0, name="", inputs="", **attributes: Any) -> Any:

@@ -337,9 +337,9 @@ def test_requests__bad_ones_are_refused_with_the_hosts_name(wire, tmp_path):
             "no region 3": lambda: h0.call("sha256", region=3),
             "no transfer 99": lambda: h0.call("wait", transfer=99),
         }
-        for said, ask in cases.items():
+        for said, case in cases.items():
             with pytest.raises(AgentError) as caught:
-                ask()
+                case()
             assert said in str(caught.value) and caught.value.host == "h0" and caught.value.refused
         assert h0.hello()["host"] == "h0"
 
@@ -379,7 +379,7 @@ def test_requests__nonsense_in_every_field_of_every_op(wire):
                 h0.call(op, bogus=1)
             names = str(refused.value).split("(has: ")[1].rstrip(")").split(", ")
             for value in nonsense if names != ["none"] else ():
-                for some in (names, *([one] for one in names)):
+                for some in (names, *([name] for name in names)):
                     with contextlib.suppress(AgentError):
                         h0.call(op, **dict.fromkeys(some, value))
         assert h0.hello()["host"] == "h0"

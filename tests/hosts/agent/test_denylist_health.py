@@ -128,7 +128,7 @@ class Rig:
         return self.connections.apply_denylist()
 
     def states(self, connection) -> dict[int, str]:
-        return {one["ev"]: one["state"] for one in connection.qp.ev_states()}
+        return {ev_state["ev"]: ev_state["state"] for ev_state in connection.qp.ev_states()}
 
 
 LINK = {"scope": "link", "plane": 1, "t0": 0, "uplink": 1}

@@ -107,7 +107,11 @@ def test_prober__loops_tell_the_direction_and_end_with_the_fault(ends):
 def test_prober__another_way_round_when_neither_loop_returns():
     """h0's first choice leads over a cut, too: the second one tells the direction."""
     net = Loops(Plan(1, 3, 3, 1)).run(2)
-    first = [one for one in net.targets if one.kind is TargetKind.LOOP and one.about is not None and one.host == "h0"]
+    first = [
+        target
+        for target in net.targets
+        if target.kind is TargetKind.LOOP and target.about is not None and target.host == "h0"
+    ]
     first = [one for one in first if one.switch == "p0-t1-0" and one.choice == 0]
     others = [set(pairwise(one.walk[1:-1])) for one in first]
     far = next(pair for pair in others[0] if "p0-t0-0" not in pair)

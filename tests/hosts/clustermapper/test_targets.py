@@ -66,11 +66,11 @@ def test_loops__each_direction_of_each_link_by_each_host_that_probes_it():
     plan = Plan(2, 3, 3, 2)
     targets = targets_of(plan)
     for target in [one for one in targets if one.kind is TargetKind.T1]:
-        loops = [one for one in loops_of(plan, targets) if one.about == target.number]
+        loops = [loop for loop in loops_of(plan, targets) if loop.about == target.number]
         t0, t1 = target.walk[1], target.switch
-        assert {one.choice for one in loops} == {0, 1, 2}
+        assert {loop.choice for loop in loops} == {0, 1, 2}
         for choice in range(3):
-            pair = [one for one in loops if one.choice == choice]
+            pair = [loop for loop in loops if loop.choice == choice]
             assert {one.direction for one in pair} == {f"{t0} -> {t1}", f"{t1} -> {t0}"}
             crossed = [list(pairwise(one.walk)) for one in pair]
             assert ((t0, t1) in crossed[0]) != ((t1, t0) in crossed[0])

@@ -453,7 +453,7 @@ def test_an_allocation_that_fails__makes_no_half_port_or_route(ends):
         results = list(results_without_memory(call))
         assert results[-1] is not MemoryError, name
         assert name == "crc32" or MemoryError in results, name
-        for made in results:
-            if name == "route" and made is not MemoryError:
-                assert ends.port.build(made, record) == frame
+        for result in results:
+            if name == "route" and result is not MemoryError:
+                assert ends.port.build(result, record) == frame
         assert ends.port.build(ends.route, record) == frame, name

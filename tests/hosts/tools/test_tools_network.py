@@ -100,7 +100,7 @@ def test_write_bw__every_size_on_the_same_qps(wire):
         sizes = [1, 2, 4095, 4096, 4097, 1 << 20]
         test = Test(h0, "write_bw", sizes=sizes, iterations=[3] * 6, depth=2)
         results = [event for event in test.rest() if event["event"] == "result"]
-        assert [(one["bytes"], one["writes"]) for one in results] == [(size, 3) for size in sizes]
+        assert [(result["bytes"], result["writes"]) for result in results] == [(size, 3) for size in sizes]
         assert_nothing_left(h0, h1)
         test.close()
 

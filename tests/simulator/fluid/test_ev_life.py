@@ -55,7 +55,7 @@ def plane(dead: dict, *, slots: int = 3, backups: int = 1, down: list | None = N
 
 
 def told(life: QpLife) -> list[tuple[float, int, int, int, int]]:
-    return [(round(one.at, 6), one.ev, one.kind, one.slot, one.by) for one in life.changes]
+    return [(round(change.at, 6), change.ev, change.kind, change.slot, change.by) for change in life.changes]
 
 
 def test_dead_path__ev_retires_and_a_backup_has_its_slot():

@@ -138,7 +138,7 @@ def test_blame__of_a_second_loss_while_nothing_is_heard() -> None:
         SimFault("stall", "h0", 0.00479, 0.168181, 0.002),
     ]
     found = schedule(
-        [Post(at, 0, 1, 1) for at in times],
+        [Post(time, 0, 1, 1) for time in times],
         stalls,
         plan={"planes": 4, "spines": 4},
         network={"rate_bps": 100e6},

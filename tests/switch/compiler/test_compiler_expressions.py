@@ -53,7 +53,7 @@ def run(expressions: list[str], rows: list[dict[str, int]]) -> list[list[int]]:
         inputs=inputs,
         pad=pad,
         outputs=" ".join(f"bit<{MOST}> r{i};" for i in range(len(expressions))),
-        body="\n".join(f"        h.o.r{i} = (bit<{MOST}>)({one});" for i, one in enumerate(expressions)),
+        body="\n".join(f"        h.o.r{i} = (bit<{MOST}>)({expression});" for i, expression in enumerate(expressions)),
     )
     bench = Bench(compile_program(text))
     out = []

@@ -261,7 +261,7 @@ def test_generated_c__names_the_place_of_each_statement():
         for (bit<8> i in 1 .. 3) { hdr.data.a = hdr.data.a + i; }
         switch (x) { 1: { exit; } }"""
     lines = compile_program(program(apply=apply, parse="b.extract(hdr.data);")).c_path.read_text().splitlines()
-    placed = {one.strip().rpartition(" /* program.p4:")[2] for one in lines if one.endswith(" */")}
+    placed = {line.strip().rpartition(" /* program.p4:")[2] for line in lines if line.endswith(" */")}
     assert placed >= {f"{one} */" for one in ("8:21", "16:16", "17:13", "18:22", "19:20", "20:9", "20:45", "21:27")}
 
 
@@ -289,7 +289,7 @@ control Step(int n, inout bit<8> x)(bit<8> k) {
 def test_int_parameters__are_the_constants_of_each_call():
     bench = Bench(compile_program(program(**INT_PARAMETERS)))
     assert bench.send(0, bytes([1, 7, 0, 0, 0, 0, 0, 0])) == [(1, bytes([11, 75, 0, 0, 0, 0, 0, 0]))]
-    assert [one.preamble.name for one in bench.info.tables] == ["I.s.inside"]
+    assert [table.preamble.name for table in bench.info.tables] == ["I.s.inside"]
 
 
 UNAPPLIED = dict(
@@ -310,9 +310,11 @@ UNAPPLIED = dict(
 
 def test_tables_never_applied__leave_no_trace_of_their_counters_meters_and_profiles():
     info = compile_program(program(**UNAPPLIED)).p4info
-    assert [one.preamble.name for one in info.tables] == ["I.t"]
+    assert [table.preamble.name for table in info.tables] == ["I.t"]
     assert not info.direct_counters and not info.direct_meters
-    assert [(one.preamble.name, list(one.table_ids)) for one in info.action_profiles] == [("I.ap", []), ("I.as", [])]
+    assert [
+        (action_profile.preamble.name, list(action_profile.table_ids)) for action_profile in info.action_profiles
+    ] == [("I.ap", []), ("I.as", [])]
 
 
 def test_bug__has_the_place_of_the_construct_the_compiler_was_at(monkeypatch):

@@ -87,8 +87,8 @@ def operations(rng: random.Random, count: int) -> list[tuple[Any, ...]]:
 
 def as_p4(ops: list[tuple[Any, ...]]) -> str:
     lines = []
-    for number, one in enumerate(ops):
-        match one:
+    for number, op in enumerate(ops):
+        match op:
             case ("copy", here, there):
                 text = f"hdr.{here} = hdr.{there};"
             case ("drop", here):
@@ -111,7 +111,7 @@ def as_p4(ops: list[tuple[Any, ...]]) -> str:
             case ("give", here):
                 text = f"hdr.{here} = meta.kept;"
             case _:
-                _, here, there = one
+                _, here, there = op
                 text = f"h_t t{number} = hdr.{here}; hdr.{here} = hdr.{there}; hdr.{there} = t{number};"
         lines.append(f"        {text}")
     return "\n".join(lines)
@@ -132,8 +132,8 @@ def by_hand(ops: list[tuple[Any, ...]], headers: dict[str, Header]) -> None:
     def copy(value: Header) -> Header:
         return None if value is None else list(value)
 
-    for one in ops:
-        match one:
+    for op in ops:
+        match op:
             case ("copy", here, there):
                 headers[here] = copy(headers[there])
             case ("drop", here):
@@ -156,7 +156,7 @@ def by_hand(ops: list[tuple[Any, ...]], headers: dict[str, Header]) -> None:
             case ("give", here):
                 headers[here] = copy(headers["kept"])
             case _:
-                _, here, there = one
+                _, here, there = op
                 headers[here], headers[there] = headers[there], headers[here]
 
 
@@ -170,7 +170,7 @@ def disagreement(seed: int) -> str:
         elements = rng.randrange(STACK + 1)
         flags = [rng.randrange(2) for _ in SINGLE]
         headers: dict[str, Header] = dict.fromkeys((*PLACES, "kept"))
-        found = [name for name, there in zip(SINGLE, flags, strict=True) if there]
+        found = [name for name, flag in zip(SINGLE, flags, strict=True) if flag]
         found += [f"st[{i}]" for i in range(elements)]
         for name in found:
             headers[name] = [rng.randrange(256), rng.randrange(16), rng.randrange(4096)]

@@ -85,10 +85,10 @@ class Small(Maker):
 def source(made: Small) -> str:
     return TEMPLATE.format(
         inputs=" ".join(f"bit<{bits}> f{i};" for i, bits in enumerate(SCALARS.values())),
-        functions="\n".join(written(one, "") for one in made.functions),
-        controls="\n".join(written(one, "") for one in made.controls),
-        actions="\n".join(written(one, "    ") for one in made.actions),
-        instances="\n".join(f"    {one.name}() {one.name}_i;" for one in made.controls),
+        functions="\n".join(written(function, "") for function in made.functions),
+        controls="\n".join(written(control, "") for control in made.controls),
+        actions="\n".join(written(action, "    ") for action in made.actions),
+        instances="\n".join(f"    {control.name}() {control.name}_i;" for control in made.controls),
         body="\n".join(lines(made.body, "        ")),
         load="\n".join(f"        {name} = hdr.i.f{i};" for i, name in enumerate(SCALARS)),
         store="\n".join(f"        hdr.o.f{i} = {name};" for i, name in enumerate(SCALARS)),

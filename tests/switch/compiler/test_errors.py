@@ -463,9 +463,9 @@ def test_several_mistakes__each_is_told_once_and_no_consequence():
     with pytest.raises(P4Error) as caught:
         compile_program(program(apply=SEVERAL, top="const bit<8> X = 8w1 + 4w1;"))
     lines = caught.value.lines()
-    assert [one.split(": ", 2)[1] for one in lines] == ["error"] * 5
-    assert [int(one.split(":")[1]) for one in lines] == sorted(int(one.split(":")[1]) for one in lines)
-    assert all(word in one for word, one in zip(("4", "nothing", "nowhere", "mising", "bit<32>"), lines, strict=True))
+    assert [line.split(": ", 2)[1] for line in lines] == ["error"] * 5
+    assert [int(line.split(":")[1]) for line in lines] == sorted(int(line.split(":")[1]) for line in lines)
+    assert all(word in line for word, line in zip(("4", "nothing", "nowhere", "mising", "bit<32>"), lines, strict=True))
     assert str(caught.value) == lines[0].replace(" error:", "")
 
 

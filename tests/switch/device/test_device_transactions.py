@@ -58,12 +58,12 @@ def state(device: P4Device) -> list[object]:
     schema = device.schema
     out: list[object] = sorted(map(repr, device.read(defaults=True)))
     out += [*device.read_members(), *device.read_groups(), *device.read_multicast(), *device.read_sessions()]
-    out += [device.read_counter(one) for one in schema.counters] + [
-        device.read_register(one) for one in schema.registers
+    out += [device.read_counter(counter) for counter in schema.counters] + [
+        device.read_register(register) for register in schema.registers
     ]
-    out += [device.read_meter(one) for one in schema.meters]
+    out += [device.read_meter(meter) for meter in schema.meters]
     out += [device.read_direct_meter(one) for one in device.read(defaults=True) if one.table_id in schema.metered]
-    return out + [sorted(map(repr, device.read_value_set(one).members)) for one in schema.value_sets]
+    return out + [sorted(map(repr, device.read_value_set(value_set).members)) for value_set in schema.value_sets]
 
 
 def settle(device: P4Device) -> list[object]:

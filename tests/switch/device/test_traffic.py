@@ -203,7 +203,7 @@ def test_egress__runs_when_the_packet_leaves_its_queue():
     d = device()
     d.traffic.set(OUT, LINK)
     send(d, 1, 2)
-    left = next(one.id for one in d.schema.counters.values())
+    left = next(counter.id for counter in d.schema.counters.values())
     assert d.read_counter(left, OUT)[0][1].packets == 1
     d.advance(MS)
     assert d.read_counter(left, OUT)[0][1].packets == 2

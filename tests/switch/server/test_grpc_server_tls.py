@@ -115,7 +115,7 @@ def test_mutual__only_clients_that_the_ca_has_signed(pki):
     ],
 )
 def test_bad_files__are_refused_before_anything_listens(pki, files, words):
-    paths = [None if one is None else pki / one for one in files]
+    paths = [None if file is None else pki / file for file in files]
     with pytest.raises(AddressError, match=words):
         read_credentials(*paths)
     assert read_credentials(None, None, None) is None

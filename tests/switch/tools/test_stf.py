@@ -91,7 +91,7 @@ def test_names__what_the_program_lacks_is_named_with_what_it_has(text):
 
 def test_macros_and_repeat():
     lines = parse_script("let a 0102\nlet b {a} 03\nrepeat 3 packet 1 {b}  # comment\n")
-    assert [one.fields["data"] for one in lines] == [b"\1\2\3"] * 3
+    assert [line.fields["data"] for line in lines] == [b"\1\2\3"] * 3
 
 
 def test_packet__a_last_digit_alone_is_a_byte():

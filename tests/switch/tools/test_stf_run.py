@@ -73,6 +73,6 @@ def test_assert__drops_the_packet_and_fails_the_script(packet, place):
     program = compile_program(SMALL / "indexed.p4")
     report = run(program, f"mirroring_add 1 2\npacket 3 {packet}\npacket 3 05\nexpect 1\nexpect 2\nno_packet")
     place = f"{SMALL / 'indexed.p4'}{place.removeprefix('P4')}"
-    assert [one.partition(":")[2] for one in report.failures] == [
+    assert [failure.partition(":")[2] for failure in report.failures] == [
         place.partition(":")[2] + ": assert or assume was false (1 packets)"
     ]

@@ -136,7 +136,7 @@ class TestVerdicts:
         sizes = [{"compiled": run_of(), "python": run_of(), "hosts": hosts, "rounds_cpu_s": []} for hosts in (8, 64)]
         result = {"sizes": sizes, "chase_mb": 24, "chase_ns": []}
         virtual._repeat_compiled(result, 1000, (), Mock())
-        assert result["chase_ns"] == chased and [len(one["rounds_cpu_s"]) for one in sizes] == [rounds, rounds]
+        assert result["chase_ns"] == chased and [len(size["rounds_cpu_s"]) for size in sizes] == [rounds, rounds]
 
     def test_run__compiled_runs_that_differ_are_an_error(self, monkeypatch):
         monkeypatch.setattr(virtual, "_child", lambda _form, *_words: run_of("b"))

@@ -90,13 +90,13 @@ def test_scripts__our_side_of_the_comparison():
 def test_digests__pi_knows_those_of_bits():
     compiled = compile_program(SMALL / "digests.p4")
     known = bmv2.known_to_pi(compiled.p4info)
-    assert (len(compiled.p4info.digests), [one.preamble.name for one in known.digests]) == (
+    assert (len(compiled.p4info.digests), [digest.preamble.name for digest in known.digests]) == (
         3,
         ["digest_0"],
     )  # not: bool, header
     assert known.tables == compiled.p4info.tables
     bits = bmv2.known_to_pi(compile_program(SMALL / "long.p4").p4info)
-    assert [one.preamble.name for one in bits.digests] == ["seen_t"]
+    assert [digest.preamble.name for digest in bits.digests] == ["seen_t"]
 
 
 def test_commands():
@@ -176,7 +176,7 @@ def test_entries__over_p4runtime(daemon):
         for name in ("tables", "copies", "meters", "semantics"):
             compiled = compile_program(SMALL / f"{name}.p4")
             device.load(P4cProgram(name, compiled.p4info, compiled.config))
-            direct = {one.direct_table_id for one in compiled.p4info.direct_counters}
+            direct = {direct_counter.direct_table_id for direct_counter in compiled.p4info.direct_counters}
             run = StfRun(device, compiled)
             for command in read_script(SMALL.parent / "stf" / f"{name}.stf"):
                 if command.word not in ("packet", "expect", "no_packet", "check_counter", *LEFT_OUT, *NOT_ON_BMV2):
@@ -206,9 +206,9 @@ class Echo(grpc.GenericRpcHandler):
         return None
 
     def stream(self, requests, context):
-        for one in requests:
-            if one.device_id == 1 and one.port + 1 not in self.down:
-                yield from [self.packet(device_id=1, port=one.port + 1, packet=one.packet)] * 2
+        for request in requests:
+            if request.device_id == 1 and request.port + 1 not in self.down:
+                yield from [self.packet(device_id=1, port=request.port + 1, packet=request.packet)] * 2
 
     def set_status(self, request, context):
         (self.down.add if request.oper_status == bmv2.PORT_DOWN else self.down.discard)(request.port)

@@ -35,7 +35,7 @@ def test_programs__compile_here_and_their_entries_and_packets_fit(tmp_path):
     for case in islice(random_cases(1, tmp_path), 2):
         commands = case.commands()
         seen = pair._ours(case, commands)
-        assert len(seen.frames) == sum(one.word == "packet" for one in commands) == p4_fuzz.PACKETS
+        assert len(seen.frames) == sum(command.word == "packet" for command in commands) == p4_fuzz.PACKETS
         assert {port for ports in seen.frames for port in ports} <= {1, 2, 3, 4, 5, 6, 7, 9, 10}
         assert any(seen.frames)
 
@@ -85,7 +85,7 @@ def test_samples__their_own_entries_and_packets_of_all_kinds(tmp_path):
     assert len(rows) == 1 + p4_fuzz.PACKETS
     assert len({len(row) for row in rows[1:]}) > 3
     assert parse_script(one.script)
-    assert [one.script] == [again.script for again in sample_cases([tmp_path / "a.p4"], 1)]
+    assert [one.script] == [sample_case.script for sample_case in sample_cases([tmp_path / "a.p4"], 1)]
 
 
 def test_judge__each_side_may_refuse(tmp_path, monkeypatch):

@@ -125,7 +125,7 @@ def test_random_sets__those_that_were_once_named_wrongly():
     assert not tally.sets[WRONG], json.dumps(tally.details, indent=1)
 
 
-@pytest.mark.parametrize(("seed", "number"), [(seed, one) for seed, sets in WRONG_OR_MISSED.items() for one in sets])
+@pytest.mark.parametrize(("seed", "number"), [(seed, set_) for seed, sets in WRONG_OR_MISSED.items() for set_ in sets])
 def test_random_sets__those_that_were_once_named_wrongly_or_missed(seed, number):
     tally = run_sets(seed, [number])
     assert not tally.sets[WRONG] and not tally.sets[MISSED], json.dumps(tally.details, indent=1)
@@ -267,8 +267,8 @@ def test_judgement__cannot_tell_wants_the_truth_among_the_candidates():
 
 def test_random_set__one_to_four_causes_of_every_kind():
     sets = [random_set(PLAN, Random(seed)) for seed in range(300)]
-    assert {len(one) for one in sets} == {1, 2, 3, 4}
-    causes = [cause for one in sets for cause in one]
+    assert {len(set_) for set_ in sets} == {1, 2, 3, 4}
+    causes = [cause for set_ in sets for cause in set_]
     assert {cause.kind for cause in causes} == {"link down", "switch dead", "black hole", "lossy link", "one-way cut"}
     assert {cause.calls for cause in causes} == {"link", "NIC port", "T0", "T1", "blackhole", "lossy link"}
 

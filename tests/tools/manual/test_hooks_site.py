@@ -83,7 +83,7 @@ def test_pages__fetch_nothing_from_elsewhere(pages):
 
 
 def test_reference__has_every_command_word_key_and_metric():
-    text = {name.partition("/")[2]: made() for name, made in PAGES.items()}
+    text = {name.partition("/")[2]: page() for name, page in PAGES.items()}
 
     def walk(command, words):
         yield " ".join(words)
@@ -96,7 +96,7 @@ def test_reference__has_every_command_word_key_and_metric():
         assert re.search(rf"^#+ {command}$", text["commands.md"], re.MULTILINE), command
     assert "`--resume`" in text["commands.md"] and "| `--planes` | number | `4` |" in text["commands.md"]
     assert all(f"### {word}\n" in text["prompt.md"] for word in WORDS)
-    assert all(f"| `{one.pattern}` | {one.unit} |" in text["metrics.md"] for one in METRICS)
+    assert all(f"| `{metric.pattern}` | {metric.unit} |" in text["metrics.md"] for metric in METRICS)
     assert all(f"| `{key}` |" in text["scenarios.md"] for key in list(model.Scenario.keys()))
     assert "| `cut` | a link, a list of them, or `{random: ...}` |" in text["scenarios.md"]
     assert all(f"| `{key}` |" in text["engine.md"] for key in KEYS)

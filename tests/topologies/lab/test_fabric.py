@@ -35,7 +35,7 @@ def links_in(fabric, host=None):
     """`ip -j -d link` of the root namespace or a host's, by name."""
     enter = [] if host is None else ["mnexec", "-a", str(fabric.hosts[host].pid)]
     run = subprocess.run([*enter, "ip", "-j", "-d", "link"], capture_output=True, check=True)
-    return {one["ifname"]: one for one in json.loads(run.stdout)}
+    return {load["ifname"]: load for load in json.loads(run.stdout)}
 
 
 def nothing_is_left(run_dir):

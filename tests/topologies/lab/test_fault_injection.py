@@ -26,10 +26,10 @@ class MemoryTraffic(TrafficControl):
     def _apply(self, settings):
         if self.refuse:
             raise TrafficError("refused")
-        for one in settings:
-            key = (one.interface, one.figure, one.priority, one.direction)
-            self.held[key] = one.value
-            if not one.value:
+        for setting in settings:
+            key = (setting.interface, setting.figure, setting.priority, setting.direction)
+            self.held[key] = setting.value
+            if not setting.value:
                 del self.held[key]
 
     def read(self, interface):

@@ -49,7 +49,7 @@ def test_p4runtime__sums_over_ports_and_none_for_what_there_is_not(tmp_path):
         counting = P4RuntimeCounts(PLAN, RunDir(tmp_path), Cables(PLAN), waiting.__getitem__)
         place = json.loads((tmp_path / "switches.json").read_text())["p0-t0-1"]
         info = text_format.Parse((tmp_path / "program" / "p4info.txtpb").read_text(), p4i.P4Info())
-        by_name = {one.preamble.name.rpartition(".")[2]: one.preamble.id for one in info.counters}
+        by_name = {counter.preamble.name.rpartition(".")[2]: counter.preamble.id for counter in info.counters}
         count(
             place["address"], place["device_id"], by_name["trimmed"], {1: 4, 2: 5, 3: 100, 513: 7}
         )  # it has ports 1 and 2

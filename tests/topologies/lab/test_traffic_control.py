@@ -10,9 +10,9 @@ PLAN = Plan(2, 2, 2, 1, host_link=LinkSpeed(10e6, 0.001), fabric_link=LinkSpeed(
 
 def by_port(settings):
     out = {}
-    for one in settings:
-        where = one.direction or ("port" if one.priority is None else one.priority)
-        out.setdefault(one.interface, {})[where, one.figure] = one.value
+    for setting in settings:
+        where = setting.direction or ("port" if setting.priority is None else setting.priority)
+        out.setdefault(setting.interface, {})[where, setting.figure] = setting.value
     return out
 
 
@@ -60,7 +60,7 @@ def test_plan_settings__nothing_for_an_unlimited_plan_but_all_when_complete():
 
 def test_leaves__are_exactly_what_the_switch_serves():
     """Our names of paths against the switch's table of them, which this folder may not import."""
-    ours = {traffic_control_gnmi.leaf_of(one) for one in traffic_control.defaults("x")}
+    ours = {traffic_control_gnmi.leaf_of(default) for default in traffic_control.defaults("x")}
     assert ours == set(traffic_paths.CONFIG_LEAVES)
     assert set(traffic_paths.QUEUE_STATE) == set(traffic_control_gnmi.QUEUE_STATES)
     assert set(traffic_paths.IMPAIRMENT_STATE) == set(traffic_control_gnmi.CABLE_STATES)
@@ -72,10 +72,10 @@ def test_leaves__are_exactly_what_the_switch_serves():
 
 
 def test_paths__there_and_back():
-    for one in traffic_control.defaults("p0-t0-0-eth1"):
-        leaf = traffic_control_gnmi.leaf_of(one)
-        path = traffic_control_gnmi.path_of(one.interface, leaf)
-        assert traffic_control_gnmi.leaf_at(traffic_control_gnmi.gnmi.Path(), path) == (one.interface, leaf)
+    for default in traffic_control.defaults("p0-t0-0-eth1"):
+        leaf = traffic_control_gnmi.leaf_of(default)
+        path = traffic_control_gnmi.path_of(default.interface, leaf)
+        assert traffic_control_gnmi.leaf_at(traffic_control_gnmi.gnmi.Path(), path) == (default.interface, leaf)
     assert traffic_control_gnmi.leaf_at(traffic_control_gnmi.gnmi.Path(), traffic_control_gnmi.gnmi.Path()) is None
 
 

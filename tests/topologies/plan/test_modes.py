@@ -17,10 +17,10 @@ DIMENSIONS = st.tuples(st.integers(1, 8), st.integers(1, 4), st.integers(1, 5), 
 def walk_adjacencies(plan, usids, source, plane):
     """Follow a uA list from a host's T0 as switches would, and say where it comes out."""
     here, route = plan.t0_name(plane, source.rack), []
-    for one in usids:
+    for usid in usids:
         route.append(here)
         switch = plan.switch(here)
-        port = dict(plan.srv6_routes(switch).adjacencies)[one]
+        port = dict(plan.srv6_routes(switch).adjacencies)[usid]
         link = plan.link_of_port(here, port)
         (here,) = link.ends - {here}
     return [*route, here]
@@ -130,7 +130,7 @@ def test_long_walk__goes_on_in_an_srh():
     plan = Plan()
     tour = ["h0", "p0-t0-0", "p0-t1-0", "p0-t0-1", "p0-t1-1", "p0-t0-0", "p0-t1-0", "p0-t0-1", "h2"]
     usids = plan.walk(tour)
-    assert [f"{one:04x}" for one in usids] == ["2000", "1000", "2001", "1001", "2000", "1000", "2001", "3000"]
+    assert [f"{usid:04x}" for usid in usids] == ["2000", "1000", "2001", "1001", "2000", "1000", "2001", "3000"]
     made = segment_list(usids)
     assert str(IPv6Address(made.destination)) == "fcbb:bb00:2000:1000:2001:1001:2000:1000"
     assert [str(IPv6Address(one)) for one in made.srh] == ["fcbb:bb00:2001:3000::"]

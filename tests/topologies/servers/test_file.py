@@ -28,7 +28,7 @@ def read_text(tmp_path, text):
 
 def test_read__keys_of_all_machines_and_each_ones_own(tmp_path):
     servers = read_text(tmp_path, GOOD)
-    assert [(one.name, one.user, one.port, one.is_local) for one in servers.machines] == [
+    assert [(machine.name, machine.user, machine.port, machine.is_local) for machine in servers.machines] == [
         ("a", "root", 2222, False),
         ("b", "root", 22, False),
         ("here", "root", 2222, True),

@@ -334,7 +334,7 @@ class MachineSide:
                     os.chown(path, int(who), -1)
 
     def _tunnels(self, request: AddTunnels) -> Message:
-        tunnels = [Tunnel(one.interface, one.vni, one.local, one.remote) for one in request.tunnels]
+        tunnels = [Tunnel(tunnel.interface, tunnel.vni, tunnel.local, tunnel.remote) for tunnel in request.tunnels]
         self._now.network.add_tunnels(tunnels)
         return {}
 

@@ -66,7 +66,7 @@ class ClusterNetwork(Network):
         self.placement, self.run_dir, self.target = placement, run_dir, target
         self._elsewhere = processes.elsewhere
         self._wires, self._set_link, self._tell = wires, set_link, tell
-        self.machines = {one.name: RemoteMachine(one, run_dir, self._lost) for one in placement.machines}
+        self.machines = {machine.name: RemoteMachine(machine, run_dir, self._lost) for machine in placement.machines}
         target.lost = lambda name: self.machines[name].lost
         target.launch_again = lambda name: self._start(self.machines[name], "switches")
         self.underlay: list[dict[str, Any]] = []
@@ -83,7 +83,9 @@ class ClusterNetwork(Network):
     # ---- making -----------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        check_tcp_ports({port: what for port, what in self.target.tcp_ports().items() if self._is_forwarded(port)})
+        check_tcp_ports(
+            {port: tcp_port for port, tcp_port in self.target.tcp_ports().items() if self._is_forwarded(port)}
+        )
 
     def _is_forwarded(self, port: int) -> bool:
         """A part on our own machine checks its ports itself."""
@@ -137,7 +139,7 @@ class ClusterNetwork(Network):
     def _compare_sources(self) -> None:
         """Raises FabricError when machines have another version of mrc-testbed than this one."""
         ours = sources_digest()
-        other = [one for one in self.machines.values() if one.hello["digest"] != ours]
+        other = [machine for machine in self.machines.values() if machine.hello["digest"] != ours]
         if other:
             where = ", ".join(f"{one.name} ({one.machine.checkout})" for one in other)
             raise FabricError(
@@ -186,20 +188,20 @@ class ClusterNetwork(Network):
 
     def _forward(self) -> None:
         """Bring all sockets here, and those of agents to where the others look for them."""
-        for one in self.machines.values():
-            there = RunDir(one.run_dir)
-            here = self.placement.hosts[one.name]
+        for machine in self.machines.values():
+            there = RunDir(machine.run_dir)
+            here = self.placement.hosts[machine.name]
             inward = {self.run_dir.agent_socket(host): str(there.agent_socket(host)) for host in here}
-            if not one.machine.is_local:
-                folder = RunDir(one.folder)
+            if not machine.machine.is_local:
+                folder = RunDir(machine.folder)
                 inward[folder.switchd_socket] = str(there.switchd_socket)
                 inward[folder.p4runtime_socket] = str(there.p4runtime_socket)
                 inward[folder.gnmi_socket] = str(there.gnmi_socket)
-            ports = self.target.ports_of(one.name)
-            elsewhere = [host.name for host in self.plan.hosts if self.placement.of(host.name) is not one.machine]
+            ports = self.target.ports_of(machine.name)
+            elsewhere = [host.name for host in self.plan.hosts if self.placement.of(host.name) is not machine.machine]
             outward = {str(there.agent_socket(host)): self.run_dir.agent_socket(host) for host in elsewhere}
             tcp = {ports.p4runtime: ports.p4runtime, ports.gnmi: ports.gnmi}
-            one.connection.forward(Forwards(tcp, inward, outward))
+            machine.connection.forward(Forwards(tcp, inward, outward))
 
     def _add_nodes(self, net: FabricMininet, pids: dict[str, int]) -> None:
         token = self.run_dir.state.token
@@ -303,9 +305,9 @@ class ClusterNetwork(Network):
 
     def look(self) -> dict[str, PortLook]:
         found: dict[str, PortLook] = {}
-        for one in self.machines.values():
-            if one.lost is None:
-                found |= {name: PortLook(*port) for name, port in one.request("look")["ports"].items()}
+        for machine in self.machines.values():
+            if machine.lost is None:
+                found |= {name: PortLook(*port) for name, port in machine.request("look")["ports"].items()}
         return found
 
     # ---- files ------------------------------------------------------------------------------------------
@@ -349,30 +351,30 @@ class ClusterNetwork(Network):
         return {
             "machines": [
                 {
-                    "name": one.name,
-                    "address": one.machine.address,
-                    "lost": one.lost,
-                    "planes": list(self.placement.planes[one.name]),
-                    "hosts": list(self.placement.hosts[one.name]),
-                    "clock_exact_s": one.clock_exact_s,
-                    **{key: one.hello.get(key) for key in ("hostname", "kernel", "python")},
+                    "name": machine.name,
+                    "address": machine.machine.address,
+                    "lost": machine.lost,
+                    "planes": list(self.placement.planes[machine.name]),
+                    "hosts": list(self.placement.hosts[machine.name]),
+                    "clock_exact_s": machine.clock_exact_s,
+                    **{key: machine.hello.get(key) for key in ("hostname", "kernel", "python")},
                 }
-                for one in self.machines.values()
+                for machine in self.machines.values()
             ],
             "underlay": self.underlay,
         }
 
     def threads_elsewhere(self) -> dict[str, ThreadSeconds]:
         found: dict[str, ThreadSeconds] = {}
-        for one in self.machines.values():
-            if one.lost is None:
-                for name, threads in one.request("threads")["processes"].items():
-                    there = name if name in self.hosts else f"{name} of {one.name}"
+        for machine in self.machines.values():
+            if machine.lost is None:
+                for name, threads in machine.request("threads")["processes"].items():
+                    there = name if name in self.hosts else f"{name} of {machine.name}"
                     found[there] = {thread: (used, waited) for thread, (used, waited) in threads.items()}
         return found
 
     def processors(self) -> int:
-        return sum(one.hello["processors"] for one in self.machines.values())
+        return sum(machine.hello["processors"] for machine in self.machines.values())
 
     def where(self) -> list[str]:
         held = "; ".join(f"{name} has {self.placement.describe(name)}" for name in self.machines)
@@ -417,7 +419,7 @@ class ClusterNetwork(Network):
     @property
     def lost(self) -> list[RemoteMachine]:
         """Machines that are gone."""
-        return [one for one in self.machines.values() if one.lost is not None]
+        return [machine for machine in self.machines.values() if machine.lost is not None]
 
     def check_alive(self) -> None:
         if gone := self.lost:

@@ -39,7 +39,7 @@ class ClusterTarget(Target):
             name: EmbeddedTarget(RunDir(run_dir.machine_folder(name)), processes, self.ports_of(name), fabric)
             for name in self._number
         }
-        self._name_of_device = {one.device_id: placement.of(one.name).name for one in fabric.switches}
+        self._name_of_device = {switch.device_id: placement.of(switch.name).name for switch in fabric.switches}
         self._addresses: dict[str, str] = {}
         self._daemons = {daemon_of(name): name for name in self._number}
         """Machine of each daemon."""
@@ -127,7 +127,7 @@ class ClusterTarget(Target):
             raise TrafficError(f"machine {name} is lost: {why}")
 
     def traffic(self) -> TrafficControl:
-        parts = {name: one.traffic() for name, one in self._targets.items()}
+        parts = {name: target.traffic() for name, target in self._targets.items()}
         return ClusterTraffic(self.plan, self.placement, parts, self._require, self._daemons)
 
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
@@ -137,7 +137,7 @@ class ClusterTarget(Target):
         by_machine: dict[str, list[str]] = {name: [] for name in self._targets}
         for interface in depths:
             by_machine[_machine_of(self.plan, self.placement, interface)].append(interface)
-        all_ = Counts({one.name: SwitchCounts(False) for one in self.plan.switches}, dict.fromkeys(depths))
+        all_ = Counts({switch.name: SwitchCounts(False) for switch in self.plan.switches}, dict.fromkeys(depths))
         for name, target in self._targets.items():
             if not self.placement.switches[name] or self.lost(name) is not None:
                 continue
@@ -186,8 +186,8 @@ class ClusterTraffic(TrafficControl):
 
     def _apply(self, settings: list[Setting]) -> None:
         groups: dict[str, list[Setting]] = {}
-        for one in settings:
-            groups.setdefault(_machine_of(self.plan, self._placement, one.interface), []).append(one)
+        for setting in settings:
+            groups.setdefault(_machine_of(self.plan, self._placement, setting.interface), []).append(setting)
         errors = []
         for name, group in groups.items():
             try:

@@ -155,7 +155,7 @@ def routes(session: CliSession, given: Args) -> str:
                 break
             time.sleep(SETTLE_S / 10)  # it may be writing them just now: a link has changed
     if differences or not answer["unchanged_since_start"]:
-        shown = "; ".join(str(one) for one in differences[:5]) or "digests differ from those at the start"
+        shown = "; ".join(str(difference) for difference in differences[:5]) or "digests differ from those at the start"
         raise CommandError(f"switch tables differ from what was written: {shown}")
     return f"tables of {len(answer['digests'])} switches read back: unchanged since the start"
 

@@ -70,8 +70,8 @@ def evs(session: CliSession, given: Args) -> Answer:
 
 def _counted(probes: list[dict[str, Any]]) -> dict[str, Any]:
     """Tally of one path's probes: sent, arrived, answered, and the shortest round trip in seconds."""
-    rtts = [one["rtt_s"] for one in probes if one["rtt_s"] is not None]
-    out = sum(one["out"] for one in probes)
+    rtts = [probe["rtt_s"] for probe in probes if probe["rtt_s"] is not None]
+    out = sum(probe["out"] for probe in probes)
     return {"sent": len(probes), "out": out, "back": len(rtts), "rtt_s": min(rtts, default=None)}
 
 
@@ -183,8 +183,8 @@ def _pinged(session: CliSession, names: list[str], times: bool, progress: Progre
                 continue
             probes = list(sweep(session, source, destination, 1, 0.01))
             sent += len(probes)
-            out += sum(one["out"] for one in probes)
-            back += sum(one["rtt_s"] is not None for one in probes)
+            out += sum(probe["out"] for probe in probes)
+            back += sum(probe["rtt_s"] is not None for probe in probes)
             cells.append(_reached(session.style, destination, probes, times))
         lines.append(f"{source} -> {' '.join(cells)}")
     lost = 100 * (sent - out) / sent if sent else 0.0
@@ -195,10 +195,10 @@ def _pinged(session: CliSession, names: list[str], times: bool, progress: Progre
 
 def _reached(style: Style, name: str, probes: list[dict[str, Any]], times: bool) -> str:
     """Name of a host in the output of pingall, by one probe on each path."""
-    out = sum(one["out"] for one in probes)
+    out = sum(probe["out"] for probe in probes)
     if not out:
         return style.paint("X", "bad")
-    rtts = [one["rtt_s"] for one in probes if one["rtt_s"] is not None]
+    rtts = [probe["rtt_s"] for probe in probes if probe["rtt_s"] is not None]
     shares = []
     if out < len(probes):
         shares.append(f"{out}/{len(probes)}")

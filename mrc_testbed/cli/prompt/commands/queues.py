@@ -109,7 +109,7 @@ def counters(session: CliSession, given: Args) -> Answer:
     came in by it and went no further.
     """
     arguments(given, "counters [SWITCH], as in: counters p0-t0-0", 0, 1)
-    names = [one.name for one in session.plan.switches]
+    names = [switch.name for switch in session.plan.switches]
     if given:
         answer = _read(session, one_of(given[0], names, "switch"))
         rows = [counter_row(session.plan, given[0], port, answer["counters"]) for port in answer["ports"]]

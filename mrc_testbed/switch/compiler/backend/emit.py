@@ -73,14 +73,14 @@ class Emitter:
         self.deparser.deparse(self._bind(program.deparser.decl.params[1:]))
         entry = self._entry_points(calls)
         descriptors = self.descriptors.code().text()
-        functions = "\n".join(one.text() for one in self.context.functions)
+        functions = "\n".join(function.text() for function in self.context.functions)
         traced = self._trace_fields()
         return "\n".join((self._head(), self._structs(), descriptors, functions, entry.text(), traced, self._program()))
 
     def _bind(self, params: list[tree.Param]) -> dict[int, Lvalue]:
         """Parameters of a top-level block: headers, metadata, standard metadata, in this order."""
         places = [("p->hdr", "p.hdr"), ("p->meta", "p.meta"), ("pkt->std", "std")]
-        return {id(one): Lvalue(c, one.type, key, True) for one, (c, key) in zip(params, places, strict=False)}
+        return {id(param): Lvalue(c, param.type, key, True) for param, (c, key) in zip(params, places, strict=False)}
 
     def _control(self, control: ControlInstance, phase: str) -> str:
         return self.functions.control(control, self._bind(control.decl.params), phase)
@@ -94,7 +94,9 @@ class Emitter:
             " *",
             " * Numbers in comments are line and column in the P4 source. Fields of headers that the program",
             " * never names are missing here: they stay in the frame. */",
-            '#include "p4wide.h"' if any(isinstance(one, Wide) for one in self.types.structs) else '#include "p4ops.h"',
+            '#include "p4wide.h"'
+            if any(isinstance(struct, Wide) for struct in self.types.structs)
+            else '#include "p4ops.h"',
             "",
         )
         code.open("enum {")
@@ -141,7 +143,7 @@ class Emitter:
                 code.add("uint8_t empty;")
             code.close("};")
             code.add("")
-        headers, meta = (self.types.declare_type(one.type, one.where) for one in self.program.parser.params[1:3])
+        headers, meta = (self.types.declare_type(param.type, param.where) for param in self.program.parser.params[1:3])
         code.add("/* The packet's state between ingress and egress. */")
         code.open("struct phv {")
         code.add(f"{headers} hdr;", f"{meta} meta;", "uint16_t parsed; /* bytes of headers in the frame */")
@@ -166,7 +168,7 @@ class Emitter:
         code.add("(void)from, (void)to, (void)list;")
         for number, fields in sorted(lists.items()):
             code.open(f"if (list == {number}) {{")
-            code.add(*(f"to->meta.{one} = from->meta.{one};" for one in fields))
+            code.add(*(f"to->meta.{field} = from->meta.{field};" for field in fields))
             code.close()
         code.close()
         code.add("")
@@ -232,11 +234,11 @@ class Emitter:
             record = form(of)
             if not isinstance(record, Record) or record.kind == "header":
                 return
-            for one in record.decl.fields:
-                here = f"{path}{c_name(one.name)}"
-                for number in one.lists:
+            for field in record.decl.fields:
+                here = f"{path}{c_name(field.name)}"
+                for number in field.lists:
                     out.setdefault(int(number.const), []).append(here)
-                visit(record.fields[one.name], here + ".")
+                visit(record.fields[field.name], here + ".")
 
         visit(self.program.parser.params[2].type, "")
         out.update((IMPLIED_LIST + at, fields) for at, fields in enumerate(self.externs.implied_lists))
@@ -270,8 +272,8 @@ class Emitter:
                 for name, inner in record.fields.items():
                     visit(inner, f"{path}.{c_name(name)}")
 
-        for one, name in zip(self.program.parser.params[1:3], ("hdr", "meta"), strict=False):
-            visit(one.type, f"p.{name}")
+        for param, name in zip(self.program.parser.params[1:3], ("hdr", "meta"), strict=False):
+            visit(param.type, f"p.{name}")
         return out
 
     def _trace_fields(self) -> str:

@@ -72,18 +72,18 @@ class ArgumentEmitter:
     def parameters(self, params: list[tree.Param], inner: FunctionFrame) -> list[str]:
         """C parameters of an action or function: `out` and `inout` ones are pointers to the caller's copies."""
         out = []
-        for one in params:
-            if isinstance(one.type, Object):
+        for param in params:
+            if isinstance(param.type, Object):
                 continue
-            if str(one.type) == STANDARD_METADATA:  # there is only one: it is passed by name
-                inner.bindings[id(one)] = Lvalue("pkt->std", one.type, "std", True)
+            if str(param.type) == STANDARD_METADATA:  # there is only one: it is passed by name
+                inner.bindings[id(param)] = Lvalue("pkt->std", param.type, "std", True)
                 continue
-            c = inner.name(one.name)
-            of = self.context.types.declare_type(one.type, one.where)
-            pointer = one.direction in ("out", "inout")
+            c = inner.name(param.name)
+            of = self.context.types.declare_type(param.type, param.where)
+            pointer = param.direction in ("out", "inout")
             out.append(f"{of} {'*' if pointer else ''}{c}")
-            inner.bindings[id(one)] = Lvalue(f"(*{c})" if pointer else c, one.type, f"param {id(one)}")
-            self.context.usage.note_whole(inner.bindings[id(one)], pointer)
+            inner.bindings[id(param)] = Lvalue(f"(*{c})" if pointer else c, param.type, f"param {id(param)}")
+            self.context.usage.note_whole(inner.bindings[id(param)], pointer)
         return out
 
     def _copy_in(self, arg: tree.Expr, frame: FunctionFrame) -> str:
@@ -109,7 +109,7 @@ class ArgumentEmitter:
         pairs = [(param, arg) for param, arg in pairs if not isinstance(param.type, Object)]
         after = []
         calls = (one for _, arg in pairs for one in walk(arg) if isinstance(one, tree.Call) and one.callee is not None)
-        acting = any(one.callee.kind in ("user", "table") for one in calls)
+        acting = any(call.callee.kind in ("user", "table") for call in calls)
         places = [
             self.places.place(arg, frame)
             if isinstance(arg, (tree.PathExpression, tree.Member))
@@ -155,7 +155,7 @@ class ArgumentEmitter:
 
 def as_written(e: tree.Call, pairs: list[tuple[tree.Param, tree.Expr]]) -> list[tuple[tree.Param, tree.Expr]]:
     """Parameters with their arguments in the order in which a call has these; defaults last."""
-    places = {id(one.value): at for at, one in enumerate(e.args)}
+    places = {id(arg.value): at for at, arg in enumerate(e.args)}
     return sorted(pairs, key=lambda pair: places.get(id(pair[1]), len(places)))
 
 

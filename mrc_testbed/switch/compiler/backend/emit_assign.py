@@ -64,9 +64,9 @@ class AssignmentEmitter:
             forget_bytes(place, frame)
             return
         if isinstance(e, tree.Invalid):
-            for one in parts_of(place) if getattr(record, "kind", "") == "header_union" else [place]:
-                self.context.usage.note_valid(one)
-                set_valid(one, False, frame)
+            for part in parts_of(place) if getattr(record, "kind", "") == "header_union" else [place]:
+                self.context.usage.note_valid(part)
+                set_valid(part, False, frame)
             return
         if isinstance(e, tree.Ternary):
             frame.code.open(f"if ({self.expressions.condition(e.condition, frame)}) {{")

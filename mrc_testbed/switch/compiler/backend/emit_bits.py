@@ -17,7 +17,9 @@ def scalar_leaves(c: str, of: Type, where: Location) -> list[tuple[str, int]]:
         return [leaf for one in leaves for leaf in one]
     if not isinstance(record, Record):
         return [(c, bits_of(of, where))]
-    return [leaf for name, one in record.fields.items() for leaf in scalar_leaves(f"{c}.{c_name(name)}", one, where)]
+    return [
+        leaf for name, field in record.fields.items() for leaf in scalar_leaves(f"{c}.{c_name(name)}", field, where)
+    ]
 
 
 def field_bits(of: Type, where: Location) -> int:

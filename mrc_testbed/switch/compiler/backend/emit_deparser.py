@@ -57,19 +57,19 @@ class DeparserEmitter:
         code.add(f"static void deparse({SIGNATURE})")
         code.open("{")
         code.add("uint8_t *frame = pkt->data;", "uint32_t at = 0;", "int same = 1;", "(void)dev, (void)v;")
-        for one in headers:
-            code.open(f"if ({one.place.c}.is_valid) {{")
-            code.add(f"same &= {one.place.c}.at == at;", f"at += {one.size};")
+        for header in headers:
+            code.open(f"if ({header.place.c}.is_valid) {{")
+            code.add(f"same &= {header.place.c}.at == at;", f"at += {header.size};")
             code.close()
         code.open("if (same && at == p->parsed) {")
-        for one in headers:
-            code.late(partial(self._patched, one))
+        for header in headers:
+            code.late(partial(self._patched, header))
         code.add("return;")
         code.close()
-        total = sum(one.shape.most for one in headers)
+        total = sum(header.shape.most for header in headers)
         code.add(f"uint8_t block[{max(total, 1)}];", "", "at = 0;")
-        for one in headers:
-            self.packet_out.append(one, "block", "at", code)
+        for header in headers:
+            self.packet_out.append(header, "block", "at", code)
         code.add("replace_headers(pkt, p, block, at);")
         code.close()
         self.context.functions += [_replace_headers(), code]

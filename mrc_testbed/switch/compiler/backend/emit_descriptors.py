@@ -50,8 +50,8 @@ class DescriptorEmitter:
             self._action_fields(action, code)
         code.open("static const struct p4rt_action_desc actions[] = {")
         for action in self.program.actions:
-            params = [one for one in action.decl.params if not one.direction]
-            size = sum(bytes_of(one.type, one.where) for one in params)
+            params = [param for param in action.decl.params if not param.direction]
+            size = sum(bytes_of(param.type, param.where) for param in params)
             code.add(
                 f"[{action_constant(action)}] = {{{c_string(action.name)}, {self.ids.of('action', action.name)}, "
                 f"{len(params)}, params_{action.word}, {size}}},"
@@ -60,17 +60,17 @@ class DescriptorEmitter:
         code.close("};")
         for table in self.program.tables:
             self._table_parts(table, code)
-        for one in self.program.value_sets:
+        for value_set in self.program.value_sets:
             fields = ", ".join(
                 f"{{{c_string(name)}, {number}, {bits}, {_MATCH[match]}}}"
-                for number, name, bits, match in value_set_keys(one)
+                for number, name, bits, match in value_set_keys(value_set)
             )
-            code.add(f"static const struct p4rt_field_desc members_{one.index}[] = {{{fields}}};")
+            code.add(f"static const struct p4rt_field_desc members_{value_set.index}[] = {{{fields}}};")
         code.open("static const struct p4rt_table_desc tables[] = {")
         for table in self.program.tables:
             self._table(table, code)
-        for one in self.program.value_sets:
-            self._value_set(one, code)
+        for value_set in self.program.value_sets:
+            self._value_set(value_set, code)
         code.add("{0},")
         code.close("};")
         self._state(code)
@@ -93,7 +93,7 @@ class DescriptorEmitter:
             code.add(f"{{{name}, {number}, {field_bits(one.value.type, one.where)}, {_MATCH[one.match]}}},")
         code.add("{0},")
         code.close("};")
-        listed = ", ".join(action_constant(one) for one in table.actions)
+        listed = ", ".join(action_constant(action) for action in table.actions)
         code.add(f"static const uint32_t actions_{word}[] = {{{listed or '0'}}};")
         default = table.decl.properties.get("default_action")
         if default is not None:
@@ -104,7 +104,7 @@ class DescriptorEmitter:
     def _table(self, table: TableInstance, code: Code) -> None:
         word, decl = table.word, table.decl
         default = decl.properties.get("default_action")
-        names = [one.name for one in decl.actions]
+        names = [action.name for action in decl.actions]
         if default is not None:
             first = action_constant(table.actions[names.index(default.action.name)])
         else:

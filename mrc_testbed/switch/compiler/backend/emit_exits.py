@@ -38,7 +38,7 @@ class Exits:
 
     def table(self, table: TableInstance) -> bool:
         """Does a table, or one that it is applied for, run an action that may?"""
-        return any(self.runs(one.decl, table.control) for one in table.actions) or any(
+        return any(self.runs(action.decl, table.control) for action in table.actions) or any(
             self.table(table.control.members[id(call.callee.decl)])
             for call in walk(table.decl.key)
             if isinstance(call, tree.Call) and call.callee is not None and call.callee.kind == "table"

@@ -55,7 +55,7 @@ class ExpressionEmitter:
         out = []
         for at, e in enumerate(exprs):
             text = self.value(e, frame)
-            if e.const is None and any(acts(one) for one in exprs[at + 1 :]):
+            if e.const is None and any(acts(expr) for expr in exprs[at + 1 :]):
                 name = frame.name("t")
                 frame.code.add(f"{self.context.types.declare_type(e.type, e.where)} {name} = {text};")
                 text = name
@@ -116,7 +116,7 @@ class ExpressionEmitter:
     def _is_valid(self, place: Lvalue) -> str:
         record = form(place.type)
         if isinstance(record, Record) and record.kind == "header_union":
-            return "(" + " | ".join(self._is_valid(one) for one in parts_of(place)) + ")"
+            return "(" + " | ".join(self._is_valid(part) for part in parts_of(place)) + ")"
         self.context.usage.note_valid(place)
         return f"{place.c}.is_valid"
 

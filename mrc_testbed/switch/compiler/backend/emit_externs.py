@@ -254,7 +254,7 @@ class ExternEmitter:
 
     def _fn_digest(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         of = e.callee.bound["T"]
-        index = next(i for i, one in enumerate(self.context.program.digests) if one.type == of)
+        index = next(i for i, digest in enumerate(self.context.program.digests) if digest.type == of)
         frame.code.open("{")
         buffer = frame.name("data")
         size = self.packed.padded(args[1], of, frame, buffer)

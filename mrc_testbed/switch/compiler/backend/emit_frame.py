@@ -60,8 +60,8 @@ class Usage:
         elif isinstance(record, Record) and record.kind == "header":
             self._add(place.key, record, record.fields, write)
         elif isinstance(record, Record):
-            for one in parts_of(place):
-                self.note_whole(one, write)
+            for part in parts_of(place):
+                self.note_whole(part, write)
 
     def note_valid(self, place: Lvalue) -> None:
         """Whether a header is valid is asked or said, of its fields nothing."""
@@ -78,7 +78,7 @@ class Usage:
 
     def of_type(self, record: Record) -> list[str]:
         """Fields of any header of this type that are read or written."""
-        keys = [key for key, of in self.types.items() if of is record]
+        keys = [key for key, type_ in self.types.items() if type_ is record]
         used = {name for key in keys for name in self.touched(key)}
         return [name for name in record.fields if name in used]
 

@@ -48,9 +48,9 @@ class FunctionEmitter:
         code.add(f"static int {name}({SIGNATURE})")
         code.open("{")
         code.add(_UNUSED)
-        for one in decl.locals:
-            if isinstance(one, tree.Var):
-                self._local(one, control, frame)
+        for local in decl.locals:
+            if isinstance(local, tree.Var):
+                self._local(local, control, frame)
         assert decl.body is not None
         self.context.statements.block(decl.body, frame)
         code.add("return 0;")

@@ -36,8 +36,8 @@ class HeaderShape:
 def header_shape(record: Record, e: tree.Expr) -> HeaderShape:
     """Raises P4Error for headers that are not whole bytes."""
     bits, varbit, longest = 0, None, 0
-    for name, of in record.fields.items():
-        base = form(of)
+    for name, field in record.fields.items():
+        base = form(field)
         if isinstance(base, Varbit):
             if varbit is not None:
                 fail(field_place(record, name), f"header {record}: a second varbit field")
@@ -45,7 +45,7 @@ def header_shape(record: Record, e: tree.Expr) -> HeaderShape:
                 unsupported(field_place(record, name), "varbit that does not begin and end at whole bytes")
             varbit, longest = name, base.width
         else:
-            bits += sum(one for _, one in scalar_leaves("", of, field_place(record, name)))
+            bits += sum(one for _, one in scalar_leaves("", field, field_place(record, name)))
     if bits % 8:
         fail(e.where, f"header {record} has {bits} bits: only whole bytes can be sent and received")
     return HeaderShape(bits // 8, varbit, longest)
@@ -57,20 +57,20 @@ def forget_bytes(place: Lvalue, frame: FunctionFrame) -> None:
     if isinstance(record, Record) and record.kind == "header":
         frame.code.add(f"{place.c}.at = P4_AT_NONE;")
     elif isinstance(record, (Record, Stack)):
-        for one in parts_of(place):
-            forget_bytes(one, frame)
+        for part in parts_of(place):
+            forget_bytes(part, frame)
 
 
 def alone(place: Lvalue, frame: FunctionFrame) -> None:
     """A member of a header union has become valid: the others are not."""
-    frame.code.add(*(f"{one}.is_valid = 0;" for one in place.siblings))
+    frame.code.add(*(f"{sibling}.is_valid = 0;" for sibling in place.siblings))
 
 
 def set_valid(place: Lvalue, valid: bool, frame: FunctionFrame) -> None:
     """As the program says by setValid, setInvalid, a list or {#}: simple_switch's packet_length goes with it."""
     if frame.phase in ("ingress", "egress"):
         fields = form(place.type).fields.values()
-        size = sum(width_of(one) or 0 for one in fields) // 8
+        size = sum(width_of(field) or 0 for field in fields) // 8
         change = f"+= {place.c}.is_valid ? 0 : {size}" if valid else f"-= {place.c}.is_valid ? {size} : 0"
         frame.code.add(f"pkt->grown {change};")
     frame.code.add(f"{place.c}.is_valid = {int(valid)};")

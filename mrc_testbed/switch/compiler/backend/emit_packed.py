@@ -75,9 +75,9 @@ class PackedEmitter:
     def _packed_all(leaves: list[_Leaf], frame: FunctionFrame, buffer: str) -> None:
         """Every value has its place."""
         at = 0
-        for one in leaves:
-            frame.code.add(store_bits(buffer, at, one.bits, one.c))
-            at += one.bits
+        for leaf in leaves:
+            frame.code.add(store_bits(buffer, at, leaf.bits, leaf.c))
+            at += leaf.bits
 
     @staticmethod
     def _packed_some(leaves: list[_Leaf], frame: FunctionFrame, buffer: str) -> str:
@@ -128,7 +128,7 @@ class PackedEmitter:
             items = list(e.items if isinstance(e, tree.ListExpr) else dict(e.items).values())
             if isinstance(e, tree.RecordExpr) and isinstance(base, Record) and e.items:
                 named = dict(e.items)
-                items = [named[one] for one in base.fields]
+                items = [named[field] for field in base.fields]
             if isinstance(base, Record) and base.kind == "header":
                 out.append(("1", 8))
             for item, part in zip(items, parts, strict=True):
@@ -149,8 +149,8 @@ class PackedEmitter:
             return
         if record.kind == "header":
             out.append((f"{place.c}.is_valid", 8))
-        for name, of in record.fields.items():
-            self._padded_place(Lvalue(f"{place.c}.{c_name(name)}", of, ""), where, out)
+        for name, field in record.fields.items():
+            self._padded_place(Lvalue(f"{place.c}.{c_name(name)}", field, ""), where, out)
 
     def _leaves(self, e: tree.Expr, of: Type, frame: FunctionFrame, out: list[_Leaf], copied: bool) -> None:
         in_place = isinstance(e, (tree.PathExpression, tree.Member, tree.Index)) and e.const is None
@@ -169,8 +169,8 @@ class PackedEmitter:
         elif isinstance(record, Wide):
             out.append(_Leaf(place.c, record.width, place.valid))
         elif isinstance(record, (Record, Stack)):
-            for one in parts_of(place):
-                self._spread(one, where, out)
+            for part in parts_of(place):
+                self._spread(part, where, out)
         else:
             out.append(_Leaf(place.c, bits_of(place.type, where), place.valid))
 

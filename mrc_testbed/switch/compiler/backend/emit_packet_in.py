@@ -185,8 +185,8 @@ class PacketInEmitter:
         if isinstance(record, (Record, Stack)):
             if isinstance(record, Record) and record.kind == "header":
                 out.append((place, 0))
-            for one in parts_of(place):
-                self._fixed_leaves(one, e, out)
+            for part in parts_of(place):
+                self._fixed_leaves(part, e, out)
             return
         out.append((place, record.width if isinstance(record, Wide) else bits_of(place.type, e.where)))
 

@@ -44,10 +44,10 @@ class PacketOutEmitter:
         """emit, in a deparser that does more than emit."""
         headers: list[EmittedHeader] = []
         self.headers_of(e.callee.args[0][1], e, frame, headers)
-        for one in headers:
-            self.sent_bytes += one.shape.most
-            frame.code.open(f"if (v->sent + {one.size} <= sizeof v->block) {{")
-            self.append(one, "v->block", "v->sent", frame.code)
+        for header in headers:
+            self.sent_bytes += header.shape.most
+            frame.code.open(f"if (v->sent + {header.size} <= sizeof v->block) {{")
+            self.append(header, "v->block", "v->sent", frame.code)
             frame.code.close()
 
     def headers_of(self, e: tree.Expr, call: tree.Call, frame: FunctionFrame, out: list[EmittedHeader]) -> None:
@@ -66,8 +66,8 @@ class PacketOutEmitter:
             self.context.usage.note_valid(place)
             out.append(EmittedHeader(place, record, header_shape(record, call)))
             return
-        for one in parts_of(place):
-            self._headers_at(one, call, out)
+        for part in parts_of(place):
+            self._headers_at(part, call, out)
 
     def append(self, one: EmittedHeader, block: str, at: str, code: Code) -> None:
         """Put a valid header behind those in `block`: its bytes in the frame, with what was written stored over."""

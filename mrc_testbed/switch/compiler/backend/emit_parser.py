@@ -60,10 +60,10 @@ class ParserEmitter:
 
     def _states(self, parser: tree.Parser, frame: FunctionFrame) -> None:
         """The local variables and states of a parser; it ends at frame.accept or by frame.at_exit."""
-        for one in parser.locals:
-            if isinstance(one, tree.Var):
-                self.context.statements.declare(one, frame)
-        states = {one.name: one for one in parser.states or []}
+        for local in parser.locals:
+            if isinstance(local, tree.Var):
+                self.context.statements.declare(local, frame)
+        states = {state.name: state for state in parser.states or []}
         cyclic = _has_cycle(parser)
         frame.code.add(f"goto state_{frame.labels}start;")
         for name in _reachable(states):
@@ -211,7 +211,7 @@ def _targets(state: tree.State) -> list[str]:
     after = state.transition
     if after is None:
         return []
-    return [after.state] if after.state is not None else [one.state for one in after.cases]
+    return [after.state] if after.state is not None else [case.state for case in after.cases]
 
 
 def _reachable(states: dict[str, tree.State]) -> list[str]:
@@ -226,7 +226,7 @@ def _reachable(states: dict[str, tree.State]) -> list[str]:
 
 
 def _has_cycle(parser: tree.Parser) -> bool:
-    states = {one.name: one for one in parser.states or []}
+    states = {state.name: state for state in parser.states or []}
     done: set[str] = set()
     path: list[str] = []
 
@@ -236,7 +236,7 @@ def _has_cycle(parser: tree.Parser) -> bool:
         if name in done or name not in states:
             return False
         path.append(name)
-        found = any(visit(one) for one in _targets(states[name]))
+        found = any(visit(target) for target in _targets(states[name]))
         path.pop()
         done.add(name)
         return found

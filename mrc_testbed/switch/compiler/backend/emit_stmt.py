@@ -110,8 +110,8 @@ class StatementEmitter:
         code.add(f"goto {again[0]};")
         code.depth -= 1
         self._body(s.body, frame, again)
-        for one in s.updates:
-            self.statement(one, frame)
+        for update in s.updates:
+            self.statement(update, frame)
         self._loop_end(again, frame)
 
     def _for_in(self, s: tree.ForIn, frame: FunctionFrame) -> None:
@@ -225,7 +225,7 @@ class StatementEmitter:
             return self.expressions.constant(case.label)
         table = frame.table(of.table)
         assert isinstance(case.label, tree.PathExpression)
-        index = [one.name for one in of.table.actions].index(case.label.name)
+        index = [action.name for action in of.table.actions].index(case.label.name)
         return action_constant(table.actions[index])
 
     def _assign(self, s: tree.Assign, frame: FunctionFrame) -> None:

@@ -38,8 +38,8 @@ class CTypes:
         if record.name == STANDARD_METADATA:
             return "struct p4rt_std"
         if record not in self.structs:
-            for of in record.fields.values():
-                base = form(of)
+            for field in record.fields.values():
+                base = form(field)
                 if isinstance(base, (Record, Stack, Varbit, Wide)):
                     self.struct(base)
             self.structs.append(record)

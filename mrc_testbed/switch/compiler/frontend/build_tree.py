@@ -78,7 +78,7 @@ class TreeBuilder(Transformer[Token, Any]):
         """What a parse tree at this depth of a program stands for. Raises P4Error."""
         level: list[Tree[Token]] = [parsed]
         for _ in range(depth, _MAX_DEPTH + 1):
-            level = [one for each in level for one in each.children if type(one) is Tree]
+            level = [child for each in level for child in each.children if type(child) is Tree]
         for one in level:
             first = next(one.scan_values(lambda _: True), None)
             fail(first.where if isinstance(first, Word) else NOWHERE, f"nested deeper than {_MAX_DEPTH} levels")
@@ -120,9 +120,9 @@ class TreeBuilder(Transformer[Token, Any]):
     @_annotated
     def field_decl(self, notes: Notes, kind: TypeNode, name: Word, sizes: list[Expr]) -> tree.Field:
         lists: list[Expr] = []
-        for one in notes:
-            if one.name == "field_list" and one.body and one.source:
-                body = Source(one.body, one.source.lines, part=True)
+        for note in notes:
+            if note.name == "field_list" and note.body and note.source:
+                body = Source(note.body, note.source.lines, part=True)
                 lists += [arg.value for arg in self._parse_arguments(body)]
         return tree.Field(name.where, notes, name, _array(kind, sizes), lists)
 
@@ -151,10 +151,10 @@ class TreeBuilder(Transformer[Token, Any]):
     def extern_decl(
         self, notes: Notes, name: Word, generics: list[str], *members: tree.Method | list[Param]
     ) -> tree.ExternObject:
-        methods = [one for one in members if isinstance(one, tree.Method)]
-        for one in methods:
-            one.extern = name
-        constructors = [one for one in members if isinstance(one, list)]
+        methods = [member for member in members if isinstance(member, tree.Method)]
+        for method in methods:
+            method.extern = name
+        constructors = [member for member in members if isinstance(member, list)]
         return tree.ExternObject(name.where, notes, name, generics, methods, constructors)
 
     @_annotated
@@ -211,8 +211,8 @@ class TreeBuilder(Transformer[Token, Any]):
         return params[0] if params else []
 
     def parser_body(self, *items: tree.Node) -> Body:
-        states = [one for one in items if isinstance(one, tree.State)]
-        return [one for one in items if not isinstance(one, tree.State)], states
+        states = [item for item in items if isinstance(item, tree.State)]
+        return [item for item in items if not isinstance(item, tree.State)], states
 
     @_annotated
     def value_set_decl(self, notes: Notes, kind: TypeNode, size: Expr, name: Word) -> tree.ValueSet:
@@ -324,7 +324,7 @@ class TreeBuilder(Transformer[Token, Any]):
     # ---- statements
 
     def block_statement(self, *items: Any) -> Block:
-        return Block(_place(list(items)), [one for one in items if not _is_note(one)])
+        return Block(_place(list(items)), [item for item in items if not _is_note(item)])
 
     def assign_operation(self, target: Expr, operator: Word, value: Expr) -> tree.Assign:
         """`x += e`, for `x = x + e`."""
@@ -361,7 +361,7 @@ class TreeBuilder(Transformer[Token, Any]):
     # ---- expressions
 
     def args(self, *args: Arg | Expr) -> list[Arg]:
-        return [one if isinstance(one, Arg) else Arg(one.where, None, one) for one in args]
+        return [arg if isinstance(arg, Arg) else Arg(arg.where, None, arg) for arg in args]
 
     def named_arg(self, name: Word, value: Expr | Word) -> Arg:
         return Arg(name.where, name, tree.DontCare(value.where) if isinstance(value, Word) else value)

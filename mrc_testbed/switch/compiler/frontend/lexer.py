@@ -97,9 +97,9 @@ def tokenize(text: str) -> Source:
     source = Source([], lines)
     source.tokens = list(_scan(text, source))
     source.tokens = list(_fold_annotations(source))
-    for one in source.tokens:
-        if one.kind == "UNKNOWN":
-            fail(source.location(one.line, one.column), f"{one.text!r} is no part of P4")
+    for token in source.tokens:
+        if token.kind == "UNKNOWN":
+            fail(source.location(token.line, token.column), f"{token.text!r} is no part of P4")
     _mark_types(source.tokens)
     _unmark_hidden(source.tokens)
     _mark_angles(source.tokens)

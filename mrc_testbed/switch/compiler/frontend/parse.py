@@ -73,7 +73,7 @@ _BEGINS = {
     "FOR",
     "BREAK",
     "CONTINUE",
-    *(one.lstrip("_") for one in _DECLARATIONS),
+    *(declaration.lstrip("_") for declaration in _DECLARATIONS),
 } | _TYPE_WORDS
 _WORDS = {
     "TYPE_ID": "the name of a type", "ANNOTATION": "an annotation", "DONTCARE": "_", "DOTS": "...",
@@ -89,9 +89,9 @@ class _Tokens(Lexer):
 
     def lex(self, lexer_state: Any, _parser_state: Any = None) -> Iterator[Token]:
         source: Source = lexer_state
-        for index, one in enumerate(source.tokens):
-            kind = one.kind if one.kind in _KEPT else "_" + one.kind
-            word = tree.Word(kind, one.text, index, one.line, one.column)
+        for index, token in enumerate(source.tokens):
+            kind = token.kind if token.kind in _KEPT else "_" + token.kind
+            word = tree.Word(kind, token.text, index, token.line, token.column)
             word.source = source
             yield word
 

@@ -47,7 +47,7 @@ def _call(e: tree.Call) -> str:
 
 def arguments(args: list[tree.Arg]) -> str:
     """What stands between the parentheses of a call."""
-    return ", ".join(f"{one.name} = {expression(one.value)}" if one.name else expression(one.value) for one in args)
+    return ", ".join(f"{arg.name} = {expression(arg.value)}" if arg.name else expression(arg.value) for arg in args)
 
 
 _EXPRESSIONS: dict[type, Callable[[Any], str]] = {

@@ -68,8 +68,8 @@ def note_text(note: tree.Annotation) -> str:
 
 def _joined(tokens: Iterable[Lexeme]) -> str:
     out = ""
-    for one in tokens:
-        out += (" " if out and one.kind not in ("COMMA", "DOT", "RPAR") and out[-1] not in "(." else "") + one.text
+    for token in tokens:
+        out += (" " if out and token.kind not in ("COMMA", "DOT", "RPAR") and out[-1] not in "(." else "") + token.text
     return out
 
 
@@ -95,18 +95,18 @@ def _parts(tokens: list[Lexeme]) -> list[list[Lexeme]]:
     """The tokens between the commas that stand in no parentheses."""
     out: list[list[Lexeme]] = [[]]
     depth = 0
-    for one in tokens:
-        depth += (one.text in "([{") - (one.text in ")]}")
-        if one.kind == "COMMA" and not depth:
+    for token in tokens:
+        depth += (token.text in "([{") - (token.text in ")]}")
+        if token.kind == "COMMA" and not depth:
             out.append([])
         else:
-            out[-1].append(one)
+            out[-1].append(token)
     return out if out != [[]] else []
 
 
 def _value(note: tree.Annotation, tokens: list[Lexeme], out: p4t.Expression) -> None:
-    if tokens and all(one.kind == "STRING_LITERAL" for one in tokens):
-        out.string_value = "".join(tree.unquote(one.text) for one in tokens)
+    if tokens and all(token.kind == "STRING_LITERAL" for token in tokens):
+        out.string_value = "".join(tree.unquote(token.text) for token in tokens)
         return
     value = _evaluated(tokens)
     if isinstance(value, bool):
@@ -114,7 +114,7 @@ def _value(note: tree.Annotation, tokens: list[Lexeme], out: p4t.Expression) -> 
     elif value is not None and -(1 << 63) <= value < 1 << 63:
         out.int64_value = value
     else:
-        text = "".join(one.text for one in tokens)
+        text = "".join(token.text for token in tokens)
         fail(note.where, f"@{note.name}: {text}: want a string, true or false, or a number of 64 bits")
 
 
@@ -122,8 +122,8 @@ def _evaluated(tokens: list[Lexeme]) -> int | bool | None:
     """A constant expression of numbers and truth values; None for anything else."""
     words = {"true": "True", "false": "False", "/": "//"}
     text = " ".join(
-        str(tree.parse_integer(one.text)[0]) if one.kind == "INTEGER" else words.get(one.text, one.text)
-        for one in tokens
+        str(tree.parse_integer(token.text)[0]) if token.kind == "INTEGER" else words.get(token.text, token.text)
+        for token in tokens
     )
     try:
         node = ast.parse(text, mode="eval")
@@ -147,7 +147,7 @@ def fill_package(main: tree.Instance, info: p4i.P4Info) -> None:
                 if key.text in _PACKAGE and value.kind == "STRING_LITERAL":
                     setattr(package, key.text, tree.unquote(value.text))
         elif note.name == "platform_property":
-            known = [one.name for one in package.platform_properties.DESCRIPTOR.fields]
+            known = [field.name for field in package.platform_properties.DESCRIPTOR.fields]
             for key, value in _pairs(note):
                 if key.text not in known or value.kind != "INTEGER":
                     fail(note.where, f"@platform_property: {key.text}: want NUMBERs for {', '.join(known)}")

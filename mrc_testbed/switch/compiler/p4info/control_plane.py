@@ -39,7 +39,7 @@ class Plane:
         self._seen_bodies: set[int] = set()
         """id() of the functions and actions whose calls have been noted."""
         self.digests: list[DigestInstance] = []
-        self._global = {id(one.decl): one for table in program.tables for one in table.actions}
+        self._global = {id(action.decl): action for table in program.tables for action in table.actions}
         for top in (program.verify, program.ingress, program.egress, program.compute, program.deparser):
             self._control(top)
         self.tables = [one for one in program.tables if id(one) in self._tables]
@@ -86,7 +86,7 @@ class Plane:
         it applies.
         """
         self._reached.append(control)
-        todo: list[Any] = [*(one for one in control.decl.locals if isinstance(one, tree.Var)), control.decl.body]
+        todo: list[Any] = [*(local for local in control.decl.locals if isinstance(local, tree.Var)), control.decl.body]
         while todo:
             for call in _calls(todo.pop(0)):
                 kind = call.callee.kind
@@ -133,11 +133,13 @@ class Plane:
             self.calls_externs = True
             if call.callee.name == "digest":
                 sent = call.callee.bound.get("T")
-                self.digests += [one for one in self.program.digests if one.type == sent and one not in self.digests]
+                self.digests += [
+                    digest for digest in self.program.digests if digest.type == sent and digest not in self.digests
+                ]
 
     def _externs(self) -> list[ExternInstance]:
         """All but those of controls that nothing applies."""
-        kept = {id(one) for control in self._reached for one in control.members.values()}
+        kept = {id(member) for control in self._reached for member in control.members.values()}
         dropped: set[int] = set()
         todo = list(self._reached)
         seen: set[int] = set()
@@ -147,10 +149,10 @@ class Plane:
                 continue
             seen.add(id(control))
             members = list(control.members.values())
-            todo += [one for one in members if isinstance(one, ControlInstance)]
+            todo += [member for member in members if isinstance(member, ControlInstance)]
             if control not in self._reached:
-                dropped.update(id(one) for one in members if isinstance(one, ExternInstance))
-        return [one for one in self.program.externs if id(one) in kept or id(one) not in dropped]
+                dropped.update(id(member) for member in members if isinstance(member, ExternInstance))
+        return [extern for extern in self.program.externs if id(extern) in kept or id(extern) not in dropped]
 
 
 def _in_source_order(table: TableInstance) -> list[ActionInstance]:
@@ -160,7 +162,7 @@ def _in_source_order(table: TableInstance) -> list[ActionInstance]:
     if default is not None and refs:
         first, place = refs[0].where, default.value.where
         if (place.line, place.column) < (first.line, first.column):
-            at = [one.name for one in refs].index(default.action.name)
+            at = [ref.name for ref in refs].index(default.action.name)
             return [table.actions[at], *table.actions]
     return table.actions
 
@@ -191,9 +193,9 @@ def _live(node: Any, returns: bool) -> Iterator[tree.Call]:
         if bool(node.left.const) == (node.op == "&&"):
             yield from _live(node.right, returns)
     elif isinstance(node, tree.Node):
-        for one in fields(node):
-            if one.name not in ("decl", "callee", "type", "const", "annotations"):
-                yield from _live(getattr(node, one.name), returns)
+        for field in fields(node):
+            if field.name not in ("decl", "callee", "type", "const", "annotations"):
+                yield from _live(getattr(node, field.name), returns)
         if isinstance(node, tree.Call) and node.callee is not None:
             yield node
 

@@ -87,7 +87,7 @@ class Ids:
 
     def alias(self, name: str) -> str:
         """The shortest suffix of a dotted name that nothing else ends with."""
-        return next((one for one in _suffixes(name) if self.suffixes[one] == 1), name)
+        return next((suffix for suffix in _suffixes(name) if self.suffixes[suffix] == 1), name)
 
 
 def _suffixes(name: str) -> list[str]:
@@ -105,8 +105,8 @@ def _names(program: ElaboratedProgram, plane: Plane) -> dict[str, dict[str, Any]
         groups[_extern_kind(extern)][extern.name] = extern.decl
     for header in controller_headers(program):
         groups["header"][plane_name(header, "")] = header
-    for one in program.value_sets:
-        groups["value_set"][one.name] = one.decl
+    for value_set in program.value_sets:
+        groups["value_set"][value_set.name] = value_set.decl
     for digest in plane.digests:
         groups["digest"][digest.name] = None
     return groups
@@ -115,10 +115,10 @@ def _names(program: ElaboratedProgram, plane: Plane) -> dict[str, dict[str, Any]
 def _names_of_the_rest(program: ElaboratedProgram) -> list[tuple[str, str]]:
     """(kind, name) of all in the C program: what the control plane does not see of it has an id, too."""
     return [
-        *(("action", one.name) for one in program.actions),
-        *(("table", one.name) for one in program.tables),
-        *((_extern_kind(one), one.name) for one in program.externs),
-        *(("digest", one.name) for one in program.digests),
+        *(("action", action.name) for action in program.actions),
+        *(("table", table.name) for table in program.tables),
+        *((_extern_kind(extern), extern.name) for extern in program.externs),
+        *(("digest", digest.name) for digest in program.digests),
     ]
 
 
@@ -129,16 +129,16 @@ def _extern_kind(extern: ExternInstance) -> str:
 def controller_headers(program: ElaboratedProgram) -> list[tree.Aggregate]:
     """Headers of packet-in and packet-out: those with @controller_header."""
     return [
-        one
-        for one in program.nodes
-        if isinstance(one, tree.Aggregate) and one.kind == "header" and one.annotation("controller_header")
+        node
+        for node in program.nodes
+        if isinstance(node, tree.Aggregate) and node.kind == "header" and node.annotation("controller_header")
     ]
 
 
 def translated_types(program: ElaboratedProgram) -> dict[str, int]:
     """Bits of the types with @p4runtime_translation in packet-ins and packet-outs, digests and registers."""
     used = [header.record for header in controller_headers(program)]
-    used += [one.type for one in program.digests] + [one.cell for one in program.of_kind("register")]
+    used += [digest.type for digest in program.digests] + [one.cell for one in program.of_kind("register")]
     return {name: bits for one in used for name, bits in translated_in(one).items()}
 
 
@@ -190,8 +190,8 @@ def key_ids(table: tree.Table) -> list[tuple[tree.KeyElement, int]]:
 
 def param_ids(action: tree.Action) -> list[tuple[tree.Param, int]]:
     """The parameters that the control plane gives, with their ids."""
-    params = [one for one in action.params if not one.direction]
-    return list(zip(params, field_ids(one.annotations for one in params), strict=True))
+    params = [param for param in action.params if not param.direction]
+    return list(zip(params, field_ids(param.annotations for param in params), strict=True))
 
 
 def value_set_keys(one: ValueSetInstance) -> list[tuple[int, str, int, str]]:
@@ -316,11 +316,11 @@ def make_p4info(program: ElaboratedProgram, ids: Ids) -> p4i.P4Info:
             _direct(info, table, ids)
     for header in controller_headers(program):
         _controller_header(info, header, ids)
-    for one in program.value_sets:
-        found = info.value_sets.add(size=one.size)
-        _preamble(found, "value_set", one.name, ids, one.decl)
-        leaves = _member_fields(one.decl.element)
-        for (number, name, bits, match), (_, _, decl) in zip(value_set_keys(one), leaves, strict=True):
+    for value_set in program.value_sets:
+        found = info.value_sets.add(size=value_set.size)
+        _preamble(found, "value_set", value_set.name, ids, value_set.decl)
+        leaves = _member_fields(value_set.decl.element)
+        for (number, name, bits, match), (_, _, decl) in zip(value_set_keys(value_set), leaves, strict=True):
             out = found.match.add(id=number, name=name, bitwidth=bits, match_type=_MATCH[match])
             fill_notes(out, _notes_of(decl), ("match",))
     for digest in ids.plane.digests:
@@ -433,8 +433,8 @@ def _extern(info: p4i.P4Info, extern: ExternInstance, ids: Ids) -> None:
     if extern.kind in ("action_profile", "action_selector"):
         out: Any = info.action_profiles.add()
         _preamble(out, "profile", extern.name, ids, extern.decl)
-        users = sorted(one.name for one in extern.tables if one in ids.plane.tables)
-        out.table_ids.extend(ids.of("table", one) for one in users)
+        users = sorted(table.name for table in extern.tables if table in ids.plane.tables)
+        out.table_ids.extend(ids.of("table", user) for user in users)
         out.size = extern.args["size"]
         if extern.kind == "action_selector":
             out.with_selector = True

@@ -44,7 +44,7 @@ def translated_in(of: Type) -> dict[str, int]:
     if isinstance(of, NewType):
         return {of.name: width_of(of) or 0} if of.decl.annotation("p4runtime_translation") else {}
     parts = of.items if isinstance(of, Tuple) else of.fields.values() if isinstance(of, Record) else ()
-    return {name: bits for one in parts for name, bits in translated_in(one).items()}
+    return {name: bits for part in parts for name, bits in translated_in(part).items()}
 
 
 def note_new_type(of: NewType, info: p4i.P4Info) -> int:
@@ -55,7 +55,7 @@ def note_new_type(of: NewType, info: p4i.P4Info) -> int:
     if translation and translation.body:
         values = [one for one in translation.body if one.kind != "COMMA"]
         spec.translated_type.uri = tree.unquote(values[0].text)
-        given = next((tree.parse_integer(one.text)[0] for one in values if one.kind == "INTEGER"), None)
+        given = next((tree.parse_integer(value.text)[0] for value in values if value.kind == "INTEGER"), None)
         if given is None:
             spec.translated_type.sdn_string.SetInParent()
         else:
@@ -134,10 +134,10 @@ def header_fields(of: Record) -> list[HeaderField]:
         if not isinstance(base, Record):
             out.append(HeaderField(name, inner, decl.annotations))
             continue
-        for one in header_fields(base):
-            own = {note.name for note in one.annotations}
-            notes = [*one.annotations, *(note for note in decl.annotations if note.name not in own)]
-            out.append(HeaderField(f"{decl.name}.{one.name}", one.type, notes))
+        for header_field in header_fields(base):
+            own = {note.name for note in header_field.annotations}
+            notes = [*header_field.annotations, *(note for note in decl.annotations if note.name not in own)]
+            out.append(HeaderField(f"{decl.name}.{header_field.name}", header_field.type, notes))
     return out
 
 
@@ -151,8 +151,8 @@ def _record(of: Record, spec: Any, info: p4i.P4Info, errors: list[str], where: L
     if of.kind == "struct":
         spec.struct.name = of.name
         if of.name not in info.type_info.structs:
-            names = [plane_field(one) for one in of.decl.fields]
-            specs = [data_spec(one, info, errors, where) for one in of.fields.values()]
+            names = [plane_field(field) for field in of.decl.fields]
+            specs = [data_spec(field, info, errors, where) for field in of.fields.values()]
             info.type_info.structs[of.name].SetInParent()
             for name, one in zip(names, specs, strict=True):
                 info.type_info.structs[of.name].members.add(name=name, type_spec=one)

@@ -65,10 +65,10 @@ class Checker:
         context.top.later = places_of(nodes)
         for node in nodes:
             context.attempt(self.declarations.declaration, node, context.top)
-        for one in self.copies.templates.values():
-            if not one.copies:
-                context.problems += one.problems
-                context.warnings += one.warnings
+        for template in self.copies.templates.values():
+            if not template.copies:
+                context.problems += template.problems
+                context.warnings += template.warnings
         del context.problems[MOST_PROBLEMS:]
         if context.problems:
             first, *first.others = context.problems

@@ -128,7 +128,9 @@ class CallChecker:
             if len(e.type_args) != len(found.type_params):
                 wanted = count(len(found.type_params), "type argument")
                 fail(e.where, f"{found.name} takes {wanted}, not {len(e.type_args)}")
-            bound = dict(zip(found.type_params, (self.types.resolve(one, scope) for one in e.type_args), strict=True))
+            bound = dict(
+                zip(found.type_params, (self.types.resolve(type_arg, scope) for type_arg in e.type_args), strict=True)
+            )
         else:
             inner = Scope(self.context.top)
             for name in found.type_params:
@@ -203,7 +205,7 @@ class CallChecker:
             return self.finish(e, Callee(of.kind, of.decl, "apply", target.base), of.decl.params, VOID, scope)
         if of.kind != "extern":
             fail(e.where, f"a {of.kind} has no methods")
-        methods = [one for one in of.decl.methods if one.name == target.name]
+        methods = [method for method in of.decl.methods if method.name == target.name]
         if not methods:
             fail(target.where, f"extern {of} has no method {target.name} {known(m.name for m in of.decl.methods)}")
         callee = Callee("method", None, target.name, target.base)
@@ -239,7 +241,7 @@ class CallChecker:
             if len(e.type_args) != len(method.type_params):
                 wanted = count(len(method.type_params), "type argument")
                 fail(e.where, f"{callee.name} takes {wanted}, not {len(e.type_args)}")
-            given = [self.types.resolve(one, scope) for one in e.type_args]
+            given = [self.types.resolve(type_arg, scope) for type_arg in e.type_args]
             callee.bound.update(
                 (name, of) for name, of in zip(method.type_params, given, strict=False) if of != DONTCARE
             )
@@ -264,16 +266,18 @@ class CallChecker:
 
     def parameters(self, params: list[tree.Param], scope: Scope) -> None:
         """Resolve the types of parameters."""
-        for one in params:
-            one.type = self.types.resolve(one.type_node, scope)
+        for param in params:
+            param.type = self.types.resolve(param.type_node, scope)
 
     def defaults(self, params: list[tree.Param], scope: Scope) -> None:
         """Check the default values of parameters where these are declared."""
-        for one in params:
-            if one.default is not None and one.direction in ("out", "inout"):
-                fail(one.where, f"parameter {one.name} is `{one.direction}` and cannot have a default value")
-            if one.default is not None:
-                one.default = self.expressions.value_for(one.default, one.type, scope, f"default value of {one.name}")
+        for param in params:
+            if param.default is not None and param.direction in ("out", "inout"):
+                fail(param.where, f"parameter {param.name} is `{param.direction}` and cannot have a default value")
+            if param.default is not None:
+                param.default = self.expressions.value_for(
+                    param.default, param.type, scope, f"default value of {param.name}"
+                )
 
     def finish(self, e: tree.Call, callee: Callee, params: list[tree.Param], result: Type, scope: Scope) -> Type:
         """Check the arguments; sets what is called, and returns `result`."""
@@ -335,7 +339,7 @@ def pair(
     name: str, params: list[tree.Param], args: list[tree.Arg], where: Location
 ) -> list[tuple[tree.Param, tree.Expr]]:
     """(parameter, argument) in the order of the parameters. Raises P4Error for too many, too few, unknown."""
-    named = [one for one in args if one.name is not None]
+    named = [arg for arg in args if arg.name is not None]
     if named and len(named) != len(args):
         fail(where, f"{name}: name all arguments or none")
     if named:

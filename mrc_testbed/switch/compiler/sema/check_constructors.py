@@ -39,9 +39,12 @@ class ConstructorChecker:
             return of
         values: dict[str, tree.Expr] = {}
         if of.kind == "extern":
-            choices = [one for one in of.decl.constructors if len(one) == len(args)]
+            choices = [constructor for constructor in of.decl.constructors if len(constructor) == len(args)]
             if not choices:
-                counts = " or ".join(count(len(one), "argument") for one in of.decl.constructors) or "nothing"
+                counts = (
+                    " or ".join(count(len(constructor), "argument") for constructor in of.decl.constructors)
+                    or "nothing"
+                )
                 fail(node.where, f"the constructor of {of.decl.name} takes {counts}, not {len(args)}")
             params = choices[0]
             inner = Scope(self.context.top)

@@ -77,12 +77,12 @@ class CopyMaker:
 
     def needs_numbers(self, node: Any, scope: Scope) -> bool:
         """Is its body checked for each call, with the constants that this gives its parameters of type int?"""
-        for one in numbers_of(node.params):
-            if one.direction:
+        for number in numbers_of(node.params):
+            if number.direction:
                 fail(
-                    one.where,
-                    f"parameter {one.name} of type int is `{one.direction}`: an int is known at compile time and has "
-                    "no direction; give it a width, such as bit<32>",
+                    number.where,
+                    f"parameter {number.name} of type int is `{number.direction}`: an int is known at compile time "
+                    "and has no direction; give it a width, such as bit<32>",
                 )
             self.homes[id(node)] = node, scope
             for param in getattr(node, "ctor", ()):
@@ -93,7 +93,7 @@ class CopyMaker:
         """A generic parser, control, extern or package with its type arguments."""
         decl = found.decl
         body = getattr(decl, "body", None) or getattr(decl, "states", None)
-        if found.kind not in ("control", "parser") or not body or any(isinstance(one, Variable) for one in args):
+        if found.kind not in ("control", "parser") or not body or any(isinstance(arg, Variable) for arg in args):
             return Object(found.kind, found.decl, args)
         return Object(found.kind, self.with_types(decl, args))
 
@@ -120,11 +120,11 @@ class CopyMaker:
         if id(node) in self.fixed:
             return False
         types = {one.name: self.types.resolve(one.type_node, scope) for one in node.ctor}
-        values = {name: of for name, of in types.items() if not isinstance(of, Object)}
+        values = {name: type_ for name, type_ in types.items() if not isinstance(type_, Object)}
         if not values:
             return False
         template = self.templates[id(node)] = Template(node, deepcopy(node), scope)
-        self.fixed[id(node)] = {name: example_of(of, node) for name, of in values.items()}
+        self.fixed[id(node)] = {name: example_of(value, node) for name, value in values.items()}
         told, self.context.warnings = self.context.warnings, template.warnings
         template.problems = self._problems_of(node, scope)
         self.context.warnings = told
@@ -132,20 +132,20 @@ class CopyMaker:
 
     def with_values(self, template: Template, values: dict[str, tree.Expr]) -> Any:
         """A copy of a parser or control with the values of its constructor in place, checked; one for equal values."""
-        key = tuple((name, value_key(one)) for name, one in values.items())
+        key = tuple((name, value_key(value)) for name, value in values.items())
         if key not in template.copies:
             copy = deepcopy(template.written)
             self.fixed[id(copy)] = values
             problems = self._problems_of(copy, template.scope)
             always = set(map(str, template.problems))
-            given = ", ".join(f"{name} = {one.const}" for name, one in values.items() if one.const is not None)
-            for at, one in enumerate(problems):
-                if given and str(one) not in always:
-                    problems[at] = P4Error(one.location, f"{one.message} (in {copy.name} with {given})")
+            given = ", ".join(f"{name} = {value.const}" for name, value in values.items() if value.const is not None)
+            for at, problem in enumerate(problems):
+                if given and str(problem) not in always:
+                    problems[at] = P4Error(problem.location, f"{problem.message} (in {copy.name} with {given})")
             template.copies[key] = copy, problems
         copy, problems = template.copies[key]
         told = set(map(str, self.context.problems))
-        self.context.problems += [one for one in problems if str(one) not in told]
+        self.context.problems += [problem for problem in problems if str(problem) not in told]
         return copy
 
     def _problems_of(self, node: Any, scope: Scope) -> list[P4Error]:
@@ -168,4 +168,4 @@ class CopyMaker:
 
 def numbers_of(params: list[tree.Param]) -> list[tree.Param]:
     """Parameters of type int: known at compile time in each call."""
-    return [one for one in params if isinstance(one.type_node, tree.SimpleType) and one.type_node.name == "int"]
+    return [param for param in params if isinstance(param.type_node, tree.SimpleType) and param.type_node.name == "int"]

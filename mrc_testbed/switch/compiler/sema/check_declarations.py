@@ -57,7 +57,7 @@ class DeclarationChecker:
     def declaration(self, node: Any, scope: Scope) -> None:
         """Check one declaration and enter its name."""
         names = getattr(node, "type_params", [])
-        twice = next((one for at, one in enumerate(names) if one in names[:at]), None)
+        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
         if twice:
             fail(node.where, f"{node.name} has two type parameters {twice}")
         scope.open.append(getattr(node, "name", ""))
@@ -94,13 +94,13 @@ class DeclarationChecker:
         inner = Scope(scope)
         for name in node.type_params:
             inner.names[name] = Variable(name)
-        for one in node.fields:
-            if one.name in record.fields:
-                fail(one.where, f"{node.kind} {node.name} has two fields {one.name}")
-            of = self.types.resolve(one.type_node, inner)
-            self._field_fits(node, one, of)
-            record.fields[one.name] = of
-            for number in one.lists:
+        for field in node.fields:
+            if field.name in record.fields:
+                fail(field.where, f"{node.kind} {node.name} has two fields {field.name}")
+            of = self.types.resolve(field.type_node, inner)
+            self._field_fits(node, field, of)
+            record.fields[field.name] = of
+            for number in field.lists:
                 self.expressions.expr(number, scope)
                 if isinstance(number.type, EnumType) and number.type.under:
                     self.expressions.coerce(number, number.type.under)
@@ -155,9 +155,9 @@ class DeclarationChecker:
     def _opaque(node: tree.Function | tree.Control, body: Any) -> None:
         """Raise P4Error for an operator on a parameter of a type variable: only == and != are defined on any type."""
         of = {
-            one.name: one.type_node.name
-            for one in node.params
-            if isinstance(one.type_node, tree.NamedType) and one.type_node.name in node.type_params
+            param.name: param.type_node.name
+            for param in node.params
+            if isinstance(param.type_node, tree.NamedType) and param.type_node.name in node.type_params
         }
         for e in tree.walk(body):
             if isinstance(e, tree.Binary) and e.op not in ("==", "!="):
@@ -176,11 +176,11 @@ class DeclarationChecker:
             return
         node.type = self.types.resolve(node.result, scope)
         inner = Scope(scope)
-        for one in node.params:
-            one.type = self.types.resolve(one.type_node, inner)
-            if not one.direction and not is_scalar(one.type) and one.type != STRING:
-                one.direction = "in"
-            inner.declare(one.name, one, one.where)
+        for param in node.params:
+            param.type = self.types.resolve(param.type_node, inner)
+            if not param.direction and not is_scalar(param.type) and param.type != STRING:
+                param.direction = "in"
+            inner.declare(param.name, param, param.where)
         self.calls.defaults(node.params, inner)
         self.context.in_function = node
         self.statements.block(node.body, Scope(inner))
@@ -206,8 +206,8 @@ class DeclarationChecker:
     def _value_set(self, node: tree.ValueSet, scope: Scope) -> None:
         node.element = self.types.resolve(node.type_node, scope)
         self.expressions.constant(node.size, scope)
-        for one in value_set_fields(node.element):
-            if not is_value(one):
+        for value_set_field in value_set_fields(node.element):
+            if not is_value(value_set_field):
                 unsupported(node.where, f"a value_set of {node.element}")
         node.type = Object("value_set", node)
         scope.declare(node.name, node, node.where)
@@ -248,21 +248,21 @@ class DeclarationChecker:
         inner = Scope(scope)
         for name in node.type_params:
             inner.names[name] = Variable(name)
-        for one in (*node.params, *node.ctor):
-            one.type = self.types.resolve(one.type_node, inner)
-        for one in node.params:
-            if isinstance(one.type, Object) and one.type.kind != "extern":
+        for param in (*node.params, *node.ctor):
+            param.type = self.types.resolve(param.type_node, inner)
+        for param in node.params:
+            if isinstance(param.type, Object) and param.type.kind != "extern":
                 fail(
-                    one.where,
-                    f"parameter {one.name}: a {one.type.kind} is given to the constructor, "
-                    f"`{node.name}(...)({one.type} {one.name})`, not to apply()",
+                    param.where,
+                    f"parameter {param.name}: a {param.type.kind} is given to the constructor, "
+                    f"`{node.name}(...)({param.type} {param.name})`, not to apply()",
                 )
         values = self.copies.fixed.get(id(node), {})
-        for one in (*node.params, *node.ctor):
-            known_as: Any = one
-            if one.name in values:
-                known_as = tree.Const(one.where, [], one.name, one.type_node, values[one.name], one.type)
-            inner.declare(one.name, known_as, one.where)
+        for param in (*node.params, *node.ctor):
+            known_as: Any = param
+            if param.name in values:
+                known_as = tree.Const(param.where, [], param.name, param.type_node, values[param.name], param.type)
+            inner.declare(param.name, known_as, param.where)
         self.calls.defaults([*node.params, *node.ctor], inner)
         return inner
 
@@ -275,15 +275,15 @@ class DeclarationChecker:
         self.context.owner = node
         if node.body is not None:
             inner.later = places_of(node.locals)
-            for one in node.locals:
-                self.context.attempt(self.declaration, one, inner)
+            for local in node.locals:
+                self.context.attempt(self.declaration, local, inner)
             self.statements.block(node.body, Scope(inner))
             made = self.context.implicit.get(id(node), [])
             in_tables = [one for one in made if isinstance(one, tree.Instance) and one.table]
             node.locals = [
                 each
-                for one in node.locals
-                for each in (*(x for x in in_tables if isinstance(one, tree.Table) and x.table == one.name), one)
+                for local in node.locals
+                for each in (*(x for x in in_tables if isinstance(local, tree.Table) and x.table == local.name), local)
             ] + [one for one in made if all(one is not x for x in in_tables)]
         scope.declare(node.name, Object("control", node), node.where)
 
@@ -295,18 +295,18 @@ class DeclarationChecker:
         self.context.owner = node
         if node.states is not None:
             inner.later = places_of(node.locals)
-            for one in node.locals:
-                self.context.attempt(self.declaration, one, inner)
-            names = [one.name for one in node.states]
-            for one in node.states:
-                if one.name in ("accept", "reject") or names.count(one.name) > 1:
-                    why = "exists twice" if names.count(one.name) > 1 else "is built in"
-                    fail(one.where, f"state {one.name} {why}")
+            for local in node.locals:
+                self.context.attempt(self.declaration, local, inner)
+            names = [state.name for state in node.states]
+            for state in node.states:
+                if state.name in ("accept", "reject") or names.count(state.name) > 1:
+                    why = "exists twice" if names.count(state.name) > 1 else "is built in"
+                    fail(state.where, f"state {state.name} {why}")
             if "start" not in names:
                 fail(node.where, f"parser {node.name} has no state start")
             self.context.in_parser = True
-            for one in node.states:
-                self.states.state(one, [*names, "accept", "reject"], inner)
+            for state in node.states:
+                self.states.state(state, [*names, "accept", "reject"], inner)
             self.context.in_parser = False
             if not {"accept", "reject"} & reachable(node.states):
                 fail(node.where, f"parser {node.name} never ends: no way from start leads to accept or reject")

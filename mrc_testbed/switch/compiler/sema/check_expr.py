@@ -127,18 +127,18 @@ class ExpressionChecker:
             parts = list(base.fields.values() if isinstance(base, Record) else base.items)
         if e.items and isinstance(e.items[-1], tree.Dots):
             e.items.pop()
-            e.items += [default_of(of, e) for of in parts[len(e.items) :]]
+            e.items += [default_of(part, e) for part in parts[len(e.items) :]]
         if len(parts) != len(e.items):
             kind = "elements" if isinstance(base, Stack) else "fields"
             fail(e.where, f"{what}: {len(e.items)} values for the {len(parts)} {kind} of {to}")
-        for item, of in zip(e.items, parts, strict=False):
-            self.coerce(item, of, what)
+        for item, part in zip(e.items, parts, strict=False):
+            self.coerce(item, part, what)
         e.type = to
 
     def _fill_named(self, e: tree.RecordExpr, record: Record, what: str) -> None:
         given = dict(e.items)
         if e.dots and set(given) <= set(record.fields):
-            e.items += [(name, default_of(of, e.dots)) for name, of in record.fields.items() if name not in given]
+            e.items += [(name, default_of(field, e.dots)) for name, field in record.fields.items() if name not in given]
             given = dict(e.items)
         if len(given) != len(e.items):
             twice = next(name for name, item in e.items if given[name] is not item)
@@ -598,7 +598,7 @@ def default_of(of: Type, e: tree.Expr) -> tree.Expr:
         out = tree.Invalid(e.where)
     elif isinstance(base, (Record, Tuple)):
         parts = base.fields.values() if isinstance(base, Record) else base.items
-        out = tree.ListExpr(e.where, [default_of(one, e) for one in parts])
+        out = tree.ListExpr(e.where, [default_of(part, e) for part in parts])
     elif base == BOOL:
         out.const = False
     elif base == ERROR:

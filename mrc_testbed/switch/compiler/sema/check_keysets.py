@@ -30,23 +30,23 @@ class KeysetChecker:
             keys[:] = keys[0].items
         if len(keys) != len(kinds):
             fail(keys[0].where, f"{what}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
-        for one, (of, _) in zip(keys, kinds, strict=False):
-            if isinstance(one, tree.DontCare):
+        for key, (of, _) in zip(keys, kinds, strict=False):
+            if isinstance(key, tree.DontCare):
                 continue
             parts = (
-                [one.value, one.mask]
-                if isinstance(one, tree.Mask)
-                else ([one.low, one.high] if isinstance(one, tree.Range) else [one])
+                [key.value, key.mask]
+                if isinstance(key, tree.Mask)
+                else ([key.low, key.high] if isinstance(key, tree.Range) else [key])
             )
             if len(parts) == 2 and not isinstance(plain(of), Bits):
-                fail(one.where, f"{what}: masks and ranges need numbers, not {of}")
+                fail(key.where, f"{what}: masks and ranges need numbers, not {of}")
             for part in parts:
                 self.expressions.expr(part, scope)
                 self.expressions.coerce(part, plain(of) if len(parts) == 2 else of, what)
                 if part.const is None:
                     fail(part.where, f"{what}: the value is not known at compile time")
-            if isinstance(one, tree.Range) and one.low.const > one.high.const:
-                fail(one.where, f"{what}: the range {one.low.const}..{one.high.const} is empty")
+            if isinstance(key, tree.Range) and key.low.const > key.high.const:
+                fail(key.where, f"{what}: the range {key.low.const}..{key.high.const} is empty")
 
     def _is_value_set(self, e: tree.Expr, kinds: list[tuple[Type, bool]], scope: Scope) -> bool:
         """A row of a select that is the name of a value_set: for all keys together."""
@@ -55,7 +55,7 @@ class KeysetChecker:
             return False
         self.expressions.expr(e, scope)
         fields = value_set_fields(found.element)
-        if [plain(one) for one in fields] != [plain(one) for one, _ in kinds]:
+        if [plain(field) for field in fields] != [plain(one) for one, _ in kinds]:
             listed = ", ".join(str(one) for one, _ in kinds)
             fail(e.where, f"select: value_set {found.name} holds {found.element}, the keys are {listed}")
         return True
@@ -65,5 +65,5 @@ def value_set_fields(of: Type) -> list[Type]:
     """The types that a member of a value_set of `of` has."""
     if isinstance(of, (Record, Tuple)):
         parts = of.fields.values() if isinstance(of, Record) else of.items
-        return [field for one in parts for field in value_set_fields(one)]
+        return [field for part in parts for field in value_set_fields(part)]
     return [of]

@@ -157,8 +157,8 @@ class StatementChecker:
         if node.condition.type != BOOL:
             fail(node.condition.where, f"for needs bool, not {node.condition.type}: compare with 0, say")
         self.context.loops += 1
-        for one in (*node.updates, node.body):
-            self.statement(one, Scope(inner))
+        for update in (*node.updates, node.body):
+            self.statement(update, Scope(inner))
         self.context.loops -= 1
 
     def _for_in(self, node: tree.ForIn, scope: Scope) -> None:
@@ -166,7 +166,7 @@ class StatementChecker:
         of = self.types.resolve(node.variable.type_node, scope)
         low = node.low
         if isinstance(low, tree.Cast) and isinstance(low.to, tree.NamedType) and low.to.name == "list":
-            if [self.types.resolve(one, scope) for one in low.to.args] != [of]:
+            if [self.types.resolve(arg, scope) for arg in low.to.args] != [of]:
                 fail(low.where, f"for over a list of {of} needs list<{of}>")
             node.low = low.operand
         first = self.expressions.expr(node.low, scope)
@@ -217,7 +217,7 @@ class StatementChecker:
         if isinstance(case.label, tree.DontCare):
             return "default", None
         if isinstance(of, ActionRun):
-            names = [one.name for one in of.table.actions]
+            names = [action.name for action in of.table.actions]
             if not isinstance(case.label, tree.PathExpression) or case.label.name not in names:
                 what = case.label.name if isinstance(case.label, tree.PathExpression) else "this"
                 fail(case.where, f"switch: {what} is no action of table {of.table.name} {known(names)}")

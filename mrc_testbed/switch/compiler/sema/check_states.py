@@ -48,9 +48,9 @@ class StateChecker:
             parts = self._select_parts(one, scope)
             counts.append(len(parts) if isinstance(plain(one.type), (Tuple, Record)) else 0)
             keys += parts
-        for one in keys:
-            if not is_value(one.type):
-                fail(one.where, f"select on a {one.type}: only numbers, bool, enums and errors can be selected on")
+        for key in keys:
+            if not is_value(key.type):
+                fail(key.where, f"select on a {key.type}: only numbers, bool, enums and errors can be selected on")
         for case in node.cases:
             if len(case.keys) == len(counts):
                 case.keys = _spread_label(case.keys, counts)
@@ -68,7 +68,7 @@ class StateChecker:
             parts = [tree.Member(e.where, e, name) for name in base.fields]
         elif isinstance(base, Tuple) and isinstance(e, (tree.PathExpression, tree.Member, tree.Index)):
             numbers = (tree.Integer(e.where, at, None, False) for at in range(len(base.items)))
-            parts = [tree.Index(e.where, e, at) for at in numbers]
+            parts = [tree.Index(e.where, e, number) for number in numbers]
         else:
             return [e]
         for one in parts:
@@ -79,11 +79,11 @@ class StateChecker:
 def _spread_label(keys: list[tree.Expr], counts: list[int]) -> list[tree.Expr]:
     """The values of a label for keys of which some are tuples or structs, of so many parts: `{1, 2}` or `_`."""
     out: list[tree.Expr] = []
-    for one, parts in zip(keys, counts, strict=True):
-        if parts and isinstance(one, tree.DontCare):
-            out += [one] * parts
+    for key, parts in zip(keys, counts, strict=True):
+        if parts and isinstance(key, tree.DontCare):
+            out += [key] * parts
         else:
-            out += _items_of(one) if parts else [one]
+            out += _items_of(key) if parts else [key]
     return out
 
 

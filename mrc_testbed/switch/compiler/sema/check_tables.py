@@ -54,14 +54,14 @@ class TableChecker:
             return
         inner = Scope(scope)
         data = False
-        for one in node.params:
-            one.type = self.types.resolve(one.type_node, inner)
-            if data and one.direction:
-                fail(one.where, f"action {node.name}: parameters without direction come last")
-            data = data or not one.direction
-            if not one.direction and not is_value(one.type):
-                fail(one.where, f"action {node.name}: the control plane cannot give a {one.type}")
-            inner.declare(one.name, one, one.where)
+        for param in node.params:
+            param.type = self.types.resolve(param.type_node, inner)
+            if data and param.direction:
+                fail(param.where, f"action {node.name}: parameters without direction come last")
+            data = data or not param.direction
+            if not param.direction and not is_value(param.type):
+                fail(param.where, f"action {node.name}: the control plane cannot give a {param.type}")
+            inner.declare(param.name, param, param.where)
         self.calls.defaults(node.params, inner)
         self.context.in_action = True
         self.statements.block(node.body, Scope(inner))
@@ -70,12 +70,14 @@ class TableChecker:
 
     def table(self, node: tree.Table, scope: Scope) -> None:
         """Check a table and enter its name."""
-        for name, one in node.properties.items():
+        for name, property_ in node.properties.items():
             if name not in TABLE_PROPERTIES:  # of another target: without a meaning here
                 if difflib.get_close_matches(name, TABLE_PROPERTIES, 1, 0.7):
-                    fail(one.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
-                self.expressions.expr(one.expr, scope)
-                self.context.warn("ignore-prop", one.where, f"table {node.name}: property {name} means nothing here")
+                    fail(property_.where, f"table {node.name}: unknown property {name} {known(TABLE_PROPERTIES)}")
+                self.expressions.expr(property_.expr, scope)
+                self.context.warn(
+                    "ignore-prop", property_.where, f"table {node.name}: property {name} means nothing here"
+                )
         if node.entries is not None and not node.key:
             fail(
                 node.where, f"table {node.name} has entries and no key: entries have a value for each field of the key"
@@ -128,7 +130,7 @@ class TableChecker:
     def _priorities(node: tree.Table) -> None:
         """Priorities stand in `entries` that are not const, from the first on, where more than one entry can match."""
         entries = node.entries or []
-        given = [one.priority for one in entries if one.priority is not None]
+        given = [entry.priority for entry in entries if entry.priority is not None]
         if not given:
             return
         where, what = given[0].where, f"table {node.name}: "
@@ -144,7 +146,11 @@ class TableChecker:
 
     def _order(self, node: tree.Table) -> None:
         """Warn of entries that stand in another order than their priorities, or share one."""
-        given = {name: one.value.const for name, one in node.properties.items() if hasattr(one.value, "const")}
+        given = {
+            name: property_.value.const
+            for name, property_ in node.properties.items()
+            if hasattr(property_.value, "const")
+        }
         largest, step = given.get("largest_priority_wins", True), given.get("priority_delta", 1)
         entries = node.entries or []
         before: int | None = None
@@ -206,11 +212,11 @@ class TableChecker:
             undeclared(ref.where, ref.name, scope, "action")
         if not isinstance(found, tree.Action):
             fail(ref.where, f"table {table.name}: {ref.name} is not an action")
-        for one in numbers_of(found.params):
+        for number in numbers_of(found.params):
             fail(
                 ref.where,
-                f"table {table.name}: the control plane cannot give {one.name} of action {ref.name}, an int: give it a "
-                "width, such as bit<32>",
+                f"table {table.name}: the control plane cannot give {number.name} of action {ref.name}, an int: "
+                "give it a width, such as bit<32>",
             )
         ref.decl = found
         directed = [one for one in found.params if one.direction]

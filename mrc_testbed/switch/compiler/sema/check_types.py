@@ -63,14 +63,14 @@ class TypeResolver:
                 fail(node.where, f"an array of {size} elements: it has at least one")
             return Stack(element, size)
         if isinstance(node, tree.TupleType):
-            return Tuple(tuple(self.resolve(one, scope) for one in node.args))
+            return Tuple(tuple(self.resolve(arg, scope) for arg in node.args))
         return DONTCARE
 
     def _record(self, found: Record, args: tuple[Type, ...], scope: Scope) -> Record:
         """A generic struct or header with its type arguments; equal arguments give the same type."""
         key = (id(found), args)
         if key not in self.records:
-            word = "_".join("".join(c if c.isalnum() else "_" for c in str(one)) for one in args)
+            word = "_".join("".join(c if c.isalnum() else "_" for c in str(arg)) for arg in args)
             record = Record(f"{found.name}_{word}", found.kind, {}, found.decl, args)
             self.records[key] = record
             inner = Scope(scope.top())
@@ -94,7 +94,7 @@ class TypeResolver:
             undeclared(node.where, node.name, scope, "type")
         if not isinstance(found, _TYPES):
             fail(node.where, f"{node.name} is not a type")
-        args = tuple(self.resolve(one, scope) for one in node.args)
+        args = tuple(self.resolve(arg, scope) for arg in node.args)
         if isinstance(found, Object):
             wanted = len(found.decl.type_params)
             if args and len(args) != wanted:

@@ -174,7 +174,7 @@ class ElaboratedProgram:
     warnings: list[P4Warning] = field(default_factory=list)
 
     def of_kind(self, *kinds: str) -> list[ExternInstance]:
-        return [one for one in self.externs if one.kind in kinds]
+        return [extern for extern in self.externs if extern.kind in kinds]
 
 
 def plane_name(decl: tree.Decl, prefix: str) -> str:
@@ -231,11 +231,11 @@ class _Elaborator:
         parsing = self._parser(parser, parser.name, given["p"], None)
         controls = [self._control(parts[one], parts[one].name, given[one], None) for one in _PACKAGE[1:]]
         verify, ingress, egress, compute, deparser = controls
-        for one in controls:
-            self._mark(one)
-        self.tables = [one for one in self.tables if one.applied]
+        for control in controls:
+            self._mark(control)
+        self.tables = [table for table in self.tables if table.applied]
         for extern in self.externs:
-            extern.tables = [one for one in extern.tables if one.applied]
+            extern.tables = [table for table in extern.tables if table.applied]
         self._number()
         digests = _digests(checked)
         return ElaboratedProgram(
@@ -259,7 +259,7 @@ class _Elaborator:
 
     def _mark(self, control: ControlInstance) -> None:
         """Note which tables are applied, and by them which actions are used; p4c drops the others."""
-        todo = [control.decl.body, *(one for one in control.decl.locals if isinstance(one, tree.Var))]
+        todo = [control.decl.body, *(local for local in control.decl.locals if isinstance(local, tree.Var))]
         while todo:
             self._mark_calls(todo.pop(), control, todo)
 
@@ -342,15 +342,15 @@ class _Elaborator:
         if numbers_of(decl.params):
             return out
         self._construct(out, args, outer)
-        for one in decl.locals:
-            if isinstance(one, tree.Instance):
-                out.members[id(one)] = self._instance(one, name, out)
-            elif isinstance(one, tree.ValueSet):
-                made = ValueSetInstance(plane_name(one, name), one, one.size.const, len(self.value_sets))
+        for local in decl.locals:
+            if isinstance(local, tree.Instance):
+                out.members[id(local)] = self._instance(local, name, out)
+            elif isinstance(local, tree.ValueSet):
+                made = ValueSetInstance(plane_name(local, name), local, local.size.const, len(self.value_sets))
                 if not 0 < made.size <= _MAX_SIZE:
-                    fail(one.where, f"{made.name}: size {made.size}: must be 1 to {_MAX_SIZE}")
+                    fail(local.where, f"{made.name}: size {made.size}: must be 1 to {_MAX_SIZE}")
                 self.value_sets.append(made)
-                out.members[id(one)] = made
+                out.members[id(local)] = made
         return out
 
     def _construct(self, out: ControlInstance, args: list[tree.Arg], outer: ControlInstance | None) -> None:
@@ -378,17 +378,17 @@ class _Elaborator:
             return out
         self._construct(out, args, outer)
         late: list[tree.Table] = []
-        for one in decl.locals:
-            if isinstance(one, tree.Action) and not numbers_of(one.params):
-                action = ActionInstance(plane_name(one, name), one)
-                out.members[id(one)] = action
+        for local in decl.locals:
+            if isinstance(local, tree.Action) and not numbers_of(local.params):
+                action = ActionInstance(plane_name(local, name), local)
+                out.members[id(local)] = action
                 self.actions.append(action)
-            elif isinstance(one, tree.Instance):
-                out.members[id(one)] = self._instance(one, name, out)
-            elif isinstance(one, tree.Table):
-                out.members[id(one)] = TableInstance(plane_name(one, name), one, out)
-                self.tables.append(out.members[id(one)])
-                late.append(one)
+            elif isinstance(local, tree.Instance):
+                out.members[id(local)] = self._instance(local, name, out)
+            elif isinstance(local, tree.Table):
+                out.members[id(local)] = TableInstance(plane_name(local, name), local, out)
+                self.tables.append(out.members[id(local)])
+                late.append(local)
         for table in late:
             self._table(out.members[id(table)])
         return out
@@ -405,7 +405,7 @@ class _Elaborator:
             unsupported(node.where, "a second package")
         if of.decl.name not in EXTERNS:
             unsupported(node.where, f"the extern {of.decl.name}")
-        params = next(one for one in of.decl.constructors if len(one) == len(node.args))
+        params = next(constructor for constructor in of.decl.constructors if len(constructor) == len(node.args))
         args = {}
         for param, value in pair(of.decl.name, params, node.args, node.where):
             args[param.name] = value.const
@@ -428,7 +428,10 @@ class _Elaborator:
         decl = table.decl
         for ref in decl.actions:
             table.actions.append(self._action_of(ref.decl, table.control))
-        if not any(one.decl.name == "NoAction" for one in table.actions) and "default_action" not in decl.properties:
+        if (
+            not any(action.decl.name == "NoAction" for action in table.actions)
+            and "default_action" not in decl.properties
+        ):
             found = self.top.find("NoAction")
             if isinstance(found, tree.Action):
                 note = tree.Annotation(decl.where, "defaultonly", None, "")
@@ -461,7 +464,9 @@ class _Elaborator:
 
     def _number(self) -> None:
         """Drop what p4c drops (actions in no table), put global actions first, and give externs their indexes."""
-        self.actions = [one for one in (*self.global_actions.values(), *self.actions) if one.used]
+        self.actions = [
+            global_action for global_action in (*self.global_actions.values(), *self.actions) if global_action.used
+        ]
         counts: dict[str, int] = {}
         for extern in self.externs:
             kind = "profile" if extern.kind in ("action_profile", "action_selector") else extern.kind

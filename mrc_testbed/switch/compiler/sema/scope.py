@@ -67,7 +67,7 @@ class Scope:
 
 def places_of(nodes: list[Any]) -> dict[str, Location]:
     """Where the names that a block declares stand."""
-    return {one.name: one.where for one in nodes if isinstance(one, tree.Decl)}
+    return {node.name: node.where for node in nodes if isinstance(node, tree.Decl)}
 
 
 def undeclared(where: Location, name: str, scope: Scope, what: str = "") -> None:
@@ -108,7 +108,7 @@ def include_of(name: str) -> str | None:
 
 def field_place(record: Record, name: str) -> Location:
     """Where a field is declared."""
-    where: Location = next(one.where for one in record.decl.fields if one.name == name)
+    where: Location = next(field.where for field in record.decl.fields if field.name == name)
     return where
 
 

@@ -266,10 +266,10 @@ def width_of(of: Type) -> int | None:
 
 def _sum(widths: Iterable[int | None]) -> int | None:
     total = 0
-    for one in widths:
-        if one is None:
+    for width in widths:
+        if width is None:
             return None
-        total += one
+        total += width
     return total
 
 
@@ -286,7 +286,7 @@ def substitute(of: Type, bound: dict[str, Type]) -> Type:
     if isinstance(of, Variable):
         return bound.get(of.name, of)
     if isinstance(of, Object):
-        return Object(of.kind, of.decl, tuple(substitute(one, bound) for one in of.args))
+        return Object(of.kind, of.decl, tuple(substitute(arg, bound) for arg in of.args))
     if isinstance(of, Tuple):
         return Tuple(tuple(substitute(one, bound) for one in of.items))
     if isinstance(of, Stack):

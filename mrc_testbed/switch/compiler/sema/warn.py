@@ -35,7 +35,7 @@ _UNSEEN = ("type", "const", "decl", "callee", "annotations")
 
 def _parts(node: tree.Node) -> list[Any]:
     """What a node is made of, in the order of the source."""
-    return [getattr(node, one.name) for one in fields(node) if one.name not in _UNSEEN]
+    return [getattr(node, field.name) for field in fields(node) if field.name not in _UNSEEN]
 
 
 def _silent(decl: Any, kind: str) -> bool:
@@ -151,8 +151,8 @@ class Names:
 
     def _called(self, node: Any, what: str) -> None:
         self._enter()
-        for one in node.params:
-            self._local(one, "parameter" if one.direction in ("", "in") else "")
+        for param in node.params:
+            self._local(param, "parameter" if param.direction in ("", "in") else "")
         self.visit(node.body)
         self._leave()
         self._declare(node, what)
@@ -163,17 +163,17 @@ class Names:
     def _parser(self, node: tree.Parser) -> None:
         if node.states is not None:
             reached = reachable(node.states)
-            for one in node.states:
-                if one.name not in reached:
-                    self.warn("unreachable", one, f"no way from start leads to state {one.name}")
+            for state in node.states:
+                if state.name not in reached:
+                    self.warn("unreachable", state, f"no way from start leads to state {state.name}")
         self._object(node, node.states, "parser")
 
     def _object(self, node: Any, body: Any, what: str) -> None:
         if body is None:
             return
         self._enter()
-        for one in (*node.params, *node.ctor):
-            self._local(one, "")
+        for param in (*node.params, *node.ctor):
+            self._local(param, "")
         self.visit(node.locals)
         self.visit(body)
         self._leave()
@@ -187,9 +187,9 @@ class Names:
             self.warn("parser-transition", node, f"state {node.name} has no transition: it goes to reject")
         else:
             self.visit(after)
-            ends = next((at for at, one in enumerate(after.cases) if takes_all(one)), len(after.cases))
-            for one in after.cases[ends + 1 :]:
-                self.warn("unreachable", one, "this case stands below one that takes every value")
+            ends = next((at for at, case in enumerate(after.cases) if takes_all(case)), len(after.cases))
+            for case in after.cases[ends + 1 :]:
+                self.warn("unreachable", case, "this case stands below one that takes every value")
         self._leave()
 
     def _block(self, node: tree.Block) -> None:
@@ -248,7 +248,7 @@ def takes_all(case: tree.SelectCase) -> bool:
 
 def reachable(states: list[tree.State]) -> set[str]:
     """Names of the states that a parser may come to; without a transition, or a row that fits, it goes to reject."""
-    found = {one.name: one for one in states}
+    found = {state.name: state for state in states}
     out: set[str] = set()
     todo = ["start"]
     while todo:
@@ -261,7 +261,7 @@ def reachable(states: list[tree.State]) -> set[str]:
             if after is None or not (after.state or any(map(takes_all, after.cases))):
                 todo.append("reject")
             if after is not None:
-                todo += [after.state] if after.state else [one.state for one in after.cases]
+                todo += [after.state] if after.state else [case.state for case in after.cases]
     return out
 
 
@@ -283,9 +283,9 @@ class Values:
             if isinstance(node, (tree.Action, tree.Function)):
                 self._called(node)
             elif isinstance(node, tree.Control) and node.body is not None:
-                for one in node.locals:
-                    if isinstance(one, tree.Action):
-                        self._called(one)
+                for local in node.locals:
+                    if isinstance(local, tree.Action):
+                        self._called(local)
                 self.outs = []
                 self._statement(node.body, set())
                 self._unwritten(node)
@@ -297,19 +297,23 @@ class Values:
         return self.found
 
     def _called(self, node: Any) -> None:
-        self.outs = [one for one in node.params if one.direction == "out" and one.type and is_value(one.type)]
-        self.tracked.update((id(one), one) for one in self.outs)
+        self.outs = [param for param in node.params if param.direction == "out" and param.type and is_value(param.type)]
+        self.tracked.update((id(out), out) for out in self.outs)
         self._ends(self._statement(node.body, set()))
 
     def _ends(self, have: set[int] | None) -> None:
-        for one in self.outs:
-            if have is not None and id(one) not in have and not _silent(one, "uninitialized-out-param"):
-                message = f"out parameter {one.name} may end without a value: it is 0 then here, anything elsewhere"
-                self.found.append(P4Warning(one.where, "uninitialized-out-param", message))
+        for out in self.outs:
+            if have is not None and id(out) not in have and not _silent(out, "uninitialized-out-param"):
+                message = f"out parameter {out.name} may end without a value: it is 0 then here, anything elsewhere"
+                self.found.append(P4Warning(out.where, "uninitialized-out-param", message))
 
     def _unwritten(self, node: Any) -> None:
         """Variables of a control or parser, which actions and states share: nothing at all gives them a value."""
-        bare = {id(one): one for one in node.locals if isinstance(one, tree.Var) and one.value is None and one.type}
+        bare = {
+            id(local): local
+            for local in node.locals
+            if isinstance(local, tree.Var) and local.value is None and local.type
+        }
         written = set()
         for one in tree.walk([node.locals, getattr(node, "body", None) or getattr(node, "states", None)]):
             if isinstance(one, tree.Assign):
@@ -377,10 +381,10 @@ class Values:
 
     def _switch(self, s: tree.SwitchStatement, have: set[int]) -> set[int] | None:
         self._read(s.value, have)
-        out = None if any(isinstance(one.label, tree.DontCare) for one in s.cases) else have
-        for one in s.cases:
-            if one.body is not None:
-                out = _both(out, self._statement(one.body, set(have)))
+        out = None if any(isinstance(case.label, tree.DontCare) for case in s.cases) else have
+        for case in s.cases:
+            if case.body is not None:
+                out = _both(out, self._statement(case.body, set(have)))
         return out
 
     # ---- expressions

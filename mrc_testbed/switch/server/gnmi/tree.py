@@ -199,7 +199,7 @@ def parse_path(prefix: gnmi.Path, path: gnmi.Path, leaves: tuple[Leaf, ...] = LE
     name: str | None = None
     for (containers, key), qos in ((INTERFACES, False), (QOS, True)):
         own = _of_list(leaves, qos)
-        if any(elem.name not in (fixed, "*") for elem, fixed in zip(elems, containers, strict=False)):
+        if any(elem.name not in (container, "*") for elem, container in zip(elems, containers, strict=False)):
             continue
         at = len(containers) - 1
         if any(elem.key for elem in elems[:at]):
@@ -219,7 +219,7 @@ def parse_path(prefix: gnmi.Path, path: gnmi.Path, leaves: tuple[Leaf, ...] = LE
 def leaf_path(name: str, leaf: Leaf, *, qos: bool | None = None) -> gnmi.Path:
     """The whole path of a leaf, or with `leaf` () of an entry of the list that `qos` tells."""
     containers, key = QOS if (leaf in _QOS if qos is None else qos) else INTERFACES
-    elem = [gnmi.PathElem(name=one) for one in containers[:-1]]
+    elem = [gnmi.PathElem(name=container) for container in containers[:-1]]
     elem.append(gnmi.PathElem(name=containers[-1], key={key: name}))
     for part in leaf:
         below, its_key, value = _split(part)

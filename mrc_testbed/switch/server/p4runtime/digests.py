@@ -75,7 +75,7 @@ class Digests:
     ) -> None:
         self._info = info
         self._type_bits = type_bits
-        self._specs = {one.preamble.id: one for one in info.digests}
+        self._specs = {digest.preamble.id: digest for digest in info.digests}
         self._send = send
         self._timers = timers
         self._learners: dict[int, _Learner] = {}
@@ -109,7 +109,7 @@ class Digests:
         """The entry of a digest, or all when 0. Raises RpcError for a digest that the program does not have."""
         if digest_id:
             self._spec(digest_id)
-        wanted = [one for one in self._learners if digest_id in (0, one)]
+        wanted = [learner for learner in self._learners if digest_id in (0, learner)]
         return [p4r.DigestEntry(digest_id=one, config=self._learners[one].config) for one in wanted]
 
     def kept(self, digest_id: int) -> KeptLearner | None:

@@ -136,7 +136,7 @@ def _cells(entry: Any, number: int, objects: Any) -> tuple[list[int], int | None
     index = entry.index.index if entry.HasField("index") else None
     if not number and index is not None:
         raise RpcError(rpc_code.INVALID_ARGUMENT, "an index without an id: leave both out to read everything")
-    return [number] if number else [one.preamble.id for one in objects], index
+    return [number] if number else [object_.preamble.id for object_ in objects], index
 
 
 def _counters(contents: Contents, info: p4i.P4Info, wanted: p4r.CounterEntry) -> Iterator[p4r.Entity]:

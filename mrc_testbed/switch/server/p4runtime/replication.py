@@ -57,11 +57,11 @@ def replication_out(entry: MulticastGroup | CloneSession) -> p4r.PacketReplicati
         out.multicast_group_entry.multicast_group_id = entry.group_id
         out.multicast_group_entry.metadata = entry.metadata
         replicas = out.multicast_group_entry.replicas
-    for one in entry.replicas:
-        if one.as_bytes:
-            replicas.add(instance=one.rid, port=canonical(one.port))
+    for replica in entry.replicas:
+        if replica.as_bytes:
+            replicas.add(instance=replica.rid, port=canonical(replica.port))
         else:
-            replicas.add(instance=one.rid, egress_port=one.port)
+            replicas.add(instance=replica.rid, egress_port=replica.port)
     return out
 
 

@@ -94,11 +94,11 @@ def table_action_out(action: ActionOf) -> p4r.TableAction | None:
         case ActionSet():
             out = p4r.TableAction()
             out.action_profile_action_set.SetInParent()
-            for one in action.members:
-                sent = out.action_profile_action_set.action_profile_actions.add(weight=one.weight)
-                sent.action.CopyFrom(action_out(one.action))
-                if one.watch_port is not None:
-                    sent.watch_port = canonical(one.watch_port)
+            for member in action.members:
+                sent = out.action_profile_action_set.action_profile_actions.add(weight=member.weight)
+                sent.action.CopyFrom(action_out(member.action))
+                if member.watch_port is not None:
+                    sent.watch_port = canonical(member.watch_port)
             return out
     return None
 

@@ -231,7 +231,7 @@ def _replication(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.
 
 def _value_set(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.ValueSetEntry) -> Do:
     _only_modify(kind, "value sets")
-    members = tuple(tuple(match_in(field) for field in one.match) for one in sent.members)
+    members = tuple(tuple(match_in(field) for field in member.match) for member in sent.members)
     return partial(contents.device.write_value_set, ValueSetMembers(sent.value_set_id, members))
 
 

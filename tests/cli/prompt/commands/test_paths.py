@@ -27,7 +27,9 @@ def probed(monkeypatch, results):
     """Have three probes of each EV end so; by EV."""
 
     def sweep(session, source, destination, count, interval_s):
-        return [{**a_probe(*one), "ev": ev} for ev, ones in results.items() for one in (*ones, *ones[-1:] * 2)[:count]]
+        return [
+            {**a_probe(*one), "ev": ev} for ev, result in results.items() for one in (*result, *result[-1:] * 2)[:count]
+        ]
 
     monkeypatch.setattr(paths, "sweep", sweep)
 

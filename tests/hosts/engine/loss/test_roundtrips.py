@@ -112,8 +112,8 @@ def test_late_answer__a_shorter_one_does_not_hide_a_longer_one() -> None:
     floors = []
     for answers in ((0.33,), (0.33, 0.16)):
         rtt = calm()
-        for late in answers:
-            rtt.answered_late(late, now)
+        for answer in answers:
+            rtt.answered_late(answer, now)
         for n in range(200):
             rtt.measured(RTT_S, now + n * 1e-6)
         floors.append(rtt.timer_s(0, now))

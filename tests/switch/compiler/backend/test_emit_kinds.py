@@ -24,7 +24,7 @@ V1MODEL = (Path(switch.__file__).parent / "include" / "v1model.p4").read_text()
 
 def nodes_of(base: type) -> set[type]:
     """The kinds of node of the tree below `base`."""
-    return {one for one in vars(tree).values() if isinstance(one, type) and issubclass(one, base)} - {base}
+    return {var for var in vars(tree).values() if isinstance(var, type) and issubclass(var, base)} - {base}
 
 
 def statements() -> set[type]:

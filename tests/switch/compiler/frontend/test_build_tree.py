@@ -31,7 +31,7 @@ def test_name__is_its_text_in_every_use():
 
 def test_field__has_the_lists_of_its_annotations():
     node = only("struct s { @field_list(1, 2) bit<8> a; bit<8> b; }")
-    assert [[one.value for one in field.lists] for field in node.fields] == [[1, 2], []]
+    assert [[list_.value for list_ in field.lists] for field in node.fields] == [[1, 2], []]
 
 
 @pytest.mark.parametrize("body, has_body", [("", False), (" = { }", False), (" = { void f() { } }", True)])

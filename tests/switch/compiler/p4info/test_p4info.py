@@ -22,7 +22,7 @@ def control() -> p4i.P4Info:
 
 
 def ids(items) -> dict[str, int]:
-    return {one.preamble.name: one.preamble.id for one in items}
+    return {item.preamble.name: item.preamble.id for item in items}
 
 
 def test_tunnel__ids_of_p4c(tunnel):
@@ -43,10 +43,10 @@ def test_tunnel__ids_of_p4c(tunnel):
 
 def test_tunnel__order_sizes_and_what_is_left_out(tunnel):
     """NoAction first; actions in no table and tables never applied are not there (p4c drops them)."""
-    assert [one.preamble.alias for one in tunnel.actions][:2] == ["NoAction", "drop"]
+    assert [action.preamble.alias for action in tunnel.actions][:2] == ["NoAction", "drop"]
     assert "never_applied" not in MessageToString(tunnel)
     table = tunnel.tables[0]
-    assert [one.id for one in table.action_refs] == [28792405, 24181246, 25652968, 21257015]
+    assert [action_ref.id for action_ref in table.action_refs] == [28792405, 24181246, 25652968, 21257015]
     assert (table.size, table.match_fields[0].name, table.match_fields[0].bitwidth) == (1024, "hdr.ipv4.dstAddr", 32)
     assert table.match_fields[0].match_type == p4i.MatchField.LPM
     assert tunnel.actions[0].preamble.annotations == ['@noWarn("unused")']
@@ -62,7 +62,7 @@ def test_nested__names_ids_and_group_size_as_in_fabric_p4(control):
     assert list(profile.table_ids) == [47960972] and list(profile.preamble.annotations) == []
     hashed = control.tables[0]
     assert hashed.implementation_id == 291115404 and list(hashed.direct_resource_ids) == [322798228]
-    assert [one.name for one in hashed.match_fields] == ["next_id"]
+    assert [match_field.name for match_field in hashed.match_fields] == ["next_id"]
 
 
 def test_controller_headers__id_by_type_name_by_annotation(control):
@@ -74,9 +74,12 @@ def test_controller_headers__id_by_type_name_by_annotation(control):
 
 
 def test_keys__names_kinds_and_widths(control):
-    acl = next(one for one in control.tables if one.preamble.alias == "acl_table")
+    acl = next(table for table in control.tables if table.preamble.alias == "acl_table")
     kinds = p4i.MatchField
-    assert [(one.id, one.name, one.bitwidth, one.match_type) for one in acl.match_fields] == [
+    assert [
+        (match_field.id, match_field.name, match_field.bitwidth, match_field.match_type)
+        for match_field in acl.match_fields
+    ] == [
         (1, "hdr.data.$valid$", 1, kinds.EXACT),
         (2, "hdr.data.a", 32, kinds.TERNARY),
         (3, "hdr.data.b[15:8]", 8, kinds.RANGE),
@@ -89,26 +92,26 @@ def test_keys__names_kinds_and_widths(control):
 
 
 def test_actions__given_ids_scopes_defaults_and_documentation(control):
-    by_name = {one.preamble.name: one for one in control.actions}
+    by_name = {action.preamble.name: action for action in control.actions}
     paint = by_name["FabricIngress.paint"]
     assert paint.preamble.id == 0x01000042
-    assert [(one.id, one.name, one.bitwidth) for one in paint.params] == [(1, "color", 8), (7, "shade", 8)]
+    assert [(param.id, param.name, param.bitwidth) for param in paint.params] == [(1, "color", 8), (7, "shade", 8)]
     assert not paint.params[0].type_name.name  # p4c names `type`s only
     drop = by_name["FabricIngress.drop"].preamble
     assert drop.doc.brief == "Sends away." and list(drop.annotations) == ['@hint("x, y" , 3)']
     assert drop.alias == "FabricIngress.drop" and by_name["EgressImpl.drop"].preamble.alias == "EgressImpl.drop"
-    acl = next(one for one in control.tables if one.preamble.alias == "acl_table")
-    assert [one.scope for one in acl.action_refs] == [
+    acl = next(table for table in control.tables if table.preamble.alias == "acl_table")
+    assert [action_ref.scope for action_ref in acl.action_refs] == [
         p4i.ActionRef.TABLE_AND_DEFAULT,
         p4i.ActionRef.TABLE_ONLY,
     ]
     given = acl.initial_default_action
     assert given.action_id == 0x01000042
-    assert [(one.param_id, one.value) for one in given.arguments] == [(1, b"\2"), (7, b"\5")]
+    assert [(argument.param_id, argument.value) for argument in given.arguments] == [(1, b"\2"), (7, b"\5")]
 
 
 def test_implicit_default__no_action_for_the_default_only(control):
-    top = next(one for one in control.tables if one.preamble.name == "top")
+    top = next(table for table in control.tables if table.preamble.name == "top")
     last = top.action_refs[-1]
     assert (last.id, last.scope, list(last.annotations)) == (21257015, p4i.ActionRef.DEFAULT_ONLY, ["@defaultonly"])
     assert top.is_const_table and top.has_initial_entries and top.size == 1024
@@ -119,7 +122,7 @@ def test_types__translated_and_serializable(control):
     assert port.translated_type.sdn_bitwidth == 9 and port.translated_type.uri == ""
     color = control.type_info.serializable_enums["color_t"]
     assert color.underlying_type.bitwidth == 8
-    assert [(one.name, one.value) for one in color.members] == [("RED", b"\1"), ("GREEN", b"\2")]
+    assert [(member.name, member.value) for member in color.members] == [("RED", b"\1"), ("GREEN", b"\2")]
 
 
 def test_package_and_register(control):
@@ -171,7 +174,9 @@ def test_our_programs__aliases_are_single_words(name):
 
 
 def test_annotation__a_string_over_several_lines_keeps_what_looks_like_a_comment():
-    inner = next(one for one in compile_program(SMALL / "names.p4").p4info.tables if one.preamble.name == "I.inner")
-    assert [one.split() for one in inner.preamble.annotations] == [
+    inner = next(
+        table for table in compile_program(SMALL / "names.p4").p4info.tables if table.preamble.name == "I.inner"
+    )
+    assert [annotation.split() for annotation in inner.preamble.annotations] == [
         ['@entry_restriction("', "//", "It's", "the", "double", "that", "counts.", "double", "!=", "0xff;", '")']
     ]

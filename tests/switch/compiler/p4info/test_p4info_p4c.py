@@ -78,7 +78,7 @@ def program() -> CompiledProgram:
 
 
 def named(messages, alias: str):
-    return next(one for one in messages if one.preamble.alias == alias)
+    return next(message for message in messages if message.preamble.alias == alias)
 
 
 def text(message) -> str:
@@ -87,7 +87,7 @@ def text(message) -> str:
 
 def test_ids__of_names_that_p4c_publishes():
     info = program().p4info
-    ids = {one.preamble.name: one.preamble.id for one in (*info.tables, *info.actions, *info.action_profiles)}
+    ids = {table.preamble.name: table.preamble.id for table in (*info.tables, *info.actions, *info.action_profiles)}
     assert ids["IngressI.indirect"] == 46872340 and ids["IngressI.indirect_ws"] == 38116258
     assert ids["IngressI.ap"] == 289199568 and ids["IngressI.ap_ws"] == 285903678
     assert ids["NoAction"] == 21257015 and ids["IngressI.drop"] == 23455883
@@ -100,7 +100,7 @@ def test_default_actions__const_in_both_places_and_arguments_of_full_width():
     first, second = named(info.tables, "t1"), named(info.tables, "t2")
     assert (first.const_default_action_id, first.initial_default_action.action_id) == (drop, drop)
     assert (second.const_default_action_id, second.initial_default_action.action_id) == (0, add)
-    assert [one.value for one in second.initial_default_action.arguments] == [b"\0\0\0\n", bytes(4)]
+    assert [argument.value for argument in second.initial_default_action.arguments] == [b"\0\0\0\n", bytes(4)]
     assert (first.size, second.size) == (1024, 7)
 
 
@@ -116,18 +116,20 @@ def test_selector__size_semantics():
 def test_types__translated_serializable_and_plain():
     info = program().p4info
     kinds = info.type_info.serializable_enums["kind_t"]
-    assert [(one.name, one.value) for one in kinds.members] == [("A", b"\0\1"), ("B", b"\2\3")]
+    assert [(member.name, member.value) for member in kinds.members] == [("A", b"\0\1"), ("B", b"\2\3")]
     assert text(info.type_info.new_types["port_t"]) == 'translated_type { uri: "here/port" sdn_bitwidth: 32 }'
     assert text(info.type_info.new_types["name_t"]) == 'translated_type { uri: "here/name" sdn_string { } }'
     assert text(info.type_info.new_types["signed_t"]) == (
         'original_type { bitstring { int { bitwidth: 7 } } } annotations: "@foo(\\"x\\")"'
     )
-    fields = [(one.bitwidth, one.type_name.name) for one in named(info.tables, "t1").match_fields]
+    fields = [
+        (match_field.bitwidth, match_field.type_name.name) for match_field in named(info.tables, "t1").match_fields
+    ]
     assert fields == [(16, ""), (32, "port_t"), (0, "name_t")]
-    params = [(one.bitwidth, one.type_name.name) for one in named(info.actions, "send").params]
+    params = [(param.bitwidth, param.type_name.name) for param in named(info.actions, "send").params]
     assert params == [(32, "port_t"), (0, "name_t"), (16, ""), (0, "plain_t")]
-    assert [one.name for one in info.type_info.enums["plain_t"].members] == ["X", "Y"]
-    specs = {one.preamble.alias: text(one.type_spec) for one in info.registers}
+    assert [member.name for member in info.type_info.enums["plain_t"].members] == ["X", "Y"]
+    specs = {register.preamble.alias: text(register.type_spec) for register in info.registers}
     assert specs == {
         "kinds": 'serializable_enum { name: "kind_t" }',
         "signeds": 'new_type { name: "signed_t" }',
@@ -140,7 +142,7 @@ def test_notes__structured_documentation_package():
     table = named(info.tables, "t1")
     empty, mixed, pairs = table.preamble.structured_annotations
     assert text(empty) == 'name: "Empty"'
-    kinds = [one.WhichOneof("value") for one in mixed.expression_list.expressions]
+    kinds = [expression.WhichOneof("value") for expression in mixed.expression_list.expressions]
     assert kinds == ["int64_value", "string_value", "bool_value", "bool_value", "int64_value"]
     assert mixed.expression_list.expressions[4].int64_value == 11
     assert not mixed.expression_list.expressions[3].bool_value

@@ -53,7 +53,7 @@ def compiled_of(**parts: str) -> CompiledProgram:
 
 
 def names(messages) -> list[str]:
-    return [one.preamble.name for one in messages]
+    return [message.preamble.name for message in messages]
 
 
 # ---- actions
@@ -78,7 +78,7 @@ def test_actions__called_and_in_a_table_it_has_its_parameters():
         body="set(2); t.apply();",
     )
     (found,) = info.actions
-    assert [one.name for one in found.params] == ["b"]
+    assert [param.name for param in found.params] == ["b"]
 
 
 def test_actions__one_that_only_an_action_calls_is_not_there():
@@ -187,7 +187,7 @@ def test_property__its_name_stands_as_it_is():
         body="t.apply(); u.apply(); v.apply();",
     )
     assert names(info.action_profiles) == ["in.place", "I.declared"]
-    assert [one.implementation_id for one in info.tables] == [
+    assert [table.implementation_id for table in info.tables] == [
         info.action_profiles[0].preamble.id,
         0,
         info.action_profiles[1].preamble.id,
@@ -227,12 +227,12 @@ def test_direct_counters__in_the_order_of_their_tables():
 def test_key__name_from_the_expression(expression, name):
     table = f"table t {{ key = {{ {expression} : exact; }} actions = {{ NoAction; }} }}"
     (found,) = info_of(outside="const bit<16> MASK = 16w0x0F0F;", locals=table, body="t.apply();").tables
-    assert [one.name for one in found.match_fields] == [name]
+    assert [match_field.name for match_field in found.match_fields] == [name]
 
 
 def test_digest__fields_by_their_names():
     info = info_of(body="digest<pair_t>(1, m.pair);")
-    assert [one.name for one in info.type_info.structs["pair_t"].members] == ["high", "b"]
+    assert [member.name for member in info.type_info.structs["pair_t"].members] == ["high", "b"]
 
 
 def test_digests__in_the_order_in_which_code_sends_them():
@@ -319,7 +319,7 @@ def test_translated__digests_have_the_numbers_and_the_text():
     (sent,) = device.digests()
     spec = compiled.p4info.digests[0].type_spec
     data = p4_data(spec, compiled.p4info, sent.data, device.schema.type_bits)
-    assert [one.bitstring for one in data.struct.members] == [bytes.fromhex("0102 0000 0000"), b"300", b"\7"]
+    assert [member.bitstring for member in data.struct.members] == [bytes.fromhex("0102 0000 0000"), b"300", b"\7"]
     assert flatten(spec, compiled.p4info, data) == {"mac": 0x010200000000, "port": 300, "n": 7}
 
 
@@ -329,7 +329,7 @@ def test_translated__registers_have_the_numbers_and_the_text():
     device.load(compiled)
     widths = device.schema.type_bits
     assert widths == {"mac_t": 48, "port_t": 9}
-    macs, ports = (one.preamble.id for one in info.registers)
+    macs, ports = (register.preamble.id for register in info.registers)
     assert register_in(info, widths, macs, p4d.P4Data(bitstring=bytes(2) + b"\1\2\3\4\5\6")) == 0x010203040506
     assert register_in(info, widths, ports, p4d.P4Data(bitstring=b"300")) == 300
     assert register_out(info, widths, macs, 0x010203040506).bitstring == b"\1\2\3\4\5\6"

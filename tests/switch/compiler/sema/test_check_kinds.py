@@ -18,7 +18,7 @@ WITHOUT_NAME = {tree.Errors, tree.MatchKinds}
 
 def nodes_of(base: type) -> set[type]:
     """The kinds of node of the tree below `base`."""
-    return {one for one in vars(tree).values() if isinstance(one, type) and issubclass(one, base)} - {base}
+    return {var for var in vars(tree).values() if isinstance(var, type) and issubclass(var, base)} - {base}
 
 
 def test_expressions__every_node_is_checked():

@@ -118,14 +118,14 @@ def test_check__warnings_go_to_stderr_and_are_errors_when_asked(tmp_path):
     unused, overflow = f"{path}:16:27: ", f"{path}:16:47: "
     done = CliRunner().invoke(app, ["check", str(path)])
     assert (done.exit_code, done.stdout) == (0, "")
-    assert [one.partition("warning:")[0] for one in done.stderr.splitlines()] == [unused, overflow]
+    assert [line.partition("warning:")[0] for line in done.stderr.splitlines()] == [unused, overflow]
     done = CliRunner().invoke(app, ["check", "--Werror", "--Wdisable", "unused", str(path)])
     assert (done.exit_code, done.stderr) == (1, "")
     assert done.stdout == f"{overflow}error: 256 does not fit bit<8> and becomes 0 [overflow]\n"
     for _ in range(2):  # the second time from the cache
         done = CliRunner().invoke(app, ["compile", str(path), "-o", str(tmp_path / "out")])
         assert done.exit_code == 0 and len(done.stdout.splitlines()) == 3
-        assert [one.partition("warning:")[0] for one in done.stderr.splitlines()] == [unused, overflow]
+        assert [line.partition("warning:")[0] for line in done.stderr.splitlines()] == [unused, overflow]
     done = CliRunner().invoke(app, ["compile", "--Werror", "--Wdisable", "unused", str(path), "-o", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (1, "")
     assert done.stdout == f"{overflow}error: 256 does not fit bit<8> and becomes 0 [overflow]\n"

@@ -308,10 +308,10 @@ def test_paths__every_config_leaf_can_be_set_and_deleted():
     async def check():
         async with bench() as b:
             updates = []
-            for leaf, about in CONFIG_LEAVES.items():
+            for leaf, config_leaf in CONFIG_LEAVES.items():
                 kind = cable if leaf[0] == "impairments" else qos
                 rest = "/".join(leaf[1:])
-                value = {"uint_val": 1} if about.maximum is not None else {"string_val": "1"}
+                value = {"uint_val": 1} if config_leaf.maximum is not None else {"string_val": "1"}
                 updates.append(update(kind("s2-eth1", rest), **value))
             await b.set(update=updates)
             one = b.settings("s2", 1)

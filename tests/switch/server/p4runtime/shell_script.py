@@ -45,7 +45,7 @@ refused(te.insert, 6)
 te.action["port"] = "4"
 te.modify()
 (read,) = list(te.read())
-assert [one.value for one in read.action.msg().params] == [b"\4"]
+assert [param.value for param in read.action.msg().params] == [b"\4"]
 te.action["port"] = "0x1ff"
 te.modify()
 acl = sh.TableEntry("acl")(action="drop", priority=10)
@@ -78,7 +78,10 @@ shot.add(first, weight=2).add(first)
 one.oneshot = shot
 one.insert()
 (read,) = list(sh.TableEntry("pick").read())
-places = [(one.action.params[0].value, one.weight) for one in read.oneshot.msg().action_profile_actions]
+places = [
+    (action_profile_action.action.params[0].value, action_profile_action.weight)
+    for action_profile_action in read.oneshot.msg().action_profile_actions
+]
 assert places == [(b"\1", 2), (b"\1", 1)], places
 member = sh.ActionProfileMember("ap")(member_id=1, action="to")
 member.action["port"] = "5"

@@ -31,7 +31,8 @@ def test_p4info__digests_are_named_and_numbered_as_p4c_does():
     assert IDS == {"learn_t": 398033514, "whole_t": 401134417, "digest_0": 401776493}
     assert PROGRAM.p4info.digests[0].type_spec.struct.name == "learn_t"
     members = {
-        one.name: one.type_spec.WhichOneof("type_spec") for one in PROGRAM.p4info.type_info.structs["learn_t"].members
+        member.name: member.type_spec.WhichOneof("type_spec")
+        for member in PROGRAM.p4info.type_info.structs["learn_t"].members
     }
     assert members == {"mac": "bitstring", "port": "new_type", "kind": "serializable_enum", "odd": "bool"}
 

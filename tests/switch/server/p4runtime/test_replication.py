@@ -61,7 +61,7 @@ def test_p4runtime__written_read_back_and_in_force():
                     update(type=update.INSERT, entity=group_entity(9, 600)),
                     update(type=update.DELETE, entity=group_entity(3)),
                 )
-            assert [one.canonical_code for one in error_details(caught.value)] == [
+            assert [error_detail.canonical_code for error_detail in error_details(caught.value)] == [
                 rpc_code.ALREADY_EXISTS,
                 rpc_code.NOT_FOUND,
                 rpc_code.INVALID_ARGUMENT,

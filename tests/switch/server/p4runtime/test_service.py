@@ -455,7 +455,9 @@ def test_write_and_read__what_is_not_supported_is_named():
             assert unknown.canonical_code == rpc_code.INVALID_ARGUMENT and "77" in unknown.message
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.read(p4r.Entity())
-            assert [one.canonical_code for one in error_details(caught.value)] == [rpc_code.INVALID_ARGUMENT]
+            assert [error_detail.canonical_code for error_detail in error_details(caught.value)] == [
+                rpc_code.INVALID_ARGUMENT
+            ]
 
     asyncio.run(check())
 

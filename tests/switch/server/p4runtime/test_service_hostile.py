@@ -199,7 +199,10 @@ def test_changed_messages__are_done_or_refused_by_name(caplog):
         for error in refused:
             details = [*map(str, error_details(error)), error.details() or ""]
             assert error.code() is not grpc.StatusCode.INTERNAL, (request, error)
-            assert not any("internal" in one.lower() or "Traceback" in one for one in details), (request, error)
+            assert not any("internal" in detail.lower() or "Traceback" in detail for detail in details), (
+                request,
+                error,
+            )
 
     async def check():
         async with running_daemon() as daemon, primary_of(daemon) as client:
@@ -224,4 +227,4 @@ def test_changed_messages__are_done_or_refused_by_name(caplog):
             assert len(await client.read(p4r.Entity(table_entry=p4r.TableEntry()))) == 4
 
     asyncio.run(check())
-    assert not [one for one in caplog.records if one.exc_info or one.levelname in ("ERROR", "CRITICAL")]
+    assert not [record for record in caplog.records if record.exc_info or record.levelname in ("ERROR", "CRITICAL")]

@@ -469,7 +469,7 @@ def test_updates__each_has_its_code_and_changes_nothing():
             assert await client.read(*EVERYTHING) == before
             with pytest.raises(grpc.aio.AioRpcError) as caught:  # and all in one batch: an error for each, in order
                 await client.write(*(update(kind, entity) for kind, entity, _, _ in BAD_UPDATES.values()))
-            codes = [one.canonical_code for one in error_details(caught.value)]
+            codes = [error_detail.canonical_code for error_detail in error_details(caught.value)]
             assert codes == [code for _, _, code, _ in BAD_UPDATES.values()]
             assert await client.read(*EVERYTHING) == before
 
@@ -495,7 +495,7 @@ def _other_info(change) -> p4r.ForwardingPipelineConfig:
 
 
 def _read(*entities: dict, **fields) -> p4r.ReadRequest:
-    return p4r.ReadRequest(**{"device_id": 1, **fields}, entities=[update(0, one).entity for one in entities])
+    return p4r.ReadRequest(**{"device_id": 1, **fields}, entities=[update(0, entity).entity for entity in entities])
 
 
 def bad_requests() -> dict[str, tuple[object, grpc.StatusCode, str]]:
@@ -597,7 +597,7 @@ def test_requests__each_has_its_code_and_changes_nothing():
                     await ask(client, request)
                     wrong.append((name, "was done"))
                 except grpc.aio.AioRpcError as error:
-                    said = [rpc_code.Code.Name(one.canonical_code) for one in error_details(error)]
+                    said = [rpc_code.Code.Name(error_detail.canonical_code) for error_detail in error_details(error)]
                     if error.code() is not code or words not in f"{error.details()} {said}":
                         wrong.append((name, error.code(), error.details(), said))
             assert not wrong

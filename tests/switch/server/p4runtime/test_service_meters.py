@@ -31,7 +31,7 @@ def row(value: bytes, **fields) -> p4r.TableEntry:
 
 def test_p4info():
     info = PROGRAM.p4info
-    assert [(one.preamble.name, one.spec.unit, one.size) for one in info.meters] == [
+    assert [(meter.preamble.name, meter.spec.unit, meter.size) for meter in info.meters] == [
         ("I.by_packet", 2, 8),
         ("I.by_byte", 1, 8),
     ]

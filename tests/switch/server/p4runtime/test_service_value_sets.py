@@ -46,7 +46,7 @@ def test_p4info_and_entries():
                     update(type=update.MODIFY, entity=entity(number, b"\5", b"\5")),
                     update(type=update.MODIFY, entity=entity(77, b"\5")),
                 )
-            assert [one.canonical_code for one in error_details(caught.value)] == [
+            assert [error_detail.canonical_code for error_detail in error_details(caught.value)] == [
                 rpc_code.INVALID_ARGUMENT,
                 rpc_code.RESOURCE_EXHAUSTED,
                 rpc_code.ALREADY_EXISTS,

@@ -126,7 +126,7 @@ def test_whole_batch__one_failure_takes_everything_back(atomicity, bad, code):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.write(*batch, bad, delete(mac_entry(b"\4")), atomicity=atomicity)
             assert caught.value.code() is grpc.StatusCode.UNKNOWN
-            codes = [one.canonical_code for one in error_details(caught.value)]
+            codes = [error_detail.canonical_code for error_detail in error_details(caught.value)]
             assert codes == [rpc_code.ABORTED] * len(batch) + [code, rpc_code.ABORTED]
             assert text(await client.read(*EVERYTHING)) == text(before)
             await client.write(*batch, atomicity=atomicity)
@@ -145,7 +145,7 @@ def test_continue__does_what_it_can():
             await prepared(client)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.write(insert(mac_entry(b"\1")), insert(mac_entry(b"\5")), atomicity=CONTINUE)
-            codes = [one.canonical_code for one in error_details(caught.value)]
+            codes = [error_detail.canonical_code for error_detail in error_details(caught.value)]
             assert codes == [rpc_code.ALREADY_EXISTS, rpc_code.OK]
             assert len(await client.read(entries_of(BY_MAC))) == 3
 
@@ -195,10 +195,10 @@ def test_role__writes_and_reads_its_objects_only():
             await join(some, "lag", exclusive_p4_ids=[SPRAY], shared_p4_ids=[BY_HASH])
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await some.write(insert(mac_entry(b"\2")), insert(member(1)), insert(session(1)), role="lag")
-            codes = [one.canonical_code for one in error_details(caught.value)]
+            codes = [error_detail.canonical_code for error_detail in error_details(caught.value)]
             assert codes == [rpc_code.PERMISSION_DENIED, rpc_code.OK, rpc_code.PERMISSION_DENIED]
             request = p4r.ReadRequest(device_id=1, role="lag", entities=[member(0), entries_of()])
-            found = [one async for answer in some.stub.Read(request) for one in answer.entities]
+            found = [entity async for answer in some.stub.Read(request) for entity in answer.entities]
             assert [one.WhichOneof("entity") for one in found] == ["action_profile_member"]
             push = p4r.SetForwardingPipelineConfigRequest(
                 device_id=1, election_id=U128.encode(1), role="lag", action=3, config=mini_config()

@@ -144,7 +144,9 @@ def test_server__reads_back_what_was_written(monkeypatch) -> None:
             assert await client.read(entries_of(BY_HASH, match=shot.match)) == [entity]
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.write(insert(member(1)))
-            assert [one.canonical_code for one in error_details(caught.value)] == [rpc_code.INVALID_ARGUMENT]
+            assert [error_detail.canonical_code for error_detail in error_details(caught.value)] == [
+                rpc_code.INVALID_ARGUMENT
+            ]
             shot.action.action_profile_action_set.action_profile_actions[0].weight = 3
             await client.write(modify(entity))
             assert await client.read(entries_of(BY_HASH)) == [entity]
