@@ -180,9 +180,9 @@ def _between(machines: list[RemoteMachine], servers: Servers) -> Iterator[Check]
             cure = "give the `underlay` address of the machine, and free the port (is a fabric up?)"
             yield Check(f"{machine.name}: underlay", False, str(error), cure)
     for machine in machines:
-        for machine in machines:
-            if machine is not machine and {machine.name, machine.name} <= set(addresses):
-                yield _pair(machine, machine, addresses)
+        for peer in machines:
+            if machine is not peer and {machine.name, peer.name} <= set(addresses):
+                yield _pair(machine, peer, addresses)
 
 
 def _pair(one: RemoteMachine, other: RemoteMachine, addresses: dict[str, str]) -> Check:

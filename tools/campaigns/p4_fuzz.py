@@ -183,11 +183,11 @@ class Pair:
 
 def difference(ours: ObservedRun, theirs: ObservedRun) -> str:
     """The first one; empty: none."""
-    for number, (frame, frame) in enumerate(zip(ours.frames, theirs.frames, strict=True), 1):
-        if frame == frame:
+    for number, (our_frame, their_frame) in enumerate(zip(ours.frames, theirs.frames, strict=True), 1):
+        if our_frame == their_frame:
             continue
-        for port in sorted({*frame, *frame}):
-            left, right = (tuple(one.hex() for one in many.get(port, [])) for many in (frame, frame))
+        for port in sorted({*our_frame, *their_frame}):
+            left, right = (tuple(one.hex() for one in many.get(port, [])) for many in (our_frame, their_frame))
             if left != right:
                 return f"packet {number}, port {port}: ours {', '.join(left) or '-'}; BMv2's {', '.join(right) or '-'}"
     for name, cells in ours.counters.items():

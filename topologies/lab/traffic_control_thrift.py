@@ -124,10 +124,10 @@ class ThriftTraffic(TrafficControl):
     def _send(self, interface: str, old: PortTraffic, new: PortTraffic) -> None:
         """Make the switch go from `old` to `new`, and remember it."""
         port = self.port(interface)
-        for queue, queue in zip(old.queues, new.queues, strict=True):
-            if (rate := self._queue_pps(new, queue)) != self._queue_pps(old, queue):
+        for old_queue, queue in zip(old.queues, new.queues, strict=True):
+            if (rate := self._queue_pps(new, queue)) != self._queue_pps(old, old_queue):
                 self._call(port.node, "set_egress_priority_queue_rate", port.number, queue.priority, rate)
-            if queue.max_packets != queue.max_packets and interface not in self._swallowing:
+            if queue.max_packets != old_queue.max_packets and interface not in self._swallowing:
                 depth = queue.max_packets or DEFAULT_DEPTH
                 self._call(port.node, "set_egress_priority_queue_depth", port.number, queue.priority, depth)
         self._set[interface] = new

@@ -156,9 +156,9 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
             messages[name] = max(1, jobs[0].size_bytes // ring.ranks)
             stop = inf if jobs[0].stop_s is None else jobs[0].stop_s
             ends += [
-                (name, rank, rank, group.start_s, stop, float(group.size_bytes))
+                (name, rank, next_rank, group.start_s, stop, float(group.size_bytes))
                 for group in jobs
-                for rank, rank in zip(group.ranks, (*group.ranks[1:], group.ranks[0]), strict=True)
+                for rank, next_rank in zip(group.ranks, (*group.ranks[1:], group.ranks[0]), strict=True)
             ]
         for flow in by_work.get(name, ()):
             messages[name] = flow.message_bytes

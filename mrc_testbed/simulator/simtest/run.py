@@ -576,10 +576,11 @@ def _stops_between_ports(schedule: Schedule) -> bool:
     """
     stalls = [fault for fault in schedule.faults if fault.kind == "stall" and fault.until is not None]
     return any(
-        stall.where == stall.where and stall.until <= stall.at <= stall.until + schedule.plan["planes"] * stall.value
+        stall.where == earlier.where
+        and earlier.until <= stall.at <= earlier.until + schedule.plan["planes"] * earlier.value
         for stall in stalls
-        for stall in stalls
-        if stall is not stall and stall.value and stall.until is not None
+        for earlier in stalls
+        if stall is not earlier and earlier.value and earlier.until is not None
     )
 
 

@@ -49,12 +49,12 @@ def test_routes__walk_every_path_of_the_default_fabric():
             for ev in DEFAULT.evs(source, destination):
                 path = DEFAULT.path(source, destination, ev)
                 usids = [template.address(ev) >> shift & 0xFFFF for shift in (80, 64, 48, 32, 16)]
-                for node, node, link in zip(path.nodes[1:], path.nodes[2:], path.links[1:], strict=False):
+                for node, next_node, link in zip(path.nodes[1:], path.nodes[2:], path.links[1:], strict=False):
                     assert usids[0] == routes[node].own_usid
                     usids = [*usids[1:], 0]
                     port = dict(routes[node].next_hops)[usids[0]]
                     assert {p.interface for p in (link.lower, link.upper)} & {f"{node}-eth{port}"}
-                    assert node in link.ends
+                    assert next_node in link.ends
                 assert usids[0] == DEFAULT.nic_address(destination, ev >> 8) >> 80 & 0xFFFF
 
 
