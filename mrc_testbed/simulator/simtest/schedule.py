@@ -3,10 +3,10 @@
 Times are seconds of virtual time from the start. Links are named as in the Mininet CLI (`p0-t0-0 p0-t1-1`), switches
 and hosts by their names in the plan. Everything here is data: run.py gives it meaning.
 
-Design note: SimFault is a record beside the classes of faults/kinds.py and applies nothing: run.MEANINGS builds the class
-from it, and the class acts on the fabric. The record keeps kind names of its own because stored schedules and the draws
-of seeds contain them, 5 kinds are no faults of a network (restart, destroy, three orders), and 2 pairs mean one class
-(link_down and port_down, loss and pattern): a mapping from one record of kinds.py would be no shorter.
+Design note: SimFault is a record beside the classes of faults/kinds.py and applies nothing: run.MEANINGS builds the
+class from it, and the class acts on the fabric. The record keeps kind names of its own because stored schedules and the
+draws of seeds contain them, 5 kinds are no faults of a network (restart, destroy, three orders), and 2 pairs mean one
+class (link_down and port_down, loss and pattern): the mapping to kinds.py would be no shorter.
 """
 
 from __future__ import annotations
