@@ -1,4 +1,4 @@
-"""Sizes of a fabric by formula: what a number of NICs takes, what a failure costs, and the same as one plane.
+"""Sizes of a fabric by formula: what a number of NICs takes, what a failure costs, and one plane.
 
     size = FabricSize.for_nics(131072, radix=512, planes=8, nic_bps=800e9)
     size.t0s, size.t1s, size.switches, size.evs, size.blast() ...
@@ -17,7 +17,7 @@ from typing import Any
 from mrc_testbed.errors import UsageError
 
 TABLE_ENTRIES = 1024
-"""What `my_usid` and `usid_next` of p4src/srv6.p4 hold, each."""
+"""Entries that each of `my_usid` and `usid_next` of p4src/srv6.p4 holds."""
 USID_BITS = 16
 ROLE_BITS = 2
 """T1, T0, NIC."""
@@ -29,17 +29,19 @@ EVS_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class Blast:
-    """What one failure costs, as shares of 1."""
+    """Cost of one failure, as shares of 1."""
 
     what: str
     nics: int
-    """That feel it."""
+    """Number of NICs affected."""
     of_nic: float
-    """Of the bandwidth of each of them."""
+    """Share of the bandwidth of each affected NIC."""
     of_uplinks: float | None
-    """Of the uplinks of a T0; None: it is no uplink."""
+    """Share of the uplinks of a T0; None for a failure that is no uplink."""
     single_plane: float | None
-    """In one plane of the same switches: of the uplinks of a T0 where it is an uplink, else of the NIC."""
+    """Same failure in one plane of the same switches.
+    Share of the uplinks of a T0 for an uplink, else of the NIC.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +51,35 @@ class FabricSize:
     planes: int
     radix: int
     t0s: int
-    """In each plane."""
+    """Number of T0s in each plane."""
     uplinks: int
-    """Of a T0."""
+    """Number of uplinks of a T0."""
     t1s: int
-    """In each plane; each has as many links to every T0."""
+    """Number of T1s in each plane; each has as many links to every T0."""
     nics_per_t0: int
     nics: int
     nic_bps: float
 
     @classmethod
     def for_nics(cls, nics: int, *, radix: int, planes: int, nic_bps: float) -> FabricSize:
-        """The smallest fabric without oversubscription. Raises UsageError when switches have too few ports for it."""
+        """Return the smallest fabric without oversubscription.
+
+        Raises UsageError when switches have too few ports.
+        """
         _positive(nics=nics, radix=radix, planes=planes)
         if radix % 2:
             raise UsageError(f"--radix {radix}: half of a T0's ports go down, half up: give an even number")
-        most = radix // 2 * radix
-        if nics > most:
+        nics_max = radix // 2 * radix
+        if nics > nics_max:
             raise UsageError(
-                f"--nics {nics}: two tiers of {radix}-port switches hold {most} at most; more planes do not help "
+                f"--nics {nics}: two tiers of {radix}-port switches hold {nics_max} at most; more planes do not help "
                 "(each has all NICs), switches with more ports do"
             )
-        below = min(nics, radix // 2)
-        t0s = ceil(nics / below)
-        uplinks = below if t0s > 1 else 0
+        nics_per_t0 = min(nics, radix // 2)
+        t0s = ceil(nics / nics_per_t0)
+        uplinks = nics_per_t0 if t0s > 1 else 0
         t1s = next((n for n in range(1, uplinks + 1) if uplinks % n == 0 and t0s * uplinks <= n * radix), 0)
-        return cls(planes, radix, t0s, uplinks, t1s, below, nics, nic_bps)
+        return cls(planes, radix, t0s, uplinks, t1s, nics_per_t0, nics, nic_bps)
 
     @classmethod
     def for_parts(cls, *, planes: int, t0s: int, uplinks: int, nics_per_t0: int, nic_bps: float) -> FabricSize:
@@ -118,13 +123,13 @@ class FabricSize:
 
     def entries(self) -> dict[str, int]:
         """Entries of the fullest table of a T0 and of a T1: `my_usid`, with itself and an adjacency a port."""
-        down = self.t0s * self.uplinks // self.t1s if self.t1s else 0
-        return {"T0": self.nics_per_t0 + self.uplinks + 1, "T1": down + 1}
+        downlinks = self.t0s * self.uplinks // self.t1s if self.t1s else 0
+        return {"T0": self.nics_per_t0 + self.uplinks + 1, "T1": downlinks + 1}
 
     # ---- what breaks --------------------------------------------------------------------------------------
 
     def blast(self) -> list[Blast]:
-        """What one NIC port, T0-T1 link, T1, T0 or plane costs, beside one plane of the same switches."""
+        """Return what one NIC port, T0-T1 link, T1, T0 or plane costs, beside one plane of the same switches."""
         plane = 1 / self.planes
         uplinks = self.radix // self.planes // 2  # of a T0 at the NIC's rate
         single = 1 / uplinks if uplinks else None
@@ -142,7 +147,7 @@ class FabricSize:
         ]
 
     def single_plane(self) -> dict[str, Any] | None:
-        """One plane of three tiers of the same switches at the NIC's rate: what it holds, and takes for each NIC.
+        """Return size, and cost for each NIC, of one plane of three tiers of the same switches.
 
         None: they have too few ports for it.
 
@@ -174,12 +179,12 @@ class FabricSize:
             "oversubscription": self.oversubscription,
             "usid_bits": self.usid_bits(),
             "entries": self.entries(),
-            "blast": [asdict(one) for one in self.blast()],
+            "blast": [asdict(blast) for blast in self.blast()],
             "single_plane": self.single_plane(),
         }
 
 
-def _positive(**given: int) -> None:
-    for name, value in given.items():
+def _positive(**values: int) -> None:
+    for name, value in values.items():
         if value < 1:
             raise UsageError(f"--{name.replace('_', '-')} {value}: 1 or more")

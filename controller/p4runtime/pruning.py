@@ -70,7 +70,7 @@ def _rack_group(plan: Plan, switch: Switch, rack: int, catalog: Catalog, alive: 
     if not alive or len(alive) == plan.spines:
         return []
     group, ports = RACK_GROUPS + rack, [plan.uplink_port(number) for number in alive]
-    prefix = int(plan.spray_routes(plan.switch(plan.t1_name(switch.plane, 0))).down[rack][0])
+    prefix = int(plan.spray_routes(plan.switch(plan.t1_name(switch.plane, 0))).down_routes[rack][0])
     return [
         catalog.group("uplink_selector", group, {port: port for port in ports}),
         catalog.group_entry("uplinks", {"uplink_group": group}, group),

@@ -56,11 +56,11 @@ def spray_entries(plan: Plan, switch: Switch, catalog: Catalog) -> list[NamedEnt
     routes = plan.spray_routes(switch)
     entries = [
         catalog.table_entry("route", {"dst_addr": (int(prefix), length)}, "forward", {"port": port})
-        for prefix, length, port in routes.down
+        for prefix, length, port in routes.down_routes
     ]
-    if not routes.up:
+    if not routes.up_routes:
         return entries
-    for prefix, length in routes.up:
+    for prefix, length in routes.up_routes:
         key = {"dst_addr": (int(prefix), length)}
         entries.append(catalog.table_entry("route", key, "spray", {"uplink_group": UPLINK_GROUP}))
     entries.append(catalog.table_entry("uplink_choice", None, *CHOICES[plan.mode]))

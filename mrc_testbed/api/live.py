@@ -240,7 +240,7 @@ class LiveBackend:
                     fault["raised"] - began,
                     None if cleared is None else cleared - began,
                     tuple(sources),
-                    None if one is None else fault["raised"] - one.at,
+                    None if one is None else fault["raised"] - one.began_at,
                 )
             )
         return out

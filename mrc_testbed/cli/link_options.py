@@ -63,7 +63,7 @@ class LinkOptions:
         """Raises UsageError for what cannot be read, PlanError for what cannot be."""
         from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, link_speeds
 
-        mode = Mode.named(self.mode)
+        mode = Mode.from_name(self.mode)
         default = f"{link_speeds.SCALED_RATE_BPS:g}"
         rates = [_rate(tier or self.rate or default) for tier in (self.host_rate, self.fabric_rate)]
         limited = any(rate is not None for rate in rates)

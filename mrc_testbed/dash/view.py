@@ -71,7 +71,7 @@ class FabricView:
     # ---- links ------------------------------------------------------------------------------------------
 
     def _links(self, now: float) -> State:
-        ports = self._fabric.look()
+        ports = self._fabric.link_states()
         passed = now - self._at if self._at is not None else None
         found: dict[str, Any] = {}
         for link in self._fabric.plan.links:
@@ -128,8 +128,8 @@ class FabricView:
                 continue
             self._told[number] = state
             if state == "active":
-                places = [one for one in begun if one.where == fault["location"] and one.at <= fault["raised"]]
-                soon = f", {fault['raised'] - places[-1].at:.2f} s after it was made" if places else ""
+                places = [one for one in begun if one.location == fault["location"] and one.began_at <= fault["raised"]]
+                soon = f", {fault['raised'] - places[-1].began_at:.2f} s after it was made" if places else ""
                 by = ", ".join(one["source"] for one in fault["evidence"])
                 self._note(fault["raised"], "fault", f"controller: {fault['text']} (by {by}{soon})")
             elif state == "cleared":
@@ -140,11 +140,11 @@ class FabricView:
         log = list(self._fabric.inject.log)
         for at, what, one in log[self._seen :]:
             kind = one.kind.replace("_", " ")
-            said = f"{kind} on {one.where}" + (f": {one.detail}" if one.detail else "")
+            said = f"{kind} on {one.location}" + (f": {one.detail}" if one.detail else "")
             self._note(at, "made" if what == "begin" else "undone", said if what == "begin" else f"over: {said}")
         self._seen = len(log)
         active = {
-            str(one.number): {"kind": one.kind, "where": one.where, "detail": one.detail, "at": one.at}
+            str(one.number): {"kind": one.kind, "where": one.location, "detail": one.detail, "at": one.began_at}
             for one in self._fabric.inject.active
         }
         return {"injected": active}

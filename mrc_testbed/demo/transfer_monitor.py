@@ -107,7 +107,7 @@ class FollowedTransfer:
         evs = self.plan.evs_through(self.here, self.there, link)
         self.poll()  # what was withdrawn before is known before
         cut = self.recorder.cut(link, evs, time.monotonic())
-        self.fabric.link(link.lower.node, link.upper.node, up=False)
+        self.fabric.link(link.lower.node, link.upper.node, is_up=False)
         self.recorder.is_down(cut, time.monotonic())
         self._note(cut.cut_at, f"[red]cut[/red] {link.name} (EVs {', '.join(f'{ev:#06x}' for ev in evs) or 'none'})")
         return cut
@@ -116,7 +116,7 @@ class FollowedTransfer:
         """Bring a link up again."""
         at = time.monotonic()
         self.recorder.restore(cut, at)
-        self.fabric.link(cut.link.lower.node, cut.link.upper.node, up=True)
+        self.fabric.link(cut.link.lower.node, cut.link.upper.node, is_up=True)
         self._note(at, f"[green]restored[/green] {cut.link.name}")
 
     # ---- events -----------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ class Processes:
         self._children: dict[str, Child] = {}
         self.elsewhere: dict[str, FabricProcess] = {}
         """Parts on other machines by name."""
-        self.tell: Callable[[str], None] = lambda _text: None
+        self.report: Callable[[str], None] = lambda _text: None
         """Is told what a wait that takes long is for."""
 
     def __iter__(self) -> Iterator[Child]:
@@ -281,7 +281,7 @@ class Processes:
             if time.monotonic() - told_at >= TELL_S:
                 told_at = time.monotonic()
                 doing = [patience.doing(next(iter(waiting))), *(f"{name}: {patience.doing(name)}" for name in others)]
-                self.tell(f"waiting for {_names(waiting)}: {'; '.join(doing)}")
+                self.report(f"waiting for {_names(waiting)}: {'; '.join(doing)}")
             time.sleep(pause_s(time.monotonic() - asked))
 
     def _gave_up(self, name: str, patience: Patience) -> str:

@@ -151,14 +151,14 @@ class LinkCut:
 
     def __init__(self, fabric: Fabric, a: str, b: str) -> None:
         self._fabric, self._ends = fabric, (a, b)
-        self.cut_at = fabric.link(a, b, up=False)
+        self.cut_at = fabric.link(a, b, is_up=False)
         """CLOCK_MONOTONIC seconds."""
         self.restored_at: float | None = None
 
     def restore(self) -> None:
         """Bring it up again; once is enough."""
         if self.restored_at is None:
-            self.restored_at = self._fabric.link(*self._ends, up=True)
+            self.restored_at = self._fabric.link(*self._ends, is_up=True)
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ class CheckedTransfer(FollowedTransfer):
     def clean_up(self) -> None:
         """Links that were cut are restored, QPs closed."""
         for cut in self.recorder.cuts:
-            self.fabric.link(cut.link.lower.node, cut.link.upper.node, up=True)
+            self.fabric.link(cut.link.lower.node, cut.link.upper.node, is_up=True)
         for qp in self.agent.status()["qps"]:
             self.agent.call("close_qp", qpn=qp["qpn"])
         self.close()

@@ -141,16 +141,16 @@ class ProbeStream:
 
 def _cut(fabric: Fabric, t1: str, t0: str) -> tuple[float, float]:
     """Cut and restore a downlink under the stream; when each was, monotonic seconds."""
-    cut_at = fabric.link(t1, t0, up=False)
+    cut_at = fabric.link(t1, t0, is_up=False)
     time.sleep(WATCH_S)
-    restored_at = fabric.link(t1, t0, up=True)
+    restored_at = fabric.link(t1, t0, is_up=True)
     time.sleep(SETTLE_S)
     return cut_at, restored_at
 
 
 def run(mode: str, rounds: int, console: Console) -> dict[str, Any]:
     """Times in seconds, `met` among the result."""
-    plan = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1, mode=Mode.named(mode))
+    plan = Plan(planes=1, racks=2, spines=2, hosts_per_rack=1, mode=Mode.from_name(mode))
     cuts: list[tuple[float, float]] = []
     with (
         Progress(console, "bench spray", guess_s=10.0 + 3.0 * rounds, size=10.0 + 3.0 * rounds) as progress,

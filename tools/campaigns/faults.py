@@ -232,7 +232,7 @@ def run_round(
     out = FaultRound(" + ".join(kind.name for kind, _ in faults), plane, expected)
     began = time.monotonic()
     made = [kind.inject(fabric, place) for kind, place in faults]
-    at = min(one.at for one in made)
+    at = min(one.began_at for one in made)
 
     def settled() -> bool:
         told = ledger.active(plane)

@@ -1,4 +1,6 @@
-"""Cables between ports: two veth pairs joined in the middle, so that a link is cut without touching a switch's port.
+"""Cables between ports: two veth pairs joined in the middle.
+
+So a link is cut without touching a switch's port.
 
 ::
 
@@ -46,12 +48,15 @@ from mrc_testbed.topologies.plan import Link, Plan, Port
 FIGURES = ("loss-ppm", "loss-pattern", "corrupt-ppm", "corrupt-pattern", "seed")
 """Settings of a direction that a cable can do."""
 SIDES = (OUTPUT, INPUT)
-"""Of one direction of a cable, in the order in which a frame meets them."""
+"""Sides of one direction of a cable, in the order in which a frame meets them."""
 WAKING_FRAME = bytes(12) + b"\x88\xb5" + bytes(46)
 """A frame of the ethertype for local experiments (IEEE 802), which no program of ours parses."""
 
 _FAULT = struct.Struct(f"=QQIIIIQQ{PATTERN_MAX}s{PATTERN_MAX}s")
-"""Chances of loss and corruption of 2**32; lengths of their patterns; places in them; random states; patterns."""
+"""Fault of one side of a cable.
+
+Chances of loss and corruption of 2**32; lengths of their patterns; indices into them; random states; patterns.
+"""
 _COUNTS = struct.Struct("=QQQQQ")
 """Packets and octets that came, packets and octets lost, packets corrupted."""
 _FAULT_AT = {
@@ -78,7 +83,7 @@ def program(wires: int, faults: int, counts: int) -> bytes:
 
     `wires` has by interface the one to hand frames to, the others have a value by interface * 2 + side.
     """
-    return _Program(wires, faults, counts).made()
+    return _Program(wires, faults, counts).assemble()
 
 
 class _Program:
@@ -89,7 +94,7 @@ class _Program:
         self._wires, self._faults, self._counts = wires, faults, counts
         self._numbers = itertools.count()
 
-    def made(self) -> bytes:
+    def assemble(self) -> bytes:
         """The whole program."""
         code = self.code
         code.alu_reg("mov", 6, 1)
@@ -114,39 +119,39 @@ class _Program:
         code.exit()
         return code.code()
 
-    def lookup(self, fd: int, missing: str) -> None:
-        """r0 = the value of the key in a map; else go on at `missing`."""
+    def lookup(self, fd: int, missing_label: str) -> None:
+        """r0 = the value of the key in a map; else go on at `missing_label`."""
         code = self.code
         code.map(1, fd)
         code.alu_reg("mov", 2, 10)
         code.alu("add", 2, _KEY)
         code.call(_LOOKUP)
-        code.jump_if("eq", 0, 0, missing)
+        code.jump_if("eq", 0, 0, missing_label)
 
-    def count(self, places: Mapping[int, int]) -> None:
-        """Add to the side's counters: place -> register, or 0 for 1."""
-        code, done = self.code, f"counted {next(self._numbers)}"
-        self.lookup(self._counts, done)
-        for place, register in places.items():
+    def count(self, registers: Mapping[int, int]) -> None:
+        """Add to the side's counters: index -> register, or 0 for 1."""
+        code, done_label = self.code, f"counted {next(self._numbers)}"
+        self.lookup(self._counts, done_label)
+        for index, register in registers.items():
             code.alu("mov", 1, 1)
             if register:
                 code.alu_reg("mov", 1, register)
-            code.count(0, place * 8, 1)
-        code.label(done)
+            code.count(0, index * 8, 1)
+        code.label(done_label)
 
     def afflict(self, side: str) -> None:
         """Count a frame, and lose or corrupt it as the fault of a side says."""
-        code, kept, end = self.code, f"{side} kept", f"{side} done"
+        code, kept_label, end = self.code, f"{side} kept", f"{side} done"
         self.count({0: 0, 1: 7})
         self.lookup(self._faults, end)
         code.alu_reg("mov", 9, 0)
         self._decide(0, side, _LOST)
         self._decide(1, side, _CORRUPT)
         code.load(1, 10, _LOST, 8)
-        code.jump_if("eq", 1, 0, kept)
+        code.jump_if("eq", 1, 0, kept_label)
         self.count({2: 0, 3: 7})
         code.jump("drop")
-        code.label(kept)
+        code.label(kept_label)
         code.load(1, 10, _CORRUPT, 8)
         code.jump_if("eq", 1, 0, end)
         code.jump_if("eq", 7, 0, end)
@@ -157,11 +162,13 @@ class _Program:
     def _decide(self, kind: int, side: str, verdict: int) -> None:
         """Set a flag on the stack: whether a pattern or chance says so for this frame."""
         code = self.code
-        no_pattern, wrapped, no_chance = (f"{side} {kind} {what}" for what in ("no pattern", "wrapped", "no chance"))
+        no_pattern_label, wrapped_label, no_chance_label = (
+            f"{side} {kind} {step}" for step in ("no pattern", "wrapped", "no chance")
+        )
         code.alu("mov", 1, 0)
         code.store(10, verdict, 1, 8)
         code.load(1, 9, _FAULT_AT["length"][kind], 4)
-        code.jump_if("eq", 1, 0, no_pattern)
+        code.jump_if("eq", 1, 0, no_pattern_label)
         code.load(2, 9, _FAULT_AT["place"][kind], 4)
         code.alu_reg("mov", 3, 2)
         code.alu("and", 3, PATTERN_MAX - 1)
@@ -169,28 +176,28 @@ class _Program:
         code.load(4, 3, _FAULT_AT["pattern"][kind], 1)
         code.store(10, verdict, 4, 8)
         code.alu("add", 2, 1)
-        code.jump_if_reg("lt", 2, 1, wrapped)
+        code.jump_if_reg("lt", 2, 1, wrapped_label)
         code.alu("mov", 2, 0)
-        code.label(wrapped)
+        code.label(wrapped_label)
         code.store(9, _FAULT_AT["place"][kind], 2, 4)
-        code.label(no_pattern)
+        code.label(no_pattern_label)
         code.load(1, 9, _FAULT_AT["chance"][kind], 8)
-        code.jump_if("eq", 1, 0, no_chance)
+        code.jump_if("eq", 1, 0, no_chance_label)
         self._draw(kind)
-        code.jump_if_reg("ge", 2, 1, no_chance)
+        code.jump_if_reg("ge", 2, 1, no_chance_label)
         code.alu("mov", 1, 1)
         code.store(10, verdict, 1, 8)
-        code.label(no_chance)
+        code.label(no_chance_label)
 
     def _draw(self, kind: int) -> None:
         """r2 = the next random number of a fault, 32 bits."""
-        code, at = self.code, _FAULT_AT["random"][kind]
-        code.load(2, 9, at, 8)
+        code, offset = self.code, _FAULT_AT["random"][kind]
+        code.load(2, 9, offset, 8)
         code.constant(3, _MULTIPLIER)
         code.alu_reg("mul", 2, 3)
         code.constant(3, _INCREMENT)
         code.alu_reg("add", 2, 3)
-        code.store(9, at, 2, 8)
+        code.store(9, offset, 2, 8)
         code.alu("rsh", 2, 32)
 
     def _flip_a_bit(self, failed: str) -> None:
@@ -226,8 +233,8 @@ class _Program:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Of a port: its own end of the cable and the other."""
+class _CableEnd:
+    """One end of a cable: its own port and the far one."""
 
     port: Port
     far: Port
@@ -240,17 +247,17 @@ class Cables:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._hosts = {host.name for host in plan.hosts}
-        self._places: dict[str, _Place] = {}
+        self._ends: dict[str, _CableEnd] = {}
         for link in plan.links:
             for port, far in ((link.lower, link.upper), (link.upper, link.lower)):
-                self._places[port.interface] = _Place(port, far, link)
+                self._ends[port.interface] = _CableEnd(port, far, link)
         self._lock = threading.RLock()
         self._devices: NetDevices | None = None
         self._indexes: dict[str, int] = {}
-        """Of plugs, by name."""
-        self._down: set[str] = set()
+        """Interface indexes of plugs, by name."""
+        self._held_down: set[str] = set()
         """Ports that are held down: by name, whichever end."""
-        self._unplugged: set[str] = set()
+        self._unplugged_ports: set[str] = set()
         """Ports of hosts that were set down by hand."""
         self._maps: dict[str, HashMap] = {}
         self._set: dict[tuple[str, str], dict[str, int | str]] = {}
@@ -261,21 +268,21 @@ class Cables:
     @property
     def plugs(self) -> list[str]:
         """Interfaces that cables have in the root namespace, beside the ports of switches."""
-        return [place.port.plug for place in self._places.values()]
+        return [end.port.plug for end in self._ends.values()]
 
     @property
     def switch_ports(self) -> list[str]:
         """Ports of switches."""
-        return [name for name, place in self._places.items() if place.port.node not in self._hosts]
+        return [name for name, end in self._ends.items() if end.port.node not in self._hosts]
 
     @property
     def host_ports(self) -> list[str]:
         """Ports of hosts."""
-        return [name for name, place in self._places.items() if place.port.node in self._hosts]
+        return [name for name, end in self._ends.items() if end.port.node in self._hosts]
 
     def link(self, interface: str) -> Link:
         """The link of a port."""
-        return self._places[interface].link
+        return self._ends[interface].link
 
     def create(self, group: int, mac: Callable[[Port], str], pids: Mapping[str, int]) -> None:
         """Make all cables, joined, in the interface group; `pids`: a process in each host. Raises FabricError.
@@ -283,8 +290,8 @@ class Cables:
         Ports are left as they are made: down.
         """
         pairs = [
-            (VethEnd(place.port.plug), VethEnd(name, mac(place.port), pids.get(place.port.node)))
-            for name, place in self._places.items()
+            (VethEnd(end.port.plug), VethEnd(name, mac(end.port), pids.get(end.port.node)))
+            for name, end in self._ends.items()
         ]
         netdev.create_pairs(pairs, group)
         self._devices = NetDevices()
@@ -296,14 +303,14 @@ class Cables:
 
     def _join(self) -> None:
         """Load the program once and put it into every plug."""
-        sides = len(self._places) * len(SIDES)
-        sizes = {"wires": (8, len(self._places)), "faults": (_FAULT.size, sides), "counts": (_COUNTS.size, sides)}
+        sides = len(self._ends) * len(SIDES)
+        sizes = {"wires": (8, len(self._ends)), "faults": (_FAULT.size, sides), "counts": (_COUNTS.size, sides)}
         for name, (size, entries) in sizes.items():
             self._maps[name] = HashMap(f"mrc_{name}", size, entries)
         self._indexes = {name: socket.if_nametoindex(name) for name in self.plugs}
-        for place in self._places.values():
-            index = self._indexes[place.port.plug]
-            self._maps["wires"][index] = struct.pack("=II", self._indexes[place.far.plug], 0)
+        for end in self._ends.values():
+            index = self._indexes[end.port.plug]
+            self._maps["wires"][index] = struct.pack("=II", self._indexes[end.far.plug], 0)
             for side in range(len(SIDES)):
                 self._maps["counts"][index * len(SIDES) + side] = bytes(_COUNTS.size)
         handle = load_program("mrc_cable", program(*(self._maps[name].fd for name in sizes)))
@@ -340,54 +347,60 @@ class Cables:
                 self._devices = None
 
     @property
-    def _made(self) -> NetDevices:
+    def _open_devices(self) -> NetDevices:
         if self._devices is None:
-            raise FabricError("there are no cables: the fabric is not up")
+            raise FabricError("no cables: the fabric is not up. Cure: start it first")
         return self._devices
 
     # ---- up and down ------------------------------------------------------------------------------------
 
-    def set_port(self, interface: str, up: bool) -> None:
-        """Hold a port down, or no longer: a cable is joined while neither of its ports is held. Raises FabricError."""
+    def set_port(self, interface: str, is_up: bool) -> None:
+        """Hold a port down, or release it. Raises FabricError.
+
+        A cable is joined while neither of its ports is held.
+        """
         with self._lock:
-            (self._down.discard if up else self._down.add)(interface)
-            self._plug_in(self._places[interface].link)
+            (self._held_down.discard if is_up else self._held_down.add)(interface)
+            self._plug_in(self._ends[interface].link)
 
     def _plug_in(self, link: Link) -> None:
-        """Set both plugs as they should be: the one whose own port has no carrier stays up, to see it come back."""
-        devices, ends = self._made, (link.lower, link.upper)
-        cut = any(end.interface in self._down for end in ends)
+        """Set both plugs of a link to their state.
+
+        A plug whose own port has no carrier stays up, to see the carrier come back.
+        """
+        devices, ends = self._open_devices, (link.lower, link.upper)
+        cut = any(end.interface in self._held_down for end in ends)
         for end, far in (ends, reversed(ends)):
-            up = not cut and far.interface not in self._unplugged
-            devices.set_flags(end.plug, on=IFF_UP if up else 0, off=0 if up else IFF_UP)
+            is_plug_up = not cut and far.interface not in self._unplugged_ports
+            devices.set_flags(end.plug, on=IFF_UP if is_plug_up else 0, off=0 if is_plug_up else IFF_UP)
 
     # ---- what is done by hand ---------------------------------------------------------------------------
 
     def follow(self, interface: str) -> None:
-        """If a host's port was set down or up by hand, the other end of its cable loses carrier or has it again."""
+        """Take carrier from the other end of a host's port that was set down by hand, or give it back."""
         with self._lock:
-            devices, place = self._made, self._places[interface]
-            if not devices.flags(place.port.plug) & IFF_UP:
+            devices, cable_end = self._open_devices, self._ends[interface]
+            if not devices.flags(cable_end.port.plug) & IFF_UP:
                 return  # cut: nothing to see
-            down = not devices.is_up(place.port.plug)
-            if down != (interface in self._unplugged):
-                (self._unplugged.add if down else self._unplugged.discard)(interface)
-                self._plug_in(place.link)
+            is_down = not devices.is_up(cable_end.port.plug)
+            if is_down != (interface in self._unplugged_ports):
+                (self._unplugged_ports.add if is_down else self._unplugged_ports.discard)(interface)
+                self._plug_in(cable_end.link)
 
     def revive(self, interface: str) -> bool:
-        """If a switch's port was set down by hand: set it up and wake its switch; returns whether it was so."""
+        """Set up a switch's port that was set down by hand and wake its switch; return whether it was down."""
         with self._lock:
-            if self._made.flags(interface) & IFF_UP:
+            if self._open_devices.flags(interface) & IFF_UP:
                 return False
-            self._made.set_flags(interface, on=IFF_UP)
+            self._open_devices.set_flags(interface, on=IFF_UP)
             self.wake(interface)
             return True
 
     def wake(self, interface: str) -> None:
         """Let a frame come to a switch's port."""
         with self._lock:
-            plug = self._places[interface].port.plug
-            self._made.set_flags(plug, on=IFF_UP)
+            plug = self._ends[interface].port.plug
+            self._open_devices.set_flags(plug, on=IFF_UP)
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
                 sender.bind((plug, 0))
                 sender.send(WAKING_FRAME)
@@ -395,14 +408,17 @@ class Cables:
     # ---- what a direction does to frames ----------------------------------------------------------------
 
     def apply(self, settings: Iterable[Setting]) -> None:
-        """Do settings of directions; their figures are FIGURES. What a fault has drawn or counted off begins anew."""
+        """Apply settings of directions; their figures are FIGURES.
+
+        Random states and pattern positions of the direction's fault begin anew.
+        """
         with self._lock:
-            changed: set[tuple[str, str]] = set()
+            changed_directions: set[tuple[str, str]] = set()
             for setting in settings:
-                where = setting.interface, setting.direction or OUTPUT
-                self._set.setdefault(where, {})[setting.figure] = setting.value
-                changed.add(where)
-            for interface, direction in changed:
+                key = setting.interface, setting.direction or OUTPUT
+                self._set.setdefault(key, {})[setting.figure] = setting.value
+                changed_directions.add(key)
+            for interface, direction in changed_directions:
                 self._write(interface, direction)
 
     def _write(self, interface: str, direction: str) -> None:
@@ -414,9 +430,7 @@ class Cables:
         if self._devices is None:
             if clears:
                 return
-            raise FabricError(
-                f"{interface}: there are no cables yet to lose or corrupt packets: start the fabric first"
-            )
+            raise FabricError(f"{interface}: no cables yet to lose or corrupt packets: start the fabric first")
         key = self._key(interface, direction)
         if clears:
             self._maps["faults"].discard(key)
@@ -440,7 +454,7 @@ class Cables:
             corrupted_pkts=corrupted,
         )
 
-    def arrived(self, interface: str) -> int:
+    def arrived_packets(self, interface: str) -> int:
         """Packets that a port has been given by its cable."""
         with self._lock:
             came, _, lost, *_ = self._counts(interface, INPUT)
@@ -448,7 +462,7 @@ class Cables:
 
     def came_to(self, switch: str) -> int:
         """Packets that a switch has been given by all its cables."""
-        return sum(self.arrived(port.interface) for port in self.plan.ports(switch))
+        return sum(self.arrived_packets(port.interface) for port in self.plan.ports(switch))
 
     def _counts(self, interface: str, direction: str) -> tuple[int, ...]:
         if "counts" not in self._maps:
@@ -457,22 +471,25 @@ class Cables:
 
     def _key(self, interface: str, direction: str) -> int:
         """A frame enters the cable at the plug of the port that sends it."""
-        place = self._places[interface]
-        plug = place.port.plug if direction == OUTPUT else place.far.plug
+        cable_end = self._ends[interface]
+        plug = cable_end.port.plug if direction == OUTPUT else cable_end.far.plug
         return self._indexes[plug] * len(SIDES) + SIDES.index(direction)
 
 
 class CableWatch:
     """Follows what is done to ports by hand (see the module), in a thread of its own until `close`.
 
-    `cut(interface)` holds a switch's port down in the fabric's books; `tell(text)` gets a line for the user.
+    `cut(interface)` holds a switch's port down in the fabric's books; `report(text)` gets a line for the user.
     """
 
     WAKINGS, APART_S = 3, 0.05
-    """Frames that wake a switch, and the seconds between: it may read the first one before it notices the port."""
+    """Number of frames that wake a switch, and the seconds between.
+    
+    The switch may read the first frame before it notices the port.
+    """
 
-    def __init__(self, cables: Cables, cut: Callable[[str], object], tell: Callable[[str], None]) -> None:
-        self._cables, self._cut, self._tell = cables, cut, tell
+    def __init__(self, cables: Cables, cut: Callable[[str], object], report: Callable[[str], None]) -> None:
+        self._cables, self._cut, self._report = cables, cut, report
         self._news = link_socket()
         self._end_read, self._end = os.pipe()
         self._thread = threading.Thread(target=self._run, name="cables", daemon=True)
@@ -490,14 +507,14 @@ class CableWatch:
     def _run(self) -> None:
         while True:
             waiting: list[socket.socket | int] = [self._news, self._end_read]
-            ready, _, _ = select.select(waiting, [], [])
-            if self._end_read in ready:
+            readable, _, _ = select.select(waiting, [], [])
+            if self._end_read in readable:
                 return
             self._drain()
             try:
-                self._look()
+                self._check_ports()
             except FabricError as error:  # the fabric is going
-                self._tell(f"cables: {error}")
+                self._report(f"cables: {error}")
                 return
 
     def _drain(self) -> None:
@@ -510,10 +527,10 @@ class CableWatch:
                     if error.errno != errno.ENOBUFS:  # more news than the kernel could keep for us
                         raise
 
-    def _look(self) -> None:
+    def _check_ports(self) -> None:
         for interface in self._cables.switch_ports:
             if self._cables.revive(interface):
-                self._tell(
+                self._report(
                     f"{interface} was set down by hand. BMv2 would hear nothing on any port, so it is up again and its "
                     f"cable is cut instead; `link {self._cables.link(interface).name} up` joins it"
                 )

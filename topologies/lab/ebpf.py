@@ -113,9 +113,9 @@ class Assembler:
     def code(self) -> bytes:
         """The program, jumps resolved. Raises KeyError for a label that nothing defines."""
         out = list(self._code)
-        for at, label in self._jumps.items():
-            code, registers, _, value = struct.unpack("=BBhi", out[at])
-            out[at] = struct.pack("=BBhi", code, registers, self._labels[label] - at - 1, value)
+        for index, label in self._jumps.items():
+            code, registers, _, value = struct.unpack("=BBhi", out[index])
+            out[index] = struct.pack("=BBhi", code, registers, self._labels[label] - index - 1, value)
         return b"".join(out)
 
 

@@ -1,4 +1,4 @@
-"""The fabric in Mininet: network, switches, host agents, controller; all of it up, or nothing of it left.
+"""The fabric in Mininet: network, switches, host agents, controller; all of it up or none of it left.
 
 ::
 
@@ -90,7 +90,7 @@ class Fabric:
         if plan.limited and not TARGETS[lab.target].can_delay:
             self.config.setdefault("base_rtt_min_s", round(plan.base_rtt_s(), 9))
         self.processes = Processes(self.run_dir)
-        self.target, self.network = self._place()
+        self.target, self.network = self._choose_network()
         self.traffic: TrafficControl = self.target.traffic()
         """Rates, queues, delays and losses of switch ports; start applies the plan's."""
         self.removed_leftovers: list[str] = []
@@ -100,31 +100,31 @@ class Fabric:
         self.start_s: float | None = None
         """Seconds that `start` took."""
         self._progress = progress or (lambda _text: None)
-        self.processes.tell = lambda text: self.notice(text)
+        self.processes.report = lambda text: self.notice(text)
         self._old_handlers: dict[int, Any] = {}
         self.notice: Callable[[str], None] = self._progress
-        """Is told what happened to the fabric by nobody's command, a line at a time, from any thread."""
+        """Called with a line about what happened to the fabric by nobody's command, from any thread."""
         self.cut: set[str] = set()
         """Interfaces taken down by `link`, `link_port` or a fault; `power` leaves them down."""
         self.inject = Injector(self)
         """Faults by name, with undo."""
         self.parts = PartWatch(self.processes, self._loses, self._restart, lambda text: self.notice(text), self._mourn)
-        """What becomes of the processes once all are ready."""
+        """Watch over the processes, from when all are ready."""
         self._agent_options: list[str] = []
         self._clients: dict[str, JsonlClient] = {}
         self._state_lock = threading.Lock()
         self._held = False
 
-    def _place(self) -> tuple[Target, Network]:
+    def _choose_network(self) -> tuple[Target, Network]:
         """Switches and network, on this machine or on several. Raises FabricError, ServersError."""
         lab = self.lab
         if lab.servers is None:
-            chosen = TARGETS[lab.target](self.run_dir, self.processes, lab.ports, self.plan)
-            return chosen, LocalNetwork(
+            target = TARGETS[lab.target](self.run_dir, self.processes, lab.ports, self.plan)
+            return target, LocalNetwork(
                 self.plan,
                 self.run_dir,
                 self.processes,
-                chosen,
+                target,
                 self.wires,
                 set_link=self.link,
                 pulled=lambda port: self.set_interfaces((port,), False),
@@ -217,14 +217,14 @@ class Fabric:
         }
 
     def _start(self) -> None:
-        shared = self.target.launch()
+        daemon_probes = self.target.launch()
         self._progress("making the network")
         self.network.make()
         if self.lab.compile_program is not None:
             self._progress(f"compiling {self.program} for {self.target.name}")
             self.lab.compile_program(self.run_dir.program, self.target.name, self.program)
         self._progress("starting switches")
-        self.processes.wait_ready(shared)
+        self.processes.wait_ready(daemon_probes)
         self.network.attach()
         self.processes.wait_ready(self.target.probes())
         probes = self._start_endpoints()
@@ -239,8 +239,8 @@ class Fabric:
         return [part.name for part in self.processes.parts if self.target.loses(part.name) is not None]
 
     def _apply_plan(self, switches: Collection[str] | None = None) -> None:
-        shared = [self.processes[name].work for name in self._switch_parts()]
-        self.traffic.gets_on = lambda: any(gets_on(work) for work in shared)
+        daemon_work = [self.processes[name].work for name in self._switch_parts()]
+        self.traffic.gets_on = lambda: any(gets_on(work) for work in daemon_work)
         try:
             for lacking in self.traffic.apply_plan(switches):
                 self._progress(f"links are not quite what the plan says: {lacking}")
@@ -290,7 +290,7 @@ class Fabric:
     # ---- parts that die ---------------------------------------------------------------------------------
 
     def _loses(self, part: str) -> str:
-        """What no longer works without a part, in words."""
+        """Describe what no longer works without a part."""
         if part == CONTROLLER:
             return "no fault is found or named, no table corrected, the denylist stays as it is; traffic of MRC goes on"
         if part == MAPPER:
@@ -331,18 +331,18 @@ class Fabric:
 
     def _restart_switches(self, part: str) -> None:
         """Start a process of switches again; its switches, wires, cuts, rates and faults as they were."""
-        off = {name for name, node in self.switches.items() if not node.powered}
-        made = self.target.restart(part)
+        switches_off = {name for name, node in self.switches.items() if not node.powered}
+        restarted_switches = self.target.restart(part)
         with self._state_lock:
-            self.network.attach([switch.name for switch in made])
+            self.network.attach([switch.name for switch in restarted_switches])
             self.processes.wait_ready({name: p for name, p in self.target.probes().items() if name == part}, alone=True)
-            for switch in made:
-                if switch.name in off:
+            for switch in restarted_switches:
+                if switch.name in switches_off:
                     switch.power(False)
                 for interface in switch.interfaces.values():
-                    self.network.set_up(interface, switch.name not in off and interface not in self.cut)
+                    self.network.set_up(interface, switch.name not in switches_off and interface not in self.cut)
         self.traffic.found(part)
-        names = {switch.name for switch in made}
+        names = {switch.name for switch in restarted_switches}
         self._apply_plan(names)
         self.inject.set_again(names)
 
@@ -357,7 +357,7 @@ class Fabric:
             raise ProcessError(str(part)) from error
 
     def _remove(self) -> None:
-        """In order: processes while they can still say goodbye, shells, then all that carries the run's marks."""
+        """Remove the parts: processes while they can still say goodbye, shells, then all with the run's marks."""
         self.parts.close()
         self.inject.stop()
         processes.drain()
@@ -380,7 +380,7 @@ class Fabric:
 
     @property
     def mininet(self) -> FabricMininet | None:
-        """The same nodes and links for Mininet's CLI and API; None before the fabric is up."""
+        """Nodes and links for Mininet's CLI and API; None before the fabric is up."""
         return self.network.mininet
 
     @property
@@ -394,12 +394,12 @@ class Fabric:
         return self.network.switches
 
     def path_for(self, host: str, name: str) -> Path:
-        """Where a file of that name for a host belongs, on the machine that has the host. Raises PlanError."""
+        """Return the path of a file for a host, on the machine that has the host. Raises PlanError."""
         self.plan.host(host)
         return self.network.path_for(host, name)
 
     def bring(self, host: str, path: Path) -> Path:
-        """Have a file of this machine where a host can read it; returns its path there. Raises FabricError."""
+        """Bring a file of this machine where a host can read it; return its path there. Raises FabricError."""
         self.plan.host(host)
         return self.network.bring(host, path)
 
@@ -415,23 +415,23 @@ class Fabric:
 
     # ---- faults -----------------------------------------------------------------------------------------
 
-    def link(self, a: str, b: str, up: bool) -> float:
+    def link(self, a: str, b: str, is_up: bool) -> float:
         """Cut a link (both ends go down) or restore it. Returns the time just before, CLOCK_MONOTONIC seconds.
 
         An end at a switch without power stays down until that has power again. Raises PlanError for no such link.
         """
         link = self.plan.link(a, b)
-        return self.set_interfaces((link.lower.interface, link.upper.interface), up)
+        return self.set_interfaces((link.lower.interface, link.upper.interface), is_up)
 
-    def link_port(self, node: str, port: int | str, up: bool) -> float:
-        """The same for one end, by its number or interface name; the other end loses carrier.
+    def link_port(self, node: str, port: int | str, is_up: bool) -> float:
+        """Cut or restore one end of a link, by number or interface name; the other end loses carrier.
 
         Raises PlanError listing the ports.
         """
         ports = self.plan.ports(node)
-        for one in ports:
-            if port in (one.number, one.interface):
-                return self.set_interfaces((one.interface,), up)
+        for end in ports:
+            if port in (end.number, end.interface):
+                return self.set_interfaces((end.interface,), is_up)
         has = ", ".join(f"{p.number} ({p.interface})" for p in ports)
         raise PlanError(f"no port {port!r} on {node} (has: {has})")
 
@@ -443,7 +443,7 @@ class Fabric:
         self.plan.switch(switch)
         node = self.network.switch(switch)
         with self._state_lock:
-            at = time.monotonic()
+            time_s = time.monotonic()
             if not on:
                 for interface in node.interfaces.values():
                     self.network.set_up(interface, False)
@@ -452,19 +452,22 @@ class Fabric:
                 self.traffic.restarted(switch)
                 for interface in node.interfaces.values():
                     self.network.set_up(interface, interface not in self.cut)
-        return at
+        return time_s
 
-    def set_interfaces(self, interfaces: tuple[str, ...], up: bool) -> float:
-        """The same for interfaces by name; up: those whose switch has power. Returns when, as `link` does."""
+    def set_interfaces(self, interfaces: tuple[str, ...], is_up: bool) -> float:
+        """Cut or restore ports by interface, where the switch has power. Return when, as `link`."""
         with self._state_lock:
-            at = time.monotonic()
+            time_s = time.monotonic()
             for interface in interfaces:
-                (self.cut.discard if up else self.cut.add)(interface)
-                self.network.set_up(interface, up and self._has_power(interface))
-        return at
+                (self.cut.discard if is_up else self.cut.add)(interface)
+                self.network.set_up(interface, is_up and self._has_power(interface))
+        return time_s
 
     def set_nic_rate(self, host: str, plane: int, rate_bps: float | None) -> None:
-        """Pace what a host sends on a plane from now on; None: no limit. Raises FabricError when its agent refuses."""
+        """Pace what a host sends on a plane from now on; None: no limit.
+
+        Raises FabricError when its agent refuses.
+        """
         if not self.lab.agents:
             return  # nothing sends
         try:
@@ -493,8 +496,8 @@ class Fabric:
         """Client of Clustermapper's socket (docs/telemetry.md). Raises FabricError where there is none."""
         if self.lab.servers is not None:
             raise FabricError(
-                "no Clustermapper on several machines: it needs a socket in every host's namespace; `links`, `evs` and "
-                "`faults` tell what agents and switches see"
+                "no Clustermapper on several machines: hosts of another machine have no namespace here. Cure: `links`, "
+                "`evs` and `faults` print what agents and switches see"
             )
         return self._client(MAPPER, self.run_dir.mapper_socket)
 
@@ -507,7 +510,7 @@ class Fabric:
         """Whether a part gets on, for clients of it that are patient (ipc/rpc.py)."""
         return lambda: part in self.processes and gets_on(self.processes[part].work)
 
-    def look(self) -> dict[str, PortLook]:
+    def link_states(self) -> dict[str, PortLook]:
         """All links at a glance, each by the interface of its upper end; made to be asked often."""
         return self.network.look()
 
@@ -550,10 +553,10 @@ class Fabric:
         }
 
     def check(self) -> None:
-        """Raises ProcessError when a process of the fabric has died: how, what that means, and the end of its log."""
+        """Raise ProcessError when a process of the fabric has died: how, what that means, the end of its log."""
         self.parts.look()
-        if missing := self.parts.missing:
-            raise ProcessError(str(missing[0]))
+        if dead_parts := self.parts.missing:
+            raise ProcessError(str(dead_parts[0]))
         self.processes.check()
         self.network.check_alive()
 
@@ -567,7 +570,7 @@ class Fabric:
         self._old_handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
 
     def _hasten_on_signals(self, had_one: bool) -> None:
-        """While closing: the first signal is told how long it takes, the second one ends the process at once.
+        """While closing, print at the first signal how to end at once, and end the process at the second one.
 
         Children end with it. The state file has the rest, which the next start or `mrc clean` removes.
         """
@@ -578,8 +581,8 @@ class Fabric:
                 print(text, file=sys.stderr, flush=True)
                 return
             show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""
-            rest = "the next start, or `mrc clean`, removes what is left of the fabric"
-            os.write(2, f"{show_cursor}mrc: ended at once; {rest}\n".encode())
+            hint = "the next start, or `mrc clean`, removes what is left of the fabric"
+            os.write(2, f"{show_cursor}mrc: ended at once; {hint}\n".encode())
             os._exit(128 + number)
 
         for number, handler in self._old_handlers.items():

@@ -1,4 +1,6 @@
-"""Faults put into a running fabric by name, each with its undo: cuts, losses, delays, black holes, flaps, reboots.
+"""Faults put into a running fabric by name, each with its undo.
+
+Cuts, losses, delays, black holes, flaps, reboots.
 
 ::
 
@@ -48,7 +50,7 @@ class SwitchPower(Protocol):
 
 
 class FabricControl(Protocol):
-    """What faults are made with; mrc_testbed.topologies.lab.fabric.Fabric is one."""
+    """Operations of a fabric that faults are made with; mrc_testbed.topologies.lab.fabric.Fabric is one."""
 
     @property
     def plan(self) -> Plan: ...
@@ -67,7 +69,7 @@ class FabricControl(Protocol):
     def power(self, switch: str, on: bool) -> Any:
         """Take a switch's power, or give it back."""
 
-    def set_interfaces(self, interfaces: tuple[str, ...], up: bool) -> float:
+    def set_interfaces(self, interfaces: tuple[str, ...], is_up: bool) -> float:
         """Set interfaces up or down; when that was, seconds."""
         ...
 
@@ -85,15 +87,15 @@ class Injection:
 
     number: int
     kind: str
-    where: str
+    location: str
     """A link as `link` names it, or a switch."""
     detail: str
     sender: str | None = None
-    """Of a fault that takes one direction of a link: who sends it."""
-    at: float = 0.0
+    """Sender of a fault that takes one direction of a link."""
+    began_at: float = 0.0
     ended_at: float | None = None
     error: str | None = None
-    """Why a fault in the background came to its end too soon."""
+    """Cause why a fault in the background ended too soon."""
     settings: tuple[Setting, ...] = ()
     interfaces: tuple[str, ...] = ()
     """Held down."""
@@ -104,16 +106,16 @@ class Injection:
     thread: threading.Thread | None = None
 
     def __str__(self) -> str:
-        return f"{self.number:>3}  {self.kind:<12} {self.where:<22} {self.detail}".rstrip()
+        return f"{self.number:>3}  {self.kind:<12} {self.location:<22} {self.detail}".rstrip()
 
     def to_json(self) -> dict[str, Any]:
         return {
             "number": self.number,
             "kind": self.kind,
-            "where": self.where,
+            "where": self.location,
             "detail": self.detail,
             "sender": self.sender,
-            "at": self.at,
+            "at": self.began_at,
             "ended_at": self.ended_at,
             "error": self.error,
         }
@@ -134,10 +136,10 @@ class Injector:
     def active(self) -> list[Injection]:
         """Active faults, oldest first; cuts restored manually are excluded."""
         with self._lock:
-            for one in list(self._active.values()):
-                by_hand = one.kind in ("cut", "cut_port") and self._fabric.cut.isdisjoint(one.interfaces)
-                if by_hand or (one.kind == "power" and self._fabric.switches[one.where].powered):
-                    self._end(one, time.monotonic())
+            for injection in list(self._active.values()):
+                by_hand = injection.kind in ("cut", "cut_port") and self._fabric.cut.isdisjoint(injection.interfaces)
+                if by_hand or (injection.kind == "power" and self._fabric.switches[injection.location].powered):
+                    self._end(injection, time.monotonic())
             return list(self._active.values())
 
     # ---- links ------------------------------------------------------------------------------------------
@@ -153,26 +155,33 @@ class Injector:
         return self._begin(Injection(0, "cut_port", link.name, f"at {node}", interfaces=(link.end(node).interface,)))
 
     def one_way_cut(self, sender: str, receiver: str) -> Injection:
-        """Nothing that `sender` sends arrives at `receiver`; ports stay up, the other direction works."""
+        """Lose everything that `sender` sends to `receiver`; ports stay up, the other direction works."""
         link = self._link(sender, receiver)
-        settings = self._impaired(link, sender, "loss", 1.0, "", 0)
+        settings = self._impairment(link, sender, "loss", 1.0, "", 0)
         return self._begin(Injection(0, "one_way_cut", link.name, f"from {sender}", sender, settings=settings))
 
     def restore(self, a: str, b: str) -> list[Injection]:
-        """End what holds a link down (cut, cut_port, one_way_cut, flap) and bring both ends up; returns what ended."""
+        """End what holds a link down and bring both ends up; return what ended.
+
+        Held down by: cut, cut_port, one_way_cut, flap.
+        """
         link = self._link(a, b)
         kinds = ("cut", "cut_port", "one_way_cut", "flap")
         with self._lock:
-            ended = [one for one in self._active.values() if one.where == link.name and one.kind in kinds]
-            for one in ended:
-                self.undo(one)
+            ended_injections = [
+                injection
+                for injection in self._active.values()
+                if injection.location == link.name and injection.kind in kinds
+            ]
+            for injection in ended_injections:
+                self.undo(injection)
             self._raise((link.lower.interface, link.upper.interface))
-        return ended
+        return ended_injections
 
     def loss(
         self, a: str, b: str, probability: float = 0.0, *, pattern: str = "", sender: str | None = None, seed: int = 0
     ) -> Injection:
-        """Lose packets by chance (0 to 1) or by a pattern ("0001" repeated: each fourth); of both directions or one."""
+        """Lose packets of both directions or one, by chance (0 to 1) or by a pattern ("0001": each fourth)."""
         return self._impair("loss", a, b, probability, pattern, sender, seed)
 
     def corrupt(
@@ -184,11 +193,14 @@ class Injector:
     def delay(self, a: str, b: str, delay_s: float, *, sender: str | None = None) -> Injection:
         """One-way delay, seconds, in place of the plan's; of both directions or one."""
         link = self._link(a, b)
-        places = [traffic_control.directions_of(self._fabric.plan, link, end) for end in self._senders(link, sender)]
+        directions = [
+            traffic_control.directions_of(self._fabric.plan, link, end) for end in self._senders(link, sender)
+        ]
         settings = tuple(
-            Setting(at, "delay-us", traffic_control.delay_us(delay_s), direction=way) for at, way in places
+            Setting(interface, "delay-us", traffic_control.delay_us(delay_s), direction=way)
+            for interface, way in directions
         )
-        detail = f"{delay_s * 1e3:.4g} ms{_from(sender)}"
+        detail = f"{delay_s * 1e3:.4g} ms{_from_sender(sender)}"
         return self._begin(Injection(0, "delay", link.name, detail, sender, settings=settings))
 
     def rate(self, a: str, b: str, rate_bps: float, *, sender: str | None = None) -> Injection:
@@ -210,9 +222,9 @@ class Injector:
                 settings.append(Setting(end.interface, "max-packets", limits.data_limit, traffic_control.DATA))
                 settings.append(Setting(end.interface, "max-packets", limits.control_depth, traffic_control.CONTROL))
         note = self._fabric.traffic.rate_note(rate_bps) if settings else ""
-        detail = f"{in_units(rate_bps)}b/s{_from(sender)}" + (f" ({note})" if note else "")
-        made = Injection(0, "rate", link.name, detail, sender, settings=tuple(settings), nics=tuple(nics))
-        return self._begin(made)
+        detail = f"{in_units(rate_bps)}b/s{_from_sender(sender)}" + (f" ({note})" if note else "")
+        injection = Injection(0, "rate", link.name, detail, sender, settings=tuple(settings), nics=tuple(nics))
+        return self._begin(injection)
 
     def flap(self, a: str, b: str, period_s: float = 2.0, times: int | None = None) -> Injection:
         """Cut a link and restore it, again and again in the background: half of each period down, half up.
@@ -225,12 +237,12 @@ class Injector:
         if times is not None and (not isinstance(times, int) or not 1 <= times <= FLAP_TIMES_MAX):
             raise InjectError(f"times = {times!r}: give 1 to {FLAP_TIMES_MAX}, or None for until undone")
         detail = f"every {period_s:g} s" + (f", {times} times" if times else "")
-        one = Injection(0, "flap", link.name, detail)
+        injection = Injection(0, "flap", link.name, detail)
         ends = (link.lower.interface, link.upper.interface)
-        one.thread = threading.Thread(target=self._flap, args=(one, ends, period_s / 2, times), daemon=True)
-        self._begin(one)
-        one.thread.start()
-        return one
+        injection.thread = threading.Thread(target=self._flap, args=(injection, ends, period_s / 2, times), daemon=True)
+        self._begin(injection)
+        injection.thread.start()
+        return injection
 
     # ---- switches ---------------------------------------------------------------------------------------
 
@@ -246,55 +258,55 @@ class Injector:
         if not on:
             return self._begin(Injection(0, "power", switch, "off", switch=switch))
         with self._lock:
-            for one in [one for one in self._active.values() if one.switch == switch]:
-                self.undo(one)
+            for injection in [one for one in self._active.values() if one.switch == switch]:
+                self.undo(injection)
             self._power(switch, True)
         return None
 
     def reboot(self, switch: str, off_s: float = 0.0) -> Injection:
-        """Off and on again, empty, when it returns; `at` is when it went, `ended_at` when it was back."""
+        """Off and on again, empty, when it returns; `began_at` is when it went, `ended_at` when it was back."""
         if not isinstance(off_s, (int, float)) or not 0 <= off_s <= 3600:
             raise InjectError(f"off_s = {off_s!r}: give 0 to 3600 seconds")
         self._switch(switch)
-        one = self._begin(Injection(0, "reboot", switch, f"{off_s:g} s off", switch=switch))
+        injection = self._begin(Injection(0, "reboot", switch, f"{off_s:g} s off", switch=switch))
         try:
-            one.stop.wait(off_s)
+            injection.stop.wait(off_s)
         finally:
-            self.undo(one)
-        return one
+            self.undo(injection)
+        return injection
 
     # ---- undo -------------------------------------------------------------------------------------------
 
-    def undo(self, which: Injection | int) -> None:
+    def undo(self, fault: Injection | int) -> None:
         """End one fault; nothing when it has ended already. Raises InjectError for a number that never was."""
-        number = which.number if isinstance(which, Injection) else which
+        number = fault.number if isinstance(fault, Injection) else fault
         with self._lock:
-            one = self._active.get(number)
-            if one is None:
+            injection = self._active.get(number)
+            if injection is None:
                 if not any(past.number == number for _, _, past in self.log):
                     known = ", ".join(str(n) for n in self._active) or "none is active"
                     raise InjectError(f"no fault {number!r} (active: {known})")
                 return
-            one.stop.set()
+            injection.stop.set()
             del self._active[number]
             try:
-                self._withdraw(one)
+                self._withdraw(injection)
             except BaseException:
-                self._active[number] = one  # it still holds, at least in part: heal can try again
+                self._active[number] = injection  # it still holds, at least in part: heal can try again
                 raise
-            self._end(one, time.monotonic())
-        if one.thread is not None and one.thread is not threading.current_thread():
-            one.thread.join(timeout=5.0)
+            self._end(injection, time.monotonic())
+        if injection.thread is not None and injection.thread is not threading.current_thread():
+            injection.thread.join(timeout=5.0)
 
     def heal(self) -> list[Injection]:
-        """Undo every fault, give all switches power, bring all links up, all traffic settings back to the plan's.
+        """Undo every fault, give all switches power, bring all links up, reset traffic settings to the plan's.
 
         Returns the faults that ended. What fails does not keep the rest from being done; raises FabricError then.
         """
         errors, fabric = [], self._fabric
         with self._lock:
-            ended = self.active
-            steps: list[Callable[[], Any]] = [partial(self.undo, one) for one in reversed(ended)]
+            ended_injections = self.active
+            steps: list[Callable[[], Any]] = [partial(self.undo, injection) for injection in reversed(ended_injections)]
             steps += [partial(self._power, name, True) for name, node in fabric.switches.items() if not node.powered]
             steps += [lambda: self._raise(tuple(fabric.cut)), fabric.traffic.reset]
             for step in steps:
@@ -304,17 +316,17 @@ class Injector:
                     errors.append(str(error))
         if errors:
             raise FabricError("not all is healed: " + "; ".join(dict.fromkeys(errors)))
-        return ended
+        return ended_injections
 
     def stop(self) -> None:
         """End what runs in the background and leave everything as it is: the fabric is going."""
         with self._lock:
             running = list(self._active.values())
-            for one in running:
-                one.stop.set()
-        for one in running:
-            if one.thread is not None:
-                one.thread.join(timeout=5.0)
+            for injection in running:
+                injection.stop.set()
+        for injection in running:
+            if injection.thread is not None:
+                injection.thread.join(timeout=5.0)
 
     def set_again(self, switches: Collection[str]) -> None:
         """Give switches that were started again the settings of all active faults. Raises FabricError."""
@@ -327,89 +339,91 @@ class Injector:
     def pace_again(self, host: str) -> None:
         """Give an agent that was started again the rates of its NIC. Raises FabricError."""
         with self._lock:
-            for one in self._active.values():
-                for name, plane, rate_bps in one.nics:
+            for injection in self._active.values():
+                for name, plane, rate_bps in injection.nics:
                     if name == host:
                         self._fabric.set_nic_rate(name, plane, rate_bps)
 
     # ---- inside -----------------------------------------------------------------------------------------
 
-    def _begin(self, one: Injection) -> Injection:
+    def _begin(self, injection: Injection) -> Injection:
         """Give it a number, list it, do it; when it fails, undo what was done and list it no more."""
         with self._lock:
-            one.number, one.at = next(self._numbers), time.monotonic()
-            self._active[one.number] = one
+            injection.number, injection.began_at = next(self._numbers), time.monotonic()
+            self._active[injection.number] = injection
             try:
-                if one.switch is not None:
-                    self._power(one.switch, False)
-                if one.interfaces:
-                    one.at = self._fabric.set_interfaces(one.interfaces, False)
-                if one.settings:
-                    self._fabric.traffic.apply(one.settings)
-                for host, plane, rate_bps in one.nics:
+                if injection.switch is not None:
+                    self._power(injection.switch, False)
+                if injection.interfaces:
+                    injection.began_at = self._fabric.set_interfaces(injection.interfaces, False)
+                if injection.settings:
+                    self._fabric.traffic.apply(injection.settings)
+                for host, plane, rate_bps in injection.nics:
                     self._fabric.set_nic_rate(host, plane, rate_bps)
             except BaseException:
-                del self._active[one.number]
+                del self._active[injection.number]
                 with contextlib.suppress(FabricError):
-                    self._withdraw(one)
+                    self._withdraw(injection)
                 raise
-            self.log.append((one.at, "begin", one))
-        return one
+            self.log.append((injection.began_at, "begin", injection))
+        return injection
 
-    def _end(self, one: Injection, at: float) -> None:
-        self._active.pop(one.number, None)
-        one.ended_at = at
-        self.log.append((at, "end", one))
+    def _end(self, injection: Injection, time_s: float) -> None:
+        self._active.pop(injection.number, None)
+        injection.ended_at = time_s
+        self.log.append((time_s, "end", injection))
 
-    def _withdraw(self, one: Injection) -> None:
+    def _withdraw(self, injection: Injection) -> None:
         """Undo what a fault did that is listed no more."""
-        if one.settings:
-            self._fabric.traffic.apply(self._without(one))
-        for host, plane, _ in one.nics:
-            others = [nic[2] for other in self._active.values() for nic in other.nics if nic[:2] == (host, plane)]
-            self._fabric.set_nic_rate(host, plane, others[-1] if others else self._fabric.plan.host_link.rate_bps)
-        if one.switch is not None and not any(other.switch == one.switch for other in self._active.values()):
-            self._power(one.switch, True)
-        self._raise(one.interfaces)
+        if injection.settings:
+            self._fabric.traffic.apply(self._without(injection))
+        for host, plane, _ in injection.nics:
+            rates = [nic[2] for other in self._active.values() for nic in other.nics if nic[:2] == (host, plane)]
+            self._fabric.set_nic_rate(host, plane, rates[-1] if rates else self._fabric.plan.host_link.rate_bps)
+        if injection.switch is not None and not any(
+            other.switch == injection.switch for other in self._active.values()
+        ):
+            self._power(injection.switch, True)
+        self._raise(injection.interfaces)
 
-    def _without(self, one: Injection) -> list[Setting]:
+    def _without(self, injection: Injection) -> list[Setting]:
         """Value to restore where a fault has set something: the latest of the other faults, else the plan's."""
-        keys = {_key(setting): setting for setting in one.settings}
-        ports = [self._fabric.traffic.port(name) for name in {setting.interface for setting in one.settings}]
+        keys = {_key(setting): setting for setting in injection.settings}
+        ports = [self._fabric.traffic.port(name) for name in {setting.interface for setting in injection.settings}]
         plan = {_key(s): s for s in traffic_control.plan_settings(self._fabric.plan, ports, complete=True)}
-        for other in self._active.values():
-            plan.update({_key(s): s for s in other.settings if _key(s) in keys})
+        for active_fault in self._active.values():
+            plan.update({_key(s): s for s in active_fault.settings if _key(s) in keys})
         return [plan.get(key, replace(setting, value=0)) for key, setting in keys.items()]
 
     def _raise(self, interfaces: Sequence[str]) -> None:
-        held = {name for one in self._active.values() for name in one.interfaces}
-        if free := tuple(name for name in interfaces if name not in held):
-            self._fabric.set_interfaces(free, True)
+        held_interfaces = {name for injection in self._active.values() for name in injection.interfaces}
+        if free_interfaces := tuple(name for name in interfaces if name not in held_interfaces):
+            self._fabric.set_interfaces(free_interfaces, True)
 
     def _power(self, switch: str, on: bool) -> None:
         if self._fabric.switches[switch].powered != on:
             self._fabric.power(switch, on)
 
-    def _flap(self, one: Injection, ends: tuple[str, ...], half_s: float, times: int | None) -> None:
+    def _flap(self, injection: Injection, ends: tuple[str, ...], half_s: float, times: int | None) -> None:
         turns = count() if times is None else range(times)
         try:
             for _ in turns:
-                for down in (True, False):
+                for is_down in (True, False):
                     with self._lock:
-                        if one.stop.is_set():
+                        if injection.stop.is_set():
                             return
-                        one.interfaces = ends if down else ()
-                        if down:
+                        injection.interfaces = ends if is_down else ()
+                        if is_down:
                             self._fabric.set_interfaces(ends, False)
                         else:
                             self._raise(ends)
-                    if one.stop.wait(half_s):
+                    if injection.stop.wait(half_s):
                         return
         except FabricError as error:
-            one.error = str(error)
+            injection.error = str(error)
         with self._lock:
-            if one.number in self._active:
-                self._end(one, time.monotonic())
+            if injection.number in self._active:
+                self._end(injection, time.monotonic())
 
     def _impair(
         self, kind: str, a: str, b: str, probability: float, pattern: str, sender: str | None, seed: int
@@ -420,28 +434,28 @@ class Injector:
         settings = [
             s
             for end in self._senders(link, sender)
-            for s in self._impaired(link, end, kind, probability, pattern, seed)
+            for s in self._impairment(link, end, kind, probability, pattern, seed)
         ]
-        detail = (f"pattern {pattern}" if pattern else f"{probability:.4%}".rstrip("0%").rstrip(".") + " %") + _from(
-            sender
-        )
+        detail = (
+            f"pattern {pattern}" if pattern else f"{probability:.4%}".rstrip("0%").rstrip(".") + " %"
+        ) + _from_sender(sender)
         return self._begin(Injection(0, kind, link.name, detail, sender, settings=tuple(settings)))
 
-    def _impaired(
+    def _impairment(
         self, link: Link, sender: str, kind: str, probability: float, pattern: str, seed: int
     ) -> tuple[Setting, ...]:
-        at, way = traffic_control.directions_of(self._fabric.plan, link, sender)
-        return tuple(traffic_control.impairment(at, way, kind, probability, pattern, seed))
+        interface, way = traffic_control.directions_of(self._fabric.plan, link, sender)
+        return tuple(traffic_control.impairment(interface, way, kind, probability, pattern, seed))
 
     # ---- names ------------------------------------------------------------------------------------------
 
     def _link(self, a: str, b: str) -> Link:
         for name in (a, b):
-            _known(name, self._fabric.plan.node_names, "node")
+            _check_name(name, self._fabric.plan.node_names, "node")
         return self._fabric.plan.link(a, b)
 
     def _switch(self, name: str) -> str:
-        return _known(name, [switch.name for switch in self._fabric.plan.switches], "switch")
+        return _check_name(name, [switch.name for switch in self._fabric.plan.switches], "switch")
 
     @staticmethod
     def _senders(link: Link, sender: str | None) -> tuple[str, ...]:
@@ -453,12 +467,12 @@ class Injector:
         return (sender,)
 
 
-def _known(name: str, names: Iterable[str], what: str) -> str:
+def _check_name(name: str, names: Iterable[str], kind: str) -> str:
     names = list(names)
     if name not in names:
         close = get_close_matches(str(name), names, n=3)
         hint = f"did you mean {', '.join(close)}?" if close else f"has {names[0]} ... {names[-1]}"
-        raise InjectError(f"no {what} {name!r} ({hint})")
+        raise InjectError(f"no {kind} {name!r} ({hint})")
     return name
 
 
@@ -466,7 +480,7 @@ def _key(setting: Setting) -> Key:
     return setting.interface, setting.figure, setting.priority, setting.direction
 
 
-def _from(sender: str | None) -> str:
+def _from_sender(sender: str | None) -> str:
     return "" if sender is None else f" from {sender}"
 
 

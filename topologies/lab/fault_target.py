@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric  # brings Mininet along, which words at a prompt do not need
 
 REBOOT_OFF_S = 1.0
-"""How long a switch that reboots has no power, seconds."""
+"""Seconds for which a switch that reboots has no power."""
 _VIRTUAL_ONLY = "only a virtual fabric has it"
 
 
@@ -37,9 +37,9 @@ class LiveFaultTarget:
             timer.cancel()
 
     def undo(self, holds: Holds) -> None:
-        for one in reversed(holds):
+        for injection in reversed(holds):
             with contextlib.suppress(KeyError):
-                self.fabric.inject.undo(one)
+                self.fabric.inject.undo(injection)
 
     def later(self, delay_s: float, action: Callable[[], None]) -> Delayed:
         delayed = self._drains.due(Delayed(action))
@@ -95,19 +95,19 @@ class LiveFaultTarget:
     ) -> Holds:
         if jitter_s is not None or in_order is not None:
             raise FaultError(f"jitter on {a} {b}: {_VIRTUAL_ONLY}")
-        sender, made = _sender(a, b, direction), Holds()
+        sender, injections = _sender(a, b, direction), Holds()
         if rate_bps is not None:
-            made.append(self.fabric.inject.rate(a, b, rate_bps, sender=sender))
+            injections.append(self.fabric.inject.rate(a, b, rate_bps, sender=sender))
         if delay_s is not None and self._delays:
-            made.append(self.fabric.inject.delay(a, b, delay_s, sender=sender))
-        return made
+            injections.append(self.fabric.inject.delay(a, b, delay_s, sender=sender))
+        return injections
 
     def flap(self, links: Sequence[tuple[str, str]], *, down_s: float, up_s: float, times: int | None) -> Holds:
-        made = [self.fabric.inject.flap(a, b, period_s=down_s + up_s, times=times) for a, b in links]
+        flaps = [self.fabric.inject.flap(a, b, period_s=down_s + up_s, times=times) for a, b in links]
         if down_s != up_s:
             half = (down_s + up_s) / 2
             self._note(f"flaps of {down_s:g} s down and {up_s:g} s up: live, both take {half:g} s")
-        return made
+        return flaps
 
     # ---- switches ---------------------------------------------------------------------------------------
 
@@ -115,25 +115,25 @@ class LiveFaultTarget:
         return [self.fabric.inject.blackhole(switch)]
 
     def corrupt_switch(self, switch: str, rate: float) -> Holds:
-        made: Holds = []
+        injections: Holds = []
         for link in self.fabric.plan.links:
             if switch in link.ends:
-                (other,) = link.ends - {switch}
-                made.append(self.fabric.inject.corrupt(switch, other, rate, sender=switch))
-        return made
+                (neighbour,) = link.ends - {switch}
+                injections.append(self.fabric.inject.corrupt(switch, neighbour, rate, sender=switch))
+        return injections
 
     def power_off(self, switch: str) -> Holds:
-        one = self.fabric.inject.power(switch, False)
-        return [] if one is None else [one]
+        injection = self.fabric.inject.power(switch, False)
+        return [] if injection is None else [injection]
 
     def power_on(self, switch: str) -> None:
         self.fabric.inject.power(switch, True)
 
     def reboot(self, switch: str, off_s: float | None) -> Holds:
         """Reboot a switch, and return when it is on again; it has forgotten what made it a black hole."""
-        for one in list(self.fabric.inject.active):
-            if one.where == switch:
-                self.fabric.inject.undo(one)
+        for injection in list(self.fabric.inject.active):
+            if injection.location == switch:
+                self.fabric.inject.undo(injection)
         return [self.fabric.inject.reboot(switch, off_s=REBOOT_OFF_S if off_s is None else off_s)]
 
     # ---- CPUs -------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class LiveFaultTarget:
 
     def _deny_drained(self) -> None:
         hosts, planes = self.fabric.plan.hosts, self._drains.planes
-        entries = [{"scope": "nic-plane", "host": one.name, "plane": plane} for plane in planes for one in hosts]
+        entries = [{"scope": "nic-plane", "host": host.name, "plane": plane} for plane in planes for host in hosts]
         for host in hosts:
             self.fabric.agent(host.name).request("denylist", entries=entries)
 
@@ -181,5 +181,5 @@ class LiveFaultTarget:
 
 
 def _sender(a: str, b: str, direction: Direction) -> str | None:
-    """Who sends what a fault of one direction hits."""
+    """Return the sender that a fault of one direction hits; None: both."""
     return {"both": None, "up": a, "one_way": a, "down": b}[direction]

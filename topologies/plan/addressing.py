@@ -35,7 +35,10 @@ class PlanError(ValueError):
 
 
 def usid(role: int, plane: int, number: int) -> int:
-    """16-bit uSID of a role (1 T1, 2 T0, 3 NIC downlink; 14, 15 adjacency down, up), plane and number (§8.3)."""
+    """Return the 16-bit uSID of a role, plane and number (§8.3).
+
+    Roles: 1 T1, 2 T0, 3 NIC downlink; 14, 15 adjacency down, up.
+    """
     return role << 12 | plane << 8 | number
 
 
@@ -59,8 +62,8 @@ def carrier(*usids: int) -> int:
     if len(usids) > USIDS_PER_ADDRESS:
         raise PlanError(f"{len(usids)} uSIDs do not fit in one address (at most {USIDS_PER_ADDRESS})")
     value = LOCATOR
-    for one in usids:
-        value = value << USID_BITS | one
+    for usid_ in usids:
+        value = value << USID_BITS | usid_
     return value << USID_BITS * (USIDS_PER_ADDRESS - len(usids))
 
 
@@ -68,10 +71,10 @@ def usids_of(address: int) -> tuple[int, ...]:
     """The uSIDs of a carrier address up to the end marker."""
     out: list[int] = []
     for shift in range(128 - LOCATOR_BITS - USID_BITS, -1, -USID_BITS):
-        one = address >> shift & 0xFFFF
-        if not one:
+        usid_ = address >> shift & 0xFFFF
+        if not usid_:
             break
-        out.append(one)
+        out.append(usid_)
     return tuple(out)
 
 
@@ -88,7 +91,9 @@ class SegmentList:
 
     @property
     def srh(self) -> tuple[int, ...]:
-        """Segment List of the SRH, last one first (RFC 8754 §2), without the first carrier (RFC 8986 §5.2, reduced).
+        """Segment List of the SRH, last address first (RFC 8754 §2), without the first carrier.
+
+        That is the reduced form of RFC 8986 §5.2.
 
         Empty: no SRH. Segments Left starts at `len(srh)`; a switch that ends a carrier takes `srh[Segments Left - 1]`
         for the new DA and counts Segments Left down.
@@ -97,7 +102,7 @@ class SegmentList:
 
     @property
     def usids(self) -> tuple[int, ...]:
-        return tuple(one for address in self.carriers for one in usids_of(address))
+        return tuple(usid_ for address in self.carriers for usid_ in usids_of(address))
 
 
 def segment_list(usids: Sequence[int], per_carrier: int = USIDS_PER_ADDRESS) -> SegmentList:
@@ -109,7 +114,7 @@ def segment_list(usids: Sequence[int], per_carrier: int = USIDS_PER_ADDRESS) -> 
         raise PlanError(f"{per_carrier} uSIDs in an address: give 1 to {USIDS_PER_ADDRESS}")
     if not usids or 0 in usids:
         raise PlanError(f"a uSID list has one uSID at least, and none of them is 0; got {[hex(u) for u in usids]}")
-    cut = [carrier(*usids[at : at + per_carrier]) for at in range(0, len(usids), per_carrier)]
+    cut = [carrier(*usids[offset : offset + per_carrier]) for offset in range(0, len(usids), per_carrier)]
     if len(cut) - 1 > SEGMENTS_MAX:
         raise PlanError(f"{len(usids)} uSIDs make {len(cut)} addresses, and an SRH holds {SEGMENTS_MAX}")
     return SegmentList(tuple(cut))
@@ -137,7 +142,10 @@ class AddressTemplate:
 
 
 def template(usids: tuple[int, ...], uplink_at: int | None) -> AddressTemplate:
-    """Template of uSIDs whose planes are 0; `uplink_at` is the place of the one that takes the uplink number."""
+    """Return the template of uSIDs whose planes are 0.
+
+    `uplink_at` is the index of the uSID that takes the uplink number.
+    """
     shift = [128 - LOCATOR_BITS - USID_BITS * (i + 1) for i in range(len(usids))]
     return AddressTemplate(
         base=carrier(*usids),

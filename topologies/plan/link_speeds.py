@@ -15,7 +15,10 @@ from mrc_testbed.topologies.plan.modes import Mode
 ETHERNET_BYTES = 14
 OUTER_BYTES = 40
 INNER_OVERHEAD = 88
-"""Of a data packet: IPv6 40 + UDP 8 + BTH 12 + METH 4 + TSETH 4 + RETH 16 + iCRC 4 (§2)."""
+"""Header bytes of a data packet around its payload (§2).
+
+IPv6 40 + UDP 8 + BTH 12 + METH 4 + TSETH 4 + RETH 16 + iCRC 4.
+"""
 SACK_BYTES = 100
 """Inner bytes of a SACK: IPv6 40 + UDP 8 + BTH 12 + SETH 28 + CC_STATE 8 + iCRC 4 (§2.8)."""
 TRIM_BYTES = 98
@@ -28,7 +31,10 @@ DROP = 3.0
 CONTROL = 1.0
 """Thresholds in units of plane BDP (§4.4, Annex C)."""
 HARD_LIMIT = 2
-"""Depth at which the traffic manager itself drops data, in units of `drop_at`: the program decides first."""
+"""Depth at which the traffic manager itself drops data, in units of `drop_at`.
+
+Above 1, so that the program decides first.
+"""
 
 SCALED_RATE_BPS = 10e6
 SCALED_RTT_S = 0.010
@@ -61,10 +67,10 @@ class LinkSpeed:
         return {"rate_bps": self.rate_bps, "delay_s": self.delay_s}
 
     @classmethod
-    def from_json(cls, what: str, data: Any) -> LinkSpeed:
-        """Inverse of to_json. Raises PlanError, naming `what`."""
+    def from_json(cls, subject: str, data: Any) -> LinkSpeed:
+        """Inverse of to_json. Raises PlanError, naming `subject`."""
         if not isinstance(data, dict) or not set(data) <= {"rate_bps", "delay_s"}:
-            raise PlanError(f"{what}: a link's speed has the keys rate_bps and delay_s; got {data!r}")
+            raise PlanError(f"{subject}: a link's speed has the keys rate_bps and delay_s; got {data!r}")
         return cls(**data)
 
     def __str__(self) -> str:
@@ -86,7 +92,7 @@ def in_units(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Depths of one egress port's queues, in packets: what the controller writes for the egress discipline (§4.4).
+    """Depths of one egress port's queues, in packets, as the egress discipline has them (§4.4).
 
     Data queue, full frames: `ecn_min` < `ecn_max` < `trim_at` < `drop_at`. The ramp of marks lies between the first
     two (not used on a last hop unless the user wants it), a trimmable packet that meets `trim_at` is trimmed, any data
@@ -121,12 +127,12 @@ def thresholds(bdp_bytes: float, frame: int, trimmed: int, last_hop: bool) -> Th
 
 def frame_bytes(payload: int, mode: Mode = Mode.SRV6) -> int:
     """Bytes of a data frame with a timestamp and that much payload, without FCS."""
-    return payload + INNER_OVERHEAD + _outside(mode)
+    return payload + INNER_OVERHEAD + _outer_bytes(mode)
 
 
 def sack_bytes(mode: Mode = Mode.SRV6) -> int:
     """Bytes of a SACK's frame."""
-    return SACK_BYTES + _outside(mode)
+    return SACK_BYTES + _outer_bytes(mode)
 
 
 def trimmed_bytes(mode: Mode = Mode.SRV6) -> int:
@@ -134,34 +140,41 @@ def trimmed_bytes(mode: Mode = Mode.SRV6) -> int:
     return TRIM_BYTES + (OUTER_BYTES if mode.outer_header else 0)
 
 
-def _outside(mode: Mode) -> int:
+def _outer_bytes(mode: Mode) -> int:
     return ETHERNET_BYTES + (OUTER_BYTES if mode.outer_header else 0)
 
 
 def round_trip_s(speeds: Iterable[LinkSpeed], pmtu_bytes: int, mode: Mode) -> float:
-    """Unloaded time of a full data packet over these links and of its SACK back over them (store and forward)."""
-    full, sack = frame_bytes(pmtu_bytes, mode), sack_bytes(mode)
-    return sum(2 * speed.delay_s + speed.seconds(full) + speed.seconds(sack) for speed in speeds)
+    """Return the unloaded time of a full data packet over these links and of its SACK back.
+
+    Each link stores and forwards.
+    """
+    frame, sack = frame_bytes(pmtu_bytes, mode), sack_bytes(mode)
+    return sum(2 * speed.delay_s + speed.seconds(frame) + speed.seconds(sack) for speed in speeds)
 
 
-def spare_delay_s(links: list[LinkSpeed], rtt_s: float, pmtu_bytes: int, mode: Mode, silent: int) -> float:
-    """One-way delay, seconds, for each of `silent` of the `links` of a round trip that the others leave.
+def spare_delay_s(links: list[LinkSpeed], rtt_s: float, pmtu_bytes: int, mode: Mode, unset_count: int) -> float:
+    """Return the one-way delay, seconds, that a round trip leaves to each of `unset_count` of its links.
 
     Raises PlanError when nothing is.
     """
-    taken = round_trip_s(links, pmtu_bytes, mode)
-    if taken > rtt_s:
+    used_s = round_trip_s(links, pmtu_bytes, mode)
+    if used_s > rtt_s:
         slowest = min((link.rate_bps for link in links if link.rate_bps is not None), default=0.0)
         raise PlanError(
             f"a round trip of {rtt_s * 1e3:.4g} ms over {len(links)} links of {in_units(slowest)}b/s is not possible: "
-            f"serialising a packet of {pmtu_bytes} bytes and its SACK takes {taken * 1e3:.4g} ms, with the delays "
+            f"serialising a packet of {pmtu_bytes} bytes and its SACK takes {used_s * 1e3:.4g} ms, with the delays "
             "given: give a higher rate, a smaller path MTU, or all delays yourself"
         )
-    return (rtt_s - taken) / (2 * silent)
+    return (rtt_s - used_s) / (2 * unset_count)
 
 
 def scaled_speed(rate_bps: float, rtt_s: float, pmtu_bytes: int, mode: Mode, hops: int = 4) -> LinkSpeed:
-    """The speed of every link that makes `rtt_s` over `hops` of them: what serialising leaves is delay (§11.4).
+    """Return the speed of each of `hops` links that together make `rtt_s`.
+
+    Delay is what serialising leaves.
+
+    That is §11.4.
 
     Raises PlanError when it leaves nothing.
     """

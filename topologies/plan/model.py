@@ -25,7 +25,7 @@ class Port:
 
     @property
     def plug(self) -> str:
-        """Interface at the end of a cable that is plugged into this port (topologies/lab/cables.py): `p0-t0-0-mid3`."""
+        """Interface at the end of the cable that is plugged into this port, such as `p0-t0-0-mid3`."""
         return self.interface.replace("-eth", "-mid")
 
 
@@ -93,12 +93,12 @@ class SwitchRoutes:
 class SprayRoutes:
     """Routes of `spray.p4` on one switch.
 
-    `down`: (prefix, prefix length, egress port) by destination; `up`: (prefix, prefix length) that leaves by
-    any port of `uplinks`. Both empty-able: a T1 has no uplinks.
+    `down_routes`: (prefix, prefix length, egress port) by destination; `up_routes`: (prefix, prefix length) that
+    leaves by any port of `uplinks`. Both empty-able: a T1 has no uplinks.
     """
 
-    down: tuple[tuple[IPv6Address, int, int], ...]
-    up: tuple[tuple[IPv6Address, int], ...]
+    down_routes: tuple[tuple[IPv6Address, int, int], ...]
+    up_routes: tuple[tuple[IPv6Address, int], ...]
     uplinks: tuple[int, ...]
 
 

@@ -21,7 +21,7 @@ class Mode(str, Enum):
     STEV = "stev"
     """Structured EV: the source's T0 reads the uplink from the EV; the same EVs as srv6, no outer header."""
     ECMP = "ecmp"
-    """Switches hash addresses, ports and flow label; EVs are random numbers, the plane is kept beside each."""
+    """Switches hash addresses, ports and flow label; EVs are random, with the plane kept beside each."""
     SWITCH_SPRAY = "switch-spray"
     """The T0 throws a die for each packet; one EV a plane."""
     FLOW_ECMP = "flow-ecmp"
@@ -51,15 +51,15 @@ class Mode(str, Enum):
         return self is Mode.SRV6
 
     @classmethod
-    def named(cls, name: str | Mode) -> Mode:
-        """The mode of that name. Raises PlanError listing them."""
+    def from_name(cls, name: str | Mode) -> Mode:
+        """Return the mode of that name. Raises PlanError listing them."""
         try:
             return cls(name)
         except ValueError:
-            known = [mode.value for mode in cls]
-            close = get_close_matches(str(name), known, n=1)
+            names = [mode.value for mode in cls]
+            close = get_close_matches(str(name), names, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
-            raise PlanError(f"no mode {name!r} ({hint}has: {', '.join(known)})") from None
+            raise PlanError(f"no mode {name!r} ({hint}has: {', '.join(names)})") from None
 
 
 _CHOICES = {
@@ -84,11 +84,11 @@ def ev_planes(mode: Mode, planes: int, uplinks: int, seed: str) -> tuple[tuple[i
     rng = Random(f"{mode.value}/{seed}")
     if mode is Mode.FLOW_ECMP:
         return ((rng.getrandbits(32), rng.randrange(planes)),)
-    drawn: dict[int, int] = {}
-    wanted = planes * (ECMP_EVS_PER_UPLINK * uplinks if uplinks > 1 else 1)
-    while len(drawn) < wanted:
-        drawn.setdefault(rng.getrandbits(32), len(drawn) % planes)
-    return tuple(drawn.items())
+    planes_by_ev: dict[int, int] = {}
+    ev_count = planes * (ECMP_EVS_PER_UPLINK * uplinks if uplinks > 1 else 1)
+    while len(planes_by_ev) < ev_count:
+        planes_by_ev.setdefault(rng.getrandbits(32), len(planes_by_ev) % planes)
+    return tuple(planes_by_ev.items())
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""A plan too large to be carried out: names, hosts, switches and links, each made when somebody asks for it.
+"""A plan too large to be held in memory: hosts, switches and links, each made on access.
 
     plan = Outline(8, 512, 256, 256)      # 131,072 NICs, two million links
     plan.links_of("fabric")[77]
@@ -20,13 +20,13 @@ from mrc_testbed.topologies.plan.model import Host, Link, Port, Switch
 from mrc_testbed.topologies.plan.plan import Plan, Tier
 
 LARGEST: Final = {"planes": 64, "racks": 65_536, "spines": 4_096, "hosts_per_rack": 4_096}
-"""What arrays of the models take."""
-Thing = TypeVar("Thing", Host, Switch, Link)
+"""Largest dimensions that the arrays of the models take."""
+Element = TypeVar("Element", Host, Switch, Link)
 _SWITCH: Final = re.compile(r"p(\d+)-t([01])-(\d+)")
 _HOST: Final = re.compile(r"h(\d+)")
 
 
-class LazySequence(Sequence[Thing], Generic[Thing]):
+class LazySequence(Sequence[Element], Generic[Element]):
     """Sequence that builds each item on access."""
 
     def __init__(self, count: int, make: Any) -> None:
@@ -36,20 +36,20 @@ class LazySequence(Sequence[Thing], Generic[Thing]):
         return self._count
 
     @overload
-    def __getitem__(self, at: int) -> Thing: ...
+    def __getitem__(self, index: int) -> Element: ...
 
     @overload
-    def __getitem__(self, at: slice) -> Sequence[Thing]: ...
+    def __getitem__(self, index: slice) -> Sequence[Element]: ...
 
-    def __getitem__(self, at: int | slice) -> Thing | Sequence[Thing]:
-        if isinstance(at, slice):
-            return [self._make(number) for number in range(*at.indices(self._count))]
-        if not -self._count <= at < self._count:
-            raise IndexError(at)
-        made: Thing = self._make(at % self._count)
-        return made
+    def __getitem__(self, index: int | slice) -> Element | Sequence[Element]:
+        if isinstance(index, slice):
+            return [self._make(number) for number in range(*index.indices(self._count))]
+        if not -self._count <= index < self._count:
+            raise IndexError(index)
+        element: Element = self._make(index % self._count)
+        return element
 
-    def __iter__(self) -> Iterator[Thing]:
+    def __iter__(self) -> Iterator[Element]:
         return map(self._make, range(self._count))
 
 
@@ -57,10 +57,10 @@ class Outline(Plan):
     """See the module. Dimensions as a Plan has them, without its limits; no addresses and no routes."""
 
     def __post_init__(self) -> None:
-        for key, most in LARGEST.items():
+        for key, largest in LARGEST.items():
             value = getattr(self, key)
-            if not 1 <= value <= most:
-                raise PlanError(f"{key} = {value!r}: must be 1 to {most}, even where nothing is addressed")
+            if not 1 <= value <= largest:
+                raise PlanError(f"{key} = {value!r}: must be 1 to {largest}, even where nothing is addressed")
 
     # ---- things -----------------------------------------------------------------------------------------
 
@@ -77,28 +77,28 @@ class Outline(Plan):
         return self.links_of()
 
     def links_of(self, tier: Tier | None = None, plane: int | None = None, host: str | None = None) -> Sequence[Link]:
-        """As Plan.links_of."""
+        """See Plan.links_of."""
         nic = 0 if tier == "fabric" else 1 if host is not None else len(self.hosts)
         fabric = 0 if tier == "nic" or host is not None else self.racks * self.spines
         first = 0 if host is None else self.host(host).number
         planes = range(self.planes) if plane is None else range(plane, min(plane + 1, self.planes))
 
         def make(number: int) -> Link:
-            which, place = divmod(number, nic + fabric)
-            if place < nic:
-                return self._nic_link(planes[which], first + place)
-            return self._fabric_link(planes[which], *divmod(place - nic, self.spines))
+            plane_index, index = divmod(number, nic + fabric)
+            if index < nic:
+                return self._nic_link(planes[plane_index], first + index)
+            return self._fabric_link(planes[plane_index], *divmod(index - nic, self.spines))
 
         return LazySequence[Link](len(planes) * (nic + fabric), make)
 
     def _host(self, number: int) -> Host:
         return Host(f"h{number}", number, number // self.hosts_per_rack, number % self.hosts_per_rack)
 
-    def _switch(self, at: int) -> Switch:
-        plane, place = divmod(at, self.racks + self.spines)
-        if place < self.racks:
-            return Switch(self.t0_name(plane, place), 0, plane, place, at + 1)
-        return Switch(self.t1_name(plane, place - self.racks), 1, plane, place - self.racks, at + 1)
+    def _switch(self, index: int) -> Switch:
+        plane, number = divmod(index, self.racks + self.spines)
+        if number < self.racks:
+            return Switch(self.t0_name(plane, number), 0, plane, number, index + 1)
+        return Switch(self.t1_name(plane, number - self.racks), 1, plane, number - self.racks, index + 1)
 
     def _nic_link(self, plane: int, number: int) -> Link:
         host = self._host(number)
@@ -108,23 +108,23 @@ class Outline(Plan):
 
     def _fabric_link(self, plane: int, rack: int, spine: int) -> Link:
         t0, t1 = self.t0_name(plane, rack), self.t1_name(plane, spine)
-        up, down = self.uplink_port(spine), self.rack_port(rack)
-        return Link(Port(t0, up, f"{t0}-eth{up}"), Port(t1, down, f"{t1}-eth{down}"), plane)
+        uplink, downlink = self.uplink_port(spine), self.rack_port(rack)
+        return Link(Port(t0, uplink, f"{t0}-eth{uplink}"), Port(t1, downlink, f"{t1}-eth{downlink}"), plane)
 
     # ---- by name ----------------------------------------------------------------------------------------
 
     def host(self, name: str) -> Host:
         """The host of that name. Raises PlanError."""
-        found = _HOST.fullmatch(name)
-        if found is None or int(found[1]) >= len(self.hosts):
+        match = _HOST.fullmatch(name)
+        if match is None or int(match[1]) >= len(self.hosts):
             raise PlanError(f"no host {name!r} (has: h0 ... h{len(self.hosts) - 1})")
-        return self._host(int(found[1]))
+        return self._host(int(match[1]))
 
     def switch(self, name: str) -> Switch:
         """The switch of that name. Raises PlanError."""
-        found = _SWITCH.fullmatch(name)
-        if found is not None:
-            plane, tier, number = map(int, found.groups())
+        match = _SWITCH.fullmatch(name)
+        if match is not None:
+            plane, tier, number = map(int, match.groups())
             if plane < self.planes and number < (self.spines if tier else self.racks):
                 return self._switch(plane * (self.racks + self.spines) + number + (self.racks if tier else 0))
         last = self.switches[-1].name
@@ -139,7 +139,7 @@ class Outline(Plan):
             if not switch.tier and switch.number == host.rack and plane in (None, switch.plane):
                 return self._nic_link(switch.plane, host.number)
             raise PlanError(f"no link between {a} and {b} ({a} is linked to the T0s of rack {host.rack})")
-        t0, t1 = sorted((self.switch(a), self.switch(b)), key=lambda one: one.tier)
+        t0, t1 = sorted((self.switch(a), self.switch(b)), key=lambda end: end.tier)
         if (t0.tier, t1.tier) != (0, 1) or t0.plane != t1.plane or plane not in (None, t0.plane):
             raise PlanError(f"no link between {a} and {b} (a T0 is linked to the T1s of its plane, and to its hosts)")
         return self._fabric_link(t0.plane, t0.number, t1.number)

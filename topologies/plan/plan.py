@@ -1,4 +1,4 @@
-"""The fabric as pure data: names, ports, addresses, uSIDs, EV <-> path, static routes, speeds and thresholds.
+"""The fabric as pure data: names, ports, addresses, uSIDs, EVs, paths, routes, speeds, thresholds.
 
 Only this module and its pure siblings (addressing, modes, link_speeds, model) compute any of these; everything else
 asks a `Plan`. They import nothing else of ours and touch nothing on the machine (docs/architecture.md, "The plan").
@@ -52,7 +52,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """A multi-plane two-tier Clos fabric. Raises PlanError for dimensions that cannot be named or numbered.
+    """A multi-plane two-tier Clos fabric. Raises PlanError for dimensions that do not fit.
 
     `host_link`, `fabric_link`: speeds of NIC-T0 and T0-T1 links; by default as fast as the machine, and then there
     are no thresholds. `Plan.scaled` gives the speeds of §11.4. `pmtu_bytes`: path MTU of the hosts, which fixes what
@@ -69,22 +69,22 @@ class Plan:
     pmtu_bytes: int = field(default=4096, kw_only=True)
 
     def __post_init__(self) -> None:
-        for key, (low, high, why) in LIMITS.items():
+        for key, (low, high, reason) in LIMITS.items():
             value = getattr(self, key)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise PlanError(f"{key} = {value!r}: must be {low} to {high}, because {why}")
+                raise PlanError(f"{key} = {value!r}: must be {low} to {high}, because {reason}")
         if self.hosts_per_rack + self.spines >= CPU_PORT:
             raise PlanError(
                 f"hosts_per_rack + spines = {self.hosts_per_rack + self.spines}: a T0 has at most "
                 f"{CPU_PORT - 1} ports (v1model numbers them in 9 bits; {CPU_PORT} is the CPU port)"
             )
-        object.__setattr__(self, "mode", Mode.named(self.mode))
+        object.__setattr__(self, "mode", Mode.from_name(self.mode))
         if self.pmtu_bytes not in PATH_MTUS:
             raise PlanError(f"pmtu_bytes = {self.pmtu_bytes!r}: must be one of {', '.join(map(str, PATH_MTUS))}")
-        longest = max(self._longest_interface_names(), key=len)
-        if len(longest) > INTERFACE_NAME_MAX:
+        longest_name = max(self._longest_interface_names(), key=len)
+        if len(longest_name) > INTERFACE_NAME_MAX:
             raise PlanError(
-                f"interface {longest!r} would have {len(longest)} characters and Linux takes "
+                f"interface {longest_name!r} would have {len(longest_name)} characters and Linux takes "
                 f"{INTERFACE_NAME_MAX}: use fewer planes, racks, spines or hosts per rack"
             )
 
@@ -108,7 +108,7 @@ class Plan:
         pmtu_bytes: int = link_speeds.SCALED_PMTU,
     ) -> Plan:
         """A plan at the scale of §11.4 and Annex C: all links alike, delays such that the base RTT is `rtt_s`."""
-        mode = Mode.named(mode)
+        mode = Mode.from_name(mode)
         speed = link_speeds.scaled_speed(rate_bps, rtt_s, pmtu_bytes, mode, hops=4 if racks > 1 else 2)
         return cls(
             planes,
@@ -178,11 +178,11 @@ class Plan:
 
         Raises PlanError when `source` is alone.
         """
-        here = self.host(source)
-        others = [h for h in self.hosts if h.rack != here.rack] or [h for h in self.hosts if h != here]
-        if not others:
+        host = self.host(source)
+        candidates = [h for h in self.hosts if h.rack != host.rack] or [h for h in self.hosts if h != host]
+        if not candidates:
             raise PlanError("the fabric has only one host: give it 2 racks or 2 hosts per rack")
-        return others[0]
+        return candidates[0]
 
     # ---- ports and links --------------------------------------------------------------------------------
 
@@ -260,11 +260,11 @@ class Plan:
                     f"no node {name!r} (has: {_span([s.name for s in self.switches])}; "
                     f"{_span([h.name for h in self.hosts])})"
                 )
-        found = [k for k in self._links_by_ends.get(frozenset((a, b)), ()) if plane in (None, k.plane)]
-        if not found:
+        links = [k for k in self._links_by_ends.get(frozenset((a, b)), ()) if plane in (None, k.plane)]
+        if not links:
             near = sorted({n for k in self.links if a in k.ends for n in k.ends} - {a}, key=_natural)
             raise PlanError(f"no link between {a} and {b} ({a} is linked to: {', '.join(near)})")
-        return found[0]
+        return links[0]
 
     def link_of_interface(self, interface: str) -> Link:
         """The link one of whose ends is `interface`. Raises PlanError."""
@@ -275,11 +275,11 @@ class Plan:
 
     @cached_property
     def _ports_by_node(self) -> dict[str, tuple[Port, ...]]:
-        found: dict[str, list[Port]] = {name: [] for name in self._nodes}
+        ports_by_node: dict[str, list[Port]] = {name: [] for name in self._nodes}
         for link in self.links:
             for port in (link.lower, link.upper):
-                found[port.node].append(port)
-        return {name: tuple(sorted(ports, key=lambda p: p.number)) for name, ports in found.items()}
+                ports_by_node[port.node].append(port)
+        return {name: tuple(sorted(ports, key=lambda p: p.number)) for name, ports in ports_by_node.items()}
 
     def ports(self, node: str) -> tuple[Port, ...]:
         """All ports of a node in port order. Raises PlanError for an unknown name."""
@@ -298,7 +298,7 @@ class Plan:
     # ---- speeds and thresholds --------------------------------------------------------------------------
 
     def speed(self, link: Link) -> LinkSpeed:
-        """Speed of a link by its tier."""
+        """Return the speed of a link by its tier."""
         return self.host_link if link.lower.node in self._host_names else self.fabric_link
 
     @cached_property
@@ -321,7 +321,9 @@ class Plan:
     def base_rtt_s(
         self, source: Host | None = None, destination: Host | None = None, pmtu_bytes: int | None = None
     ) -> float:
-        """Seconds that a full packet and its SACK take there and back when nothing waits; without hosts, the longest.
+        """Return the seconds of a full packet there and its SACK back when nothing waits.
+
+        Without hosts, of the longest way.
 
         Delays both ways and serialising at each link; 0 where the plan limits nothing. What hosts add is not in it.
         """
@@ -331,7 +333,7 @@ class Plan:
         self, source: Host | None = None, destination: Host | None = None, pmtu_bytes: int | None = None
     ) -> float | None:
         """Bytes in flight that fill one plane between two hosts: lowest rate x base RTT. None without a rate."""
-        rates = [one.rate_bps for one in self._speeds(source, destination) if one.rate_bps is not None]
+        rates = [speed.rate_bps for speed in self._speeds(source, destination) if speed.rate_bps is not None]
         return min(rates) * self.base_rtt_s(source, destination, pmtu_bytes) / 8 if rates else None
 
     @property
@@ -340,7 +342,9 @@ class Plan:
         return None if self.host_link.rate_bps is None else self.host_link.rate_bps * self.planes
 
     def thresholds(self, switch: Switch | str, port: int, pmtu_bytes: int | None = None) -> Thresholds | None:
-        """Queue thresholds of a switch's egress port, from its own rate and the fabric's longest base RTT (§4.4).
+        """Return the queue thresholds of a switch's egress port (§4.4).
+
+        They follow from the port's rate and the fabric's longest base RTT.
 
         None when the port has no rate: such a queue never stands, so nothing is to be marked or trimmed there.
         Raises PlanError for no such switch or port.
@@ -380,8 +384,8 @@ class Plan:
         """(plane, rack, downlink) of an inner address as any fabric's `address` makes them; None for others."""
         value = int.from_bytes(packed, "big")
         plane, rack, downlink = (value >> low & 0xFFFF for low in (96, 80, 64))
-        ours = len(packed) == 16 and value >> 112 == 0xFD00 and value & (1 << 64) - 1 == 1
-        return (plane, rack, downlink) if ours else None
+        is_inner = len(packed) == 16 and value >> 112 == 0xFD00 and value & (1 << 64) - 1 == 1
+        return (plane, rack, downlink) if is_inner else None
 
     @cached_property
     def _hosts_by_address(self) -> dict[bytes, tuple[Host, int]]:
@@ -411,8 +415,8 @@ class Plan:
         `seed`: the modes with random EVs draw other ones for each; give the QP's number. In srv6 and stev mode they
         are one a distinct path: planes x spines between racks, one a plane inside a rack.
         """
-        made = f"{source.name}/{destination.name}/{seed}"
-        return modes.ev_planes(self.mode, self.planes, self._uplinks(source, destination), made)
+        seed_text = f"{source.name}/{destination.name}/{seed}"
+        return modes.ev_planes(self.mode, self.planes, self._uplinks(source, destination), seed_text)
 
     def evs(self, source: Host, destination: Host, *, seed: int | str = 0) -> tuple[int, ...]:
         """The EVs of `ev_planes` alone; where the EV names its path, every EV that does."""
@@ -427,23 +431,26 @@ class Plan:
         return addressing.template((t0_here, usid(ROLE_T1, 0, 0), t0_there, end), 1)
 
     def adjacency_template(self, source: Host, destination: Host) -> AddressTemplate:
-        """The same by uA uSIDs: each names the cable to leave by, so no switch looks a neighbour up (§8.1)."""
-        down = usid(ROLE_ADJACENCY_DOWN, 0, destination.downlink)
+        """Return the address template by uA uSIDs: each names the cable to leave by (§8.1).
+
+        No switch looks a neighbour up.
+        """
+        adjacency_down = usid(ROLE_ADJACENCY_DOWN, 0, destination.downlink)
         end = usid(ROLE_DOWNLINK, 0, destination.downlink)
         if source.rack == destination.rack:
-            return addressing.template((down, end), None)
+            return addressing.template((adjacency_down, end), None)
         to_rack = usid(ROLE_ADJACENCY_DOWN, 0, destination.rack)
-        return addressing.template((usid(ROLE_ADJACENCY_UP, 0, 0), to_rack, down, end), 0)
+        return addressing.template((usid(ROLE_ADJACENCY_UP, 0, 0), to_rack, adjacency_down, end), 0)
 
     def t0_probe_template(self, host: Host) -> AddressTemplate:
         """Self-probe of the host's T0: T0, then back down (§9)."""
-        own = usid(ROLE_DOWNLINK, 0, host.downlink)
-        return addressing.template((usid(ROLE_T0, 0, host.rack), own), None)
+        nic_usid = usid(ROLE_DOWNLINK, 0, host.downlink)
+        return addressing.template((usid(ROLE_T0, 0, host.rack), nic_usid), None)
 
     def t1_probe_template(self, host: Host) -> AddressTemplate:
         """Self-probe of a T1: up to it and back over the same T0 (§9)."""
-        t0, own = usid(ROLE_T0, 0, host.rack), usid(ROLE_DOWNLINK, 0, host.downlink)
-        return addressing.template((t0, usid(ROLE_T1, 0, 0), t0, own), 1)
+        t0, nic_usid = usid(ROLE_T0, 0, host.rack), usid(ROLE_DOWNLINK, 0, host.downlink)
+        return addressing.template((t0, usid(ROLE_T1, 0, 0), t0, nic_usid), 1)
 
     def nic_address(self, host: Host, plane: int) -> int:
         """Outer DA with which a packet reaches a NIC port: locator and its downlink uSID alone (§8.1)."""
@@ -458,13 +465,13 @@ class Plan:
         if len(nodes) < 3:
             raise PlanError(f"a walk goes from a host over switches to a host, got: {' '.join(nodes)}")
         self.host(nodes[0])
-        last, through = self.host(nodes[-1]), [self.switch(name) for name in nodes[1:-1]]
+        last, switches = self.host(nodes[-1]), [self.switch(name) for name in nodes[1:-1]]
         links = [self.link(a, b) for a, b in pairwise(nodes)]
         if adjacencies:
-            by_port = {s.name: {p: one for one, p in self.adjacencies(s)} for s in through}
-            out = [by_port[s.name][k.end(s.name).number] for s, k in zip(through, links[1:], strict=True)]
+            by_port = {s.name: {p: usid_ for usid_, p in self.adjacencies(s)} for s in switches}
+            out = [by_port[s.name][k.end(s.name).number] for s, k in zip(switches, links[1:], strict=True)]
         else:
-            out = [switch.usid for switch in through]
+            out = [switch.usid for switch in switches]
         return (*out, usid(ROLE_DOWNLINK, links[-1].plane, last.downlink))
 
     def path(self, source: Host, destination: Host, ev: int, plane: int | None = None) -> FabricPath:
@@ -475,12 +482,12 @@ class Plan:
         """
         far = source.rack != destination.rack
         if self.mode.ev_is_path:
-            named, uplink = ev_plane(ev), ev_uplink(ev)
-            known = named < self.planes and uplink < self._uplinks(source, destination)
-            if not known or plane not in (None, named):
+            named_plane, uplink = ev_plane(ev), ev_uplink(ev)
+            known = named_plane < self.planes and uplink < self._uplinks(source, destination)
+            if not known or plane not in (None, named_plane):
                 on = "" if plane is None else f" on plane {plane}"
                 raise PlanError(f"EV {ev:#06x} names no path from {source.name} to {destination.name}{on}")
-            return self._path(source, destination, ev, named, self.t1_name(named, uplink), ())
+            return self._path(source, destination, ev, named_plane, self.t1_name(named_plane, uplink), ())
         if plane is None and self.mode is Mode.SWITCH_SPRAY:
             plane = ev_plane(ev)
         if plane is None or not 0 <= plane < self.planes:
@@ -528,9 +535,9 @@ class Plan:
     def adjacencies(self, switch: Switch) -> tuple[tuple[int, int], ...]:
         """(uA uSID, egress port) of every port of a switch, downwards first."""
         plane = switch.plane
-        below = self.racks if switch.tier else self.hosts_per_rack
+        port_count = self.racks if switch.tier else self.hosts_per_rack
         to_port = self.rack_port if switch.tier else self.downlink_port
-        out = [(usid(ROLE_ADJACENCY_DOWN, plane, n), to_port(n)) for n in range(below)]
+        out = [(usid(ROLE_ADJACENCY_DOWN, plane, n), to_port(n)) for n in range(port_count)]
         if not switch.tier:
             out += [(usid(ROLE_ADJACENCY_UP, plane, k), self.uplink_port(k)) for k in range(self.spines)]
         return tuple(out)
@@ -539,13 +546,15 @@ class Plan:
         """The destination routes of a switch in ECMP and structured-EV modes."""
         plane = switch.plane
         if switch.tier == 1:
-            down = tuple((IPv6Address(f"fd00:{plane:x}:{r:x}::"), 48, self.rack_port(r)) for r in range(self.racks))
-            return SprayRoutes(down, (), ())
-        down = tuple(
+            down_routes = tuple(
+                (IPv6Address(f"fd00:{plane:x}:{r:x}::"), 48, self.rack_port(r)) for r in range(self.racks)
+            )
+            return SprayRoutes(down_routes, (), ())
+        down_routes = tuple(
             (self.address(h, plane), 128, self.downlink_port(h.downlink)) for h in self.hosts if h.rack == switch.number
         )
         uplinks = tuple(self.uplink_port(k) for k in range(self.spines))
-        return SprayRoutes(down, ((IPv6Address(f"fd00:{plane:x}::"), 32),), uplinks)
+        return SprayRoutes(down_routes, ((IPv6Address(f"fd00:{plane:x}::"), 32),), uplinks)
 
     # ---- to and from files ------------------------------------------------------------------------------
 
@@ -555,7 +564,7 @@ class Plan:
     @classmethod
     def from_json(cls, data: Any) -> Plan:
         """Inverse of to_json; what is missing has its default. Raises PlanError for anything else."""
-        keys = [one.name for one in fields(cls)]
+        keys = [field_.name for field_ in fields(cls)]
         if not isinstance(data, dict) or not set(data) <= set(keys):
             raise PlanError(f"a plan has the keys {', '.join(keys)}; got {data!r}")
         tiers = {key: LinkSpeed.from_json(key, data[key]) for key in ("host_link", "fabric_link") if key in data}
@@ -571,8 +580,10 @@ class Plan:
         """Mode, speeds and what follows from them, in one line."""
         if not self.limited and not self.host_link.delay_s and not self.fabric_link.delay_s:
             return f"mode {self.mode}, links as fast as the machine"
-        same = self.host_link == self.fabric_link
-        links = f"links {self.host_link}" if same else f"NIC links {self.host_link}; fabric links {self.fabric_link}"
+        is_uniform = self.host_link == self.fabric_link
+        links = (
+            f"links {self.host_link}" if is_uniform else f"NIC links {self.host_link}; fabric links {self.fabric_link}"
+        )
         rtt = f"base RTT {self.base_rtt_s() * 1e3:.4g} ms with a path MTU of {self.pmtu_bytes}"
         return f"mode {self.mode}, {links}; {rtt}"
 

@@ -1,4 +1,7 @@
-"""Machines that hold a live fabric together: their file, and which of them holds what (docs/cluster.md)."""
+"""Machines that hold a live fabric together: their file and the placement of nodes.
+
+See docs/cluster.md.
+"""
 
 from mrc_testbed.topologies.servers.file import LOCAL, Machine, Servers, ServersError, read
 from mrc_testbed.topologies.servers.placement import Crossing, Placement, place

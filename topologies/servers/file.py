@@ -34,7 +34,7 @@ LOCAL: Final = "local"
 FILE_MAX: Final = 1 << 20
 MACHINES_MAX: Final = 64
 _LIST: Final = "a list such as `- {name: a, address: 192.0.2.11}`"
-_SHARED: Final = ("user", "port", "identity", "ssh_options", "checkout", "python", "run_dir")
+_SHARED_KEYS: Final = ("user", "port", "identity", "ssh_options", "checkout", "python", "run_dir")
 
 
 class ServersError(UsageError):
@@ -54,12 +54,12 @@ class Machine(BaseModel):
     planes: list[Annotated[int, Field(ge=0)]] | None = None
     """Planes whose switches it holds; None: its share of those that no machine names."""
     user: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_][a-zA-Z0-9_.-]*$")] | None = None
-    """Who logs in; anybody but root needs `sudo` without a password. None: as ssh has it."""
+    """Login name; a user other than root needs `sudo` without a password. None: as ssh has it."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     identity: str | None = None
     """File of the private key; None: as ssh has it."""
     ssh_options: list[Annotated[str, Field(pattern=r"^[A-Za-z]+=\S.*$")]] = []
-    """As after `ssh -o`."""
+    """Options as after `ssh -o`."""
     checkout: Annotated[str, Field(pattern=r"^/")] = str(PACKAGE.parent)
     """Folder of mrc-testbed, in the version of this machine."""
     python: Annotated[str, Field(pattern=r"^/")] = sys.executable
@@ -78,7 +78,7 @@ class Machine(BaseModel):
 
     @field_validator("identity")
     @classmethod
-    def _expanded(cls, value: str | None) -> str | None:
+    def _expand_path(cls, value: str | None) -> str | None:
         return None if value is None else str(Path(value).expanduser())
 
 
@@ -97,28 +97,26 @@ class Servers(BaseModel):
 
     def machine(self, name: str) -> Machine:
         """A machine by its name. Raises ServersError."""
-        for one in self.machines:
-            if one.name == name:
-                return one
-        raise ServersError(f"no machine {name!r} (has: {', '.join(one.name for one in self.machines)})")
+        for machine in self.machines:
+            if machine.name == name:
+                return machine
+        raise ServersError(f"no machine {name!r} (has: {', '.join(machine.name for machine in self.machines)})")
 
 
 def read(path: Path) -> Servers:
     """The machines of a file. Raises ServersError."""
     tree = _tree(path)
     raw = dict(tree)
-    shared = {key: raw.pop(key) for key in _SHARED if key in raw}
+    shared_keys = {key: raw.pop(key) for key in _SHARED_KEYS if key in raw}
     machines = raw.get("machines")
     if isinstance(machines, list):
-        raw["machines"] = [{**shared, **one} if isinstance(one, dict) else one for one in machines]
-    elif shared and "machines" not in raw:
-        raise ServersError(
-            f"{path}: line 1: it has no `machines:`, a list such as `- {{name: a, address: 192.0.2.11}}`"
-        )
+        raw["machines"] = [{**shared_keys, **machine} if isinstance(machine, dict) else machine for machine in machines]
+    elif shared_keys and "machines" not in raw:
+        raise ServersError(f"{path}: line 1: no `machines:`: give a list such as `- {{name: a, address: 192.0.2.11}}`")
     try:
         servers = Servers.model_validate(raw)
     except ValidationError as error:
-        raise ServersError("\n".join(_text(path, tree, one) for one in error.errors())) from None
+        raise ServersError("\n".join(_text(path, tree, mistake) for mistake in error.errors())) from None
     _check(path, servers)
     servers._file = path
     return servers
@@ -156,25 +154,27 @@ def _text(path: Path, tree: CommentedMap, error: Any) -> str:
             node = node[key]
         except (KeyError, IndexError, TypeError, AttributeError):
             break
-    where = ".".join(map(str, error["loc"]))
-    what = error["msg"]
+    key_path = ".".join(map(str, error["loc"]))
+    message = error["msg"]
     if error["type"] == "extra_forbidden":
         model = Machine if len(error["loc"]) > 1 else Servers
-        has = [*model.model_fields, *(() if model is Machine else _SHARED)]
-        what = f"no such key (has: {', '.join(has)})"
-    return f"{path}: line {line}: {where}: {what[:1].lower()}{what[1:]}"
+        has = [*model.model_fields, *(() if model is Machine else _SHARED_KEYS)]
+        message = f"no such key (has: {', '.join(has)})"
+    return f"{path}: line {line}: {key_path}: {message[:1].lower()}{message[1:]}"
 
 
 def _check(path: Path, servers: Servers) -> None:
-    """What concerns several machines together."""
+    """Check what concerns several machines together. Raises ServersError."""
     machines = servers.machines
-    for what, values in (
-        ("name", [one.name for one in machines]),
-        ("underlay", [one.underlay for one in machines if one.underlay]),
-        ("plane", [plane for one in machines for plane in one.planes or ()]),
+    for key, values in (
+        ("name", [machine.name for machine in machines]),
+        ("underlay", [machine.underlay for machine in machines if machine.underlay]),
+        ("plane", [plane for machine in machines for plane in machine.planes or ()]),
     ):
-        twice = [str(value) for value, count in Counter(values).items() if count > 1]
-        if twice:
-            raise ServersError(f"{path}: {what} {', '.join(twice)} stands twice: each belongs to one machine")
-    if sum(one.is_local for one in machines) > 1:
-        raise ServersError(f"{path}: more than one machine has `address: {LOCAL}`: there is one where the command runs")
+        duplicates = [str(value) for value, count in Counter(values).items() if count > 1]
+        if duplicates:
+            raise ServersError(f"{path}: {key} {', '.join(duplicates)} stands twice: each belongs to one machine")
+    if sum(machine.is_local for machine in machines) > 1:
+        raise ServersError(
+            f"{path}: more than one machine has `address: {LOCAL}`: only the machine where the command runs may"
+        )

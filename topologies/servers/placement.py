@@ -1,4 +1,6 @@
-"""Which machine holds what of a plan: planes whole, since they share no switch; hosts spread, neighbours together.
+"""Placement of a plan's nodes on machines: planes whole, hosts spread with neighbours together.
+
+Planes share no switch.
 
 placement = place(plan, servers)
 placement.of("p2-t0-1").name            # machine of a node
@@ -42,26 +44,30 @@ class Placement:
             for node in (*self.hosts[machine.name], *self.switches[machine.name])
         }
 
-    def of(self, node: str) -> Machine:
-        """The machine that holds a node. Raises KeyError for none of the plan."""
+    def machine_of(self, node: str) -> Machine:
+        """Return the machine that holds a node. Raises KeyError for a node outside the plan."""
         return self._machine_of[node]
 
     @cached_property
     def crossings(self) -> list[Crossing]:
         """All links between machines, in the plan's order."""
-        pairs = [(link, self.of(link.lower.node), self.of(link.upper.node)) for link in self.plan.links]
-        return [Crossing(link, below, above) for link, below, above in pairs if below is not above]
+        pairs = [(link, self.machine_of(link.lower.node), self.machine_of(link.upper.node)) for link in self.plan.links]
+        return [
+            Crossing(link, host_machine, switch_machine)
+            for link, host_machine, switch_machine in pairs
+            if host_machine is not switch_machine
+        ]
 
     def describe(self, name: str) -> str:
-        """What a machine holds, as in `planes 2, 3 (8 switches), hosts h4 to h7`."""
+        """Describe what a machine holds, as in `planes 2, 3 (8 switches), hosts h4 to h7`."""
         planes, hosts = self.planes[name], self.hosts[name]
-        said = []
+        parts = []
         if planes:
             numbers = ", ".join(map(str, planes))
-            said.append(f"plane{'s' * (len(planes) > 1)} {numbers} ({len(self.switches[name])} switches)")
+            parts.append(f"plane{'s' * (len(planes) > 1)} {numbers} ({len(self.switches[name])} switches)")
         if hosts:
-            said.append(f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {hosts[0]} to {hosts[-1]}")
-        return ", ".join(said) or "nothing"
+            parts.append(f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {hosts[0]} to {hosts[-1]}")
+        return ", ".join(parts) or "nothing"
 
 
 def place(plan: Plan, servers: Servers) -> Placement:
@@ -71,22 +77,27 @@ def place(plan: Plan, servers: Servers) -> Placement:
     """
     machines = tuple(servers.machines)
     planes: dict[str, list[int]] = {machine.name: list(machine.planes or ()) for machine in machines}
-    named = {plane for held in planes.values() for plane in held}
-    if unknown := sorted(plane for plane in named if plane >= plan.planes):
+    named_planes = {plane for machine_planes in planes.values() for plane in machine_planes}
+    if unknown := sorted(plane for plane in named_planes if plane >= plan.planes):
         raise ServersError(f"plane {unknown[0]} of the machines' file: this fabric has planes 0 to {plan.planes - 1}")
-    free = [machine.name for machine in machines if machine.planes is None]
-    left = [plane for plane in range(plan.planes) if plane not in named]
-    if left and not free:
-        raise ServersError(f"plane {left[0]} is on no machine: add it to the `planes` of one, or leave those out")
-    for at, plane in enumerate(left):
-        planes[free[at * len(free) // len(left)]].append(plane)
+    free_machines = [machine.name for machine in machines if machine.planes is None]
+    free_planes = [plane for plane in range(plan.planes) if plane not in named_planes]
+    if free_planes and not free_machines:
+        raise ServersError(
+            f"plane {free_planes[0]} is on no machine: add it to the `planes` of one, or leave those out"
+        )
+    for index, plane in enumerate(free_planes):
+        planes[free_machines[index * len(free_machines) // len(free_planes)]].append(plane)
     hosts: dict[str, list[str]] = {machine.name: [] for machine in machines}
-    for at, host in enumerate(plan.hosts):
-        hosts[machines[at * len(machines) // len(plan.hosts)].name].append(host.name)
+    for index, host in enumerate(plan.hosts):
+        hosts[machines[index * len(machines) // len(plan.hosts)].name].append(host.name)
     return Placement(
         plan,
         machines,
-        {name: tuple(held) for name, held in hosts.items()},
-        {name: tuple(switch.name for switch in plan.switches if switch.plane in held) for name, held in planes.items()},
-        {name: tuple(sorted(held)) for name, held in planes.items()},
+        {name: tuple(machine_hosts) for name, machine_hosts in hosts.items()},
+        {
+            name: tuple(switch.name for switch in plan.switches if switch.plane in machine_planes)
+            for name, machine_planes in planes.items()
+        },
+        {name: tuple(sorted(machine_planes)) for name, machine_planes in planes.items()},
     )

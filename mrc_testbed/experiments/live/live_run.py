@@ -75,7 +75,7 @@ class LiveRunner:
         """Carry out a run. Raises FabricError, JsonlError or PlanError when a machine or the fabric refuses it."""
         live = LiveRun(plan, self.lab)
         if self.waits is not None:
-            live.fabric.processes.tell = self.waits
+            live.fabric.processes.report = self.waits
         try:
             with live.fabric, self.watched(live.fabric, live.work_done) if self.watched else nullcontext():
                 return live.carry_out(watch)

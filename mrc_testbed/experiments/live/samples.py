@@ -195,7 +195,7 @@ class LiveSampler:
         if len(self.plan.links) > LINKS_MAX:
             return
         try:
-            ports = self.fabric.look()
+            ports = self.fabric.link_states()
         except FabricError as error:
             self._note(f"rates of links are missing: {error}")
             ports = {}

@@ -41,7 +41,7 @@ def states(fabric):
 
 def test_cut_link__is_told_by_both_hosts_that_probe_it(fabric):
     with fabric.mapper.watch() as watch:
-        cut_at = fabric.link("p1-t0-0", "p1-t1-1", up=False)
+        cut_at = fabric.link("p1-t0-0", "p1-t1-1", is_up=False)
         events = []
         while len(events) < 2:
             event = watch.get(20)
@@ -54,17 +54,17 @@ def test_cut_link__is_told_by_both_hosts_that_probe_it(fabric):
     ]
     assert all(e["link"] == "p1-t0-0 p1-t1-1" and cut_at <= e["since"] <= e["t"] for e in events)
     assert states(fabric) == {("h0", "p1-t1-1"): "down", ("h1", "p1-t1-1"): "down"}
-    fabric.link("p1-t0-0", "p1-t1-1", up=True)
+    fabric.link("p1-t0-0", "p1-t1-1", is_up=True)
     until(lambda: not states(fabric))
 
 
 def test_probe_all__names_the_bad_links(fabric):
-    fabric.link("h2", "p0-t0-1", up=False)
+    fabric.link("h2", "p0-t0-1", is_up=False)
     answer = fabric.mapper.request("probe_all", count=10, timeout_s=30.0)
     assert {row["link"]: row["state"] for row in answer["links"] if row["state"] != "ok"} == {"h2 p0-t0-1": "down"}
     assert len(answer["links"]) == len(PLAN.links)
     assert next(row for row in answer["links"] if row["link"] == "p0-t0-1 p0-t1-0")["by"] == ["h3"]
-    fabric.link("h2", "p0-t0-1", up=True)
+    fabric.link("h2", "p0-t0-1", is_up=True)
     until(lambda: not states(fabric))
 
 

@@ -169,7 +169,7 @@ class TestCables:
 def test_nothing_made__is_said():
     cables = Cables(PLAN)
     assert cables.read(T0, INPUT).lost_pkts == 0 and cables.plugs[:2] == ["h0-mid0", "p0-t0-0-mid1"]
-    with pytest.raises(FabricError, match="there are no cables: the fabric is not up"):
+    with pytest.raises(FabricError, match="no cables: the fabric is not up"):
         cables.set_port(T0, False)
 
 

@@ -103,35 +103,35 @@ def test_frames__travel_untouched_from_host_to_switch(fabric):
 
 def test_link__down_at_both_ends_and_up_again(fabric):
     link = PLAN.link("p1-t0-0", "p1-t1-1")
-    fabric.link("p1-t1-1", "p1-t0-0", up=False)
+    fabric.link("p1-t1-1", "p1-t0-0", is_up=False)
     assert not fabric.link_is_up(link)
     shown = links_in(fabric)
     assert all("UP" not in shown[p.interface]["flags"] for p in (link.lower, link.upper))
     assert [k["link"] for k in fabric.status()["links"] if not k["up"]] == ["p1-t0-0 p1-t1-1"]
-    fabric.link("p1-t0-0", "p1-t1-1", up=True)
+    fabric.link("p1-t0-0", "p1-t1-1", is_up=True)
     assert fabric.link_is_up(link)
 
 
 def test_link_port__one_end_takes_the_carrier_of_the_other(fabric):
-    fabric.link_port("h0", "h0-eth1", up=False)
+    fabric.link_port("h0", "h0-eth1", is_up=False)
     assert "UP" not in links_in(fabric, "h0")["h0-eth1"]["flags"]
     assert "UP" in links_in(fabric)["p1-t0-0-eth1"]["flags"]
     assert not fabric.link_is_up(PLAN.link("h0", "p1-t0-0"))
-    fabric.link_port("h0", 2, up=True)
+    fabric.link_port("h0", 2, is_up=True)
     assert fabric.link_is_up(PLAN.link("h0", "p1-t0-0"))
     with pytest.raises(PlanError, match=r"no port 9 on h0 \(has: 1 \(h0-eth0\), 2 \(h0-eth1\)\)"):
-        fabric.link_port("h0", 9, up=False)
+        fabric.link_port("h0", 9, is_up=False)
 
 
 def test_power__takes_ports_down_and_leaves_cut_links_cut(fabric):
-    fabric.link("p0-t0-0", "p0-t1-0", up=False)
+    fabric.link("p0-t0-0", "p0-t1-0", is_up=False)
     fabric.power("p0-t1-0", False)
     assert [fabric.link_is_up(PLAN.link(t0, "p0-t1-0")) for t0 in ("p0-t0-0", "p0-t0-1")] == [False, False]
     assert fabric.status()["switches"]["p0-t1-0"]["powered"] is False
     fabric.power("p0-t1-0", True)
     assert [fabric.link_is_up(PLAN.link(t0, "p0-t1-0")) for t0 in ("p0-t0-0", "p0-t0-1")] == [False, True]
     fabric.power("p0-t1-0", False)
-    fabric.link("p0-t0-0", "p0-t1-0", up=True)
+    fabric.link("p0-t0-0", "p0-t1-0", is_up=True)
     assert not fabric.link_is_up(PLAN.link("p0-t0-0", "p0-t1-0"))
     fabric.power("p0-t1-0", True)
     assert fabric.link_is_up(PLAN.link("p0-t0-0", "p0-t1-0"))
@@ -215,7 +215,7 @@ def test_close__twice_and_without_start(tmp_path):
     fabric.close()
     nothing_is_left(tmp_path / "run")
     with pytest.raises(FabricError, match="the fabric is not up"):
-        bare_fabric(tmp_path / "run").link("p0-t0-0", "p0-t1-0", up=False)
+        bare_fabric(tmp_path / "run").link("p0-t0-0", "p0-t1-0", is_up=False)
 
 
 # ---- ends that nobody planned ---------------------------------------------------------------------------------------

@@ -48,18 +48,18 @@ def _ports(switch: str) -> list[str]:
 
 @pytest.mark.parametrize("link", [UPLINK, NIC], ids=lambda link: link.name)
 def test_cut_and_restored(fabric, link):
-    fabric.link(link.upper.node, link.lower.node, up=False)
+    fabric.link(link.upper.node, link.lower.node, is_up=False)
     assert [one.name for one in PLAN.links if not fabric.link_is_up(one)] == [link.name] and admin_up(fabric)
-    fabric.link(link.upper.node, link.lower.node, up=True)
+    fabric.link(link.upper.node, link.lower.node, is_up=True)
     assert fabric.link_is_up(link)
-    fabric.link_port(link.upper.node, link.upper.interface, up=False)
+    fabric.link_port(link.upper.node, link.upper.interface, is_up=False)
     assert not fabric.link_is_up(link) and admin_up(fabric)
-    fabric.link_port(link.upper.node, link.upper.interface, up=True)
+    fabric.link_port(link.upper.node, link.upper.interface, is_up=True)
     assert fabric.link_is_up(link)
 
 
 def test_power__takes_the_carrier_of_neighbours_and_leaves_cut_links_cut(fabric):
-    fabric.link("p0-t0-0", "p0-t1-0", up=False)
+    fabric.link("p0-t0-0", "p0-t1-0", is_up=False)
     fabric.power("p0-t1-0", False)
     assert [fabric.link_is_up(PLAN.link(t0, "p0-t1-0")) for t0 in ("p0-t0-0", "p0-t0-1")] == [False, False]
     assert admin_up(fabric)

@@ -70,12 +70,12 @@ def test_link__either_end_cuts_it_and_no_interface_is_left_of_a_wire(fabric):
     link = PLAN.link("p0-t0-0", "p0-t1-0")
     others = [one for one in PLAN.links if one != link]
     for node in link.ends:
-        fabric.link_port(node, link.end(node).interface, up=False)
+        fabric.link_port(node, link.end(node).interface, is_up=False)
         assert not fabric.link_is_up(link) and all(map(fabric.link_is_up, others))
         assert [fabric.mininet[end].intfs[link.end(end).number].status() for end in link.ends] == ["DOWN", "DOWN"]
         told = fabric.mininet[node].intfs[link.end(node).number].ifconfig()
         assert told.startswith(f"{link.end(node).interface}: end of a wire") == (fabric.wires == "virtual")
-        fabric.link_port(node, link.end(node).number, up=True)
+        fabric.link_port(node, link.end(node).number, is_up=True)
         assert fabric.link_is_up(link)
     assert os.path.exists("/sys/class/net/p0-t0-0-eth1"), "a host is there"
     assert os.path.exists(f"/sys/class/net/{link.lower.interface}") == (fabric.wires == "veth")

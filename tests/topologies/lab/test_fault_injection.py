@@ -111,9 +111,9 @@ def test_fault__changes_something_is_listed_and_leaves_no_trace(fabric, kind):
         while not fabric.cut:
             time.sleep(0.001)
     assert kinds(fabric) == [kind] and fabric.state() != CLEAN
-    assert one.where in str(one) and one.to_json()["kind"] == kind and one.ended_at is None
+    assert one.location in str(one) and one.to_json()["kind"] == kind and one.ended_at is None
     fabric.inject.undo(one)
-    assert fabric.state() == CLEAN and kinds(fabric) == [] and one.ended_at >= one.at
+    assert fabric.state() == CLEAN and kinds(fabric) == [] and one.ended_at >= one.began_at
     fabric.inject.undo(one.number)  # again: nothing
     assert [(what, past.kind) for _, what, past in fabric.inject.log] == [("begin", kind), ("end", kind)]
 
@@ -211,7 +211,7 @@ def test_reboot__is_over_when_it_returns(fabric):
     seen = []
     fabric.power = lambda switch, on: (seen.append((switch, on)), StandIn.power(fabric, switch, on))
     one = fabric.inject.reboot("p0-t1-0", off_s=0.001)
-    assert seen == [("p0-t1-0", False), ("p0-t1-0", True)] and one.ended_at >= one.at and kinds(fabric) == []
+    assert seen == [("p0-t1-0", False), ("p0-t1-0", True)] and one.ended_at >= one.began_at and kinds(fabric) == []
 
 
 def test_flap__goes_down_and_up_so_many_times_and_ends_by_itself(fabric):

@@ -87,8 +87,8 @@ def test_corrupt_switch__all_that_it_sends(fabric):
 
 
 def test_reboot__forgets_what_held_the_switch(fabric):
-    hole = SimpleNamespace(where=B)
-    fabric.active = [hole, SimpleNamespace(where=A)]
+    hole = SimpleNamespace(location=B)
+    fabric.active = [hole, SimpleNamespace(location=A)]
     LiveFaultTarget(fabric).reboot(B, None)
     assert fabric.said == [("undo", hole), ("reboot", B, ("off_s", 1.0))]
 

@@ -98,10 +98,10 @@ def test_evs__one_a_path_between_racks_and_one_a_plane_inside():
 
 def test_spray_routes__cover_every_host_once():
     t0 = DEFAULT.spray_routes(DEFAULT.switch("p2-t0-1"))
-    assert [(str(a), n, port) for a, n, port in t0.down] == [("fd00:2:1::1", 128, 1), ("fd00:2:1:1::1", 128, 2)]
-    assert t0.uplinks == (3, 4) and [(str(a), n) for a, n in t0.up] == [("fd00:2::", 32)]
+    assert [(str(a), n, port) for a, n, port in t0.down_routes] == [("fd00:2:1::1", 128, 1), ("fd00:2:1:1::1", 128, 2)]
+    assert t0.uplinks == (3, 4) and [(str(a), n) for a, n in t0.up_routes] == [("fd00:2::", 32)]
     t1 = DEFAULT.spray_routes(DEFAULT.switch("p2-t1-0"))
-    assert [(str(a), n, port) for a, n, port in t1.down] == [("fd00:2::", 48, 1), ("fd00:2:1::", 48, 2)]
+    assert [(str(a), n, port) for a, n, port in t1.down_routes] == [("fd00:2::", 48, 1), ("fd00:2:1::", 48, 2)]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_read__keys_of_all_machines_and_each_ones_own(tmp_path):
     [
         ("", "a mapping with `machines:`"),
         ("- a\n", "a mapping with `machines:`"),
-        ("user: root\n", "has no `machines:`"),
+        ("user: root\n", "no `machines:`: give"),
         ("machines: []\n", "line 1: machines: list should have at least 1 item"),
         ("machines:\n  - {name: a}\n", r"line 2: machines.0.address: field required"),
         (f"{ONE}  - {{name: c, address: d, adress: e}}\n", r"line 3: .* no such key \(has: name"),

@@ -44,7 +44,7 @@ def test_place__every_node_is_on_one_machine_and_loads_are_even(planes, racks, h
         counts = [len(one) for one in held.values()]
         assert max(counts) - min(counts) <= 1
     assert all(
-        placement.of(link.lower.node) is placement.of(link.upper.node)
+        placement.machine_of(link.lower.node) is placement.machine_of(link.upper.node)
         for link in plan.links
         if link not in [one.link for one in placement.crossings]
     )

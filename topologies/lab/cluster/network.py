@@ -198,7 +198,9 @@ class ClusterNetwork(Network):
                 inward[folder.p4runtime_socket] = str(there.p4runtime_socket)
                 inward[folder.gnmi_socket] = str(there.gnmi_socket)
             ports = self.target.ports_of(machine.name)
-            elsewhere = [host.name for host in self.plan.hosts if self.placement.of(host.name) is not machine.machine]
+            elsewhere = [
+                host.name for host in self.plan.hosts if self.placement.machine_of(host.name) is not machine.machine
+            ]
             outward = {str(there.agent_socket(host)): self.run_dir.agent_socket(host) for host in elsewhere}
             tcp = {ports.p4runtime: ports.p4runtime, ports.gnmi: ports.gnmi}
             machine.connection.forward(Forwards(tcp, inward, outward))
@@ -207,7 +209,7 @@ class ClusterNetwork(Network):
         token = self.run_dir.state.token
         interfaces = RemoteInterfaces(self.set_up, self.is_up)
         for host in self.plan.hosts:
-            one = self.machines[self.placement.of(host.name).name]
+            one = self.machines[self.placement.machine_of(host.name).name]
             tools = str(Path(one.machine.python).parent)
             path = f"{tools}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             environment = {"MRC_HOST": host.name, "MRC_RUN_DIR": str(one.run_dir), "PATH": path}
@@ -221,7 +223,7 @@ class ClusterNetwork(Network):
                 environment=environment,
             )
         for device in self.plan.switches:
-            one = self.machines[self.placement.of(device.name).name]
+            one = self.machines[self.placement.machine_of(device.name).name]
             self.switches[device.name] = net.addSwitch(
                 device.name,
                 cls=RemoteFabricSwitch,
@@ -261,7 +263,7 @@ class ClusterNetwork(Network):
         chosen = list(self.switches if switches is None else switches)
         by_machine: dict[str, list[str]] = {name: [] for name in self.machines}
         for name in chosen:
-            by_machine[self.placement.of(name).name].append(name)
+            by_machine[self.placement.machine_of(name).name].append(name)
         holding = [one for one in self.machines.values() if switches is None or by_machine[one.name]]
         self._each(lambda one: one.request("attach", switches=by_machine[one.name]), holding)
         for name in chosen:
@@ -271,7 +273,7 @@ class ClusterNetwork(Network):
         chosen = list(self.hosts if hosts is None else hosts)
         by_machine: dict[str, list[str]] = defaultdict(list)
         for name in chosen:
-            by_machine[self.placement.of(name).name].append(name)
+            by_machine[self.placement.machine_of(name).name].append(name)
         holding = [self.machines[name] for name in by_machine]
         self._each(
             lambda one: self._start(one, "agents", arguments=list(arguments), hosts=by_machine[one.name]), holding
@@ -288,7 +290,7 @@ class ClusterNetwork(Network):
 
     def machine_of(self, interface: str) -> RemoteMachine:
         """The machine that has an interface."""
-        return self.machines[self.placement.of(self.port(interface).node).name]
+        return self.machines[self.placement.machine_of(self.port(interface).node).name]
 
     def set_up(self, interface: str, up: bool) -> None:
         """Of a machine that is lost, nothing is left to be set."""
@@ -397,7 +399,7 @@ class ClusterNetwork(Network):
 
     def _of_host(self, host: str) -> RemoteMachine:
         self.plan.host(host)
-        return self.machines[self.placement.of(host).name]
+        return self.machines[self.placement.machine_of(host).name]
 
     # ---- loss and end -----------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class ClusterTarget(Target):
             name: EmbeddedTarget(RunDir(run_dir.machine_folder(name)), processes, self.ports_of(name), fabric)
             for name in self._number
         }
-        self._name_of_device = {switch.device_id: placement.of(switch.name).name for switch in fabric.switches}
+        self._name_of_device = {switch.device_id: placement.machine_of(switch.name).name for switch in fabric.switches}
         self._addresses: dict[str, str] = {}
         self._daemons = {daemon_of(name): name for name in self._number}
         """Machine of each daemon."""
@@ -103,7 +103,7 @@ class ClusterTarget(Target):
         return {}
 
     def power(self, switch: FabricSwitch, on: bool) -> None:
-        name = self.placement.of(switch.name).name
+        name = self.placement.machine_of(switch.name).name
         self._require(name)
         self._targets[name].power(switch, on)
 
@@ -120,7 +120,7 @@ class ClusterTarget(Target):
         machine = self._daemons[part]
         self.launch_again(machine)
         self.processes.wait_ready({part: self._answers(part)}, alone=True)
-        return [switch for name, switch in self._made.items() if self.placement.of(name).name == machine]
+        return [switch for name, switch in self._made.items() if self.placement.machine_of(name).name == machine]
 
     def _require(self, name: str) -> None:
         if (why := self.lost(name)) is not None:
@@ -203,7 +203,7 @@ class ClusterTraffic(TrafficControl):
         return self._of(interface).read(interface)
 
     def restarted(self, switch: str) -> None:
-        self._by_machine[self._placement.of(switch).name].restarted(switch)
+        self._by_machine[self._placement.machine_of(switch).name].restarted(switch)
 
     def close(self) -> None:
         for one in self._by_machine.values():
@@ -213,7 +213,7 @@ class ClusterTraffic(TrafficControl):
 def _machine_of(plan: Plan, placement: Placement, interface: str) -> str:
     link = plan.link_of_interface(interface)
     port = link.lower if link.lower.interface == interface else link.upper
-    return placement.of(port.node).name
+    return placement.machine_of(port.node).name
 
 
 def underlay_address(machine: Machine, machines: Sequence[Machine]) -> str:

@@ -61,15 +61,15 @@ def faults(session: CliSession, given: Args) -> Answer:
     for one in shown:
         injection = injection_of(one, begun)
         one["injected"] = injection.to_json() if injection else None
-        one["found_after_s"] = one["raised"] - injection.at if injection else None
+        one["found_after_s"] = one["raised"] - injection.began_at if injection else None
         rows.append(_row(one, now))
     missed = [one for one in _active_injections(session) if not any(_explains(f, one) for f in listed)]
     active = sum(one["state"] == "active" for one in listed)
     heads = ("#", "state", "what", "since", "seen by", "found after")
     lines = [table(session.style, heads, rows, right=("#", "since", "found after"))] if rows else []
     lines += [
-        session.style.paint(f"not found: {one.kind.replace('_', ' ')} on {one.where} {one.detail}".rstrip(), "warn")
-        + f", injected {now - one.at:.1f} s ago"
+        session.style.paint(f"not found: {one.kind.replace('_', ' ')} on {one.location} {one.detail}".rstrip(), "warn")
+        + f", injected {now - one.began_at:.1f} s ago"
         for one in missed
     ]
     lines += [
@@ -120,17 +120,17 @@ def injection_of(fault: dict[str, Any], begun: list[Injection]) -> Injection | N
     """The last fault injected at the place of a fault before it was seen, and not over by then."""
     for one in reversed(begun):
         over = one.ended_at is not None and one.ended_at < fault["first_seen"] - BEFORE_S
-        if one.at <= fault["raised"] and not over and _explains(fault, one):
+        if one.began_at <= fault["raised"] and not over and _explains(fault, one):
             return one
     return None
 
 
 def _explains(fault: dict[str, Any], one: Injection) -> bool:
     """Whether a fault names the place of an injection, and not only the other direction of it."""
-    if fault["location"] == one.where:
+    if fault["location"] == one.location:
         direction = fault.get("direction")
         return one.sender is None or direction in (None, "both") or direction.startswith(f"{one.sender} -> ")
-    return any(part["location"] == one.where for option in fault.get("alternatives", []) for part in option)
+    return any(part["location"] == one.location for option in fault.get("alternatives", []) for part in option)
 
 
 def _active_injections(session: CliSession) -> list[Injection]:

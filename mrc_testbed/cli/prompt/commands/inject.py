@@ -54,7 +54,7 @@ _TIMES = re.compile(r"^[x×]?(\d+)$")
 
 def said(one: Injection) -> str:
     """Text of an injection: `loss on p0-t0-0 p0-t1-1: 1 %`."""
-    return f"{one.kind.replace('_', ' ')} on {one.where}" + (f": {one.detail}" if one.detail else "")
+    return f"{one.kind.replace('_', ' ')} on {one.location}" + (f": {one.detail}" if one.detail else "")
 
 
 def begin(session: CliSession, fault: InjectedFault) -> Injection:
@@ -70,7 +70,7 @@ def begin(session: CliSession, fault: InjectedFault) -> Injection:
 
 def _undo(session: CliSession, kind: str, link: Link) -> str:
     """End the injections of a kind on a link."""
-    ended = [one for one in session.fabric.inject.active if one.kind == kind and one.where == link.name]
+    ended = [one for one in session.fabric.inject.active if one.kind == kind and one.location == link.name]
     for one in ended:
         session.fabric.inject.undo(one)
     return f"{link.name}: {kind} is as planned again" if ended else f"{link.name}: no {kind} was injected"
@@ -87,7 +87,7 @@ def _on_link(
     old = [
         one
         for one in session.fabric.inject.active
-        if one.kind == kind and one.where == link.name and one.detail.endswith(f" from {sender}" if sender else "")
+        if one.kind == kind and one.location == link.name and one.detail.endswith(f" from {sender}" if sender else "")
     ]
     direction: Direction = "both" if sender is None else "up" if sender == link.lower.node else "down"
     made = begin(session, make((link.lower.node, link.upper.node), direction, value))
@@ -176,7 +176,7 @@ def oneway(session: CliSession, given: Args) -> str:
     ended = [
         one
         for one in session.fabric.inject.active
-        if one.kind == "one_way_cut" and one.where == link.name and one.detail == f"from {sender}"
+        if one.kind == "one_way_cut" and one.location == link.name and one.detail == f"from {sender}"
     ]
     for one in ended:
         session.fabric.inject.undo(one)
@@ -196,7 +196,7 @@ def blackhole(session: CliSession, given: Args) -> str:
         return said(begin(session, BlackholeFault((name,))))
     if rest[0].lower() not in OFF:
         raise CommandError("usage: blackhole SWITCH [off], as in: blackhole p1-t1-0")
-    ended = [one for one in session.fabric.inject.active if one.kind == "blackhole" and one.where == name]
+    ended = [one for one in session.fabric.inject.active if one.kind == "blackhole" and one.location == name]
     for one in ended:
         session.fabric.inject.undo(one)
     return f"{name} forwards again" if ended else f"{name} was no black hole"
@@ -234,7 +234,7 @@ def reboot(session: CliSession, given: Args) -> str:
     name, *rest = arguments(given, "reboot SWITCH [TIME], as in: reboot p1-t1-0 2s", 1, 2)
     switch(session.plan, name)
     one = begin(session, RebootFault((name,), seconds(rest[0]) if rest else 0.0))
-    off_s = (one.ended_at or one.at) - one.at
+    off_s = (one.ended_at or one.began_at) - one.began_at
     return f"{name} was off for {off_s:.2f} s and is on again, empty: `faults` and `routes` show how it comes back"
 
 
@@ -251,7 +251,7 @@ def injected(session: CliSession, given: Args) -> Answer:
     if not active:
         return Answer("nothing is injected", data)
     rows: list[list[Cell]] = [
-        [str(one.number), (one.kind.replace("_", " "), "warn"), one.where, one.detail, f"{now - one.at:.1f} s"]
+        [str(one.number), (one.kind.replace("_", " "), "warn"), one.location, one.detail, f"{now - one.began_at:.1f} s"]
         for one in active
     ]
     return Answer(table(session.style, ("#", "fault", "where", "how", "for"), rows, right=("#", "for")), data)

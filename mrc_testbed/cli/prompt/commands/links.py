@@ -52,7 +52,7 @@ def links(session: CliSession, given: Args) -> Answer:
     arguments(given, "links [NODE]", 0, 1)
     of_node = known(session.plan, given[0]) if given else None
     chosen = [one for one in session.plan.links if of_node is None or of_node in one.ends]
-    use = _use(session.fabric.look)
+    use = _use(session.fabric.link_states)
     rows = [_row(session.fabric, one, use.get(one.upper.interface)) for one in chosen]
     lines = [
         [
