@@ -50,17 +50,20 @@ from mrc_testbed.ipc.service import cancel_others, run_service
 from mrc_testbed.topologies.plan import Plan, PlanError
 
 GARBAGE_EVERY = 20_000
-"""Objects made and not freed between two collections of the youngest: packets and records are in no circle."""
+"""Objects allocated and not freed between two collections of the youngest generation.
+
+High, because packets and records are in no reference cycle.
+"""
 
 log = logging.getLogger("mrc_testbed.hosts.agent")
 
 
 class AgentStartError(Exception):
-    """The agent cannot start; the message says why and what would do."""
+    """Failure to start the agent; the message names cause and cure."""
 
 
 class Agent:
-    """Everything of one host, inside a running loop around `selector`. `stop` ends its process.
+    """Agent of one host, inside a running loop around `selector`. `stop` ends its process.
 
     Raises NicError or OSError when it cannot be set up, `start` JsonlError.
     """
@@ -88,6 +91,7 @@ class Agent:
         self._server: RpcServer | None = None
         self.endpoint = Endpoint(host_name, config, planes=plan.planes, seed=seed, qpns=AGENT_QPNS)
         self._turns = Turns(self.endpoint, self._on_event)
+        # The NIC has a descriptor per port: close it when its ports cannot be watched.
         nic = open_nic(nic_kind, plan, self.host, config, hooks)
         try:
             self.ports = HostPorts(nic, config.dscp.control)
@@ -123,7 +127,7 @@ class Agent:
 
     @property
     def nic(self) -> Nic:
-        """The NIC: another one from when the first port gets a rate."""
+        """The NIC; replaced when the first port gets a rate."""
         return self.ports.nic
 
     def _watch_nic(self) -> None:
@@ -135,7 +139,7 @@ class Agent:
     # ---- a turn -------------------------------------------------------------------------------------------
 
     def turn(self) -> float | None:
-        """Everything that links, NIC and engine have to do now; when there is more (turn_selector.py)."""
+        """Do what links, NIC and engine have to do now; return when to be called next (turn_selector.py)."""
         news, self._link_news = self._link_news, False
         if news:
             for interface, state in self.ports.links.poll():
@@ -148,7 +152,7 @@ class Agent:
         self._link_news = True
 
     def _on_event(self, event: Event) -> None:
-        """Tell an event of the engine's to watchers, and to the transfer that waits for it."""
+        """Report an engine event to watchers, and to the transfer that waits for it."""
         self.publish(event_name(event), lambda: {"t": event.at, **event_json(event, self.plan.mode.ev_is_path)})
         self.connections.on_event(event)
 
@@ -198,7 +202,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--nic", choices=KINDS, default="fast")
     parser.add_argument("--hook", action="append", default=[], metavar="MODULE:FUNCTION", help="with --nic scapy")
     parser.add_argument("--config", action="append", default=[], type=_setting, metavar="KEY=VALUE")
-    parser.add_argument("--seed", type=int, help="of the engine's choices; random when left out")
+    parser.add_argument("--seed", type=int, help="seed of the engine's random choices; random when left out")
     return parser.parse_args(argv)
 
 
@@ -220,7 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     selector = TurnSelector()
 
     async def serve(stop: asyncio.Event) -> None:
-        agent = await _started(arguments, selector, stop.set)
+        agent = await _start_agent(arguments, selector, stop.set)
         gc.freeze()  # what is there stays: looking through all of it takes longer than a frame
         gc.set_threshold(GARBAGE_EVERY)
         try:
@@ -236,8 +240,8 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-async def _started(arguments: argparse.Namespace, selector: TurnSelector, stop: Callable[[], None]) -> Agent:
-    """An agent built from the command line, ready to run. Raises AgentStartError."""
+async def _start_agent(arguments: argparse.Namespace, selector: TurnSelector, stop: Callable[[], None]) -> Agent:
+    """Return an agent built from the command line, ready to run. Raises AgentStartError."""
     seed = random.SystemRandom().getrandbits(64) if arguments.seed is None else arguments.seed
     agent = None
     try:

@@ -31,35 +31,38 @@ MRC = TRANSPORTS[0]
 
 
 class QpUseError(ValueError):
-    """A QP that does not exist or is not in a state for this; the message says what would do."""
+    """Use of a QP that does not exist or is in the wrong state; the message names the cure."""
 
 
 @dataclass(slots=True)
 class Connection:
-    """One QP and what the agent knows beside it."""
+    """One QP with the agent's state about it."""
 
     qp: EngineQueuePair
     peer: str
     pmtu_bytes: int = 0
     """Path MTU that both ends agreed on, bytes; 0 before connecting."""
     remote_qpn: int | None = None
-    busy: bool = False
-    """A transfer or a test uses it."""
-    reserved: bool = False
-    """Made for one test, at this end or the other: no transfer takes it."""
+    is_busy: bool = False
+    """Whether a transfer or a test uses the QP."""
+    is_reserved: bool = False
+    """Whether the QP was created for one test, at this end or the peer's: no transfer takes it."""
     denied: frozenset[int] = frozenset()
     """EVs that the denylist has taken out."""
     on_completion: Callable[[Connection, Completion], None] | None = None
     on_imm: Callable[[int, int], None] | None = None
-    """Told (our QPN, immediate) of each WriteIMM received."""
+    """Callback with (local QPN, immediate) for each WriteIMM received."""
 
     def counters(self) -> dict[str, Any]:
-        """The QP's counters by name; `sent`: data packets on the wire, `plane_packets` and `plane_bytes`: by plane."""
+        """Return the QP's counters by name.
+
+        `sent`: data packets on the wire; `plane_packets` and `plane_bytes`: by plane.
+        """
         counters = self.qp.counters.by_name()
         return {"sent": sum(counters["plane_packets"]), **counters}
 
     def to_json(self, uplink: Callable[[int], int | None]) -> dict[str, Any]:
-        """`uplink`: T0 uplink of an EV, None where it names none."""
+        """Return the QP for `status`; `uplink(ev)`: T0 uplink of an EV, None where it names none."""
         evs = [{**ev, "uplink": uplink(ev["ev"])} for ev in self.qp.ev_states()]
         return {
             "qpn": self.qp.qpn,
@@ -68,7 +71,7 @@ class Connection:
             "transport": self.qp.transport,
             "state": self.qp.state.value,
             "pmtu_bytes": self.pmtu_bytes,
-            "busy": self.busy or self.reserved,
+            "busy": self.is_busy or self.is_reserved,
             "outstanding": self.qp.outstanding(),
             "error": self.qp.error,
             "counters": self.counters(),
@@ -126,7 +129,10 @@ class Connections:
         return name
 
     def create(self, peer: str, transport: str = MRC, keys: dict[str, Any] | None = None) -> Connection:
-        """A QP in INIT for `peer`; `keys`: of the baseline's parameters. Raises PlanError, QpUseError, ConfigError."""
+        """Return a new QP in INIT for `peer`; `keys`: parameters of the RoCEv2 baseline to change.
+
+        Raises PlanError, QpUseError, ConfigError.
+        """
         self.peer_host(peer)
         self.transport(transport)
         settings = None if transport == MRC else baseline_config(self.plan)
@@ -142,20 +148,21 @@ class Connections:
         remote: QpAttributes,
         *,
         config: Config | None = None,
-        only: list[int] | None = None,
+        only_evs: list[int] | None = None,
     ) -> None:
-        """INIT -> RTS towards `remote`, over every EV of the plan or `only` some. Raises ValueError when not in INIT.
+        """Move a QP from INIT to RTS towards `remote`, over every EV of the plan or over `only_evs`.
 
-        `config`: of this QP alone. Raises QpUseError when `only` names no EV of the plan.
+        `config`: configuration of this QP alone. Raises QpUseError when the QP is not in INIT, or when `only_evs` names
+        no EV of the plan.
         """
         if connection.qp.state is not EngineQpState.INIT:
             raise QpUseError(f"QP {connection.qp.qpn} is {connection.qp.state.value}: only one in init connects")
         peer = self.plan.host(connection.peer)
         evs = self.plan.ev_planes(self.host, peer, seed=connection.qp.qpn)
-        if only is not None:
-            evs = tuple(pair for pair in evs if pair[0] in only)
+        if only_evs is not None:
+            evs = tuple(pair for pair in evs if pair[0] in only_evs)
             if not evs:
-                raise QpUseError(f"evs = {only!r}: none of them leads to {peer.name}")
+                raise QpUseError(f"evs = {only_evs!r}: none of them leads to {peer.name}")
         # The baseline's path is fixed: a QP whose only path the denylist denies could send nothing.
         denied = self.denylist.denied(peer, evs) if connection.qp.transport == MRC else ()
         connection.qp.connect(connection.peer, remote, evs, self._now(), denied=denied, config=config)
@@ -164,22 +171,22 @@ class Connections:
         connection.pmtu_bytes = min(remote.pmtu_bytes, connection.qp.attributes().pmtu_bytes)
 
     def close(self, connection: Connection) -> None:
-        """Destroy our end of a QP. Raises QpUseError while a transfer or test uses it."""
-        if connection.busy:
+        """Destroy the local end of a QP. Raises QpUseError while a transfer or test uses it."""
+        if connection.is_busy:
             raise QpUseError(f"QP {connection.qp.qpn} carries a transfer or test: wait for its end")
         del self._by_qpn[connection.qp.qpn]
         if connection.qp.transport == MRC:
-            self._health.leave(connection.peer, connection.qp.ev_states())
+            self._health.keep_counts(connection.peer, connection.qp.ev_states())
         self._endpoint.destroy_qp(connection.qp.qpn)
 
     def discard(self, connection: Connection) -> None:
-        """End what uses a QP and destroy our end of it, unless that has been done."""
+        """End what uses a QP and destroy the local end, unless that has been done."""
         if self._by_qpn.get(connection.qp.qpn) is connection:
-            connection.on_completion, connection.on_imm, connection.busy = None, None, False
+            connection.on_completion, connection.on_imm, connection.is_busy = None, None, False
             self.close(connection)
 
     async def close_remote(self, connection: Connection) -> str | None:
-        """Destroy the other end of a QP closed here; None, or why that could not be done."""
+        """Destroy the other end of a QP closed here; return None, or why that failed."""
         if connection.remote_qpn is None:
             return None
         try:
@@ -211,7 +218,7 @@ class Connections:
             if connection is not None and connection.on_imm is not None:
                 connection.on_imm(event.qpn, event.imm)
         elif type(event) is EvProbeResult:
-            self._health.probed(event)
+            self._health.on_probe_result(event)
             waiting = self._on_probe.pop(event.request_id, None)
             if waiting is not None:
                 waiting(event)
@@ -221,63 +228,70 @@ class Connections:
     def probe(
         self, peer: Host, ev: int, plane: int, timeout_s: float, on_result: Callable[[EvProbeResult], None]
     ) -> int:
-        """Send an EV probe, which needs no QP (§6.10); its number, by which `forget_probe` takes it back."""
+        """Send an EV probe, which needs no QP (§6.10); return its number for `forget_probe`."""
         number = self._endpoint.probe_ev(peer.name, ev, plane, now=self._now(), timeout_s=timeout_s)
         self._on_probe[number] = on_result
         return number
 
     def forget_probe(self, number: int) -> None:
-        """Nobody waits for its result any longer."""
+        """Drop the receiver of a probe's result."""
         self._on_probe.pop(number, None)
 
     def uplink(self, connection: Connection) -> Callable[[int], int | None]:
-        """T0 uplink of an EV of that QP, see health.uplink_of."""
+        """Return the function from an EV of that QP to its T0 uplink (path_health.uplink_of)."""
         peer = self.plan.host(connection.peer)
         return lambda ev: uplink_of(self.plan, self.host, peer, ev)
 
     def apply_denylist(self) -> int:
-        """Deny and allow EVs of all QPs so that they match the list; how many changed."""
-        changed, now = 0, self._now()
-        for one in self:
-            if one.qp.transport != MRC or one.qp.state is not EngineQpState.RTS:
+        """Deny and allow EVs of all QPs so that they match the list; return how many changed."""
+        change_count, now = 0, self._now()
+        for connection in self:
+            if connection.qp.transport != MRC or connection.qp.state is not EngineQpState.RTS:
                 continue
-            pairs = [(ev["ev"], ev["plane"]) for ev in one.qp.ev_states()]
-            denied = frozenset(self.denylist.denied(self.plan.host(one.peer), pairs))
-            for ev in denied ^ one.denied:
-                one.qp.deny_ev(ev, ev in denied, now)
-                changed += 1
-            one.denied = denied
-        return changed
+            pairs = [(ev["ev"], ev["plane"]) for ev in connection.qp.ev_states()]
+            denied = frozenset(self.denylist.denied(self.plan.host(connection.peer), pairs))
+            for ev in denied ^ connection.denied:
+                connection.qp.deny_ev(ev, ev in denied, now)
+                change_count += 1
+            connection.denied = denied
+        return change_count
 
     def denied_evs(self) -> dict[str, list[int]]:
-        """EVs that the denylist has taken out of the QPs there are, by peer."""
+        """Return the EVs that the denylist has taken out of existing QPs, by peer."""
         out: dict[str, set[int]] = {}
-        for one in self:
-            if one.denied:
-                out.setdefault(one.peer, set()).update(one.denied)
+        for connection in self:
+            if connection.denied:
+                out.setdefault(connection.peer, set()).update(connection.denied)
         return {peer: sorted(evs) for peer, evs in out.items()}
 
-    def _judging(self) -> list[Connection]:
-        """Connected QPs that judge their paths, which the baseline's do not."""
-        return [one for one in self if one.qp.transport == MRC and one.qp.state is not EngineQpState.INIT]
+    def _path_judging(self) -> list[Connection]:
+        """Return the connected QPs that judge their paths, which baseline QPs do not."""
+        return [
+            connection
+            for connection in self
+            if connection.qp.transport == MRC and connection.qp.state is not EngineQpState.INIT
+        ]
 
     def health(self, peer: str | None) -> list[dict[str, Any]]:
-        """EV health by peer (hosts/agent/path_health.py). Raises PlanError or QpUseError for a `peer` that is none."""
+        """Return EV health by peer (hosts/agent/path_health.py).
+
+        Raises PlanError or QpUseError for an unknown `peer` or this host itself.
+        """
         if peer is not None:
             names = [self.peer_host(peer).name]
         else:
-            known = self._health.peers | {one.peer for one in self._judging()}
-            names = [host.name for host in self.plan.hosts if host.name in known]
+            peers = self._health.peers | {connection.peer for connection in self._path_judging()}
+            names = [host.name for host in self.plan.hosts if host.name in peers]
         out = []
         for name in names:
-            qps = [one.qp.ev_states() for one in self._judging() if one.peer == name]
+            qps = [connection.qp.ev_states() for connection in self._path_judging() if connection.peer == name]
             out.append(self._health.report(self.plan.host(name), qps, self.denylist.denied))
         return out
 
     # ---- with the other agent -----------------------------------------------------------------------------
 
     async def dial(self, peer: str) -> RpcClient:
-        """A connection to the agent of `peer`. Raises JsonlError without an answer."""
+        """Return a connection to the agent of `peer`. Raises JsonlError without an answer."""
         path = self._agent_socket(peer)
         try:
             return await RpcClient.connect(path, name=peer, peer="its agent", hint=f" (did it die? see log/{peer}.log)")
@@ -285,14 +299,13 @@ class Connections:
             raise JsonlError(f"{peer}: no agent answers on {path}: {error.strerror or error}") from error
 
     async def open(self, agent: RpcClient, pmtu_bytes: int, fresh: bool, transport: str = MRC) -> Connection:
-        """A connected, idle QP to the host of `agent`: one we have, unless `fresh` or it is gone there, or a new
-        one.
+        """Return a connected, idle QP to the host of `agent`, a new one if need be.
 
-        Raises JsonlError when the other agent refuses.
+        An idle QP is reused unless `fresh` or its other end is gone. Raises JsonlError when the other agent refuses.
         """
-        known = () if fresh else [c for c in self if self._is_free(c, agent.name, pmtu_bytes, transport)]
-        for connection in known:
-            connection.busy = True  # reserved while the request runs
+        candidates = () if fresh else [c for c in self if self._is_free(c, agent.name, pmtu_bytes, transport)]
+        for connection in candidates:
+            connection.is_busy = True  # reserved while the request runs
             try:
                 state = await agent.ask("qp_state", qpn=connection.remote_qpn)
             except JsonlTimeoutError:
@@ -300,13 +313,13 @@ class Connections:
             except JsonlError:
                 state = {}  # the other agent was restarted: its QP went with it
             finally:
-                connection.busy = False
+                connection.is_busy = False
             if state.get("state") == EngineQpState.RTS.value and state.get("remote_qpn") == connection.qp.qpn:
                 return connection
         return await self._open_new(agent, pmtu_bytes, transport)
 
     async def open_reserved(self, agent: RpcClient, pmtu_bytes: int, transport: str) -> Connection:
-        """A connected QP for one test; its other end goes when `agent` is closed. Raises JsonlError."""
+        """Return a connected QP for one test; its other end goes when `agent` is closed. Raises JsonlError."""
         return await self._open_new(agent, pmtu_bytes, transport, reserved=True)
 
     async def _open_new(
@@ -317,10 +330,10 @@ class Connections:
         )
         remote = QpAttributes.from_json(answer.get("attributes"))
         connection = self.create(agent.name, transport)
-        connection.reserved = reserved
+        connection.is_reserved = reserved
         try:
-            own = replace(connection.qp.attributes(), pmtu_bytes=pmtu_bytes)
-            await agent.ask("connect_qp", qpn=remote.qpn, remote=own.to_json())
+            local_attributes = replace(connection.qp.attributes(), pmtu_bytes=pmtu_bytes)
+            await agent.ask("connect_qp", qpn=remote.qpn, remote=local_attributes.to_json())
             self.connect(connection, replace(remote, pmtu_bytes=min(pmtu_bytes, remote.pmtu_bytes)))
         except BaseException:
             self.close(connection)
@@ -333,8 +346,8 @@ class Connections:
         return (
             connection.peer == peer
             and connection.qp.transport == transport
-            and not connection.busy
-            and not connection.reserved
+            and not connection.is_busy
+            and not connection.is_reserved
             and connection.qp.state is EngineQpState.RTS
             and connection.pmtu_bytes == pmtu_bytes
             and connection.qp.outstanding() == 0

@@ -1,4 +1,4 @@
-"""The denylist of one agent: places in the fabric, translated to EVs of its QPs (mrc-protocol §5.13, §9).
+"""Denylist of one agent: links and switches, translated to EVs of its QPs (mrc-protocol §5.13, §9).
 
 An entry is a JSON object. Either numbers or the plan's `name`; `cause` is free text and comes back as it was:
 
@@ -7,7 +7,7 @@ An entry is a JSON object. Either numbers or the plan's `name`; `cause` is free 
     {"scope": "t0",        "plane": 1, "t0": 0}                   or "name": "p1-t0-0"
     {"scope": "nic-plane", "plane": 1, "host": "h3"}              or "name": "h3 p1-t0-1" (or "h3-eth1")
 
-An entry denies each EV whose path crosses that place: a link (plane p, T0 t, uplink u) the EV p << 8 | u of QPs whose
+An entry denies each EV whose path crosses its target: a link (plane p, T0 t, uplink u) the EV p << 8 | u of QPs whose
 source or destination T0 is t, but not of QPs inside a rack, which take no uplink. Where EVs do not name their path
 (ecmp, switch-spray, flow-ecmp) only t0 and nic-plane entries mean anything, by the plane beside the EV; the others are
 kept and deny nothing.
@@ -28,7 +28,7 @@ MAX_ENTRIES = 4096
 
 
 class EntryFields(msgspec.Struct, kw_only=True):
-    """An entry as it is given; which fields it needs depends on its scope. What else there is says nothing."""
+    """Fields of an entry as received; which are required depends on the scope, unknown ones are ignored."""
 
     scope: str
     cause: str = ""
@@ -41,9 +41,9 @@ class EntryFields(msgspec.Struct, kw_only=True):
 
 
 class DenylistEntry:
-    """One place. Raises RequestError for what names none in this fabric."""
+    """One denied link or switch. Raises RequestError when the data name none of this fabric."""
 
-    __slots__ = ("cause", "host", "place", "plane", "scope")
+    __slots__ = ("cause", "host", "plane", "scope", "target")
 
     def __init__(self, plan: Plan, data: Any) -> None:
         if not isinstance(data, dict):
@@ -55,32 +55,32 @@ class DenylistEntry:
             raise RequestError(f"no scope {self.scope!r} (has: {', '.join(_SCOPES)})")
         self.cause = fields.cause
         try:
-            self.place: Link | str = find(plan, fields)
-            """A link, or the name of a switch."""
+            self.target: Link | str = find(plan, fields)
+            """Link, or name of a switch."""
         except PlanError as error:
             raise RequestError(f"denylist entry {data!r}: {error}") from error
 
     @property
     def name(self) -> str:
-        """The place, as the plan names it."""
-        return self.place.name if isinstance(self.place, Link) else self.place
+        """Name of the target in the plan."""
+        return self.target.name if isinstance(self.target, Link) else self.target
 
     @property
     def key(self) -> tuple[str, str]:
-        """Two entries with the same key are the same."""
+        """Identity of the entry: entries with equal keys are the same."""
         return self.scope, self.name
 
     def to_json(self) -> Message:
-        """Scope, name and cause: an entry that is equal to this one."""
+        """Return scope, name and cause, from which an equal entry can be parsed."""
         return {"scope": self.scope, "name": self.name, "cause": self.cause}
 
     def crosses(self, nodes: Sequence[str], links: Sequence[Link]) -> bool:
-        """Whether a path of these nodes and links goes through the place."""
-        return self.place in links if isinstance(self.place, Link) else self.place in nodes
+        """Whether a path of these nodes and links crosses the target."""
+        return self.target in links if isinstance(self.target, Link) else self.target in nodes
 
 
 def _number(value: int | None, key: str, count: int) -> int:
-    """A number below `count`. Raises RequestError."""
+    """Return `value`, checked to be below `count`. Raises RequestError."""
     if value is None:
         raise RequestError(f"a denylist entry needs {key!r} (int)")
     check_range(key, value, 0, count - 1)
@@ -140,40 +140,42 @@ _SCOPES: dict[str, Callable[[Plan, EntryFields], Link | str]] = {"link": _link, 
 
 
 class Denylist:
-    """The list of one agent. Idempotent: what counts is which entries there are."""
+    """Denylist of one agent. Idempotent: only the set of entries counts."""
 
-    def __init__(self, plan: Plan, here: Host) -> None:
-        self._plan, self._here = plan, here
+    def __init__(self, plan: Plan, host: Host) -> None:
+        self._plan, self._host = plan, host
         self._entries: dict[tuple[str, str], DenylistEntry] = {}
 
     def __iter__(self) -> Iterator[DenylistEntry]:
         return iter(self._entries.values())
 
     def parse(self, entries: Iterable[Any]) -> list[DenylistEntry]:
-        """Checked entries. Raises RequestError and changes nothing when any is wrong, or when there are too many."""
-        made = [DenylistEntry(self._plan, entry) for entry in entries]
-        if len(made) > MAX_ENTRIES:
-            raise RequestError(f"{len(made)} denylist entries: at most {MAX_ENTRIES}")
-        return made
+        """Return the entries, checked. Raises RequestError, and changes nothing, for a bad one or too many."""
+        parsed_entries = [DenylistEntry(self._plan, entry) for entry in entries]
+        if len(parsed_entries) > MAX_ENTRIES:
+            raise RequestError(f"{len(parsed_entries)} denylist entries: at most {MAX_ENTRIES}")
+        return parsed_entries
 
     def set(self, entries: Iterable[DenylistEntry]) -> None:
-        """The whole list."""
+        """Replace the whole list."""
         self._entries = {entry.key: entry for entry in entries}
 
     def add(self, entries: Iterable[DenylistEntry]) -> None:
         self._entries |= {entry.key: entry for entry in entries}
 
     def remove(self, entries: Iterable[DenylistEntry]) -> None:
-        """Those that are not there are no error."""
+        """Remove entries; missing ones are ignored."""
         for entry in entries:
             self._entries.pop(entry.key, None)
 
     def denied(self, peer: Host, evs: Iterable[tuple[int, int]]) -> dict[int, list[str]]:
-        """Of the (EV, plane) pairs towards `peer`: those denied, with the names of the places that deny them."""
+        """Return the denied EVs of (EV, plane) pairs towards `peer`, each with the entries that deny it."""
         out: dict[int, list[str]] = {}
         if self._entries:
             for ev, plane in evs:
-                path = self._plan.path(self._here, peer, ev, plane)
-                if by := [entry.name for entry in self._entries.values() if entry.crosses(path.nodes, path.links)]:
-                    out[ev] = by
+                path = self._plan.path(self._host, peer, ev, plane)
+                if entry_names := [
+                    entry.name for entry in self._entries.values() if entry.crosses(path.nodes, path.links)
+                ]:
+                    out[ev] = entry_names
         return out

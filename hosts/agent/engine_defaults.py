@@ -1,4 +1,4 @@
-"""Configuration of a host's engine as its plan asks for it: what is not given by hand follows from mode and links.
+"""Engine configuration that follows from a plan: defaults by mode and link rates, unless overridden.
 
 Without rates nothing is derived but the path MTU: packets queue in front of processes, not of links, and a window that
 follows delay would follow the machine's load (docs/design/congestion-window.md, note 1). With rates (Plan.scaled,
@@ -18,21 +18,21 @@ from mrc_testbed.hosts.engine.wire.packets import Opcode
 from mrc_testbed.topologies.plan import Mode, Plan
 
 HOST_OVERHEAD_S = 0.001
-"""Delay that two hosts add to the base RTT of the plan: wake-ups and Python (measured, docs/congestion.md)."""
+"""Delay that two hosts add to the plan's base RTT: wake-ups and Python (measured, docs/congestion.md)."""
 TIMEOUT_RTTS = 5
-"""Retry timer in base RTTs: base, a queue at its hard limit of 3 BDP, and one for SACKs that wait (nscc.md §6.4)."""
+"""Retry timer in base RTTs: base 1, a queue at its hard limit 3, SACKs that wait 1 (nscc.md §6.4)."""
 INCAST_PENALTY = 24
-"""rcv_cwnd_pen after trims at the last hop, which is never marked (nscc.md §4.3; as simulator/profiles.py)."""
+"""rcv_cwnd_pen after trims at the never marked last hop (nscc.md §4.3; as simulator/profiles.py)."""
 DEFAULT = Config()
 
 
-def host_config(plan: Plan, given: dict[str, Any] | None = None) -> Config:
-    """The engine's configuration for hosts of a plan; keys of `given` win. Raises ConfigError."""
-    return Config.from_json({**derived(plan), **(given or {})})
+def host_config(plan: Plan, overrides: dict[str, Any] | None = None) -> Config:
+    """Return the engine configuration for hosts of a plan; `overrides` win. Raises ConfigError."""
+    return Config.from_json({**derived_keys(plan), **(overrides or {})})
 
 
-def derived(plan: Plan) -> dict[str, Any]:
-    """The keys that follow from a plan."""
+def derived_keys(plan: Plan) -> dict[str, Any]:
+    """Return the configuration keys that follow from a plan."""
     keys: dict[str, Any] = {"pmtu_bytes": plan.pmtu_bytes}
     if plan.mode is Mode.SWITCH_SPRAY:
         keys["ev_fifo"] = False  # switches spray: no EV keeps its order
@@ -57,9 +57,9 @@ def derived(plan: Plan) -> dict[str, Any]:
 
 
 def pipe_rate_bps(plan: Plan) -> float:
-    """Bits/s of nominal bytes (without Ethernet and outer header) that a host can send, all planes together.
+    """Return the rate at which a host can send over all planes together, bits/s of nominal bytes.
 
-    Raises ValueError for a plan without rates.
+    Nominal bytes exclude Ethernet and the outer header. Raises ValueError for a plan without rates.
     """
     rates = []
     if plan.host_link.rate_bps is not None:
@@ -67,11 +67,11 @@ def pipe_rate_bps(plan: Plan) -> float:
     if plan.fabric_link.rate_bps is not None and plan.racks > 1:
         rates.append(plan.fabric_link.rate_bps * plan.spines)
     if not rates:
-        raise ValueError(f"{plan}: its links have no rate")
+        raise ValueError(f"{plan}: links have no rate")
     return min(rates) * plan.planes * write_size(Opcode.WRITE_MIDDLE, plan.pmtu_bytes, True) / plan.frame_bytes()
 
 
 def baseline_config(plan: Plan) -> RcConfig:
-    """Parameters of a RoCEv2 QP: DCQCN from the rate of one port where links have rates, else a window."""
+    """Return the parameters of a RoCEv2 QP: DCQCN at a port's rate where links have one, else a window."""
     rate = plan.host_link.rate_bps or plan.fabric_link.rate_bps
     return RcConfig() if rate is None else RcConfig(control="dcqcn", line_rate_bps=rate, increase_bps=rate / 100)

@@ -1,5 +1,6 @@
-"""Events of the engine as lines for watchers: (name, fields). Every line also has `t`, the engine's time of the
-event.
+"""Engine events as lines for watchers: (name, fields).
+
+Every line also has `t`, the engine's time of the event.
 
     completion   qpn, wr_id, status, ok, length            lost       qpn, psn, ev, plane, uplink, cause, sent_at
     ev           qpn, peer, ev, plane, uplink, from, to, cause          ev_replaced  qpn, ev, by, plane
@@ -11,7 +12,7 @@ event.
 The agent adds `port` (plane, interface, up, admin_up), `transfer` and `progress` (hosts/traffic/file_transfer.py).
 
 `uplink` is EV[7:0], which is the T0 uplink when the peer is in another rack; null in modes where EVs name no path. A
-watcher that wants few of them says so: {"op": "watch", "events": ["ev", "port"]}.
+watcher subscribes to some of them with {"op": "watch", "events": ["ev", "port"]}.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from mrc_testbed.topologies.plan import ev_uplink
 
 
 def event_name(event: Event) -> str:
-    """Name under which watchers know an engine event."""
+    """Return the name under which watchers know an engine event."""
     return _NAMES[type(event)]
 
 
 def event_json(event: Event, ev_is_path: bool = True) -> dict[str, Any]:
-    """Fields of an engine event; `uplink` is null unless EVs name their path."""
+    """Return the fields of an engine event; `uplink` is null unless EVs name their path."""
     fields = _FIELDS[type(event)](event)
     if not ev_is_path and "uplink" in fields:
         fields["uplink"] = None

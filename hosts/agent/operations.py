@@ -1,4 +1,4 @@
-"""The operations that an agent serves: each service with what it uses, and nothing of the agent around them."""
+"""Operations that an agent serves: builds each service with its dependencies, apart from the agent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def rpc_table(
     publish: Publish,
     stop: Callable[[], None],
 ) -> RpcTable:
-    """All services of one agent. `publish` sends an event to every watcher, `stop` ends the agent."""
+    """Return the table of all services of one agent.
+
+    `publish` sends an event to every watcher, `stop` ends the agent.
+    """
     table = RpcTable(refusals=REFUSALS, log_file=f"log/{connections.host.name}.log")
     sessions = ClientSessions(connections, regions)
     local = LocalEnd(connections, regions, config.qp.pmtu_bytes, lambda: ports.rates, ports.is_up)

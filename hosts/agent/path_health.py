@@ -1,4 +1,4 @@
-"""EV health of one host: what its QPs, present and gone, know of each path (`health`, docs/architecture.md).
+"""EV health of one host: state of each path by its open and closed QPs (docs/architecture.md).
 
     {"op": "health", "peer": "h2"}       without `peer`: every peer that a QP was made for
 
@@ -30,11 +30,11 @@ from mrc_testbed.hosts.engine.events import EvProbeResult
 from mrc_testbed.topologies.plan import Host, Plan, ev_uplink
 
 COUNTS = ("sent", "acked", "lost", "marked", "trimmed", "probes_answered")
-_WORST = {"denied": 4, "assumed_bad": 3, "skip": 2, "good": 1, "unknown": 0}
+_SEVERITY = {"denied": 4, "assumed_bad": 3, "skip": 2, "good": 1, "unknown": 0}
 
 
 class _Tally:
-    """Of one EV towards one peer: what QPs that are gone have counted, and the newest RTT of theirs or of a probe."""
+    """Counts of closed QPs for one EV towards one peer, with the newest RTT of theirs or of a probe."""
 
     __slots__ = ("counts", "plane", "rtt_s")
 
@@ -45,17 +45,20 @@ class _Tally:
 
 
 class PathHealth:
-    """Of one host; `ev_states` of a QP is as QueuePair.ev_states gives it."""
+    """EV health of one host; the `ev_states` of a QP are what QueuePair.ev_states returns."""
 
-    def __init__(self, plan: Plan, here: Host) -> None:
-        self._plan, self._here = plan, here
-        self._gone: dict[str, dict[int, _Tally]] = defaultdict(dict)
+    def __init__(self, plan: Plan, host: Host) -> None:
+        self._plan, self._host = plan, host
+        self._closed_tallies: dict[str, dict[int, _Tally]] = defaultdict(dict)
 
     def _tally(self, peer: str, ev: int, plane: int) -> _Tally:
-        return self._gone[peer].setdefault(ev, _Tally(plane))
+        return self._closed_tallies[peer].setdefault(ev, _Tally(plane))
 
-    def leave(self, peer: str, ev_states: Iterable[dict[str, Any]]) -> None:
-        """A QP to `peer` ends: keep its counts. In modes with random EVs they say nothing about other QPs."""
+    def keep_counts(self, peer: str, ev_states: Iterable[dict[str, Any]]) -> None:
+        """Keep the counts of a QP to `peer` that closes.
+
+        With random EVs nothing is kept: those of one QP say nothing about other QPs.
+        """
         if not self._plan.mode.ev_is_path:
             return
         for ev_state in ev_states:
@@ -66,15 +69,15 @@ class PathHealth:
                 if ev_state["srtt_s"] is not None:
                     tally.rtt_s = ev_state["srtt_s"]
 
-    def probed(self, result: EvProbeResult) -> None:
-        """An EV probe of the application ended. What came back another way says nothing of this path's RTT."""
+    def on_probe_result(self, result: EvProbeResult) -> None:
+        """Keep the RTT of an application's EV probe, unless its answer came back over another path."""
         if result.rtt_s is not None and not result.back_lost and self._plan.mode.ev_is_path:
             self._tally(result.peer, result.ev, result.plane).rtt_s = result.rtt_s
 
     @property
     def peers(self) -> set[str]:
-        """Those of whom something is kept."""
-        return set(self._gone)
+        """Names of the peers with kept counts."""
+        return set(self._closed_tallies)
 
     def report(
         self,
@@ -82,56 +85,56 @@ class PathHealth:
         qps: list[list[dict[str, Any]]],
         denied: Callable[[Host, Iterable[tuple[int, int]]], dict[int, list[str]]],
     ) -> dict[str, Any]:
-        """One peer; `qps`: the EV states of each of its QPs."""
-        plan, gone = self._plan, self._gone.get(peer.name, {})
-        found: dict[int, list[dict[str, Any]]] = {}
+        """Return the health of the paths to one peer; `qps`: the EV states of each of its QPs."""
+        plan, tallies = self._plan, self._closed_tallies.get(peer.name, {})
+        states_of_ev: dict[int, list[dict[str, Any]]] = {}
         planes: dict[int, int] = {}
         if plan.mode.ev_is_path or not qps:
-            planes.update(plan.ev_planes(self._here, peer))
+            planes.update(plan.ev_planes(self._host, peer))
         for states in qps:
             for state in states:
                 planes[state["ev"]] = state["plane"]
-                found.setdefault(state["ev"], []).append(state)
-        by = denied(peer, planes.items())
+                states_of_ev.setdefault(state["ev"], []).append(state)
+        denied_by = denied(peer, planes.items())
         evs = [
-            self._row(peer, ev, plane, found.get(ev, []), gone.get(ev), by.get(ev, []))
+            self._row(peer, ev, plane, states_of_ev.get(ev, []), tallies.get(ev), denied_by.get(ev, []))
             for ev, plane in sorted(planes.items(), key=lambda pair: (pair[1], pair[0]))
         ]
         return {"peer": peer.name, "qps": len(qps), "evs": evs}
 
     def _row(
-        self, peer: Host, ev: int, plane: int, live: list[dict[str, Any]], gone: _Tally | None, denied_by: list[str]
+        self, peer: Host, ev: int, plane: int, states: list[dict[str, Any]], tally: _Tally | None, denied_by: list[str]
     ) -> dict[str, Any]:
         plan = self._plan
-        counts = {key: sum(one[key] for one in live) for key in COUNTS}
-        rtts = [one["srtt_s"] for one in live if one["srtt_s"] is not None]
+        counts = {key: sum(state_json[key] for state_json in states) for key in COUNTS}
+        rtts = [state_json["srtt_s"] for state_json in states if state_json["srtt_s"] is not None]
         rtt_s = sum(rtts) / len(rtts) if rtts else None
-        if gone is not None:
+        if tally is not None:
             for key in COUNTS:
-                counts[key] += gone.counts[key]
-            rtt_s = gone.rtt_s if rtt_s is None else rtt_s
-        state = max((one["state"] for one in live), key=_WORST.__getitem__, default="unknown")
-        if denied_by and not live:
+                counts[key] += tally.counts[key]
+            rtt_s = tally.rtt_s if rtt_s is None else rtt_s
+        state = max((state_json["state"] for state_json in states), key=_SEVERITY.__getitem__, default="unknown")
+        if denied_by and not states:
             state = "denied"
         return {
             "ev": ev,
             "plane": plane,
-            "uplink": uplink_of(plan, self._here, peer, ev),
-            "address": address_of(plan, self._here, peer, ev),
-            "path": list(plan.path(self._here, peer, ev, plane).nodes),
+            "uplink": uplink_of(plan, self._host, peer, ev),
+            "address": address_of(plan, self._host, peer, ev),
+            "path": list(plan.path(self._host, peer, ev, plane).nodes),
             "state": state,
-            "active": any(one["active"] for one in live),
+            "active": any(state_json["active"] for state_json in states),
             "rtt_s": rtt_s,
             **counts,
             "denied_by": denied_by,
         }
 
 
-def uplink_of(plan: Plan, here: Host, peer: Host, ev: int) -> int | None:
-    """T0 uplink of an EV; None where it names none, or none is taken."""
-    return ev_uplink(ev) if plan.mode.ev_is_path and here.rack != peer.rack else None
+def uplink_of(plan: Plan, host: Host, peer: Host, ev: int) -> int | None:
+    """Return the T0 uplink of an EV; None where the EV names none, or none is taken."""
+    return ev_uplink(ev) if plan.mode.ev_is_path and host.rack != peer.rack else None
 
 
-def address_of(plan: Plan, here: Host, peer: Host, ev: int) -> str | None:
-    """Outer destination of its packets as text; None in modes without an outer header."""
-    return str(IPv6Address(plan.template(here, peer).address(ev))) if plan.mode.outer_header else None
+def address_of(plan: Plan, host: Host, peer: Host, ev: int) -> str | None:
+    """Return the outer destination of an EV's packets as text; None in modes without an outer header."""
+    return str(IPv6Address(plan.template(host, peer).address(ev))) if plan.mode.outer_header else None

@@ -11,27 +11,27 @@ from mrc_testbed.hosts.nic.netlink import LinkWatcher
 from mrc_testbed.hosts.nic.paced import PacedNic
 
 REST_MAX_S = 0.001
-"""An agent whose ports all have a rate rests as long as a full frame of the fastest takes, at most so long."""
+"""Longest rest between turns, seconds; while all ports have a rate, turns rest a full frame's time."""
 
 log = logging.getLogger("mrc_testbed.hosts.agent")
 
 
 class HostPorts:
-    """One port per plane. Raises OSError when the kernel tells nothing of links.
+    """Ports of one host, one per plane. Raises OSError when the kernel gives no netlink socket.
 
     `dscp_control`: packets of that DSCP go first at a paced port.
     """
 
     def __init__(self, nic: Nic, dscp_control: int) -> None:
         self.nic = nic
-        """Changes when the first port gets a rate."""
+        """The NIC; replaced when the first port gets a rate."""
         self._dscp_control = dscp_control
         self.planes = {port.interface: plane for plane, port in nic.ports.items()}
         self.links = LinkWatcher(self.planes)
         self.rest_s = 0.0
         """Least time between two turns (hosts/agent/turn_selector.py)."""
-        self._timed = False
-        """Frames leave by the clock: we run with real-time scheduling."""
+        self._is_realtime = False
+        """Whether the process runs with real-time scheduling, for frames that leave by the clock."""
 
     def is_up(self, plane: int) -> bool:
         return self.links.states[self.nic.ports[plane].interface].up
@@ -42,7 +42,7 @@ class HostPorts:
         return self.nic.rates if isinstance(self.nic, PacedNic) else {}
 
     def set_rate(self, plane: int, rate_bps: float | None) -> None:
-        """Pace a port from now on; None = as fast as the machine."""
+        """Pace a port from now on; None removes the limit."""
         if not isinstance(self.nic, PacedNic):
             if rate_bps is None:
                 return
@@ -51,9 +51,10 @@ class HostPorts:
         self.choose_scheduler()
 
     def choose_scheduler(self) -> None:
-        """Real-time scheduling while a port is paced, as the switches' (switch/runtime/event_loop.c): on a machine with
-        other work frames would leave 10 ms late, which congestion control takes for a queue. Without permission: as
-        ever.
+        """Set real-time scheduling while a port is paced, else the normal one.
+
+        As the switches do (switch/runtime/event_loop.c): on a machine with other work frames would leave 10 ms late,
+        which congestion control takes for a queue. Without permission the scheduling stays as it is.
 
         A paced host is idle most of the time, and the kernel keeps 5 % for others whatever happens. It need not wake up
         for each single frame: in one turn for each frame's time it does what all ports have to do. A port's queue holds
@@ -64,8 +65,8 @@ class HostPorts:
         self.rest_s = 0.0
         if len(rates) == len(self.nic.ports):
             self.rest_s = min(self.nic.plan.frame_bytes() * 8 / max(rates.values()), REST_MAX_S)
-        if timed != self._timed:
-            self._timed = timed
+        if timed != self._is_realtime:
+            self._is_realtime = timed
             policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK if timed else os.SCHED_OTHER
             lowest = os.sched_get_priority_min(os.SCHED_RR) if timed else 0
             try:
@@ -74,14 +75,14 @@ class HostPorts:
                 log.warning("no real-time scheduling (%s): frames may leave late on a busy machine", error.strerror)
 
     def to_json(self) -> dict[str, Any]:
-        """Interface and link state by plane."""
+        """Return interface and link state by plane."""
         return {
             str(plane): {"interface": interface, "up": self.links.states[interface].up}
             for interface, plane in self.planes.items()
         }
 
     def status_json(self) -> dict[str, Any]:
-        """As `to_json`, with counters and, where a port has a rate, how well it keeps it."""
+        """Return `to_json` with counters and, where a port has a rate, how well the port keeps it."""
         self.nic.refresh_counters()
         ports = self.to_json()
         for plane, counters in self.nic.counters.items():

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 MAX_REGION_BYTES = 1 << 36
 """64 GiB: beyond that a length is taken for a mistake."""
 HASH_STEP_BYTES = 1 << 20
-"""Hashed in one go, about 3 ms; between two steps the network gets its turn."""
+"""Bytes hashed in one step, about 3 ms; the network gets its turn between steps."""
 
 
 class RegionError(ValueError):
-    """A region that does not exist or cannot be made; the message says what would do."""
+    """Use of a region that does not exist or cannot be created; the message names the cure."""
 
 
 @dataclass(slots=True)
 class Region:
-    """`number` names it on the management network; `memory` is its registration with the engine."""
+    """Memory region: `number` names it on the management network, `memory` is its engine registration."""
 
     number: int
     memory: EngineMemoryRegion
@@ -76,7 +76,7 @@ class Regions:
             raise RegionError(f"no region {number} (has: {known})") from None
 
     def add_memory(self, length: int) -> Region:
-        """`length` bytes of zeroed memory. Raises RegionError."""
+        """Register `length` bytes of zeroed memory. Raises RegionError."""
         _check_length(length)
         try:
             return self._add(bytearray(length), length)
@@ -84,12 +84,12 @@ class Regions:
             raise RegionError(f"no memory for a region of {length} bytes") from None
 
     def add_buffer(self, buffer: memoryview) -> Region:
-        """Memory that somebody else made and keeps: bytes, writable. Raises RegionError."""
+        """Register a writable buffer that its caller owns and keeps. Raises RegionError."""
         _check_length(len(buffer))
         return self._add(buffer, len(buffer))
 
     def add_file(self, path: Path, length: int | None, create: bool) -> Region:
-        """A file mapped shared: all of an existing one, or a new one of `length` zero bytes with `create`.
+        """Map a file shared: all of an existing one, or a new one of `length` zero bytes with `create`.
 
         Raises RegionError; an existing file is never changed in length.
         """
@@ -104,11 +104,11 @@ class Regions:
         size = os.fstat(descriptor).st_size
         if length is not None and length > size:
             os.close(descriptor)
-            raise RegionError(f"{path}: has {size} bytes, fewer than the {length} asked for")
+            raise RegionError(f"{path}: {size} bytes, fewer than the {length} requested")
         return self._map(path, descriptor, size if length is None else length)
 
     def receive_file(self, final_path: Path, length: int) -> Region:
-        """Room for a file of `length` bytes that will be called `final_path`. Raises RegionError."""
+        """Allocate room for a file of `length` bytes that will be named `final_path`. Raises RegionError."""
         if final_path.is_dir():
             raise RegionError(f"{final_path}: is a folder; give the name of a file in it")
         part = final_path.with_name(final_path.name + ".part")
@@ -146,7 +146,7 @@ class Regions:
             region.path.unlink(missing_ok=True)
 
     def discard(self, region: Region) -> None:
-        """Remove a region, unless that has been done."""
+        """Remove a region, unless it has been removed."""
         if self._regions.get(region.number) is region:
             self.remove(region)
 
@@ -156,7 +156,7 @@ class Regions:
             self.remove(region)
 
     async def sha256(self, region: Region) -> str:
-        """Hexadecimal SHA-256 of a region, hashed step by step between turns of the loop.
+        """Return the hexadecimal SHA-256 of a region, hashed step by step between turns of the loop.
 
         Raises RegionError when the region is removed meanwhile.
         """

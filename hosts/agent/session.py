@@ -21,16 +21,16 @@ class ClientSession:
 
     def __init__(self, connections: Connections, regions: Regions) -> None:
         self._connections, self._regions = connections, regions
-        self._owned = ExitStack()
+        self._releases = ExitStack()
         self._qps: dict[int, Connection] = {}
-        """By QPN."""
+        """QPs of the session by QPN."""
         self._stops: list[Callable[[], None]] = []
 
     # ---- resources ----------------------------------------------------------------------------------------
 
     def own(self, release: Callable[[], None]) -> None:
         """Call `release` with the session's other resources, the newest first."""
-        self._owned.callback(release)
+        self._releases.callback(release)
 
     def own_qp(self, connection: Connection) -> None:
         """Close a QP with this session, unless it has been closed before."""
@@ -46,7 +46,7 @@ class ClientSession:
         return bool(self._qps)
 
     def qp(self, qpn: int) -> Connection:
-        """The QP of that number, if it belongs to us. Raises RequestError."""
+        """Return the QP of that number, if it belongs to this session. Raises RequestError."""
         try:
             return self._qps[qpn]
         except KeyError:
@@ -54,25 +54,25 @@ class ClientSession:
 
     # ---- running work ---------------------------------------------------------------------------------------
 
-    def runs(self, stop: Callable[[], None]) -> None:
-        """Work begins; `stop` ends it soon and is harmless when it has ended."""
+    def add_work(self, stop: Callable[[], None]) -> None:
+        """Register running work; `stop` ends it soon and is harmless when it has ended."""
         self._stops.append(stop)
 
-    def ended(self, stop: Callable[[], None]) -> None:
-        """The work of `stop` has ended."""
-        self._stops = [one for one in self._stops if one != stop]
+    def remove_work(self, stop: Callable[[], None]) -> None:
+        """Forget the work of `stop`, which has ended."""
+        self._stops = [callback for callback in self._stops if callback != stop]
 
     def stop(self) -> None:
-        """End what runs."""
+        """Stop all running work."""
         stops, self._stops = self._stops, []
         for stop in stops:
             stop()
 
     def release(self) -> None:
-        """End what runs and release everything. Idempotent."""
+        """Stop all running work and release everything. Idempotent."""
         self.stop()
         self._qps = {}
-        self._owned.close()
+        self._releases.close()
 
 
 class ClientSessions:
@@ -80,12 +80,12 @@ class ClientSessions:
 
     def __init__(self, connections: Connections, regions: Regions) -> None:
         self._connections, self._regions = connections, regions
-        self._of: dict[Client, ClientSession] = {}
+        self._by_client: dict[Client, ClientSession] = {}
 
-    def of(self, client: Client) -> ClientSession:
-        """The session of `client`, released when the client goes."""
-        found = self._of.get(client)
-        if found is None:
-            found = self._of[client] = ClientSession(self._connections, self._regions)
-            client.on_close(lambda: self._of.pop(client).release())
-        return found
+    def session_of(self, client: Client) -> ClientSession:
+        """Return the session of `client`, released when the client disconnects."""
+        session = self._by_client.get(client)
+        if session is None:
+            session = self._by_client[client] = ClientSession(self._connections, self._regions)
+            client.on_close(lambda: self._by_client.pop(client).release())
+        return session

@@ -1,11 +1,11 @@
-"""A timer that a selector can wait for, precise to some 50 us: epoll's own timeout counts milliseconds.
+"""Timer that a selector can wait for, precise to some 50 us; epoll's own timeout counts milliseconds.
 
     alarm = TimerFd()
     selector.register(alarm, EVENT_READ, lambda mask: None)
     selector.select(alarm.wait(deadline))          # deadline: CLOCK_MONOTONIC seconds, or None
 
-It is armed again only for an earlier time than it is armed for, or when it has gone off: a deadline that moves away
-with every packet, as retry timers do, costs nothing but an early wake-up now and then.
+The timer is armed again only for an earlier expiry, or after it has expired: a deadline that moves away with every
+packet, as retry timers do, costs nothing but an early wake-up now and then.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class TimerFd:
         return self._fd
 
     def wait(self, deadline: float | None, now: float | None = None) -> float | None:
-        """The timeout for `select`: 0 when `deadline` has come, else None, and the alarm goes off at `deadline` or
-        earlier. `now`: CLOCK_MONOTONIC, read here when left out.
+        """Return the timeout for `select`: 0 when `deadline` has come, else None with the timer armed.
+
+        The timer expires at `deadline` or earlier. `now`: CLOCK_MONOTONIC seconds, read here when left out.
         """
         now = time.monotonic() if now is None else now
         if deadline is not None and deadline <= now:
@@ -58,14 +59,14 @@ class TimerFd:
             self._set(0.0 if deadline is None else deadline)
         return None
 
-    def _set(self, at: float) -> None:
-        """Arm; 0 disarms. Either makes the descriptor unreadable until then."""
+    def _set(self, time: float) -> None:
+        """Arm the timer for `time`; 0 disarms. Either makes the descriptor unreadable until then."""
         value = self._spec.value
-        value.sec = int(at)
-        value.nsec = int((at - value.sec) * 1e9)
+        value.sec = int(time)
+        value.nsec = int((time - value.sec) * 1e9)
         if _libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(self._spec), None) < 0:
             raise _error("timerfd_settime")
-        self._armed_for = at
+        self._armed_for = time
 
     def close(self) -> None:
         """Idempotent."""

@@ -7,7 +7,7 @@
    have to remember to ask for one: a forgotten one is a write that lies there until the next timer.
 2. Timers precise to some 50 us, for the turn and for `loop.call_at` alike: epoll counts milliseconds, select(2)
    microseconds. One call is the wait and the timer: nothing has to be armed before.
-3. A rest between turns. What wakes an agent costs it more than what it then does: with everything in the processor's
+3. A rest between turns. A wake-up costs an agent more than the work that follows: with everything in the processor's
    caches gone, 100 us and more for a turn. A turn that frames ask for begins `rest_s` after the last one at least, and
    does the work of all that came; the first after a longer pause begins at once. One that is due by its own time has to
    wait for three quarters of that alone, so that what is due once in each `rest_s` is never put off. asyncio waits
@@ -32,16 +32,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 DUE_REST = 0.75
-"""Share of a rest that a turn waits for whose time has come."""
+"""Share of a rest that a turn waits when its own time has come."""
 
 
 def no_turn() -> float | None:
-    """Nothing to do."""
+    """Do nothing; return that no turn is due."""
     return None
 
 
 class TurnSelector(selectors.EpollSelector):
-    """For one asyncio loop, which closes it."""
+    """Selector of one asyncio loop, which closes it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,13 +49,13 @@ class TurnSelector(selectors.EpollSelector):
         self.rest_s = 0.0
         """Least time from the begin of a turn to the next that asyncio has not asked for."""
         self._wakers = select.epoll()
-        """Holds the descriptors that end a wait and nothing else: asyncio does not hear of them."""
+        """Holds the descriptors that end a wait and nothing else; asyncio does not see them."""
         self._waking: set[int] = set()
         self._asyncio = [self.fileno()]
-        self._all = [self.fileno(), self._wakers.fileno()]
+        self._epolls = [self.fileno(), self._wakers.fileno()]
 
     def wake_for(self, descriptors: Iterable[int]) -> None:
-        """From now on these are the descriptors that end a wait when they become readable, for the turn to read."""
+        """Set the descriptors that end a wait when they become readable, for the turn to read."""
         for number in self._waking:  # also one that stays: a descriptor closed and opened anew has the same number
             with suppress(OSError):
                 self._wakers.unregister(number)
@@ -64,7 +64,7 @@ class TurnSelector(selectors.EpollSelector):
             self._wakers.register(number, select.EPOLLIN)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """One wait of asyncio's, with a turn before it and one for whatever wakes us up in it."""
+        """Wait once for asyncio, with a turn before the wait and one for each wake-up in it."""
         began = time.monotonic()
         ends = None if timeout is None else began + timeout
         while True:
@@ -78,25 +78,26 @@ class TurnSelector(selectors.EpollSelector):
             began = time.monotonic()
 
     def _sleep(self, began: float, due: float | None, ends: float | None) -> bool:
-        """Wait until there is something for a turn that is `due`, the last having `began`; False when asyncio has
-        something to do, at `ends` at the latest.
+        """Wait for work of a turn that is `due`; return False when asyncio has work, at `ends` at the latest.
+
+        `began`: when the last turn began. All times are CLOCK_MONOTONIC seconds.
         """
         now = time.monotonic()
-        rested = began + self.rest_s
-        if now < rested:
-            until = rested if due is None or due > rested else max(due, began + DUE_REST * self.rest_s)
-            if ends is not None and ends < until:
-                until = ends
-            if until > now and select.select(self._asyncio, (), (), until - now)[0]:
+        rest_end = began + self.rest_s
+        if now < rest_end:
+            wake_time = rest_end if due is None or due > rest_end else max(due, began + DUE_REST * self.rest_s)
+            if ends is not None and ends < wake_time:
+                wake_time = ends
+            if wake_time > now and select.select(self._asyncio, (), (), wake_time - now)[0]:
                 return False
             now = time.monotonic()
             if due is not None and due <= now:
                 return ends is None or now < ends
-        at = due if ends is None or (due is not None and due < ends) else ends
-        if at is not None and at <= now:
+        wait_end = due if ends is None or (due is not None and due < ends) else ends
+        if wait_end is not None and wait_end <= now:
             return False  # without a rest asyncio has its turn between two of ours
-        ready = select.select(self._all, (), (), None if at is None else at - now)[0]
-        return self._asyncio[0] not in ready and (ends is None or bool(ready) or time.monotonic() < ends)
+        ready_fds = select.select(self._epolls, (), (), None if wait_end is None else wait_end - now)[0]
+        return self._asyncio[0] not in ready_fds and (ends is None or bool(ready_fds) or time.monotonic() < ends)
 
     def close(self) -> None:
         """Idempotent."""

@@ -1,6 +1,6 @@
-"""What NIC and engine of an agent do in a turn: receive, timers, send (agent.py says in which order, and why).
+"""Turn of an agent's NIC and engine: receive, timers, send (agent.py explains the order).
 
-Compiled where the engine is: at a paced rate there are four packets a turn, and this is what each of them pays for.
+Compiled where the engine is: at a paced rate a turn has four packets, and each pays for this code.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from mrc_testbed.hosts.engine.events import Event
 from mrc_testbed.hosts.nic.base import Nic
 
 RECEIVE_BATCH: Final = 8
-"""Frames read from one port before the next has its turn: ports read one after the other look reordered."""
+"""Frames read from one port before the next: ports read one after the other look reordered."""
 TRANSMIT_BATCH: Final = 64
 ROUNDS: Final = 64
 """Receive-transmit rounds before the management socket gets its turn."""
 PATIENCE: Final = 4
-"""Turns in which receiving never came to an end, after which timers are looked at all the same."""
+"""Turns in which receiving never came to an end, after which timers run all the same."""
 RETRY_S: Final = 0.001
 """Delay of the next attempt when the kernel took no more frames."""
 
@@ -27,16 +27,16 @@ _now: Final = time.monotonic
 
 
 class Turns:
-    """The turns of one engine. `tell` is called with each of its events, in order."""
+    """Turns of one engine. `on_event` is called with each of its events, in order."""
 
-    def __init__(self, endpoint: Endpoint, tell: Callable[[Event], None]) -> None:
-        self._endpoint, self._tell = endpoint, tell
+    def __init__(self, endpoint: Endpoint, on_event: Callable[[Event], None]) -> None:
+        self._endpoint, self._on_event = endpoint, on_event
         self._undrained_turns = 0
         self._engine_due: float | None = 0.0
         """The engine's next timer when the last turn ended, for the begin of the next one; 0 = not asked."""
 
     def turn(self, nic: Nic) -> float | None:
-        """Everything that NIC and engine have to do now; when there is more (turn_selector.py)."""
+        """Do what NIC and engine have to do now; return when to be called next (turn_selector.py)."""
         if self._network(nic):
             return 0.0
         due = self._engine_due = self._endpoint.next_timer()
@@ -44,28 +44,28 @@ class Turns:
         if frame is not None and (due is None or frame < due):
             due = frame
         if nic.backlog:
-            again = _now() + RETRY_S
-            if due is None or again < due:
-                due = again
+            retry_time = _now() + RETRY_S
+            if due is None or retry_time < due:
+                due = retry_time
         return due
 
     def _network(self, nic: Nic) -> bool:
-        """Receive, look at timers, send. Whether there is more to do, or somebody else has something to do now."""
+        """Receive, run timers, send; return whether more remains, or events went to other code."""
         endpoint = self._endpoint
-        told = drained = False
+        has_events = drained = False
         received = sent = 0
         nic.flush()
         for _ in range(ROUNDS):
-            before = _now()
-            arrived = nic.receive(RECEIVE_BATCH)
+            time_before = _now()
+            arrivals = nic.receive(RECEIVE_BATCH)
             now = _now()  # not before: what came while we were held up is late
             received = 0
-            for plane, peer, packet in arrived:
+            for plane, peer, packet in arrivals:
                 endpoint.receive(packet, plane, peer, now)
                 received += 1
             if received < RECEIVE_BATCH:  # so no port had more
                 drained = True
-                self._on_timer(before)  # not now: an answer may have come since
+                self._on_timer(time_before)  # not now: an answer may have come since
             sent = 0
             packets = endpoint.transmit(_now(), TRANSMIT_BATCH, nic.room(), nic.control_room())
             if packets:
@@ -74,9 +74,9 @@ class Turns:
             nic.flush()
             events = endpoint.events()
             if events:
-                told = True
+                has_events = True
                 for event in events:
-                    self._tell(event)
+                    self._on_event(event)
             elif received < RECEIVE_BATCH and sent < TRANSMIT_BATCH:
                 received = sent = 0  # all that could be done has been; what comes now wakes us
                 break
@@ -85,14 +85,16 @@ class Turns:
         if self._undrained_turns >= PATIENCE:
             self._undrained_turns = 0
             self._on_timer(_now())
-        return told or received > 0 or sent > 0
+        return has_events or received > 0 or sent > 0
 
     def _on_timer(self, now: float) -> None:
-        """Timers that are due. The first time after a wait the engine need not be asked: what was not due when the last
-        turn ended is not due now, and what was set since is looked at when this one ends.
+        """Run the timers that are due.
+
+        The first time after a wait the engine need not be asked: what was not due when the last turn ended is not due
+        now, and what was set since is checked when this one ends.
         """
-        known, self._engine_due = self._engine_due, 0.0
-        if known is not None and known <= now:
+        engine_due, self._engine_due = self._engine_due, 0.0
+        if engine_due is not None and engine_due <= now:
             due = self._endpoint.next_timer()
             if due is not None and due <= now:
                 self._endpoint.on_timer(now)

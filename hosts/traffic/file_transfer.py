@@ -172,7 +172,7 @@ class Sender:
         try:
             agent = await self._connections.dial(request.peer)
             connection = await self._connections.open(agent, request.pmtu_bytes, request.fresh, request.transport)
-            connection.busy = True
+            connection.is_busy = True
             transfer.qpn = connection.qp.qpn
             before = connection.counters()
             await self._send(agent, connection)
@@ -182,7 +182,7 @@ class Sender:
             if transfer.ended_at is None:
                 transfer.ended_at = self._clock()
             if connection is not None:
-                connection.busy = False
+                connection.is_busy = False
                 transfer.counters = growth(before, connection.counters())
             if agent is not None:
                 agent.close()

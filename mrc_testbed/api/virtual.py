@@ -312,6 +312,6 @@ class _VirtualTransfer:
     def close(self, health: PathHealth) -> None:
         """Close both QPs; what its paths counted stays with the host."""
         if self.qp.transport == "mrc":
-            health.leave(self.order.destination, self.qp.ev_states())
+            health.keep_counts(self.order.destination, self.qp.ev_states())
         self._host.endpoint.destroy_qp(self.qp.qpn)
         self._peer.endpoint.destroy_qp(self.peer_qp.qpn)

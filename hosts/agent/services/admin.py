@@ -1,4 +1,4 @@
-"""The agent itself: who it is, how it does, how fast its ports are, and its end.
+"""RPC service for the agent itself: identity, status, port rates, shutdown.
 
 hello      -> version, host, nic, pid, ports, config        nic_rate  plane, rate_bps -> rates
 status     -> counters of ports, regions, QPs, transfers    shutdown
@@ -34,18 +34,18 @@ class AgentStatusRequest(Request, tag="status"):
 
 
 class NicRateRequest(Request, tag="nic_rate"):
-    """Pace the port of `plane` (None: all) at `rate_bps` (0: no limit; None: leave it)."""
+    """Pace the port of `plane` (None: all) at `rate_bps` (0: no limit; None: unchanged)."""
 
     plane: Number | None = None
     rate_bps: Annotated[float, Meta(ge=0, le=1e13)] | None = None
 
 
 class AgentShutdownRequest(Request, tag="shutdown"):
-    """End."""
+    """End the agent."""
 
 
 class AdminService:
-    """`transfers`: those the agent remembers; `stop` ends the agent."""
+    """RPC service for the agent itself. `transfers`: those the agent remembers; `stop` ends the agent."""
 
     def __init__(
         self,
@@ -66,15 +66,15 @@ class AdminService:
 
     @rpc(HelloRequest)
     def hello(self, _request: HelloRequest, _call: RpcCall) -> Message:
-        """Version, host, NIC, ports and configuration."""
+        """Answer version, host, NIC, ports and configuration."""
         from importlib.metadata import PackageNotFoundError, version  # slow to import, and nothing starts with it
 
         try:
-            ours = version("mrc-testbed")
+            package_version = version("mrc-testbed")
         except PackageNotFoundError:
-            ours = "not installed"
+            package_version = "not installed"
         return {
-            "version": ours,
+            "version": package_version,
             "host": self._host,
             "nic": self._ports.nic.kind,
             "pid": os.getpid(),
@@ -84,7 +84,7 @@ class AdminService:
 
     @rpc(AgentStatusRequest)
     def status(self, _request: AgentStatusRequest, _call: RpcCall) -> Message:
-        """Host, ports with their counters, CPU seconds and memory of this process; regions, QPs and transfers.
+        """Answer ports with counters, CPU seconds and memory of this process, regions, QPs and transfers.
 
         `unclaimed`: packets for QPs that do not exist here or belong to another host.
         """
@@ -109,9 +109,10 @@ class AdminService:
 
     @rpc(NicRateRequest)
     def nic_rate(self, request: NicRateRequest, _call: RpcCall) -> Message:
-        """Pace our ports at `rate_bps` (0: no limit), the one of `plane` or all; without a rate, tell what they have.
+        """Pace the port of `plane`, or all, at `rate_bps` (0: no limit); answer the rates.
 
-        The other direction of a link is the switch's. Congestion control keeps the rate it was configured with.
+        Without `rate_bps` nothing changes. The other direction of a link is the switch's. Congestion control keeps its
+        configured rate.
         """
         ports = self._ports
         plane, rate = request.plane, request.rate_bps

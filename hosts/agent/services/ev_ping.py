@@ -1,11 +1,11 @@
 """EV probes over every path to a peer, round after round: what mrc-ping does inside the agent.
 
 Probes of a round are spread over the interval, so that they do not queue behind each other and each measures its own
-path. A probe needs no QP (mrc-protocol §6.10). A `probe` event tells what became of one:
+path. A probe needs no QP (mrc-protocol §6.10). A `probe` event reports the outcome of one:
 
-    rtt_s   there and back over this path; null when it did not come back over it
-    out     true: it arrived at the peer
-    back    true: the answer came back over the same path; false: over another one only; null: there was none
+    rtt_s   round trip over this path; null when no answer came back over it
+    out     true: the probe arrived at the peer
+    back    true: the answer came back over the same path; false: over another one only; null: no answer
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPREAD = 0.5
 
 
 class EvSweepRequest(Request, tag="ev_sweep"):
-    """`count` rounds (0: until stopped), `interval_s` apart; an answer is waited for `wait_s`."""
+    """Probe in `count` rounds (0: until stopped), `interval_s` apart, waiting `wait_s` for each answer."""
 
     peer: str
     count: Annotated[int, Meta(ge=0, le=MAX_COUNT)] = 4
@@ -54,16 +54,16 @@ class EvPing:
         self._stopped = True
         self._news.set()
 
-    async def run(self, begun: Callable[[Message], None]) -> str:
-        """The whole sweep; `begun(fields)` answers the client. Returns done or stopped."""
+    async def run(self, on_start: Callable[[Message], None]) -> str:
+        """Run the whole sweep; `on_start(fields)` answers the client. Returns done or stopped."""
         clock = asyncio.get_running_loop().time
-        begun({"host": self._local.host, "peer": self.peer.name, "evs": [list(pair) for pair in self._evs]})
+        on_start({"host": self._local.host, "peer": self.peer.name, "evs": [list(pair) for pair in self._evs]})
         gap = self.interval_s * SPREAD / len(self._evs)
         start, number = clock(), 0
         try:
             while not self._stopped and (number < self.count or not self.count):
                 for index, (ev, plane) in enumerate(self._evs):
-                    await self._until(start + number * self.interval_s + index * gap)
+                    await self._sleep_until(start + number * self.interval_s + index * gap)
                     if self._stopped:
                         break
                     self._probe(ev, plane, number)
@@ -75,14 +75,14 @@ class EvPing:
                 self._local.connections.forget_probe(request_id)
         return "stopped" if self._stopped else "done"
 
-    async def _until(self, when: float) -> None:
+    async def _sleep_until(self, time: float) -> None:
         clock = asyncio.get_running_loop().time
-        while not self._stopped and clock() < when:
-            await wait_until(self._news, when)
+        while not self._stopped and clock() < time:
+            await wait_until(self._news, time)
 
     def _probe(self, ev: int, plane: int, number: int) -> None:
         connections = self._local.connections
-        up = self._local.is_port_up(plane)
+        is_up = self._local.is_port_up(plane)
 
         def on_result(result: EvProbeResult) -> None:
             self._waiting.discard(result.request_id)
@@ -91,7 +91,7 @@ class EvPing:
                 "round": number,
                 "ev": ev,
                 "plane": plane,
-                "port_up": up,
+                "port_up": is_up,
                 "uplink": uplink_of(connections.plan, connections.host, self.peer, ev),
                 "rtt_s": None if lost else result.rtt_s,
                 "out": out,

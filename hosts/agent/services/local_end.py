@@ -1,4 +1,4 @@
-"""This host's end of a measurement."""
+"""Local end of a measurement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LocalEnd:
     rates: Callable[[], dict[int, float]]
     """Bits/s of the ports that have a rate, by plane."""
     is_port_up: Callable[[int], bool]
-    """By plane."""
+    """Whether the port of a plane is up."""
 
     @property
     def host(self) -> str:
@@ -33,10 +33,10 @@ class LocalEnd:
         return self.connections.plan.planes
 
 
-def checked_pmtu(asked: int | None, most: int) -> int:
-    """The requested path MTU, by default `most`, the configured one; bytes. Raises RequestError."""
-    pmtu = most if asked is None else asked
-    if pmtu not in PATH_MTUS or pmtu > most:
-        allowed = [mtu for mtu in PATH_MTUS if mtu <= most]
-        raise RequestError(f"pmtu = {pmtu}: must be one of {', '.join(map(str, allowed))}")
+def checked_pmtu(requested_mtu: int | None, largest: int) -> int:
+    """Return the path MTU in bytes: `requested_mtu`, or by default the configured `largest`. Raises RequestError."""
+    pmtu = largest if requested_mtu is None else requested_mtu
+    if pmtu not in PATH_MTUS or pmtu > largest:
+        valid_mtus = [mtu for mtu in PATH_MTUS if mtu <= largest]
+        raise RequestError(f"pmtu = {pmtu}: must be one of {', '.join(map(str, valid_mtus))}")
     return pmtu

@@ -22,14 +22,14 @@ Length = Annotated[int, Meta(ge=1, le=MAX_REGION_BYTES)]
 
 
 class RegisterRequest(Request, tag="register"):
-    """Zeroed memory; with `owned` it goes when this client does."""
+    """Register zeroed memory; with `owned`, until the client disconnects."""
 
     length: Length
     owned: bool = False
 
 
 class RegisterFileRequest(Request, tag="register_file"):
-    """A file mapped shared: an existing one, or with `create` a new one of `length` bytes."""
+    """Map a file shared: an existing one, or with `create` a new one of `length` bytes."""
 
     path: str
     length: Length | None = None
@@ -37,7 +37,7 @@ class RegisterFileRequest(Request, tag="register_file"):
 
 
 class DeregisterRequest(Request, tag="deregister"):
-    """Let go of a region."""
+    """Deregister a region."""
 
     region: Number
 
@@ -49,41 +49,41 @@ class Sha256Request(Request, tag="sha256"):
 
 
 class ReceiveFileRequest(Request, tag="receive_file"):
-    """Room for a file."""
+    """Allocate room for a file."""
 
     path: str
     length: Annotated[int, Meta(ge=0, le=MAX_REGION_BYTES)]
 
 
 class FinishFileRequest(Request, tag="finish_file"):
-    """All of a received file is there, with that hash in hexadecimal; without one it is not hashed."""
+    """Complete a received file; `sha256`: its hash in hexadecimal, None: not checked."""
 
     region: Number
     sha256: str | None = None
 
 
 class MemoryService:
-    """`data_dir`: where files go whose path is not absolute."""
+    """RPC service for memory regions. `data_dir`: folder of files whose path is not absolute."""
 
     def __init__(self, regions: Regions, sessions: ClientSessions, data_dir: Path) -> None:
         self._regions, self._sessions, self._data_dir = regions, sessions, data_dir
 
     @rpc(RegisterRequest)
     def register(self, request: RegisterRequest, call: RpcCall) -> Message:
-        """Zeroed memory; with `owned` it goes when this client does."""
+        """Register zeroed memory; with `owned`, until the client disconnects."""
         region = self._regions.add_memory(request.length)
         if request.owned:
-            self._sessions.of(call.client).own_region(region)
+            self._sessions.session_of(call.client).own_region(region)
         return region.to_json()
 
     @rpc(RegisterFileRequest)
     def register_file(self, request: RegisterFileRequest, _call: RpcCall) -> Message:
-        """A file mapped shared."""
+        """Map a file shared."""
         return self._regions.add_file(Path(request.path), request.length, request.create).to_json()
 
     @rpc(DeregisterRequest)
     def deregister(self, request: DeregisterRequest, _call: RpcCall) -> Message:
-        """Let go of a region."""
+        """Deregister a region."""
         self._regions.remove(self._regions.get(request.region))
         return {}
 
@@ -99,24 +99,26 @@ class MemoryService:
 
     @rpc(ReceiveFileRequest)
     def receive_file(self, request: ReceiveFileRequest, _call: RpcCall) -> Message:
-        """Room for a file at an absolute `path`, or at one inside this host's data folder of the run folder."""
-        asked = Path(request.path)
-        path = self._data_dir / asked
-        if not asked.is_absolute() and not path.resolve().is_relative_to(self._data_dir.resolve()):
-            raise RequestError(f"path = {str(asked)!r} leaves {self._data_dir}: give an absolute path for that")
+        """Allocate room for a file at an absolute `path`, or at one inside this host's data folder."""
+        requested_path = Path(request.path)
+        path = self._data_dir / requested_path
+        if not requested_path.is_absolute() and not path.resolve().is_relative_to(self._data_dir.resolve()):
+            raise RequestError(
+                f"path = {str(requested_path)!r} leaves {self._data_dir}: give an absolute path for that"
+            )
         return self._regions.receive_file(path, request.length).to_json()
 
     @rpc(FinishFileRequest)
     def finish_file(self, request: FinishFileRequest, _call: RpcCall) -> Later:
-        """Hash a received file; it gets its name when `sha256` is right, else it is removed. Answers our hash."""
+        """Hash a received file, name it when `sha256` is right, else remove it; answer the local hash."""
         regions = self._regions
         region = regions.get(request.region)
 
         async def finish() -> Message:
-            found = None if request.sha256 is None else await regions.sha256(region)
-            if found != request.sha256:
+            digest = None if request.sha256 is None else await regions.sha256(region)
+            if digest != request.sha256:
                 regions.remove(region)
-                return {"sha256": found, "path": None}
-            return {"sha256": found, "path": str(regions.commit(region))}
+                return {"sha256": digest, "path": None}
+            return {"sha256": digest, "path": str(regions.commit(region))}
 
         return finish()

@@ -1,4 +1,4 @@
-"""Paths of the host: their health, and the denylist that takes EVs out.
+"""RPC service for the paths of the host: health, and the denylist that takes EVs out.
 
 health     peer?             what is known of each path (hosts/agent/path_health.py)
 denylist   entries?          the whole list (hosts/agent/denylist.py); `deny`, `allow`: entries to add, to remove
@@ -17,38 +17,38 @@ from mrc_testbed.ipc.rpc_table import rpc
 
 
 class HealthRequest(Request, tag="health"):
-    """Health of each path to `peer`; None: to all peers."""
+    """Read the health of each path to `peer`; None: to all peers."""
 
     peer: str | None = None
 
 
 class DenylistRequest(Request, tag="denylist"):
-    """The whole list; None: read it."""
+    """Set the whole denylist; None: read it."""
 
     entries: list[Any] | None = None
 
 
 class DenyRequest(Request, tag="deny"):
-    """Entries to add."""
+    """Add entries to the denylist."""
 
     entries: list[Any]
 
 
 class AllowRequest(Request, tag="allow"):
-    """Entries to remove."""
+    """Remove entries from the denylist."""
 
     entries: list[Any]
 
 
 class PathService:
-    """Of all QPs of the agent. `clock` gives seconds."""
+    """RPC service for the paths of all QPs of the agent. `clock` returns seconds."""
 
     def __init__(self, connections: Connections, clock: Callable[[], float]) -> None:
         self._connections, self._clock = connections, clock
 
     @rpc(HealthRequest)
     def health(self, request: HealthRequest, _call: RpcCall) -> Message:
-        """Health of each path to `peer`, or to all peers: hosts/agent/path_health.py."""
+        """Answer the health of each path to `peer`, or to all peers (hosts/agent/path_health.py)."""
         connections = self._connections
         return {
             "t": self._clock(),
@@ -61,8 +61,8 @@ class PathService:
     def denylist(self, request: DenylistRequest, _call: RpcCall) -> Message:
         """Set the whole list to `entries` (hosts/agent/denylist.py), or read it when none are given.
 
-        Holds for all QPs of this agent, those made later too. Answers the list, the EVs it has taken out by peer, and
-        how many EVs of QPs it changed. An EV whose last entry goes is GOOD again.
+        The list applies to all QPs of this agent, present and future. Answers the list, the EVs it has taken out by
+        peer, and how many EVs of QPs changed. An EV whose last entry is removed is GOOD again.
         """
         return self._change(request.entries, self._connections.denylist.set)
 
@@ -73,14 +73,14 @@ class PathService:
 
     @rpc(AllowRequest)
     def allow(self, request: AllowRequest, _call: RpcCall) -> Message:
-        """Take `entries` off the denylist; those that are not on it are no error."""
+        """Remove `entries` from the denylist; missing ones are ignored."""
         return self._change(request.entries, self._connections.denylist.remove)
 
-    def _change(self, given: list[Any] | None, change: Callable[[list[DenylistEntry]], None]) -> Message:
+    def _change(self, entries_json: list[Any] | None, change: Callable[[list[DenylistEntry]], None]) -> Message:
         connections = self._connections
-        changed = 0
-        if given is not None:
-            change(connections.denylist.parse(given))
-            changed = connections.apply_denylist()
+        change_count = 0
+        if entries_json is not None:
+            change(connections.denylist.parse(entries_json))
+            change_count = connections.apply_denylist()
         entries = [entry.to_json() for entry in connections.denylist]
-        return {"entries": entries, "denied": connections.denied_evs(), "changed": changed}
+        return {"entries": entries, "denied": connections.denied_evs(), "changed": change_count}

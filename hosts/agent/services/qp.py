@@ -1,4 +1,4 @@
-"""Queue pairs of the host, one write at a time; other agents ask for most of it (hosts/agent/connections.py).
+"""RPC service for queue pairs and single writes; its clients are mostly other agents (connections.py).
 
 create_qp    peer, transport, owned  -> qpn, attributes      close_qp    qpn, here_only, peer, remote_qpn
 connect_qp   qpn, remote             -> state                qp_state    qpn
@@ -21,13 +21,16 @@ from mrc_testbed.ipc.rpc_table import rpc
 
 
 class CreateQpRequest(Request, tag="create_qp"):
-    """A QP for `peer`; with `owned` it goes when this client does."""
+    """Create a QP for `peer`; with `owned`, until the client disconnects."""
 
     peer: str
     transport: str = MRC
     owned: bool = False
     until_connected: bool = False
-    """It goes with this client unless it is connected by then: an opener whose answer was lost cannot close it."""
+    """Whether the QP closes with this client unless connected by then.
+
+    A client whose answer was lost cannot close the QP.
+    """
 
 
 class ConnectQpRequest(Request, tag="connect_qp"):
@@ -38,13 +41,16 @@ class ConnectQpRequest(Request, tag="connect_qp"):
 
 
 class QpStateRequest(Request, tag="qp_state"):
-    """Status of a QP."""
+    """Read the state of a QP."""
 
     qpn: Number
 
 
 class CloseQpRequest(Request, tag="close_qp"):
-    """Close both ends, with `here_only` this one; only if it is connected to `remote_qpn` of `peer`, when given."""
+    """Close both ends of a QP, with `here_only` the local one.
+
+    When `peer` and `remote_qpn` are given, only if the QP is connected to that one.
+    """
 
     qpn: Number
     here_only: bool = False
@@ -53,7 +59,7 @@ class CloseQpRequest(Request, tag="close_qp"):
 
 
 class PeerLostRequest(Request, tag="peer_lost"):
-    """The agent of `peer` has died, and with it the other ends of our QPs to it."""
+    """Report that the agent of `peer` has died, and with it the other ends of QPs to that host."""
 
     peer: str
 
@@ -70,7 +76,7 @@ class PostWriteRequest(Request, tag="post_write", kw_only=True):
 
 
 class QpService:
-    """Of the agent's one engine endpoint. `clock` gives engine time."""
+    """RPC service for QPs of the agent's engine endpoint. `clock` returns engine time."""
 
     def __init__(
         self, connections: Connections, regions: Regions, sessions: ClientSessions, clock: Callable[[], float]
@@ -79,11 +85,11 @@ class QpService:
 
     @rpc(CreateQpRequest)
     def create_qp(self, request: CreateQpRequest, call: RpcCall) -> Message:
-        """A QP in INIT; with `owned` it goes when this client does, and no transfer takes it."""
+        """Create a QP in INIT; with `owned`, until the client disconnects, and no transfer takes it."""
         connection = self._connections.create(request.peer, request.transport)
         if request.owned:
-            connection.reserved = True
-            self._sessions.of(call.client).own_qp(connection)
+            connection.is_reserved = True
+            self._sessions.session_of(call.client).own_qp(connection)
         elif request.until_connected:
             call.client.on_close(lambda: self._discard_unconnected(connection))
         return {"qpn": connection.qp.qpn, "attributes": connection.qp.attributes().to_json()}
@@ -94,14 +100,14 @@ class QpService:
 
     @rpc(ConnectQpRequest)
     def connect_qp(self, request: ConnectQpRequest, _call: RpcCall) -> Message:
-        """INIT -> RTS towards `remote`."""
+        """Move a QP from INIT to RTS towards `remote`."""
         connection = self._connections.get(request.qpn)
         self._connections.connect(connection, QpAttributes.from_json(request.remote))
         return {"state": connection.qp.state.value}
 
     @rpc(QpStateRequest)
     def qp_state(self, request: QpStateRequest, _call: RpcCall) -> Message:
-        """State of a QP, and whom it is connected to."""
+        """Answer the state of a QP, and which QP it is connected to."""
         connection = self._connections.get(request.qpn)
         return {
             "state": connection.qp.state.value,
@@ -112,8 +118,9 @@ class QpService:
 
     @rpc(CloseQpRequest)
     def close_qp(self, request: CloseQpRequest, _call: RpcCall) -> Answer:
-        """Close both ends; `remote_error` says why the other end could not be. With `here_only` this end alone,
-        and only if it is connected to `remote_qpn` of `peer` when those are given.
+        """Close both ends of a QP, or with `here_only` the local one; `remote_error`: why the other failed.
+
+        When `peer` and `remote_qpn` are given, close only a QP that is connected to that one.
         """
         connections = self._connections
         connection = connections.get(request.qpn)
@@ -132,16 +139,16 @@ class QpService:
 
     @rpc(PeerLostRequest)
     def peer_lost(self, request: PeerLostRequest, _call: RpcCall) -> Message:
-        """End in error all connected QPs to a host whose agent has died; `qpns`: those that did."""
+        """End in error all connected QPs to a host whose agent has died; answer their `qpns`."""
         peer = self._connections.peer_host(request.peer).name
-        ended = [
+        qps = [
             connection.qp
             for connection in self._connections
             if connection.peer == peer and connection.qp.state is EngineQpState.RTS
         ]
-        for qp in ended:
+        for qp in qps:
             qp.abort(f"the agent of {peer} has died", self._clock())
-        return {"qpns": [qp.qpn for qp in ended]}
+        return {"qpns": [qp.qpn for qp in qps]}
 
     @rpc(PostWriteRequest)
     def post_write(self, request: PostWriteRequest, _call: RpcCall) -> Message:
@@ -152,8 +159,8 @@ class QpService:
         check_range("offset", offset, 0, region.length)
         length = region.length - offset if request.length is None else request.length
         if offset + length > region.length:
-            where = f"region {region.number} ({region.length} bytes)"
-            raise RequestError(f"{length} bytes at offset {offset} leave {where}")
+            region_text = f"region {region.number} ({region.length} bytes)"
+            raise RequestError(f"{length} bytes at offset {offset} leave {region_text}")
         data = region.memory.view[offset : offset + length]
         wr_id = connection.qp.post_write(data, request.remote_va, request.rkey, now=self._clock())
         return {"wr_id": wr_id}

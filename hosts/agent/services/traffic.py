@@ -1,20 +1,21 @@
-"""Flows and ranks of collectives in an agent: the ops of scenarios (experiments/live/live_run.py is the one who asks).
+"""RPC service for flows and ranks of scenarios, whose client is experiments/live/live_run.py.
 
-    flow_qp       peer, transport, settings       -> qpn, attributes   a QP in INIT, ours until the client goes
+    flow_qp       peer, transport, settings       -> qpn, attributes   a QP in INIT, kept until the client disconnects
     flow_connect  qpn, remote, config, evs        -> {}
     flow_sink     flow, qpns, shape               -> va, rkey          memory; messages are checked as they come
     flow_source   flow, qpns, shape, va, rkey,
                   start_s, stop_s, latencies      -> {}                begins at start_s
     flow_stop                                     -> {}                posts no more on any flow
-    flow_read                                     -> t, sources, sinks, ranks: how far everything is
+    flow_read                                     -> t, sources, sinks, ranks: progress
     rank_open     flow, collective or script,
                   seed, iterations                -> regions, size_bytes, bus_factor
     rank_link     flow, peer, qpns, regions,
-                  sources                         -> {}   our QPs to `peer`; [qpn, rank, parts] of those who write to us
+                  sources                         -> {}   local QPs to `peer`; [qpn, rank, parts] of ranks that write
+                                                          to this one
     rank_start    flow, start_s                   -> {}
 
-`shape`: {message_bytes, messages, depth, rate_bps, seed}. Times are CLOCK_MONOTONIC seconds. What is made belongs to
-the connection it was made on and goes with it (session.py).
+`shape`: {message_bytes, messages, depth, rate_bps, seed}. Times are CLOCK_MONOTONIC seconds. Resources belong to the
+connection that created them and are released with it (session.py).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Sources = Annotated[list[tuple[Number, Number, Number]], Meta(description="a lis
 
 
 class FlowQpRequest(Request, tag="flow_qp"):
-    """A QP in INIT; `settings`: of the baseline's parameters."""
+    """Create a QP in INIT; `settings`: parameters of the RoCEv2 baseline to change."""
 
     peer: str
     transport: str = MRC
@@ -65,7 +66,7 @@ class FlowQpRequest(Request, tag="flow_qp"):
 
 
 class FlowConnectRequest(Request, tag="flow_connect"):
-    """INIT -> RTS; `config`: keys of this QP alone, `evs`: only these."""
+    """Move a QP from INIT to RTS; `config`: keys of this QP alone, `evs`: only these."""
 
     qpn: Number
     remote: dict[str, Any]
@@ -82,13 +83,13 @@ class Shape(RequestPart, kw_only=True):
     rate_bps: Annotated[float, Meta(ge=1, le=1e13)] | None = None
     seed: Number = 0
 
-    def of(self, flow: str) -> StreamShape:
-        """The shape of the flow of that name."""
+    def stream_shape(self, flow: str) -> StreamShape:
+        """Return the shape of the flow of that name."""
         return StreamShape(flow, self.message_bytes, self.messages, self.depth, self.rate_bps, self.seed)
 
 
 class FlowSinkRequest(Request, tag="flow_sink"):
-    """Memory for a flow that arrives on these QPs."""
+    """Allocate memory for a flow that arrives on these QPs."""
 
     flow: str
     qpns: Qpns
@@ -113,7 +114,7 @@ class FlowStopRequest(Request, tag="flow_stop"):
 
 
 class FlowReadRequest(Request, tag="flow_read"):
-    """Progress of all traffic of the client."""
+    """Read the progress of all traffic of the client."""
 
 
 class CollectivePart(RequestPart, kw_only=True):
@@ -127,7 +128,7 @@ class CollectivePart(RequestPart, kw_only=True):
 
 
 class RankOpenRequest(Request, tag="rank_open"):
-    """A rank of a collective, or of a program by its script (hosts/traffic/program_script.py)."""
+    """Open a rank of a collective, or of a program by its script (hosts/traffic/program_script.py)."""
 
     flow: str
     iterations: Annotated[int, Meta(ge=1, le=1 << 12)]
@@ -137,7 +138,10 @@ class RankOpenRequest(Request, tag="rank_open"):
 
 
 class RankLinkRequest(Request, tag="rank_link"):
-    """Our QPs to `peer` with its `regions`; [qpn, rank, parts] of those who write to us."""
+    """Link local QPs to `peer` with its `regions`.
+
+    `sources`: [qpn, rank, parts] of ranks that write to this one.
+    """
 
     flow: str
     peer: Number | None = None
@@ -147,7 +151,7 @@ class RankLinkRequest(Request, tag="rank_link"):
 
 
 class RankStartRequest(Request, tag="rank_start"):
-    """Begin at `start_s`."""
+    """Start a rank at `start_s`."""
 
     flow: str
     start_s: Seconds
@@ -160,11 +164,11 @@ class Traffic:
     sources: dict[str, tuple[FlowSender, list[Connection]]] = field(default_factory=dict)
     sinks: dict[str, tuple[FlowSink, list[Connection]]] = field(default_factory=dict)
     ranks: dict[str, tuple[RankDriver, list[Connection], list[Connection]]] = field(default_factory=dict)
-    """By flow: the driver, connections that send, connections that receive."""
+    """Driver, sending connections and receiving connections by flow."""
 
 
 class TrafficService:
-    """Flows and ranks of all clients. `config`: of the agent's QPs."""
+    """RPC service for flows and ranks of all clients. `config`: default of the agent's QPs."""
 
     def __init__(
         self,
@@ -176,50 +180,50 @@ class TrafficService:
     ) -> None:
         self._connections, self._regions, self._sessions = connections, regions, sessions
         self._loop, self._config = loop, config
-        self._of: dict[ClientSession, Traffic] = {}
+        self._traffic_by_session: dict[ClientSession, Traffic] = {}
 
     def _traffic(self, client: ServerConnection) -> tuple[ClientSession, Traffic]:
-        """Those of `client`, forgotten when its session is released."""
-        session = self._sessions.of(client)
-        if session not in self._of:
-            self._of[session] = Traffic()
+        """Return session and traffic of `client`; the traffic is forgotten when the session is released."""
+        session = self._sessions.session_of(client)
+        if session not in self._traffic_by_session:
+            self._traffic_by_session[session] = Traffic()
             session.own(lambda: self._forget(session))
-        return session, self._of[session]
+        return session, self._traffic_by_session[session]
 
     def _forget(self, session: ClientSession) -> None:
-        del self._of[session]
+        del self._traffic_by_session[session]
 
     # ---- queue pairs --------------------------------------------------------------------------------------
 
     @rpc(FlowQpRequest)
     def flow_qp(self, request: FlowQpRequest, call: RpcCall) -> Message:
-        """A QP for flows, which nothing else takes."""
+        """Create a QP for flows, which nothing else takes."""
         connection = self._connections.create(request.peer, request.transport, request.settings)
-        connection.reserved = True
-        self._sessions.of(call.client).own_qp(connection)
+        connection.is_reserved = True
+        self._sessions.session_of(call.client).own_qp(connection)
         return {"qpn": connection.qp.qpn, "attributes": connection.qp.attributes().to_json()}
 
     @rpc(FlowConnectRequest)
     def flow_connect(self, request: FlowConnectRequest, call: RpcCall) -> Message:
-        """INIT -> RTS; `config`: keys of this QP alone, `evs`: only these."""
-        connection = self._sessions.of(call.client).qp(request.qpn)
+        """Move a QP from INIT to RTS; `config`: keys of this QP alone, `evs`: only these."""
+        connection = self._sessions.session_of(call.client).qp(request.qpn)
         remote = QpAttributes.from_json(request.remote)
         try:
             config = self._config.with_values(**request.config) if request.config else None
         except ConfigError as error:
             raise RequestError(f"config: {error}") from None
         pmtu = min(remote.pmtu_bytes, (config or self._config).qp.pmtu_bytes)
-        self._connections.connect(connection, replace(remote, pmtu_bytes=pmtu), config=config, only=request.evs)
+        self._connections.connect(connection, replace(remote, pmtu_bytes=pmtu), config=config, only_evs=request.evs)
         return {}
 
     # ---- flows --------------------------------------------------------------------------------------------
 
     @rpc(FlowSinkRequest)
     def flow_sink(self, request: FlowSinkRequest, call: RpcCall) -> Message:
-        """Memory for a flow, one slot for each message in flight."""
+        """Allocate memory for a flow, one slot for each message in flight."""
         session, traffic = self._traffic(call.client)
-        shape = request.shape.of(request.flow)
-        connections = self._own(session, request.qpns)
+        shape = request.shape.stream_shape(request.flow)
+        connections = self._owned_qps(session, request.qpns)
         region = self._regions.add_memory(shape.depth * shape.message_bytes)
         session.own_region(region)
         sink = FlowSink(region.memory.view, shape)
@@ -230,12 +234,12 @@ class TrafficService:
 
     @rpc(FlowSourceRequest)
     def flow_source(self, request: FlowSourceRequest, call: RpcCall) -> Message:
-        """Begin to send at `start_s`."""
+        """Start to send at `start_s`."""
         session, traffic = self._traffic(call.client)
-        connections = self._own(session, request.qpns)
+        connections = self._owned_qps(session, request.qpns)
         sender = FlowSender(
-            [one.qp for one in connections],
-            request.shape.of(request.flow),
+            [connection.qp for connection in connections],
+            request.shape.stream_shape(request.flow),
             (request.va, request.rkey),
             self._loop.time,
             self._loop.call_at,
@@ -244,8 +248,8 @@ class TrafficService:
         )
         traffic.sources[request.flow] = (sender, connections)
         for connection in connections:
-            connection.on_completion = lambda _one, completion: sender.completed(completion)
-        session.runs(sender.stop)
+            connection.on_completion = lambda _connection, completion: sender.completed(completion)
+        session.add_work(sender.stop)
         self._loop.call_at(request.start_s, sender.start)
         if request.stop_s is not None:
             self._loop.call_at(request.stop_s, sender.stop)
@@ -262,7 +266,7 @@ class TrafficService:
 
     @rpc(RankOpenRequest)
     def rank_open(self, request: RankOpenRequest, call: RpcCall) -> Message:
-        """A rank with its memory."""
+        """Open a rank with its memory."""
         session, traffic = self._traffic(call.client)
         from mrc_testbed.hosts.traffic.collective_rank import (
             RankDriver,  # numpy: only agents that take part in one load it
@@ -283,40 +287,40 @@ class TrafficService:
         from mrc_testbed.hosts.traffic.collectives import CollectiveError, make
         from mrc_testbed.hosts.traffic.program_rank import ProgramRank
 
-        one = request.collective
-        if (one is None) == (request.script is None):
+        part = request.collective
+        if (part is None) == (request.script is None):
             raise RequestError("rank_open needs 'collective' or 'script', not both")
         try:
-            if one is None:
+            if part is None:
                 assert request.script is not None
                 return ProgramRank(request.script, request.seed)
             return make(
-                one.kind,
-                rank=one.rank,
-                ranks=one.ranks,
-                size_bytes=one.size_bytes,
+                part.kind,
+                rank=part.rank,
+                ranks=part.ranks,
+                size_bytes=part.size_bytes,
                 seed=request.seed,
-                options=one.options,
+                options=part.options,
             )
         except CollectiveError as error:
             raise RequestError(str(error)) from None
 
     @rpc(RankLinkRequest)
     def rank_link(self, request: RankLinkRequest, call: RpcCall) -> Message:
-        """QPs of a rank: ours towards `peer`, and those on which others write to us."""
+        """Link a rank's QPs: local ones towards `peer`, and those on which other ranks write to this one."""
         session, traffic = self._traffic(call.client)
         driver, sending, receiving = self._rank(traffic, request.flow)
         try:
             if request.qpns:
-                mine = self._own(session, request.qpns)
+                sending_connections = self._owned_qps(session, request.qpns)
                 if request.peer is None or request.regions is None:
                     raise RequestError("rank_link needs 'peer' (int) and 'regions' (dict) with 'qpns'")
-                driver.connect(request.peer, [one.qp for one in mine], request.regions)
-                sending += mine
-                for connection in mine:
-                    connection.on_completion = lambda _one, completion: driver.completed(completion)
+                driver.connect(request.peer, [connection.qp for connection in sending_connections], request.regions)
+                sending += sending_connections
+                for connection in sending_connections:
+                    connection.on_completion = lambda _connection, completion: driver.completed(completion)
             for qpn, rank, parts in request.sources or ():
-                (connection,) = self._own(session, [qpn])
+                (connection,) = self._owned_qps(session, [qpn])
                 driver.receives_from(qpn, rank, parts)
                 receiving.append(connection)
                 connection.on_imm = driver.arrived
@@ -328,7 +332,7 @@ class TrafficService:
 
     @rpc(RankStartRequest)
     def rank_start(self, request: RankStartRequest, call: RpcCall) -> Message:
-        """Begin at `start_s`."""
+        """Start a rank at `start_s`."""
         driver, _, _ = self._rank(self._traffic(call.client)[1], request.flow)
         self._loop.call_at(request.start_s, driver.start)
         return {}
@@ -336,14 +340,14 @@ class TrafficService:
     @staticmethod
     def _rank(traffic: Traffic, name: str) -> tuple[RankDriver, list[Connection], list[Connection]]:
         if name not in traffic.ranks:
-            raise RequestError(f"no rank of {name!r} here (has: {', '.join(traffic.ranks) or 'none'})")
+            raise RequestError(f"no rank of {name!r} (has: {', '.join(traffic.ranks) or 'none'})")
         return traffic.ranks[name]
 
-    # ---- looking ------------------------------------------------------------------------------------------
+    # ---- progress -----------------------------------------------------------------------------------------
 
     @rpc(FlowReadRequest)
     def flow_read(self, _request: FlowReadRequest, call: RpcCall) -> Message:
-        """Progress of all traffic of this client; `latencies` are those since the previous flow_read."""
+        """Answer the progress of all traffic of this client; `latencies`: since the previous flow_read."""
         traffic = self._traffic(call.client)[1]
         return {
             "t": self._loop.time(),
@@ -353,12 +357,12 @@ class TrafficService:
         }
 
     @staticmethod
-    def _own(session: ClientSession, qpns: list[int]) -> list[Connection]:
+    def _owned_qps(session: ClientSession, qpns: list[int]) -> list[Connection]:
         return [session.qp(qpn) for qpn in qpns]
 
 
 def source_json(sender: FlowSender, connections: list[Connection]) -> Message:
-    """Progress of a sending flow, and what its QPs counted."""
+    """Return the progress of a sending flow, with its QPs' counters."""
     latencies = []
     if sender.latencies_s is not None:
         latencies, sender.latencies_s = sender.latencies_s[:LATENCIES_MAX], sender.latencies_s[LATENCIES_MAX:]
@@ -373,7 +377,7 @@ def source_json(sender: FlowSender, connections: list[Connection]) -> Message:
 
 
 def sink_json(sink: FlowSink, connections: list[Connection]) -> Message:
-    """Progress of a receiving flow."""
+    """Return the progress of a receiving flow."""
     return {
         "received_bytes": sum(connection.qp.counters.bytes_received for connection in connections),
         "checked": sink.checked,
@@ -383,28 +387,28 @@ def sink_json(sink: FlowSink, connections: list[Connection]) -> Message:
 
 
 def held_packets(connections: list[Connection]) -> int:
-    """Most packets that a receiving QP holds above a hole now; 0 for the baseline, which keeps none."""
+    """Return the most packets that a receiving QP holds above a hole now; the baseline holds none."""
     return max((connection.qp.held_packets() for connection in connections), default=0)
 
 
 def rank_json(driver: RankDriver, sending: list[Connection], receiving: list[Connection]) -> Message:
-    """Progress of a rank; `received` by the peer that sent it."""
+    """Return the progress of a rank; `received`: bytes by sending peer."""
     received: dict[str, int] = {}
-    for one in receiving:
-        received[one.peer] = received.get(one.peer, 0) + one.qp.counters.bytes_received
+    for connection in receiving:
+        received[connection.peer] = received.get(connection.peer, 0) + connection.qp.counters.bytes_received
     return {
         "done": driver.done,
         "failed": driver.failed,
         "started_at": driver.started_at,
-        "ended": [[one.at, one.wrong, one.computing_s] for one in driver.ended],
+        "ended": [[connection.at, connection.wrong, connection.computing_s] for connection in driver.ended],
         "received": received,
         "held": held_packets(receiving),
-        "qps": [{**qp_json(one), "peer": one.peer} for one in sending],
+        "qps": [{**qp_json(connection), "peer": connection.peer} for connection in sending],
     }
 
 
 def qp_json(connection: Connection) -> Message:
-    """Counters of a QP that a scenario looks at."""
+    """Return the counters of a QP that scenarios read."""
     counters = connection.qp.counters
     return {
         "qpn": connection.qp.qpn,

@@ -40,13 +40,16 @@ class SendFileRequest(Request, tag="send_file"):
 
 
 class WaitRequest(Request, tag="wait"):
-    """Answer when it has ended."""
+    """Wait for the end of a transfer."""
 
     transfer: Number
 
 
 class TransferService:
-    """Iterates over the transfers it remembers. `publish` sends an event to every watcher, `report_bug` logs one."""
+    """RPC service for file transfers, an iterable of the remembered ones.
+
+    `publish` sends an event to every watcher, `report_bug` logs a failure.
+    """
 
     def __init__(
         self,
@@ -67,23 +70,23 @@ class TransferService:
 
     @rpc(SendFileRequest)
     def send_file(self, request: SendFileRequest, _call: RpcCall) -> Message:
-        """Begin to send a file; answers at once, `wait` and the events `transfer` and `progress` tell the rest."""
+        """Begin to send a file and answer at once; `wait` and the `transfer` and `progress` events report."""
         path, rate_bps = Path(request.path), request.rate_bps
         peer = self._connections.peer_host(request.peer).name
         pmtu = checked_pmtu(request.pmtu, self._pmtu_bytes)
         chunk = chunk_for(rate_bps, pmtu) if request.chunk_bytes is None else request.chunk_bytes
         length = _length_of(path)
         transport = self._connections.transport(request.transport)
-        asked = TransferRequest(
+        transfer_request = TransferRequest(
             path, length, peer, request.dest_path, rate_bps, chunk, pmtu, request.fresh, transport, request.sha256
         )
-        return self._start(asked).to_json()
+        return self._start(transfer_request).to_json()
 
-    def _start(self, asked: TransferRequest) -> Transfer:
+    def _start(self, transfer_request: TransferRequest) -> Transfer:
         self._last_transfer += 1
-        transfer = Transfer(self._last_transfer, asked)
-        ended = [number for number, one in self._transfers.items() if one.over]
-        for number in ended[: max(0, len(self._transfers) - KEPT_TRANSFERS)]:
+        transfer = Transfer(self._last_transfer, transfer_request)
+        ended_numbers = [number for number, earlier_transfer in self._transfers.items() if earlier_transfer.over]
+        for number in ended_numbers[: max(0, len(self._transfers) - KEPT_TRANSFERS)]:
             del self._transfers[number]
         self._transfers[transfer.number] = transfer
         sender = Sender(transfer, self._connections, self._publish)
@@ -100,28 +103,28 @@ class TransferService:
 
     @rpc(WaitRequest)
     def wait(self, request: WaitRequest, _call: RpcCall) -> Later:
-        """Answers when the transfer has ended: its fields, or a refusal with its error."""
+        """Answer when the transfer has ended: its fields, or a refusal with its error."""
         number = request.transfer
         transfer = self._transfers.get(number)
         if transfer is None:
             known = ", ".join(map(str, list(self._transfers)[-8:])) or "none"
             raise RequestError(f"no transfer {number} (has: {known})")
 
-        async def ended() -> Message:
+        async def wait_for_end() -> Message:
             await transfer.wait()
             if transfer.error is not None:
                 raise RequestError(f"transfer {number} to {transfer.request.peer} failed: {transfer.error}")
             return transfer.to_json()
 
-        return ended()
+        return wait_for_end()
 
 
 def _length_of(path: Path) -> int:
-    """Bytes of a regular file. Raises OSError or RequestError with its name."""
+    """Return the size of a regular file, bytes. Raises OSError or RequestError with its name."""
     try:
         with path.open("rb") as file:
             if not path.is_file():
-                raise RequestError(f"{path}: is no regular file")
+                raise RequestError(f"{path}: not a regular file")
             return os.fstat(file.fileno()).st_size
     except OSError as error:
         raise RequestError(f"{path}: {error.strerror}") from error

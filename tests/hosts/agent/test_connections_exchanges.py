@@ -69,7 +69,7 @@ def play(monkeypatch, folder, fate=lambda _line: Fate()):
         await asyncio.sleep(2 * LATE_S)
         for side in sides.values():
             left = list(side.connections)
-            assert not any(connection.busy or connection.reserved for connection in left), left
+            assert not any(connection.is_busy or connection.is_reserved for connection in left), left
             assert all(connection.qp.state is EngineQpState.RTS for connection in left), left
         lines.fate = lambda _line: Fate()
         agent = await sides["h0"].connections.dial("h1")

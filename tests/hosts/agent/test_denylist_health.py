@@ -181,7 +181,7 @@ def row(**changes) -> dict:
 
 def test_health__sums_qps_takes_the_worst_state_and_remembers_those_gone():
     health = PathHealth(PLAN, H0)
-    health.leave("h2", [row(sent=5, lost=1, srtt_s=0.02)])
+    health.keep_counts("h2", [row(sent=5, lost=1, srtt_s=0.02)])
 
     def found(*qps):
         (one,) = [r for r in health.report(H2, [[q] for q in qps], lambda peer, evs: {})["evs"] if r["ev"] == 0x101]
