@@ -16,18 +16,19 @@ SCRIPT = Path(__file__).with_name("mrc.lua")
 """The plugin."""
 PLUGINS = ".local/lib/wireshark/plugins"
 """The personal Lua plugin folder, from HOME."""
-NOBODY = "nobody"
+NOBODY_USER = "nobody"
 
 
 def tshark(capture: Path | None, *options: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """Run tshark with the dissector over a capture file, name resolution off; None: with `options` alone (`-G fields`)
-    and the dissector as a plugin in the user's folder.
+    """Run tshark with the dissector over a capture file, name resolution off.
+
+    Without a capture: with `options` alone (`-G fields`) and the dissector as a plugin in the user's folder.
 
     Never as root: from 4.4 on tshark then loads no Lua script, and says nothing of it. Root's tshark runs as the user
     behind sudo, else as nobody; the capture comes by standard input and the script from a folder of its own, so that
     user need not be able to read either. Raises FileNotFoundError without tshark, OSError for the capture.
     """
-    uid, gid = _unprivileged() or (None, None)
+    uid, gid = _unprivileged_ids() or (None, None)
     with tempfile.TemporaryDirectory(prefix="mrc-tshark-") as home, open(capture or os.devnull, "rb") as packets:
         os.chmod(home, 0o755)
         folder = Path(home) if capture else Path(home) / PLUGINS
@@ -50,12 +51,12 @@ def tshark(capture: Path | None, *options: str, timeout_s: float = 120.0) -> sub
         )
 
 
-def _unprivileged() -> tuple[int, int] | None:
-    """(uid, gid) to run as in place of root; None: we are not root."""
+def _unprivileged_ids() -> tuple[int, int] | None:
+    """Return the (uid, gid) to run as in place of root; None when not root."""
     if os.geteuid() != 0:
         return None
     uid, gid = (int(os.environ.get(name, "0")) for name in ("SUDO_UID", "SUDO_GID"))
     if uid and gid:
         return uid, gid
-    nobody = pwd.getpwnam(NOBODY)
-    return nobody.pw_uid, nobody.pw_gid
+    nobody_entry = pwd.getpwnam(NOBODY_USER)
+    return nobody_entry.pw_uid, nobody_entry.pw_gid

@@ -1,6 +1,6 @@
-"""Writes the tables of mrc.lua from the engine's own: `python -m mrc_testbed.hosts.dissector.generate`.
+"""Generator of mrc.lua's tables from the engine's: `python -m mrc_testbed.hosts.dissector.generate`.
 
-What the dissector knows of widths, opcodes, reasons and addresses stands between two marks in mrc.lua and is made here
+The dissector's widths, opcodes, reasons and addresses stand between two marks in mrc.lua and are generated here
 from hosts/engine/wire/headers.py, packets.py, config.py and topologies/plan/plan.py. A test compares, so neither side
 can drift.
 """
@@ -38,23 +38,24 @@ WRITES = tuple(op for op in Opcode if op.name.startswith("WRITE_"))
 
 
 def _names(enum: type[IntEnum]) -> str:
-    return "{ " + ", ".join(f'[{int(one):#04x}] = "{one.name}"' for one in enum) + " }"
+    return "{ " + ", ".join(f'[{int(member):#04x}] = "{member.name}"' for member in enum) + " }"
 
 
 def _stack(opcode: Opcode) -> str:
-    """Headers after BTH; TSETH is where `ts` says so and is left to the dissector."""
-    found = headers.write_headers(opcode, False) if opcode in WRITES else headers.CONTROL_HEADERS[opcode]
-    return "{ " + ", ".join(f'"{one.name}"' for one in found) + " }"
+    """Return the headers after BTH; TSETH depends on `ts` and is left to the dissector."""
+    header_list = headers.write_headers(opcode, False) if opcode in WRITES else headers.CONTROL_HEADERS[opcode]
+    return "{ " + ", ".join(f'"{header.name}"' for header in header_list) + " }"
 
 
 def tables() -> str:
-    """The generated part, marks included."""
+    """Return the generated part, marks included."""
     codepoints = Config().dscp
+    # Order and layout are compared byte for byte with mrc.lua by a test.
     out = [BEGIN, "local LAYOUTS = {\n"]
     for header in HEADERS:
         pairs = [f'{{ "{name}", {bits} }}' for name, bits in header.bits.items()]
         out.append(f"    {header.name} = {{\n")
-        out += [f"        {', '.join(pairs[at : at + 4])},\n" for at in range(0, len(pairs), 4)]
+        out += [f"        {', '.join(pairs[index : index + 4])},\n" for index in range(0, len(pairs), 4)]
         out.append("    },\n")
     out += ["}\n", "local STACKS = {\n"]
     out += [f"    [{int(op):#04x}] = {_stack(op)},\n" for op in Opcode]
@@ -80,20 +81,20 @@ def tables() -> str:
 
 
 def with_tables(script: str) -> str:
-    """`script` with its generated part made anew. Raises ValueError when the marks are not there."""
-    before, begin, rest = script.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    """Return `script` with its generated part renewed. Raises ValueError without the marks."""
+    prefix, begin, remainder = script.partition(BEGIN)
+    _, end, suffix = remainder.partition(END)
     if not begin or not end:
         raise ValueError(f"{SCRIPT}: no {BEGIN.strip()!r} ... {END.strip()!r}")
-    return before + tables() + after
+    return prefix + tables() + suffix
 
 
 def main() -> int:
     """Rewrite mrc.lua."""
-    old = SCRIPT.read_text()
-    new = with_tables(old)
-    write_whole(SCRIPT, new.encode())
-    print(f"{SCRIPT}: {'unchanged' if new == old else 'written'}")
+    old_script = SCRIPT.read_text()
+    new_script = with_tables(old_script)
+    write_whole(SCRIPT, new_script.encode())
+    print(f"{SCRIPT}: {'unchanged' if new_script == old_script else 'written'}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The dissector as a plugin of the user's Wireshark and tshark: installed, renewed, and removed again."""
+"""Installation and removal of the dissector as a plugin of the user's Wireshark and tshark."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.hosts.dissector import PLUGINS, SCRIPT
 
 _PERSONAL = re.compile(r"^Personal Lua Plugins:\s*(/.*\S)\s*$", re.MULTILINE)
-"""The line of `tshark -G folders`."""
+"""Line of `tshark -G folders` with the plugin folder."""
 ASK_S = 30.0
-"""A bound for an answer of tshark, seconds: without one, Wireshark's usual folder is taken."""
+"""Limit of waiting for tshark, seconds: without its answer, Wireshark's usual folder is taken."""
 FIRST_LINE = SCRIPT.read_bytes().partition(b"\n")[0]
-"""What every version of our dissector begins with."""
+"""First line of every version of our dissector."""
 
 
 @dataclass(frozen=True)
 class PluginUser:
-    """Whose Wireshark it is: under sudo the user who called it, for root's own loads no Lua script."""
+    """User whose Wireshark gets the plugin: under sudo the calling user (root's loads no Lua script)."""
 
     home: Path
     uid: int
@@ -37,21 +37,21 @@ class PluginUser:
         if uid == os.geteuid():  # HOME may be elsewhere than the user database has it
             return cls(Path.home(), uid, os.getegid())
         try:
-            known = pwd.getpwuid(uid)
+            user_entry = pwd.getpwuid(uid)
         except KeyError:
-            raise UsageError(f"SUDO_UID={uid}: there is no such user; run it without sudo") from None
-        return cls(Path(known.pw_dir), uid, known.pw_gid)
+            raise UsageError(f"SUDO_UID={uid}: no such user; run the command without sudo") from None
+        return cls(Path(user_entry.pw_dir), uid, user_entry.pw_gid)
 
     @property
     def _process(self) -> dict[str, object]:
-        """How a process of the user is started."""
+        """Options of `subprocess.run` that start a process as the user."""
         return {} if self.uid == os.geteuid() else {"user": self.uid, "group": self.gid, "extra_groups": ()}
 
     def folder(self) -> Path:
-        """Personal Lua plugin folder as tshark names it; Wireshark's usual one without tshark."""
+        """Return the personal Lua plugin folder that tshark names; Wireshark's usual one without tshark."""
         usual = self.home / PLUGINS
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 ["tshark", "-G", "folders"],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -63,36 +63,36 @@ class PluginUser:
             )
         except (OSError, subprocess.SubprocessError):
             return usual
-        found = _PERSONAL.search(done.stdout)
-        return Path(found[1]) if found else usual
+        match = _PERSONAL.search(process.stdout)
+        return Path(match[1]) if match else usual
 
 
 def install(user: PluginUser | None = None) -> str:
-    """Copy the dissector to the plugin folder, unless it is there; returns what was done. Raises UsageError."""
+    """Copy the dissector to the plugin folder unless present; return a report. Raises UsageError."""
     user = user or PluginUser.current()
     target = user.folder() / SCRIPT.name
     script = SCRIPT.read_bytes()
     with _acting_for(user, target):
-        there = _read(target)
-        if there == script:
+        installed_script = _read(target)
+        if installed_script == script:
             return f"{target}: is installed already, and the same"
-        if there is not None and not _ours(there):
+        if installed_script is not None and not _is_own_script(installed_script):
             raise UsageError(f"{target}: is there and not ours; move it away first")
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, script)  # if it was a link, what it led to stays as it is
-    did = "installed" if there is None else "renewed"
+    did = "installed" if installed_script is None else "renewed"
     return f"{target}: {did}; Wireshark and tshark load it from their next start on"
 
 
 def uninstall(user: PluginUser | None = None) -> str:
-    """Remove what `install` has put there; returns what was done. Raises UsageError."""
+    """Remove the installed dissector; return a report. Raises UsageError."""
     user = user or PluginUser.current()
     target = user.folder() / SCRIPT.name
     with _acting_for(user, target):
-        there = _read(target)
-        if there is None and not target.is_symlink():
+        installed_script = _read(target)
+        if installed_script is None and not target.is_symlink():
             return f"{target}: is not installed"
-        if there is not None and not _ours(there):
+        if installed_script is not None and not _is_own_script(installed_script):
             raise UsageError(f"{target}: is not ours, it stays")
         target.unlink()
     return f"{target}: removed"
@@ -100,10 +100,10 @@ def uninstall(user: PluginUser | None = None) -> str:
 
 @contextmanager
 def _acting_for(user: PluginUser, target: Path) -> Iterator[None]:
-    """With the user's rights and no more: folders and files become theirs, and their links lead root nowhere."""
-    before = os.geteuid(), os.getegid()
+    """Act with the user's rights: new files are the user's, and symbolic links cannot mislead root."""
+    root_ids = os.geteuid(), os.getegid()
     try:
-        if user.uid != before[0]:
+        if user.uid != root_ids[0]:
             os.setegid(user.gid)
             os.seteuid(user.uid)
         yield
@@ -112,9 +112,9 @@ def _acting_for(user: PluginUser, target: Path) -> Iterator[None]:
             raise
         raise UsageError(f"{target}: {error.strerror}; tshark -X lua_script:{SCRIPT} needs no plugin") from None
     finally:
-        if user.uid != before[0]:
-            os.seteuid(before[0])
-            os.setegid(before[1])
+        if user.uid != root_ids[0]:
+            os.seteuid(root_ids[0])
+            os.setegid(root_ids[1])
 
 
 def _read(target: Path) -> bytes | None:
@@ -124,6 +124,6 @@ def _read(target: Path) -> bytes | None:
         return None
 
 
-def _ours(script: bytes) -> bool:
-    """Whether it is a version of our dissector: they all begin with the same line."""
+def _is_own_script(script: bytes) -> bool:
+    """Whether a script is a version of our dissector, by its first line."""
     return script.partition(b"\n")[0] == FIRST_LINE

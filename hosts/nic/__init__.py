@@ -17,7 +17,7 @@ KINDS = ("fast", "scapy")
 
 
 def open_nic(kind: str, plan: Plan, host: Host, config: Config, hooks: list[str] | None = None) -> Nic:
-    """The NIC of that kind with its ports open, paced at the plan's rate if it has one. Raises NicError."""
+    """Return a NIC of that kind with its ports open, paced at the plan's rate if any. Raises NicError."""
     nic, rate = _open(kind, plan, host, config, hooks), plan.host_link.rate_bps
     return nic if rate is None else PacedNic(nic, dict.fromkeys(nic.ports, rate), config.dscp.control)
 

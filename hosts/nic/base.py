@@ -1,7 +1,7 @@
-"""The NIC interface of an agent: records out, records in, one port per plane. Two kinds: fast.py and scapy_nic.py.
+"""NIC interface of an agent: records out, records in, one port per plane (fast.py, scapy_nic.py).
 
     nic.send(plane, peer, packet)                     queue; nic.flush() puts it on the wire
-    nic.send_many([(plane, peer, packet), ...])       the same with fewer system calls
+    nic.send_many([(plane, peer, packet), ...])       queue several, with fewer system calls
     for plane, peer, packet in nic.receive(limit):    `packet` may look into a buffer: use it before the next one
 
 In srv6 mode a NIC adds Ethernet and the outer header and takes them off again (mrc-protocol §1.2): DA from the plan's
@@ -41,17 +41,20 @@ NO_LIMIT = 1 << 30
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 Received = tuple[int, str, PacketRecord]
-"""(plane, peer host, record)"""
+"""Received packet: (plane, peer host, record)."""
 Outgoing = tuple[int, str, PacketRecord]
-"""The same on the way out."""
+"""Packet to send: (plane, peer host, record)."""
 
 
 class NicError(Exception):
-    """A NIC that cannot be opened; the message names the interface, the cause and the cure."""
+    """Failure to open a NIC; the message names the interface, the cause and the cure."""
 
 
 def drop_reason(error: WireError) -> str:
-    """The reason of a WireError as a counter's key: without its numbers, so that hostile frames make few keys."""
+    """Return the reason of a WireError as a counter's key.
+
+    Numbers are left out, so that hostile frames make few keys.
+    """
     return _NUMBER.sub("N", str(error))
 
 
@@ -81,7 +84,7 @@ class PortCounters:
 
 
 def check_config(config: Config) -> None:
-    """Raises NicError for what a NIC of a live fabric cannot do (§12 rows 35 and 36)."""
+    """Raise NicError for a configuration that no NIC of a live fabric supports (§12 rows 35 and 36)."""
     for key in ("srv6_widths", "structured_widths"):
         if (widths := KEYS[key].value(config)) != KEYS[key].default:
             raise NicError(
@@ -103,19 +106,19 @@ class Nic(ABC):
 
     @property
     def counters(self) -> dict[int, PortCounters]:
-        """By plane, up to date but for what only the kernel knows (`refresh_counters`)."""
+        """Counters by plane, up to date but for those that only the kernel has (`refresh_counters`)."""
         return self._counters
 
     @abstractmethod
     def filenos(self) -> dict[int, int]:
-        """File descriptor by plane, readable when a frame has come; they change when a port is opened again."""
+        """Return the descriptor of each plane, readable when a frame waits; new when a port is opened again."""
 
     @abstractmethod
     def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
-        """Queue a packet for a port. What cannot be sent counts in `tx_dropped`: the network may lose packets."""
+        """Queue a packet for a port. A packet that cannot be sent counts in `tx_dropped` and is lost."""
 
     def send_many(self, packets: list[Outgoing]) -> None:
-        """The same for several, in their order at each port."""
+        """Queue several packets, in their order at each port."""
         for plane, peer, packet in packets:
             self.send(plane, peer, packet)
 
@@ -125,27 +128,27 @@ class Nic(ABC):
 
     @abstractmethod
     def receive(self, limit: int) -> Iterable[Received]:
-        """Up to `limit` frames from each port; empty when none wait. Bad frames are counted and left out."""
+        """Return up to `limit` frames from each port. Bad frames are counted and left out."""
 
     @abstractmethod
     def link_changed(self, plane: int, state: LinkState) -> bool:
-        """The kernel's news of a port's interface; True when `filenos` changed (the interface was made again)."""
+        """Take a link event of a port; return whether `filenos` changed (the interface was created anew)."""
 
     @property
     def backlog(self) -> int:
-        """Frames that wait because the kernel took no more; until `flush` has them out their ports have no room."""
+        """Frames that wait because the kernel took no more; their ports have no room until `flush`."""
         return 0
 
     def room(self) -> list[int] | None:
-        """Data packets that the port of each plane takes now, for Endpoint.transmit; None = any number."""
+        """Return the data packets that the port of each plane takes now (Endpoint.transmit); None: no limit."""
         return None
 
     def control_room(self) -> list[int] | None:
-        """The same for control packets."""
+        """Return the control packets that the port of each plane takes now; None: no limit."""
         return None
 
     def next_at(self) -> float | None:
-        """Time at which `flush` has something to send by itself; CLOCK_MONOTONIC seconds, None = never."""
+        """Return when `flush` has something to send by itself; CLOCK_MONOTONIC seconds, None = never."""
         return None
 
     def refresh_counters(self) -> None:  # noqa: B027 - a NIC without a ring has nothing to fetch

@@ -1,12 +1,12 @@
-"""Encapsulation of MRC packets, on and off: Ethernet, in srv6 mode also the outer header (§1.1, §1.2, §8).
+"""Encapsulation and decapsulation: Ethernet, in srv6 mode also the outer header (§1.1, §1.2, §8).
 
-srv6: Ethernet 14, outer IPv6 40, then what a codec made. The outer header repeats the first four bytes of the inner one
+srv6: Ethernet 14, outer IPv6 40, then the codec's bytes. The outer header repeats the first four bytes of the inner one
 (version, DSCP, ECN, flow label; §1.2) and has hop limit 64; only its length and its destination change per packet, the
 latter by two shifts from the template of the peer (§8.2). On the way in a segment routing header may stand between the
 two, used up (Segments Left 0): for paths that do not fit one address, or with a copy of the original one (RFC 8754).
 
-The other modes (stev, ecmp, switch-spray, flow-ecmp): Ethernet 14, then what a codec made. The EV is in its UDP source
-port and flow label (§1.4).
+The other modes (stev, ecmp, switch-spray, flow-ecmp): Ethernet 14, then the codec's bytes. The EV is in the UDP source
+port and the flow label (§1.4).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IPV6_BYTES = 40
 
 
 class Encapsulation:
-    """Bytes before the inner packet in one direction: from a port of ours to a peer's port of the same plane.
+    """Bytes before the inner packet, from a local port to a peer's port of the same plane.
 
     `address(ev)`: outer destination as a number; by default as the plan has it, through the switches.
     """
@@ -41,16 +41,16 @@ class Encapsulation:
     __slots__ = ("_address", "addressing", "ethernet", "outer_header", "source")
 
     def __init__(
-        self, plan: Plan, here: Host, peer: Host, plane: int, address: Callable[[int], int] | None = None
+        self, plan: Plan, host: Host, peer: Host, plane: int, address: Callable[[int], int] | None = None
     ) -> None:
-        port = plan.host_port(here, plane)
-        above = plan.link_of_interface(port.interface).upper
-        macs = "".join(_MAC_BYTE.findall(plan.mac(above) + plan.mac(port)))
+        port = plan.host_port(host, plane)
+        uplink_port = plan.link_of_interface(port.interface).upper
+        macs = "".join(_MAC_BYTE.findall(plan.mac(uplink_port) + plan.mac(port)))
         self.ethernet = bytes.fromhex(macs) + b"\x86\xdd"
-        self.source = plan.address(here, plane).packed
+        self.source = plan.address(host, plane).packed
         self.outer_header = plan.mode.outer_header
         """Whether there is more than Ethernet."""
-        self._address: Callable[[int], int] = plan.template(here, peer).address if address is None else address
+        self._address: Callable[[int], int] = plan.template(host, peer).address if address is None else address
         self.addressing = Addressing(self.source, plan.address(peer, plane).packed)
 
     @property
@@ -59,11 +59,11 @@ class Encapsulation:
         return ENCAPSULATION_BYTES if self.outer_header else ETHERNET_BYTES
 
     def destination(self, ev: int) -> bytes:
-        """Outer destination address of packets with that EV (srv6 mode)."""
+        """Return the outer destination address of packets with that EV (srv6 mode)."""
         return self._address(ev).to_bytes(16, "big")
 
     def outer(self, ev: int, first_word: bytes, inner_bytes: int) -> bytes:
-        """The `size` bytes before an inner packet of `inner_bytes` whose first four bytes are `first_word`."""
+        """Return the `size` bytes before an inner packet of `inner_bytes` that begins with `first_word`."""
         if not self.outer_header:
             return self.ethernet
         tail = _OUTER_TAIL.pack(inner_bytes, IPV6_IN_IPV6, HOP_LIMIT, self.source, self.destination(ev))
@@ -71,22 +71,25 @@ class Encapsulation:
 
 
 class Decapsulation:
-    """Decapsulation of frames that arrive at a port of ours, and its refusals (§8.1, last line)."""
+    """Decapsulation of frames that arrive at a local port, and its refusals (§8.1, last line)."""
 
     __slots__ = ("_codec", "_plane", "open", "own_address", "own_usid", "peers")
 
-    def __init__(self, plan: Plan, here: Host, plane: int, codec: AnyCodec) -> None:
+    def __init__(self, plan: Plan, host: Host, plane: int, codec: AnyCodec) -> None:
         outer = plan.mode.outer_header
-        self.own_usid = plan.nic_address(here, plane).to_bytes(16, "big") if outer else b""
-        """Outer destination of frames that are for this port; empty in modes without an outer header."""
-        self.own_address = plan.address(here, plane).packed
+        self.own_usid = plan.nic_address(host, plane).to_bytes(16, "big") if outer else b""
+        """Outer destination of frames for this port; empty in modes without an outer header."""
+        self.own_address = plan.address(host, plane).packed
         self.peers = {plan.address(h, plane).packed: h.name for h in plan.hosts}
         self._plane = plane
         self._codec = codec
         self.open: Callable[[bytes | memoryview], tuple[str, PacketRecord]] = (
             self._open_outer if outer else self._open_plain
         )
-        """(sending host, record). Raises WireError for every frame that is not ours, whole and valid."""
+        """Function from a frame to (sending host, record).
+
+        Raises WireError for every frame that is not for this port, whole and valid.
+        """
 
     def _open_outer(self, frame: bytes | memoryview) -> tuple[str, PacketRecord]:
         if len(frame) < ENCAPSULATION_BYTES + IPV6_BYTES:
@@ -127,12 +130,12 @@ class Decapsulation:
 
 
 def _after_srh(packet: bytes | memoryview) -> bytes | memoryview:
-    """Offset and kind of the header behind a used-up segment routing header. Raises WireError for any other header."""
+    """Return the packet behind a used-up segment routing header. Raises WireError for any other header."""
     if len(packet) < 8:
         raise WireError("shorter than its headers")
-    next_header, units, kind, left = _SRH.unpack_from(packet)
+    next_header, units, kind, segments_left = _SRH.unpack_from(packet)
     if kind != SEGMENT_ROUTING or next_header != IPV6_IN_IPV6:
         raise WireError("not ours: no IPv6 behind a segment routing header")
-    if left:
+    if segments_left:
         raise WireError("not ours: segments left")
     return packet[8 + 8 * units :]

@@ -1,10 +1,10 @@
-"""The default NIC: struct codec, one AF_PACKET socket a port, a receive ring, gathered sends. No scapy.
+"""Default NIC: struct codec, an AF_PACKET socket and receive ring per port, gathered sends, no scapy.
 
-A send gathers outer header, inner header, payload and trailer, so that only the kernel copies the payload; what is
-received stays in the ring until the engine has taken it.
+A send gathers outer header, inner header, payload and trailer, so that only the kernel copies the payload; a received
+frame stays in the ring until the engine has taken it.
 
-Writes, SACKs and Transport ACKs are built, sent, checked and taken by C where there is a compiler (native.py).
-All else, everything that it finds wrong, and everything where there is none, goes through the Python code here. Both
+Writes, SACKs and Transport ACKs are built, sent, checked and taken by C where a compiler is installed (native.py). All
+other packets, every frame that C finds wrong, and all packets without a compiler go through the Python code here. Both
 do the same.
 """
 
@@ -42,33 +42,33 @@ from mrc_testbed.hosts.nic.port import RETRY, RxRing, bind, clear_error, explain
 from mrc_testbed.topologies.plan import Host, Plan
 
 BACKLOG_FRAMES = 1024
-"""Frames a port keeps when the kernel takes no more for the moment; beyond that they are dropped and counted."""
+"""Frames a port keeps while the kernel takes no more; further ones are dropped and counted."""
 
 
 class _Port:
     """Socket, ring and backlog of one interface. Closed and opened again when the interface is made anew.
 
-    `compiled`: the port's half in C, attached as long as this is open; None = everything is done in Python.
+    `c_port`: the port's half in C, attached while the socket is open; None = Python does everything.
     """
 
-    def __init__(self, interface: str, frame_bytes: int, compiled: Any) -> None:
+    def __init__(self, interface: str, frame_bytes: int, c_port: Any) -> None:
         self.interface = interface
-        self.compiled = compiled
+        self.c_port = c_port
         self.backlog: deque[tuple[bytes | memoryview, ...]] = deque()
         self.socket: socket.socket = open_socket(interface, frame_bytes - ETHERNET_BYTES)
         try:
             self.ring = RxRing(self.socket, frame_bytes)
             self.index = bind(self.socket, interface)
-            if compiled is not None:
-                compiled.attach(self.socket.fileno(), self.ring.memory, *self.ring.shape)
+            if c_port is not None:
+                c_port.attach(self.socket.fileno(), self.ring.memory, *self.ring.shape)
         except BaseException:
             self.socket.close()
             raise
 
     def close(self) -> None:
         if self.socket.fileno() >= 0:
-            if self.compiled is not None:
-                self.compiled.detach()
+            if self.c_port is not None:
+                self.c_port.detach()
             self.ring.close()
             self.socket.close()
 
@@ -92,10 +92,10 @@ class FastNic(Nic):
         self._frame_bytes = ENCAPSULATION_BYTES + SRH_ROOM + INNER_OVERHEAD + config.qp.pmtu_bytes
         self._encapsulations: dict[tuple[int, str], Encapsulation] = {}
         self._routes: dict[tuple[int, str], Any] = {}
-        """As _encapsulations, for the compiled half."""
-        self._opened: dict[int, _Port] = {}
+        """Encapsulations of the compiled half, by plane and peer."""
+        self._open_ports: dict[int, _Port] = {}
         self._compiled_ports: tuple[Any, ...] = ()
-        """The C halves by plane."""
+        """C halves of the ports by plane."""
         self._waiting = 0
         """Frames in all backlogs."""
         self._decapsulations = {p: Decapsulation(plan, host, p, self._codec) for p in self.ports}
@@ -108,16 +108,16 @@ class FastNic(Nic):
             self.close()
             raise
 
-    def _compiled(self, plane: int) -> Any:
-        """The C half of a port, or None."""
+    def _c_port(self, plane: int) -> Any:
+        """Return the C half of a port, or None."""
         if self._module is None:
             return None
-        taken, config = self._decapsulations[plane], self._config
+        decapsulation, config = self._decapsulations[plane], self._config
         return self._module.Port(
             plane=plane,
-            own_usid=taken.own_usid,
-            own_address=taken.own_address,
-            peers=taken.peers,
+            own_usid=decapsulation.own_usid,
+            own_address=decapsulation.own_address,
+            peers=decapsulation.peers,
             ports=tuple(UDP_PORTS | {config.wire.udp_dport}),
             dport=config.wire.udp_dport,
             pkey=config.wire.pkey,
@@ -126,18 +126,18 @@ class FastNic(Nic):
         )
 
     def _open(self, plane: int) -> None:
-        port = _Port(self.ports[plane].interface, self._frame_bytes, self._compiled(plane))
-        self._opened[plane] = port
-        if port.compiled is not None:
-            for (known, peer), route in self._routes.items():
-                if known == plane:
-                    port.compiled.add_route(peer, route)
+        port = _Port(self.ports[plane].interface, self._frame_bytes, self._c_port(plane))
+        self._open_ports[plane] = port
+        if port.c_port is not None:
+            for (route_plane, peer), route in self._routes.items():
+                if route_plane == plane:
+                    port.c_port.add_route(peer, route)
         self._compiled_ports = tuple(
-            self._opened[p].compiled if p in self._opened else None for p in range(len(self.ports))
+            self._open_ports[p].c_port if p in self._open_ports else None for p in range(len(self.ports))
         )
 
     def filenos(self) -> dict[int, int]:
-        return {plane: port.socket.fileno() for plane, port in self._opened.items()}
+        return {plane: port.socket.fileno() for plane, port in self._open_ports.items()}
 
     @property
     def backlog(self) -> int:
@@ -147,7 +147,7 @@ class FastNic(Nic):
     def room(self) -> list[int] | None:
         if not self._waiting:
             return None
-        return [0 if self._opened[plane].backlog else NO_LIMIT for plane in self.ports]
+        return [0 if self._open_ports[plane].backlog else NO_LIMIT for plane in self.ports]
 
     @property
     def is_compiled(self) -> bool:
@@ -157,13 +157,16 @@ class FastNic(Nic):
     # ---- out --------------------------------------------------------------------------------------------
 
     def add_route(self, plane: int, peer: str, encapsulation: Encapsulation) -> None:
-        """Towards `peer` on a plane; by default what the plan says (tools/bench/ has no switch between two hosts)."""
+        """Set the encapsulation towards `peer` on a plane, in place of the plan's.
+
+        tools/bench/ has no switch between two hosts.
+        """
         self._encapsulations[plane, peer] = encapsulation
         if self._module is not None:
             route = self._routes[plane, peer] = self._module.Route(
                 encapsulation.ethernet, encapsulation.source, encapsulation.addressing.pair, encapsulation.destination
             )
-            self._opened[plane].compiled.add_route(peer, route)
+            self._open_ports[plane].c_port.add_route(peer, route)
 
     def _route(self, plane: int, peer: str) -> Any:
         if (plane, peer) not in self._encapsulations:
@@ -174,36 +177,36 @@ class FastNic(Nic):
         if self._module is None or len(packets) == 1:
             super().send_many(packets)
             return
-        ports, at = self._compiled_ports, 0
+        ports, index = self._compiled_ports, 0
         while True:
-            refused: list[tuple[int, int]] = []
-            at = self._module.send_many(ports, packets, at, self._blocked(), refused)
-            for item, code in refused:
-                plane, peer, packet = packets[item]
-                whole = self._opened[plane].compiled.build(self._routes[plane, peer], packet)
-                self._send_failed(self._opened[plane], self._counters[plane], (whole,), OSError(code, ""))
-            if at == len(packets):
+            refusals: list[tuple[int, int]] = []
+            index = self._module.send_many(ports, packets, index, self._blocked_planes(), refusals)
+            for packet_index, code in refusals:
+                plane, peer, packet = packets[packet_index]
+                frame = self._open_ports[plane].c_port.build(self._routes[plane, peer], packet)
+                self._send_failed(self._open_ports[plane], self._counters[plane], (frame,), OSError(code, ""))
+            if index == len(packets):
                 return
-            if not refused:
-                self.send(*packets[at])
-                at += 1
+            if not refusals:
+                self.send(*packets[index])
+                index += 1
 
-    def _blocked(self) -> int:
-        """Planes whose ports have a backlog that nothing may overtake, a bit each."""
+    def _blocked_planes(self) -> int:
+        """Return the planes whose ports have a backlog that nothing may overtake, one bit each."""
         if not self._waiting:
             return 0
-        return sum(1 << plane for plane, port in self._opened.items() if port.backlog)
+        return sum(1 << plane for plane, port in self._open_ports.items() if port.backlog)
 
     def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
         route = self._routes.get((plane, peer)) or self._route(plane, peer)
-        port = self._opened[plane]
+        port = self._open_ports[plane]
         if route is not None and not port.backlog:
-            refused = port.compiled.send(route, packet)
-            if refused == 0:
+            error_code = port.c_port.send(route, packet)
+            if error_code == 0:
                 return
-            if refused > 0:
-                whole = port.compiled.build(route, packet)
-                self._send_failed(port, self._counters[plane], (whole,), OSError(refused, ""))
+            if error_code > 0:
+                frame = port.c_port.build(route, packet)
+                self._send_failed(port, self._counters[plane], (frame,), OSError(error_code, ""))
                 return
         self._send_in_python(port, plane, peer, packet)
 
@@ -229,7 +232,7 @@ class FastNic(Nic):
     def flush(self) -> None:
         if not self._waiting:
             return
-        for plane, port in self._opened.items():
+        for plane, port in self._open_ports.items():
             while port.backlog:
                 pieces = port.backlog[0]
                 try:
@@ -264,20 +267,23 @@ class FastNic(Nic):
     def receive(self, limit: int) -> Iterable[Received]:
         if self._module is None:
             return self._receive_in_python(limit)
-        found: list[Received] = []
-        for plane, port in self._opened.items():
-            port.compiled.receive(limit, found, self._take[plane])
-        return found
+        received: list[Received] = []
+        for plane, port in self._open_ports.items():
+            port.c_port.receive(limit, received, self._take[plane])
+        return received
 
     def _receive_in_python(self, limit: int) -> Iterator[Received]:
-        for plane, port in self._opened.items():
+        for plane, port in self._open_ports.items():
             for frame in port.ring.frames(limit):
-                found = self._take[plane](frame)
-                if found is not None:
-                    yield found
+                received = self._take[plane](frame)
+                if received is not None:
+                    yield received
 
     def _take_in_python(self, plane: int, frame: bytes | memoryview | None) -> Received | None:
-        """PacketRecord of a frame, or None when it was counted as dropped. A `frame` of None was longer than a slot."""
+        """Return the record of a frame, or None when the frame was counted as dropped.
+
+        A `frame` of None was longer than a slot.
+        """
         counters = self._counters[plane]
         if frame is None:
             counters.rx_dropped["longer than the path MTU allows"] += 1
@@ -294,7 +300,7 @@ class FastNic(Nic):
     # ---- ports ------------------------------------------------------------------------------------------
 
     def link_changed(self, plane: int, state: LinkState) -> bool:
-        port = self._opened[plane]
+        port = self._open_ports[plane]
         clear_error(port.socket)
         if state.index in (0, port.index):
             return False
@@ -306,25 +312,25 @@ class FastNic(Nic):
 
     @property
     def counters(self) -> dict[int, PortCounters]:
-        for plane, port in self._opened.items():
+        for plane, port in self._open_ports.items():
             self._collect(plane, port)
         return self._counters
 
     def _collect(self, plane: int, port: _Port) -> None:
-        """Counters of the compiled half since the last call."""
-        if port.compiled is not None:
+        """Add the counts of the compiled half since the last call."""
+        if port.c_port is not None:
             counters = self._counters[plane]
-            tx_packets, tx_bytes, rx_packets, rx_bytes = port.compiled.take_counts()
+            tx_packets, tx_bytes, rx_packets, rx_bytes = port.c_port.take_counts()
             counters.tx_packets += tx_packets
             counters.tx_bytes += tx_bytes
             counters.rx_packets += rx_packets
             counters.rx_bytes += rx_bytes
 
     def refresh_counters(self) -> None:
-        for plane, port in self._opened.items():
+        for plane, port in self._open_ports.items():
             if lost := port.ring.dropped():
                 self._counters[plane].rx_dropped["ring full"] += lost
 
     def close(self) -> None:
-        for port in self._opened.values():
+        for port in self._open_ports.values():
             port.close()

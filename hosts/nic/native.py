@@ -22,14 +22,14 @@ from mrc_testbed.switch.system.gcc import build_extension
 SOURCE = Path(__file__).with_name("native.c")
 MODULE = "mrc_native"
 BUILD_LIMIT_S = 60.0
-"""A bound: the NIC goes on in Python sooner than it keeps an agent's start waiting, seconds."""
+"""Limit of the build, seconds: an agent then starts with the NIC in Python."""
 
 log = logging.getLogger("mrc_testbed.hosts.nic")
 
 
 @cache
 def native() -> ModuleType | None:
-    """The compiled module, or None (the reason is logged once)."""
+    """Return the compiled module, or None (the reason is logged once)."""
     if os.environ.get("MRC_NATIVE") == "0":
         log.info("MRC_NATIVE=0: the fast NIC does everything in Python")
         return None
@@ -41,7 +41,10 @@ def native() -> ModuleType | None:
 
 
 def load() -> ModuleType:
-    """Build when need be, import, and teach it the records. Raises BuildError, MissingToolError without a compiler."""
+    """Return the module, built when need be and set up with the records' classes.
+
+    Raises BuildError, MissingToolError without a compiler.
+    """
     path = build_extension(SOURCE, SANITIZER_FLAGS, "nic", BUILD_LIMIT_S)
     loader = ExtensionFileLoader(MODULE, str(path))
     spec = spec_from_loader(MODULE, loader)

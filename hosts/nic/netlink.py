@@ -1,4 +1,4 @@
-"""Link state of a host's ports, for a `selectors` loop: who is up, and an event within milliseconds of a change.
+"""Link state of a host's ports for a `selectors` loop, with an event within milliseconds of a change.
 
 A port is usable when it is administratively up and has carrier: IFF_UP and IFF_LOWER_UP.
 
@@ -19,7 +19,7 @@ from mrc_testbed.switch.system.rtnetlink import RECEIVE_BYTES, InterfaceState, l
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """One interface as the kernel last told it. `index` 0: there is no such interface (any more)."""
+    """Last state of one interface in the kernel. `index` 0: no such interface (any more)."""
 
     index: int = 0
     admin_up: bool = False
@@ -53,7 +53,7 @@ class LinkWatcher:
         self._socket.close()
 
     def poll(self) -> list[tuple[str, LinkState]]:
-        """Interfaces whose state changed, in order; several changes of one interface are all told. Raises OSError."""
+        """Return every change of an interface's state since the last call, in order. Raises OSError."""
         changes: list[tuple[str, LinkState]] = []
         overrun = False
         while True:
@@ -76,7 +76,7 @@ class LinkWatcher:
         return [change for name in self.states for change in self._take(name, links.get(name))]
 
     def _take(self, name: str, link: InterfaceState | None) -> list[tuple[str, LinkState]]:
-        """Keep the state of an interface, None when it is gone, and return the change if it is one of ours."""
+        """Keep the state of an interface, None when gone, and return the change if the interface is watched."""
         state = LinkState() if link is None else LinkState(link.ifindex, link.admin_up, link.carrier)
         if self.states.get(name, state) == state:
             return []

@@ -1,13 +1,13 @@
-"""A NIC whose ports have a rate: each serialises one frame after the other, control first (mrc-protocol §4.2, §5.4).
+"""NIC whose ports have a rate: one frame after the other, control first (mrc-protocol §4.2, §5.4).
 
-Around either NIC. A port holds the frame whose bits are on the wire, a short queue of data and one of control packets.
+Wraps either NIC. A port holds the frame whose bits are on the wire, a short queue of data and one of control packets.
 A frame is given to the kernel when its last bit has left, as a switch that stores and forwards it would see it, so the
 round trip contains what `Plan.base_rtt_s` counts; up to a quarter of a full frame's time earlier when the loop is awake
 for another port, which keeps four ports from asking for four wake-ups, and a SACK, which is shorter than that, from
 asking for one at all. The next frame begins when the one before has ended, however late or early the loop was: so the
 rate is exact as long as the queue is not empty.
 
-    nic.send(plane, peer, packet); nic.flush()          as ever; what is due leaves
+    nic.send(plane, peer, packet); nic.flush()          due frames leave
     endpoint.transmit(now, limit, nic.room(), nic.control_room())
     nic.next_at()                                       when to flush again
 
@@ -48,13 +48,13 @@ from mrc_testbed.hosts.nic.netlink import LinkState
 DATA_RING = 2
 """Data packets that wait behind the one being sent: enough for a loop that wakes up a frame late."""
 DATA_MOST = 64
-"""Beyond the ring there are only packets that have to take this port (probes); more are dropped."""
+"""Limit of the data queue: beyond the ring only packets bound to this port (probes); more are dropped."""
 CONTROL_RING = 256
-EARLY = 0.25
+EARLY_SHARE = 0.25
 """Share of a full frame's time by which a frame may leave early."""
 LATE_S = 0.002
-"""A frame that leaves so long after its time counts as late: the machine is too busy for these rates."""
-NEVER = float("inf")
+"""Delay from which a frame counts as late: the machine is too busy for these rates."""
+NEVER_S = float("inf")
 
 _INNER = 40 + 8 + 12 + 4
 """IPv6, UDP, BTH, iCRC."""
@@ -71,11 +71,11 @@ _CONTROL_BYTES: dict[type, int] = {
 } | {RcAck: _INNER + 4, Cnp: _INNER + 16}
 
 Item = tuple[str, PacketRecord]
-"""(peer, record)"""
+"""Queued packet: (peer, record)."""
 
 
 def inner_bytes(packet: PacketRecord) -> int:
-    """Bytes of a record from its IPv6 header to its iCRC. A write's nominal size is exactly that (§6.2)."""
+    """Return the bytes of a record from IPv6 header to iCRC, which is a write's nominal size (§6.2)."""
     if type(packet) is Write:
         return write_size(packet.opcode, len(packet.payload), packet.timestamp is not None)
     if type(packet) is RcWrite:
@@ -84,7 +84,7 @@ def inner_bytes(packet: PacketRecord) -> int:
 
 
 class PacedPort:
-    """The transmit side of a port. Times are seconds of the caller's clock. `frame_bytes`: of a full frame."""
+    """Transmit side of a port, in seconds of the caller's clock. `frame_bytes`: size of a full frame."""
 
     __slots__ = (
         "_control",
@@ -94,7 +94,7 @@ class PacedPort:
         "_now_sending",
         "control_room",
         "frames",
-        "late",
+        "late_frames",
         "late_max_s",
         "may_leave_at",
         "rate_bps",
@@ -103,22 +103,22 @@ class PacedPort:
 
     def __init__(self, rate_bps: float, frame_bytes: int) -> None:
         self.rate_bps = rate_bps
-        self._early_s = frame_bytes * 8 / rate_bps * EARLY
+        self._early_s = frame_bytes * 8 / rate_bps * EARLY_SHARE
         self._data: deque[tuple[Item, int]] = deque()
         self._control: deque[tuple[Item, int]] = deque()
         self._now_sending: Item | None = None
         self._done_at = 0.0
-        self.may_leave_at = NEVER
+        self.may_leave_at = NEVER_S
         """Time at which the frame on the wire may be taken; NEVER without one."""
         self.room = DATA_RING + 1
-        """Data packets it takes now: what its ring has left, and the wire while it is idle."""
+        """Data packets that the port takes now: free ring slots, and the wire while idle."""
         self.control_room = CONTROL_RING
-        self.frames = self.late = 0
+        self.frames = self.late_frames = 0
         """Frames that left, and those of them that left LATE_S late or more."""
         self.late_max_s = 0.0
 
     def put(self, item: Item, size: int, control: bool, now: float) -> bool:
-        """Send a frame of `size` bytes when its turn comes; False when there is no place for it."""
+        """Queue a frame of `size` bytes; return False when the queue is full."""
         if self._now_sending is None:
             self._begin(item, size, max(now, self._done_at))  # the one before may have left early
             self.room -= 1
@@ -136,20 +136,20 @@ class PacedPort:
             self.room -= 1
         return True
 
-    def _begin(self, item: Item, size: int, at: float) -> None:
-        self._now_sending, self._done_at = item, at + size * 8 / self.rate_bps
+    def _begin(self, item: Item, size: int, time: float) -> None:
+        self._now_sending, self._done_at = item, time + size * 8 / self.rate_bps
         self.may_leave_at = self._done_at - self._early_s
 
     def take(self, now: float) -> list[Item]:
-        """The frames that have been sent by now."""
-        taken: list[Item] = []
+        """Return the frames that have been sent by now."""
+        sent_items: list[Item] = []
         while self._now_sending is not None and self.may_leave_at <= now:
             self.frames += 1
             late_s = now - self._done_at
             if late_s >= LATE_S:
-                self.late += 1
+                self.late_frames += 1
                 self.late_max_s = max(self.late_max_s, late_s)
-            taken.append(self._now_sending)
+            sent_items.append(self._now_sending)
             if self._control:
                 item, size = self._control.popleft()
                 self.control_room += 1
@@ -161,11 +161,11 @@ class PacedPort:
                 self._stop()
                 break
             self._begin(item, size, self._done_at)
-        return taken
+        return sent_items
 
     def _stop(self) -> None:
-        """Nothing is left to send."""
-        self._now_sending, self.may_leave_at = None, NEVER
+        """Go idle, with all room free."""
+        self._now_sending, self.may_leave_at = None, NEVER_S
         self.room, self.control_room = DATA_RING + 1, CONTROL_RING
 
     @property
@@ -174,7 +174,7 @@ class PacedPort:
         return None if self._now_sending is None else self._done_at
 
     def clear(self) -> int:
-        """Forget what waits: the port is down, or has another rate; how many frames that were."""
+        """Drop all queued frames (port down, or new rate); return how many."""
         lost = len(self._data) + len(self._control) + (self._now_sending is not None)
         self._data.clear()
         self._control.clear()
@@ -195,62 +195,62 @@ class PacedNic(Nic):
         self.kind = nic.kind
         self.plan, self.host, self.ports = nic.plan, nic.host, nic.ports
         self._clock, self._dscp_control = clock, dscp_control
-        self._outside = ENCAPSULATION_BYTES if nic.plan.mode.outer_header else ETHERNET_BYTES
+        self._encapsulation_bytes = ENCAPSULATION_BYTES if nic.plan.mode.outer_header else ETHERNET_BYTES
         self._frame_bytes = nic.plan.frame_bytes()
-        self._paced: dict[int, PacedPort] = {}
-        self._wake_at = NEVER
-        """No frame may leave before."""
+        self._paced_ports: dict[int, PacedPort] = {}
+        self._wake_at = NEVER_S
+        """Time before which no frame may leave."""
         self._room = [NO_LIMIT] * len(self.ports)
         self._control_room = [NO_LIMIT] * len(self.ports)
-        """As the ports have them, by plane; looked at in each turn, so kept."""
+        """Copies of the ports' room by plane, kept because each turn reads them."""
         for plane, rate in rates.items():
             self.set_rate(plane, rate)
 
     @property
     def rates(self) -> dict[int, float]:
         """Bits/s of the ports that have a rate."""
-        return {plane: port.rate_bps for plane, port in self._paced.items()}
+        return {plane: port.rate_bps for plane, port in self._paced_ports.items()}
 
     def set_rate(self, plane: int, rate_bps: float | None) -> None:
-        """From now on; None = no limit. What waited is lost, as in a port that renegotiates its speed."""
+        """Set a port's rate; None = no limit. Queued frames are lost, as when a port renegotiates its speed."""
         self._lose(plane, "rate changed")
         if rate_bps is None:
-            self._paced.pop(plane, None)
+            self._paced_ports.pop(plane, None)
         else:
-            self._paced[plane] = PacedPort(rate_bps, self._frame_bytes)
+            self._paced_ports[plane] = PacedPort(rate_bps, self._frame_bytes)
         self._note_room(plane)
 
     def _note_room(self, plane: int) -> None:
-        port = self._paced.get(plane)
+        port = self._paced_ports.get(plane)
         self._room[plane] = NO_LIMIT if port is None else port.room
         self._control_room[plane] = NO_LIMIT if port is None else port.control_room
 
     def pacing(self) -> dict[str, dict[str, float]]:
-        """By plane: `rate_bps`, `frames` that left, `late` ones and the latest by how many seconds."""
+        """Return by plane: `rate_bps`, `frames` sent, `late` ones, and the longest delay `late_max_s`."""
         return {
             str(plane): {
                 "rate_bps": port.rate_bps,
                 "frames": port.frames,
-                "late": port.late,
+                "late_frames": port.late_frames,
                 "late_max_s": port.late_max_s,
             }
-            for plane, port in self._paced.items()
+            for plane, port in self._paced_ports.items()
         }
 
-    def _lose(self, plane: int, why: str) -> None:
-        port = self._paced.get(plane)
+    def _lose(self, plane: int, reason: str) -> None:
+        port = self._paced_ports.get(plane)
         if port is not None and (lost := port.clear()):
-            self.nic.counters[plane].tx_dropped[why] += lost
+            self.nic.counters[plane].tx_dropped[reason] += lost
             self._note_room(plane)
 
     # ---- out --------------------------------------------------------------------------------------------
 
     def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
-        port = self._paced.get(plane)
+        port = self._paced_ports.get(plane)
         if port is None:
             self.nic.send(plane, peer, packet)
             return
-        size = inner_bytes(packet) + self._outside
+        size = inner_bytes(packet) + self._encapsulation_bytes
         if not port.put((peer, packet), size, packet.dscp == self._dscp_control, self._clock()):
             self.nic.counters[plane].tx_dropped["no buffer"] += 1
             return
@@ -261,44 +261,44 @@ class PacedNic(Nic):
     def flush(self) -> None:
         now = self._clock()
         if now >= self._wake_at:
-            soonest = NEVER
-            leaving: list[Outgoing] = []
-            for plane, port in self._paced.items():
+            soonest = NEVER_S
+            outgoing: list[Outgoing] = []
+            for plane, port in self._paced_ports.items():
                 if port.may_leave_at <= now:
                     for peer, packet in port.take(now):
-                        leaving.append((plane, peer, packet))
+                        outgoing.append((plane, peer, packet))
                     self._room[plane], self._control_room[plane] = port.room, port.control_room
                 if port.may_leave_at < soonest:
                     soonest = port.may_leave_at
             self._wake_at = soonest
-            if leaving:
-                self.nic.send_many(leaving)
+            if outgoing:
+                self.nic.send_many(outgoing)
         self.nic.flush()
 
     def next_at(self) -> float | None:
-        if self._wake_at == NEVER:
+        if self._wake_at == NEVER_S:
             return None
-        first = NEVER
-        for port in self._paced.values():
-            at = port.next_at
-            if at is not None and at < first:
-                first = at
-        return None if first == NEVER else first
+        first = NEVER_S
+        for port in self._paced_ports.values():
+            port_time = port.next_at
+            if port_time is not None and port_time < first:
+                first = port_time
+        return None if first == NEVER_S else first
 
     def room(self) -> list[int] | None:
-        return self._both(self._room)
+        return self._least_room(self._room)
 
     def control_room(self) -> list[int] | None:
-        return self._both(self._control_room)
+        return self._least_room(self._control_room)
 
-    def _both(self, room: list[int]) -> list[int] | None:
-        """Room of the ports here, where those below have any."""
-        below = self.nic.room()
-        if below is None:
-            return room if self._paced else None
-        return [min(packets) for packets in zip(room, below, strict=True)]
+    def _least_room(self, room: list[int]) -> list[int] | None:
+        """Return the lesser of a port's room and the wrapped NIC's, by plane."""
+        nic_room = self.nic.room()
+        if nic_room is None:
+            return room if self._paced_ports else None
+        return [min(packets) for packets in zip(room, nic_room, strict=True)]
 
-    # ---- the rest is the NIC's ----------------------------------------------------------------------------
+    # ---- delegated to the NIC -----------------------------------------------------------------------------
 
     @property
     def counters(self) -> dict[int, PortCounters]:

@@ -1,4 +1,4 @@
-"""One AF_PACKET socket on one interface, and the kernel's receive ring in front of it. Frames only, no MRC.
+"""AF_PACKET socket on one interface, with the kernel's receive ring. Frames only, no MRC.
 
 Frame of a TPACKET_V2 ring slot (linux/if_packet.h, host byte order)::
 
@@ -37,11 +37,11 @@ SLOT_HEADER = 128
 """Room in a slot before the frame: 32 bytes of header, the address, and alignment; bytes."""
 BLOCK_BYTES = 1 << 16
 RING_FRAMES = 512
-"""Frames a port can hold between two turns of the loop: two windows of a default transfer over four planes."""
+"""Frames a port holds between turns of the loop: two windows of a default transfer over four planes."""
 
 
 def open_socket(interface: str, needed_mtu: int) -> socket.socket:
-    """A non-blocking packet socket bound to `interface`: IPv6 frames from the wire only, with large buffers.
+    """Return a non-blocking packet socket for IPv6 frames from the wire, with large buffers.
 
     Raises NicError when there is no such interface, no permission, or its MTU is below `needed_mtu` bytes.
     """
@@ -72,7 +72,7 @@ def open_socket(interface: str, needed_mtu: int) -> socket.socket:
 
 
 def bind(sock: socket.socket, interface: str) -> int:
-    """Start to receive; the interface's index. Raises NicError when the interface has gone."""
+    """Start to receive; return the interface's index. Raises NicError when the interface has gone."""
     try:
         sock.bind((interface, ETH_P_IPV6))
         return socket.if_nametoindex(interface)
@@ -81,7 +81,7 @@ def bind(sock: socket.socket, interface: str) -> int:
 
 
 def clear_error(sock: socket.socket) -> int:
-    """Take the pending error (ENETDOWN after a link cut) off a socket, which otherwise stays readable for ever."""
+    """Clear a socket's pending error (ENETDOWN after a link cut), which would keep the socket readable."""
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
@@ -91,7 +91,7 @@ def _mtu(sock: socket.socket, interface: str) -> int:
 
 
 class RxRing:
-    """Receive ring of a socket that is not bound yet. `frame_bytes`: the longest frame it takes whole.
+    """Receive ring of a socket that is not bound yet. `frame_bytes`: longest frame taken whole.
 
     Raises OSError when the kernel has no memory for it.
     """
@@ -107,36 +107,36 @@ class RxRing:
         self.shape = (BLOCK_BYTES, slot, per_block, blocks * per_block)
         """Bytes of a block and of a slot, slots in a block, slots in all."""
         self._map = mmap.mmap(sock.fileno(), BLOCK_BYTES * blocks, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        whole = memoryview(self._map)
+        memory = memoryview(self._map)
         starts = [b * BLOCK_BYTES + i * slot for b in range(blocks) for i in range(per_block)]
-        self._slots = [whole[start : start + slot] for start in starts]
-        self._status = [whole[start : start + 4].cast("I") for start in starts]
-        self.memory = whole
-        self._at = 0
+        self._slots = [memory[start : start + slot] for start in starts]
+        self._status = [memory[start : start + 4].cast("I") for start in starts]
+        self.memory = memory
+        self._next_slot = 0
 
     def frames(self, limit: int) -> Iterator[memoryview | None]:
-        """Up to `limit` waiting frames, each a view valid until the next is asked for.
+        """Yield up to `limit` waiting frames, each a view valid until the next.
 
         None stands for a frame longer than a slot.
         """
-        slots, statuses, at = self._slots, self._status, self._at
+        slots, statuses, index = self._slots, self._status, self._next_slot
         last = len(slots) - 1
         for _ in range(limit):
-            status = statuses[at]
+            status = statuses[index]
             if not status[0] & STATUS_USER:
                 return
-            length, snapped, start = _SLOT.unpack_from(slots[at], 4)
-            yield slots[at][start : start + snapped] if length == snapped else None
+            length, captured_length, start = _SLOT.unpack_from(slots[index], 4)
+            yield slots[index][start : start + captured_length] if length == captured_length else None
             status[0] = STATUS_KERNEL
-            at = at + 1 if at != last else 0
-            self._at = at
+            index = index + 1 if index != last else 0
+            self._next_slot = index
 
     def dropped(self) -> int:
-        """Frames the kernel dropped because the ring was full, since the last call."""
+        """Return how many frames the kernel dropped on a full ring since the last call."""
         return int(struct.unpack("II", self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))[1])
 
     def close(self) -> None:
-        """Unmap. A frame still looked at keeps the mapping, and with it the socket, until it is let go."""
+        """Unmap the ring. A frame still in use keeps the mapping, and with it the socket, until released."""
         for view in (*self._slots, *self._status, self.memory):
             view.release()
         with contextlib.suppress(BufferError):
@@ -147,7 +147,7 @@ _SLOT = struct.Struct("=IIH")
 
 
 def explain(code: int | None) -> str:
-    """Why a frame could not be sent, in the words the counters use."""
+    """Return why a frame could not be sent, as the counters' key."""
     return _REASONS.get(code or 0) or os.strerror(code or 0)
 
 

@@ -1,4 +1,4 @@
-"""A filter in the kernel by QPN, so that the processes of a host which share its ports get their own packets only.
+"""Kernel filter by QPN: each process on a host's shared ports gets only its own packets.
 
 Classic BPF on a packet socket, before the frame is copied to its ring. BTH: opcode, flags, P_Key 2, reserved, dest QP
 of 24 bits::
@@ -28,19 +28,21 @@ _LOAD_LENGTH, _LOAD_BYTE, _LOAD_WORD_AT_X, _LOAD_X = 0x80, 0x30, 0x40, 0x01
 _AND, _SHIFT_LEFT, _ADD, _TO_X = 0x54, 0x64, 0x04, 0x07
 _EQUAL, _GREATER, _AT_LEAST, _RETURN = 0x15, 0x25, 0x35, 0x06
 _INSTRUCTION = struct.Struct("=HBBI")  # code, jump if true, jump if false, constant
-WHOLE = 0xFFFFFFFF
+WHOLE_FRAME = 0xFFFFFFFF
 NEXT_HEADER, SRH_LENGTH = 20, 55
-"""Offsets of the first IPv6 header's next-header field, and of an SRH's length behind it (in 8 bytes, less 8)."""
+"""Offsets of the first IPv6 header's next-header field, and of an SRH's length (8 bytes, less one)."""
 UDP, IPV6_IN_IPV6, ROUTING_HEADER = 17, 41, 43
 QPN_OUTER, QPN_PLAIN = 106, 66
 """Offsets of reserved byte and QPN with an outer header, without an SRH, and without one."""
 
 
 def program(first: int, last: int, strays: bool, outer: bool = True) -> bytes:
-    """The filter for QPNs `first` to `last`; `outer`: packets have an outer header. Jumps count instructions to pass
-    over; those below name where they lead: `find` is where the QPN is looked up with X = bytes of an SRH.
+    """Return the filter for QPNs `first` to `last`; `outer`: packets have an outer header.
+
+    Jumps count instructions to pass over; those below name their target: `find` looks the QPN up with X = bytes of an
+    SRH.
     """
-    at = QPN_OUTER if outer else QPN_PLAIN
+    qpn_offset = QPN_OUTER if outer else QPN_PLAIN
     head: list[tuple[int, int | str, int | str, int]]
     if outer:
         head = [
@@ -56,32 +58,34 @@ def program(first: int, last: int, strays: bool, outer: bool = True) -> bytes:
         head = [(_LOAD_BYTE, 0, 0, NEXT_HEADER), (_EQUAL, "find", "stray", UDP)]
     steps: list[tuple[int, int | str, int | str, int]] = [
         (_LOAD_LENGTH, 0, 0, 0),
-        (_AT_LEAST, 0, "stray", at + 4),
+        (_AT_LEAST, 0, "stray", qpn_offset + 4),
         (_LOAD_X, 0, 0, 0),
         *head,
-        (_LOAD_WORD_AT_X, 0, 0, at),  # beyond the end of the frame: the kernel drops it, whoever it was for
+        (_LOAD_WORD_AT_X, 0, 0, qpn_offset),  # beyond the end of the frame: the kernel drops it, whoever it was for
         (_AND, 0, 0, 0xFFFFFF),
         (_EQUAL, "take", 0, ENDPOINT_QPN),
         (_AT_LEAST, 0, "leave", first),
         (_GREATER, "leave", "take", last),
         (_RETURN, 0, 0, 0),
-        (_RETURN, 0, 0, WHOLE),
-        (_RETURN, 0, 0, WHOLE if strays else 0),
+        (_RETURN, 0, 0, WHOLE_FRAME),
+        (_RETURN, 0, 0, WHOLE_FRAME if strays else 0),
     ]
     ends = len(steps)
     labels = {"find": ends - 8, "leave": ends - 3, "take": ends - 2, "stray": ends - 1}
 
-    def jump(here: int, to: int | str) -> int:
-        return labels[to] - here - 1 if isinstance(to, str) else to
+    def jump(position: int, target: int | str) -> int:
+        return labels[target] - position - 1 if isinstance(target, str) else target
 
     return b"".join(
-        _INSTRUCTION.pack(code, jump(n, true), jump(n, false), k) for n, (code, true, false, k) in enumerate(steps)
+        _INSTRUCTION.pack(code, jump(n, if_true), jump(n, if_false), k)
+        for n, (code, if_true, if_false, k) in enumerate(steps)
     )
 
 
 def keep(descriptor: int, qpns: range, *, outer: bool, strays: bool = False) -> None:
-    """Put the filter on a packet socket; what it holds back costs this process nothing. `outer`: the fabric's packets
-    have an outer header. Raises OSError.
+    """Put the filter on a packet socket; dropped frames cost this process nothing. Raises OSError.
+
+    `outer`: the fabric's packets have an outer header.
     """
     code = program(qpns[0], qpns[-1], strays, outer)
     buffer = ctypes.create_string_buffer(code, len(code))

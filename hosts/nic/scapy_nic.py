@@ -1,4 +1,4 @@
-"""The readable NIC: every packet sent or received is a scapy object, which hooks may print, change or drop.
+"""Readable NIC: each packet is a scapy object that hooks may print, change or drop.
 
     python -m mrc_testbed.hosts.agent --host h0 --run-dir DIR --nic scapy --hook my_hooks:show
 
@@ -62,13 +62,13 @@ FRAME_BYTES = 1 << 16
 
 
 def load_hook(text: str) -> Hook:
-    """The function named `module:function`; modules are also looked for in the current folder. Raises NicError."""
+    """Return the function named `module:function`; the current folder is searched too. Raises NicError."""
     module_name, colon, function_name = text.partition(":")
     if not colon or not module_name or not function_name:
         raise NicError(f"--hook {text!r}: must be MODULE:FUNCTION")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may raise anything while it is imported
@@ -81,7 +81,7 @@ def load_hook(text: str) -> Hook:
 
 
 class ScapyNic(Nic):
-    """The ports of `host`, one packet socket each. Raises NicError when one cannot be opened."""
+    """NIC of `host` with one packet socket a port. Raises NicError when one cannot be opened."""
 
     kind = "scapy"
     _outer_word: Callable[[bytes | bytearray, int], bytes] | None = None
@@ -97,7 +97,7 @@ class ScapyNic(Nic):
         self._hooks = [load_hook(text) for text in hooks]
         self._mtu = ENCAPSULATION_BYTES - 14 + SRH_ROOM + INNER_OVERHEAD + config.qp.pmtu_bytes
         self._buffer = bytearray(FRAME_BYTES)
-        self._reported: set[Hook] = set()
+        self._reported_hooks: set[Hook] = set()
         self._sockets: dict[int, socket.socket] = {}
         self._indices: dict[int, int] = {}
         try:
@@ -109,29 +109,29 @@ class ScapyNic(Nic):
 
     def _open(self, plane: int) -> None:
         interface = self.ports[plane].interface
-        opened = open_socket(interface, self._mtu)
+        sock = open_socket(interface, self._mtu)
         try:
-            self._indices[plane] = bind(opened, interface)
+            self._indices[plane] = bind(sock, interface)
         except BaseException:
-            opened.close()
+            sock.close()
             raise
         if plane in self._sockets:
             self._sockets[plane].close()
-        self._sockets[plane] = opened
+        self._sockets[plane] = sock
 
     def filenos(self) -> dict[int, int]:
-        return {plane: opened.fileno() for plane, opened in self._sockets.items()}
+        return {plane: sock.fileno() for plane, sock in self._sockets.items()}
 
     # ---- out --------------------------------------------------------------------------------------------
 
     def send(self, plane: int, peer: str, packet: PacketRecord) -> None:
-        there = self.plan.host(peer)
-        frame = self._hooked(self.wrap(plane, there, packet), "send", plane)
+        peer_host = self.plan.host(peer)
+        frame = self._run_hooks(self.wrap(plane, peer_host, packet), "send", plane)
         counters = self.counters[plane]
         if frame is None:
             counters.tx_dropped["hook"] += 1
             return
-        wire = self._built(frame, "send")
+        wire = self._build(frame, "send")
         if wire is None:
             counters.tx_dropped["cannot be built"] += 1
             return
@@ -143,8 +143,8 @@ class ScapyNic(Nic):
             counters.tx_packets += 1
             counters.tx_bytes += len(wire)
 
-    def _built(self, packet: ScapyPacket, direction: str) -> bytes | None:
-        """Bytes of a packet, or None when a hook has left it with fields that cannot be built."""
+    def _build(self, packet: ScapyPacket, direction: str) -> bytes | None:
+        """Return the bytes of a packet, or None when a hook has set fields that cannot be built."""
         try:
             return bytes(packet)
         except Exception as error:  # whatever a user puts into a field comes out here
@@ -152,26 +152,26 @@ class ScapyNic(Nic):
             return None
 
     def flush(self) -> None:
-        """Nothing: packets leave one by one."""
+        """Do nothing: packets leave one by one."""
 
-    def wrap(self, plane: int, there: Host, packet: PacketRecord) -> ScapyPacket:
-        """The whole frame of a record, as it leaves our port of `plane` towards `there`."""
+    def wrap(self, plane: int, peer_host: Host, packet: PacketRecord) -> ScapyPacket:
+        """Return the whole frame of a record, as sent by the port of `plane` towards `peer_host`."""
         port = self.ports[plane]
-        above = self.plan.link_of_interface(port.interface).upper
+        uplink_port = self.plan.link_of_interface(port.interface).upper
         source = self.plan.address(self.host, plane)
-        addressing = Addressing(source.packed, self.plan.address(there, plane).packed)
+        addressing = Addressing(source.packed, self.plan.address(peer_host, plane).packed)
         if self._outer_word is None:
             inner = self._scapy_codec.to_scapy(packet, addressing)
             label = inner.fl
         else:
-            made = self._codec.encode(packet, addressing).join()
-            inner = IPv6(made)
-            label = int.from_bytes(self._outer_word(made, packet.ev), "big") & 0xFFFFF
-        ethernet = Ether(src=self.plan.mac(port), dst=self.plan.mac(above))
+            inner_bytes = self._codec.encode(packet, addressing).join()
+            inner = IPv6(inner_bytes)
+            label = int.from_bytes(self._outer_word(inner_bytes, packet.ev), "big") & 0xFFFFF
+        ethernet = Ether(src=self.plan.mac(port), dst=self.plan.mac(uplink_port))
         if not self.plan.mode.outer_header:
             plain: ScapyPacket = ethernet / inner
             return plain
-        carrier = IPv6Address(self.plan.template(self.host, there).address(packet.ev))
+        carrier = IPv6Address(self.plan.template(self.host, peer_host).address(packet.ev))
         outer = USidCarrier(src=str(source), dst=str(carrier), tc=inner.tc, fl=label, hlim=HOP_LIMIT)
         frame: ScapyPacket = ethernet / outer / inner
         return frame
@@ -179,11 +179,11 @@ class ScapyNic(Nic):
     # ---- in ---------------------------------------------------------------------------------------------
 
     def receive(self, limit: int) -> Iterator[Received]:
-        for plane, opened in self._sockets.items():
+        for plane, sock in self._sockets.items():
             counters = self.counters[plane]
             for _ in range(limit):
                 try:
-                    size = opened.recv_into(self._buffer)
+                    size = sock.recv_into(self._buffer)
                 except OSError:
                     break  # nothing waits, or the port is down: the kernel's link news says which
                 try:
@@ -196,27 +196,27 @@ class ScapyNic(Nic):
                 yield plane, peer, packet
 
     def unwrap(self, frame: bytes, plane: int) -> tuple[str, PacketRecord]:
-        """(sending host, record) of an arriving frame, hooks included. Raises WireError for what is not ours."""
-        packet = self._hooked(_dissect(frame), "receive", plane)
+        """Return (sending host, record) of an arriving frame, after hooks. Raises WireError for a refused one."""
+        packet = self._run_hooks(_dissect(frame), "receive", plane)
         if packet is None:
             raise WireError("hook")
-        whole = self._built(packet, "receive")
-        if whole is None:
+        built_frame = self._build(packet, "receive")
+        if built_frame is None:
             raise WireError("cannot be built after a hook")
-        return self._decapsulations[plane].open(whole)
+        return self._decapsulations[plane].open(built_frame)
 
-    def _hooked(self, packet: ScapyPacket, direction: str, plane: int) -> ScapyPacket | None:
+    def _run_hooks(self, packet: ScapyPacket, direction: str, plane: int) -> ScapyPacket | None:
         for hook in self._hooks:
             try:
-                changed = hook(packet, direction, plane)
+                hook_result = hook(packet, direction, plane)
             except Exception as error:  # a user's function may raise anything
-                if hook not in self._reported:
-                    self._reported.add(hook)
-                    log.error("hook %s raised; further errors of it are not told", hook, exc_info=error)
+                if hook not in self._reported_hooks:
+                    self._reported_hooks.add(hook)
+                    log.error("hook %s raised; its further errors are not logged", hook, exc_info=error)
                 continue
-            if changed is None:
+            if hook_result is None:
                 return None
-            packet = changed
+            packet = hook_result
         return packet
 
     # ---- ports ------------------------------------------------------------------------------------------
@@ -229,8 +229,8 @@ class ScapyNic(Nic):
         return True
 
     def close(self) -> None:
-        for opened in self._sockets.values():
-            opened.close()
+        for sock in self._sockets.values():
+            sock.close()
 
 
 def _dissect(frame: bytes) -> Any:

@@ -60,7 +60,7 @@ from mrc_testbed.hosts.scapy.rocev2 import rc_packet, rc_record
 
 CE = 3
 _HEADERS = (AETH, BTH, EETH, ERTH, METH, NETH, PETH, RETH, SETH, TSETH, CCState, ImmDt)
-FIXED: dict[type[ScapyPacket], int] = {layer: len(layer()) for layer in _HEADERS}
+HEADER_BYTES: dict[type[ScapyPacket], int] = {layer: len(layer()) for layer in _HEADERS}
 """Bytes of each header."""
 UDP_BYTES = 8
 PROTOCOL_UDP = 17
@@ -68,7 +68,7 @@ MORE_FRAGMENTS = 1
 
 
 class ScapyCodec:
-    """Encodes and decodes with one configuration, as `mrc_testbed.hosts.engine.wire.codec.Codec` does."""
+    """Codec through scapy, with the interface of `mrc_testbed.hosts.engine.wire.codec.Codec`."""
 
     def __init__(self, config: Config | None = None) -> None:
         config = config or Config()
@@ -85,11 +85,11 @@ class ScapyCodec:
     # ---- records to packets -----------------------------------------------------------------------------
 
     def encode(self, record: PacketRecord, addressing: Addressing) -> EncodedPacket:
-        """Bytes of a record, all of them in the frame's first piece."""
+        """Return the bytes of a record, all in the frame's first piece."""
         return EncodedPacket(bytes(self.to_scapy(record, addressing)), b"", b"")
 
     def to_scapy(self, record: PacketRecord, addressing: Addressing) -> ScapyPacket:
-        """The record as IP / UDP / BTH / ... / ICRC, its iCRC and lengths to be computed when it is built."""
+        """Return the record as IP / UDP / BTH / ... / ICRC; building it computes iCRC and lengths."""
         half = len(addressing.pair) // 2
         source, destination = (str(ip_address(part)) for part in (addressing.pair[:half], addressing.pair[half:]))
         sport, label = ev_to_fields(record.ev, self._layout)
@@ -99,9 +99,9 @@ class ScapyCodec:
             ip = IP(src=source, dst=destination, tos=traffic_class, ttl=addressing.hop_limit, id=0, flags="DF")
         else:
             ip = IPv6(src=source, dst=destination, tc=traffic_class, fl=label, hlim=addressing.hop_limit)
-        inside = rc_packet(record) if isinstance(record, (RcWrite, RcAck, Cnp)) else MAKERS[type(record)](record)
-        inside.dqpn, inside.pkey = record.dest_qp, self._pkey
-        return ip / UDP(sport=sport, dport=self.dport, chksum=0) / inside
+        transport = rc_packet(record) if isinstance(record, (RcWrite, RcAck, Cnp)) else MAKERS[type(record)](record)
+        transport.dqpn, transport.pkey = record.dest_qp, self._pkey
+        return ip / UDP(sport=sport, dport=self.dport, chksum=0) / transport
 
     # ---- bytes to records -------------------------------------------------------------------------------
 
@@ -112,26 +112,28 @@ class ScapyCodec:
         outer_traffic_class: int | None = None,
         _outer_label: int | None = None,
     ) -> Packet | RcPacket:
-        """The record in an inner packet (IP header first). Raises WireError, and only that. As wire.Codec.decode."""
-        whole = bytes(packet)
-        version = whole[0] >> 4 if whole else 0
+        """Return the record in an inner packet (IP header first), as wire.Codec.decode. Raises only WireError."""
+        packet_bytes = bytes(packet)
+        version = packet_bytes[0] >> 4 if packet_bytes else 0
         if version not in (4, 6):
             raise WireError("no IPv6 or IPv4 header")
-        shortest = (40 if version == 6 else 20) + UDP_BYTES + FIXED[BTH]
-        if len(whole) < shortest:
-            raise WireError(f"shorter than its headers ({len(whole)} bytes)")
+        shortest = (40 if version == 6 else 20) + UDP_BYTES + HEADER_BYTES[BTH]
+        if len(packet_bytes) < shortest:
+            raise WireError(f"shorter than its headers ({len(packet_bytes)} bytes)")
         try:
-            return self.to_record((IPv6 if version == 6 else IP)(whole), whole, plane, outer_traffic_class)
+            return self.to_record(
+                (IPv6 if version == 6 else IP)(packet_bytes), packet_bytes, plane, outer_traffic_class
+            )
         except (struct.error, IndexError, ValueError, Scapy_Exception) as error:
             if isinstance(error, WireError):
                 raise
             raise WireError(f"scapy cannot dissect it: {error}") from error
 
     def to_record(
-        self, ip: ScapyPacket, whole: bytes, plane: int, outer_traffic_class: int | None
+        self, ip: ScapyPacket, packet_bytes: bytes, plane: int, outer_traffic_class: int | None
     ) -> Packet | RcPacket:
-        """The record of a dissected packet; `whole` is its bytes as they arrived, for lengths and sums."""
-        header, ip_length, traffic_class, label = _ip_fields(ip, whole)
+        """Return the record of a dissected packet; `packet_bytes`: as they arrived, for lengths and sums."""
+        header, ip_length, traffic_class, label = _ip_fields(ip, packet_bytes)
         udp = ip.payload
         if not isinstance(udp, UDP):
             raise WireError("not UDP")
@@ -145,47 +147,50 @@ class ScapyCodec:
         if bth.tver:
             raise WireError(f"tver {bth.tver}")
         dscp, ecn = traffic_class >> 2, traffic_class & 3
+        # The outer DSCP wins and CE is kept from either header (§1.2).
         if outer_traffic_class is not None:
             outer_ecn = outer_traffic_class & 3
             dscp, ecn = outer_traffic_class >> 2 & 0x3F, CE if ecn == CE else outer_ecn
-        common = {
+        common_fields = {
             "dest_qp": bth.dqpn,
             "ev": fields_to_ev(udp.sport, label, self._layout),
             "plane": plane,
             "dscp": dscp,
             "ecn": ecn,
         }
-        present = len(whole) - header
+        present = len(packet_bytes) - header
         opcode = RC_OPCODES.get(bth.opcode) or Opcode(bth.opcode)
         if dscp in self._trimmed:
             if present > ip_length:
                 raise WireError("longer than its IP header says")
-            return _trimmed_write(whole[header + UDP_BYTES :], bth, opcode, common, ip_length, self._trimmed[dscp])
+            return _trimmed_write(
+                packet_bytes[header + UDP_BYTES :], bth, opcode, common_fields, ip_length, self._trimmed[dscp]
+            )
         if present != ip_length:
             raise WireError("length differs from what its IP header says")
-        if present < UDP_BYTES + FIXED[BTH] + layers.ICRC_BYTES:
+        if present < UDP_BYTES + HEADER_BYTES[BTH] + layers.ICRC_BYTES:
             raise WireError("no room for an iCRC")
-        if udp.chksum and not _udp_checksum_right(ip, whole[header:]):
+        if udp.chksum and not _udp_checksum_right(ip, packet_bytes[header:]):
             raise WireError("UDP checksum")
-        body = whole[header + UDP_BYTES : -layers.ICRC_BYTES]
-        if layers.icrc_of(bth, body) != int.from_bytes(whole[-layers.ICRC_BYTES :], "little"):
+        body = packet_bytes[header + UDP_BYTES : -layers.ICRC_BYTES]
+        if layers.icrc_of(bth, body) != int.from_bytes(packet_bytes[-layers.ICRC_BYTES :], "little"):
             raise WireError("iCRC")
         if isinstance(opcode, RcOpcode):
-            return rc_record(bth, common, len(body), ip_length)
+            return rc_record(bth, common_fields, len(body), ip_length)
         if opcode in WRITE_OPCODES:
-            return _write_record(bth, opcode, common, len(body), ip_length)
-        return _control_record(bth, opcode, common, len(body))
+            return _write_record(bth, opcode, common_fields, len(body), ip_length)
+        return _control_record(bth, opcode, common_fields, len(body))
 
 
-def _ip_fields(ip: ScapyPacket, whole: bytes) -> tuple[int, int, int, int]:
-    """(header bytes, payload length it announces, traffic class, flow label). Raises WireError."""
+def _ip_fields(ip: ScapyPacket, packet_bytes: bytes) -> tuple[int, int, int, int]:
+    """Return (header bytes, announced payload length, traffic class, flow label). Raises WireError."""
     if isinstance(ip, IPv6):
         if ip.nh != PROTOCOL_UDP:
             raise WireError("not UDP")
         return 40, ip.plen, ip.tc, ip.fl
     if ip.ihl != 5 or int(ip.flags) & MORE_FRAGMENTS or ip.frag:
         raise WireError("IPv4 with options or fragmented")
-    if checksum(whole[:20]):
+    if checksum(packet_bytes[:20]):
         raise WireError("IPv4 header checksum")
     if ip.proto != PROTOCOL_UDP:
         raise WireError("not UDP")
@@ -220,8 +225,8 @@ def _write_packet(record: Write) -> ScapyPacket:
         packet /= ImmDt(immediate=record.imm)
     if record.payload:
         packet /= Raw(bytes(record.payload))
-    whole: ScapyPacket = packet / ICRC(pad=bytes(pad))
-    return whole
+    full_packet: ScapyPacket = packet / ICRC(pad=bytes(pad))
+    return full_packet
 
 
 def _write_flags(bth: BTH) -> dict[str, Any]:
@@ -233,9 +238,9 @@ def _write_flags(bth: BTH) -> dict[str, Any]:
     }
 
 
-def _write_record(bth: BTH, opcode: Opcode, common: dict[str, Any], body: int, udp_length: int) -> Write:
-    needed = [METH, *([TSETH] if bth.ts else []), RETH, *([ImmDt] if opcode in IMM_OPCODES else [])]
-    payload = body - FIXED[BTH] - sum(FIXED[layer] for layer in needed) - bth.pad
+def _write_record(bth: BTH, opcode: Opcode, common_fields: dict[str, Any], body: int, udp_length: int) -> Write:
+    header_layers = [METH, *([TSETH] if bth.ts else []), RETH, *([ImmDt] if opcode in IMM_OPCODES else [])]
+    payload = body - HEADER_BYTES[BTH] - sum(HEADER_BYTES[layer] for layer in header_layers) - bth.pad
     if payload < 0:
         raise WireError(f"{opcode.name} ends before its headers do")
     if payload + bth.pad & 3 or bth.pad > 3:
@@ -246,7 +251,7 @@ def _write_record(bth: BTH, opcode: Opcode, common: dict[str, Any], body: int, u
     if opcode in IMM_OPCODES:
         optional["imm"] = bth[ImmDt].immediate
     return Write(
-        **common,
+        **common_fields,
         opcode=opcode,
         msn=bth[METH].msn,
         rqmsn=bth[METH].rqmsn,
@@ -261,23 +266,29 @@ def _write_record(bth: BTH, opcode: Opcode, common: dict[str, Any], body: int, u
 
 
 def _trimmed_write(
-    rest: bytes, bth: BTH, opcode: Opcode | RcOpcode, common: dict[str, Any], udp_length: int, reason: NackReason
+    remainder: bytes,
+    bth: BTH,
+    opcode: Opcode | RcOpcode,
+    common_fields: dict[str, Any],
+    udp_length: int,
+    reason: NackReason,
 ) -> Write:
-    """What is left of a trimmed write: BTH, METH and, unless the cut is in front of it, TSETH; read from `rest` since
-    nothing says where it ends.
+    """Return the record of a trimmed write: BTH, METH and, unless the cut is in front of it, TSETH.
+
+    Headers are read from `remainder`, since no field says where the cut is.
     """
     if not isinstance(opcode, Opcode) or opcode not in WRITE_OPCODES:
         raise WireError(f"{opcode.name} with a TRIMMED codepoint: only data packets are trimmed")
-    at = FIXED[BTH]
-    if len(rest) < at + FIXED[METH]:
+    bth_size = HEADER_BYTES[BTH]
+    if len(remainder) < bth_size + HEADER_BYTES[METH]:
         raise WireError(f"trimmed {opcode.name} ends before its METH does")
-    meth = METH(rest[at : at + FIXED[METH]])
+    meth = METH(remainder[bth_size : bth_size + HEADER_BYTES[METH]])
     optional: dict[str, Any] = {}
-    if bth.ts and len(rest) >= at + FIXED[METH] + FIXED[TSETH]:
-        tseth = TSETH(rest[at + FIXED[METH] : at + FIXED[METH] + FIXED[TSETH]])
+    if bth.ts and len(remainder) >= bth_size + HEADER_BYTES[METH] + HEADER_BYTES[TSETH]:
+        tseth = TSETH(remainder[bth_size + HEADER_BYTES[METH] : bth_size + HEADER_BYTES[METH] + HEADER_BYTES[TSETH]])
         optional = {"timestamp": tseth.tx_timestamp, "tsr": tseth.tsr}
     return Write(
-        **common,
+        **common_fields,
         opcode=opcode,
         msn=meth.msn,
         rqmsn=meth.rqmsn,
@@ -321,10 +332,10 @@ def _sack_packet(p: Sack) -> ScapyPacket:
     return BTH(opcode="SACK", psn=p.cack_psn, rtx=p.rtx) / seth / cc_state / ICRC()
 
 
-def _sack_record(bth: BTH, common: dict[str, Any]) -> Sack:
+def _sack_record(bth: BTH, common_fields: dict[str, Any]) -> Sack:
     seth, cc_state = bth[SETH], bth[CCState]
     return Sack(
-        **common,
+        **common_fields,
         cack_psn=seth.cack_psn,
         sack_offset=seth.sack_offset,
         bitmap=seth.sack_bitmap,
@@ -358,10 +369,10 @@ def _nack_packet(p: Nack) -> ScapyPacket:
     return BTH(opcode="NACK", psn=p.psn) / neth / ICRC()
 
 
-def _nack_record(bth: BTH, common: dict[str, Any]) -> Nack:
+def _nack_record(bth: BTH, common_fields: dict[str, Any]) -> Nack:
     neth = bth[NETH]
     return Nack(
-        **common,
+        **common_fields,
         psn=neth.nack_psn,
         reason=neth.reason,
         entropy=neth.entropy,
@@ -376,8 +387,8 @@ def _ack_packet(p: TransportAck) -> ScapyPacket:
     return BTH(opcode="ACKNOWLEDGE", psn=p.psn) / AETH(syndrome=int(p.syndrome), msn=p.msn) / ICRC()
 
 
-def _ack_record(bth: BTH, common: dict[str, Any]) -> TransportAck:
-    return TransportAck(**common, psn=bth.psn, syndrome=bth[AETH].syndrome, msn=bth[AETH].msn)
+def _ack_record(bth: BTH, common_fields: dict[str, Any]) -> TransportAck:
+    return TransportAck(**common_fields, psn=bth.psn, syndrome=bth[AETH].syndrome, msn=bth[AETH].msn)
 
 
 def _probe_packet(p: ReliabilityProbe) -> ScapyPacket:
@@ -385,10 +396,10 @@ def _probe_packet(p: ReliabilityProbe) -> ScapyPacket:
     return BTH(opcode="RELIABILITY_PROBE", rtx=p.rtx) / peth / ICRC()
 
 
-def _probe_record(bth: BTH, common: dict[str, Any]) -> ReliabilityProbe:
+def _probe_record(bth: BTH, common_fields: dict[str, Any]) -> ReliabilityProbe:
     peth = bth[PETH]
     return ReliabilityProbe(
-        **common,
+        **common_fields,
         probe_id=peth.probe_id,
         timestamp=peth.tx_timestamp,
         tsr=peth.tsr,
@@ -403,10 +414,10 @@ def _request_packet(p: EndpointRequest) -> ScapyPacket:
     return BTH(opcode="ENDPOINT_REQUEST", psn=p.request_id, rtx=p.rtx) / erth / ICRC()
 
 
-def _request_record(bth: BTH, common: dict[str, Any]) -> EndpointRequest:
+def _request_record(bth: BTH, common_fields: dict[str, Any]) -> EndpointRequest:
     erth = bth[ERTH]
     return EndpointRequest(
-        **common,
+        **common_fields,
         request_id=bth.psn & 0xFFFF,
         op=erth.op,
         port_mask=erth.port_status_mask,
@@ -420,9 +431,9 @@ def _response_packet(p: EndpointResponse) -> ScapyPacket:
     return BTH(opcode="ENDPOINT_RESPONSE", psn=p.request_id) / EETH(op=int(p.op), tx_timestamp=p.timestamp) / ICRC()
 
 
-def _response_record(bth: BTH, common: dict[str, Any]) -> EndpointResponse:
+def _response_record(bth: BTH, common_fields: dict[str, Any]) -> EndpointResponse:
     eeth = bth[EETH]
-    return EndpointResponse(**common, request_id=bth.psn & 0xFFFF, op=eeth.op, timestamp=eeth.tx_timestamp)
+    return EndpointResponse(**common_fields, request_id=bth.psn & 0xFFFF, op=eeth.op, timestamp=eeth.tx_timestamp)
 
 
 MAKERS: dict[type, Callable[[Any], ScapyPacket]] = {
@@ -444,8 +455,8 @@ READERS: dict[Opcode, tuple[Callable[[BTH, dict[str, Any]], Packet], tuple[type[
 }
 
 
-def _control_record(bth: BTH, opcode: Opcode, common: dict[str, Any], body: int) -> Packet:
+def _control_record(bth: BTH, opcode: Opcode, common_fields: dict[str, Any], body: int) -> Packet:
     reader, headers = READERS[opcode]
-    if bth.pad or body != FIXED[BTH] + sum(FIXED[layer] for layer in headers):
+    if bth.pad or body != HEADER_BYTES[BTH] + sum(HEADER_BYTES[layer] for layer in headers):
         raise WireError(f"{opcode.name}: wrong length or pad")
-    return reader(bth, common)
+    return reader(bth, common_fields)

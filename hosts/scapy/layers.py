@@ -118,8 +118,8 @@ def usid_text(packed: bytes) -> str:
             break
         words.append(f"{USID_ROLES.get(usid >> 12, f'role {usid >> 12:#x}')} {usid & 0xFF}")
         planes.add(usid >> 8 & 0xF)
-    where = f"plane {planes.pop()}" if len(planes) == 1 else f"planes {', '.join(map(str, sorted(planes)))}"
-    return f"{', '.join(words)}; {where}" if words else "no uSID"
+    plane_text = f"plane {planes.pop()}" if len(planes) == 1 else f"planes {', '.join(map(str, sorted(planes)))}"
+    return f"{', '.join(words)}; {plane_text}" if words else "no uSID"
 
 
 class TrafficClassField(BitField):
@@ -143,8 +143,8 @@ class PortMaskField(IntField):
     def i2repr(self, pkt: Packet | None, x: Any) -> str:
         if not isinstance(x, int):
             return repr(x)
-        up = [str(p) for p in range(32) if x >> p & 1]
-        return f"{x:#010x} (up: {', '.join(up) or 'none'})"
+        up_planes = [str(p) for p in range(32) if x >> p & 1]
+        return f"{x:#010x} (up: {', '.join(up_planes) or 'none'})"
 
 
 class SackBitmapField(XLongField):
@@ -155,8 +155,8 @@ class SackBitmapField(XLongField):
             return repr(x)
         first = pkt.cack_psn + pkt.sack_offset if pkt else 0
         psns = [str((first + i) % (1 << 24)) for i in range(64) if x >> i & 1]
-        more = f", {len(psns) - 6} more" if len(psns) > 6 else ""
-        return f"{x:#018x} (received: {', '.join(psns[:6]) or 'none'}{more})"
+        ellipsis = f", {len(psns) - 6} more" if len(psns) > 6 else ""
+        return f"{x:#018x} (received: {', '.join(psns[:6]) or 'none'}{ellipsis})"
 
 
 class USidCarrier(IPv6):
@@ -183,7 +183,7 @@ class USidCarrier(IPv6):
 
 
 class BTH(Packet):
-    """Base transport header with MRC's flag byte (§2.2). 12 bytes. Computes the iCRC of the packet it starts."""
+    """Base transport header with MRC's flag byte (§2.2), 12 bytes; computes the packet's iCRC."""
 
     name = "MRC BTH"
     fields_desc = [
@@ -212,16 +212,18 @@ class BTH(Packet):
 
     def dissect(self, s: bytes) -> None:
         """Cut padding and iCRC off the end, unless the frame is shorter than UDP says: a trimmed one has none."""
-        rest = self.post_dissect(self.do_dissect(self.pre_dissect(s)))
+        remainder = self.post_dissect(self.do_dissect(self.pre_dissect(s)))
         self.raw_packet_cache = None  # always build again, so that setting `icrc` to None has it computed
         udp_len = getattr(self.underlayer, "len", None)
         whole = udp_len is None or udp_len - 8 <= len(s)
         trailer = ICRC_BYTES + self.pad
-        if not whole or len(rest) < trailer:
-            self.do_dissect_payload(rest)
+        if not whole or len(remainder) < trailer:
+            self.do_dissect_payload(remainder)
             return
-        self.do_dissect_payload(rest[:-trailer])
-        self.add_payload(ICRC(pad=rest[-trailer:-ICRC_BYTES], icrc=struct.unpack("<I", rest[-ICRC_BYTES:])[0]))
+        self.do_dissect_payload(remainder[:-trailer])
+        self.add_payload(
+            ICRC(pad=remainder[-trailer:-ICRC_BYTES], icrc=struct.unpack("<I", remainder[-ICRC_BYTES:])[0])
+        )
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         body = pkt + pay
@@ -257,7 +259,7 @@ class TSETH(Packet):
 
 
 class RETH(Packet):
-    """Where this packet's bytes go, and the length of the whole message (§2.5). 16 bytes."""
+    """Target address of this packet's bytes, and length of the whole message (§2.5). 16 bytes."""
 
     name = "MRC RETH"
     fields_desc = [XLongField("va", 0), XIntField("rkey", 0), IntField("dma_length", 0)]
@@ -284,7 +286,7 @@ class AETH(Packet):
 
 
 class SETH(Packet):
-    """What arrived, and the verdict on one EV (§2.8). 28 bytes; CCState follows."""
+    """Received PSNs, and the verdict on one EV (§2.8). 28 bytes; CCState follows."""
 
     name = "MRC SETH"
     fields_desc = [
@@ -327,7 +329,7 @@ class CCState(Packet):
 
 
 class NETH(Packet):
-    """Why a packet was rejected (§2.9, §2.10). 20 bytes."""
+    """Reason why a packet was rejected (§2.9, §2.10). 20 bytes."""
 
     name = "MRC NETH"
     fields_desc = [
@@ -455,11 +457,11 @@ def icrc_of(bth: BTH, body: bytes) -> int | None:
 
 
 def _bind_first(lower: type[Packet], upper: type[Packet], **fields: int) -> None:
-    """bind_layers, asked before every other binding of `lower`; also when this module is loaded a second time."""
+    """Bind layers ahead of every other binding of `lower`, also when this module is loaded again."""
     split_layers(lower, upper, **fields)
     bind_layers(lower, upper, **fields)
-    ours = (fields, upper)
-    lower.payload_guess = [ours, *(guess for guess in lower.payload_guess if guess != ours)]
+    guess_entry = (fields, upper)
+    lower.payload_guess = [guess_entry, *(guess for guess in lower.payload_guess if guess != guess_entry)]
 
 
 def bind_udp_port(port: int) -> None:

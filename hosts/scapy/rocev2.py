@@ -1,4 +1,4 @@
-"""The baseline's records as scapy packets and back, for hosts/scapy/codec.py; layers are those of MRC [IBTA]."""
+"""Conversion of baseline records to scapy packets and back, with MRC's layers [IBTA] (codec.py)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BTH, _RETH, _IMM, _AETH = len(BTH()), len(RETH()), len(ImmDt()), len(AETH())
 
 
 def rc_packet(record: RcPacket) -> ScapyPacket:
-    """BTH to ICRC of a record."""
+    """Return BTH to ICRC of a record."""
     if isinstance(record, RcAck):
         return BTH(opcode=0x11, psn=record.psn) / AETH(syndrome=int(record.syndrome), msn=record.msn) / ICRC()
     if isinstance(record, Cnp):
@@ -42,12 +42,15 @@ def rc_packet(record: RcPacket) -> ScapyPacket:
         packet /= ImmDt(immediate=record.imm)
     if record.payload:
         packet /= Raw(bytes(record.payload))
-    whole: ScapyPacket = packet / ICRC(pad=bytes(pad))
-    return whole
+    full_packet: ScapyPacket = packet / ICRC(pad=bytes(pad))
+    return full_packet
 
 
-def rc_record(bth: BTH, common: dict[str, Any], body: int, udp_length: int) -> RcPacket:
-    """The record of a packet whose iCRC is right; `body`: bytes from BTH to the last pad byte. Raises WireError."""
+def rc_record(bth: BTH, common_fields: dict[str, Any], body: int, udp_length: int) -> RcPacket:
+    """Return the record of a packet whose iCRC is right. Raises WireError.
+
+    `body`: bytes from BTH to the last pad byte.
+    """
     opcode = RcOpcode(bth.opcode)
     if opcode in RC_WRITES:
         payload = body - _BTH - bth.pad - (_RETH if opcode in RC_START else 0) - (_IMM if opcode in RC_IMM else 0)
@@ -55,23 +58,24 @@ def rc_record(bth: BTH, common: dict[str, Any], body: int, udp_length: int) -> R
             raise WireError(f"RC {opcode.name} ends before its headers do")
         if payload + bth.pad & 3:
             raise WireError(f"RC {opcode.name}: wrong pad")
-        where: dict[str, Any] = {}
+        # RETH only in the first packet of a message, ImmDt only in the last.
+        optional: dict[str, Any] = {}
         if opcode in RC_START:
-            where = {"va": bth[RETH].va, "rkey": bth[RETH].rkey, "dma_length": bth[RETH].dma_length}
+            optional = {"va": bth[RETH].va, "rkey": bth[RETH].rkey, "dma_length": bth[RETH].dma_length}
         if opcode in RC_IMM:
-            where["imm"] = bth[ImmDt].immediate
+            optional["imm"] = bth[ImmDt].immediate
         return RcWrite(
-            **common,
+            **common_fields,
             opcode=opcode,
             psn=bth.psn,
             payload=bth[Raw].load if payload else b"",
             size=udp_length + NOMINAL_OVERHEAD,
-            **where,
+            **optional,
             ack_request=bool(bth.a),
             solicited=bool(bth.se or bth.migreq),
         )
     if bth.pad or body - _BTH != (CNP_BYTES if opcode is RcOpcode.CNP else _AETH):
         raise WireError(f"RC {opcode.name}: wrong length or pad")
     if opcode is RcOpcode.CNP:
-        return Cnp(**common)
-    return RcAck(**common, psn=bth.psn, syndrome=bth[AETH].syndrome, msn=bth[AETH].msn)
+        return Cnp(**common_fields)
+    return RcAck(**common_fields, psn=bth.psn, syndrome=bth[AETH].syndrome, msn=bth[AETH].msn)

@@ -41,7 +41,7 @@ def scapy_nic_of(host, plan: Plan = PLAN) -> ScapyNic:
     Nic.__init__(nic, plan, host)
     nic._codec = nic._scapy_codec = scapy_nic.ScapyCodec(Config())
     nic._decapsulations = {p: Decapsulation(plan, host, p, nic._codec) for p in nic.ports}
-    nic._hooks, nic._reported = [], set()
+    nic._hooks, nic._reported_hooks = [], set()
     return nic
 
 
@@ -301,7 +301,7 @@ def test_hook__may_drop():
 
 
 def test_hook__a_change_on_the_way_out_gets_a_right_icrc():
-    sent = bytes(hooked(corrupt)._hooked(scapy_nic_of(H0).wrap(PLANE, H2, a_write()), "send", PLANE))
+    sent = bytes(hooked(corrupt)._run_hooks(scapy_nic_of(H0).wrap(PLANE, H2, a_write()), "send", PLANE))
     assert opened(arrived(sent)) == [("h0", a_write(psn=77))] * 2
 
 

@@ -150,7 +150,7 @@ def test_send_many__a_port_that_is_down_loses_its_own_alone(nic):
 def test_send_many__nothing_overtakes_a_backlog(nic):
     nic.send_many([(0, "h1", a_write(b"first"))] * 2)
     waiting = bytes(12) + b"\x86\xdd" + b"waiting" * 10
-    nic._queue(nic._opened[0], nic._counters[0], (waiting,))
+    nic._queue(nic._open_ports[0], nic._counters[0], (waiting,))
     with far_end(0) as first, far_end(1) as second:
         nic.send_many([(plane, "h1", a_write(b"behind", plane << 8)) for plane in (0, 1, 0)])
         assert nic.backlog == 3 and b"behind" in second.recv(10_000)
@@ -282,11 +282,11 @@ class FullPort:
 
 
 def test_send__what_the_kernel_does_not_take_waits_in_order_and_then_is_dropped(nic):
-    port = nic._opened[0]
+    port = nic._open_ports[0]
     real, port.socket = port.socket, FullSocket(2)
-    compiled = port.compiled
+    compiled = port.c_port
     if compiled is not None:
-        port.compiled = FullPort(compiled, port.socket)
+        port.c_port = FullPort(compiled, port.socket)
     try:
         for number in range(BACKLOG_FRAMES + 5):
             nic.send(0, "h1", a_write(f"<{number}>".encode()))
@@ -298,7 +298,7 @@ def test_send__what_the_kernel_does_not_take_waits_in_order_and_then_is_dropped(
         assert [f"<{n}>".encode() in frame for n, frame in enumerate(port.socket.taken)] == [True] * 5
         assert nic.counters[0].tx_packets == 5
     finally:
-        port.socket, port.compiled = real, compiled
+        port.socket, port.c_port = real, compiled
         port.backlog.clear()
 
 

@@ -201,7 +201,7 @@ def test_nic__room_is_the_ports_at_every_time():
     rig = Rig({0: 10e6, 1: 10e6})
 
     def expected() -> tuple[list[int], list[int]]:
-        ports = [rig.nic._paced[plane] for plane in (0, 1)]
+        ports = [rig.nic._paced_ports[plane] for plane in (0, 1)]
         data = [max(0, DATA_RING - len(p._data)) + (p._now_sending is None) for p in ports]
         return data, [CONTROL_RING - len(p._control) for p in ports]
 
