@@ -231,7 +231,7 @@ class PacedNic(Nic):
             str(plane): {
                 "rate_bps": port.rate_bps,
                 "frames": port.frames,
-                "late_frames": port.late_frames,
+                "late": port.late_frames,
                 "late_max_s": port.late_max_s,
             }
             for plane, port in self._paced_ports.items()

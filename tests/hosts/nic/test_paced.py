@@ -98,9 +98,9 @@ def test_port__counts_what_left_late():
     for name in "ab":
         put(paced, name, 0.0)
     assert sent(paced, 0.0089) == ["a"]
-    assert (paced.frames, paced.late) == (1, 0)
+    assert (paced.frames, paced.late_frames) == (1, 0)
     assert sent(paced, 0.026) == ["b"]
-    assert (paced.frames, paced.late, paced.late_max_s) == (2, 1, pytest.approx(0.010))
+    assert (paced.frames, paced.late_frames, paced.late_max_s) == (2, 1, pytest.approx(0.010))
 
 
 def test_port__room_is_the_ring_and_the_wire():
