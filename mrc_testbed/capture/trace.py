@@ -294,11 +294,11 @@ def _why_dropped(trace: PacketTrace) -> str:
     """The drop reason that the program gave (headers.p4), and where in its source; else what the device counted."""
     for step in reversed(trace.steps):
         for change in step.changes:
-            if change.name == "meta.drop_reason" and change.after:
+            if change.name == "meta.drop_reason" and change.new_value:
                 reasons = drop_reasons()
-                name = reasons[change.after] if change.after < len(reasons) else str(change.after)
+                name = reasons[change.new_value] if change.new_value < len(reasons) else str(change.new_value)
                 by = f" (table {step.name.rpartition('.')[2]}: {step.action})" if step.kind == "table" else ""
-                return f"{name}{by}" + (f", {step.where}" if step.where else "")
+                return f"{name}{by}" + (f", {step.location}" if step.location else "")
     return trace.dropped
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mrc_testbed.native_build.cache import GROUP, SANITIZER_FLAGS, build_dir, remove_builds
 from mrc_testbed.native_build.modules import ACYCLIC, C_MODULES, NARROW, ROOT, compiled_files
-from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError, cache_dir, locked, unwritten
+from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError, cache_dir, cache_lock, unwritten
 from mrc_testbed.switch.system.gcc import MissingToolError, missing_for_extensions
 
 KEPT_BUILDS = 3
@@ -51,7 +51,7 @@ def build(progress: Progress, *, again: bool = False) -> Path:
     """
     if lacking := missing():
         raise MissingToolError(f"cannot compile: missing {'; '.join(lacking)}. Everything works without, slower")
-    with locked("compiled", lambda: progress("another build is running: waiting for it")):
+    with cache_lock("compiled", lambda: progress("another build is running: waiting for it")):
         target = build_dir()
         if target.is_dir() and not again:
             os.utime(target)

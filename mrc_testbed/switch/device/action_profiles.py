@@ -47,15 +47,15 @@ class ActionProfiles:
                 if member.action is None:
                     raise TableError("INVALID_ARGUMENT", f"{profile.name}: a member needs an action")
                 index, block = schema.encode_action(member.action, profile.name, profile.actions)
-            before = self._before(self.read_members, member.profile_id, member.member_id)
+            previous = self._previous(self.read_members, member.profile_id, member.member_id)
             error = self._state.lib.rt_member_write(
                 self._state.handle, op, profile.index, member.member_id, index, block
             )
-            what = f"member {member.member_id}"
-            check(error, profile.name, what, f"has room for {profile.size} members")
-            self._state.on_undo(partial(self._write_member, native.INVERSE[op], before or member))
+            subject = f"member {member.member_id}"
+            check(error, profile.name, subject, f"has room for {profile.size} members")
+            self._state.on_undo(partial(self._write_member, native.INVERSE[op], previous or member))
 
-    def _before(self, read: Callable[[int, int], Iterator[Any]], profile_id: int, id_: int) -> Any:
+    def _previous(self, read: Callable[[int, int], Iterator[Any]], profile_id: int, id_: int) -> Any:
         """In a transaction: what stands there now, or None."""
         return None if not self._state.in_transaction else next(read(profile_id, id_), None)
 
@@ -66,14 +66,14 @@ class ActionProfiles:
             for profile in self._profiles(profile_id):
                 count, block = native.take_block(self._state.lib.rt_members_read, self._state.handle, profile.index)
                 check(min(count, 0), profile.name, "profile", "")
-                at = 0
+                offset = 0
                 for _ in range(count):
-                    id_, action, size = _WORDS3.unpack_from(block, at)
-                    at += _WORDS3.size
+                    id_, action, size = _WORDS3.unpack_from(block, offset)
+                    offset += _WORDS3.size
                     if member_id in (0, id_):
-                        call = self._state.schema.decode_action(action, block[at : at + size])
+                        call = self._state.schema.decode_action(action, block[offset : offset + size])
                         out.append(ProfileMember(profile.id, id_, call))
-                    at += size
+                    offset += size
         return iter(out)
 
     def insert_group(self, group: Group) -> None:
@@ -98,18 +98,18 @@ class ActionProfiles:
             if op == native.DELETE:
                 group = Group(group.profile_id, group.group_id)
             else:
-                self._check_places(profile, group)
-            before = self._before(self.read_groups, group.profile_id, group.group_id)
+                self._check_slots(profile, group)
+            previous = self._previous(self.read_groups, group.profile_id, group.group_id)
             if op == native.MODIFY:
                 self._check_same_size(profile, group)
-            places = (native.MemberPlace * len(group.members))(
+            slots = (native.MemberPlace * len(group.members))(
                 *(native.MemberPlace(m.member_id, m.weight, _watch_port(m)) for m in group.members)
             )
             error = self._state.lib.rt_group_write(
-                self._state.handle, op, profile.index, group.group_id, group.max_size, len(places), places
+                self._state.handle, op, profile.index, group.group_id, group.max_size, len(slots), slots
             )
             check(error, profile.name, f"group {group.group_id}", "has room for no more groups")
-            self._state.on_undo(partial(self._write_group, native.INVERSE[op], before or group))
+            self._state.on_undo(partial(self._write_group, native.INVERSE[op], previous or group))
 
     def _check_same_size(self, profile: Profile, group: Group) -> None:
         for read_group in self.read_groups(profile.id, group.group_id):
@@ -117,21 +117,21 @@ class ActionProfiles:
                 text = f"max_size is {read_group.max_size} since its insertion and cannot become {group.max_size}"
                 raise TableError("INVALID_ARGUMENT", f"{profile.name}: group {group.group_id}: {text}")
 
-    def _check_places(self, profile: Profile, group: Group) -> None:
-        what = f"{profile.name}: group {group.group_id}"
+    def _check_slots(self, profile: Profile, group: Group) -> None:
+        subject = f"{profile.name}: group {group.group_id}"
         bound = profile.max_group_size or MAX_WEIGHT
         if not 0 <= group.max_size <= bound:
             code = "INVALID_ARGUMENT" if profile.max_group_size or group.max_size < 0 else "RESOURCE_EXHAUSTED"
-            raise TableError(code, f"{what}: max_size {group.max_size} is not in 0..{bound}")
-        known = {m.member_id for m in self.read_members(profile.id)}
+            raise TableError(code, f"{subject}: max_size {group.max_size} is not in 0..{bound}")
+        member_ids = {m.member_id for m in self.read_members(profile.id)}
         for member in group.members:
-            if member.member_id not in known:
-                has = ", ".join(map(str, sorted(known))) or "none"
-                raise TableError("NOT_FOUND", f"{what}: no member {member.member_id} (has: {has})")
+            if member.member_id not in member_ids:
+                has = ", ".join(map(str, sorted(member_ids))) or "none"
+                raise TableError("NOT_FOUND", f"{subject}: no member {member.member_id} (has: {has})")
         if len({m.member_id for m in group.members}) != len(group.members):
-            raise TableError("INVALID_ARGUMENT", f"{what}: a member is given twice")
-        places = [(member.weight, member.watch_port) for member in group.members]
-        check_weights(profile, what, places, group.max_size, "RESOURCE_EXHAUSTED")
+            raise TableError("INVALID_ARGUMENT", f"{subject}: a member is given twice")
+        slots = [(member.weight, member.watch_port) for member in group.members]
+        check_weights(profile, subject, slots, group.max_size, "RESOURCE_EXHAUSTED")
 
     def read_groups(self, profile_id: int = 0, group_id: int = 0) -> Iterator[Group]:
         """Groups of a profile (0: of all selectors), one of them when `group_id` is given."""
@@ -140,13 +140,13 @@ class ActionProfiles:
             for profile in self._profiles(profile_id):
                 count, block = native.take_block(self._state.lib.rt_groups_read, self._state.handle, profile.index)
                 check(min(count, 0), profile.name, "profile", "")
-                at = 0
+                offset = 0
                 for _ in range(count):
-                    id_, max_size, n = _WORDS3.unpack_from(block, at)
-                    at += _WORDS3.size
-                    places = [struct.unpack_from("=IIi", block, at + 12 * i) for i in range(n)]
-                    at += 12 * n
-                    members = tuple(GroupMember(m, w, None if p < 0 else p) for m, w, p in places)
+                    id_, max_size, n = _WORDS3.unpack_from(block, offset)
+                    offset += _WORDS3.size
+                    slots = [struct.unpack_from("=IIi", block, offset + 12 * i) for i in range(n)]
+                    offset += 12 * n
+                    members = tuple(GroupMember(m, w, None if p < 0 else p) for m, w, p in slots)
                     if group_id in (0, id_):
                         out.append(Group(profile.id, id_, members, max_size))
         return iter(out)
@@ -163,20 +163,22 @@ def _watch_port(member: GroupMember) -> int:
     return -1 if member.watch_port is None else member.watch_port
 
 
-def check_weights(profile: Profile, what: str, places: list[tuple[int, int | None]], max_size: int, code: str) -> None:
+def check_weights(
+    profile: Profile, subject: str, slots: list[tuple[int, int | None]], max_size: int, code: str
+) -> None:
     """Weights, watch ports and size of a group, or of a one-shot set. Raises TableError with `code` when it is too
     large, else INVALID_ARGUMENT. The size is the sum of the weights, or the number of members.
     """
-    most = profile.max_member_weight or MAX_WEIGHT
-    for weight, port in places:
-        if not 0 < weight <= most:
-            raise TableError("INVALID_ARGUMENT", f"{what}: weight {weight} is not in 1..{most}")
+    max_weight = profile.max_member_weight or MAX_WEIGHT
+    for weight, port in slots:
+        if not 0 < weight <= max_weight:
+            raise TableError("INVALID_ARGUMENT", f"{subject}: weight {weight} is not in 1..{max_weight}")
         if port is not None and not 0 <= port < DROP_PORT:
-            raise TableError("INVALID_ARGUMENT", f"{what}: watch port {port} is not a port")
-    total = sum(weight for weight, _ in places)
+            raise TableError("INVALID_ARGUMENT", f"{subject}: watch port {port} is not a port")
+    total = sum(weight for weight, _ in slots)
     if total > MAX_WEIGHT:
-        raise TableError("RESOURCE_EXHAUSTED", f"{what}: weights sum to {total}, at most {MAX_WEIGHT}")
-    size, bound = len(places) if profile.by_members else total, max_size or profile.max_group_size or MAX_WEIGHT
+        raise TableError("RESOURCE_EXHAUSTED", f"{subject}: weights sum to {total}, at most {MAX_WEIGHT}")
+    size, bound = len(slots) if profile.by_members else total, max_size or profile.max_group_size or MAX_WEIGHT
     if size > bound:
-        counted = "members" if profile.by_members else "weights sum to"
-        raise TableError(code, f"{what}: {counted} {size}, at most {bound}")
+        size_text = "members" if profile.by_members else "weights sum to"
+        raise TableError(code, f"{subject}: {size_text} {size}, at most {bound}")

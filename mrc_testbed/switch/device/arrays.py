@@ -96,28 +96,30 @@ class Arrays:
         with self._state.lock:
             schema = self._state.schema
             table = schema.find(schema.tables, entry.table_id, "table")
-            if table.id not in schema.metered:
+            if table.id not in schema.tables_with_meter:
                 raise TableError("INVALID_ARGUMENT", f"{table.name}: has no direct meter")
             key, aux = (None, None) if entry.is_default else schema.encode_match(table, entry)
             cell = _meter_in(config, table.name) if write else native.MeterCell()
             if write and self._state.in_transaction:
-                at = (table.index, key or b"", aux or b"", entry.priority if key is not None else -1)
-                before = self.raw_meter(at, None)
-                self._state.on_undo(lambda: self.raw_meter(at, before))
+                entry_key = (table.index, key or b"", aux or b"", entry.priority if key is not None else -1)
+                previous = self.raw_meter(entry_key, None)
+                self._state.on_undo(lambda: self.raw_meter(entry_key, previous))
             error = self._state.lib.rt_entry_meter(
                 self._state.handle, table.index, key, aux, entry.priority, ctypes.byref(cell), write
             )
         check(error, table.name, "entry", "")
         return _meter_out(cell)
 
-    def raw_meter(self, at: tuple[int, bytes, bytes, int], cell: native.MeterCell | None) -> native.MeterCell:
+    def raw_meter(self, entry_key: tuple[int, bytes, bytes, int], cell: native.MeterCell | None) -> native.MeterCell:
         """The direct meter of the entry with this table index, key, aux and priority (-1: the default entry), with what
         is in its buckets; `cell`, if given, takes its place.
         """
-        index, key, aux, priority = at
-        found, where = cell or native.MeterCell(), (None, None, 0) if priority < 0 else (key, aux, priority)
-        self._state.lib.rt_entry_meter(self._state.handle, index, *where, ctypes.byref(found), 0 if cell is None else 2)
-        return found
+        index, key, aux, priority = entry_key
+        buffer, selector = cell or native.MeterCell(), (None, None, 0) if priority < 0 else (key, aux, priority)
+        self._state.lib.rt_entry_meter(
+            self._state.handle, index, *selector, ctypes.byref(buffer), 0 if cell is None else 2
+        )
+        return buffer
 
     def read_register(self, register_id: int, index: int | None = None) -> list[tuple[int, int]]:
         """(index, value) of one cell or of all. INVALID_ARGUMENT, OUT_OF_RANGE."""
@@ -164,18 +166,18 @@ def cell_in(kind: int, value: CounterData) -> native.Cell:
     return native.Cell(value.packets if kind & 1 else 0, value.bytes if kind & 2 else 0)
 
 
-def check_meter(config: MeterConfig | None, where: str) -> None:
+def check_meter(config: MeterConfig | None, subject: str) -> None:
     """Raises TableError INVALID_ARGUMENT for rates that no meter can have."""
     if config is None:
         return
     numbers = (config.cir, config.cburst, config.pir, config.pburst)
     if not all(0 <= number < 1 << 40 for number in numbers) or config.pir < config.cir:
-        text = f"{where}: {config}: rates and bursts are 0 to 2**40-1, and pir not below cir"
+        text = f"{subject}: {config}: rates and bursts are 0 to 2**40-1, and pir not below cir"
         raise TableError("INVALID_ARGUMENT", text)
 
 
-def _meter_in(config: MeterConfig | None, where: str) -> native.MeterCell:
-    check_meter(config, where)
+def _meter_in(config: MeterConfig | None, subject: str) -> native.MeterCell:
+    check_meter(config, subject)
     return (
         native.MeterCell()
         if config is None

@@ -62,7 +62,7 @@ class DeviceLoop(Protocol):
 
     def detach(self, device: P4Device) -> None: ...
 
-    def look(self, device: P4Device) -> None: ...
+    def notice_settings(self, device: P4Device) -> None: ...
 
 
 class P4Device:
@@ -85,13 +85,13 @@ class P4Device:
         """The event loop it is attached to; set by that."""
         self.virtual = False
         """The clock is virtual; the device can no longer be attached to an event loop."""
-        self.traffic = DeviceTraffic(self._native, self._look)
+        self.traffic = DeviceTraffic(self._native, self._notify_loop)
         """Rates, queues and cables of its ports."""
 
     def _offer_operations(self) -> None:
         """Make the parts, and their operations ours."""
         state = self._state
-        self.held, self.transaction, self.on_undo = state.held, state.transaction, state.on_undo
+        self.packets_paused, self.transaction, self.on_undo = state.packets_paused, state.transaction, state.on_undo
         self._profiles = profiles = ActionProfiles(state)
         self.insert_member, self.modify_member = profiles.insert_member, profiles.modify_member
         self.delete_member, self.read_members = profiles.delete_member, profiles.read_members
@@ -110,7 +110,12 @@ class P4Device:
         self.read_multicast, self.read_sessions = replication.read_multicast, replication.read_sessions
         self._tables = tables = DeviceTables(state, profiles, arrays)
         self.insert, self.modify, self.delete = tables.insert, tables.modify, tables.delete
-        self.prepared, self.read, self.read_one, self.idle = tables.prepared, tables.read, tables.read_one, tables.idle
+        self.prepare, self.read, self.read_one, self.take_idle = (
+            tables.prepare,
+            tables.read,
+            tables.read_one,
+            tables.take_idle,
+        )
         self.write_value_set, self.read_value_set = tables.write_value_set, tables.read_value_set
 
     @property
@@ -128,10 +133,10 @@ class P4Device:
         """struct rt_device *, for the event loop. Raises ValueError once it is closed."""
         return self._native.handle
 
-    def _look(self) -> None:
+    def _notify_loop(self) -> None:
         """Settings have changed: the event loop may have something to do sooner."""
         if self.loop is not None:
-            self.loop.look(self)
+            self.loop.notice_settings(self)
 
     # ---- program ----------------------------------------------------------------------------------------------
 
@@ -151,29 +156,29 @@ class P4Device:
             self._load_into(self.handle, program)
             self._now_runs(program, schema)
 
-    def adopt(self, other: P4Device) -> None:
+    def adopt(self, source: P4Device) -> None:
         """Go on with the program of `other` and all its state, from one packet to the next; `other` is empty then.
 
         Raises TableError FAILED_PRECONDITION when it has no program.
         """
-        with self._lock, other._lock:
-            schema = other.schema
-            self._lib.rt_device_adopt(self.handle, other.handle)
-            self._program, self._state.loaded = other._program, schema
-            self._replication.take_over(other._replication)
-            self._tables.take_over(other._tables)
-            other._now_runs(None, None)
+        with self._lock, source._lock:
+            schema = source.schema
+            self._lib.rt_device_adopt(self.handle, source.handle)
+            self._program, self._state.program_schema = source._program, schema
+            self._replication.take_over(source._replication)
+            self._tables.take_over(source._tables)
+            source._now_runs(None, None)
 
     def _now_runs(self, program: LoadableProgram | None, schema: Schema | None) -> None:
         """Another program, or none: nothing is known of entries."""
-        self._program, self._state.loaded = program, schema
+        self._program, self._state.program_schema = program, schema
         self._replication.forget()
         self._tables.forget()
 
     def _load_into(self, handle: int, program: LoadableProgram) -> None:
-        why = ctypes.create_string_buffer(512)
-        if self._lib.rt_device_load(handle, str(program.library).encode(), why, len(why)):
-            reason = why.value.decode(errors="replace")
+        reason_buffer = ctypes.create_string_buffer(512)
+        if self._lib.rt_device_load(handle, str(program.library).encode(), reason_buffer, len(reason_buffer)):
+            reason = reason_buffer.value.decode(errors="replace")
             raise TableError("INVALID_ARGUMENT", f"{self.name}: cannot load {program.name}: {reason}")
 
     def unload(self) -> None:
@@ -207,14 +212,14 @@ class P4Device:
         out = getattr(self._out, "buffer", None)
         if out is None:
             out = self._out.buffer = ctypes.create_string_buffer(PROCESS_ROOM)
-        written = self._lib.rt_device_process(self.handle, port, bytes(frame), len(frame), out, PROCESS_ROOM)
-        if written == native.FULL:
+        written_bytes = self._lib.rt_device_process(self.handle, port, bytes(frame), len(frame), out, PROCESS_ROOM)
+        if written_bytes == native.NO_ROOM:
             raise ValueError(f"{self.name}: the copies of a packet take more than {PROCESS_ROOM} bytes: use inject")
-        frames, at, base = [], 0, ctypes.addressof(out)
-        while at < written:
-            to, length = struct.unpack_from("=II", out, at)
-            frames.append((to, ctypes.string_at(base + at + 8, length)))
-            at += 8 + length
+        frames, offset, base = [], 0, ctypes.addressof(out)
+        while offset < written_bytes:
+            out_port, length = struct.unpack_from("=II", out, offset)
+            frames.append((out_port, ctypes.string_at(base + offset + 8, length)))
+            offset += 8 + length
         return frames
 
     def inject(self, port: int, frame: bytes, now_ns: int) -> None:
@@ -234,24 +239,24 @@ class P4Device:
         count, block = native.take_block(self._lib.rt_device_advance, self.handle, now_ns)
         self._check_time(min(count, 0), now_ns)
         out: list[tuple[int, int, bytes]] = []
-        at = 0
+        offset = 0
         for _ in range(count):
-            at_ns, port, length = _COLLECTED_HEAD.unpack_from(block, at)
-            at += _COLLECTED_HEAD.size
-            out.append((at_ns, port, block[at : at + length]))
-            at += length
+            at_ns, port, length = _COLLECTED_HEAD.unpack_from(block, offset)
+            offset += _COLLECTED_HEAD.size
+            out.append((at_ns, port, block[offset : offset + length]))
+            offset += length
         return out
 
     @property
     def next_ns(self) -> int | None:
         """Time of the next work of `advance`; None: nothing waits."""
         due: int = self._lib.rt_device_due(self.handle)
-        return None if due == native.NEVER else due
+        return None if due == native.NEVER_DUE else due
 
     def _check_clock(self, now_ns: int) -> None:
         if self.loop is not None:
             raise ValueError(f"{self.name}: an event loop moves it; a virtual clock is for a device in memory")
-        if not 0 <= now_ns < native.NEVER:
+        if not 0 <= now_ns < native.NEVER_DUE:
             raise ValueError(f"{self.name}: {now_ns} ns is no time (want 0 to 2**64 - 2)")
         self.virtual = True
 
@@ -276,13 +281,13 @@ class P4Device:
         """Push a frame through the program `count` times, dropping what comes out; nanoseconds of CPU (benchmarks)."""
         return int(self._lib.rt_device_spin(self.handle, port, bytes(frame), len(frame), count))
 
-    def set_port_up(self, port: int, up: bool) -> None:
+    def set_port_up(self, port: int, is_up: bool) -> None:
         """Tell the device a port's state; selector members that watch it are left out at once while it is down.
 
         All ports count as up at first. The event loop calls this by itself for the ports it owns.
         """
         _check_port(port)
-        self._lib.rt_device_port_state(self.handle, port, bool(up))
+        self._lib.rt_device_port_state(self.handle, port, bool(is_up))
 
     def stats(self) -> DeviceStats:
         """Frame counts since load."""
@@ -298,17 +303,17 @@ class P4Device:
         An attached event loop's descriptor becomes readable when there are any.
         """
         with self._lock:
-            if not self.digests_waiting or self._state.loaded is None:
+            if not self.digests_waiting or self._state.program_schema is None:
                 return []
             count, block = native.take_block(self._lib.rt_digests_take, self.handle)
-            ids = self._state.loaded.digest_ids
+            ids = self._state.program_schema.digest_ids
         digests: list[Digest] = []
-        at = 0
+        offset = 0
         for _ in range(count):
-            index, size, at_us = _DIGEST_HEAD.unpack_from(block, at)
-            at += _DIGEST_HEAD.size
-            digests.append(Digest(ids[index], block[at : at + size], at_us))
-            at += size
+            index, size, at_us = _DIGEST_HEAD.unpack_from(block, offset)
+            offset += _DIGEST_HEAD.size
+            digests.append(Digest(ids[index], block[offset : offset + size], at_us))
+            offset += size
         return digests
 
     @property

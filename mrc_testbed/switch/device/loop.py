@@ -51,10 +51,10 @@ class PortEvent:
     device_id: int
     port: int
     interface: str
-    up: bool
+    is_up: bool
     admin_up: bool
     ifindex: int
-    at: float
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,10 @@ class EventLoop:
         """`ring_kib`: receive ring of each port, KiB of unswappable memory."""
         self._lib = native.runtime()
         self.cpu_port = cpu_port
-        why = ctypes.create_string_buffer(256)
-        self._handle = self._lib.rt_loop_create(cpu_port, ring_kib * 1024, why, len(why))
+        reason_buffer = ctypes.create_string_buffer(256)
+        self._handle = self._lib.rt_loop_create(cpu_port, ring_kib * 1024, reason_buffer, len(reason_buffer))
         if not self._handle:
-            raise PortError(f"cannot make an event loop: {why.value.decode(errors='replace')}")
+            raise PortError(f"cannot make an event loop: {reason_buffer.value.decode(errors='replace')}")
         self._lock = threading.RLock()
         """Guards the fields below, for short calls. Ports come and go under their device's `ports_lock` (taken before):
         the kernel takes some 15 ms to open a packet socket, waiting; callers that need events or counts must not
@@ -120,7 +120,7 @@ class EventLoop:
     def start(self) -> None:
         """Start the thread; nothing happens when it runs already."""
         with self._lock:
-            error = self._lib.rt_loop_start(self._alive())
+            error = self._lib.rt_loop_start(self._open_handle())
         if error:
             raise PortError(f"cannot start the forwarding thread: {os.strerror(error)}")
 
@@ -139,7 +139,7 @@ class EventLoop:
     def attach(self, device: P4Device) -> None:
         """Make a device known. Raises ValueError when its id is taken."""
         with self._lock:
-            self._alive()
+            self._open_handle()
             if device.virtual:
                 raise ValueError(f"{device.name} lives under a virtual clock")
             if device.loop not in (None, self):
@@ -184,17 +184,19 @@ class EventLoop:
             task.result()
 
     def _add_port(self, handle: int, device: P4Device, number: int, interface: str) -> None:
-        where = f"{device.name}: port {number}"
+        subject = f"{device.name}: port {number}"
         if not 0 < number < DROP_PORT or number == self.cpu_port:
-            raise PortError(f"{where}: ports are numbered 1..{DROP_PORT - 1} without the CPU port {self.cpu_port}")
+            raise PortError(f"{subject}: ports are numbered 1..{DROP_PORT - 1} without the CPU port {self.cpu_port}")
         if not 0 < len(interface.encode()) <= 15:
-            raise PortError(f"{where}: {interface!r} is no interface name (1 to 15 characters)")
-        why = ctypes.create_string_buffer(256)
-        error = self._lib.rt_port_add(handle, device.handle, number, interface.encode(), why, len(why))
+            raise PortError(f"{subject}: {interface!r} is no interface name (1 to 15 characters)")
+        reason_buffer = ctypes.create_string_buffer(256)
+        error = self._lib.rt_port_add(
+            handle, device.handle, number, interface.encode(), reason_buffer, len(reason_buffer)
+        )
         if error == native.EXISTS:
-            raise PortError(f"{where}: the number is taken already")
+            raise PortError(f"{subject}: the number is taken already")
         if error:
-            raise PortError(f"{where}: {why.value.decode(errors='replace')}")
+            raise PortError(f"{subject}: {reason_buffer.value.decode(errors='replace')}")
 
     def remove_port(self, device: P4Device, number: int) -> None:
         """Close one port. Raises PortError when there is none of that number."""
@@ -231,9 +233,9 @@ class EventLoop:
             raise PortError(f"{device.name}: port {port} is not in 0..{DROP_PORT - 1}")
         if len(frame) > native.MAX_FRAME:
             raise PortError(f"{device.name}: a frame of {len(frame)} bytes (at most {native.MAX_FRAME})")
-        at = self.cpu_port if port is None else port
+        in_port = self.cpu_port if port is None else port
         with self._lock:
-            self._lib.rt_loop_inject(self._owner(device), device.handle, at, bytes(frame), len(frame))
+            self._lib.rt_loop_inject(self._owner(device), device.handle, in_port, bytes(frame), len(frame))
 
     def send(self, device: P4Device, port: int, frame: bytes) -> None:
         """Send a frame out of a port, past the pipeline. Raises PortError."""
@@ -242,7 +244,7 @@ class EventLoop:
             if error:
                 raise PortError(f"{device.name}: no port {port} (has: {self._numbers(device)})")
 
-    def look(self, device: P4Device) -> None:
+    def notice_settings(self, device: P4Device) -> None:
         """The traffic settings of a device have changed: see what is due there. Nothing when it is not attached."""
         with self._lock:
             if self._handle and self._devices.get(device.device_id) is device:
@@ -252,13 +254,13 @@ class EventLoop:
 
     def add_wire(self, name: str, far: str, mtu: int = 9216) -> None:
         """A wire between two new ends, both up. Raises PortError."""
-        for one in (name, far):
-            if not 0 < len(one.encode()) <= 15:
-                raise PortError(f"{one!r} is no interface name (1 to 15 characters)")
+        for end_name in (name, far):
+            if not 0 < len(end_name.encode()) <= 15:
+                raise PortError(f"{end_name!r} is no interface name (1 to 15 characters)")
         if not 68 <= mtu <= native.MAX_FRAME - 18:
             raise PortError(f"wire {name} - {far}: mtu {mtu}: give 68 to {native.MAX_FRAME - 18} bytes")
         with self._lock:
-            error = self._lib.rt_wire_add(self._alive(), name.encode(), far.encode(), mtu)
+            error = self._lib.rt_wire_add(self._open_handle(), name.encode(), far.encode(), mtu)
         if error == native.EXISTS:
             raise PortError(f"wire {name} - {far}: one of these is an end of a wire already, or they are the same")
         if error:
@@ -267,24 +269,24 @@ class EventLoop:
     def remove_wire(self, name: str) -> None:
         """Remove the wire with an end of that name. Raises PortError when there is none, or a port at it."""
         with self._lock:
-            error = self._lib.rt_wire_remove(self._alive(), name.encode())
+            error = self._lib.rt_wire_remove(self._open_handle(), name.encode())
         if error == native.IN_USE:
             raise PortError(f"wire {name}: a port is at one of its ends: remove that first")
         if error:
             raise PortError(f"no wire has an end {name!r}")
 
-    def set_wire(self, name: str, up: bool) -> bool:
+    def set_wire(self, name: str, is_up: bool) -> bool:
         """Set an end up or down; returns whether that changed it. Raises PortError when no wire has that end."""
         with self._lock:
-            changed = int(self._lib.rt_wire_set(self._alive(), name.encode(), up))
-        if changed < 0:
+            change = int(self._lib.rt_wire_set(self._open_handle(), name.encode(), is_up))
+        if change < 0:
             raise PortError(f"no wire has an end {name!r}")
-        return bool(changed)
+        return bool(change)
 
     def wires(self) -> dict[str, WireEnd]:
         """All ends of wires by name. Raises PortError without memory for them."""
         with self._lock:
-            count, block = native.take_block(self._lib.rt_wires_read, self._alive())
+            count, block = native.take_block(self._lib.rt_wires_read, self._open_handle())
         if count < 0:
             raise PortError("wires cannot be read: out of memory")
         size = ctypes.sizeof(native.EndState)
@@ -309,7 +311,7 @@ class EventLoop:
             )
         return out
 
-    def tap_wire(self, name: str, to: socket.socket, snap_bytes: int) -> int:
+    def tap_wire(self, name: str, tap_socket: socket.socket, snap_bytes: int) -> int:
         """Send a copy of each frame that comes to an end, cut to `snap_bytes`, to a connected SOCK_SEQPACKET socket.
 
         Each message begins with 16 bytes: CLOCK_REALTIME in nanoseconds (8), the frame's length (4), nothing (4). The
@@ -317,56 +319,56 @@ class EventLoop:
         number. Raises PortError when no wire has that end.
         """
         with self._lock:
-            number = int(self._lib.rt_wire_tap(self._alive(), name.encode(), to.fileno(), snap_bytes))
+            number = int(self._lib.rt_wire_tap(self._open_handle(), name.encode(), tap_socket.fileno(), snap_bytes))
         if number < 0:
             raise PortError(f"no wire has an end {name!r}" if number == native.NOT_FOUND else "out of memory")
-        to.detach()
+        tap_socket.detach()
         return number
 
     def untap_wire(self, number: int) -> int:
         """End a tap; returns how many frames its socket had no room for. Raises PortError when it has ended."""
         lost = ctypes.c_uint64()
         with self._lock:
-            if self._lib.rt_wire_untap(self._alive(), number, ctypes.byref(lost)):
+            if self._lib.rt_wire_untap(self._open_handle(), number, ctypes.byref(lost)):
                 raise PortError(f"no tap {number}")
         return lost.value
 
     def fileno(self) -> int:
         """A descriptor that is readable while events wait."""
-        return int(self._lib.rt_loop_fd(self._alive()))
+        return int(self._lib.rt_loop_fd(self._open_handle()))
 
     def events(self) -> list[PacketIn | PortEvent]:
         """The waiting events, oldest first; never blocks. At most 1024 frames wait, later ones are dropped."""
         with self._lock:
-            count, block = native.take_block(self._lib.rt_loop_events, self._alive())
+            count, block = native.take_block(self._lib.rt_loop_events, self._open_handle())
         out: list[PacketIn | PortEvent] = []
-        at, size = 0, ctypes.sizeof(native.DeviceEvent)
+        offset, size = 0, ctypes.sizeof(native.DeviceEvent)
         for _ in range(count):
-            raw = native.DeviceEvent.from_buffer_copy(block, at)
-            at += size
+            raw = native.DeviceEvent.from_buffer_copy(block, offset)
+            offset += size
             if raw.kind == native.EVENT_FRAME:
-                out.append(PacketIn(raw.device, block[at : at + raw.len]))
-                at += raw.len
+                out.append(PacketIn(raw.device, block[offset : offset + raw.len]))
+                offset += raw.len
             else:
                 name = raw.interface.decode(errors="replace")
-                up, admin_up = bool(raw.up), bool(raw.admin_up)
-                out.append(PortEvent(raw.device, raw.port, name, up, admin_up, raw.ifindex, raw.at_ns / 1e9))
+                is_up, admin_up = bool(raw.up), bool(raw.admin_up)
+                out.append(PortEvent(raw.device, raw.port, name, is_up, admin_up, raw.ifindex, raw.at_ns / 1e9))
         return out
 
     def lateness(self) -> list[tuple[int, int]]:
         """How late the loop came to what its devices had to do (dequeue, deliver): (less than so many microseconds, how
         often), of all devices since it was made. Empty buckets are left out; the last one holds all that was later.
         """
-        counts = (ctypes.c_uint64 * native.LATE)()
-        self._lib.rt_loop_late(self._alive(), counts)
+        counts = (ctypes.c_uint64 * native.LATENESS_BUCKETS)()
+        self._lib.rt_loop_late(self._open_handle(), counts)
         return [(1 << bucket, count) for bucket, count in enumerate(counts) if count]
 
     @property
     def frames_lost(self) -> int:
         """Frames for the CPU port that found the queue full, of all devices."""
-        return int(self._lib.rt_loop_frames_lost(self._alive()))
+        return int(self._lib.rt_loop_frames_lost(self._open_handle()))
 
-    def _alive(self) -> int:
+    def _open_handle(self) -> int:
         if self._closing or not self._handle:
             raise PortError("the event loop is closed")
         return int(self._handle)
@@ -374,7 +376,7 @@ class EventLoop:
     def _owner(self, device: P4Device) -> int:
         """The loop's handle, after a check that `device` is attached to it."""
         with self._lock:
-            handle = self._alive()
+            handle = self._open_handle()
             if self._devices.get(device.device_id) is not device:
                 raise PortError(f"{device.name}: is not attached to this event loop")
             return handle

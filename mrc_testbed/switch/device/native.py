@@ -46,11 +46,11 @@ MAX_FRAME = 16384
 """P4RT_MAX_FRAME: longest frame, bytes."""
 PORTS = 512
 """RT_PORTS: port numbers are below this."""
-LATE = 24
+LATENESS_BUCKETS = 24
 """RT_LATE."""
-NEVER = (1 << 64) - 1
+NEVER_DUE = (1 << 64) - 1
 """RT_NEVER."""
-NONE = 0xFFFF_FFFF
+NO_INDEX = 0xFFFF_FFFF
 """P4RT_NONE."""
 
 INSERT, MODIFY, DELETE = 0, 1, 2
@@ -59,7 +59,7 @@ KIND_NONE, KIND_ACTION, KIND_MEMBER, KIND_GROUP, KIND_SET = 0, 1, 2, 3, 4
 
 EVENT_FRAME, EVENT_PORT = 1, 2
 
-NOT_FOUND, EXISTS, FULL, IN_USE, NO_MEMORY, INVALID, NO_PROGRAM, SYSTEM, MIXED, CONST = range(-1, -11, -1)
+NOT_FOUND, EXISTS, NO_ROOM, IN_USE, NO_MEMORY, INVALID, NO_PROGRAM, SYSTEM, MIXED_KINDS, CONST = range(-1, -11, -1)
 """enum rt_error."""
 
 
@@ -173,10 +173,10 @@ class Cell(c.Structure):
 GIVEN_COUNT, GIVEN_TIMEOUT, GIVEN_HIT = 1, 2, 4
 
 
-class Given(c.Structure):
+class WriteExtras(c.Structure):
     """struct rt_given: what a write sets beside the action."""
 
-    _fields_ = [("what", c.c_uint64), ("count", Cell), ("timeout_ns", c.c_uint64), ("hit_us", c.c_uint64)]
+    _fields_ = [("flags", c.c_uint64), ("count", Cell), ("timeout_ns", c.c_uint64), ("hit_us", c.c_uint64)]
 
 
 class NativeReplica(c.Structure):
@@ -336,7 +336,7 @@ _SIGNATURES = {
         c.c_int,
         c.c_uint32,
         c.c_char_p,
-        c.POINTER(Given),
+        c.POINTER(WriteExtras),
     ),
     "rt_default_write": (
         c.c_int,
@@ -346,7 +346,7 @@ _SIGNATURES = {
         c.c_int,
         c.c_uint32,
         c.c_char_p,
-        c.POINTER(Given),
+        c.POINTER(WriteExtras),
     ),
     "rt_idle_take": (c.c_int, c.c_void_p, c.POINTER(c.c_uint64), *_VIEW),
     "rt_table_read": (c.c_int, c.c_void_p, c.c_uint32, c.c_char_p, c.c_char_p, c.c_int32, *_VIEW),

@@ -29,12 +29,12 @@ class _Reader:
         self._types = info.type_info
         self._type_bits = type_bits
         self._data = data
-        self._at = 0
+        self._offset = 0
 
     def _take(self, bits: int) -> int:
         size = (bits + 7) // 8
-        self._at += size
-        return int.from_bytes(self._data[self._at - size : self._at], "big")
+        self._offset += size
+        return int.from_bytes(self._data[self._offset - size : self._offset], "big")
 
     def value(self, spec: p4t.P4DataTypeSpec) -> p4d.P4Data:
         kind, out = spec.WhichOneof("type_spec"), p4d.P4Data()
@@ -64,8 +64,8 @@ class _Reader:
     def _new_type(self, name: str, out: p4d.P4Data) -> None:
         spec = self._types.new_types[name]
         if spec.WhichOneof("representation") == "translated_type":
-            field = _translated(name, spec, self._type_bits)
-            out.bitstring = field.shown(self._take(field.bits))
+            field = _translated_field(name, spec, self._type_bits)
+            out.bitstring = field.client_bytes(self._take(field.bits))
         else:
             out.CopyFrom(self.value(spec.original_type))
 
@@ -77,10 +77,10 @@ class _Reader:
             out.header.bitstrings.extend(values)
 
 
-def _translated(name: str, spec: p4t.P4NewTypeSpec, type_bits: TypeBits) -> MatchField:
+def _translated_field(name: str, spec: p4t.P4NewTypeSpec, type_bits: TypeBits) -> MatchField:
     """How a value of a translated type is given: the program's width, as a number or as text."""
-    given = spec.translated_type
-    return MatchField(0, name, type_bits.get(name, given.sdn_bitwidth), text=given.HasField("sdn_string"))
+    translation = spec.translated_type
+    return MatchField(0, name, type_bits.get(name, translation.sdn_bitwidth), text=translation.HasField("sdn_string"))
 
 
 def _width(spec: p4t.P4BitstringLikeTypeSpec) -> int:
@@ -94,8 +94,8 @@ def _signed(spec: p4t.P4DataTypeSpec) -> bool:
 def canonical_signed(value: int, bits: int) -> bytes:
     """The `bits` bits of an int<W> (two's complement) as the shortest byte string of that number (P4Runtime §8.3)."""
     signed = value - (1 << bits) if value >> bits - 1 & 1 else value
-    needed = (signed if signed >= 0 else ~signed).bit_length() + 1
-    return signed.to_bytes((needed + 7) // 8, "big", signed=True)
+    bit_count = (signed if signed >= 0 else ~signed).bit_length() + 1
+    return signed.to_bytes((bit_count + 7) // 8, "big", signed=True)
 
 
 def register_in(info: p4i.P4Info, type_bits: TypeBits, register_id: int, data: p4d.P4Data) -> int:
@@ -122,7 +122,7 @@ def _field(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, type_bits: TypeBits) -> M
     """How a value is given if its type is a translated one."""
     name = spec.new_type.name
     if name and info.type_info.new_types[name].HasField("translated_type"):
-        return _translated(name, info.type_info.new_types[name], type_bits)
+        return _translated_field(name, info.type_info.new_types[name], type_bits)
     return None
 
 
@@ -143,16 +143,18 @@ def _bits(spec: p4t.P4DataTypeSpec, info: p4i.P4Info) -> int:
 def _scalar(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, type_bits: TypeBits, data: p4d.P4Data, name: str) -> int:
     field = _field(spec, info, type_bits)
     spec = _plain(spec, info) if field is None else spec
-    wanted = "bitstring" if field else _DATA_OF[spec.WhichOneof("type_spec") or ""]
-    given = data.WhichOneof("data")
-    if given != wanted:
-        raise TableError("INVALID_ARGUMENT", f"register {name}: its cells are data.{wanted}, got {given or 'no data'}")
+    wanted_kind = "bitstring" if field else _DATA_OF[spec.WhichOneof("type_spec") or ""]
+    data_kind = data.WhichOneof("data")
+    if data_kind != wanted_kind:
+        raise TableError(
+            "INVALID_ARGUMENT", f"register {name}: its cells are data.{wanted_kind}, got {data_kind or 'no data'}"
+        )
     if field:
         return field.number(data.bitstring, f"register {name}")
     bits = _bits(spec, info)
-    if wanted == "bool":
+    if wanted_kind == "bool":
         return int(data.bool)
-    value = data.enum_value if wanted == "enum_value" else data.bitstring
+    value = data.enum_value if wanted_kind == "enum_value" else data.bitstring
     if not _signed(spec):
         return number(value, bits, f"register {name}")
     signed = int.from_bytes(value, "big", signed=True)
@@ -172,7 +174,9 @@ def flatten(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: 
         return {k: v for m, d in parts for k, v in flatten(m.type_spec, info, d, dot + m.name).items()}
     if kind == "tuple":
         pairs = zip(spec.tuple.members, data.tuple.members, strict=True)
-        return {k: v for at, (s, d) in enumerate(pairs) for k, v in flatten(s, info, d, f"{dot}{at}").items()}
+        return {
+            k: v for position, (s, d) in enumerate(pairs) for k, v in flatten(s, info, d, f"{dot}{position}").items()
+        }
     if kind == "header":
         fields = info.type_info.headers[spec.header.name].members
         out = {dot + "$valid$": int(data.header.is_valid)}
@@ -180,18 +184,18 @@ def flatten(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: 
             dot + m.name: int.from_bytes(b, "big") for m, b in zip(fields, data.header.bitstrings, strict=False)
         }
     if kind == "new_type":
-        new = info.type_info.new_types[spec.new_type.name]
-        if new.HasField("original_type"):
-            return flatten(new.original_type, info, data, name)
-        if new.translated_type.HasField("sdn_string"):
+        new_type = info.type_info.new_types[spec.new_type.name]
+        if new_type.HasField("original_type"):
+            return flatten(new_type.original_type, info, data, name)
+        if new_type.translated_type.HasField("sdn_string"):
             return {name or "value": int(data.bitstring)}
-    what = data.WhichOneof("data")
-    if what == "bool":
+    data_kind = data.WhichOneof("data")
+    if data_kind == "bool":
         value = int(data.bool)
-    elif what == "enum":
+    elif data_kind == "enum":
         value = [member.name for member in info.type_info.enums[spec.enum.name].members].index(data.enum)
-    elif what == "error":
+    elif data_kind == "error":
         value = list(info.type_info.error.members).index(data.error)
     else:
-        value = int.from_bytes(data.enum_value if what == "enum_value" else data.bitstring, "big")
+        value = int.from_bytes(data.enum_value if data_kind == "enum_value" else data.bitstring, "big")
     return {name or "value": value}

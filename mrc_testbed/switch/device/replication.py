@@ -24,10 +24,10 @@ class Replication:
         """Know of none: the C device has lost them with its program."""
         self._multicast, self._sessions = {}, {}
 
-    def take_over(self, other: Replication) -> None:
+    def take_over(self, source: Replication) -> None:
         """Know what `other` knew, which forgets it: the C device has taken its program over."""
-        self._multicast, self._sessions = other._multicast, other._sessions
-        other.forget()
+        self._multicast, self._sessions = source._multicast, source._sessions
+        source.forget()
 
     def insert_replication(self, entry: MulticastGroup | CloneSession) -> None:
         """Add a multicast group or clone session. ALREADY_EXISTS, INVALID_ARGUMENT."""
@@ -43,11 +43,11 @@ class Replication:
 
     def read_multicast(self) -> list[MulticastGroup]:
         """All groups, by id."""
-        return sorted(self._multicast.values(), key=lambda one: one.group_id)
+        return sorted(self._multicast.values(), key=lambda group: group.group_id)
 
     def read_sessions(self) -> list[CloneSession]:
         """All clone sessions, by id."""
-        return sorted(self._sessions.values(), key=lambda one: one.session_id)
+        return sorted(self._sessions.values(), key=lambda session: session.session_id)
 
     def _write_replication(self, op: int, entry: MulticastGroup | CloneSession) -> None:
         with self._state.lock:
@@ -57,15 +57,15 @@ class Replication:
             else:
                 self._set(op, 0, entry.group_id, entry, self._multicast)
 
-    def _set(self, op: int, session: int, number: int, entry: Entry, known: dict[int, Entry]) -> None:
+    def _set(self, op: int, session: int, number: int, entry: Entry, entries: dict[int, Entry]) -> None:
         """Write `entry` to the C device (`session` 1: a clone session) and to `known`, which are those of its kind."""
-        what = f"{self._state.name}: {'clone session' if session else 'multicast group'} {number}"
-        check_replication(entry, what)
-        if op == native.INSERT and number in known:
-            raise TableError("ALREADY_EXISTS", f"{what} is there already")
-        if op != native.INSERT and number not in known:
-            has = ", ".join(map(str, sorted(known))) or "none"
-            raise TableError("NOT_FOUND", f"{what}: there is none (has: {has})")
+        subject = f"{self._state.name}: {'clone session' if session else 'multicast group'} {number}"
+        check_replication(entry, subject)
+        if op == native.INSERT and number in entries:
+            raise TableError("ALREADY_EXISTS", f"{subject} is there already")
+        if op != native.INSERT and number not in entries:
+            has = ", ".join(map(str, sorted(entries))) or "none"
+            raise TableError("NOT_FOUND", f"{subject}: there is none (has: {has})")
         count = len(entry.replicas)
         replicas = (native.NativeReplica * count)(*(native.NativeReplica(r.port, r.rid) for r in entry.replicas))
         extra = (0, 0, 0)
@@ -74,10 +74,10 @@ class Replication:
         keep = op != native.DELETE
         lib, handle = self._state.lib, self._state.handle
         if lib.rt_replication_write(handle, session, number, *extra, keep, count, replicas):
-            raise TableError("RESOURCE_EXHAUSTED", f"{what}: too many replicas, or no memory")
-        before = known.get(number, entry)
+            raise TableError("RESOURCE_EXHAUSTED", f"{subject}: too many replicas, or no memory")
+        previous = entries.get(number, entry)
         if keep:
-            known[number] = entry
+            entries[number] = entry
         else:
-            del known[number]
-        self._state.on_undo(lambda: self._write_replication(native.INVERSE[op], before))
+            del entries[number]
+        self._state.on_undo(lambda: self._write_replication(native.INVERSE[op], previous))

@@ -36,14 +36,14 @@ MATCH_TYPES = {2: Match.EXACT, 3: Match.LPM, 4: Match.TERNARY, 5: Match.RANGE, 6
 NEEDS_PRIORITY = (Match.TERNARY, Match.RANGE, Match.OPTIONAL)
 
 
-class Named(Protocol):
+class NamedObject(Protocol):
     """Object of a program, as error messages name it."""
 
     @property
     def name(self) -> str: ...
 
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=NamedObject)
 
 
 @dataclass(slots=True)
@@ -58,21 +58,25 @@ class MatchField:
     """The control plane gives it as decimal digits."""
     size: int = field(init=False)
     """Bytes it takes in a key or a parameter block."""
-    ones: int = field(init=False)
+    all_ones: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.size, self.ones = (self.bits + 7) // 8, (1 << self.bits) - 1
+        self.size, self.all_ones = (self.bits + 7) // 8, (1 << self.bits) - 1
 
-    def number(self, value: bytes | None, where: str, part: str = "") -> int:
+    def number(self, value: bytes | None, subject: str, part: str = "") -> int:
         """A value as clients give it. Raises TableError INVALID_ARGUMENT, OUT_OF_RANGE."""
         if value and not self.text:
             result = int.from_bytes(value, "big")
-            if result <= self.ones:
+            if result <= self.all_ones:
                 return result
-        what = f"{where}.{self.name}" + (f" ({part})" if part else "")
-        return number(value or b"", self.bits, what) if not self.text else _decimal(value or b"", self.ones, what)
+        value_name = f"{subject}.{self.name}" + (f" ({part})" if part else "")
+        return (
+            number(value or b"", self.bits, value_name)
+            if not self.text
+            else _decimal(value or b"", self.all_ones, value_name)
+        )
 
-    def shown(self, value: int) -> bytes:
+    def client_bytes(self, value: int) -> bytes:
         """The value as clients get it."""
         return str(value).encode() if self.text else canonical(value)
 
@@ -149,46 +153,48 @@ def canonical(value: int) -> bytes:
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
-def number(value: bytes, bits: int, what: str) -> int:
+def number(value: bytes, bits: int, subject: str) -> int:
     """A byte string as an unsigned number of `bits` bits. Leading zeros are allowed (P4Runtime §8.3)."""
     if not isinstance(value, bytes) or not value:
-        raise TableError("INVALID_ARGUMENT", f"{what}: needs a value of {bits} bits, got an empty byte string")
+        raise TableError("INVALID_ARGUMENT", f"{subject}: needs a value of {bits} bits, got an empty byte string")
     result = int.from_bytes(value, "big")
     if result >> bits:
-        raise TableError("OUT_OF_RANGE", f"{what}: {result:#x} does not fit in {bits} bits")
+        raise TableError("OUT_OF_RANGE", f"{subject}: {result:#x} does not fit in {bits} bits")
     return result
 
 
-def _decimal(value: bytes, largest: int, what: str) -> int:
+def _decimal(value: bytes, largest: int, subject: str) -> int:
     """A value of a type that is translated to strings."""
     text = value.decode("ascii", "replace")
     if not text.isascii() or not text.isdigit() or (text[0] == "0" and text != "0") or len(text) > 40:
-        raise TableError("INVALID_ARGUMENT", f"{what}: {text[:40]!r}: its strings are numbers in decimal digits here")
+        raise TableError(
+            "INVALID_ARGUMENT", f"{subject}: {text[:40]!r}: its strings are numbers in decimal digits here"
+        )
     if int(text) > largest:
-        raise TableError("OUT_OF_RANGE", f"{what}: {text} is not in 0..{largest}")
+        raise TableError("OUT_OF_RANGE", f"{subject}: {text} is not in 0..{largest}")
     return int(text)
 
 
-def check_replication(entry: MulticastGroup | CloneSession, what: str) -> None:
+def check_replication(entry: MulticastGroup | CloneSession, subject: str) -> None:
     """Raises TableError INVALID_ARGUMENT for numbers that no packet can have."""
     session = isinstance(entry, CloneSession)
     number = entry.session_id if isinstance(entry, CloneSession) else entry.group_id
     if not 0 <= number < (1 << 32 if session else 1 << 16) or not (number or session):
-        raise TableError("INVALID_ARGUMENT", f"{what}: the id must be {'0 to 2**32-1' if session else '1 to 65535'}")
+        raise TableError("INVALID_ARGUMENT", f"{subject}: the id must be {'0 to 2**32-1' if session else '1 to 65535'}")
     if len(set(entry.replicas)) != len(entry.replicas):
-        raise TableError("INVALID_ARGUMENT", f"{what}: a replica (port, instance) is given twice")
+        raise TableError("INVALID_ARGUMENT", f"{subject}: a replica (port, instance) is given twice")
     for replica in entry.replicas:
         if not 0 <= replica.port < 511 or not 0 <= replica.rid < 1 << 16:
             raise TableError(
-                "INVALID_ARGUMENT", f"{what}: port {replica.port}, instance {replica.rid}: not in 0..510, 0..65535"
+                "INVALID_ARGUMENT", f"{subject}: port {replica.port}, instance {replica.rid}: not in 0..510, 0..65535"
             )
     if isinstance(entry, CloneSession) and not (0 <= entry.class_of_service < 8 and 0 <= entry.length < 1 << 31):
-        raise TableError("INVALID_ARGUMENT", f"{what}: class of service 0 to 7, length 0 to 2**31-1 are allowed")
+        raise TableError("INVALID_ARGUMENT", f"{subject}: class of service 0 to 7, length 0 to 2**31-1 are allowed")
 
 
-def names(things: Iterable[Any]) -> str:
+def names(objects: Iterable[Any]) -> str:
     """`a, b, c` for messages; "none" of nothing."""
-    return ", ".join(sorted(t.name for t in things)) or "none"
+    return ", ".join(sorted(t.name for t in objects)) or "none"
 
 
 class Schema:
@@ -202,7 +208,7 @@ class Schema:
         self.registers: dict[int, Array] = {}
         self.meters: dict[int, Array] = {}
         """`kind`: 1 for bytes, 0 for packets."""
-        self.metered: set[int] = {direct_meter.direct_table_id for direct_meter in info.direct_meters}
+        self.tables_with_meter: set[int] = {direct_meter.direct_table_id for direct_meter in info.direct_meters}
         """Tables with a direct meter."""
         self._read_actions(info, program)
         self._read_tables(info, program)
@@ -285,7 +291,7 @@ class Schema:
         for action_profile in info.action_profiles:
             desc = program.profiles[_index(indexes, action_profile.preamble)]
             users = [self.tables[t] for t in action_profile.table_ids if t in self.tables]
-            allowed = {a for t in users for a in t.entry_actions}
+            action_ids = {a for t in users for a in t.entry_actions}
             self.profiles[action_profile.preamble.id] = Profile(
                 action_profile.preamble.id,
                 _name(action_profile.preamble),
@@ -293,17 +299,17 @@ class Schema:
                 desc.size,
                 desc.max_group_size,
                 bool(action_profile.with_selector),
-                frozenset(allowed),
+                frozenset(action_ids),
                 action_profile.HasField("sum_of_members"),
                 action_profile.sum_of_members.max_member_weight,
             )
 
-    def find(self, things: dict[int, T], id_: int, kind: str) -> T:
+    def find(self, objects: dict[int, T], id_: int, kind: str) -> T:
         """The table, profile, ... of an id. Raises TableError listing what there is."""
         try:
-            return things[id_]
+            return objects[id_]
         except (KeyError, TypeError):
-            known = ", ".join(f"{t.name} {i:#x}" for i, t in things.items()) or "none"
+            known = ", ".join(f"{t.name} {i:#x}" for i, t in objects.items()) or "none"
             raise TableError("INVALID_ARGUMENT", f"no {kind} with id {id_!r} (has: {known})") from None
 
     # ---- entries -> bytes -------------------------------------------------------------------------------------
@@ -312,18 +318,18 @@ class Schema:
         """(key, aux) of an entry, in the form of struct p4rt_entry. Raises TableError; checks the priority too."""
         if not table.fields:
             raise TableError("INVALID_ARGUMENT", f"{table.name}: has no key, so only its default entry can be set")
-        given = {one.field_id: one for one in entry.match}
-        if len(given) != len(entry.match):
-            twice = next(i for i in given if sum(one.field_id == i for one in entry.match) > 1)
-            raise TableError("INVALID_ARGUMENT", f"{table.name}: match field {twice} is given twice")
+        matches = {field_match.field_id: field_match for field_match in entry.match}
+        if len(matches) != len(entry.match):
+            duplicate_id = next(i for i in matches if sum(field_match.field_id == i for field_match in entry.match) > 1)
+            raise TableError("INVALID_ARGUMENT", f"{table.name}: match field {duplicate_id} is given twice")
         key = aux = b""
         for spec in table.fields:
-            value, second = _encode_field(table, spec, given.pop(spec.id, None))
+            value, second = _encode_field(table, spec, matches.pop(spec.id, None))
             key += value.to_bytes(spec.size, "big")
             aux += second.to_bytes(spec.size, "big")
-        if given:
+        if matches:
             has = ", ".join(f"{f.name} {f.id}" for f in table.fields)
-            raise TableError("INVALID_ARGUMENT", f"{table.name}: no match field {min(given)} (has: {has})")
+            raise TableError("INVALID_ARGUMENT", f"{table.name}: no match field {min(matches)} (has: {has})")
         if table.needs_priority:
             if not 0 < entry.priority < 1 << 31:
                 raise TableError("INVALID_ARGUMENT", f"{table.name}: needs a priority above 0, got {entry.priority}")
@@ -331,24 +337,24 @@ class Schema:
             raise TableError("INVALID_ARGUMENT", f"{table.name}: has only exact and lpm fields, so priority must be 0")
         return key, aux
 
-    def encode_action(self, call: ActionCall, where: str, allowed: Collection[int]) -> tuple[int, bytes]:
+    def encode_action(self, call: ActionCall, subject: str, action_ids: Collection[int]) -> tuple[int, bytes]:
         """(index, parameter bytes) of an action. Raises TableError; `allowed` are the ids that may stand there."""
         action = self.actions.get(call.action_id)
-        if action is None or call.action_id not in allowed:
-            called = f"'{action.name}'" if action else f"with id {call.action_id!r}"
-            has = names(a for a in self.actions.values() if a.id in allowed)
-            raise TableError("INVALID_ARGUMENT", f"{where}: no action {called} (has: {has})")
-        given = dict(call.params)
-        block, called = b"", f"{where}: {action.name}"
+        if action is None or call.action_id not in action_ids:
+            action_text = f"'{action.name}'" if action else f"with id {call.action_id!r}"
+            has = names(a for a in self.actions.values() if a.id in action_ids)
+            raise TableError("INVALID_ARGUMENT", f"{subject}: no action {action_text} (has: {has})")
+        params = dict(call.params)
+        block, action_text = b"", f"{subject}: {action.name}"
         try:
             for param in action.params:
-                block += param.number(given.pop(param.id), called).to_bytes(param.size, "big")
+                block += param.number(params.pop(param.id), action_text).to_bytes(param.size, "big")
         except KeyError:
-            given[0] = b""
-        if given or len(call.params) != len(action.params):
+            params[0] = b""
+        if params or len(call.params) != len(action.params):
             wanted = ", ".join(f"{p.name} {p.id}" for p in action.params) or "none"
             got = ", ".join(str(i) for i, _ in call.params) or "none"
-            text = f"{where}: action {action.name} has the parameters {wanted}; got {got}"
+            text = f"{subject}: action {action.name} has the parameters {wanted}; got {got}"
             raise TableError("INVALID_ARGUMENT", text)
         return action.index, block
 
@@ -357,37 +363,37 @@ class Schema:
         if call.action_id in table.actions and call.action_id not in (
             table.default_actions if default else table.entry_actions
         ):
-            action, other = self.actions[call.action_id], "entries" if default else "the default entry"
-            raise TableError("PERMISSION_DENIED", f"{table.name}: action {action.name} is for {other} only")
+            action, scope = self.actions[call.action_id], "entries" if default else "the default entry"
+            raise TableError("PERMISSION_DENIED", f"{table.name}: action {action.name} is for {scope} only")
 
     # ---- bytes -> entries -------------------------------------------------------------------------------------
 
     def decode_match(self, table: TableSchema, key: bytes, aux: bytes) -> tuple[FieldMatch, ...]:
-        out, at = [], 0
+        out, offset = [], 0
         for spec in table.fields:
-            value = int.from_bytes(key[at : at + spec.size], "big")
-            second = int.from_bytes(aux[at : at + spec.size], "big")
-            at += spec.size
+            value = int.from_bytes(key[offset : offset + spec.size], "big")
+            second = int.from_bytes(aux[offset : offset + spec.size], "big")
+            offset += spec.size
             if spec.match == Match.EXACT:
-                out.append(FieldMatch.exact(spec.id, spec.shown(value)))
+                out.append(FieldMatch.exact(spec.id, spec.client_bytes(value)))
             elif spec.match == Match.RANGE:
-                if (value, second) != (0, spec.ones):
-                    out.append(FieldMatch.range(spec.id, spec.shown(value), spec.shown(second)))
+                if (value, second) != (0, spec.all_ones):
+                    out.append(FieldMatch.range(spec.id, spec.client_bytes(value), spec.client_bytes(second)))
             elif not second:
                 continue
             elif spec.match == Match.LPM:
-                out.append(FieldMatch.lpm(spec.id, spec.shown(value), second.bit_count()))
+                out.append(FieldMatch.lpm(spec.id, spec.client_bytes(value), second.bit_count()))
             elif spec.match == Match.TERNARY:
-                out.append(FieldMatch.ternary(spec.id, spec.shown(value), canonical(second)))
+                out.append(FieldMatch.ternary(spec.id, spec.client_bytes(value), canonical(second)))
             else:
-                out.append(FieldMatch.optional(spec.id, spec.shown(value)))
+                out.append(FieldMatch.optional(spec.id, spec.client_bytes(value)))
         return tuple(out)
 
     def decode_action(self, index: int, block: bytes) -> ActionCall:
-        action, out, at = self.action_by_index[index], [], 0
+        action, out, offset = self.action_by_index[index], [], 0
         for param in action.params:
-            out.append((param.id, param.shown(int.from_bytes(block[at : at + param.size], "big"))))
-            at += param.size
+            out.append((param.id, param.client_bytes(int.from_bytes(block[offset : offset + param.size], "big"))))
+            offset += param.size
         return ActionCall(action.id, tuple(out))
 
 
@@ -397,13 +403,13 @@ def _encode_field(table: TableSchema, spec: MatchField, match: FieldMatch | None
     if match is None:
         if kind == Match.EXACT:
             raise TableError("INVALID_ARGUMENT", f"{table.name}.{spec.name}: is exact, so it must be given")
-        return 0, spec.ones if kind == Match.RANGE else 0
+        return 0, spec.all_ones if kind == Match.RANGE else 0
     if match.kind != kind:
         text = f"is matched {kind.name.lower()}, got {match.kind.name.lower()}"
         raise TableError("INVALID_ARGUMENT", f"{table.name}.{spec.name}: {text}")
     value = spec.number(match.value, table.name)
     if kind == Match.EXACT or kind == Match.OPTIONAL:
-        return value, spec.ones
+        return value, spec.all_ones
     second = _second(table, spec, match, value)
     if kind != Match.RANGE and value & ~second:
         text = f"{value:#x} has bits outside the mask {second:#x}"
@@ -412,25 +418,25 @@ def _encode_field(table: TableSchema, spec: MatchField, match: FieldMatch | None
 
 
 def _second(table: TableSchema, spec: MatchField, match: FieldMatch, value: int) -> int:
-    what = f"{table.name}.{spec.name}"
+    subject = f"{table.name}.{spec.name}"
     if spec.match == Match.LPM:
         length = match.prefix_len
         if not isinstance(length, int) or not 0 < length <= spec.bits:
             raise TableError(
                 "INVALID_ARGUMENT",
-                f"{what}: prefix length {length} is not in 1..{spec.bits} (to match all leave the field out)",
+                f"{subject}: prefix length {length} is not in 1..{spec.bits} (to match all leave the field out)",
             )
-        return spec.ones ^ (spec.ones >> length)
+        return spec.all_ones ^ (spec.all_ones >> length)
     if spec.match == Match.RANGE:
         high = spec.number(match.high, table.name, "high")
         if value > high:
-            raise TableError("INVALID_ARGUMENT", f"{what}: range from {value:#x} to {high:#x} is empty")
-        if (value, high) == (0, spec.ones):
-            raise TableError("INVALID_ARGUMENT", f"{what}: range matches everything: leave the field out")
+            raise TableError("INVALID_ARGUMENT", f"{subject}: range from {value:#x} to {high:#x} is empty")
+        if (value, high) == (0, spec.all_ones):
+            raise TableError("INVALID_ARGUMENT", f"{subject}: range matches everything: leave the field out")
         return high
-    mask = number(match.mask or b"", spec.bits, f"{what} (mask)")
+    mask = number(match.mask or b"", spec.bits, f"{subject} (mask)")
     if not mask:
-        raise TableError("INVALID_ARGUMENT", f"{what}: mask 0 matches everything: leave the field out")
+        raise TableError("INVALID_ARGUMENT", f"{subject}: mask 0 matches everything: leave the field out")
     return mask
 
 
@@ -438,14 +444,14 @@ def _fields(
     info: p4i.P4Info, specs: Iterable[Any], descs: Any, count: int, preamble: p4i.Preamble | None = None
 ) -> Iterator[MatchField]:
     """Match fields (then `preamble` is that of the table) or parameters; of translated types the program's width."""
-    widths = {descs[at].id: descs[at].bits for at in range(count)}
-    for one in specs:
-        named = one.type_name.name if one.type_name.name in info.type_info.new_types else ""
-        spec = info.type_info.new_types[named].translated_type if named else None
+    widths = {descs[index].id: descs[index].bits for index in range(count)}
+    for field_spec in specs:
+        type_name = field_spec.type_name.name if field_spec.type_name.name in info.type_info.new_types else ""
+        spec = info.type_info.new_types[type_name].translated_type if type_name else None
         translated = spec is not None and spec.WhichOneof("sdn_type") is not None
-        bits = widths.get(one.id, 0) if translated or not one.bitwidth else one.bitwidth
-        match = Match.EXACT if preamble is None else _match_type(one, preamble)
-        yield MatchField(one.id, one.name, bits, match, bool(spec and spec.HasField("sdn_string")))
+        bits = widths.get(field_spec.id, 0) if translated or not field_spec.bitwidth else field_spec.bitwidth
+        match = Match.EXACT if preamble is None else _match_type(field_spec, preamble)
+        yield MatchField(field_spec.id, field_spec.name, bits, match, bool(spec and spec.HasField("sdn_string")))
 
 
 def _name(preamble: p4i.Preamble) -> str:

@@ -23,7 +23,7 @@ class DeviceState:
         self.lib: ctypes.CDLL = device.lib
         self.lock = device.lock
         """Held by every operation on the device that is not one call of the runtime."""
-        self.loaded: Schema | None = None
+        self.program_schema: Schema | None = None
         """Schema of the program; None: there is no program."""
         self._undo: list[Callable[[], object]] | None = None
         """In a transaction: what takes back what was done, oldest first."""
@@ -31,9 +31,9 @@ class DeviceState:
     @property
     def schema(self) -> Schema:
         """Tables, actions, profiles of the loaded program by id. Raises TableError FAILED_PRECONDITION."""
-        if self.loaded is None:
+        if self.program_schema is None:
             raise TableError("FAILED_PRECONDITION", f"{self.name}: no program is loaded")
-        return self.loaded
+        return self.program_schema
 
     def require_program(self) -> None:
         """Raises TableError FAILED_PRECONDITION when no program is loaded."""
@@ -45,7 +45,7 @@ class DeviceState:
         return self._native.handle
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def packets_paused(self) -> Iterator[None]:
         """Packets wait until the end of the block: what is changed in it, they see all of it or nothing."""
         with self.lock:
             self.lib.rt_device_hold(self.handle)
@@ -85,27 +85,27 @@ class DeviceState:
             self._undo.append(step)
 
 
-def check(error: int, where: str, what: str, room: str) -> None:
+def check(error: int, subject: str, object_name: str, room: str) -> None:
     """Raise the TableError of a runtime error."""
     if not error:
         return
     code, text = {
-        native.NOT_FOUND: ("NOT_FOUND", f"no such {what}"),
-        native.EXISTS: ("ALREADY_EXISTS", f"{what} is there already"),
-        native.FULL: ("RESOURCE_EXHAUSTED", room),
-        native.IN_USE: ("FAILED_PRECONDITION", f"{what} is in use"),
+        native.NOT_FOUND: ("NOT_FOUND", f"no such {object_name}"),
+        native.EXISTS: ("ALREADY_EXISTS", f"{object_name} is there already"),
+        native.NO_ROOM: ("RESOURCE_EXHAUSTED", room),
+        native.IN_USE: ("FAILED_PRECONDITION", f"{object_name} is in use"),
         native.NO_MEMORY: ("RESOURCE_EXHAUSTED", "out of memory"),
-        native.CONST: ("PERMISSION_DENIED", f"{what} is const in the program"),
-        native.MIXED: (
+        native.CONST: ("PERMISSION_DENIED", f"{object_name} is const in the program"),
+        native.MIXED_KINDS: (
             "INVALID_ARGUMENT",
-            f"{what}: one-shot action sets, and members or groups, cannot be mixed: delete the others first",
+            f"{object_name}: one-shot action sets, and members or groups, cannot be mixed: delete the others first",
         ),
-    }.get(error, ("INVALID_ARGUMENT", f"{what} refused"))
-    raise TableError(code, f"{where}: {text}")
+    }.get(error, ("INVALID_ARGUMENT", f"{object_name} refused"))
+    raise TableError(code, f"{subject}: {text}")
 
 
-def uint32(value: int, what: str) -> int:
+def uint32(value: int, subject: str) -> int:
     """`value`, if it is an id. Raises TableError INVALID_ARGUMENT when it is not in 1..2**32-1."""
     if not 0 < value < 1 << 32:
-        raise TableError("INVALID_ARGUMENT", f"{what} {value} is not in 1..{(1 << 32) - 1}")
+        raise TableError("INVALID_ARGUMENT", f"{subject} {value} is not in 1..{(1 << 32) - 1}")
     return value

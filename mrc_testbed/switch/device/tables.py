@@ -48,26 +48,26 @@ class DeviceTables:
         """Know nothing of entries: the C device has lost them with its program."""
         self._notes = {}
 
-    def take_over(self, other: DeviceTables) -> None:
+    def take_over(self, source: DeviceTables) -> None:
         """Know what `other` knew, which forgets it: the C device has taken its program over."""
-        self._notes = other._notes
-        other.forget()
+        self._notes = source._notes
+        source.forget()
 
     # ---- table entries ----------------------------------------------------------------------------------------
 
     def insert(self, entry: TableEntry) -> None:
         """Add an entry. ALREADY_EXISTS when one with the same match and priority is there."""
-        self.prepared(native.INSERT, entry)()
+        self.prepare(native.INSERT, entry)()
 
     def modify(self, entry: TableEntry) -> None:
         """Give an entry, or the default entry, what `entry` says: see TableEntry. NOT_FOUND."""
-        self.prepared(native.MODIFY, entry)()
+        self.prepare(native.MODIFY, entry)()
 
     def delete(self, entry: TableEntry) -> None:
         """Remove the entry with that match and priority; nothing else of `entry` is looked at. NOT_FOUND."""
-        self.prepared(native.DELETE, entry)()
+        self.prepare(native.DELETE, entry)()
 
-    def prepared(self, op: int, entry: TableEntry) -> Callable[[], None]:
+    def prepare(self, op: int, entry: TableEntry) -> Callable[[], None]:
         """Check all that can be checked now, and give what does it: quickly, for many at once under `held`."""
         with self._state.lock:
             table = self._writable(op, entry)
@@ -101,10 +101,10 @@ class DeviceTables:
             if entry.is_default:
                 return self._read_table(table, None, None, 0)[0]
             key, aux = self._state.schema.encode_match(table, entry)
-            found = self._read_table(table, key, aux, entry.priority)
-            if not found:
+            entries = self._read_table(table, key, aux, entry.priority)
+            if not entries:
                 raise TableError("NOT_FOUND", f"{table.name}: no such entry")
-            return found[0]
+            return entries[0]
 
     def _writable(self, op: int, entry: TableEntry) -> TableSchema:
         schema = self._state.schema
@@ -121,8 +121,8 @@ class DeviceTables:
         if entry.counter is not None and not table.direct_counter:
             raise TableError("INVALID_ARGUMENT", f"{table.name}: has no direct counter")
         if entry.idle_timeout_ns and (entry.is_default or not table.idle_timeout):
-            why = "a default entry has" if entry.is_default else "without support_timeout in the program it has"
-            raise TableError("INVALID_ARGUMENT", f"{table.name}: {why} no idle timeout")
+            reason = "a default entry has" if entry.is_default else "without support_timeout in the program it has"
+            raise TableError("INVALID_ARGUMENT", f"{table.name}: {reason} no idle timeout")
         if not 0 <= entry.idle_timeout_ns < TIMEOUT_MAX_NS:
             text = f"idle timeout {entry.idle_timeout_ns} ns is not in 0..2**62-1"
             raise TableError("INVALID_ARGUMENT", f"{table.name}: {text}")
@@ -138,10 +138,10 @@ class DeviceTables:
                 profile = schema.profiles[table.profile_id]
                 text = f"takes its actions from {profile.name}: give a member or group"
                 raise TableError("INVALID_ARGUMENT", f"{table.name}: {text}")
-            allowed = table.default_actions if entry.is_default else table.entry_actions
-            if action.action_id not in allowed:
+            action_ids = table.default_actions if entry.is_default else table.entry_actions
+            if action.action_id not in action_ids:
                 schema.check_scope(table, action, entry.is_default)
-            return (native.KIND_ACTION, *schema.encode_action(action, table.name, allowed))
+            return (native.KIND_ACTION, *schema.encode_action(action, table.name, action_ids))
         if not table.profile_id:
             raise TableError("INVALID_ARGUMENT", f"{table.name}: has no action profile: give an action")
         if entry.is_default:
@@ -156,8 +156,8 @@ class DeviceTables:
 
     def _encode_set(self, table: TableSchema, actions: ActionSet) -> bytes:
         profile = self._state.schema.profiles[table.profile_id]
-        places = [(member.weight, member.watch_port) for member in actions.members]
-        check_weights(profile, f"{table.name}: one-shot action set", places, 0, "INVALID_ARGUMENT")
+        slots = [(member.weight, member.watch_port) for member in actions.members]
+        check_weights(profile, f"{table.name}: one-shot action set", slots, 0, "INVALID_ARGUMENT")
         out = b""
         for member in actions.members:
             self._state.schema.check_scope(table, member.action, False)
@@ -167,45 +167,47 @@ class DeviceTables:
         return out
 
     def _decode_set(self, count: int, block: bytes) -> ActionSet:
-        out, at = [], 0
+        out, offset = [], 0
         for _ in range(count):
-            index, weight, port, size = _SET_HEAD.unpack_from(block, at)
-            at += _SET_HEAD.size
-            call = self._state.schema.decode_action(index, block[at : at + size])
+            index, weight, port, size = _SET_HEAD.unpack_from(block, offset)
+            offset += _SET_HEAD.size
+            call = self._state.schema.decode_action(index, block[offset : offset + size])
             out.append(SetMember(call, weight, None if port < 0 else port))
-            at += size
+            offset += size
         return ActionSet(tuple(out))
 
     def _write(
         self, op: int, table: TableSchema, entry: TableEntry, key: bytes, aux: bytes, kind: int, ref: int, block: bytes
     ) -> None:
         with self._state.lock:
-            at = (table.index, key, aux, entry.priority)
+            entry_key = (table.index, key, aux, entry.priority)
             if self._state.in_transaction and op != native.INSERT:
-                self._note_entry(op, at)
-            given = None
+                self._note_entry(op, entry_key)
+            extras = None
             if entry.counter is not None or table.idle_timeout:
-                given = native.Given(native.GIVEN_TIMEOUT, native.Cell(), entry.idle_timeout_ns)
+                extras = native.WriteExtras(native.GIVEN_TIMEOUT, native.Cell(), entry.idle_timeout_ns)
                 if entry.counter is not None:
-                    given.what |= native.GIVEN_COUNT
-                    given.count = cell_in(table.direct_counter, entry.counter)
-            error = self._state.lib.rt_entry_write(self._state.handle, op, *at, kind, ref, block, given)
+                    extras.flags |= native.GIVEN_COUNT
+                    extras.count = cell_in(table.direct_counter, entry.counter)
+            error = self._state.lib.rt_entry_write(self._state.handle, op, *entry_key, kind, ref, block, extras)
             if error:
                 self._refuse(error, table, entry)
-            self._keep_notes(at, entry)
+            self._keep_notes(entry_key, entry)
             if self._state.in_transaction and op == native.INSERT:
-                self._state.on_undo(partial(self._raw_write, native.DELETE, at, (native.KIND_NONE, 0, b""), None, None))
+                self._state.on_undo(
+                    partial(self._raw_write, native.DELETE, entry_key, (native.KIND_NONE, 0, b""), None, None)
+                )
 
     def _delete(self, table: TableSchema, entry: TableEntry, key: bytes, aux: bytes) -> None:
         with self._state.lock:
-            at = (table.index, key, aux, entry.priority)
+            entry_key = (table.index, key, aux, entry.priority)
             if self._state.in_transaction:
-                self._note_entry(native.DELETE, at)
+                self._note_entry(native.DELETE, entry_key)
             error = self._state.lib.rt_entry_write(
-                self._state.handle, native.DELETE, *at, native.KIND_NONE, 0, b"", None
+                self._state.handle, native.DELETE, *entry_key, native.KIND_NONE, 0, b"", None
             )
             check(error, table.name, "entry", "")
-            self._notes.pop(at, None)
+            self._notes.pop(entry_key, None)
 
     def _write_default(self, table: TableSchema, entry: TableEntry, kind: int, ref: int, block: bytes) -> None:
         with self._state.lock:
@@ -215,89 +217,89 @@ class DeviceTables:
             reset = entry.action is None and not keep
             if self._state.in_transaction:
                 self._note_default(table)
-            given = None
+            extras = None
             if entry.counter is not None or reset:
                 count = cell_in(table.direct_counter, entry.counter) if entry.counter is not None else native.Cell()
-                given = native.Given(native.GIVEN_COUNT, count)
-            error = self._state.lib.rt_default_write(self._state.handle, table.index, keep, kind, ref, block, given)
+                extras = native.WriteExtras(native.GIVEN_COUNT, count)
+            error = self._state.lib.rt_default_write(self._state.handle, table.index, keep, kind, ref, block, extras)
             if error:
                 self._refuse(error, table, entry)
-            if reset and table.id in self._state.schema.metered:
+            if reset and table.id in self._state.schema.tables_with_meter:
                 self._arrays.write_direct_meter(entry, None)
             if not keep:
                 self._keep_notes((table.index, b"", b"", -1), entry)
 
-    def _keep_notes(self, at: tuple[int, bytes, bytes, int], entry: TableEntry) -> None:
+    def _keep_notes(self, entry_key: tuple[int, bytes, bytes, int], entry: TableEntry) -> None:
         if entry.metadata or entry.cookie:
-            self._notes[at] = (entry.metadata, entry.cookie)
+            self._notes[entry_key] = (entry.metadata, entry.cookie)
         elif self._notes:
-            self._notes.pop(at, None)
+            self._notes.pop(entry_key, None)
 
     def _refuse(self, error: int, table: TableSchema, entry: TableEntry) -> None:
         if error == native.INVALID and table.profile_id and isinstance(entry.action, (MemberRef, GroupRef)):
             profile = self._state.schema.profiles[table.profile_id]
             if isinstance(entry.action, GroupRef):
                 has = ", ".join(str(g.group_id) for g in self._profiles.read_groups(profile.id))
-                what = f"group {entry.action.group_id}"
+                missing_name = f"group {entry.action.group_id}"
             else:
                 has = ", ".join(str(m.member_id) for m in self._profiles.read_members(profile.id))
-                what = f"member {entry.action.member_id}"
-            raise TableError("NOT_FOUND", f"{table.name}: no {what} in {profile.name} (has: {has or 'none'})")
+                missing_name = f"member {entry.action.member_id}"
+            raise TableError("NOT_FOUND", f"{table.name}: no {missing_name} in {profile.name} (has: {has or 'none'})")
         room = f"has room for {table.size} entries"
-        if isinstance(entry.action, ActionSet) and error == native.FULL:
+        if isinstance(entry.action, ActionSet) and error == native.NO_ROOM:
             room = f"no room in the table, or for {len(entry.action.members)} more members in its action selector"
         check(error, table.name, "entry", room)
 
     # ---- what takes a write back (DeviceState.transaction) -------------------------------------------------------
 
-    def _note_entry(self, op: int, at: tuple[int, bytes, bytes, int]) -> None:
+    def _note_entry(self, op: int, entry_key: tuple[int, bytes, bytes, int]) -> None:
         """Called before an entry is modified or deleted: what it is like is written again."""
-        count, block = native.take_block(self._state.lib.rt_table_read, self._state.handle, *at)
+        count, block = native.take_block(self._state.lib.rt_table_read, self._state.handle, *entry_key)
         if count == native.NO_MEMORY:  # what cannot be taken back is not done
             check(count, self._state.name, "entry", "")
         if count < 1:
             return
         _, kind, ref, size, packets, octets, timeout_ns, hit_us, _, constant, _ = _VIEW_HEAD.unpack_from(block)
         act = (native.KIND_NONE, 0, b"") if constant else (kind, ref, block[len(block) - size :])
-        given = native.Given(7, native.Cell(packets, octets), timeout_ns, hit_us)
-        meter = self._arrays.raw_meter(at, None)
-        again, notes = native.INVERSE[op], self._notes.get(at)
-        self._state.on_undo(lambda: self._raw_write(again, at, act, (given, notes), meter))
+        extras = native.WriteExtras(7, native.Cell(packets, octets), timeout_ns, hit_us)
+        meter = self._arrays.raw_meter(entry_key, None)
+        inverse_op, notes = native.INVERSE[op], self._notes.get(entry_key)
+        self._state.on_undo(lambda: self._raw_write(inverse_op, entry_key, act, (extras, notes), meter))
 
     def _note_default(self, table: TableSchema) -> None:
-        at = (table.index, b"", b"", -1)
+        entry_key = (table.index, b"", b"", -1)
         count, block = native.take_block(self._state.lib.rt_table_read, self._state.handle, table.index, None, None, 0)
         check(min(count, 0), table.name, "default action", "")
         _, kind, ref, size, packets, octets, *_ = _VIEW_HEAD.unpack_from(block)
         head = _VIEW_HEAD.size + 2 * table.key_bytes
-        params, given = block[head : head + size], native.Given(native.GIVEN_COUNT, native.Cell(packets, octets))
-        meter, notes = self._arrays.raw_meter(at, None), self._notes.get(at)
+        params, extras = block[head : head + size], native.WriteExtras(native.GIVEN_COUNT, native.Cell(packets, octets))
+        meter, notes = self._arrays.raw_meter(entry_key, None), self._notes.get(entry_key)
 
-        def back() -> None:
-            self._state.lib.rt_default_write(self._state.handle, table.index, False, kind, ref, params, given)
-            self._arrays.raw_meter(at, meter)
-            self._raw_notes(at, notes)
+        def restore() -> None:
+            self._state.lib.rt_default_write(self._state.handle, table.index, False, kind, ref, params, extras)
+            self._arrays.raw_meter(entry_key, meter)
+            self._raw_notes(entry_key, notes)
 
-        self._state.on_undo(back)
+        self._state.on_undo(restore)
 
     def _raw_write(
         self,
         op: int,
-        at: tuple[int, bytes, bytes, int],
+        entry_key: tuple[int, bytes, bytes, int],
         act: tuple[int, int, bytes],
-        kept: tuple[native.Given, _Notes | None] | None,
+        previous: tuple[native.WriteExtras, _Notes | None] | None,
         meter: native.MeterCell | None,
     ) -> None:
-        given, notes = kept or (None, None)
-        self._state.lib.rt_entry_write(self._state.handle, op, *at, *act, given)
+        extras, notes = previous or (None, None)
+        self._state.lib.rt_entry_write(self._state.handle, op, *entry_key, *act, extras)
         if meter is not None:
-            self._arrays.raw_meter(at, meter)
-        self._raw_notes(at, notes)
+            self._arrays.raw_meter(entry_key, meter)
+        self._raw_notes(entry_key, notes)
 
-    def _raw_notes(self, at: tuple[int, bytes, bytes, int], notes: _Notes | None) -> None:
-        self._notes.pop(at, None)
+    def _raw_notes(self, entry_key: tuple[int, bytes, bytes, int], notes: _Notes | None) -> None:
+        self._notes.pop(entry_key, None)
         if notes is not None:
-            self._notes[at] = notes
+            self._notes[entry_key] = notes
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
@@ -312,26 +314,26 @@ class DeviceTables:
     def _decode_views(
         self, count: int, block: bytes, tables: dict[int, TableSchema], default_first: bool
     ) -> list[TableEntry]:
-        out, at = [], 0
+        out, offset = [], 0
         decode_match, decode_action, notes = (
             self._state.schema.decode_match,
             self._state.schema.decode_action,
             self._notes,
         )
         for position in range(count):
-            head = _VIEW_HEAD.unpack_from(block, at)
+            head = _VIEW_HEAD.unpack_from(block, offset)
             priority, kind, ref, params_bytes, packets, octets, timeout_ns, _, idle_us, constant, index = head
-            at += _VIEW_HEAD.size
+            offset += _VIEW_HEAD.size
             table = tables[index]
             is_default = default_first and position == 0
-            middle, end = at + table.key_bytes, at + 2 * table.key_bytes
-            key, aux = (b"", b"") if is_default else (block[at:middle], block[middle:end])
-            at = end + params_bytes
+            middle, end = offset + table.key_bytes, offset + 2 * table.key_bytes
+            key, aux = (b"", b"") if is_default else (block[offset:middle], block[middle:end])
+            offset = end + params_bytes
             action: ActionCall | MemberRef | GroupRef | ActionSet | None = None
             if kind == native.KIND_ACTION:
-                action = decode_action(ref, block[end:at])
+                action = decode_action(ref, block[end:offset])
             elif kind == native.KIND_SET:
-                action = self._decode_set(ref, block[end:at])
+                action = self._decode_set(ref, block[end:offset])
             elif kind != native.KIND_NONE:
                 action = (MemberRef if kind == native.KIND_MEMBER else GroupRef)(ref)
             counter = counter_out(table.direct_counter, packets, octets) if table.direct_counter else None
@@ -346,7 +348,7 @@ class DeviceTables:
             out.append(entry)
         return out
 
-    def idle(self) -> tuple[list[TableEntry], float | None]:
+    def take_idle(self) -> tuple[list[TableEntry], float | None]:
         """Entries that no packet has hit for their idle timeout, each once per timeout; and the seconds until the
         next can be, None: there will be none.
         """
@@ -355,32 +357,32 @@ class DeviceTables:
             tables = {table.index: table for table in self._state.schema.tables.values()}
             count, block = native.take_block(self._state.lib.rt_idle_take, self._state.handle, ctypes.byref(wait_us))
             check(min(count, 0), self._state.name, "idle entries", "")
-            found = self._decode_views(count, block, tables, False)
-        return found, None if wait_us.value == native.NEVER else wait_us.value / 1e6
+            entries = self._decode_views(count, block, tables, False)
+        return entries, None if wait_us.value == native.NEVER_DUE else wait_us.value / 1e6
 
     # ---- value sets ---------------------------------------------------------------------------------------------
 
     def write_value_set(self, entry: ValueSetMembers) -> None:
         """Replace all members. INVALID_ARGUMENT, RESOURCE_EXHAUSTED, ALREADY_EXISTS; the old members stay then."""
-        with self._state.held():
-            found = self._state.schema.find(self._state.schema.value_sets, entry.value_set_id, "value set")
-            if len(entry.members) > found.size:
-                raise TableError("RESOURCE_EXHAUSTED", f"{found.name}: has room for {found.size} members")
-            priority = 1 if found.needs_priority else 0
-            wanted = [TableEntry(found.id, match, None, priority) for match in entry.members]
-            keys = [self._state.schema.encode_match(found, one) for one in wanted]
+        with self._state.packets_paused():
+            value_set = self._state.schema.find(self._state.schema.value_sets, entry.value_set_id, "value set")
+            if len(entry.members) > value_set.size:
+                raise TableError("RESOURCE_EXHAUSTED", f"{value_set.name}: has room for {value_set.size} members")
+            priority = 1 if value_set.needs_priority else 0
+            new_entries = [TableEntry(value_set.id, match, None, priority) for match in entry.members]
+            keys = [self._state.schema.encode_match(value_set, new_entry) for new_entry in new_entries]
             if len(set(keys)) != len(keys):
-                raise TableError("ALREADY_EXISTS", f"{found.name}: a member is given twice")
-            before = self._read_table(found, None, None, 0)[1:]
-            for old in before:
-                key, aux = self._state.schema.encode_match(found, old)
+                raise TableError("ALREADY_EXISTS", f"{value_set.name}: a member is given twice")
+            previous = self._read_table(value_set, None, None, 0)[1:]
+            for old_entry in previous:
+                key, aux = self._state.schema.encode_match(value_set, old_entry)
                 self._state.lib.rt_entry_write(
                     self._state.handle,
                     native.DELETE,
-                    found.index,
+                    value_set.index,
                     key,
                     aux,
-                    old.priority,
+                    old_entry.priority,
                     native.KIND_NONE,
                     0,
                     b"",
@@ -388,15 +390,29 @@ class DeviceTables:
                 )
             for key, aux in keys:
                 error = self._state.lib.rt_entry_write(
-                    self._state.handle, native.INSERT, found.index, key, aux, priority, native.KIND_NONE, 0, b"", None
+                    self._state.handle,
+                    native.INSERT,
+                    value_set.index,
+                    key,
+                    aux,
+                    priority,
+                    native.KIND_NONE,
+                    0,
+                    b"",
+                    None,
                 )
-                check(error, found.name, "member", f"has room for {found.size} members")
+                check(error, value_set.name, "member", f"has room for {value_set.size} members")
             self._state.on_undo(
-                partial(self.write_value_set, ValueSetMembers(found.id, tuple(one.match for one in before)))
+                partial(
+                    self.write_value_set,
+                    ValueSetMembers(value_set.id, tuple(old_entry.match for old_entry in previous)),
+                )
             )
 
     def read_value_set(self, value_set_id: int) -> ValueSetMembers:
         """Its members. INVALID_ARGUMENT."""
         with self._state.lock:
-            found = self._state.schema.find(self._state.schema.value_sets, value_set_id, "value set")
-            return ValueSetMembers(found.id, tuple(one.match for one in self._read_table(found, None, None, 0)[1:]))
+            value_set = self._state.schema.find(self._state.schema.value_sets, value_set_id, "value set")
+            return ValueSetMembers(
+                value_set.id, tuple(entry.match for entry in self._read_table(value_set, None, None, 0)[1:])
+            )

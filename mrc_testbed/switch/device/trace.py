@@ -41,7 +41,7 @@ class TraceEvent(IntEnum):
     CONTROL = 5
     TABLE = 6
     ACTION = 7
-    DONE = 8
+    END = 8
     REGISTER_READ = 9
     REGISTER_WRITE = 10
     COUNT = 11
@@ -54,15 +54,15 @@ class FieldChange:
     """A field that has another value after the step. A header's validity goes by the header's own name."""
 
     name: str
-    before: int
-    after: int
+    old_value: int
+    new_value: int
     bits: int
     """0: a header, 1 valid and 0 not."""
 
     def __str__(self) -> str:
         if not self.bits:
-            return f"{self.name} {'valid' if self.after else 'invalid'}"
-        return f"{self.name} {shown(self.before, self.bits)} -> {shown(self.after, self.bits)}"
+            return f"{self.name} {'valid' if self.new_value else 'invalid'}"
+        return f"{self.name} {format_value(self.old_value, self.bits)} -> {format_value(self.new_value, self.bits)}"
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class TraceStep:
     """start, state, extract, parsed, control, table, action, register_read, register_write, count, value, note;
     statements: what follows a step that cannot have made the changes, without a name or place."""
     name: str
-    where: str
+    location: str
     """file:line:column in the P4 source."""
     depth: int
     changes: list[FieldChange] = field(default_factory=list)
@@ -116,18 +116,18 @@ class TraceStep:
         return f"{self.kind} {self.name}"
 
     def _table_line(self) -> str:
-        key = ", ".join(f"{name}={shown(value, self.key_bits[name])}" for name, value in self.key.items())
-        given = ", ".join(
+        key = ", ".join(f"{name}={format_value(value, self.key_bits[name])}" for name, value in self.key.items())
+        params = ", ".join(
             f"{name}={value:#x}" if value > 9 else f"{name}={value}" for name, value in self.params.items()
         )
-        via = f" by member {self.member}" if self.member else ""
-        via = f" by group {self.group}, member {self.member}" if self.group else via
-        run = f"{self.action}({given}){via}" if self.action else "no action"
+        member_text = f" by member {self.member}" if self.member else ""
+        member_text = f" by group {self.group}, member {self.member}" if self.group else member_text
+        run = f"{self.action}({params}){member_text}" if self.action else "no action"
         way = "hit" if self.hit else "miss" if self.key else "default"
         return f"table {self.name} [{key}] {way}: {run}" if key else f"table {self.name} {way}: {run}"
 
     def to_json(self) -> dict[str, Any]:
-        out: dict[str, Any] = {"kind": self.kind, "name": self.name, "where": self.where, "depth": self.depth}
+        out: dict[str, Any] = {"kind": self.kind, "name": self.name, "where": self.location, "depth": self.depth}
         if self.kind == "table":
             out |= {"key": {k: hex(v) for k, v in self.key.items()}, "hit": self.hit, "action": self.action}
             out |= {"params": {k: hex(v) for k, v in self.params.items()}, "priority": self.priority}
@@ -136,7 +136,12 @@ class TraceStep:
             out["numbers"] = list(self.numbers)
         if self.changes:
             out["changes"] = [
-                {"field": change.name, "before": hex(change.before), "after": hex(change.after), "bits": change.bits}
+                {
+                    "field": change.name,
+                    "before": hex(change.old_value),
+                    "after": hex(change.new_value),
+                    "bits": change.bits,
+                }
                 for change in self.changes
             ]
         return out
@@ -167,15 +172,15 @@ class PacketTrace:
 
     def table(self, name: str) -> TraceStep | None:
         """The last application of a table, by its name or the end of it; None: it was not applied."""
-        return next((one for one in reversed(self.tables) if f".{one.name}".endswith("." + name)), None)
+        return next((step for step in reversed(self.tables) if f".{step.name}".endswith("." + name)), None)
 
     def text(self) -> str:
         """The way in words, a line a step."""
         lines = [f"{self.device} ({self.program}): {len(self.frame)} bytes in at port {self.port}"]
         for step in self.steps:
             indent = "  " * (step.depth + 1)
-            place = f"  ({step.where})" if step.where else ""
-            lines.append(f"{indent}{step.headline}{place}")
+            location = f"  ({step.location})" if step.location else ""
+            lines.append(f"{indent}{step.headline}{location}")
             lines += [f"{indent}    {change}" for change in step.changes]
         for port, frame in self.sent:
             lines.append(f"  sent: {len(frame)} bytes out of port {port}")
@@ -195,7 +200,7 @@ class PacketTrace:
         }
 
 
-def shown(value: int, bits: int) -> str:
+def format_value(value: int, bits: int) -> str:
     """A value as people read it: 128 bits as an IPv6 address, small numbers in decimal, others in hexadecimal."""
     if bits == 128:
         import ipaddress
@@ -205,7 +210,7 @@ def shown(value: int, bits: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TraceField:
     name: str
     standard: bool
     offset: int
@@ -217,7 +222,7 @@ class _Place:
 class _Raw:
     event: TraceEvent
     name: str
-    where: str
+    location: str
     data: bytes
     std: bytes
     phv: bytes
@@ -240,72 +245,88 @@ def take_trace(
     if build is None:
         raise TableError("FAILED_PRECONDITION", f"{device.name}: {program.name} has no traced build")
     library: Path = build()
-    why = ctypes.create_string_buffer(512)
+    reason_buffer = ctypes.create_string_buffer(512)
     lib = device.lib
-    if lib.rt_trace_start(device.handle, str(library).encode(), why, len(why)):
-        raise TableError("FAILED_PRECONDITION", f"{device.name}: {why.value.decode(errors='replace')}")
+    if lib.rt_trace_start(device.handle, str(library).encode(), reason_buffer, len(reason_buffer)):
+        raise TableError("FAILED_PRECONDITION", f"{device.name}: {reason_buffer.value.decode(errors='replace')}")
     try:
-        places = _places(lib.rt_device_program(device.handle).contents)
-        before = stats()
+        fields = _trace_fields(lib.rt_device_program(device.handle).contents)
+        counts_before = stats()
         sent = process(port, frame)
-        after = stats()
+        counts_after = stats()
     finally:
         count, block = native.take_block(lib.rt_trace_end, device.handle)
     check(min(count, 0), device.name, "trace", "")
-    steps = _steps(_records(block), places, schema)
+    steps = _steps(_records(block), fields, schema)
     return PacketTrace(
-        device.name, program.name, port, bytes(frame), steps, sent, "" if sent else _why(before, after, steps)
+        device.name,
+        program.name,
+        port,
+        bytes(frame),
+        steps,
+        sent,
+        "" if sent else _drop_reason(counts_before, counts_after, steps),
     )
 
 
-def _places(descriptor: native.ProgramDesc) -> list[_Place]:
-    out, at = [], 0
-    while descriptor.trace and descriptor.trace[at].name:
-        one = descriptor.trace[at]
-        out.append(_Place(one.name.decode(), bool(one.standard), one.offset, one.bytes, one.bits))
-        at += 1
+def _trace_fields(descriptor: native.ProgramDesc) -> list[_TraceField]:
+    out, index = [], 0
+    while descriptor.trace and descriptor.trace[index].name:
+        entry = descriptor.trace[index]
+        out.append(_TraceField(entry.name.decode(), bool(entry.standard), entry.offset, entry.bytes, entry.bits))
+        index += 1
     return out
 
 
 def _records(block: bytes) -> list[_Raw]:
-    out, at = [], 0
-    while at < len(block):
-        event, *sizes = _HEAD.unpack_from(block, at)
-        at += _HEAD.size
+    out, offset = [], 0
+    while offset < len(block):
+        event, *sizes = _HEAD.unpack_from(block, offset)
+        offset += _HEAD.size
         parts = []
         for size in sizes:
-            parts.append(block[at : at + size])
-            at += size
+            parts.append(block[offset : offset + size])
+            offset += size
         out.append(
             _Raw(TraceEvent(event), parts[0].decode(errors="replace"), parts[1].decode(errors="replace"), *parts[2:])
         )
     return out
 
 
-def _standard(places: list[_Place], raw: _Raw, field: str) -> int:
+def _standard(fields: list[_TraceField], raw: _Raw, field: str) -> int:
     """A field of the standard metadata, whatever the program calls that."""
-    one = next(one for one in places if one.standard and one.name.endswith("." + field))
-    return int.from_bytes(raw.std[one.offset : one.offset + one.size], "little")
+    trace_field = next(
+        trace_field for trace_field in fields if trace_field.standard and trace_field.name.endswith("." + field)
+    )
+    return int.from_bytes(raw.std[trace_field.offset : trace_field.offset + trace_field.size], "little")
 
 
-def _changes(places: list[_Place], before: _Raw, after: _Raw) -> list[FieldChange]:
-    if before.phv == after.phv and before.std == after.std:
+def _changes(fields: list[_TraceField], earlier: _Raw, later: _Raw) -> list[FieldChange]:
+    if earlier.phv == later.phv and earlier.std == later.std:
         return []
     out = []
-    for one in places:
-        old, new = (
-            (raw.std if one.standard else raw.phv)[one.offset : one.offset + one.size] for raw in (before, after)
+    for trace_field in fields:
+        old_bytes, new_bytes = (
+            (raw.std if trace_field.standard else raw.phv)[trace_field.offset : trace_field.offset + trace_field.size]
+            for raw in (earlier, later)
         )
-        if old != new:
-            out.append(FieldChange(one.name, int.from_bytes(old, "little"), int.from_bytes(new, "little"), one.bits))
+        if old_bytes != new_bytes:
+            out.append(
+                FieldChange(
+                    trace_field.name,
+                    int.from_bytes(old_bytes, "little"),
+                    int.from_bytes(new_bytes, "little"),
+                    trace_field.bits,
+                )
+            )
     return out
 
 
-def _steps(records: list[_Raw], places: list[_Place], schema: Schema) -> list[TraceStep]:
+def _steps(records: list[_Raw], fields: list[_TraceField], schema: Schema) -> list[TraceStep]:
     out: list[TraceStep] = []
     open_steps: list[TraceStep] = []
-    for at, raw in enumerate(records):
-        if raw.event is TraceEvent.DONE:
+    for index, raw in enumerate(records):
+        if raw.event is TraceEvent.END:
             if open_steps:
                 open_steps.pop()
             step = open_steps[-1] if open_steps else None
@@ -313,15 +334,15 @@ def _steps(records: list[_Raw], places: list[_Place], schema: Schema) -> list[Tr
             step = _step(raw, len(open_steps), schema)
             out.append(step)
             if raw.event is TraceEvent.START and raw.name == "egress":
-                step.numbers = tuple(_standard(places, raw, name) for name in ("egress_port", "priority"))
-            if raw.event is TraceEvent.START and at:
-                step.changes = _changes(places, records[at - 1], raw)  # what the traffic manager filled in
+                step.numbers = tuple(_standard(fields, raw, name) for name in ("egress_port", "priority"))
+            if raw.event is TraceEvent.START and index:
+                step.changes = _changes(fields, records[index - 1], raw)  # what the traffic manager filled in
             if raw.event in (TraceEvent.CONTROL, TraceEvent.TABLE, TraceEvent.ACTION):
                 open_steps.append(step)
-        following = records[at + 1] if at + 1 < len(records) else None
+        following = records[index + 1] if index + 1 < len(records) else None
         if step is None or following is None or following.event is TraceEvent.START:
             continue
-        changes = _changes(places, raw, following)
+        changes = _changes(fields, raw, following)
         if changes and raw.event in _POINTS:
             step = TraceStep("statements", "", "", len(open_steps))
             out.append(step)
@@ -329,12 +350,12 @@ def _steps(records: list[_Raw], places: list[_Place], schema: Schema) -> list[Tr
     return out
 
 
-_POINTS = (TraceEvent.DONE, TraceEvent.REGISTER_READ, TraceEvent.REGISTER_WRITE, TraceEvent.COUNT, TraceEvent.VALUE)
+_POINTS = (TraceEvent.END, TraceEvent.REGISTER_READ, TraceEvent.REGISTER_WRITE, TraceEvent.COUNT, TraceEvent.VALUE)
 """Events after which statements follow that are not theirs. (After a note they are: mark_to_drop, truncate.)"""
 
 
 def _step(raw: _Raw, depth: int, schema: Schema) -> TraceStep:
-    step = TraceStep(raw.event.name.lower(), raw.name, raw.where, depth)
+    step = TraceStep(raw.event.name.lower(), raw.name, raw.location, depth)
     if raw.event is TraceEvent.TABLE:
         _fill_table(step, raw.data, schema)
     elif raw.event in (TraceEvent.EXTRACT, TraceEvent.PARSED):
@@ -351,45 +372,49 @@ def _step(raw: _Raw, depth: int, schema: Schema) -> TraceStep:
 
 def _fill_table(step: TraceStep, data: bytes, schema: Schema) -> None:
     index, hit, action, member, group, key_bytes, params_bytes, priority = _TABLE.unpack_from(data)
-    table = next(one for one in schema.tables.values() if one.index == index)
-    at = _TABLE.size
+    table = next(table_schema for table_schema in schema.tables.values() if table_schema.index == index)
+    offset = _TABLE.size
     step.hit, step.member, step.group, step.priority = bool(hit), member, group, priority
-    step.key = _values(table.fields, data[at : at + key_bytes])
-    step.key_bits = {one.name: one.bits for one in table.fields}
-    if action != native.NONE:
-        found = schema.action_by_index[action]
-        step.action = found.name
-        step.params = _values(found.params, data[at + key_bytes : at + key_bytes + params_bytes])
+    step.key = _values(table.fields, data[offset : offset + key_bytes])
+    step.key_bits = {match_field.name: match_field.bits for match_field in table.fields}
+    if action != native.NO_INDEX:
+        action_schema = schema.action_by_index[action]
+        step.action = action_schema.name
+        step.params = _values(action_schema.params, data[offset + key_bytes : offset + key_bytes + params_bytes])
 
 
 def _values(fields: tuple[MatchField, ...], data: bytes) -> dict[str, int]:
-    out, at = {}, 0
-    for one in fields:
-        out[one.name] = int.from_bytes(data[at : at + one.size], "big")
-        at += one.size
+    out, offset = {}, 0
+    for match_field in fields:
+        out[match_field.name] = int.from_bytes(data[offset : offset + match_field.size], "big")
+        offset += match_field.size
     return out
 
 
-def _why(before: Any, after: Any, steps: list[TraceStep]) -> str:
+def _drop_reason(counts_before: Any, counts_after: Any, steps: list[TraceStep]) -> str:
     """Why nothing came out, by the count that grew and the step that set the drop port."""
     last = next((step for step in reversed(steps) if any(_drops(change) for change in step.changes)), None)
-    by = ""
+    step_text = ""
     if last is not None:
-        place = f", {last.where}" if last.where else ""
-        by = f" (table {last.name}: {last.action}{place})" if last.kind == "table" else f" ({last.headline}{place})"
-    if after.dropped_assert > before.dropped_assert:
-        return f"an assert or assume was false, {(after.false_assert or b'').decode()}"
-    if after.dropped_ingress > before.dropped_ingress:
-        return f"egress_spec was the drop port after ingress{by}"
-    if after.dropped_egress > before.dropped_egress:
-        return f"egress_spec was the drop port after egress{by}"
-    if after.dropped_size > before.dropped_size:
+        location = f", {last.location}" if last.location else ""
+        step_text = (
+            f" (table {last.name}: {last.action}{location})"
+            if last.kind == "table"
+            else f" ({last.headline}{location})"
+        )
+    if counts_after.dropped_assert > counts_before.dropped_assert:
+        return f"an assert or assume was false, {(counts_after.false_assert or b'').decode()}"
+    if counts_after.dropped_ingress > counts_before.dropped_ingress:
+        return f"egress_spec was the drop port after ingress{step_text}"
+    if counts_after.dropped_egress > counts_before.dropped_egress:
+        return f"egress_spec was the drop port after egress{step_text}"
+    if counts_after.dropped_size > counts_before.dropped_size:
         return "longer than a frame may be"
     return "nothing was sent"
 
 
 def _drops(change: FieldChange) -> bool:
-    return change.name.endswith(".egress_spec") and change.after == DROP_PORT
+    return change.name.endswith(".egress_spec") and change.new_value == DROP_PORT
 
 
 __all__ = ["FieldChange", "PacketTrace", "TraceStep", "take_trace"]

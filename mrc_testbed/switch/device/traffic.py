@@ -93,16 +93,18 @@ def check_value(leaf: ConfigLeaf, value: Any) -> None:
     else:
         good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= leaf.maximum
     if not good:
-        shown = repr(value)
-        raise TrafficSettingError(f"{leaf.name} = {shown[:60]}{'...' if len(shown) > 60 else ''} (want {leaf.allowed})")
+        value_text = repr(value)
+        raise TrafficSettingError(
+            f"{leaf.name} = {value_text[:60]}{'...' if len(value_text) > 60 else ''} (want {leaf.allowed_text})"
+        )
 
 
-def _check(settings: Any, leaves: tuple[ConfigLeaf, ...], where: str) -> None:
+def _check(settings: Any, leaves: tuple[ConfigLeaf, ...], prefix: str) -> None:
     for leaf in leaves:
         try:
             check_value(leaf, getattr(settings, leaf.field))
         except TrafficSettingError as error:
-            raise TrafficSettingError(f"{where}{error}") from None
+            raise TrafficSettingError(f"{prefix}{error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +155,14 @@ NO_TRAFFIC = PortTrafficState(
 def traffic_counts(state: PortTrafficState) -> dict[str, Any]:
     """Counts that are not zero, for people and JSON: {"queues": {"0": {"transmit_pkts": 3}}, "input": {...}, ...}."""
 
-    def some(counts: Any) -> dict[str, int]:
+    def nonzero(counts: Any) -> dict[str, int]:
         return {name: value for name, value in asdict(counts).items() if value}
 
-    queues = {str(n): some(queue) for n, queue in enumerate(state.queues) if queue != NO_TRAFFIC.queues[0]}
-    return {"queues": queues, "input": some(state.input), "output": some(state.output)}
+    queues = {str(n): nonzero(queue) for n, queue in enumerate(state.queues) if queue != NO_TRAFFIC.queues[0]}
+    return {"queues": queues, "input": nonzero(state.input), "output": nonzero(state.output)}
 
 
-NOTHING = PortSettings()
+DEFAULT_SETTINGS = PortSettings()
 """Initial settings of a port: no limit, no delay, no loss."""
 
 
@@ -170,14 +172,14 @@ class DeviceTraffic:
     `changed` is called after settings have changed.
     """
 
-    def __init__(self, device: NativeDevice, changed: Callable[[], None]) -> None:
-        self._device, self._changed = device, changed
+    def __init__(self, device: NativeDevice, on_change: Callable[[], None]) -> None:
+        self._device, self._on_change = device, on_change
         self._settings: dict[int, PortSettings] = {}
         self._lib = device.lib
 
     def get(self, port: int) -> PortSettings:
         """Current settings of a port."""
-        return self._settings.get(self._checked(port), NOTHING)
+        return self._settings.get(self._checked(port), DEFAULT_SETTINGS)
 
     def set(self, port: int, settings: PortSettings, *, restart: Collection[str] = ()) -> None:
         """Replace all settings of a port; what waits there goes on under them.
@@ -190,12 +192,12 @@ class DeviceTraffic:
         if self._lib.rt_traffic_set(self._device.handle, self._checked(port), ctypes.byref(raw)):
             raise MemoryError(f"{self._device.name}: out of memory")
         self._settings[port] = settings
-        self._changed()
+        self._on_change()
 
     def reset(self) -> None:
         """No settings on any port."""
         for port in list(self._settings):
-            self.set(port, NOTHING)
+            self.set(port, DEFAULT_SETTINGS)
 
     def state(self, port: int) -> PortTrafficState:
         """Depths and counts."""
@@ -209,9 +211,9 @@ class DeviceTraffic:
         """(bytes in use, bound) of the device's buffers; `limit` sets the bound."""
         if limit is not None and not 0 < limit < 1 << 40:
             raise TrafficSettingError(f"{limit} bytes of buffers (want 1 to 2**40 - 1)")
-        used, bound = ctypes.c_uint64(), ctypes.c_uint64()
-        self._lib.rt_traffic_pool(self._device.handle, limit or 0, ctypes.byref(used), ctypes.byref(bound))
-        return used.value, bound.value
+        used_bytes, bound = ctypes.c_uint64(), ctypes.c_uint64()
+        self._lib.rt_traffic_pool(self._device.handle, limit or 0, ctypes.byref(used_bytes), ctypes.byref(bound))
+        return used_bytes.value, bound.value
 
     def _checked(self, port: int) -> int:
         if not 0 <= port <= PORT_MAX:
@@ -223,11 +225,11 @@ class DeviceTraffic:
 
 def _native(settings: PortSettings, restart: Collection[str]) -> native.TrafficSettings:
     raw = native.TrafficSettings(settings.rate_bps, settings.rate_pps)
-    for at, queue in enumerate(settings.queues):
-        raw.queues[at] = native.NativeQueueSettings(*astuple(queue))
-    for at, direction in enumerate(DIRECTIONS):
+    for index, queue in enumerate(settings.queues):
+        raw.queues[index] = native.NativeQueueSettings(*astuple(queue))
+    for index, direction in enumerate(DIRECTIONS):
         line: Impairment = getattr(settings, direction)
-        raw.lines[at] = native.LineSettings(
+        raw.lines[index] = native.LineSettings(
             line.delay_us * 1000,
             line.seed,
             line.loss_ppm,

@@ -46,7 +46,7 @@ class ConfigLeaf:
         return "" if self.maximum is None else 0
 
     @property
-    def allowed(self) -> str:
+    def allowed_text(self) -> str:
         """For messages."""
         if self.maximum is None:
             return f"a string of 0 and 1, at most {PATTERN_MAX} long"

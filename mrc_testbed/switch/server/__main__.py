@@ -23,9 +23,9 @@ def parser() -> argparse.ArgumentParser:
         description="Embedded P4 switches: P4Runtime, gNMI and a control socket for all devices of a fabric.",
     )
     add = out.add_argument
-    where = "ADDRESS"
-    add("--p4runtime", "--grpc", default="127.0.0.1:9559", metavar=where, help="P4Runtime, gNMI [%(default)s]")
-    add("--gnmi", default="127.0.0.1:9339", metavar=where, help="gNMI; HOST:PORT, unix:PATH or both [%(default)s]")
+    metavar = "ADDRESS"
+    add("--p4runtime", "--grpc", default="127.0.0.1:9559", metavar=metavar, help="P4Runtime, gNMI [%(default)s]")
+    add("--gnmi", default="127.0.0.1:9339", metavar=metavar, help="gNMI; HOST:PORT, unix:PATH or both [%(default)s]")
     add("--token-file", type=Path, metavar="FILE", help="clients by TCP must show this file's token")
     add("--control", type=Path, metavar="PATH", help="Unix socket for add_device, power, stats, shutdown")
     add("--config", type=Path, metavar="FILE", help="devices to begin with: [{name, device_id, ports}]")

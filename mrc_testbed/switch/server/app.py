@@ -171,7 +171,7 @@ class Daemon:
         self.traffic.add(await self.registry.add(name, device_id, ports))
         self.interfaces.add_device(name, list(ports.values()))
         for interface in ports.values():
-            self.interfaces.tell(interface, all_values(interface, self.traffic.get(interface)))
+            self.interfaces.publish_values(interface, all_values(interface, self.traffic.get(interface)))
         self._publish("device", name=name, device_id=device_id, state="on")
 
     # ---- control socket ---------------------------------------------------------------------------------
@@ -219,37 +219,39 @@ class Daemon:
         if not isinstance(keep_links, bool):
             raise ControlError(f"power: keep_links = {keep_links!r} (want true or false)")
         try:
-            chassis = self.registry.named(name)
+            chassis = self.registry.with_name(name)
             if on:
                 await chassis.power_on()
             else:
-                why = f"device {chassis.device_id} ({name}) was switched off"
-                await chassis.power_off(why, keep_links=keep_links)
+                reason = f"device {chassis.device_id} ({name}) was switched off"
+                await chassis.power_off(reason, keep_links=keep_links)
         except ChassisError as error:
             raise ControlError(str(error)) from None
         self._publish("device", name=name, device_id=chassis.device_id, state="on" if on else "off")
         return {}
 
     async def _op_stats(self, request: Fields) -> Fields:
-        wanted = list(self.registry)
+        selected = list(self.registry)
         if "name" in request:
             try:
-                wanted = [self.registry.named(field(request, "name", str, "a device's name"))]
+                selected = [self.registry.with_name(field(request, "name", str, "a device's name"))]
             except ChassisError as error:
                 raise ControlError(str(error)) from None
         return {
-            "devices": {chassis.name: chassis.stats() for chassis in wanted},
+            "devices": {chassis.name: chassis.stats() for chassis in selected},
             "late": [{"under_us": limit, "count": count} for limit, count in self.loop.lateness()],
         }
 
     async def _op_counts(self, request: Fields) -> Fields:
         cells, interfaces = counts.parse(request)
-        places = {name: (chassis, port) for chassis in self.registry for port, name in chassis.ports.items()}
-        if missing := [name for name in interfaces if name not in places]:
-            raise ControlError(f"counts: no interface {missing[0]!r} (has: {', '.join(list(places)[:4])} ...)")
+        port_owners = {name: (chassis, port) for chassis in self.registry for port, name in chassis.ports.items()}
+        if unknown_names := [name for name in interfaces if name not in port_owners]:
+            raise ControlError(
+                f"counts: no interface {unknown_names[0]!r} (has: {', '.join(list(port_owners)[:4])} ...)"
+            )
         return {
             "devices": {chassis.name: counts.counts_of(chassis, cells) for chassis in self.registry},
-            "depths": {name: counts.depth_of(*places[name]) for name in interfaces},
+            "depths": {name: counts.depth_of(*port_owners[name]) for name in interfaces},
         }
 
     async def _op_shutdown(self, _request: Fields) -> Fields:
@@ -268,12 +270,12 @@ def _device(data: Any) -> dict[str, Any]:
         raise ServerConfigError(f"{name}: device_id = {device_id!r} is no number (want {ADD_EXAMPLE})")
     if not isinstance(ports, dict):
         raise ServerConfigError(f"{name}: ports = {ports!r} is no object (want {ADD_EXAMPLE})")
-    numbered = {}
+    port_names = {}
     for number, interface in ports.items():
         if not number.isascii() or not number.isdigit() or len(number) > 5 or not isinstance(interface, str):
             raise ServerConfigError(f"{name}: port {number!r}: {interface!r} (want {ADD_EXAMPLE})")
-        numbered[int(number)] = interface
-    return {"name": name, "device_id": device_id, "ports": numbered}
+        port_names[int(number)] = interface
+    return {"name": name, "device_id": device_id, "ports": port_names}
 
 
 def read_config(path: Path) -> list[dict[str, Any]]:

@@ -61,16 +61,16 @@ class Chassis:
         self.ports = ports
         self.device: P4Device | None = None
         """None while switched off."""
-        self.live: Contents | None = None
+        self.running_contents: Contents | None = None
         """The running contents; None without a pipeline."""
-        self.saved: Contents | None = None
+        self.saved_contents: Contents | None = None
         """From VERIFY_AND_SAVE, waiting for COMMIT."""
         self.arbitration = Arbitration(device_id)
         self.streams: dict[object, ControllerStream] = {}
         """Streams that belong to this device, by their Controller."""
         self.writing = asyncio.Lock()
         """Held while pipeline or entities change."""
-        self.powered = asyncio.Event()
+        self.power_event = asyncio.Event()
         self.traffic: dict[int, PortSettings] = {}
         """Settings of ports and their cables, which outlast the power."""
         self.packets_in = 0
@@ -88,7 +88,7 @@ class Chassis:
     @property
     def pipeline(self) -> Pipeline | None:
         """The running pipeline; None: there is no pipeline."""
-        return None if self.live is None else self.live.pipeline
+        return None if self.running_contents is None else self.running_contents.pipeline
 
     async def power_on(self) -> None:
         """Starts empty, with all ports. Raises ChassisError, and stays off, when a port cannot be opened."""
@@ -108,10 +108,10 @@ class Chassis:
             self._to_restore = []
             self.device = device
             self.arbitration = Arbitration(self.device_id)
-            self.powered.set()
+            self.power_event.set()
             log.info("%s (device %d) on, %d ports", self.name, self.device_id, len(self.ports))
 
-    async def power_off(self, why: str, *, keep_links: bool = False) -> None:
+    async def power_off(self, reason: str, *, keep_links: bool = False) -> None:
         """Forgets everything; `keep_links` leaves its interfaces up. Does nothing when it is off."""
         async with self._power:
             device = self.device
@@ -119,10 +119,10 @@ class Chassis:
                 return
             self._forget()
             self.device = None
-            self.powered.clear()
+            self.power_event.clear()
             self.arbitration = Arbitration(self.device_id)
             for stream in tuple(self.streams.values()):
-                stream.close(rpc_code.UNAVAILABLE, why)
+                stream.close(rpc_code.UNAVAILABLE, reason)
             self.streams = {}
             if not keep_links:
                 self._to_restore = [name for name in self.ports.values() if self._set_link(name, False)]
@@ -138,15 +138,15 @@ class Chassis:
         self._loop.detach(device)
         device.close()
 
-    def _set_link(self, interface: str, up: bool) -> bool:
+    def _set_link(self, interface: str, is_up: bool) -> bool:
         """Returns whether that changed the interface; one that is gone cannot be changed."""
         if self._wires is not None and interface in self._wires.links:
-            return self._wires.set_up(interface, up)
+            return self._wires.set_up(interface, is_up)
         try:
-            return set_admin_state(interface, up)
+            return set_admin_state(interface, is_up)
         except OSError as error:
             if error.errno != errno.ENODEV:
-                log.warning("%s: cannot set %s %s: %s", self.name, interface, "up" if up else "down", error)
+                log.warning("%s: cannot set %s %s: %s", self.name, interface, "up" if is_up else "down", error)
             return False
 
     def running(self) -> P4Device:
@@ -155,10 +155,10 @@ class Chassis:
             raise RpcError(rpc_code.UNAVAILABLE, f"device {self.device_id} ({self.name}) is switched off")
         return self.device
 
-    def configured(self) -> Contents:
+    def client_contents(self) -> Contents:
         """Contents for clients: saved, else running. Raises RpcError UNAVAILABLE, FAILED_PRECONDITION."""
         self.running()
-        contents = self.saved or self.live
+        contents = self.saved_contents or self.running_contents
         if contents is None:
             raise RpcError(
                 rpc_code.FAILED_PRECONDITION,
@@ -170,13 +170,17 @@ class Chassis:
         """Hands a frame from the CPU port to the primary of each role whose filter accepts it."""
         self.packets_in += 1
         message = None
-        if self.live is not None:
-            info, widths = self.live.pipeline.program.p4info, self.live.device.schema.type_bits
+        if self.running_contents is not None:
+            info, widths = self.running_contents.pipeline.program.p4info, self.running_contents.device.schema.type_bits
             message = packet_in_message(info, widths, frame)
         if message is None:
             self.packets_in_dropped += 1
             return
-        streams = [self.streams.get(one) for one, scope in self.arbitration.primaries() if scope.wants(message.packet)]
+        streams = [
+            self.streams.get(controller)
+            for controller, scope in self.arbitration.primaries()
+            if scope.wants(message.packet)
+        ]
         if not any([stream.send_packet(message) for stream in streams if stream is not None]):
             self.packets_in_dropped += 1
 
@@ -185,7 +189,7 @@ class Chassis:
         device = self.running()
         device.load(pipeline.program)
         self._forget()
-        self.live = Contents(device, pipeline, self._notify)
+        self.running_contents = Contents(device, pipeline, self._notify)
 
     def save(self, pipeline: Pipeline) -> Contents:
         """A device of its own, with that program and without packets: to be kept as `saved`, or to be run by `run`.
@@ -202,16 +206,16 @@ class Chassis:
         shadow, contents.device = contents.device, device
         device.adopt(shadow)
         shadow.close()
-        self.saved = None
+        self.saved_contents = None
         self._forget()
-        self.live = contents
+        self.running_contents = contents
         contents.watch_idle()
 
     def _forget(self) -> None:
-        for contents in (self.live, self.saved):
+        for contents in (self.running_contents, self.saved_contents):
             if contents is not None:
                 contents.stop()
-        self.live = self.saved = None
+        self.running_contents = self.saved_contents = None
 
     def _notify(self, message: p4r.StreamMessageResponse, number: int) -> bool:
         """To the primary of each role that has the object of this id; whether there was any."""
@@ -288,7 +292,7 @@ class Registry:
             raise ChassisError(f"{name}: there is a device of that name already (remove_device takes it away)")
         if device_id in self._by_id:
             raise ChassisError(f"{name}: device_id {device_id} is that of {self._by_id[device_id].name}")
-        taken = {interface: chassis.name for chassis in self for interface in chassis.ports.values()}
+        port_owners = {interface: chassis.name for chassis in self for interface in chassis.ports.values()}
         for number, interface in ports.items():
             if not 1 <= number < self.cpu_port:
                 raise ChassisError(
@@ -296,20 +300,20 @@ class Registry:
                 )
             if not 1 <= len(interface) <= INTERFACE_NAME_MAX:
                 raise ChassisError(f"{name}: port {number}: {interface!r}: want a name of 1 to 15 characters")
-            if interface in taken:
-                raise ChassisError(f"{name}: port {number}: {interface} is already a port of {taken[interface]}")
-            taken[interface] = name
+            if interface in port_owners:
+                raise ChassisError(f"{name}: port {number}: {interface} is already a port of {port_owners[interface]}")
+            port_owners[interface] = name
 
     async def remove(self, name: str) -> Chassis:
         """Switches it off and forgets it; its interfaces stay as they are. Raises ChassisError."""
-        chassis = self.named(name)
+        chassis = self.with_name(name)
         await chassis.power_off(f"device {chassis.device_id} ({name}) was removed", keep_links=True)
         self._by_name.pop(name, None)
         self._by_id.pop(chassis.device_id, None)
-        chassis.powered.set()  # streams that wait for it look again and find it gone
+        chassis.power_event.set()  # streams that wait for it look again and find it gone
         return chassis
 
-    def named(self, name: str) -> Chassis:
+    def with_name(self, name: str) -> Chassis:
         """Raises ChassisError listing the devices."""
         chassis = self._by_name.get(name)
         if chassis is None:
@@ -321,16 +325,16 @@ class Registry:
         chassis = self._by_id.get(device_id)
         if chassis is None:
             ids = sorted(self._by_id)
-            shown = ", ".join(map(str, ids[:16])) + (" ..." if len(ids) > 16 else "")
-            raise RpcError(rpc_code.NOT_FOUND, f"no device {device_id} (has: {shown or 'none'})")
+            id_text = ", ".join(map(str, ids[:16])) + (" ..." if len(ids) > 16 else "")
+            raise RpcError(rpc_code.NOT_FOUND, f"no device {device_id} (has: {id_text or 'none'})")
         return chassis
 
     def drain_events(self) -> None:
         """Takes what the forwarding loop reports; called when its descriptor is readable."""
         events = self.loop.events()
         for chassis in self:
-            if chassis.live is not None:
-                chassis.live.take_digests()
+            if chassis.running_contents is not None:
+                chassis.running_contents.take_digests()
         for event in events:
             owner = self._by_id.get(event.device_id)
             if owner is None:
@@ -343,7 +347,7 @@ class Registry:
                     device=owner.name,
                     port=event.port,
                     interface=event.interface,
-                    up=event.up,
+                    up=event.is_up,
                     admin_up=event.admin_up,
-                    at=event.at,
+                    at=event.time_s,
                 )

@@ -51,7 +51,7 @@ class ControlServer:
         """Raises SocketError when another process answers there or the file cannot be made."""
         sock = listen(self.path)
         self._inode = self.path.stat().st_ino
-        self._server = await asyncio.start_unix_server(self._accepted, sock=sock, limit=MAX_LINE_BYTES)
+        self._server = await asyncio.start_unix_server(self._accept_client, sock=sock, limit=MAX_LINE_BYTES)
 
     async def close(self) -> None:
         """Ends all connections and removes the socket file, unless a successor has put its own there."""
@@ -74,7 +74,7 @@ class ControlServer:
             else:
                 writer.write(line)
 
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._clients.add(task)
         task.add_done_callback(self._clients.discard)
@@ -114,8 +114,8 @@ class ControlServer:
             return _refusal(request, str(error))
         except Exception as error:
             log.exception("op %r failed", request.get("op"))
-            what = f"internal error in op {request.get('op')!r}: {type(error).__name__}: {error}"
-            return _refusal(request, f"{what} (traceback in the log)")
+            description = f"internal error in op {request.get('op')!r}: {type(error).__name__}: {error}"
+            return _refusal(request, f"{description} (traceback in the log)")
 
 
 def _parse(line: bytes) -> Fields:

@@ -53,16 +53,16 @@ class _Admission:
     """Decides who may ask."""
 
     def __init__(self, token: str | None) -> None:
-        self._wanted = {} if token is None else {TOKEN_HEADER: f"Bearer {token}".encode(), "password": token.encode()}
+        self._secrets = {} if token is None else {TOKEN_HEADER: f"Bearer {token}".encode(), "password": token.encode()}
         """By key of the metadata; gNMI clients that know names and passwords alone give the token as password."""
 
     async def admit(self, context: Any) -> None:
         """End a call from TCP that shows no token with UNAUTHENTICATED."""
-        if not self._wanted or context.peer().startswith(UNIX):
+        if not self._secrets or context.peer().startswith(UNIX):
             return
         for key, value in context.invocation_metadata() or ():
-            shown = value.encode() if isinstance(value, str) else value
-            if key in self._wanted and hmac.compare_digest(shown, self._wanted[key]):
+            presented = value.encode() if isinstance(value, str) else value
+            if key in self._secrets and hmac.compare_digest(presented, self._secrets[key]):
                 return
         await context.abort(
             grpc.StatusCode.UNAUTHENTICATED,
@@ -131,7 +131,7 @@ async def _raise_bad(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         yield request
 
 
-def parse_address(text: str, what: str) -> ListenAddress:
+def parse_address(text: str, subject: str) -> ListenAddress:
     """Return what `127.0.0.1:9559`, `[::1]:9559`, `:9559` (loopback) or `unix:/run/switchd/p4runtime.sock` means.
 
     `HOST:PORT,unix:PATH` has both. Raises AddressError.
@@ -139,13 +139,13 @@ def parse_address(text: str, what: str) -> ListenAddress:
     tcp, mark, path = text.partition(UNIX)
     unix = Path(path) if mark else None
     if unix is not None and not unix.is_absolute():
-        raise AddressError(f"{what}: {text!r} has no absolute path (want unix:PATH as in unix:/run/p4runtime.sock)")
+        raise AddressError(f"{subject}: {text!r} has no absolute path (want unix:PATH as in unix:/run/p4runtime.sock)")
     if unix is not None and not tcp:
         return ListenAddress("", 0, unix)
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\[\]:]*)):(\d{1,5})", tcp.removesuffix(",") if unix else tcp)
     if match is None or int(match[3]) > 65535 or (unix is not None and not tcp.endswith(",")):
         raise AddressError(
-            f"{what}: {text!r} is no address (want HOST:PORT as in 127.0.0.1:9559 or [::1]:9559, unix:PATH, or both "
+            f"{subject}: {text!r} is no address (want HOST:PORT as in 127.0.0.1:9559 or [::1]:9559, unix:PATH, or both "
             "with a comma between)"
         )
     return ListenAddress(match[1] or match[2] or "127.0.0.1", int(match[3]), unix)
@@ -170,7 +170,7 @@ def read_token(path: Path | None) -> str | None:
     return token
 
 
-def _listen_unix(server: grpc.aio.Server, path: Path, what: str) -> None:
+def _listen_unix(server: grpc.aio.Server, path: Path, subject: str) -> None:
     """Add a Unix socket, for this user alone; the file of a dead server is replaced. Raises AddressError."""
     if path.exists():
         with socket.socket(socket.AF_UNIX) as probe:
@@ -179,14 +179,14 @@ def _listen_unix(server: grpc.aio.Server, path: Path, what: str) -> None:
             except ConnectionRefusedError:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                raise AddressError(f"{what}: cannot listen on {path}: {error.strerror}: remove it") from None
+                raise AddressError(f"{subject}: cannot listen on {path}: {error.strerror}: remove it") from None
             else:
-                raise AddressError(f"{what}: cannot listen on {path}: another process answers there; stop it first")
+                raise AddressError(f"{subject}: cannot listen on {path}: another process answers there; stop it first")
     mask = os.umask(0o177)
     try:
         server.add_insecure_port(UNIX + quote(str(path)))
     except RuntimeError as error:
-        raise AddressError(f"{what}: cannot listen on {path}: {error}") from None
+        raise AddressError(f"{subject}: cannot listen on {path}: {error}") from None
     finally:
         os.umask(mask)
 
@@ -195,19 +195,19 @@ def _join(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def check_free(host: str, port: int, what: str) -> None:
+def check_free(host: str, port: int, subject: str) -> None:
     """Raises AddressError when `port` cannot be bound, naming its holder. Port 0 is always free."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise AddressError(f"{what}: cannot resolve host {host!r}: {error.strerror}") from None
+        raise AddressError(f"{subject}: cannot resolve host {host!r}: {error.strerror}") from None
     with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(address)
         except OSError as error:
             raise AddressError(
-                f"{what}: cannot listen on {_join(host, port)}: {error.strerror}{_held_by(port)}"
+                f"{subject}: cannot listen on {_join(host, port)}: {error.strerror}{_held_by(port)}"
             ) from None
 
 
@@ -248,8 +248,8 @@ def read_credentials(
     if certificate is None and key is None and authority is None:
         return None
     if certificate is None or key is None:
-        missing = "--tls-cert" if certificate is None else "--tls-key"
-        raise AddressError(f"TLS needs a certificate and its key: {missing} is missing")
+        missing_option = "--tls-cert" if certificate is None else "--tls-key"
+        raise AddressError(f"TLS needs a certificate and its key: {missing_option} is missing")
     try:
         # gRPC takes any bytes and fails at each handshake instead: the standard library says now what is wrong.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -259,9 +259,9 @@ def read_credentials(
         pairs = [(key.read_bytes(), certificate.read_bytes())]
         root = authority.read_bytes() if authority is not None else None
     except ssl.SSLError as error:
-        why = error.reason or str(error)
-        names = ", ".join(str(one) for one in (certificate, key, authority) if one is not None)
-        raise AddressError(f"TLS: {names}: not PEM files that belong together ({why})") from None
+        reason = error.reason or str(error)
+        names = ", ".join(str(path) for path in (certificate, key, authority) if path is not None)
+        raise AddressError(f"TLS: {names}: not PEM files that belong together ({reason})") from None
     except OSError as error:
         raise AddressError(f"TLS: {error.filename or certificate}: {error.strerror or error}") from None
     return grpc.ssl_server_credentials(pairs, root, require_client_auth=authority is not None)
@@ -274,7 +274,7 @@ def _no_password() -> str:
 async def start_server(
     host: str,
     port: int,
-    what: str,
+    subject: str,
     services: Iterable[Callable[[grpc.aio.Server], None]],
     credentials: grpc.ServerCredentials | None = None,
     *,
@@ -288,7 +288,7 @@ async def start_server(
     daemon would take half of the connections of the first and nobody would know.
     """
     if host:
-        check_free(host, port, what)
+        check_free(host, port, subject)
     server = grpc.aio.server(
         interceptors=[_Guarding(token)],
         options=[
@@ -300,7 +300,7 @@ async def start_server(
     for add in services:
         add(server)
     if unix is not None:
-        _listen_unix(server, unix, what)
+        _listen_unix(server, unix, subject)
     if not host:
         await server.start()
         return server, 0
@@ -308,6 +308,6 @@ async def start_server(
         address = _join(host, port)
         bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except RuntimeError as error:
-        raise AddressError(f"{what}: cannot listen on {_join(host, port)}: {error}{_held_by(port)}") from None
+        raise AddressError(f"{subject}: cannot listen on {_join(host, port)}: {error}{_held_by(port)}") from None
     await server.start()
     return server, bound

@@ -79,7 +79,7 @@ class Interfaces:
         self._wires = wires
         self._prefixes = prefixes
         self._owners: dict[str, str] = {}
-        self._published: dict[str, dict[Leaf, Value]] = {}
+        self._values: dict[str, dict[Leaf, Value]] = {}
         self._listeners: list[Callable[[InterfaceChange], None]] = []
         self._devices: set[str] = set()
         watcher.listen(self._link_changed)
@@ -111,23 +111,23 @@ class Interfaces:
 
     def names(self, device: str | None = None) -> list[str]:
         """Interfaces shown, or those of one device."""
-        return [name for name in self._published if device is None or self.device_of(name) == device]
+        return [name for name in self._values if device is None or self.device_of(name) == device]
 
     def device_of(self, name: str) -> str:
         return self._owners.get(name, "")
 
     def values(self, name: str) -> dict[Leaf, Value]:
         """STATE_LEAVES of an interface that is shown."""
-        return self._published[name]
+        return self._values[name]
 
     def counters(self) -> dict[str, dict[Leaf, Value]]:
         """COUNTER_LEAVES of every shown interface, read now. Raises NetlinkError."""
-        found = read_counters()
+        kernel_counters = read_counters()
         by_wire = self._wires.counters() if self._wires is not None else {}
         out: dict[str, dict[Leaf, Value]] = {}
-        for name in self._published:
+        for name in self._values:
             link = self._watcher.links.get(name)
-            counters = by_wire.get(name) or (found.get(link.ifindex) if link else None) or LinkCounters()
+            counters = by_wire.get(name) or (kernel_counters.get(link.ifindex) if link else None) or LinkCounters()
             out[name] = {
                 ("state", "counters", leaf): getattr(counters, field) for leaf, field in COUNTER_FIELDS.items()
             }
@@ -136,9 +136,9 @@ class Interfaces:
     def _link(self, name: str) -> InterfaceState | None:
         return (self._wires.links.get(name) if self._wires is not None else None) or self._watcher.links.get(name)
 
-    def tell(self, name: str, leaves: dict[Leaf, Value]) -> None:
+    def publish_values(self, name: str, leaves: dict[Leaf, Value]) -> None:
         """Leaves which others keep (settings) have new values: pass it on to all listeners."""
-        self._tell(InterfaceChange(name, self.device_of(name), leaves))
+        self._notify(InterfaceChange(name, self.device_of(name), leaves))
 
     def listen(self, listener: Callable[[InterfaceChange], None]) -> Callable[[], None]:
         """Adds a listener; call what is returned to remove it."""
@@ -158,17 +158,17 @@ class Interfaces:
                 self._publish(name, link)
 
     def _publish(self, name: str, link: InterfaceState | None) -> None:
-        old = self._published.get(name, {})
-        new = state_leaves(name, link)
-        self._published[name] = new
-        changed = {leaf: value for leaf, value in new.items() if old.get(leaf) != value}
-        if changed:
-            self._tell(InterfaceChange(name, self.device_of(name), changed))
+        old_values = self._values.get(name, {})
+        new_values = state_leaves(name, link)
+        self._values[name] = new_values
+        changed_values = {leaf: value for leaf, value in new_values.items() if old_values.get(leaf) != value}
+        if changed_values:
+            self._notify(InterfaceChange(name, self.device_of(name), changed_values))
 
     def _withdraw(self, name: str) -> None:
-        if self._published.pop(name, None) is not None:
-            self._tell(InterfaceChange(name, self.device_of(name), {}, removed=True))
+        if self._values.pop(name, None) is not None:
+            self._notify(InterfaceChange(name, self.device_of(name), {}, removed=True))
 
-    def _tell(self, change: InterfaceChange) -> None:
+    def _notify(self, change: InterfaceChange) -> None:
         for listener in tuple(self._listeners):
             listener(change)

@@ -158,29 +158,34 @@ class InterfaceWatcher:
             self._update(link)
 
     def _remove(self, name: str, ifindex: int) -> None:
-        known = self.links.get(name)
-        if known is None or known.ifindex != ifindex:
+        old_link = self.links.get(name)
+        if old_link is None or old_link.ifindex != ifindex:
             return  # renamed away or made again under the same name in the meantime
         del self.links[name]
         self._names.pop(ifindex, None)
-        self._tell(name, None)
+        self._notify(name, None)
 
     def _update(self, link: InterfaceState) -> None:
         former_name = self._names.get(link.ifindex)
         if former_name is not None and former_name != link.name:
             self._remove(former_name, link.ifindex)
-        old = self.links.get(link.name)
-        if old is not None and old.ifindex != link.ifindex:
-            self._remove(link.name, old.ifindex)
-            old = None
-        same = old is not None and (old.admin_up, old.oper_status) == (link.admin_up, link.oper_status)
-        new = replace(link, last_change_ns=old.last_change_ns if same and old is not None else time.time_ns())
-        if new == old:
+        old_link = self.links.get(link.name)
+        if old_link is not None and old_link.ifindex != link.ifindex:
+            self._remove(link.name, old_link.ifindex)
+            old_link = None
+        is_same_state = old_link is not None and (old_link.admin_up, old_link.oper_status) == (
+            link.admin_up,
+            link.oper_status,
+        )
+        new_link = replace(
+            link, last_change_ns=old_link.last_change_ns if is_same_state and old_link is not None else time.time_ns()
+        )
+        if new_link == old_link:
             return
-        self.links[new.name] = new
-        self._names[new.ifindex] = new.name
-        self._tell(new.name, new)
+        self.links[new_link.name] = new_link
+        self._names[new_link.ifindex] = new_link.name
+        self._notify(new_link.name, new_link)
 
-    def _tell(self, name: str, state: InterfaceState | None) -> None:
+    def _notify(self, name: str, state: InterfaceState | None) -> None:
         for listener in tuple(self._listeners):
             listener(name, state)

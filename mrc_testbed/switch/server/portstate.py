@@ -75,8 +75,10 @@ async def serve(
     def add_gnmi(server: grpc.aio.Server) -> None:
         gnmi_grpc.add_gNMIServicer_to_server(GnmiService(interfaces), server)
 
-    where, token = parse_address(address, "--gnmi"), read_token(token_file)
-    server, port = await start_server(where.host, where.port, "gNMI", [add_gnmi], unix=where.socket, token=token)
+    listen_address, token = parse_address(address, "--gnmi"), read_token(token_file)
+    server, port = await start_server(
+        listen_address.host, listen_address.port, "gNMI", [add_gnmi], unix=listen_address.socket, token=token
+    )
     try:
         print(f"ready gnmi={port} interfaces={len(interfaces.names())} pid={os.getpid()}", flush=True)
         await stopping.wait()
@@ -98,10 +100,10 @@ def main(arguments: list[str] | None = None) -> int:
     add("--prefix", action="append", default=[], metavar="TEXT", help="every interface whose name begins so")
     options = parser.parse_args(arguments)
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    everything = options.interfaces_from is None and not options.prefix
+    serves_all = options.interfaces_from is None and not options.prefix
     try:
         devices = read_interfaces(options.interfaces_from) if options.interfaces_from is not None else {}
-        prefixes = ("",) if everything else tuple(options.prefix)
+        prefixes = ("",) if serves_all else tuple(options.prefix)
         asyncio.run(serve(options.gnmi, devices, prefixes, options.token_file))
     except (AddressError, InterfaceFileError, ValueError, OSError) as error:
         print(f"mrc_testbed.switch.server.portstate: {error}", file=sys.stderr)

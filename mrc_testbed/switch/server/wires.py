@@ -52,25 +52,25 @@ class DaemonWires:
         """Raises PortError when there is none, or a port at one of its ends."""
         self._loop.remove_wire(name)
 
-    def set_up(self, name: str, up: bool) -> bool:
+    def set_up(self, name: str, is_up: bool) -> bool:
         """Sets an end up or down, tells of the states that changed; whether that one did. Raises PortError."""
-        changed = self._loop.set_wire(name, up)
-        if changed:
-            self.look()
-        return changed
+        is_changed = self._loop.set_wire(name, is_up)
+        if is_changed:
+            self.refresh()
+        return is_changed
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Tells listeners what has changed since it was last called."""
         ends = self._loop.wires()
         for name in [name for name in self.links if name not in ends]:
             del self.links[name]
-            self._tell(name, None)
+            self._notify(name, None)
         for name, end in ends.items():
-            old = self.links.get(name)
-            new = _state(end, old)
-            if new != old:
-                self.links[name] = new
-                self._tell(name, new)
+            old_state = self.links.get(name)
+            new_state = _state(end, old_state)
+            if new_state != old_state:
+                self.links[name] = new_state
+                self._notify(name, new_state)
 
     def counters(self) -> dict[str, LinkCounters]:
         """Of all ends by name, now."""
@@ -81,7 +81,7 @@ class DaemonWires:
             for name, end in (self._loop.wires() if self.links else {}).items()
         }
 
-    def _tell(self, name: str, state: InterfaceState | None) -> None:
+    def _notify(self, name: str, state: InterfaceState | None) -> None:
         for listener in tuple(self._listeners):
             listener(name, state)
 
@@ -104,16 +104,16 @@ class DaemonWires:
         for pair in pairs:
             if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(name, str) for name in pair):
                 raise ControlError(f'add_wires: {pair!r} is no pair of interface names (want ["s1-eth1", "s2-eth1"])')
-        made: list[str] = []
+        added_names: list[str] = []
         try:
             for name, far in pairs:
                 self.add(name, far, mtu)
-                made.append(name)
+                added_names.append(name)
         except PortError as error:
-            for name in made:
+            for name in added_names:
                 self.remove(name)
             raise ControlError(f"add_wires: {error}") from None
-        self.look()
+        self.refresh()
         return {}
 
     async def _op_remove(self, request: Fields) -> Fields:
@@ -123,33 +123,33 @@ class DaemonWires:
         except PortError as error:
             raise ControlError(f"remove_wires: {error}") from None
         finally:
-            self.look()
+            self.refresh()
         return {}
 
     async def _op_set(self, request: Fields) -> Fields:
-        up = field(request, "up", bool, "true or false")
-        names = self._known(_names(request))
-        if any([self._loop.set_wire(name, up) for name in names]):
-            self.look()
+        is_up = field(request, "up", bool, "true or false")
+        names = self._check_names(_names(request))
+        if any([self._loop.set_wire(name, is_up) for name in names]):
+            self.refresh()
         return {}
 
     async def _op_wires(self, request: Fields) -> Fields:
         ends = self._loop.wires()
-        names = self._known(_names(request)) if "interfaces" in request else ends
+        names = self._check_names(_names(request)) if "interfaces" in request else ends
         return {"wires": {name: asdict(ends[name]) for name in names}}
 
     async def _op_tap(self, request: Fields) -> Fields:
         name = field(request, "interface", str, "an end of a wire")
-        to = field(request, "to", str, "the name of an abstract Unix socket")
+        socket_name = field(request, "to", str, "the name of an abstract Unix socket")
         snap = field({"snap": SNAP_MAX, **request}, "snap", int, "bytes")
         if not 1 <= snap <= SNAP_MAX:
             raise ControlError(f"tap: snap = {snap} (want 1 to {SNAP_MAX} bytes)")
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as sock:
             try:
-                sock.connect(f"\0{to}")
+                sock.connect(f"\0{socket_name}")
                 return {"tap": self._loop.tap_wire(name, sock, snap)}
             except (OSError, ValueError) as error:
-                raise ControlError(f"tap: nobody listens at the abstract socket {to!r}: {error}") from None
+                raise ControlError(f"tap: nobody listens at the abstract socket {socket_name!r}: {error}") from None
             except PortError as error:
                 raise ControlError(f"tap: {error}") from None
 
@@ -159,18 +159,20 @@ class DaemonWires:
         except (PortError, OverflowError) as error:
             raise ControlError(f"untap: {error}") from None
 
-    def _known(self, names: Collection[str]) -> Collection[str]:
-        if missing := [name for name in names if name not in self.links]:
-            some = ", ".join(list(self.links)[:4])
-            raise ControlError(f"no wire has an end {missing[0]!r} (has: {some + ' ...' if some else 'none'})")
+    def _check_names(self, names: Collection[str]) -> Collection[str]:
+        if unknown_names := [name for name in names if name not in self.links]:
+            sample = ", ".join(list(self.links)[:4])
+            raise ControlError(
+                f"no wire has an end {unknown_names[0]!r} (has: {sample + ' ...' if sample else 'none'})"
+            )
         return names
 
 
-def _state(end: WireEnd, old: InterfaceState | None) -> InterfaceState:
+def _state(end: WireEnd, old_state: InterfaceState | None) -> InterfaceState:
     oper = "UP" if end.up else "LOWER_LAYER_DOWN" if end.admin_up else "DOWN"
-    same = old is not None and (old.admin_up, old.oper_status) == (end.admin_up, oper)
-    since = old.last_change_ns if same and old is not None else time.time_ns()
-    return InterfaceState(end.name, end.ifindex, end.admin_up, oper, end.mtu, end.carrier_changes, since)
+    is_same_state = old_state is not None and (old_state.admin_up, old_state.oper_status) == (end.admin_up, oper)
+    last_change_ns = old_state.last_change_ns if is_same_state and old_state is not None else time.time_ns()
+    return InterfaceState(end.name, end.ifindex, end.admin_up, oper, end.mtu, end.carrier_changes, last_change_ns)
 
 
 def _names(request: Fields) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mrc_testbed.switch.system import ownership
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 """Errors of a disk that takes nothing."""
 _NO_HOME = Path("/nonexistent")
 """Home of a user who has none, by Debian's word for it: what would be kept there is not, and its error names it."""
@@ -51,11 +51,13 @@ def safe_cache_dir() -> Path:
 def unwritten(path: Path | str, reason: OSError | str) -> BuildError:
     """Return the error of a file or folder of the cache that cannot be written; `reason` may be the words of gcc."""
     text = str(reason)
-    for word in map(os.strerror, FULL):  # in the text: shutil.Error has no number, and one reason for each file
+    for word in map(
+        os.strerror, DISK_FULL_ERRORS
+    ):  # in the text: shutil.Error has no number, and one reason for each file
         if word in text:
             return FullCacheError(f"{path}: {word}: make room there, or set MRC_CACHE_DIR to another folder")
-    why = (reason.strerror if isinstance(reason, OSError) else None) or text
-    return BuildError(f"{path}: {why}: set MRC_CACHE_DIR to a folder that can be written")
+    reason_text = (reason.strerror if isinstance(reason, OSError) else None) or text
+    return BuildError(f"{path}: {reason_text}: set MRC_CACHE_DIR to a folder that can be written")
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -75,7 +77,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def locked(name: str, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+def cache_lock(name: str, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold a lock of the cache, which the kernel releases when its holder dies; `waiting` is called if another has it.
 
     Raises BuildError.

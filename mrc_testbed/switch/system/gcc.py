@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError, locked, safe_cache_dir, unwritten
+from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError, cache_lock, safe_cache_dir, unwritten
 
 CFLAGS = ("-O2", "-g1", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing")
 """Flags of every build; callers add to them. -g1 has the lines for profiles and sanitizers, at a third of -g's time."""
-SHARED = ("-shared", "-fPIC", "-fvisibility=hidden")
+SHARED_FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden")
 _CURE = "Debian, Ubuntu: apt-get install gcc libc6-dev"
 
 Running = tuple[list[str], "subprocess.Popen[str]"]
@@ -39,7 +39,7 @@ def build_shared(
     tag: str = "lib",
 ) -> Path:
     """Return a shared object of `sources`, named `{tag}-{digest}.so` in the cache. Raises BuildError."""
-    return _named(sources, include_dirs, (*SHARED, *flags), tag, ".so").make()
+    return _name_build(sources, include_dirs, (*SHARED_FLAGS, *flags), tag, ".so").make()
 
 
 def build_program(
@@ -49,7 +49,7 @@ def build_program(
     tag: str = "tool",
 ) -> Path:
     """Return an executable of `sources`, named `{tag}-{digest}` in the cache. Raises BuildError."""
-    return _named(sources, include_dirs, tuple(flags), tag, "").make()
+    return _name_build(sources, include_dirs, tuple(flags), tag, "").make()
 
 
 def build_extension(source: Path, flags: Iterable[str], tag: str, limit_s: float) -> Path:
@@ -62,10 +62,10 @@ def build_extension(source: Path, flags: Iterable[str], tag: str, limit_s: float
         raise MissingToolError(f"missing {'; '.join(lacking)}")
     include = sysconfig.get_paths()["include"]
     abi = sysconfig.get_config_var("SOABI")
-    build = _named([source], (), (*SHARED, f"-I{include}", *flags), f"{tag}-{abi}", ".so", limit_s)
+    build = _name_build([source], (), (*SHARED_FLAGS, f"-I{include}", *flags), f"{tag}-{abi}", ".so", limit_s)
     if build.target.exists():
         return build.target
-    with locked(tag):
+    with cache_lock(tag):
         return build.make()
 
 
@@ -108,10 +108,10 @@ class _Build:
         parts = [*self.includes, *map(str, self.sources)]
         if len(self.sources) > 1:
             parts = self._compile_beside(folder)
-        whole = folder / "whole"
-        self._finish([_start([*self.command, *parts, "-o", str(whole), *self.libraries], folder)])
-        os.chmod(whole, 0o755)
-        os.replace(whole, self.target)
+        output_file = folder / "whole"
+        self._finish([_start([*self.command, *parts, "-o", str(output_file), *self.libraries], folder)])
+        os.chmod(output_file, 0o755)
+        os.replace(output_file, self.target)
 
     def _compile_beside(self, folder: Path) -> list[str]:
         """Return object files in `folder`, made by one gcc for each CPU; the longest sources are dealt out first."""
@@ -139,7 +139,7 @@ class _Build:
                 raise BuildError(f"gcc failed on {self.target.name}:\n{text.strip()}\n(command: {words})")
 
 
-def _named(
+def _name_build(
     sources: Iterable[Path | str],
     include_dirs: Iterable[Path | str],
     flags: tuple[str, ...],

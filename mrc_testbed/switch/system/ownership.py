@@ -18,29 +18,29 @@ def refusal(folder: Path, owners: tuple[int, ...] = ()) -> str | None:
     and OSError where it may not be read.
     """
     folder = folder.absolute()
-    about = os.lstat(folder)
+    status = os.lstat(folder)
     allowed = owners or (os.geteuid(), 0)
-    if stat.S_ISLNK(about.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         return f"{folder} is a symbolic link: remove it, or name the folder that it leads to"
-    if not stat.S_ISDIR(about.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return f"{folder} is no folder: remove it"
-    if about.st_uid not in allowed:
-        return f"{folder} belongs to user {about.st_uid}, not to user {os.geteuid()}: remove it"
-    if about.st_mode & 0o022:
-        return f"{folder} can be changed by other users (mode {about.st_mode & 0o7777:04o}): empty it, `chmod 700` it"
+    if status.st_uid not in allowed:
+        return f"{folder} belongs to user {status.st_uid}, not to user {os.geteuid()}: remove it"
+    if status.st_mode & 0o022:
+        return f"{folder} can be changed by other users (mode {status.st_mode & 0o7777:04o}): empty it, `chmod 700` it"
     return _parents_refusal(folder)
 
 
 def _parents_refusal(folder: Path) -> str | None:
     """Return the same of the folders above: whoever may rename in one of them may put another in its stead."""
-    trusted = {0, os.geteuid(), *((OVERFLOW_UID,) if _maps_few_users() else ())}
+    trusted_owners = {0, os.geteuid(), *((OVERFLOW_UID,) if _maps_few_users() else ())}
     for parent in dict.fromkeys((*folder.parents, *folder.parent.resolve().parents, folder.parent.resolve())):
-        about = os.lstat(parent)
-        if about.st_uid not in trusted:
-            return f"{parent} belongs to user {about.st_uid}, who could replace {folder}: remove it"
+        status = os.lstat(parent)
+        if status.st_uid not in trusted_owners:
+            return f"{parent} belongs to user {status.st_uid}, who could replace {folder}: remove it"
         # A sticky folder lets only the owner of an entry rename it, which has been looked at on the way down.
-        if not stat.S_ISLNK(about.st_mode) and about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX:
-            mode = f"{about.st_mode & 0o7777:04o}"
+        if not stat.S_ISLNK(status.st_mode) and status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+            mode = f"{status.st_mode & 0o7777:04o}"
             return f"{parent} can be changed by other users (mode {mode}), who could replace {folder}: `chmod go-w` it"
     return None
 

@@ -66,24 +66,24 @@ class InterfaceState:
 
 def messages(data: bytes) -> Iterator[tuple[int, int, memoryview]]:
     """(type, flags, body) of each netlink message in one datagram; stops at a length that cannot be."""
-    view, at = memoryview(data), 0
-    while at + HEADER.size <= len(view):
-        length, kind, flags, _, _ = HEADER.unpack_from(view, at)
-        if length < HEADER.size or at + length > len(view):
+    view, offset = memoryview(data), 0
+    while offset + HEADER.size <= len(view):
+        length, kind, flags, _, _ = HEADER.unpack_from(view, offset)
+        if length < HEADER.size or offset + length > len(view):
             return
-        yield kind, flags, view[at + HEADER.size : at + length]
-        at += (length + 3) & ~3
+        yield kind, flags, view[offset + HEADER.size : offset + length]
+        offset += (length + 3) & ~3
 
 
 def attributes(body: memoryview) -> dict[int, memoryview]:
     """Top-level attributes by type; the last wins; stops at a length that cannot be."""
-    values, at = {}, 0
-    while at + ATTRIBUTE.size <= len(body):
-        length, kind = ATTRIBUTE.unpack_from(body, at)
-        if length < ATTRIBUTE.size or at + length > len(body):
+    values, offset = {}, 0
+    while offset + ATTRIBUTE.size <= len(body):
+        length, kind = ATTRIBUTE.unpack_from(body, offset)
+        if length < ATTRIBUTE.size or offset + length > len(body):
             break
-        values[kind & 0x3FFF] = body[at + ATTRIBUTE.size : at + length]
-        at += (length + 3) & ~3
+        values[kind & 0x3FFF] = body[offset + ATTRIBUTE.size : offset + length]
+        offset += (length + 3) & ~3
     return values
 
 
@@ -162,18 +162,18 @@ def dump(kind: int, body: bytes) -> list[tuple[int, memoryview]]:
 def _dump_once(kind: int, body: bytes) -> tuple[list[tuple[int, memoryview]], bool]:
     """One dump, and whether nothing changed under it. Raises NetlinkError."""
     answers: list[tuple[int, memoryview]] = []
-    interrupted = False
+    is_interrupted = False
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as sock:
         sock.settimeout(DUMP_TIMEOUT_S)
         sock.send(HEADER.pack(HEADER.size + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body)
         while True:
             for reply, flags, reply_body in messages(sock.recv(RECEIVE_BYTES)):
-                interrupted |= bool(flags & NLM_F_DUMP_INTR)
+                is_interrupted |= bool(flags & NLM_F_DUMP_INTR)
                 if reply == NLMSG_ERROR:
                     code = -struct.unpack_from("=i", reply_body)[0]
                     raise NetlinkError(code, f"netlink dump {kind}: {os.strerror(code)}")
                 if reply == NLMSG_DONE:
-                    return answers, not interrupted
+                    return answers, not is_interrupted
                 answers.append((reply, reply_body))
 
 
@@ -185,7 +185,7 @@ def read_links() -> dict[str, InterfaceState]:
     return {link.name: link for link in links if link is not None}
 
 
-def set_admin_state(interface: str, up: bool) -> bool:
+def set_admin_state(interface: str, is_up: bool) -> bool:
     """Set an interface administratively up or down, as `ip link set`; return whether that changed anything.
 
     Raises OSError (ENODEV: no such interface; EPERM: not root).
@@ -193,7 +193,7 @@ def set_admin_state(interface: str, up: bool) -> bool:
     name = os.fsencode(interface)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         flags: int = IFREQ.unpack(fcntl.ioctl(sock, SIOCGIFFLAGS, IFREQ.pack(name, 0)))[1]
-        wanted = flags | IFF_UP if up else flags & ~IFF_UP
-        if wanted != flags:
-            fcntl.ioctl(sock, SIOCSIFFLAGS, IFREQ.pack(name, wanted))
-    return wanted != flags
+        new_flags = flags | IFF_UP if is_up else flags & ~IFF_UP
+        if new_flags != flags:
+            fcntl.ioctl(sock, SIOCSIFFLAGS, IFREQ.pack(name, new_flags))
+    return new_flags != flags

@@ -22,7 +22,7 @@ WRAP = 46
 """Characters in a line of a box."""
 _LINES = 12
 """Most lines of one run of statements or of one edge's label; the rest becomes "..."."""
-_LEFT = '<br align="left"/>'
+_LEFT_BREAK = '<br align="left"/>'
 _STYLE = {
     "state": 'shape=box style="rounded,filled" fillcolor="#e7f0dc"',
     "table": "shape=plain",
@@ -34,7 +34,7 @@ _STYLE = {
 PARTS = ("parser", "verify", "ingress", "egress", "compute", "deparser")
 """What a program is drawn as, in the order in which packets see it."""
 
-Loose = list[tuple[int, str]]
+LooseEnds = list[tuple[int, str]]
 """Ends of the way drawn so far, waiting for the next box: (box, label of the edge)."""
 
 
@@ -49,7 +49,7 @@ class Box:
     number: int
     kind: str
     label: str
-    where: Location | None
+    location: Location | None
     lines: list[str] = field(default_factory=list)
     """Of a run of statements, which may still grow."""
 
@@ -82,22 +82,22 @@ def graph(program: ElaboratedProgram, only: str | None = None) -> str:
 
 def program_part(program: ElaboratedProgram, part: str) -> ControlInstance:
     """The instance that is one of PARTS."""
-    found: ControlInstance = program.parsing if part == "parser" else getattr(program, part)
-    return found
+    instance: ControlInstance = program.parsing if part == "parser" else getattr(program, part)
+    return instance
 
 
 def _find(program: ElaboratedProgram, name: str) -> ControlInstance:
     """An instance by its name for the control plane, or the name of what it is an instance of."""
-    found: dict[str, ControlInstance] = {}
-    todo = [program_part(program, part) for part in PARTS]
-    while todo:
-        one = todo.pop(0)
-        found.setdefault(one.name, one)
-        found.setdefault(one.decl.name, one)
-        todo += [inner for inner in one.members.values() if isinstance(inner, ControlInstance)]
-    if name not in found:
-        raise GraphError(f"{program.name} has no control {name} (has: {', '.join((*PARTS, *sorted(found)))})")
-    return found[name]
+    instances: dict[str, ControlInstance] = {}
+    waiting = [program_part(program, part) for part in PARTS]
+    while waiting:
+        instance = waiting.pop(0)
+        instances.setdefault(instance.name, instance)
+        instances.setdefault(instance.decl.name, instance)
+        waiting += [inner for inner in instance.members.values() if isinstance(inner, ControlInstance)]
+    if name not in instances:
+        raise GraphError(f"{program.name} has no control {name} (has: {', '.join((*PARTS, *sorted(instances)))})")
+    return instances[name]
 
 
 class _Drawing:
@@ -107,76 +107,76 @@ class _Drawing:
         self.groups: list[GraphGroup] = []
         self.edges: list[tuple[int, int, str]] = []
         self.boxes: list[Box] = []
-        self.inside: list[GraphGroup] = []
+        self.open_groups: list[GraphGroup] = []
         """Groups that are open, the innermost last."""
-        self.leaves: list[Loose] = []
+        self.leaves: list[LooseEnds] = []
         """Where `return` goes, by open control."""
-        self.exits: Loose = []
-        self.loops: list[tuple[Loose, int]] = []
+        self.exits: LooseEnds = []
+        self.loops: list[tuple[LooseEnds, int]] = []
         """Of open loops: ways out by `break`, and the box that `continue` leads to."""
 
     # ---- boxes
 
     def open(self, title: str) -> None:
         group = GraphGroup(title)
-        (self.inside[-1].groups if self.inside else self.groups).append(group)
-        self.inside.append(group)
+        (self.open_groups[-1].groups if self.open_groups else self.groups).append(group)
+        self.open_groups.append(group)
 
-    def box(self, kind: str, label: str, loose: Loose, where: Location | None = None) -> int:
+    def box(self, kind: str, label: str, ends: LooseEnds, location: Location | None = None) -> int:
         """A new box behind the loose ends; its number."""
-        made = Box(len(self.boxes), kind, label, where)
-        self.boxes.append(made)
-        self.inside[-1].boxes.append(made)
-        self.join(loose, made.number)
-        return made.number
+        new_box = Box(len(self.boxes), kind, label, location)
+        self.boxes.append(new_box)
+        self.open_groups[-1].boxes.append(new_box)
+        self.join(ends, new_box.number)
+        return new_box.number
 
-    def join(self, loose: Loose, to: int) -> None:
-        self.edges += [(at, to, label) for at, label in loose if (at, to, label) not in self.edges]
+    def join(self, ends: LooseEnds, target: int) -> None:
+        self.edges += [(source, target, label) for source, label in ends if (source, target, label) not in self.edges]
 
-    def code(self, text: str, loose: Loose, where: Location) -> Loose:
+    def code(self, text: str, ends: LooseEnds, location: Location) -> LooseEnds:
         """Plain statements: one box for those that follow each other."""
         last = self.boxes[-1] if self.boxes else None
-        if last and last.kind == "code" and loose == [(last.number, "")] and last in self.inside[-1].boxes:
-            last.lines += _wrapped(text)
+        if last and last.kind == "code" and ends == [(last.number, "")] and last in self.open_groups[-1].boxes:
+            last.lines += _wrap(text)
         else:
-            loose = [(self.box("code", "", loose, where), "")]
-            self.boxes[-1].lines += _wrapped(text)
-        return loose
+            ends = [(self.box("code", "", ends, location), "")]
+            self.boxes[-1].lines += _wrap(text)
+        return ends
 
     # ---- parts
 
     def part(self, program: ElaboratedProgram, part: str) -> None:
-        one = program_part(program, part)
-        self.instance(one, part if one.decl.name.lower() != part else "")
+        instance = program_part(program, part)
+        self.instance(instance, part if instance.decl.name.lower() != part else "")
 
-    def instance(self, one: ControlInstance, part: str = "") -> None:
-        if isinstance(one.decl, tree.Parser):
-            self.parser(one, part)
+    def instance(self, instance: ControlInstance, part: str = "") -> None:
+        if isinstance(instance.decl, tree.Parser):
+            self.parser(instance, part)
             return
-        title = f"{part}: {one.decl.name}" if part else f"control {one.name}"
+        title = f"{part}: {instance.decl.name}" if part else f"control {instance.name}"
         self.open(title)
         self.exits = []
-        loose: Loose = [(self.box("end", _quoted("start"), []), "")]
-        loose = self.control_body(one, loose)
-        self.box("end", _quoted("end"), [*loose, *self.exits])
-        self.inside.pop()
+        ends: LooseEnds = [(self.box("end", _quote("start"), []), "")]
+        ends = self.control_body(instance, ends)
+        self.box("end", _quote("end"), [*ends, *self.exits])
+        self.open_groups.pop()
 
     # ---- parsers
 
-    def parser(self, one: ControlInstance, part: str = "") -> None:
+    def parser(self, instance: ControlInstance, part: str = "") -> None:
         """States and transitions; then the parsers that it applies."""
-        self.open(f"{part}: {one.decl.name}" if part else f"parser {one.name}")
+        self.open(f"{part}: {instance.decl.name}" if part else f"parser {instance.name}")
         states: dict[str, int] = {}
-        for state in one.decl.states:
+        for state in instance.decl.states:
             lines = [piece for node in state.body for piece in _lines(node)]
-            asked = state.transition.keys if state.transition else []
-            if asked:
-                lines.append(f"select ({', '.join(map(expression, asked))})")
-            states[state.name] = self.box("state", _titled(state.name, lines), [], state.where)
-        for state in one.decl.states:
+            select_keys = state.transition.keys if state.transition else []
+            if select_keys:
+                lines.append(f"select ({', '.join(map(expression, select_keys))})")
+            states[state.name] = self.box("state", _title_label(state.name, lines), [], state.where)
+        for state in instance.decl.states:
             self.transition(state, states)
-        self.inside.pop()
-        for inner in one.members.values():
+        self.open_groups.pop()
+        for inner in instance.members.values():
             if isinstance(inner, ControlInstance):
                 self.parser(inner)
 
@@ -191,149 +191,155 @@ class _Drawing:
         else:
             for case in way.cases:
                 keys = ", ".join(map(expression, case.keys))
-                everything = all(isinstance(key, tree.DontCare) for key in case.keys)
-                label = "default" if everything else f"({keys})" if len(case.keys) > 1 else keys
+                matches_any = all(isinstance(key, tree.DontCare) for key in case.keys)
+                label = "default" if matches_any else f"({keys})" if len(case.keys) > 1 else keys
                 targets.setdefault(case.state, []).append(label)
             if not any("default" in labels for labels in targets.values()):
                 targets.setdefault("reject", []).append("no match")
         for name, labels in targets.items():
             if name not in states:
-                states[name] = self.box("end", _quoted(name), [])
-            self.edges.append((states[state.name], states[name], "\n".join(_few(labels))))
+                states[name] = self.box("end", _quote(name), [])
+            self.edges.append((states[state.name], states[name], "\n".join(_shorten(labels))))
 
     # ---- controls
 
-    def control_body(self, one: ControlInstance, loose: Loose) -> Loose:
+    def control_body(self, instance: ControlInstance, ends: LooseEnds) -> LooseEnds:
         self.leaves.append([])
-        for node in one.decl.locals:
+        for node in instance.decl.locals:
             if isinstance(node, tree.Var) and node.value is not None:
-                loose = self.code(statement(node), loose, node.where)
-        loose = self.flow(one.decl.body, loose, one)
-        return loose + self.leaves.pop()
+                ends = self.code(statement(node), ends, node.where)
+        ends = self.flow(instance.decl.body, ends, instance)
+        return ends + self.leaves.pop()
 
-    def flow(self, node: Any, loose: Loose, one: ControlInstance) -> Loose:
+    def flow(self, node: Any, ends: LooseEnds, instance: ControlInstance) -> LooseEnds:
         """Draw a statement behind the loose ends; the loose ends behind it. Nothing follows where there is no way."""
-        if not loose or node is None:
-            return loose
+        if not ends or node is None:
+            return ends
         if isinstance(node, tree.Block):
             for inner in node.body:
-                loose = self.flow(inner, loose, one)
-            return loose
+                ends = self.flow(inner, ends, instance)
+            return ends
         if isinstance(node, (tree.CallStatement, tree.DirectApply)):
-            return self.call(node, loose, one)
-        draw = self.DRAWN.get(type(node))
+            return self.call(node, ends, instance)
+        draw = self.DRAW_METHODS.get(type(node))
         if draw is not None:
-            return draw(self, node, loose, one)
-        loose = self.tables_in(node, loose, one)
+            return draw(self, node, ends, instance)
+        ends = self.tables_in(node, ends, instance)
         text = statement(node)
-        return self.code(text, loose, node.where) if text else loose
+        return self.code(text, ends, node.where) if text else ends
 
-    def call(self, node: tree.CallStatement | tree.DirectApply, loose: Loose, one: ControlInstance) -> Loose:
+    def call(
+        self, node: tree.CallStatement | tree.DirectApply, ends: LooseEnds, instance: ControlInstance
+    ) -> LooseEnds:
         call = node.call
         callee = call.callee
         if callee.kind == "table":
-            return [(self.table(call, loose, one), "")]
+            return [(self.table(call, ends, instance), "")]
         if callee.kind == "control":
-            inner = one.members.get(id(callee.base.decl))
+            inner = instance.members.get(id(callee.base.decl))
             if isinstance(inner, ControlInstance):
                 self.open(f"{inner.name.rpartition('.')[2]}: {inner.decl.name}")
-                loose = self.control_body(inner, loose)
-                self.inside.pop()
-                return loose
-        loose = self.tables_in(call.args, loose, one)
+                ends = self.control_body(inner, ends)
+                self.open_groups.pop()
+                return ends
+        ends = self.tables_in(call.args, ends, instance)
         if callee.kind == "action":
-            where = node.where
-            return [(self.box("action", _titled(f"{callee.name}({arguments(call.args)})", []), loose, where), "")]
-        return self.code(statement(node), loose, node.where)
+            location = node.where
+            return [
+                (self.box("action", _title_label(f"{callee.name}({arguments(call.args)})", []), ends, location), "")
+            ]
+        return self.code(statement(node), ends, node.where)
 
-    def table(self, call: tree.Call, loose: Loose, one: ControlInstance) -> int:
-        found: TableInstance = one.members[id(call.callee.decl)]
-        return self.box("table", _table(found), loose, found.decl.where)
+    def table(self, call: tree.Call, ends: LooseEnds, instance: ControlInstance) -> int:
+        table: TableInstance = instance.members[id(call.callee.decl)]
+        return self.box("table", _table(table), ends, table.decl.where)
 
-    def tables_in(self, node: Any, loose: Loose, one: ControlInstance) -> Loose:
+    def tables_in(self, node: Any, ends: LooseEnds, instance: ControlInstance) -> LooseEnds:
         """Tables that an expression applies come before what it stands in."""
         for call in walk(node):
             if isinstance(call, tree.Call) and call.callee is not None and call.callee.kind == "table":
-                loose = [(self.table(call, loose, one), "")]
-        return loose
+                ends = [(self.table(call, ends, instance), "")]
+        return ends
 
-    def _draw_if(self, node: tree.If, loose: Loose, one: ControlInstance) -> Loose:
+    def _draw_if(self, node: tree.If, ends: LooseEnds, instance: ControlInstance) -> LooseEnds:
         condition, yes, no = node.condition, "true", "false"
         while isinstance(condition, tree.Unary) and condition.op == "!":
             condition, yes, no = condition.operand, no, yes
-        asked = condition if isinstance(condition, tree.Member) and condition.name in ("hit", "miss") else None
-        call = asked.base if asked else None
-        if asked and isinstance(call, tree.Call) and call.callee and call.callee.kind == "table":
-            at = self.table(call, loose, one)
-            if (asked.name == "hit") == (yes == "true"):
+        result_member = condition if isinstance(condition, tree.Member) and condition.name in ("hit", "miss") else None
+        call = result_member.base if result_member else None
+        if result_member and isinstance(call, tree.Call) and call.callee and call.callee.kind == "table":
+            box_number = self.table(call, ends, instance)
+            if (result_member.name == "hit") == (yes == "true"):
                 yes, no = "hit", "miss"
             else:
                 yes, no = "miss", "hit"
         else:
-            loose = self.tables_in(node.condition, loose, one)
-            at, yes, no = self.condition(expression(node.condition), loose, node.where), "true", "false"
-        then = self.flow(node.then, [(at, yes)], one)
-        return then + self.flow(node.other, [(at, no)], one)
+            ends = self.tables_in(node.condition, ends, instance)
+            box_number, yes, no = self.condition(expression(node.condition), ends, node.where), "true", "false"
+        then_ends = self.flow(node.then, [(box_number, yes)], instance)
+        return then_ends + self.flow(node.other, [(box_number, no)], instance)
 
-    def condition(self, text: str, loose: Loose, where: Location) -> int:
-        return self.box("condition", _titled("", _wrapped(text)), loose, where)
+    def condition(self, text: str, ends: LooseEnds, location: Location) -> int:
+        return self.box("condition", _title_label("", _wrap(text)), ends, location)
 
-    def _draw_switch(self, node: tree.SwitchStatement, loose: Loose, one: ControlInstance) -> Loose:
+    def _draw_switch(self, node: tree.SwitchStatement, ends: LooseEnds, instance: ControlInstance) -> LooseEnds:
         call = node.value.base if isinstance(node.value, tree.Member) and node.value.name == "action_run" else None
         if isinstance(call, tree.Call) and call.callee and call.callee.kind == "table":
-            at = self.table(call, loose, one)
+            box_number = self.table(call, ends, instance)
         else:
-            loose = self.tables_in(node.value, loose, one)
-            at = self.condition(f"switch ({expression(node.value)})", loose, node.where)
-        out: Loose = []
+            ends = self.tables_in(node.value, ends, instance)
+            box_number = self.condition(f"switch ({expression(node.value)})", ends, node.where)
+        out: LooseEnds = []
         labels: list[str] = []
-        other = True
+        has_fall_through = True
         for case in node.cases:
             default = isinstance(case.label, tree.DontCare)
-            other = other and not default
+            has_fall_through = has_fall_through and not default
             labels.append("default" if default else expression(case.label))
             if case.body is not None:
-                out += self.flow(case.body, [(at, "\n".join(_few(labels)))], one)
+                out += self.flow(case.body, [(box_number, "\n".join(_shorten(labels)))], instance)
                 labels = []
-        return [*out, (at, "default")] if other else out
+        return [*out, (box_number, "default")] if has_fall_through else out
 
-    def _draw_for(self, node: tree.For, loose: Loose, one: ControlInstance) -> Loose:
+    def _draw_for(self, node: tree.For, ends: LooseEnds, instance: ControlInstance) -> LooseEnds:
         for start in node.start:
-            loose = self.flow(start, loose, one)
-        at = self.condition(f"for ({expression(node.condition)})", loose, node.where)
-        return self.loop(node.body, at, one, node.updates)
+            ends = self.flow(start, ends, instance)
+        box_number = self.condition(f"for ({expression(node.condition)})", ends, node.where)
+        return self.loop(node.body, box_number, instance, node.updates)
 
-    def _draw_for_in(self, node: tree.ForIn, loose: Loose, one: ControlInstance) -> Loose:
-        over = expression(node.low) + (f" .. {expression(node.high)}" if node.high is not None else "")
+    def _draw_for_in(self, node: tree.ForIn, ends: LooseEnds, instance: ControlInstance) -> LooseEnds:
+        value_range = expression(node.low) + (f" .. {expression(node.high)}" if node.high is not None else "")
         name = f"{type_text(node.variable.type_node)} {node.variable.name}"
-        return self.loop(node.body, self.condition(f"for ({name} in {over})", loose, node.where), one, [])
+        return self.loop(node.body, self.condition(f"for ({name} in {value_range})", ends, node.where), instance, [])
 
-    def loop(self, body: Any, at: int, one: ControlInstance, updates: Sequence[Any]) -> Loose:
-        self.loops.append(([], at))
-        loose = self.flow(body, [(at, "next")], one)
+    def loop(self, body: Any, box_number: int, instance: ControlInstance, updates: Sequence[Any]) -> LooseEnds:
+        self.loops.append(([], box_number))
+        ends = self.flow(body, [(box_number, "next")], instance)
         for node in updates:
-            loose = self.flow(node, loose, one)
-        self.join(loose, at)
+            ends = self.flow(node, ends, instance)
+        self.join(ends, box_number)
         breaks, _ = self.loops.pop()
-        return [(at, "done"), *breaks]
+        return [(box_number, "done"), *breaks]
 
-    def _draw_break(self, _node: tree.Break, loose: Loose, _one: ControlInstance) -> Loose:
-        self.loops[-1][0].extend(loose)
+    def _draw_break(self, _node: tree.Break, ends: LooseEnds, _instance: ControlInstance) -> LooseEnds:
+        self.loops[-1][0].extend(ends)
         return []
 
-    def _draw_continue(self, _node: tree.Continue, loose: Loose, _one: ControlInstance) -> Loose:
-        self.join(loose, self.loops[-1][1])
+    def _draw_continue(self, _node: tree.Continue, ends: LooseEnds, _instance: ControlInstance) -> LooseEnds:
+        self.join(ends, self.loops[-1][1])
         return []
 
-    def _draw_return(self, _node: tree.Return, loose: Loose, _one: ControlInstance) -> Loose:
-        self.leaves[-1].extend((at, label or "return") for at, label in loose)
+    def _draw_return(self, _node: tree.Return, ends: LooseEnds, _instance: ControlInstance) -> LooseEnds:
+        self.leaves[-1].extend((source, label or "return") for source, label in ends)
         return []
 
-    def _draw_exit(self, _node: tree.Exit, loose: Loose, _one: ControlInstance) -> Loose:
-        self.exits += [(at, f"{label}, exit" if label else "exit") for at, label in loose]
+    def _draw_exit(self, _node: tree.Exit, ends: LooseEnds, _instance: ControlInstance) -> LooseEnds:
+        self.exits += [(source, f"{label}, exit" if label else "exit") for source, label in ends]
         return []
 
-    DRAWN: ClassVar[Mapping[type[tree.Node], Callable[[_Drawing, Any, Loose, ControlInstance], Loose]]] = {
+    DRAW_METHODS: ClassVar[
+        Mapping[type[tree.Node], Callable[[_Drawing, Any, LooseEnds, ControlInstance], LooseEnds]]
+    ] = {
         tree.If: _draw_if,
         tree.SwitchStatement: _draw_switch,
         tree.For: _draw_for,
@@ -349,60 +355,60 @@ class _Drawing:
 
     def text(self, name: str) -> str:
         out = [
-            f"digraph {_quoted(name)} {{",
+            f"digraph {_quote(name)} {{",
             '    node [fontname="Helvetica" fontsize=11 margin="0.12,0.06"];',
             '    edge [fontname="Helvetica" fontsize=10 arrowsize=0.7];',
             '    graph [fontname="Helvetica" fontsize=13 ranksep=0.35 nodesep=0.3];',
         ]
         self._groups(self.groups, out, "    ", [0])
-        for at, to, label in self.edges:
-            note = f" [label={_quoted(' ' + label)}]" if label else ""
-            out.append(f"    n{at} -> n{to}{note};")
+        for source, target, label in self.edges:
+            note = f" [label={_quote(' ' + label)}]" if label else ""
+            out.append(f"    n{source} -> n{target}{note};")
         return "\n".join([*out, "}", ""])
 
     def _groups(self, groups: Iterable[GraphGroup], out: list[str], indent: str, numbers: list[int]) -> None:
         for group in groups:
             out.append(f"{indent}subgraph cluster_{numbers[0]} {{")
             numbers[0] += 1
-            inside = indent + "    "
-            out.append(f'{inside}label={_quoted(group.title)}; labeljust=l; color="#888888"; style=rounded;')
+            inner_indent = indent + "    "
+            out.append(f'{inner_indent}label={_quote(group.title)}; labeljust=l; color="#888888"; style=rounded;')
             for box in group.boxes:
-                label = _titled("", _few(box.lines)) if box.kind == "code" else box.label
-                tip = f" tooltip={_quoted(str(box.where))}" if box.where else ""
-                out.append(f"{inside}n{box.number} [label={label} {_STYLE[box.kind]}{tip}];")
-            self._groups(group.groups, out, inside, numbers)
+                label = _title_label("", _shorten(box.lines)) if box.kind == "code" else box.label
+                tip = f" tooltip={_quote(str(box.location))}" if box.location else ""
+                out.append(f"{inner_indent}n{box.number} [label={label} {_STYLE[box.kind]}{tip}];")
+            self._groups(group.groups, out, inner_indent, numbers)
             out.append(f"{indent}}}")
 
 
 # ---- labels
 
 
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+def _quote(text: str) -> str:
+    escaped_text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped_text}"'
 
 
 def _html(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
 
 
-def _titled(title: str, lines: Iterable[str]) -> str:
+def _title_label(title: str, lines: Iterable[str]) -> str:
     """A box's label: a bold title, and lines below it, to the left."""
-    rows = [f"{_html(line)}{_LEFT}" for line in lines]
+    rows = [f"{_html(line)}{_LEFT_BREAK}" for line in lines]
     head = f"<b>{_html(title)}</b>" if title else ""
-    return f"<{head}{_LEFT if rows and head else ''}{''.join(rows)}>"
+    return f"<{head}{_LEFT_BREAK if rows and head else ''}{''.join(rows)}>"
 
 
 def _table(table: TableInstance) -> str:
     """A table's label: name, key with match kinds, actions."""
-    keys = [f"{expression(one.value)}: {one.match}" for one in table.decl.key]
+    keys = [f"{expression(key_element.value)}: {key_element.match}" for key_element in table.decl.key]
     default = table.decl.properties.get("default_action")
     name = getattr(default.value, "name", "") if default else "NoAction"
     actions = [f"{action.name}{' (default)' if action.name == name else ''}" for action in table.decl.actions]
     rows = [f'<tr><td bgcolor="#b9d3ee"><b>{_html(table.decl.name)}</b></td></tr>']
     for lines in (keys, actions):
         if lines:
-            text = "".join(f"{_html(piece)}{_LEFT}" for line in lines for piece in _wrapped(line))
+            text = "".join(f"{_html(piece)}{_LEFT_BREAK}" for line in lines for piece in _wrap(line))
             rows.append(f'<tr><td align="left" balign="left">{text}</td></tr>')
     return f'<<table border="0" cellborder="1" cellspacing="0" bgcolor="#eaf2fb">{"".join(rows)}</table>>'
 
@@ -412,13 +418,13 @@ def _lines(node: Any) -> list[str]:
     if isinstance(node, tree.Block):
         return [piece for inner in node.body for piece in _lines(inner)]
     if isinstance(node, tree.If):
-        other = ["else:", *(f"    {line}" for line in _lines(node.other))] if node.other is not None else []
-        return [f"if ({expression(node.condition)})", *(f"    {line}" for line in _lines(node.then)), *other]
+        else_lines = ["else:", *(f"    {line}" for line in _lines(node.other))] if node.other is not None else []
+        return [f"if ({expression(node.condition)})", *(f"    {line}" for line in _lines(node.then)), *else_lines]
     text = statement(node)
-    return _wrapped(text) if text else []
+    return _wrap(text) if text else []
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap(text: str) -> list[str]:
     """Lines of at most WRAP characters where that can be, broken before `&&` and `||` if there are any."""
     out: list[str] = []
     for piece in re.split(r" (?=&& |\|\| )", text):
@@ -437,5 +443,5 @@ def _wrapped(text: str) -> list[str]:
     return out or [text]
 
 
-def _few(lines: list[str]) -> list[str]:
+def _shorten(lines: list[str]) -> list[str]:
     return lines if len(lines) <= _LINES else [*lines[: _LINES - 1], f"... ({len(lines) - _LINES + 1} more)"]

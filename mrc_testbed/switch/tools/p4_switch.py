@@ -61,10 +61,14 @@ class P4Switch:
     def send(self, port: int, packet: Any) -> list[tuple[int, bytes]]:
         """A packet comes in; (port, frame) of what comes out at this moment. `expect` takes it, too."""
         frame = as_bytes(packet)
-        before = {at: len(frames) for at, frames in self._run.out.items()}
+        counts_before = {out_port: len(frames) for out_port, frames in self._run.out.items()}
         self._last_packet = (len(self._steps), port, frame)
         self._do(lambda run: run.packet(port, frame))
-        return [(at, one) for at, many in sorted(self._run.out.items()) for one in many[before.get(at, 0) :]]
+        return [
+            (out_port, out_frame)
+            for out_port, out_frames in sorted(self._run.out.items())
+            for out_frame in out_frames[counts_before.get(out_port, 0) :]
+        ]
 
     def wait(self, seconds: float | None = None) -> None:
         """Let time pass; without a time, until nothing waits in queues and on cables."""
@@ -81,21 +85,27 @@ class P4Switch:
         else:
             digits, exact = as_bytes(packet).hex(), True
         if not frames:
-            others = "".join(f"\nport {at} sent\n{rows(one)}" for at, many in self._left() for one in many[:4])
-            self._fail(f"port {port} sent nothing (more){others}")
-        found = difference(digits, exact, frames[0])
-        if found:
-            self._fail(f"the packet of port {port} {found}")
+            other_ports = "".join(
+                f"\nport {out_port} sent\n{rows(unexpected)}"
+                for out_port, unexpected_frames in self._unread_frames()
+                for unexpected in unexpected_frames[:4]
+            )
+            self._fail(f"port {port} sent nothing (more){other_ports}")
+        mismatch = difference(digits, exact, frames[0])
+        if mismatch:
+            self._fail(f"the packet of port {port} {mismatch}")
         return frames.pop(0)
 
     def expect_nothing(self) -> None:
         """No port has sent a packet that `expect` has not taken."""
-        left = "\n".join(f"port {at} sent\n{rows(one)}" for at, many in self._left() for one in many)
-        if left:
-            self._fail(f"no packet was expected, but {left}")
+        frames_text = "\n".join(
+            f"port {out_port} sent\n{rows(frame)}" for out_port, frames in self._unread_frames() for frame in frames
+        )
+        if frames_text:
+            self._fail(f"no packet was expected, but {frames_text}")
 
-    def _left(self) -> list[tuple[int, list[bytes]]]:
-        return [(at, frames) for at, frames in sorted(self._run.out.items()) if frames]
+    def _unread_frames(self) -> list[tuple[int, list[bytes]]]:
+        return [(out_port, frames) for out_port, frames in sorted(self._run.out.items()) if frames]
 
     # ---- tables
 
@@ -108,16 +118,18 @@ class P4Switch:
         *,
         priority: int = 1,
         params: Mapping[str, Value] | None = None,
-        **more: Value,
+        **more_params: Value,
     ) -> TableEntry:
         """An entry. Keys left out match anything (exact ones: 0); the larger priority wins. Parameters of the action
         are keywords, or in `params` when one is called `priority` or `params`.
         """
-        call = StfCall(action, tuple((k, _text(v)) for k, v in {**(params or {}), **more}.items()))
-        where = self.program.name
-        found = find(where, self._run.info.tables, table, "table")
-        match = [(name, _key_text(value, key_field(where, found, name).match_type)) for name, value in key.items()]
-        entry = self._run.entry(where, table, match, call, priority)
+        call = StfCall(action, tuple((k, _text(v)) for k, v in {**(params or {}), **more_params}.items()))
+        script = self.program.name
+        table_object = find(script, self._run.info.tables, table, "table")
+        match = [
+            (name, _key_text(value, key_field(script, table_object, name).match_type)) for name, value in key.items()
+        ]
+        entry = self._run.entry(script, table, match, call, priority)
         self._do(lambda run: run.device.insert(entry))
         return entry
 
@@ -152,12 +164,12 @@ class P4Switch:
             if data is None:
                 self._fail("the table of this entry has no direct counter")
             return data
-        found = find(self.program.name, self._run.info.counters, name, "counter")
-        return self.device.read_counter(found.preamble.id, index)[0][1]
+        object_ = find(self.program.name, self._run.info.counters, name, "counter")
+        return self.device.read_counter(object_.preamble.id, index)[0][1]
 
     def register(self, name: str, index: int = 0) -> int:
-        found = find(self.program.name, self._run.info.registers, name, "register")
-        return self.device.read_register(found.preamble.id, index)[0][1]
+        object_ = find(self.program.name, self._run.info.registers, name, "register")
+        return self.device.read_register(object_.preamble.id, index)[0][1]
 
     def write_register(self, name: str, index: int, value: int) -> None:
         self.script(f"register_write {name} {index} {value}")

@@ -89,22 +89,22 @@ class StfRun:
         self.report = StfReport()
         self.out: dict[int, list[bytes]] = {}
         """What came out of each port."""
-        self.expected: dict[int, list[Command]] = {}
+        self.expectations: dict[int, list[Command]] = {}
         self.handles: dict[str, TableEntry] = {}
         self.digests: deque[Any] = deque()
         self.now_ns = 0
         self.nodes: list[tuple[Replica, ...]] = []
-        self.named: set[int] = set()
+        self.named_ports: set[int] = set()
         """Ports of `packet` and `expect`."""
 
     def command(self, command: Command) -> None:
         try:
             self.COMMANDS[command.word](self, command, **command.fields)
         except (TableError, ValueError) as error:
-            raise StfError(command.where, str(error)) from None
+            raise StfError(command.location, str(error)) from None
 
     def fail(self, command: Command, message: str) -> None:
-        self.report.failures.append(f"{command.where}: {message}")
+        self.report.failures.append(f"{command.location}: {message}")
 
     # ---- packets
 
@@ -119,29 +119,29 @@ class StfRun:
     def packet(self, port: int, data: bytes) -> None:
         """A packet comes in now."""
         self.report.packets_in += 1
-        self.named.add(port)
+        self.named_ports.add(port)
         self.device.inject(port, data, self.now_ns)
         self._collect(self.device.advance(self.now_ns))
 
-    def _do_expect(self, command: Command, port: int, **_rest: Any) -> None:
+    def _do_expect(self, command: Command, port: int, **_fields: Any) -> None:
         self.report.checks += 1
-        self.named.add(port)
-        self.expected.setdefault(port, []).append(command)
+        self.named_ports.add(port)
+        self.expectations.setdefault(port, []).append(command)
 
     def _do_no_packet(self, command: Command) -> None:
         """Nothing has come out so far beyond what was expected so far."""
         self.report.checks += 1
         for port, frames in sorted(self.out.items()):
-            wanted = self.expected.get(port, [])
-            if any(one.fields["any"] for one in wanted):
+            expectations = self.expectations.get(port, [])
+            if any(expectation.fields["any"] for expectation in expectations):
                 continue
-            for frame in frames[len(wanted) :]:
+            for frame in frames[len(expectations) :]:
                 self.fail(command, f"no packet expected, but port {port} sent\n{rows(frame)}")
 
     def _do_wait(self, command: Command, seconds: float | None) -> None:
-        self.wait(seconds, command.where)
+        self.wait(seconds, command.location)
 
-    def wait(self, seconds: float | None = None, where: str = "wait") -> None:
+    def wait(self, seconds: float | None = None, location: str = "wait") -> None:
         """Let time pass; without a time, until nothing waits in queues and on cables any more."""
         if seconds is not None:
             self.now_ns += round(seconds * 1e9)
@@ -153,30 +153,33 @@ class StfRun:
                 return
             self.now_ns = max(self.now_ns, due)
             self._collect(self.device.advance(self.now_ns))
-        raise StfError(where, f"still not quiet after {_DUE_MAX} departures: is a packet going round?")
+        raise StfError(location, f"still not quiet after {_DUE_MAX} departures: is a packet going round?")
 
     def finish(self) -> StfReport:
         """Waits until nothing waits, then compares what came out."""
-        self.wait(where="the end")
+        self.wait(location="the end")
         stats = self.device.stats()
         if stats.dropped_assert:
-            place = (stats.false_assert or b"").decode()
-            self.report.failures.append(f"{place}: assert or assume was false ({stats.dropped_assert} packets)")
-        for port in sorted(self.named):
-            wanted, frames = self.expected.get(port, []), self.out.get(port, [])
-            if any(one.fields["any"] for one in wanted):
+            assert_location = (stats.false_assert or b"").decode()
+            self.report.failures.append(
+                f"{assert_location}: assert or assume was false ({stats.dropped_assert} packets)"
+            )
+        for port in sorted(self.named_ports):
+            expectations, frames = self.expectations.get(port, []), self.out.get(port, [])
+            if any(expectation.fields["any"] for expectation in expectations):
                 continue
-            for at, command in enumerate(wanted):
-                if at >= len(frames):
-                    self.fail(command, f"port {port} sent {len(frames)} of the {len(wanted)} packets expected of it")
+            for index, command in enumerate(expectations):
+                if index >= len(frames):
+                    self.fail(
+                        command, f"port {port} sent {len(frames)} of the {len(expectations)} packets expected of it"
+                    )
                     break
-                found = difference(command.fields["digits"], command.fields["exact"], frames[at])
-                if found:
-                    self.fail(command, f"packet {at + 1} of port {port} {found}")
-            for at in range(len(wanted), len(frames)):
-                self.report.failures.append(
-                    f"packet {at + 1} of port {port} was not expected ({len(frames[at])} bytes)\n{rows(frames[at])}"
-                )
+                mismatch = difference(command.fields["digits"], command.fields["exact"], frames[index])
+                if mismatch:
+                    self.fail(command, f"packet {index + 1} of port {port} {mismatch}")
+            for position, frame in enumerate(frames[len(expectations) :], len(expectations) + 1):
+                text = f"packet {position} of port {port} was not expected ({len(frame)} bytes)\n{rows(frame)}"
+                self.report.failures.append(text)
         return self.report
 
     # ---- entries
@@ -190,43 +193,46 @@ class StfRun:
         action: StfCall,
         handle: str | None,
     ) -> None:
-        entry = self.entry(command.where, table, match, action, (priority or 0) + 1)
+        entry = self.entry(command.location, table, match, action, (priority or 0) + 1)
         self.device.insert(entry)
         if handle:
             self.handles[handle] = entry
 
     def entry(
-        self, where: str, table: str, match: Iterable[tuple[str, str]], action: StfCall, priority: int = 1
+        self, location: str, table: str, match: Iterable[tuple[str, str]], action: StfCall, priority: int = 1
     ) -> TableEntry:
         """An entry by its names. Exact keys left out are 0, others match anything; `priority` is P4Runtime's, for
         tables that have one. Raises StfError.
         """
-        found = find(where, self.info.tables, table, "table")
-        given = {key_field(where, found, name).id: text for name, text in match}
+        table_object = find(location, self.info.tables, table, "table")
+        key_texts = {key_field(location, table_object, name).id: text for name, text in match}
         fields = []
-        for match_field in found.match_fields:
-            text = given.get(match_field.id, "0" if match_field.match_type == match_field.EXACT else None)
-            wanted = field_match(where, match_field, text) if text is not None else None
-            if wanted is not None:
-                fields.append(wanted)
+        for match_field in table_object.match_fields:
+            text = key_texts.get(match_field.id, "0" if match_field.match_type == match_field.EXACT else None)
+            field_condition = field_match(location, match_field, text) if text is not None else None
+            if field_condition is not None:
+                fields.append(field_condition)
         ordered = any(
             match_field.match_type in (match_field.TERNARY, match_field.RANGE, match_field.OPTIONAL)
-            for match_field in found.match_fields
+            for match_field in table_object.match_fields
         )
         return TableEntry(
-            found.preamble.id, tuple(fields), self._action(where, found, action), priority if ordered else 0
+            table_object.preamble.id,
+            tuple(fields),
+            self._action(location, table_object, action),
+            priority if ordered else 0,
         )
 
-    def _action(self, where: str, table: Any, call: StfCall) -> ActionCall | MemberRef | GroupRef:
+    def _action(self, location: str, table: Any, call: StfCall) -> ActionCall | MemberRef | GroupRef:
         if table.implementation_id and call.name in ("member", "group") and len(call.args) <= 1:
             text = call.args[0][1] if call.args else "1"
-            return (MemberRef if call.name == "member" else GroupRef)(number(where, text, 32, call.name))
-        return action_call(where, self.info, [action_ref.id for action_ref in table.action_refs], call)
+            return (MemberRef if call.name == "member" else GroupRef)(number(location, text, 32, call.name))
+        return action_call(location, self.info, [action_ref.id for action_ref in table.action_refs], call)
 
     def _do_setdefault(self, command: Command, table: str, action: StfCall) -> None:
-        found = find(command.where, self.info.tables, table, "table")
-        run = action_call(command.where, self.info, [action_ref.id for action_ref in found.action_refs], action)
-        self.device.modify(TableEntry(found.preamble.id, (), run, is_default=True))
+        object_ = find(command.location, self.info.tables, table, "table")
+        run = action_call(command.location, self.info, [action_ref.id for action_ref in object_.action_refs], action)
+        self.device.modify(TableEntry(object_.preamble.id, (), run, is_default=True))
 
     def _do_remove(self, _command: Command) -> None:
         """`remove all`: every entry of every table that may be changed."""
@@ -236,24 +242,24 @@ class StfRun:
                 self.device.delete(entry)
 
     def _do_member(self, command: Command, profile: str, id: int, action: StfCall) -> None:
-        found = find(command.where, self.info.action_profiles, profile, "action profile")
-        ids = {ref.id for t in self.info.tables if t.preamble.id in found.table_ids for ref in t.action_refs}
+        object_ = find(command.location, self.info.action_profiles, profile, "action profile")
+        ids = {ref.id for t in self.info.tables if t.preamble.id in object_.table_ids for ref in t.action_refs}
         self.device.insert_member(
-            ProfileMember(found.preamble.id, id, action_call(command.where, self.info, ids, action))
+            ProfileMember(object_.preamble.id, id, action_call(command.location, self.info, ids, action))
         )
 
     def _do_group(self, command: Command, profile: str, id: int, members: list[tuple[int, int, int | None]]) -> None:
-        found = find(command.where, self.info.action_profiles, profile, "action profile")
-        group = Group(found.preamble.id, id, tuple(GroupMember(*member) for member in members))
-        exists = any(True for _ in self.device.read_groups(found.preamble.id, id))
+        object_ = find(command.location, self.info.action_profiles, profile, "action profile")
+        group = Group(object_.preamble.id, id, tuple(GroupMember(*member) for member in members))
+        exists = any(True for _ in self.device.read_groups(object_.preamble.id, id))
         (self.device.modify_group if exists else self.device.insert_group)(group)
 
-    def _do_port(self, _command: Command, port: int, up: bool) -> None:
-        self.device.set_port_up(port, up)
+    def _do_port(self, _command: Command, port: int, is_up: bool) -> None:
+        self.device.set_port_up(port, is_up)
 
     def _do_meter(self, command: Command, name: str, index: int, config: list[int]) -> None:
-        found = find(command.where, self.info.meters, name, "meter")
-        self.device.write_meter(found.preamble.id, index, MeterConfig(*config))
+        object_ = find(command.location, self.info.meters, name, "meter")
+        self.device.write_meter(object_.preamble.id, index, MeterConfig(*config))
 
     def _do_meter_entry(self, command: Command, handle: str, config: list[int]) -> None:
         self.device.write_direct_meter(self._handle(command, handle), MeterConfig(*config))
@@ -261,19 +267,21 @@ class StfRun:
     def _handle(self, command: Command, handle: str) -> TableEntry:
         if handle not in self.handles:
             has = ", ".join(self.handles) or "none"
-            raise StfError(command.where, f"no handle {handle}: write add ... = {handle} before (has: {has})")
+            raise StfError(command.location, f"no handle {handle}: write add ... = {handle} before (has: {has})")
         return self.handles[handle]
 
     def _do_value_set(self, command: Command, name: str, members: list[list[str]]) -> None:
-        found = find(command.where, self.info.value_sets, name, "value_set")
+        value_set = find(command.location, self.info.value_sets, name, "value_set")
         out = []
         for member in members:
-            if len(member) != len(found.match):
-                raise StfError(command.where, f"{name}: {len(member)} values for the {len(found.match)} of a member")
-            pairs = zip(found.match, member, strict=True)
-            fields = [field_match(command.where, field, text) for field, text in pairs]
-            out.append(tuple(one for one in fields if one is not None))
-        self.device.write_value_set(ValueSetMembers(found.preamble.id, tuple(out)))
+            if len(member) != len(value_set.match):
+                raise StfError(
+                    command.location, f"{name}: {len(member)} values for the {len(value_set.match)} of a member"
+                )
+            pairs = zip(value_set.match, member, strict=True)
+            fields = [field_match(command.location, field, text) for field, text in pairs]
+            out.append(tuple(condition for condition in fields if condition is not None))
+        self.device.write_value_set(ValueSetMembers(value_set.preamble.id, tuple(out)))
 
     # ---- multicast groups and clone sessions
 
@@ -291,9 +299,12 @@ class StfRun:
 
     def _do_mc_node_associate(self, command: Command, group: int, node: int) -> None:
         if node >= len(self.nodes):
-            raise StfError(command.where, f"no node {node} (mc_node_create made {len(self.nodes)}, numbered from 0)")
-        before = next((one for one in self.device.read_multicast() if one.group_id == group), MulticastGroup(group))
-        self.device.modify_replication(MulticastGroup(group, before.replicas + self.nodes[node]))
+            raise StfError(command.location, f"no node {node} (mc_node_create made {len(self.nodes)}, numbered from 0)")
+        old_group = next(
+            (multicast_group for multicast_group in self.device.read_multicast() if multicast_group.group_id == group),
+            MulticastGroup(group),
+        )
+        self.device.modify_replication(MulticastGroup(group, old_group.replicas + self.nodes[node]))
 
     # ---- the traffic manager
 
@@ -310,8 +321,8 @@ class StfRun:
 
     def _cable(self, port: int, direction: str, **changes: Any) -> None:
         now = self.device.traffic.get(port)
-        changed = replace(getattr(now, direction), **changes)
-        self.device.traffic.set(port, replace(now, **{direction: changed}))
+        impairment = replace(getattr(now, direction), **changes)
+        self.device.traffic.set(port, replace(now, **{direction: impairment}))
 
     def _do_delay(self, _command: Command, port: int, direction: str, seconds: float) -> None:
         self._cable(port, direction, delay_us=round(seconds * 1e6))
@@ -319,12 +330,14 @@ class StfRun:
     def _do_loss(self, _command: Command, port: int, direction: str, pattern: str) -> None:
         self._cable(port, direction, loss_pattern=pattern)
 
-    def _do_check_queue(self, command: Command, port: int, priority: int, what: str, operator: str, value: int) -> None:
+    def _do_check_queue(
+        self, command: Command, port: int, priority: int, quantity: str, operator: str, value: int
+    ) -> None:
         self.report.checks += 1
         queue = self.device.traffic.state(port).queues[priority]
-        have = {"depth": queue.depth_packets, "sent": queue.transmit_pkts, "dropped": queue.dropped_pkts}[what]
+        have = {"depth": queue.depth_packets, "sent": queue.transmit_pkts, "dropped": queue.dropped_pkts}[quantity]
         if not _OPERATORS[operator](have, value):
-            self.fail(command, f"queue {priority} of port {port}: {what} is {have}, expected {operator} {value}")
+            self.fail(command, f"queue {priority} of port {port}: {quantity} is {have}, expected {operator} {value}")
 
     # ---- counters, registers, digests
 
@@ -336,67 +349,73 @@ class StfRun:
         unit = unit or ("bytes" if self._bytes_only(command, name) else "packets")
         have = data.bytes if unit == "bytes" else data.packets
         if value is not None and not _OPERATORS[operator](have, value):
-            place = f"[{index}]" if index is not None else ""
-            self.fail(command, f"counter {name}{place} has {have} {unit}, expected {operator} {value}")
+            index_text = f"[{index}]" if index is not None else ""
+            self.fail(command, f"counter {name}{index_text} has {have} {unit}, expected {operator} {value}")
 
     def _bytes_only(self, command: Command, name: str) -> bool:
-        found = find(command.where, [*self.info.counters, *self.info.direct_counters], name, "counter")
-        return bool(found.spec.unit == found.spec.BYTES)
+        object_ = find(command.location, [*self.info.counters, *self.info.direct_counters], name, "counter")
+        return bool(object_.spec.unit == object_.spec.BYTES)
 
     def _counter(self, command: Command, name: str, index: str | None) -> Any:
-        where = command.where
-        found = find(where, [*self.info.counters, *self.info.direct_counters], name, "counter")
-        if found in list(self.info.counters):
-            at = number(where, index or "0", 32, "index")
-            return self.device.read_counter(found.preamble.id, at)[0][1]
+        location = command.location
+        object_ = find(location, [*self.info.counters, *self.info.direct_counters], name, "counter")
+        if object_ in list(self.info.counters):
+            cell_index = number(location, index or "0", 32, "index")
+            return self.device.read_counter(object_.preamble.id, cell_index)[0][1]
         handle = (index or "").lstrip("$")
         if handle not in self.handles:
             has = ", ".join(self.handles) or "none"
-            raise StfError(where, f"{name} is a direct counter: give the entry's handle, add ... = handle (has: {has})")
+            raise StfError(
+                location, f"{name} is a direct counter: give the entry's handle, add ... = handle (has: {has})"
+            )
         return self.device.read_one(self.handles[handle]).counter
 
     def _do_check_register(
         self, command: Command, name: str, index: str | None, operator: str, value: int | None, **_unit: str
     ) -> None:
         self.report.checks += 1
-        found = find(command.where, self.info.registers, name, "register")
-        at = number(command.where, index or "0", 32, "index")
-        have = self.device.read_register(found.preamble.id, at)[0][1]
+        object_ = find(command.location, self.info.registers, name, "register")
+        cell_index = number(command.location, index or "0", 32, "index")
+        have = self.device.read_register(object_.preamble.id, cell_index)[0][1]
         if value is not None and not _OPERATORS[operator](have, value):
-            self.fail(command, f"register {name}[{at}] has {have} ({have:#x}), expected {operator} {value}")
+            self.fail(command, f"register {name}[{cell_index}] has {have} ({have:#x}), expected {operator} {value}")
 
     def _do_register_read(self, command: Command, name: str, index: int | None) -> None:
         """What p4c's runner prints: the cell must be there; `check_register` looks at its value."""
-        self.device.read_register(find(command.where, self.info.registers, name, "register").preamble.id, index)
+        self.device.read_register(find(command.location, self.info.registers, name, "register").preamble.id, index)
 
     def _do_register_reset(self, command: Command, name: str) -> None:
-        found = find(command.where, self.info.registers, name, "register")
-        self.device.write_register(found.preamble.id, None, 0)
+        object_ = find(command.location, self.info.registers, name, "register")
+        self.device.write_register(object_.preamble.id, None, 0)
 
     def _do_register_write(self, command: Command, name: str, index: int, value: int) -> None:
-        found = find(command.where, self.info.registers, name, "register")
-        self.device.write_register(found.preamble.id, index, value)
+        object_ = find(command.location, self.info.registers, name, "register")
+        self.device.write_register(object_.preamble.id, index, value)
 
     def _do_expect_digest(self, command: Command, name: str, fields: tuple[tuple[str, str], ...]) -> None:
         """The oldest digest not looked at yet is this one, with these values."""
         self.report.checks += 1
-        found = find(command.where, self.info.digests, name, "digest")
+        digest_object = find(command.location, self.info.digests, name, "digest")
         self.digests.extend(self.device.digests())
         if not self.digests:
             self.fail(command, f"no digest {name} was sent")
             return
         sent = self.digests.popleft()
-        if sent.digest_id != found.preamble.id:
-            other = next(digest.preamble.name for digest in self.info.digests if digest.preamble.id == sent.digest_id)
-            self.fail(command, f"digest {other} was sent where {name} was expected")
+        if sent.digest_id != digest_object.preamble.id:
+            sent_name = next(
+                digest.preamble.name for digest in self.info.digests if digest.preamble.id == sent.digest_id
+            )
+            self.fail(command, f"digest {sent_name} was sent where {name} was expected")
             return
         have = flatten(
-            found.type_spec, self.info, p4_data(found.type_spec, self.info, sent.data, self.device.schema.type_bits)
+            digest_object.type_spec,
+            self.info,
+            p4_data(digest_object.type_spec, self.info, sent.data, self.device.schema.type_bits),
         )
         for key, text in fields:
             if key not in have:
-                raise StfError(command.where, f"digest {name} has no field {key} (has: {', '.join(have)})")
-            if number(command.where, text, 2048, key) != have[key]:
+                raise StfError(command.location, f"digest {name} has no field {key} (has: {', '.join(have)})")
+            if number(command.location, text, 2048, key) != have[key]:
                 self.fail(command, f"digest {name}: {key} is {have[key]:#x}, expected {text}")
 
     COMMANDS: ClassVar[Mapping[str, Callable[..., None]]] = {
@@ -440,24 +459,24 @@ class StfRun:
 def difference(digits: str, exact: bool, frame: bytes) -> str:
     """How a packet differs from what was expected, over several lines; empty: it does not."""
     have = frame.hex()
-    wrong = [at for at, digit in enumerate(digits) if digit not in ("*", have[at : at + 1])]
-    if not wrong and not (exact and len(have) != len(digits)):
+    differing = [offset for offset, digit in enumerate(digits) if digit not in ("*", have[offset : offset + 1])]
+    if not differing and not (exact and len(have) != len(digits)):
         return ""
-    if wrong:
-        first = wrong[0]
-        what = f"differs from byte {first // 2} on" if first < len(have) else "is too short"
+    if differing:
+        first = differing[0]
+        problem = f"differs from byte {first // 2} on" if first < len(have) else "is too short"
     else:
-        what = "is too long" if len(have) > len(digits) else "is too short"
+        problem = "is too long" if len(have) > len(digits) else "is too short"
     lengths = f"{len(have) // 2} bytes, expected {len(digits) // 2}{'' if exact else ' or more'}"
-    lines = [f"{what} ({lengths})"]
+    lines = [f"{problem} ({lengths})"]
     end = max(len(digits), len(have) if exact else min(len(have), len(digits)))
-    for at in range(0, end, 2 * _ROW):
-        row = range(at, min(at + 2 * _ROW, end))
-        marks = "".join("^" if i in wrong or (exact and i >= min(len(digits), len(have))) else " " for i in row)
+    for offset in range(0, end, 2 * _ROW):
+        row = range(offset, min(offset + 2 * _ROW, end))
+        marks = "".join("^" if i in differing or (exact and i >= min(len(digits), len(have))) else " " for i in row)
         if "^" not in marks and end > 8 * _ROW:
             continue
-        lines.append(f"  {at // 2:04x} expected  {_pairs(digits[at : at + 2 * _ROW])}")
-        lines.append(f"       received  {_pairs(have[at : at + 2 * _ROW])}")
+        lines.append(f"  {offset // 2:04x} expected  {_pairs(digits[offset : offset + 2 * _ROW])}")
+        lines.append(f"       received  {_pairs(have[offset : offset + 2 * _ROW])}")
         if "^" in marks:
             lines.append(f"                 {_pairs(marks)}".rstrip())
     return "\n".join(lines)
@@ -469,4 +488,6 @@ def _pairs(text: str) -> str:
 
 def rows(frame: bytes) -> str:
     """A frame in hexadecimal, 16 bytes a line."""
-    return "\n".join(f"  {at:04x} {_pairs(frame[at : at + _ROW].hex())}" for at in range(0, len(frame), _ROW))
+    return "\n".join(
+        f"  {offset:04x} {_pairs(frame[offset : offset + _ROW].hex())}" for offset in range(0, len(frame), _ROW)
+    )

@@ -62,7 +62,9 @@ def state(device: P4Device) -> list[object]:
         device.read_register(register) for register in schema.registers
     ]
     out += [device.read_meter(meter) for meter in schema.meters]
-    out += [device.read_direct_meter(one) for one in device.read(defaults=True) if one.table_id in schema.metered]
+    out += [
+        device.read_direct_meter(one) for one in device.read(defaults=True) if one.table_id in schema.tables_with_meter
+    ]
     return out + [sorted(map(repr, device.read_value_set(value_set).members)) for value_set in schema.value_sets]
 
 
@@ -132,7 +134,7 @@ def random_step(device: P4Device, rng: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_any_changes__are_taken_back(device: P4Device, seed: int) -> None:
     rng, before, done = random.Random(seed), settle(device), 0
-    with device.held(), taken_back(device):
+    with device.packets_paused(), taken_back(device):
         for _ in range(60):
             try:
                 random_step(device, rng)
@@ -198,22 +200,22 @@ def test_held__packets_see_all_or_nothing(device: P4Device) -> None:
 
     def traffic() -> None:
         while not stop.is_set():
-            with device.held():
+            with device.packets_paused():
                 seen.add(tuple(device.process(1, frame(1, a=prefix << 24))[0][0] for prefix in (1, 2)))
 
     threads = [threading.Thread(target=traffic) for _ in range(2)]
     for thread in threads:
         thread.start()
     for port in range(2, 150):
-        steps = [device.prepared(1, route(prefix, port)) for prefix in (1, 2)]
-        with device.held():
+        steps = [device.prepare(1, route(prefix, port)) for prefix in (1, 2)]
+        with device.packets_paused():
             for step in steps:
                 step()
     stop.set()
     for thread in threads:
         thread.join()
     assert len(seen) > 1 and all(first == second for first, second in seen)
-    with device.held(), device.held():
+    with device.packets_paused(), device.packets_paused():
         pass
     assert device.process(1, frame(1, a=1 << 24))[0][0] == 149
 

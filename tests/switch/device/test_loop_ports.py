@@ -78,16 +78,20 @@ def test_link_cut__port_goes_down_and_works_again(bench: Bench) -> None:
     bench.route(1, 2)
     while len(bench.seen) < 3:  # the first reports
         bench.wait_event(lambda e: isinstance(e, PortEvent))
-    assert sorted((e.port, e.up) for e in bench.seen if isinstance(e, PortEvent)) == [(1, True), (2, True), (3, True)]
+    assert sorted((e.port, e.is_up) for e in bench.seen if isinstance(e, PortEvent)) == [
+        (1, True),
+        (2, True),
+        (3, True),
+    ]
     ip("link", "set", "h2", "down")  # the far end: ours loses its carrier
     event = bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2)
-    assert (event.interface, event.up, event.admin_up) == ("s2", False, True)
+    assert (event.interface, event.is_up, event.admin_up) == ("s2", False, True)
     bench.peers[1].send(frame(0))  # lost on the cut cable
     ip("link", "set", "s1", "down")
     bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 1 and not e.admin_up)
     ip("link", "set", "s1", "up")
     ip("link", "set", "h2", "up")
-    bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and e.up)
+    bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and e.is_up)
     bench.peers[2] = Peer("h2")
     bench.peers[1].send(frame(0, payload=b"again"))
     assert bench.peers[2].receive() == frame(0, payload=b"again")
@@ -98,10 +102,10 @@ def test_interface_deleted__port_waits_for_its_name(bench: Bench) -> None:
     bench.route(1, 2)
     ip("link", "del", "s2")
     gone = bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and not e.ifindex)
-    assert not gone.up
+    assert not gone.is_up
     bench.peers[1].send(frame(0))
     make_link("s2", "h2")
-    back = bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and e.up)
+    back = bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and e.is_up)
     assert back.ifindex != gone.ifindex
     bench.peers[2] = Peer("h2")
     bench.peers[1].send(frame(0, payload=b"new cable"))
@@ -115,12 +119,12 @@ def test_watch_port__group_member_leaves_with_its_link(bench: Bench) -> None:
     bench.device.insert_group(Group(SPRAY, 1, members))
     bench.device.insert(TableEntry(BY_HASH, (FieldMatch.exact(1, b"\x05"),), GroupRef(1)))
     ip("link", "set", "s2", "down")
-    bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and not e.up)
+    bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and not e.is_up)
     for src in range(40):
         bench.peers[1].send(frame(4, src=src, c=5))
     assert [int.from_bytes(bench.peers[3].receive()[6:12], "big") for _ in range(40)] == list(range(40))
     ip("link", "set", "s2", "up")
-    bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and e.up)
+    bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and e.is_up)
 
 
 def test_restart__a_device_loses_its_state_and_others_do_not(bench: Bench) -> None:

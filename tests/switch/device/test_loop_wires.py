@@ -70,7 +70,7 @@ class Chain:
     def state(self, device: int, port: int) -> tuple[bool, bool] | None:
         """(up, admin_up) as last told."""
         told = [
-            (e.up, e.admin_up)
+            (e.is_up, e.admin_up)
             for e in self.events
             if isinstance(e, PortEvent) and (e.device_id, e.port) == (device, port)
         ]

@@ -14,7 +14,7 @@ from mrc_testbed.switch.compiler import compile_program
 from mrc_testbed.switch.device.entities import MulticastGroup, Replica
 from mrc_testbed.switch.device.loop import PacketIn, PortEvent
 from mrc_testbed.switch.device.port_numbers import CPU_PORT
-from mrc_testbed.switch.device.traffic import NOTHING, Impairment, PortSettings
+from mrc_testbed.switch.device.traffic import DEFAULT_SETTINGS, Impairment, PortSettings
 from tests.switch.compiled_programs import SMALL
 from tests.switch.device.cabled_ports import Bench, ip, namespace  # noqa: F401
 from tests.switch.device.traffic_devices import frame as traffic_frame
@@ -81,7 +81,7 @@ def test_settings__a_stopped_link_is_released_by_a_new_rate(bench: Bench) -> Non
     assert queue(bench).depth_packets == 10
     bench.device.traffic.set(2, PortSettings(rate_bps=10_000_000))
     assert numbers(bench, 11) == list(range(11))
-    bench.device.traffic.set(2, NOTHING)
+    bench.device.traffic.set(2, DEFAULT_SETTINGS)
     bench.peers[1].send(frame(0, b=99))
     assert numbers(bench, 1) == [99]
 
@@ -115,13 +115,13 @@ def test_packet_out__goes_through_the_queue(bench: Bench) -> None:
 def test_link_cut__the_queue_is_served_and_frames_vanish_at_the_wire(bench: Bench) -> None:
     bench.device.traffic.set(2, PortSettings(rate_bps=2_000_000))
     ip("link", "set", "s2", "down")
-    bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and not e.up)
+    bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and not e.is_up)
     for number in range(20):
         bench.peers[1].send(frame(0, b=number, payload=bytes(500)))
     until(lambda: bench.loop.ports(bench.device)[2].tx_down == 20)
     assert queue(bench).depth_packets == 0
     ip("link", "set", "s2", "up")
-    bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and e.up)
+    bench.wait_event(lambda e: isinstance(e, PortEvent) and e.port == 2 and e.is_up)
 
 
 def test_power_off_and_port_removal__with_frames_waiting(bench: Bench) -> None:
@@ -150,7 +150,7 @@ def test_timestamps__of_a_frame_that_came_before_the_program(bench: Bench) -> No
     assert (seen.number, seen.ingress_us >> 40, seen.egress_us >> 40) == (7, 0, 0)
 
 
-@pytest.mark.parametrize("settings", [NOTHING, PortSettings(output=Impairment(loss_pattern="0"))])
+@pytest.mark.parametrize("settings", [DEFAULT_SETTINGS, PortSettings(output=Impairment(loss_pattern="0"))])
 def test_copies__of_a_batch_keep_their_frames_until_they_are_sent(bench: Bench, settings: PortSettings) -> None:
     bench.device.load(compile_program(SMALL / "copies.p4"))
     bench.device.insert_replication(MulticastGroup(1, (Replica(2, 1), Replica(3, 2))))

@@ -158,7 +158,7 @@ def test_srv6__shifts_and_forwards_by_the_next_usid(veths, tmp_path):
                 assert await wire[2].receive() == ipv6_frame("fcbb:bb00:1001::", hop_limit=63)
             counters = {e.index: e.packet_count async for e in s.read(fy.P4CounterEntry("forwarded")) if e.packet_count}
             assert counters == {2: 1, 3: 1}
-            stats = daemon.registry.named("zzb2").stats()
+            stats = daemon.registry.with_name("zzb2").stats()
             assert (stats["ports"]["1"]["rx_packets"], stats["ports"]["3"]["tx_packets"]) == (2, 1)
 
     asyncio.run(check())
@@ -208,7 +208,7 @@ def test_packet_out__wrong_ones_are_answered_with_stream_errors(veths, tmp_path)
 def test_power__off_takes_the_light_away_on_begins_empty(veths, tmp_path):
     async def check():
         async with switch_with_ports() as daemon:
-            chassis = daemon.registry.named("zzb2")
+            chassis = daemon.registry.with_name("zzb2")
             async with fy.Switch("s", address_of(daemon), options("srv6", tmp_path)) as s:
                 await s.insert(srv6_entries())
                 set_admin_state(switch_end(3), False)  # a port that was down before is down after
@@ -231,7 +231,7 @@ def test_power__off_takes_the_light_away_on_begins_empty(veths, tmp_path):
 def test_power__keep_links_leaves_a_blackhole_with_light(veths):
     async def check():
         async with switch_with_ports() as daemon:
-            await daemon.registry.named("zzb2").power_off("off", keep_links=True)
+            await daemon.registry.with_name("zzb2").power_off("off", keep_links=True)
             assert read_links()[wire_end(1)].oper_status == "UP"
 
     asyncio.run(check())
@@ -335,7 +335,7 @@ def test_traffic__set_over_gnmi_counted_there_and_kept_over_a_power_cycle(veths,
                         discards = "interfaces/interface[name=zzb2s2]/state/counters/out-discards"
                         assert await value_of(client, discards) == 2
                         assert await value_of(client, f"{CABLE}/state/held-pkts") == 1
-                        stats = daemon.registry.named("zzb2").stats()
+                        stats = daemon.registry.with_name("zzb2").stats()
                         assert stats["traffic"]["2"]["queues"]["0"]["dropped_pkts"] == 2
                         assert stats["frames"]["dropped_queue"] == 2
                         if not again:
@@ -344,7 +344,7 @@ def test_traffic__set_over_gnmi_counted_there_and_kept_over_a_power_cycle(veths,
                             assert got == [ipv6_frame("fcbb:bb00:1001::", hop_limit=63)] * 2
                             assert await value_of(client, f"{CABLE}/state/lost-pkts") == 1
                             await client.set(update=[(setting(f"{OUTPUT}/config/rate-bps"), 1)])
-                chassis = daemon.registry.named("zzb2")
+                chassis = daemon.registry.with_name("zzb2")
                 await chassis.power_off("test", keep_links=True)
                 assert await value_of(client, f"{OUTPUT}/queues/queue[name=0]/state/dropped-pkts") == 0
                 await chassis.power_on()

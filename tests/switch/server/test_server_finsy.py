@@ -83,7 +83,7 @@ def test_switch__comes_back_by_itself_after_its_power(options, monkeypatch):
         ready = Readiness()
         async with running_daemon(devices=2) as daemon, controlled(daemon, options, ready, 1, 2):
             assert {(await ready.next()).name for _ in range(2)} == {"s1", "s2"}
-            chassis = daemon.registry.named("s1")
+            chassis = daemon.registry.with_name("s1")
             for _ in range(2):
                 await chassis.power_off("s1 was switched off")
                 await chassis.power_on()
@@ -101,11 +101,11 @@ def test_switch__while_off_it_waits_instead_of_failing(options, monkeypatch, cap
     async def check():
         ready = Readiness()
         async with running_daemon() as daemon:
-            await daemon.registry.named("s1").power_off("off")
+            await daemon.registry.with_name("s1").power_off("off")
             async with controlled(daemon, options, ready, 1) as (switch,):
                 await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.1)
                 assert not switch.is_up and ready.calls.empty()
-                await daemon.registry.named("s1").power_on()
+                await daemon.registry.with_name("s1").power_on()
                 await ready.next()
 
     asyncio.run(check())

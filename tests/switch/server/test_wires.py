@@ -71,7 +71,7 @@ def test_wires__counters_of_both_ends_and_over_gnmi(path):
     async def check():
         async with running_daemon(path, devices=0) as daemon, lines_to(path) as client:
             await two_switches(client)
-            device = daemon.registry.named("a").device
+            device = daemon.registry.with_name("a").device
             daemon.loop.send(device, 1, frame(0, payload=b"x" * 80))
             while (ends := (await client.ask("wires"))["wires"])["b1"]["rx_packets"] < 1:
                 await asyncio.sleep(0.001)
@@ -97,7 +97,7 @@ def test_tap__frames_of_an_end_until_untap(path):
             with ours:
                 ours.setblocking(False)
                 sent = frame(0, payload=b"seen")
-                daemon.loop.send(daemon.registry.named("a").device, 1, sent)
+                daemon.loop.send(daemon.registry.with_name("a").device, 1, sent)
                 message = await soon(asyncio.get_running_loop().sock_recv(ours, 4096))
                 assert struct.unpack_from("=QI", message)[1] == len(sent) and message[16:] == sent[:30]
                 assert (await client.ask("untap", tap=answer["tap"]))["lost"] == 0

@@ -68,7 +68,7 @@ def test_states_of__none_without_a_daemon_and_an_error_of_one_that_is_gone(tmp_p
 
 def test_use__of_a_wire_is_counted_by_the_daemon(tmp_path):
     def check(daemon, control, _wires):
-        daemon.loop.send(daemon.registry.named("p0-t1-0").device, LINK.upper.number, bytes(100))
+        daemon.loop.send(daemon.registry.with_name("p0-t1-0").device, LINK.upper.number, bytes(100))
         assert _use(lambda: look([LINK], states_of(control)))[LINK.upper.interface] == (0.0, 0.0)
         found = look([LINK], states_of(control))
         assert found == {LINK.upper.interface: PortLook(True, 0, 100)}
@@ -82,7 +82,7 @@ def test_wire_reader__frames_cut_to_size_with_their_length(tmp_path):
         with contextlib.closing(reader):
             assert list(reader.read()) == [] and not reader.gone()
             frame = bytes(12) + b"\x88\xb5" + bytes(range(200))
-            device = daemon.registry.named("p0-t1-0").device
+            device = daemon.registry.with_name("p0-t1-0").device
             for _ in range(3):
                 daemon.loop.send(device, LINK.upper.number, frame)
             got = []

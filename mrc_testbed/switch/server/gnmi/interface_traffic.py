@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from mrc_testbed.switch.device.traffic import NOTHING, PortSettings, PortTrafficState
+from mrc_testbed.switch.device.traffic import DEFAULT_SETTINGS, PortSettings, PortTrafficState
 from mrc_testbed.switch.server.chassis import Chassis
 
 
@@ -27,7 +27,7 @@ class ChassisTraffic:
 
     def get(self, name: str) -> PortSettings:
         chassis, port = self._ports[name]
-        return chassis.traffic.get(port, NOTHING)
+        return chassis.traffic.get(port, DEFAULT_SETTINGS)
 
     def state(self, name: str) -> PortTrafficState:
         chassis, port = self._ports[name]

@@ -33,15 +33,15 @@ from mrc_testbed.switch.server.gnmi.traffic_tree import (
     TrafficPorts,
     all_values,
     config_values,
-    restarted,
+    directions_to_restart,
     state_values,
     with_values,
 )
 from mrc_testbed.switch.server.gnmi.tree import (
     ALL_LEAVES,
     ENCODINGS,
-    SAMPLED,
-    TRAFFIC_SAMPLED,
+    SAMPLED_LEAVES,
+    TRAFFIC_SAMPLED_LEAVES,
     GnmiError,
     PathPattern,
     Selection,
@@ -91,10 +91,10 @@ class _Sample:
         """Values that differ from those sent last, which they replace."""
         out = {}
         for name, values in current.items():
-            changed = {leaf: value for leaf, value in values.items() if self.sent.get((name, leaf)) != value}
-            if changed:
-                out[name] = changed
-                self.sent.update({(name, leaf): value for leaf, value in changed.items()})
+            changed_values = {leaf: value for leaf, value in values.items() if self.sent.get((name, leaf)) != value}
+            if changed_values:
+                out[name] = changed_values
+                self.sent.update({(name, leaf): value for leaf, value in changed_values.items()})
         return out
 
 
@@ -111,7 +111,7 @@ class _Request:
         check_encoding(encoding)
         self.interfaces = interfaces
         self.traffic = traffic
-        self.served = LEAVES if traffic is None else ALL_LEAVES
+        self.served_leaves = LEAVES if traffic is None else ALL_LEAVES
         self.prefix = prefix
         self.encoding = encoding
         self.target = prefix.target
@@ -126,9 +126,9 @@ class _Request:
     def parse(self, path: gnmi.Path) -> PathPattern:
         if path.target not in ("", self.target):
             raise GnmiError(grpc.StatusCode.INVALID_ARGUMENT, "the target belongs in the prefix, not in a path")
-        return parse_path(self.prefix, path, self.served)
+        return parse_path(self.prefix, path, self.served_leaves)
 
-    def mine(self, device: str) -> bool:
+    def covers_device(self, device: str) -> bool:
         return self.device is None or self.device == device
 
     def empty(self) -> gnmi.Notification:
@@ -149,22 +149,22 @@ class _Request:
         traffic = self.traffic.names() if self.traffic is not None else ()
         out: dict[str, dict[Leaf, Value]] = {}
         for name in self.interfaces.names(self.device):
-            wanted = selection.leaves(name)
-            if not wanted:
+            leaves = selection.leaves(name)
+            if not leaves:
                 continue
             values = dict(self.interfaces.values(name))
             if counters is not None:
                 values.update(counters.get(name, {}))
             if name in traffic:
-                self._add_traffic(name, values, wanted)
-            out[name] = {leaf: values[leaf] for leaf in self.served if leaf in wanted and leaf in values}
+                self._add_traffic(name, values, leaves)
+            out[name] = {leaf: values[leaf] for leaf in self.served_leaves if leaf in leaves and leaf in values}
         return out
 
-    def _add_traffic(self, name: str, values: dict[Leaf, Value], wanted: frozenset[Leaf]) -> None:
+    def _add_traffic(self, name: str, values: dict[Leaf, Value], leaves: frozenset[Leaf]) -> None:
         assert self.traffic is not None
-        if not wanted.isdisjoint(_TRAFFIC):
+        if not leaves.isdisjoint(_TRAFFIC):
             values.update(all_values(name, self.traffic.get(name)))
-        if not wanted.isdisjoint(TRAFFIC_SAMPLED) or _DISCARDS in wanted:
+        if not leaves.isdisjoint(TRAFFIC_SAMPLED_LEAVES) or _DISCARDS in leaves:
             state = self.traffic.state(name)
             values.update(state_values(state))
             if _DISCARDS in values:
@@ -193,7 +193,7 @@ class _Stream:
         self._on_change = Selection()
         self._samples: list[_Sample] = []
         self._pending: deque[gnmi.Notification] = deque()
-        self._behind = False
+        self._is_behind = False
         self._wake = asyncio.Event()
         for subscription in subscriptions:
             self._add(subscription, now)
@@ -201,8 +201,8 @@ class _Stream:
     def _add(self, subscription: gnmi.Subscription, now: float) -> None:
         pattern = self._request.parse(subscription.path)
         if subscription.mode not in (gnmi.TARGET_DEFINED, gnmi.ON_CHANGE, gnmi.SAMPLE):
-            known = "TARGET_DEFINED, ON_CHANGE, SAMPLE"
-            raise GnmiError(grpc.StatusCode.INVALID_ARGUMENT, f"subscription mode {subscription.mode} (has: {known})")
+            modes = "TARGET_DEFINED, ON_CHANGE, SAMPLE"
+            raise GnmiError(grpc.StatusCode.INVALID_ARGUMENT, f"subscription mode {subscription.mode} (has: {modes})")
         self.selection.add(pattern)
         if subscription.mode == gnmi.SAMPLE:
             self._samples.append(_sample(pattern, subscription, now))
@@ -219,23 +219,23 @@ class _Stream:
         self._on_change.add(pattern)
         if subscription.heartbeat_interval:
             interval = max(subscription.heartbeat_interval / 1e9, SAMPLE_INTERVAL_MIN_S)
-            state = PathPattern(pattern.name, pattern.leaves - SAMPLED)
+            state = PathPattern(pattern.name, pattern.leaves - SAMPLED_LEAVES)
             self._samples.append(_Sample(Selection([state]), interval, False, now + interval))
 
     def take(self, change: InterfaceChange) -> None:
         """One change of an interface; called on the event loop."""
-        if not self._request.mine(change.device):
+        if not self._request.covers_device(change.device):
             return
-        wanted = self._on_change.leaves(change.name)
-        if not wanted or self._behind:
+        leaves = self._on_change.leaves(change.name)
+        if not leaves or self._is_behind:
             return
         if len(self._pending) >= PENDING_MAX:
             self._pending.clear()
-            self._behind = True
+            self._is_behind = True
         elif change.removed:
             self._pending.append(self._deletion(change.name))
         else:
-            values = {leaf: value for leaf, value in change.leaves.items() if leaf in wanted}
+            values = {leaf: value for leaf, value in change.leaves.items() if leaf in leaves}
             if values:
                 self._pending.append(self._request.fill(self._request.empty(), change.name, values))
         self._wake.set()
@@ -252,15 +252,15 @@ class _Stream:
         clock = asyncio.get_running_loop().time
         while True:
             self._wake.clear()
-            if self._behind:
-                self._behind = False
+            if self._is_behind:
+                self._is_behind = False
                 for notification in self._request.snapshot(self._on_change):
                     yield notification
             while self._pending:
                 yield self._pending.popleft()
-            for notification in self._sampled(clock()):
+            for notification in self._due_notifications(clock()):
                 yield notification
-            if self._pending or self._behind:
+            if self._pending or self._is_behind:
                 continue
             due = min((sample.due_at for sample in self._samples), default=None)
             try:
@@ -268,7 +268,7 @@ class _Stream:
             except asyncio.TimeoutError:
                 continue
 
-    def _sampled(self, now: float) -> list[gnmi.Notification]:
+    def _due_notifications(self, now: float) -> list[gnmi.Notification]:
         out = []
         for sample in self._samples:
             if sample.due_at > now:
@@ -313,25 +313,26 @@ class GnmiService(gnmi_grpc.gNMIServicer):
             await _abort(context, error)
 
     def _get(self, request: gnmi.GetRequest) -> gnmi.GetResponse:
-        common = _Request(self._interfaces, self._traffic, request.prefix, request.encoding)
+        parsed_request = _Request(self._interfaces, self._traffic, request.prefix, request.encoding)
         if not request.path and not request.prefix.elem:
             raise GnmiError(
-                grpc.StatusCode.INVALID_ARGUMENT, f"Get without a path (served: {known_paths(common.served)})"
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"Get without a path (served: {known_paths(parsed_request.served_leaves)})",
             )
         patterns = [
-            _of_type(common.parse(path), request.type, path_text([*request.prefix.elem, *path.elem]))
+            _of_type(parsed_request.parse(path), request.type, path_text([*request.prefix.elem, *path.elem]))
             for path in request.path or [gnmi.Path()]
         ]
-        names = self._interfaces.names(common.device)
+        names = self._interfaces.names(parsed_request.device)
         for pattern in patterns:
             if pattern.name is not None and pattern.name not in names:
                 raise GnmiError(
                     grpc.StatusCode.NOT_FOUND,
                     f"no interface {pattern.name!r}"
-                    + (f" on {common.device}" if common.device else "")
+                    + (f" on {parsed_request.device}" if parsed_request.device else "")
                     + f" (has: {', '.join(sorted(names)[:20]) or 'none'}{' ...' if len(names) > 20 else ''})",
                 )
-        return gnmi.GetResponse(notification=common.snapshot(Selection(patterns)))
+        return gnmi.GetResponse(notification=parsed_request.snapshot(Selection(patterns)))
 
     async def Set(self, request: gnmi.SetRequest, context: Any) -> gnmi.SetResponse:
         try:
@@ -345,9 +346,9 @@ class GnmiService(gnmi_grpc.gNMIServicer):
                 grpc.StatusCode.UNIMPLEMENTED,
                 "this gNMI server is read-only: use Get or Subscribe (it has no traffic manager)",
             )
-        common = _Request(self._interfaces, self._traffic, request.prefix)
-        shown, traffic = common.interfaces.names(common.device), self._traffic.names()
-        self._apply(read_set(request, frozenset(name for name in shown if name in traffic)))
+        parsed_request = _Request(self._interfaces, self._traffic, request.prefix)
+        names, traffic = parsed_request.interfaces.names(parsed_request.device), self._traffic.names()
+        self._apply(read_set(request, frozenset(name for name in names if name in traffic)))
         out = gnmi.SetResponse(prefix=request.prefix, timestamp=time.time_ns())
         for path in request.delete:
             out.response.add(path=path, op=gnmi.UpdateResult.DELETE)
@@ -359,16 +360,18 @@ class GnmiService(gnmi_grpc.gNMIServicer):
     def _apply(self, changes: Changes) -> None:
         """Do all, then tell who listens."""
         assert self._traffic is not None
-        new, told = {}, {}
+        new_settings, changed_leaves = {}, {}
         for name, values in changes.items():
-            before = self._traffic.get(name)
-            old = config_values(before)
-            new[name] = (with_values(before, values), restarted(values))
-            told[name] = {leaf: values[leaf] for leaf in CONFIG_LEAVES if leaf in values and values[leaf] != old[leaf]}
-        self._traffic.set(new)
-        for name, leaves in told.items():
+            old_settings = self._traffic.get(name)
+            old_values = config_values(old_settings)
+            new_settings[name] = (with_values(old_settings, values), directions_to_restart(values))
+            changed_leaves[name] = {
+                leaf: values[leaf] for leaf in CONFIG_LEAVES if leaf in values and values[leaf] != old_values[leaf]
+            }
+        self._traffic.set(new_settings)
+        for name, leaves in changed_leaves.items():
             if leaves:
-                self._interfaces.tell(name, leaves)
+                self._interfaces.publish_values(name, leaves)
 
     async def Subscribe(
         self, requests: AsyncIterator[gnmi.SubscribeRequest], context: Any
@@ -390,37 +393,45 @@ class GnmiService(gnmi_grpc.gNMIServicer):
                 grpc.StatusCode.INVALID_ARGUMENT,
                 "the first message of a Subscribe must carry a SubscriptionList with at least one subscription",
             )
-        wanted = first.subscribe
-        if wanted.mode not in (ONCE, POLL, STREAM):
-            raise GnmiError(grpc.StatusCode.INVALID_ARGUMENT, f"mode {wanted.mode} (has: ONCE, POLL, STREAM)")
-        common = _Request(self._interfaces, self._traffic, wanted.prefix, wanted.encoding)
-        if wanted.mode == STREAM:
-            stream = _Stream(common, wanted.subscription, asyncio.get_running_loop().time())
-            async for response in self._stream(common, stream, wanted.updates_only, requests):
+        subscription_list = first.subscribe
+        if subscription_list.mode not in (ONCE, POLL, STREAM):
+            raise GnmiError(
+                grpc.StatusCode.INVALID_ARGUMENT, f"mode {subscription_list.mode} (has: ONCE, POLL, STREAM)"
+            )
+        parsed_request = _Request(self._interfaces, self._traffic, subscription_list.prefix, subscription_list.encoding)
+        if subscription_list.mode == STREAM:
+            stream = _Stream(parsed_request, subscription_list.subscription, asyncio.get_running_loop().time())
+            async for response in self._stream(parsed_request, stream, subscription_list.updates_only, requests):
                 yield response
             return
-        selection = Selection(common.parse(subscription.path) for subscription in wanted.subscription)
-        for notification in [] if wanted.updates_only else common.snapshot(selection):
+        selection = Selection(
+            parsed_request.parse(subscription.path) for subscription in subscription_list.subscription
+        )
+        for notification in [] if subscription_list.updates_only else parsed_request.snapshot(selection):
             yield gnmi.SubscribeResponse(update=notification)
         yield gnmi.SubscribeResponse(sync_response=True)
-        if wanted.mode == ONCE:
+        if subscription_list.mode == ONCE:
             return
         async for request in requests:
             if request.WhichOneof("request") != "poll":
                 raise _second_subscribe()
-            for notification in common.snapshot(selection):
+            for notification in parsed_request.snapshot(selection):
                 yield gnmi.SubscribeResponse(update=notification)
             yield gnmi.SubscribeResponse(sync_response=True)
 
     async def _stream(
-        self, common: _Request, stream: _Stream, updates_only: bool, requests: AsyncIterator[gnmi.SubscribeRequest]
+        self,
+        parsed_request: _Request,
+        stream: _Stream,
+        updates_only: bool,
+        requests: AsyncIterator[gnmi.SubscribeRequest],
     ) -> AsyncIterator[gnmi.SubscribeResponse]:
         stop_listening = self._interfaces.listen(stream.take)
         notifications = stream.notifications()
         intruder = asyncio.ensure_future(anext(aiter(requests), None))
         upcoming: asyncio.Future[gnmi.Notification] | None = None
         try:
-            for notification in [] if updates_only else common.snapshot(stream.selection):
+            for notification in [] if updates_only else parsed_request.snapshot(stream.selection):
                 yield gnmi.SubscribeResponse(update=notification)
             yield gnmi.SubscribeResponse(sync_response=True)
             while True:
@@ -442,17 +453,17 @@ async def _abort(context: Any, error: GnmiError) -> NoReturn:
     raise AssertionError("abort returned")
 
 
-def _of_type(pattern: PathPattern, kind: gnmi.GetRequest.DataType.ValueType, where: str) -> PathPattern:
+def _of_type(pattern: PathPattern, kind: gnmi.GetRequest.DataType.ValueType, path_name: str) -> PathPattern:
     """The leaves of a Get's type. Raises GnmiError when that leaves nothing."""
     if kind == gnmi.GetRequest.ALL:
         return pattern
     config = kind == gnmi.GetRequest.CONFIG
     leaves = frozenset(leaf for leaf in pattern.leaves if (leaf in CONFIG_LEAVES) is config)
     if not leaves:
-        other = "STATE, OPERATIONAL" if config else "CONFIG"
+        other_types = "STATE, OPERATIONAL" if config else "CONFIG"
         raise GnmiError(
             grpc.StatusCode.NOT_FOUND,
-            f"{where}: nothing of type {gnmi.GetRequest.DataType.Name(kind)} there (has: {other} or ALL)",
+            f"{path_name}: nothing of type {gnmi.GetRequest.DataType.Name(kind)} there (has: {other_types} or ALL)",
         )
     return PathPattern(pattern.name, leaves)
 

@@ -29,7 +29,7 @@ from mrc_testbed.switch.server.gnmi.tree import (
 Changes = dict[str, dict[Leaf, Value]]
 """New values of leaves by interface."""
 
-_SERVED: Final = (*IMPAIRMENT_LEAVES, *QOS_LEAVES)
+_SERVED_LEAVES: Final = (*IMPAIRMENT_LEAVES, *QOS_LEAVES)
 _INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -40,28 +40,28 @@ def read_set(request: gnmi.SetRequest, names: frozenset[str]) -> Changes:
         raise GnmiError(grpc.StatusCode.UNIMPLEMENTED, "union_replace is not supported (has: delete, replace, update)")
     for path in request.delete:
         name, leaves = _config_below(request.prefix, path)
-        for one in names if name is None else [_known(name, names)]:
-            changes.setdefault(one, {}).update(_defaults(leaves))
+        for interface in names if name is None else [_check_name(name, names)]:
+            changes.setdefault(interface, {}).update(_defaults(leaves))
     for is_replace, updates in ((True, request.replace), (False, request.update)):
         for update in updates:
-            where = path_text([*request.prefix.elem, *update.path.elem])
+            location = path_text([*request.prefix.elem, *update.path.elem])
             name, leaves = _config_below(request.prefix, update.path)
             if name is None:
-                raise GnmiError(_INVALID, f"{where}: name one interface (only a delete may mean all)")
+                raise GnmiError(_INVALID, f"{location}: name one interface (only a delete may mean all)")
             if any("*" in (elem.name, *elem.key.values()) for elem in [*request.prefix.elem, *update.path.elem]):
-                raise GnmiError(_INVALID, f"{where}: no * in an update or replace")
-            mine = changes.setdefault(_known(name, names), {})
+                raise GnmiError(_INVALID, f"{location}: no * in an update or replace")
+            interface_changes = changes.setdefault(_check_name(name, names), {})
             if is_replace:
-                mine.update(_defaults(leaves))
-            mine.update(_values(request.prefix, update, where))
+                interface_changes.update(_defaults(leaves))
+            interface_changes.update(_values(request.prefix, update, location))
     return changes
 
 
-def _known(name: str, names: frozenset[str]) -> str:
+def _check_name(name: str, names: frozenset[str]) -> str:
     if name not in names:
-        shown = ", ".join(sorted(names)[:20]) or "none"
-        more = " ..." if len(names) > 20 else ""
-        raise GnmiError(grpc.StatusCode.NOT_FOUND, f"no interface {name!r} with queues (has: {shown}{more})")
+        name_list = ", ".join(sorted(names)[:20]) or "none"
+        ellipsis = " ..." if len(names) > 20 else ""
+        raise GnmiError(grpc.StatusCode.NOT_FOUND, f"no interface {name!r} with queues (has: {name_list}{ellipsis})")
     return name
 
 
@@ -73,7 +73,7 @@ def _config_below(prefix: gnmi.Path, path: gnmi.Path) -> tuple[str | None, froze
     """(interface or None for all, config leaves at or below a path)."""
     elems = full_elems(prefix, path)
     try:
-        pattern = parse_path(prefix, path, _SERVED)
+        pattern = parse_path(prefix, path, _SERVED_LEAVES)
     except GnmiError:
         raise GnmiError(
             grpc.StatusCode.NOT_FOUND, f"{path_text(elems)}: no such path to set (has: {settable_paths()})"
@@ -84,36 +84,38 @@ def _config_below(prefix: gnmi.Path, path: gnmi.Path) -> tuple[str | None, froze
     return pattern.name, leaves
 
 
-def _values(prefix: gnmi.Path, update: gnmi.Update, where: str) -> dict[Leaf, Value]:
+def _values(prefix: gnmi.Path, update: gnmi.Update, location: str) -> dict[Leaf, Value]:
     """Leaves that an update names, with their values."""
     elems = full_elems(prefix, update.path)
-    below = elems[len((QOS if elems[0].name == QOS[0][0] else INTERFACES)[0]) :]
-    base = tuple(elem.name + "".join(f"[{key}={value}]" for key, value in elem.key.items()) for elem in below)
+    relative_elems = elems[len((QOS if elems[0].name == QOS[0][0] else INTERFACES)[0]) :]
+    base = tuple(elem.name + "".join(f"[{key}={value}]" for key, value in elem.key.items()) for elem in relative_elems)
     kind = update.val.WhichOneof("value")
     if kind in ("json_val", "json_ietf_val"):
-        value = _json(getattr(update.val, kind), where)
+        value = _json(getattr(update.val, kind), location)
     elif kind in ("string_val", "uint_val", "int_val"):
         value = getattr(update.val, kind)
     elif kind is None:
-        raise GnmiError(_INVALID, f"{where}: no value")
+        raise GnmiError(_INVALID, f"{location}: no value")
     else:
-        raise GnmiError(_INVALID, f"{where}: a {kind} (want string_val, uint_val, int_val, json_val or json_ietf_val)")
+        raise GnmiError(
+            _INVALID, f"{location}: a {kind} (want string_val, uint_val, int_val, json_val or json_ietf_val)"
+        )
     out: dict[Leaf, Value] = {}
-    _walk(base, value, where, out, is_json=kind.startswith("json"), qos=elems[0].name == QOS[0][0])
+    _walk(base, value, location, out, is_json=kind.startswith("json"), qos=elems[0].name == QOS[0][0])
     return out
 
 
-def _json(data: bytes, where: str) -> Any:
+def _json(data: bytes, location: str) -> Any:
     def refuse(text: str) -> None:
         raise ValueError(f"{text} is no JSON")
 
     try:
         return json.loads(data, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise GnmiError(_INVALID, f"{where}: not JSON: {error or type(error).__name__}") from None
+        raise GnmiError(_INVALID, f"{location}: not JSON: {error or type(error).__name__}") from None
 
 
-def _walk(base: Leaf, value: Any, where: str, out: dict[Leaf, Value], *, is_json: bool, qos: bool) -> None:
+def _walk(base: Leaf, value: Any, location: str, out: dict[Leaf, Value], *, is_json: bool, qos: bool) -> None:
     """Put the leaves of `value`, which stands at `base`, into `out`."""
     leaf = CONFIG_LEAVES.get(base)
     if leaf is not None:
@@ -122,34 +124,38 @@ def _walk(base: Leaf, value: Any, where: str, out: dict[Leaf, Value], *, is_json
         try:
             check_value(leaf, value)
         except TrafficSettingError as error:
-            raise GnmiError(_INVALID, f"{where}: {error}") from None
+            raise GnmiError(_INVALID, f"{location}: {error}") from None
         out[base] = value
         return
     if base[-1:] == ("queue",):
-        _walk_list(base, value, where, out, is_json=is_json, qos=qos)
+        _walk_list(base, value, location, out, is_json=is_json, qos=qos)
         return
-    own = QOS_LEAVES if qos else IMPAIRMENT_LEAVES
-    names = sorted({leaf[len(base)].partition("[")[0] for leaf in own if leaf[: len(base)] == base != leaf})
+    list_leaves = QOS_LEAVES if qos else IMPAIRMENT_LEAVES
+    names = sorted({leaf[len(base)].partition("[")[0] for leaf in list_leaves if leaf[: len(base)] == base != leaf})
     if not names:
-        raise GnmiError(_INVALID, f"{where}: is read-only (to set: {settable_paths()})")
+        raise GnmiError(_INVALID, f"{location}: is read-only (to set: {settable_paths()})")
     if not is_json or not isinstance(value, dict):
-        raise GnmiError(_INVALID, f"{where}: a container takes a JSON object with any of {', '.join(names)}")
+        raise GnmiError(_INVALID, f"{location}: a container takes a JSON object with any of {', '.join(names)}")
     for key, inner in value.items():
         name = key.rpartition(":")[2]  # RFC 7951 may write the module before it
         if (not base and name in ("name", "interface-id")) or (name == "name" and base[-1] == f"queue[name={inner}]"):
             continue  # a list entry may tell its key
         if name not in names:
-            raise GnmiError(_INVALID, f"{where}: no {key[:60]!r} here (has: {', '.join(names)})")
-        _walk((*base, name), inner, f"{where}/{name}", out, is_json=True, qos=qos)
+            raise GnmiError(_INVALID, f"{location}: no {key[:60]!r} here (has: {', '.join(names)})")
+        _walk((*base, name), inner, f"{location}/{name}", out, is_json=True, qos=qos)
 
 
-def _walk_list(base: Leaf, value: Any, where: str, out: dict[Leaf, Value], *, is_json: bool, qos: bool) -> None:
+def _walk_list(base: Leaf, value: Any, location: str, out: dict[Leaf, Value], *, is_json: bool, qos: bool) -> None:
     """The queues of a port, as a list of objects with a `name`."""
-    if not is_json or not isinstance(value, list) or not all(isinstance(one, dict) and "name" in one for one in value):
-        raise GnmiError(_INVALID, f'{where}: want a JSON list like [{{"name": "7", "config": {{...}}}}]')
-    for one in value:
-        entry = (*base[:-1], f"queue[name={one['name']}]")
+    if (
+        not is_json
+        or not isinstance(value, list)
+        or not all(isinstance(entry_value, dict) and "name" in entry_value for entry_value in value)
+    ):
+        raise GnmiError(_INVALID, f'{location}: want a JSON list like [{{"name": "7", "config": {{...}}}}]')
+    for entry_value in value:
+        entry = (*base[:-1], f"queue[name={entry_value['name']}]")
         if not any(leaf[: len(entry)] == entry for leaf in CONFIG_LEAVES):
-            raise GnmiError(_INVALID, f"{where}: no queue {str(one['name'])[:20]!r} (has: 0 to 7)")
-        inner = {key: what for key, what in one.items() if key != "name"}
-        _walk(entry, inner, f"{where}[name={one['name']}]", out, is_json=True, qos=qos)
+            raise GnmiError(_INVALID, f"{location}: no queue {str(entry_value['name'])[:20]!r} (has: 0 to 7)")
+        inner = {key: entry_part for key, entry_part in entry_value.items() if key != "name"}
+        _walk(entry, inner, f"{location}[name={entry_value['name']}]", out, is_json=True, qos=qos)

@@ -73,7 +73,7 @@ def _fields(values: Mapping[Leaf, Value], base: Leaf, leaves: Iterable[ConfigLea
     return {leaf.field: values[base + (leaf.name,)] for leaf in leaves}  # noqa: RUF005 - mypy takes the star for 3.11's
 
 
-def restarted(changes: Collection[Leaf]) -> set[str]:
+def directions_to_restart(changes: Collection[Leaf]) -> set[str]:
     """Directions of which a loss, corruption or seed leaf is named: their choices begin anew."""
     return {leaf[1] for leaf in changes if leaf[0] == "impairments" and leaf[-1] != "delay-us"}
 

@@ -38,11 +38,11 @@ QOS: tuple[tuple[str, ...], str] = (("qos", "interfaces", "interface"), "interfa
 
 ALL_LEAVES: tuple[Leaf, ...] = (*LEAVES, *IMPAIRMENT_LEAVES, *QOS_LEAVES)
 """Of a server with a traffic manager; LEAVES are those of one without."""
-SAMPLED = frozenset((*COUNTER_LEAVES, *QOS_STATE_LEAVES, *IMPAIRMENT_STATE_LEAVES))
+SAMPLED_LEAVES = frozenset((*COUNTER_LEAVES, *QOS_STATE_LEAVES, *IMPAIRMENT_STATE_LEAVES))
 """Counts and depths: they change with every packet and are not sent on change."""
-TRAFFIC_SAMPLED = SAMPLED - frozenset(COUNTER_LEAVES)
+TRAFFIC_SAMPLED_LEAVES = SAMPLED_LEAVES - frozenset(COUNTER_LEAVES)
 _QOS = frozenset(QOS_LEAVES)
-WIDE = frozenset(
+WIDE_LEAF_NAMES = frozenset(
     (
         "last-change",
         "transmit-pkts",
@@ -71,10 +71,10 @@ class GnmiError(Exception):
 
 def known_paths(leaves: Sequence[Leaf] = LEAVES) -> str:
     """The served tree in one line, for error messages."""
-    below = [leaf[1] for leaf in LEAVES if len(leaf) == 2]
+    state_names = [leaf[1] for leaf in LEAVES if len(leaf) == 2]
     counters = [leaf[2] for leaf in LEAVES if len(leaf) == 3]
     text = (
-        f"/interfaces/interface[name=*]/state/{{{','.join(below)}}}, "
+        f"/interfaces/interface[name=*]/state/{{{','.join(state_names)}}}, "
         f"/interfaces/interface[name=*]/state/counters/{{{','.join(counters)}}}"
     )
     return text if len(leaves) == len(LEAVES) else f"{text}, {settable_paths()}"
@@ -83,8 +83,8 @@ def known_paths(leaves: Sequence[Leaf] = LEAVES) -> str:
 def settable_paths() -> str:
     """Paths of the settings, as text for errors."""
 
-    def names(of: Leaf) -> str:
-        return ",".join(leaf[-1] for leaf in CONFIG_LEAVES if leaf[:-1] == of)
+    def names(container: Leaf) -> str:
+        return ",".join(leaf[-1] for leaf in CONFIG_LEAVES if leaf[:-1] == container)
 
     return (
         f"/interfaces/interface[name=*]/impairments/{{input,output}}/config/"
@@ -111,7 +111,7 @@ class PathPattern:
 
     @property
     def counters_only(self) -> bool:
-        return self.leaves <= SAMPLED
+        return self.leaves <= SAMPLED_LEAVES
 
 
 class Selection:
@@ -135,22 +135,22 @@ class Selection:
 
     def leaves(self, name: str) -> frozenset[Leaf]:
         """Selected leaves of one interface."""
-        mine = self._of_name.get(name)
-        return self._everywhere if mine is None else self._everywhere | mine
+        name_leaves = self._of_name.get(name)
+        return self._everywhere if name_leaves is None else self._everywhere | name_leaves
 
     def touches(self, leaves: Iterable[Leaf]) -> bool:
         """Whether any of these is selected anywhere."""
-        some = frozenset(leaves)
-        return any(not mine.isdisjoint(some) for mine in (self._everywhere, *self._of_name.values()))
+        queried = frozenset(leaves)
+        return any(not selected.isdisjoint(queried) for selected in (self._everywhere, *self._of_name.values()))
 
 
 @lru_cache(maxsize=4096)
 def _split(part: str) -> tuple[str, str, str]:
     """(name, key, value) of a part of a leaf."""
-    found = _ELEM.fullmatch(part)
-    if found is None:
+    match = _ELEM.fullmatch(part)
+    if match is None:
         raise ValueError(f"{part!r} is no part of a leaf")
-    name, key, value = found.groups("")
+    name, key, value = match.groups("")
     return name, key, value
 
 
@@ -159,17 +159,17 @@ _Want = tuple[str, tuple[tuple[str, str], ...]]
 
 def _fits(want: _Want, part: str) -> bool:
     name, key, value = _split(part)
-    asked = dict(want[1])
-    return want[0] in ("*", name) and set(asked) <= {key} - {""} and asked.get(key, "*") in ("*", value)
+    required_keys = dict(want[1])
+    return want[0] in ("*", name) and set(required_keys) <= {key} - {""} and required_keys.get(key, "*") in ("*", value)
 
 
 @lru_cache(maxsize=1024)
-def _below(wanted: tuple[_Want, ...], leaves: tuple[Leaf, ...]) -> frozenset[Leaf]:
+def _leaves_below(path_elems: tuple[_Want, ...], leaves: tuple[Leaf, ...]) -> frozenset[Leaf]:
     """Leaves at or below a path that begins at the list entry."""
     return frozenset(
         leaf
         for leaf in leaves
-        if len(wanted) <= len(leaf) and all(_fits(w, part) for w, part in zip(wanted, leaf, strict=False))
+        if len(path_elems) <= len(leaf) and all(_fits(w, part) for w, part in zip(path_elems, leaf, strict=False))
     )
 
 
@@ -195,25 +195,25 @@ def full_elems(prefix: gnmi.Path, path: gnmi.Path) -> list[gnmi.PathElem]:
 def parse_path(prefix: gnmi.Path, path: gnmi.Path, leaves: tuple[Leaf, ...] = LEAVES) -> PathPattern:
     """Raises GnmiError (NOT_FOUND, INVALID_ARGUMENT) for a path outside the served tree, which has these leaves."""
     elems = full_elems(prefix, path)
-    found: frozenset[Leaf] = frozenset()
+    selected: frozenset[Leaf] = frozenset()
     name: str | None = None
     for (containers, key), qos in ((INTERFACES, False), (QOS, True)):
-        own = _of_list(leaves, qos)
+        list_leaves = _of_list(leaves, qos)
         if any(elem.name not in (container, "*") for elem, container in zip(elems, containers, strict=False)):
             continue
-        at = len(containers) - 1
-        if any(elem.key for elem in elems[:at]):
+        list_index = len(containers) - 1
+        if any(elem.key for elem in elems[:list_index]):
             continue
-        if len(elems) > at:
-            if set(elems[at].key) - {key}:
+        if len(elems) > list_index:
+            if set(elems[list_index].key) - {key}:
                 continue
-            asked = elems[at].key.get(key, "*")
-            name = None if asked == "*" else asked
-        wanted = tuple((elem.name, tuple(sorted(elem.key.items()))) for elem in elems[at + 1 :])
-        found |= _below(wanted, own)
-    if not found:
+            interface_name = elems[list_index].key.get(key, "*")
+            name = None if interface_name == "*" else interface_name
+        path_elems = tuple((elem.name, tuple(sorted(elem.key.items()))) for elem in elems[list_index + 1 :])
+        selected |= _leaves_below(path_elems, list_leaves)
+    if not selected:
         raise GnmiError(grpc.StatusCode.NOT_FOUND, f"no path {path_text(elems)} here (served: {known_paths(leaves)})")
-    return PathPattern(name, found)
+    return PathPattern(name, selected)
 
 
 def leaf_path(name: str, leaf: Leaf, *, qos: bool | None = None) -> gnmi.Path:
@@ -222,14 +222,14 @@ def leaf_path(name: str, leaf: Leaf, *, qos: bool | None = None) -> gnmi.Path:
     elem = [gnmi.PathElem(name=container) for container in containers[:-1]]
     elem.append(gnmi.PathElem(name=containers[-1], key={key: name}))
     for part in leaf:
-        below, its_key, value = _split(part)
-        elem.append(gnmi.PathElem(name=below, key={its_key: value} if its_key else {}))
+        elem_name, its_key, value = _split(part)
+        elem.append(gnmi.PathElem(name=elem_name, key={its_key: value} if its_key else {}))
     return gnmi.Path(elem=elem)
 
 
 def is_wide(leaf: Leaf) -> bool:
     """Whether OpenConfig gives the leaf 64 bits: counters, times, and what is counted by octets or in a second."""
-    return leaf in COUNTER_LEAVES or leaf[-1] in WIDE
+    return leaf in COUNTER_LEAVES or leaf[-1] in WIDE_LEAF_NAMES
 
 
 def typed_value(value: Value, encoding: int, wide: bool = False) -> gnmi.TypedValue:

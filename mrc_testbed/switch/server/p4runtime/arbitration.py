@@ -15,7 +15,7 @@ from typing import Any
 from finsy.proto import U128, p4r, rpc_code, rpc_status
 
 from mrc_testbed.switch.server.p4runtime.errors import RpcError
-from mrc_testbed.switch.server.p4runtime.roles import EVERYTHING, RoleScope, check_exclusive, scope_of
+from mrc_testbed.switch.server.p4runtime.roles import FULL_SCOPE, RoleScope, check_exclusive, scope_of
 
 MAX_CONTROLLERS = 64
 """Open streams of one role on one device."""
@@ -57,7 +57,7 @@ class _Role:
     primary: ArbitratedController | None = None
     config: p4r.Role = field(default_factory=p4r.Role)
     """As its last primary gave it."""
-    scope: RoleScope = EVERYTHING
+    scope: RoleScope = FULL_SCOPE
 
 
 class Arbitration:
@@ -76,7 +76,7 @@ class Arbitration:
         return [(role.primary, role.scope) for role in self._roles.values() if role.primary is not None]
 
     def is_primary(self, controller: ArbitratedController) -> bool:
-        return any(controller is one for one, _ in self.primaries())
+        return any(controller is primary for primary, _ in self.primaries())
 
     def knows(self, role_name: str) -> bool:
         """Whether a controller has come with this role; the default role is there always."""
@@ -87,7 +87,7 @@ class Arbitration:
 
     def scope(self, role_name: str) -> RoleScope:
         role = self._roles.get(role_name)
-        return role.scope if role is not None else EVERYTHING
+        return role.scope if role is not None else FULL_SCOPE
 
     def primary_election_id(self, role_name: str = "") -> int | None:
         role = self._roles.get(role_name)
@@ -106,7 +106,7 @@ class Arbitration:
         scope = scope_of(message.role)
         role = self._roles.get(name) or _Role()
         if election_id >= 0 and any(
-            other.election_id == election_id for other in role.controllers if other is not controller
+            peer.election_id == election_id for peer in role.controllers if peer is not controller
         ):
             raise ArbitrationError(
                 rpc_code.INVALID_ARGUMENT,
@@ -116,8 +116,12 @@ class Arbitration:
             )
         becomes = election_id >= 0 and election_id >= role.highest
         if becomes:
-            others = [(key, one.scope) for key, one in self._roles.items() if key != name and one.controllers]
-            check_exclusive(name, scope, others)
+            other_roles = [
+                (key, other_role.scope)
+                for key, other_role in self._roles.items()
+                if key != name and other_role.controllers
+            ]
+            check_exclusive(name, scope, other_roles)
         if not controller.joined:
             if len(self._roles) >= MAX_ROLES and name not in self._roles:
                 text = f"device {self.device_id} has {MAX_ROLES} roles already: use one of them"
@@ -150,17 +154,17 @@ class Arbitration:
 
     def _elect(self, role: _Role, controller: ArbitratedController) -> None:
         """P4Runtime §5.3: who is primary after `controller` came or changed its id, and who is notified."""
-        before = role.primary
+        old_primary = role.primary
         if controller.election_id >= 0 and controller.election_id >= role.highest:
             role.highest = controller.election_id
             role.primary = controller
-        elif before is controller:
+        elif old_primary is controller:
             role.primary = None
-        if role.primary is before and before is not controller:
+        if role.primary is old_primary and old_primary is not controller:
             self._notify(role, controller)
         else:
-            for one in tuple(role.controllers):
-                self._notify(role, one)
+            for peer in tuple(role.controllers):
+                self._notify(role, peer)
 
     def leave(self, controller: ArbitratedController) -> None:
         """The stream is closed; the others of its role are notified when it was the primary."""
@@ -171,8 +175,8 @@ class Arbitration:
         controller.joined = False
         if role.primary is controller:
             role.primary = None
-            for other in tuple(role.controllers):
-                self._notify(role, other)
+            for peer in tuple(role.controllers):
+                self._notify(role, peer)
 
     def _notify(self, role: _Role, controller: ArbitratedController) -> None:
         if role.primary is controller:

@@ -42,7 +42,7 @@ class _Learner:
     config: p4r.DigestEntry.Config
     waiting: list[bytes] = field(default_factory=list)
     """Data of the list being gathered."""
-    seen: set[bytes] = field(default_factory=set)
+    known_data: set[bytes] = field(default_factory=set)
     """Data not to be sent again: waiting, or sent and not acknowledged."""
     sent: dict[int, list[bytes]] = field(default_factory=dict)
     """Lists not acknowledged yet, by list id, oldest first."""
@@ -56,7 +56,7 @@ class KeptLearner:
 
     learner: _Learner
     config: p4r.DigestEntry.Config
-    seen: set[bytes]
+    known_data: set[bytes]
     sent: dict[int, list[bytes]]
 
 
@@ -93,45 +93,52 @@ class Digests:
 
     def modify(self, entry: p4r.DigestEntry) -> None:
         """Also sends what waits, under the old bounds. NOT_FOUND, INVALID_ARGUMENT."""
-        learner = self._configured(entry.digest_id)
+        learner = self._configured_learner(entry.digest_id)
         _check(entry)
         self._flush(learner)
         learner.config = _copy(entry.config)
         if not learner.config.ack_timeout_ns:
-            learner.sent, learner.seen = {}, set(learner.waiting)
+            learner.sent, learner.known_data = {}, set(learner.waiting)
 
     def delete(self, entry: p4r.DigestEntry) -> None:
         """NOT_FOUND."""
-        self._configured(entry.digest_id)
+        self._configured_learner(entry.digest_id)
         del self._learners[entry.digest_id]
 
     def entries(self, digest_id: int) -> list[p4r.DigestEntry]:
         """The entry of a digest, or all when 0. Raises RpcError for a digest that the program does not have."""
         if digest_id:
             self._spec(digest_id)
-        wanted = [learner for learner in self._learners if digest_id in (0, learner)]
-        return [p4r.DigestEntry(digest_id=one, config=self._learners[one].config) for one in wanted]
+        selected_ids = [learner for learner in self._learners if digest_id in (0, learner)]
+        return [
+            p4r.DigestEntry(digest_id=selected_id, config=self._learners[selected_id].config)
+            for selected_id in selected_ids
+        ]
 
-    def kept(self, digest_id: int) -> KeptLearner | None:
+    def saved_state(self, digest_id: int) -> KeptLearner | None:
         """State of a digest for `restore`, which takes a change back."""
         learner = self._learners.get(digest_id)
-        return None if learner is None else KeptLearner(learner, learner.config, learner.seen, learner.sent)
+        return None if learner is None else KeptLearner(learner, learner.config, learner.known_data, learner.sent)
 
-    def restore(self, digest_id: int, kept: KeptLearner | None) -> None:
+    def restore(self, digest_id: int, saved_state: KeptLearner | None) -> None:
         """The entry is as it was at `kept`, with its timers; lists that left meanwhile have left."""
         self._learners.pop(digest_id, None)
-        if kept is not None:
-            learner = self._learners[digest_id] = kept.learner
-            learner.config, learner.seen, learner.sent = kept.config, kept.seen, kept.sent
+        if saved_state is not None:
+            learner = self._learners[digest_id] = saved_state.learner
+            learner.config, learner.known_data, learner.sent = (
+                saved_state.config,
+                saved_state.known_data,
+                saved_state.sent,
+            )
 
     def _spec(self, digest_id: int) -> p4i.Digest:
         spec = self._specs.get(digest_id)
         if spec is None:
-            has = ", ".join(f"{number} {one.preamble.name}" for number, one in self._specs.items()) or "none"
+            has = ", ".join(f"{number} {digest.preamble.name}" for number, digest in self._specs.items()) or "none"
             raise RpcError(rpc_code.INVALID_ARGUMENT, f"no digest {digest_id} (has: {has})")
         return spec
 
-    def _configured(self, digest_id: int) -> _Learner:
+    def _configured_learner(self, digest_id: int) -> _Learner:
         spec = self._spec(digest_id)
         if digest_id not in self._learners:
             raise RpcError(rpc_code.NOT_FOUND, f"digest {spec.preamble.name} is not configured: insert it first")
@@ -141,26 +148,26 @@ class Digests:
 
     def feed(self, data: list[Digest]) -> None:
         """Takes what the device sent."""
-        for one in data:
-            learner = self._learners.get(one.digest_id)
-            if learner is None or one.data in learner.seen:
+        for digest in data:
+            learner = self._learners.get(digest.digest_id)
+            if learner is None or digest.data in learner.known_data:
                 continue
             config = learner.config
-            learner.waiting.append(one.data)
+            learner.waiting.append(digest.data)
             if config.ack_timeout_ns:
-                learner.seen.add(one.data)
+                learner.known_data.add(digest.data)
             if config.max_timeout_ns == 0 or len(learner.waiting) >= (config.max_list_size or LIST_MAX):
                 self._flush(learner)
             elif len(learner.waiting) == 1 and self._timers is not None:
                 self._later(config.max_timeout_ns, self._overdue, learner, learner.round)
 
-    def _later(self, delay_ns: int, act: Callable[[_Learner, int], None], learner: _Learner, which: int) -> None:
+    def _later(self, delay_ns: int, act: Callable[[_Learner, int], None], learner: _Learner, argument: int) -> None:
         if self._timers is not None:
-            self._timers.call_later(delay_ns / 1e9, lambda: act(learner, which))
+            self._timers.call_later(delay_ns / 1e9, lambda: act(learner, argument))
 
-    def _overdue(self, learner: _Learner, which: int) -> None:
+    def _overdue(self, learner: _Learner, round_number: int) -> None:
         """The first datum of the list has waited long enough, unless the list left meanwhile."""
-        if learner.round == which and self._alive(learner):
+        if learner.round == round_number and self._alive(learner):
             self._flush(learner)
 
     def _alive(self, learner: _Learner) -> bool:
@@ -173,9 +180,9 @@ class Digests:
             return
         list_id, self._next_list = self._next_list, self._next_list + 1
         message = p4r.DigestList(digest_id=learner.spec.preamble.id, list_id=list_id, timestamp=time.time_ns())
-        message.data.extend(p4_data(learner.spec.type_spec, self._info, one, self._type_bits) for one in data)
+        message.data.extend(p4_data(learner.spec.type_spec, self._info, datum, self._type_bits) for datum in data)
         if not self._send(p4r.StreamMessageResponse(digest=message)):
-            learner.seen.difference_update(data)  # no client got it: send it again when it is seen again
+            learner.known_data.difference_update(data)  # no client got it: send it again when it is seen again
             return
         if learner.config.ack_timeout_ns:
             learner.sent[list_id] = data
@@ -185,7 +192,7 @@ class Digests:
 
     @staticmethod
     def _forget(learner: _Learner, list_id: int) -> None:
-        learner.seen.difference_update(learner.sent.pop(list_id, ()))
+        learner.known_data.difference_update(learner.sent.pop(list_id, ()))
 
     def acknowledge(self, ack: p4r.DigestListAck) -> None:
         """The client has the list: its data may be sent again. One that is late says nothing new."""

@@ -39,15 +39,15 @@ async def abort(context: Any, error: RpcError) -> NoReturn:
     raise AssertionError("abort returned")
 
 
-async def abort_batch(context: Any, errors: list[RpcError | None], what: str) -> NoReturn:
+async def abort_batch(context: Any, errors: list[RpcError | None], part_name: str) -> NoReturn:
     """Ends a Write or Read of which some parts failed, where `errors` is not None: with UNKNOWN and a p4.v1.Error for
     each part (P4Runtime §12.3). When these details are longer than clients take, they are left out, as the text says.
 
     `what` the parts are called: "update", "entity".
     """
-    failed = [(at, error) for at, error in enumerate(errors) if error is not None]
-    at, first = next((one for one in failed if one[1].code != rpc_code.ABORTED), failed[0])
-    text = f"{len(failed)} of {len(errors)} {what}s failed; first: {what} {at}: {first}"
+    failed = [(index, error) for index, error in enumerate(errors) if error is not None]
+    index, first = next((failure for failure in failed if failure[1].code != rpc_code.ABORTED), failed[0])
+    text = f"{len(failed)} of {len(errors)} {part_name}s failed; first: {part_name} {index}: {first}"
     status = rpc_status.Status(code=rpc_code.UNKNOWN, message=text)
     for error in errors:
         detail = p4r.Error(canonical_code=rpc_code.OK)
@@ -56,9 +56,9 @@ async def abort_batch(context: Any, errors: list[RpcError | None], what: str) ->
         packed = any_pb2.Any()
         packed.Pack(detail)
         status.details.append(packed)
-    encoded = status.SerializeToString()
-    if len(encoded) > DETAILS_MAX_BYTES:
-        text += f" ({rpc_code.Code.Name(first.code)}; too many {what}s to detail: send smaller batches)"
+    status_bytes = status.SerializeToString()
+    if len(status_bytes) > DETAILS_MAX_BYTES:
+        text += f" ({rpc_code.Code.Name(first.code)}; too many {part_name}s to detail: send smaller batches)"
         await context.abort(grpc.StatusCode.UNKNOWN, text)
-    await context.abort(grpc.StatusCode.UNKNOWN, text, ((STATUS_DETAILS, encoded),))
+    await context.abort(grpc.StatusCode.UNKNOWN, text, ((STATUS_DETAILS, status_bytes),))
     raise AssertionError("abort returned")

@@ -23,14 +23,14 @@ TypeBits = Mapping[str, int]
 def _header(p4info: p4i.P4Info, name: str, type_bits: TypeBits) -> list[MatchField]:
     for header in p4info.controller_packet_metadata:
         if header.preamble.name == name:
-            return [_field(one, type_bits) for one in header.metadata]
+            return [_field(metadata, type_bits) for metadata in header.metadata]
     return []
 
 
-def _field(one: p4i.ControllerPacketMetadata.Metadata, type_bits: TypeBits) -> MatchField:
-    bits = type_bits.get(one.type_name.name, one.bitwidth)
-    text = bits != one.bitwidth and not one.bitwidth
-    return MatchField(one.id, one.name, bits, text=text)
+def _field(metadata: p4i.ControllerPacketMetadata.Metadata, type_bits: TypeBits) -> MatchField:
+    bits = type_bits.get(metadata.type_name.name, metadata.bitwidth)
+    text = bits != metadata.bitwidth and not metadata.bitwidth
+    return MatchField(metadata.id, metadata.name, bits, text=text)
 
 
 def packet_in_message(p4info: p4i.P4Info, type_bits: TypeBits, frame: bytes) -> p4r.StreamMessageResponse | None:
@@ -41,28 +41,30 @@ def packet_in_message(p4info: p4i.P4Info, type_bits: TypeBits, frame: bytes) -> 
     if len(frame) < size:
         return None
     packet = p4r.PacketIn(payload=frame[size:])
-    rest, left = int.from_bytes(frame[:size], "big"), size * 8
+    header_bits, remaining_bits = int.from_bytes(frame[:size], "big"), size * 8
     for field in fields:
-        left -= field.bits
-        packet.metadata.add(metadata_id=field.id, value=field.shown(rest >> left & field.ones))
+        remaining_bits -= field.bits
+        packet.metadata.add(
+            metadata_id=field.id, value=field.client_bytes(header_bits >> remaining_bits & field.all_ones)
+        )
     return p4r.StreamMessageResponse(packet=packet)
 
 
 def packet_out_frame(p4info: p4i.P4Info, type_bits: TypeBits, packet: p4r.PacketOut) -> bytes:
     """A packet-out as a frame for the CPU port. Raises RpcError INVALID_ARGUMENT, OUT_OF_RANGE."""
     fields = _header(p4info, "packet_out", type_bits)
-    given = {metadata.metadata_id: metadata.value for metadata in packet.metadata}
+    values = {metadata.metadata_id: metadata.value for metadata in packet.metadata}
     known = ", ".join(f"{field.id} {field.name}" for field in fields) or "none"
-    unknown = set(given) - {field.id for field in fields}
-    if unknown or len(given) != len(packet.metadata):
-        which = f"no metadata {min(unknown)}" if unknown else "metadata given twice"
-        raise RpcError(rpc_code.INVALID_ARGUMENT, f"packet-out: {which} (has: {known})")
+    unknown = set(values) - {field.id for field in fields}
+    if unknown or len(values) != len(packet.metadata):
+        problem = f"no metadata {min(unknown)}" if unknown else "metadata given twice"
+        raise RpcError(rpc_code.INVALID_ARGUMENT, f"packet-out: {problem} (has: {known})")
     value = bits = 0
     for field in fields:
-        if field.id not in given:
+        if field.id not in values:
             raise RpcError(rpc_code.INVALID_ARGUMENT, f"packet-out: metadata {field.id} {field.name} is missing")
         try:
-            value = value << field.bits | field.number(given[field.id], "packet-out")
+            value = value << field.bits | field.number(values[field.id], "packet-out")
         except TableError as error:
             raise RpcError(code_of(error.code), error.message) from None
         bits += field.bits

@@ -28,9 +28,9 @@ class Pipeline:
     config: p4r.ForwardingPipelineConfig
     program: CompiledProgram
 
-    def same_program(self, other: Pipeline) -> bool:
-        mine, theirs = self.config, other.config
-        return mine.p4_device_config == theirs.p4_device_config and mine.p4info == theirs.p4info
+    def same_program(self, peer: Pipeline) -> bool:
+        config, peer_config = self.config, peer.config
+        return config.p4_device_config == peer_config.p4_device_config and config.p4info == peer_config.p4info
 
 
 class Compiler:
@@ -51,14 +51,16 @@ class Compiler:
         if task is None:
             task = asyncio.ensure_future(asyncio.to_thread(_compile, config))
             self._tasks[key] = task
-            task.add_done_callback(lambda done: self._forget_failure(key, done))
+            task.add_done_callback(lambda finished_task: self._forget_failure(key, finished_task))
             while len(self._tasks) > PROGRAMS_KEPT:
                 self._tasks.popitem(last=False)
         self._tasks.move_to_end(key)
         return await asyncio.shield(task)  # a client that gives up must not take the others' work away
 
-    def _forget_failure(self, key: str, done: asyncio.Task[CompiledProgram]) -> None:
-        if (done.cancelled() or done.exception() is not None) and self._tasks.get(key) is done:
+    def _forget_failure(self, key: str, finished_task: asyncio.Task[CompiledProgram]) -> None:
+        if (finished_task.cancelled() or finished_task.exception() is not None) and self._tasks.get(
+            key
+        ) is finished_task:
             del self._tasks[key]
 
 
@@ -102,7 +104,7 @@ _ARRAYS: tuple[_ArrayKind, ...] = ("counters", "meters", "registers")
 """Arrays that a P4Info may leave out: no table refers to it, and clients cannot read it then. p4c itself leaves
 out some that the program does not use."""
 
-_UNORDERED = ("table_ids", "direct_resource_ids", "action_refs")
+_UNORDERED_LISTS = ("table_ids", "direct_resource_ids", "action_refs")
 """Lists in which the order says nothing; in those of tables, actions and the like it does not, either."""
 
 _OF_NO_EFFECT = (
@@ -117,88 +119,92 @@ _OF_NO_EFFECT = (
 """Fields that versions of p4c write differently, and no entry depends on."""
 
 
-def first_difference(sent: p4i.P4Info, compiled: p4i.P4Info) -> str | None:
+def first_difference(sent: p4i.P4Info, compiled_info: p4i.P4Info) -> str | None:
     """First difference of two P4Infos that entries depend on, in words; None: no such difference."""
-    if sent == compiled:
+    if sent == compiled_info:
         return None
-    return _difference(sent, _without_unsent_arrays(sent, compiled), "")
+    return _difference(sent, _without_unsent_arrays(sent, compiled_info), "")
 
 
-def _without_unsent_arrays(sent: p4i.P4Info, compiled: p4i.P4Info) -> p4i.P4Info:
+def _without_unsent_arrays(sent: p4i.P4Info, compiled_info: p4i.P4Info) -> p4i.P4Info:
     """`compiled` without the arrays that `sent` leaves out, and without the types that only these may need."""
     out = p4i.P4Info()
-    out.CopyFrom(compiled)
+    out.CopyFrom(compiled_info)
     for kind in _ARRAYS:
-        named = {one.preamble.id for one in getattr(sent, kind)}
-        kept = [one for one in getattr(compiled, kind) if one.preamble.id in named]
+        sent_ids = {object_.preamble.id for object_ in getattr(sent, kind)}
+        kept_objects = [object_ for object_ in getattr(compiled_info, kind) if object_.preamble.id in sent_ids]
         out.ClearField(kind)
-        getattr(out, kind).extend(kept)
-    if all(len(getattr(out, kind)) == len(getattr(compiled, kind)) for kind in _ARRAYS):
+        getattr(out, kind).extend(kept_objects)
+    if all(len(getattr(out, kind)) == len(getattr(compiled_info, kind)) for kind in _ARRAYS):
         return out
     for field in out.type_info.DESCRIPTOR.fields:
         if field.is_repeated:
-            types, wanted = getattr(out.type_info, field.name), getattr(sent.type_info, field.name)
-            for name in set(types) - set(wanted):
+            types, sent_types = getattr(out.type_info, field.name), getattr(sent.type_info, field.name)
+            for name in set(types) - set(sent_types):
                 del types[name]
         elif field.name == "error" and not sent.type_info.HasField("error"):
             out.type_info.ClearField("error")
     return out
 
 
-def _difference(sent: Any, compiled: Any, where: str) -> str | None:
+def _difference(sent: Any, compiled_message: Any, path: str) -> str | None:
     for field in sent.DESCRIPTOR.fields:
         if field.name in _OF_NO_EFFECT:
             continue
-        name = f"{where}.{field.name}".lstrip(".")
-        ours, theirs = getattr(compiled, field.name), getattr(sent, field.name)
+        name = f"{path}.{field.name}".lstrip(".")
+        compiled_value, sent_value = getattr(compiled_message, field.name), getattr(sent, field.name)
         if field.is_repeated:
-            found = _list_difference(theirs, ours, name, field.message_type)
+            difference = _list_difference(sent_value, compiled_value, name, field.message_type)
         elif field.message_type is not None:
-            if field.name == "type_info" and not (theirs.ByteSize() or ours.ByteSize()):
+            if field.name == "type_info" and not (sent_value.ByteSize() or compiled_value.ByteSize()):
                 continue  # an empty one says no more than none
-            if sent.HasField(field.name) != compiled.HasField(field.name):
+            if sent.HasField(field.name) != compiled_message.HasField(field.name):
                 side = ("sent", "compiled") if sent.HasField(field.name) else ("compiled", "sent")
                 return f"{name} is in the {side[0]} one only, not in the {side[1]}"
-            found = _difference(theirs, ours, name)
+            difference = _difference(sent_value, compiled_value, name)
         else:
-            found = None if theirs == ours else f"{name} is {theirs!r} in the sent one, {ours!r} in the compiled"
-        if found is not None:
-            return found
+            difference = (
+                None
+                if sent_value == compiled_value
+                else f"{name} is {sent_value!r} in the sent one, {compiled_value!r} in the compiled"
+            )
+        if difference is not None:
+            return difference
     return None
 
 
-def _list_difference(sent: Any, compiled: Any, name: str, message_type: Any) -> str | None:
+def _list_difference(sent: Any, compiled_list: Any, name: str, message_type: Any) -> str | None:
     if message_type is not None and message_type.GetOptions().map_entry:
-        if set(sent) != set(compiled):
-            return f"{name}: {', '.join(sorted(set(sent) ^ set(compiled)))} in one of them only"
+        if set(sent) != set(compiled_list):
+            return f"{name}: {', '.join(sorted(set(sent) ^ set(compiled_list)))} in one of them only"
         for key in sorted(sent):
-            found = _difference(sent[key], compiled[key], f"{name}[{key}]")
-            if found is not None:
-                return found
+            difference = _difference(sent[key], compiled_list[key], f"{name}[{key}]")
+            if difference is not None:
+                return difference
         return None
-    if name.endswith(_UNORDERED) or (message_type is not None and "preamble" in message_type.fields_by_name):
-        sent, compiled = sorted(sent, key=_identity), sorted(compiled, key=_identity)
-        for mine, others, which in ((sent, compiled, "sent"), (compiled, sent, "compiled")):
-            known = {_identity(one) for one in others}
-            extra = next((one for one in mine if _identity(one) not in known), None)
+    if name.endswith(_UNORDERED_LISTS) or (message_type is not None and "preamble" in message_type.fields_by_name):
+        sent, compiled_list = sorted(sent, key=_identity), sorted(compiled_list, key=_identity)
+        for own_list, peer_list, side in ((sent, compiled_list, "sent"), (compiled_list, sent, "compiled")):
+            peer_ids = {_identity(object_) for object_ in peer_list}
+            extra = next((object_ for object_ in own_list if _identity(object_) not in peer_ids), None)
             if extra is not None:
-                what = f"{_label(extra)} ({_identity(extra):#x})".lstrip()
-                return f"{name}: {what} is in the {which} one only"
-    for at, (theirs, ours) in enumerate(zip(sent, compiled, strict=False)):
-        here = f"{name}[{_label(theirs) or at}]"
+                object_text = f"{_label(extra)} ({_identity(extra):#x})".lstrip()
+                return f"{name}: {object_text} is in the {side} one only"
+    for index, (sent_value, compiled_value) in enumerate(zip(sent, compiled_list, strict=False)):
+        item_path = f"{name}[{_label(sent_value) or index}]"
         if message_type is None:
-            if theirs != ours:
-                return f"{here} is {theirs!r} in the sent one, {ours!r} in the compiled"
-        elif (found := _difference(theirs, ours, here)) is not None:
-            return found
-    if len(sent) != len(compiled):
-        return f"{name}: {len(sent)} in the sent one, {len(compiled)} in the compiled"
+            if sent_value != compiled_value:
+                return f"{item_path} is {sent_value!r} in the sent one, {compiled_value!r} in the compiled"
+        elif (difference := _difference(sent_value, compiled_value, item_path)) is not None:
+            return difference
+    if len(sent) != len(compiled_list):
+        return f"{name}: {len(sent)} in the sent one, {len(compiled_list)} in the compiled"
     return None
 
 
-def _identity(one: Any) -> int:
+def _identity(message: Any) -> int:
     """The id of an object or of a reference to one, or the id itself."""
-    return int(one.preamble.id if hasattr(one, "preamble") else getattr(one, "id", one))
+    return int(message.preamble.id if hasattr(message, "preamble") else getattr(message, "id", message))
 
 
 def _label(message: Any) -> str:

@@ -18,7 +18,7 @@ from mrc_testbed.switch.device.device import P4Device
 from mrc_testbed.switch.device.entities import TableEntry, TableError
 from mrc_testbed.switch.server.p4runtime.errors import RpcError
 from mrc_testbed.switch.server.p4runtime.read import read_entities
-from mrc_testbed.switch.server.p4runtime.roles import EVERYTHING
+from mrc_testbed.switch.server.p4runtime.roles import FULL_SCOPE
 from mrc_testbed.switch.server.p4runtime.snapshot import Contents
 from mrc_testbed.switch.server.p4runtime.write import prepare
 
@@ -32,27 +32,27 @@ _KINDS = (
 """Entities read and written unchanged, in an order in which references are there before they are needed."""
 
 
-def carry_over(old: Contents, new: Contents) -> None:
+def carry_over(source: Contents, target: Contents) -> None:
     """Writes what `old` holds to `new`, which has been loaded and nothing else. Raises RpcError INVALID_ARGUMENT."""
     for kind in _KINDS:
         request = p4r.ReadRequest(entities=[p4r.Entity()])
         getattr(request.entities[0], kind).SetInParent()
-        for entity in read_entities(old, request, EVERYTHING)[0]:
+        for entity in read_entities(source, request, FULL_SCOPE)[0]:
             if kind == "value_set_entry" and not entity.value_set_entry.members:
                 continue
             update = p4r.Update.MODIFY if kind == "value_set_entry" else p4r.Update.INSERT
-            _do(f"{kind.replace('_', ' ')}: ", prepare(new, p4r.Update(type=update, entity=entity), EVERYTHING))
-    _entries(old.device, new.device)
-    _defaults(old, new.device)
-    _meters(old.device, new.device)
-    _cells(old.device, new.device)
+            _do(f"{kind.replace('_', ' ')}: ", prepare(target, p4r.Update(type=update, entity=entity), FULL_SCOPE))
+    _entries(source.device, target.device)
+    _defaults(source, target.device)
+    _meters(source.device, target.device)
+    _cells(source.device, target.device)
 
 
-def _do(what: str, step: Callable[..., object], *arguments: object) -> None:
+def _do(subject: str, step: Callable[..., object], *arguments: object) -> None:
     try:
         step(*arguments)
     except (RpcError, TableError) as error:
-        text = f"RECONCILE_AND_COMMIT: {what}{error} (VERIFY_AND_COMMIT begins without the old entries)"
+        text = f"RECONCILE_AND_COMMIT: {subject}{error} (VERIFY_AND_COMMIT begins without the old entries)"
         raise RpcError(rpc_code.INVALID_ARGUMENT, text) from None
 
 
@@ -60,77 +60,79 @@ def _key(entry: TableEntry) -> tuple[object, ...]:
     return entry.table_id, entry.match, entry.priority
 
 
-def _entries(old: P4Device, new: P4Device) -> None:
+def _entries(source: P4Device, target: P4Device) -> None:
     """The new program's initial entries give way to what the old tables hold, where the old program had them too."""
-    names = {table.id: table.name for table in old.schema.tables.values()}
-    fresh = P4Device(old.device_id, old.name)
+    names = {table.id: table.name for table in source.schema.tables.values()}
+    initial_device = P4Device(source.device_id, source.name)
     try:
-        assert old.program is not None
-        fresh.load(old.program)
-        before = {_key(entry): entry for entry in fresh.read()}
+        assert source.program is not None
+        initial_device.load(source.program)
+        initial_entries = {_key(entry): entry for entry in initial_device.read()}
     finally:
-        fresh.close()
-    theirs = {_key(entry): entry for entry in new.read()}
-    held = {_key(entry) for entry in old.read()}
-    for key in before:
-        if key in theirs and key not in held and not theirs[key].is_const:
-            new.delete(theirs[key])
-    for entry in old.read():
+        initial_device.close()
+    target_entries = {_key(entry): entry for entry in target.read()}
+    held_keys = {_key(entry) for entry in source.read()}
+    for key in initial_entries:
+        if key in target_entries and key not in held_keys and not target_entries[key].is_const:
+            target.delete(target_entries[key])
+    for entry in source.read():
         key = _key(entry)
-        if entry.is_const or (key in before and before[key] == replace(entry, counter=before[key].counter)):
-            _count(new, theirs.get(key), entry)
+        if entry.is_const or (
+            key in initial_entries and initial_entries[key] == replace(entry, counter=initial_entries[key].counter)
+        ):
+            _count(target, target_entries.get(key), entry)
             continue
-        step = new.modify if key in theirs else new.insert
+        step = target.modify if key in target_entries else target.insert
         _do(f"table {names[entry.table_id]}: ", step, entry)
-        if entry.table_id in old.schema.metered:
-            config = old.read_direct_meter(entry)
+        if entry.table_id in source.schema.tables_with_meter:
+            config = source.read_direct_meter(entry)
             if config is not None:
-                _do(f"table {names[entry.table_id]}: ", new.write_direct_meter, entry, config)
+                _do(f"table {names[entry.table_id]}: ", target.write_direct_meter, entry, config)
 
 
-def _count(new: P4Device, there: TableEntry | None, entry: TableEntry) -> None:
+def _count(target: P4Device, target_entry: TableEntry | None, entry: TableEntry) -> None:
     """An initial entry of both programs goes on counting."""
-    if there is not None and there.counter is not None and entry.counter is not None:
-        new.modify(replace(there, action=None, counter=entry.counter))
+    if target_entry is not None and target_entry.counter is not None and entry.counter is not None:
+        target.modify(replace(target_entry, action=None, counter=entry.counter))
 
 
-def _defaults(old: Contents, new: P4Device) -> None:
+def _defaults(source: Contents, target: P4Device) -> None:
     """Default actions that a client has set."""
-    fresh = P4Device(old.device.device_id, old.device.name)
+    initial_device = P4Device(source.device.device_id, source.device.name)
     try:
-        fresh.load(old.pipeline.program)
-        before = {entry.table_id: entry for entry in fresh.read(defaults=True) if entry.is_default}
+        initial_device.load(source.pipeline.program)
+        initial_entries = {entry.table_id: entry for entry in initial_device.read(defaults=True) if entry.is_default}
     finally:
-        fresh.close()
-    for entry in old.device.read(defaults=True):
+        initial_device.close()
+    for entry in source.device.read(defaults=True):
         if not entry.is_default:
             continue
-        was = before[entry.table_id]
+        was = initial_entries[entry.table_id]
         if entry.action != was.action or entry.metadata or entry.cookie:
-            _do("default entry: ", new.modify, entry)
+            _do("default entry: ", target.modify, entry)
         elif entry.counter is not None:
-            there = new.schema.tables.get(entry.table_id)
-            if there is not None and there.direct_counter:
-                new.modify(TableEntry(entry.table_id, is_default=True, counter=entry.counter))
+            target_table = target.schema.tables.get(entry.table_id)
+            if target_table is not None and target_table.direct_counter:
+                target.modify(TableEntry(entry.table_id, is_default=True, counter=entry.counter))
 
 
-def _meters(old: P4Device, new: P4Device) -> None:
-    for meter in old.schema.meters.values():
-        for index, config in old.read_meter(meter.id):
+def _meters(source: P4Device, target: P4Device) -> None:
+    for meter in source.schema.meters.values():
+        for index, config in source.read_meter(meter.id):
             if config is not None:
-                _do(f"meter {meter.name}: ", new.write_meter, meter.id, index, config)
+                _do(f"meter {meter.name}: ", target.write_meter, meter.id, index, config)
 
 
-def _cells(old: P4Device, new: P4Device) -> None:
-    for counter in old.schema.counters.values():
-        there = new.schema.counters.get(counter.id)
-        if there is not None and (there.size, there.kind) == (counter.size, counter.kind):
-            for index, data in old.read_counter(counter.id):
+def _cells(source: P4Device, target: P4Device) -> None:
+    for counter in source.schema.counters.values():
+        target_array = target.schema.counters.get(counter.id)
+        if target_array is not None and (target_array.size, target_array.kind) == (counter.size, counter.kind):
+            for index, data in source.read_counter(counter.id):
                 if data.packets or data.bytes:
-                    new.write_counter(counter.id, index, data)
-    for register in old.schema.registers.values():
-        there = new.schema.registers.get(register.id)
-        if there is not None and (there.size, there.kind) == (register.size, register.kind):
-            for index, value in old.read_register(register.id):
+                    target.write_counter(counter.id, index, data)
+    for register in source.schema.registers.values():
+        target_array = target.schema.registers.get(register.id)
+        if target_array is not None and (target_array.size, target_array.kind) == (register.size, register.kind):
+            for index, value in source.read_register(register.id):
                 if value:
-                    new.write_register(register.id, index, value)
+                    target.write_register(register.id, index, value)

@@ -28,19 +28,19 @@ def replication_in(sent: p4r.PacketReplicationEngineEntry, *, key_only: bool = F
             raise RpcError(rpc_code.INVALID_ARGUMENT, "clone session 0: the id 0 is for reading all of them")
         if key_only:
             return CloneSession(session.session_id)
-        where = _replicas(session.replicas)
-        return CloneSession(session.session_id, where, session.class_of_service, session.packet_length_bytes)
+        replicas = _replicas(session.replicas)
+        return CloneSession(session.session_id, replicas, session.class_of_service, session.packet_length_bytes)
     raise RpcError(rpc_code.INVALID_ARGUMENT, "a packet replication entry needs a multicast group or a clone session")
 
 
 def _replicas(sent: Any) -> tuple[Replica, ...]:
     out = []
-    for one in sent:
-        if one.backup_replicas:
+    for replica in sent:
+        if replica.backup_replicas:
             raise RpcError(rpc_code.UNIMPLEMENTED, "backup replicas are not supported")
-        as_bytes = one.WhichOneof("port_kind") == "port"
-        port = integer(one.port, "port of a replica") if as_bytes else one.egress_port
-        out.append(Replica(port, one.instance, as_bytes))
+        as_bytes = replica.WhichOneof("port_kind") == "port"
+        port = integer(replica.port, "port of a replica") if as_bytes else replica.egress_port
+        out.append(Replica(port, replica.instance, as_bytes))
     return tuple(out)
 
 
@@ -65,15 +65,15 @@ def replication_out(entry: MulticastGroup | CloneSession) -> p4r.PacketReplicati
     return out
 
 
-def read_replication(device: P4Device, wanted: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
+def read_replication(device: P4Device, entry_filter: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
     """Everything that a filter selects: no kind means both, an id of 0 means all."""
-    kind = wanted.WhichOneof("type")
+    kind = entry_filter.WhichOneof("type")
     entries: list[MulticastGroup | CloneSession] = []
     if kind in (None, "multicast_group_entry"):
-        number = wanted.multicast_group_entry.multicast_group_id
-        entries += [one for one in device.read_multicast() if number in (0, one.group_id)]
+        number = entry_filter.multicast_group_entry.multicast_group_id
+        entries += [entry for entry in device.read_multicast() if number in (0, entry.group_id)]
     if kind in (None, "clone_session_entry"):
-        number = wanted.clone_session_entry.session_id
-        entries += [one for one in device.read_sessions() if number in (0, one.session_id)]
+        number = entry_filter.clone_session_entry.session_id
+        entries += [entry for entry in device.read_sessions() if number in (0, entry.session_id)]
     for entry in entries:
         yield p4r.Entity(packet_replication_engine_entry=replication_out(entry))

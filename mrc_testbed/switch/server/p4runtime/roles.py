@@ -52,10 +52,10 @@ class RoleScope:
         """Whether a packet-in is for the role."""
         if not self.receives or self.packet_filter is None:
             return self.receives
-        return any((one.metadata_id, one.value) == self.packet_filter for one in packet.metadata)
+        return any((metadata.metadata_id, metadata.value) == self.packet_filter for metadata in packet.metadata)
 
 
-EVERYTHING = RoleScope()
+FULL_SCOPE = RoleScope()
 
 
 def entity_id(entity: p4r.Entity) -> int:
@@ -69,30 +69,35 @@ def entity_id(entity: p4r.Entity) -> int:
 def scope_of(role: p4r.Role) -> RoleScope:
     """Reads a role's configuration. Raises RpcError INVALID_ARGUMENT for one of another scheme."""
     if not role.HasField("config"):
-        return EVERYTHING
-    given = stratum.P4RoleConfig()
-    what = f"role {role.name!r}: role config {role.config.type_url or 'without type'}"
-    if not role.config.Is(given.DESCRIPTOR):
-        text = f"{what} is not supported (want {given.DESCRIPTOR.full_name}, or none: the role may do everything then)"
+        return FULL_SCOPE
+    role_config = stratum.P4RoleConfig()
+    subject = f"role {role.name!r}: role config {role.config.type_url or 'without type'}"
+    if not role.config.Is(role_config.DESCRIPTOR):
+        scheme = role_config.DESCRIPTOR.full_name
+        text = f"{subject} is not supported (want {scheme}, or none: the role may do everything then)"
         raise RpcError(rpc_code.INVALID_ARGUMENT, text)
     try:
-        role.config.Unpack(given)
+        role.config.Unpack(role_config)
     except DecodeError as error:
-        raise RpcError(rpc_code.INVALID_ARGUMENT, f"{what} cannot be decoded: {error}") from None
-    exclusive, shared = frozenset(given.exclusive_p4_ids), frozenset(given.shared_p4_ids)
-    if exclusive & shared:
-        text = f"{what}: {min(exclusive & shared):#x} is both exclusive and shared"
+        raise RpcError(rpc_code.INVALID_ARGUMENT, f"{subject} cannot be decoded: {error}") from None
+    exclusive, shared_ids = frozenset(role_config.exclusive_p4_ids), frozenset(role_config.shared_p4_ids)
+    if exclusive & shared_ids:
+        text = f"{subject}: {min(exclusive & shared_ids):#x} is both exclusive and shared"
         raise RpcError(rpc_code.INVALID_ARGUMENT, text)
-    wanted = None
-    if given.HasField("packet_in_filter"):
-        wanted = (given.packet_in_filter.metadata_id, given.packet_in_filter.value)
-    return RoleScope(exclusive | shared, exclusive, given.can_push_pipeline, given.receives_packet_ins, wanted)
+    packet_filter = None
+    if role_config.HasField("packet_in_filter"):
+        packet_filter = (role_config.packet_in_filter.metadata_id, role_config.packet_in_filter.value)
+    return RoleScope(
+        exclusive | shared_ids, exclusive, role_config.can_push_pipeline, role_config.receives_packet_ins, packet_filter
+    )
 
 
-def check_exclusive(name: str, scope: RoleScope, others: Iterable[tuple[str, RoleScope]]) -> None:
+def check_exclusive(name: str, scope: RoleScope, other_scopes: Iterable[tuple[str, RoleScope]]) -> None:
     """Raises RpcError INVALID_ARGUMENT when `scope` and that of another role claim the same object."""
-    for other, theirs in others:
-        both = scope.exclusive & (theirs.ids or frozenset()) | theirs.exclusive & (scope.ids or frozenset())
-        if both:
-            text = f"role {name!r}: {min(both):#x} is exclusive, and role {other!r} has it too"
+    for other_name, other_scope in other_scopes:
+        common_ids = scope.exclusive & (other_scope.ids or frozenset()) | other_scope.exclusive & (
+            scope.ids or frozenset()
+        )
+        if common_ids:
+            text = f"role {name!r}: {min(common_ids):#x} is exclusive, and role {other_name!r} has it too"
             raise RpcError(rpc_code.INVALID_ARGUMENT, text)

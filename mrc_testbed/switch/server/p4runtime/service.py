@@ -167,7 +167,7 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         chassis = stream.chassis
         if chassis is None:
             while not (chassis := self._registry.with_id(message.device_id)).on:
-                await chassis.powered.wait()
+                await chassis.power_event.wait()
         async with chassis.writing:  # a new primary hears of it when the writes of the old one are done
             chassis.arbitration.update(stream.controller, message)
             stream.chassis = chassis
@@ -177,15 +177,15 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         chassis = stream.chassis
         if chassis is None or not chassis.arbitration.is_primary(stream.controller):
             raise RpcError(rpc_code.PERMISSION_DENIED, "digest ack: only a primary controller gets digests")
-        chassis.configured()
-        if chassis.live is not None:
-            chassis.live.digests.acknowledge(ack)
+        chassis.client_contents()
+        if chassis.running_contents is not None:
+            chassis.running_contents.digests.acknowledge(ack)
 
     def _packet_out(self, stream: _Stream, packet: p4r.PacketOut) -> None:
         chassis = stream.chassis
         if chassis is None or not chassis.arbitration.is_primary(stream.controller):
             raise RpcError(rpc_code.PERMISSION_DENIED, "packet-out: only a primary controller may send packets")
-        contents = chassis.live or chassis.configured()
+        contents = chassis.running_contents or chassis.client_contents()
         frame = packet_out_frame(contents.pipeline.program.p4info, contents.device.schema.type_bits, packet)
         try:
             self._registry.loop.inject(chassis.running(), frame)
@@ -210,8 +210,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     async def _set_pipeline(self, chassis: Chassis, request: ConfigRequest) -> None:
         device, action = chassis.running(), request.action
         if action not in _BUILDS and action != ConfigRequest.COMMIT:
-            known = ", ".join(ConfigRequest.Action.keys()[1:])
-            raise RpcError(rpc_code.INVALID_ARGUMENT, f"action {action} (has: {known})")
+            known_names = ", ".join(ConfigRequest.Action.keys()[1:])
+            raise RpcError(rpc_code.INVALID_ARGUMENT, f"action {action} (has: {known_names})")
         if action == ConfigRequest.COMMIT and request.HasField("config"):
             raise RpcError(rpc_code.INVALID_ARGUMENT, "COMMIT takes no config: VERIFY_AND_SAVE took it")
         pipeline = await build_pipeline(self._compiler, request.config) if action in _BUILDS else None
@@ -228,24 +228,24 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     def _take_pipeline(chassis: Chassis, action: int, pipeline: Pipeline | None) -> None:
         """Raises RpcError, TableError; what ran runs on then."""
         if action == ConfigRequest.COMMIT:
-            if chassis.saved is None:
+            if chassis.saved_contents is None:
                 raise RpcError(rpc_code.NOT_FOUND, "COMMIT without a VERIFY_AND_SAVE before it")
-            chassis.run(chassis.saved)
+            chassis.run(chassis.saved_contents)
             return
         assert pipeline is not None
-        old = chassis.saved or chassis.live
+        old = chassis.saved_contents or chassis.running_contents
         if action == ConfigRequest.VERIFY_AND_COMMIT or (action == ConfigRequest.RECONCILE_AND_COMMIT and old is None):
             chassis.start(pipeline)
             log.info("%s: pipeline %s", chassis.name, pipeline.program.name)
             return
         trial = chassis.save(pipeline)
         if action == ConfigRequest.VERIFY_AND_SAVE:
-            chassis.saved = trial
+            chassis.saved_contents = trial
         elif action == ConfigRequest.RECONCILE_AND_COMMIT and old is not None:
-            if old is chassis.live and old.pipeline.same_program(pipeline):
+            if old is chassis.running_contents and old.pipeline.same_program(pipeline):
                 old.pipeline = pipeline  # the cookie may be another
                 return
-            with chassis.running().held():  # what packets count and write meanwhile would be lost
+            with chassis.running().packets_paused():  # what packets count and write meanwhile would be lost
                 carry_over(old, trial)
                 chassis.run(trial)
             log.info("%s: pipeline %s, entries kept", chassis.name, pipeline.program.name)
@@ -253,21 +253,21 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     async def GetForwardingPipelineConfig(
         self, request: p4r.GetForwardingPipelineConfigRequest, context: Any
     ) -> ConfigResponse:
-        wanted, kinds = request.response_type, p4r.GetForwardingPipelineConfigRequest
+        response_type, kinds = request.response_type, p4r.GetForwardingPipelineConfigRequest
         try:
-            pipeline = self._registry.with_id(request.device_id).configured().pipeline
-            if wanted not in kinds.ResponseType.values():
-                known = ", ".join(kinds.ResponseType.keys())
-                raise RpcError(rpc_code.INVALID_ARGUMENT, f"response type {wanted} (has: {known})")
+            pipeline = self._registry.with_id(request.device_id).client_contents().pipeline
+            if response_type not in kinds.ResponseType.values():
+                known_names = ", ".join(kinds.ResponseType.keys())
+                raise RpcError(rpc_code.INVALID_ARGUMENT, f"response type {response_type} (has: {known_names})")
         except RpcError as error:
             await abort(context, error)
         response = ConfigResponse()
         response.config.SetInParent()
         if pipeline.config.HasField("cookie"):
             response.config.cookie.CopyFrom(pipeline.config.cookie)
-        if wanted in (kinds.ALL, kinds.P4INFO_AND_COOKIE):
+        if response_type in (kinds.ALL, kinds.P4INFO_AND_COOKIE):
             response.config.p4info.CopyFrom(pipeline.config.p4info)
-        if wanted in (kinds.ALL, kinds.DEVICE_CONFIG_AND_COOKIE):
+        if response_type in (kinds.ALL, kinds.DEVICE_CONFIG_AND_COOKIE):
             response.config.p4_device_config = pipeline.config.p4_device_config
         return response
 
@@ -287,11 +287,11 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         self._check_primary(chassis, request)
         async with chassis.writing:
             self._check_primary(chassis, request)  # another may have become primary while it waited
-            contents, scope = chassis.configured(), chassis.arbitration.scope(request.role)
+            contents, scope = chassis.client_contents(), chassis.arbitration.scope(request.role)
             try:
                 return await apply_updates(chassis, contents, request, scope)
             finally:
-                if contents is chassis.live:
+                if contents is chassis.running_contents:
                     contents.watch_idle()
 
     async def Read(self, request: p4r.ReadRequest, context: Any) -> AsyncIterator[p4r.ReadResponse]:
@@ -299,11 +299,11 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
             chassis = self._registry.with_id(request.device_id)
             async with chassis.writing:  # the state before or after a Write, and nothing between
                 scope = chassis.arbitration.scope(request.role)
-                entities, errors = read_entities(chassis.configured(), request, scope)
+                entities, errors = read_entities(chassis.client_contents(), request, scope)
         except RpcError as error:
             await abort(context, error)
-        for at in range(0, len(entities), CHUNK):
-            yield p4r.ReadResponse(entities=entities[at : at + CHUNK])
+        for offset in range(0, len(entities), CHUNK):
+            yield p4r.ReadResponse(entities=entities[offset : offset + CHUNK])
         if any(errors):
             await abort_batch(context, errors, "entity")
 
@@ -322,10 +322,12 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         if chassis.arbitration.may_write(request.role, election_id):
             return
         primary = chassis.arbitration.primary_election_id(request.role)
-        who = "no election id" if election_id == UNSET else f"election id {election_id}"
-        who += f", role {request.role!r}," if request.role else ""
-        why = f"the primary has {primary}" if primary is not None else "there is no primary (open a StreamChannel)"
-        raise RpcError(rpc_code.PERMISSION_DENIED, f"{who} is not the primary of device {chassis.device_id}: {why}")
+        client = "no election id" if election_id == UNSET else f"election id {election_id}"
+        client += f", role {request.role!r}," if request.role else ""
+        reason = f"the primary has {primary}" if primary is not None else "there is no primary (open a StreamChannel)"
+        raise RpcError(
+            rpc_code.PERMISSION_DENIED, f"{client} is not the primary of device {chassis.device_id}: {reason}"
+        )
 
 
 def _stream_error(stream: _Stream, error: RpcError, **details: Any) -> None:

@@ -55,7 +55,7 @@ class Contents:
         self.stop()
         if not self._times_out:
             return
-        entries, wait_s = self.device.idle()
+        entries, wait_s = self.device.take_idle()
         by_table: dict[int, list[p4r.TableEntry]] = {}
         for entry in entries:
             by_table.setdefault(entry.table_id, []).append(table_entry_out(entry))

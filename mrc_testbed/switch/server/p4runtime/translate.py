@@ -25,10 +25,10 @@ from mrc_testbed.switch.server.p4runtime.errors import RpcError
 ActionOf = ActionCall | MemberRef | GroupRef | ActionSet | None
 
 
-def integer(value: bytes, what: str) -> int:
+def integer(value: bytes, subject: str) -> int:
     """A byte string as a number; the empty one is not allowed (P4Runtime §8.4). Raises RpcError INVALID_ARGUMENT."""
     if not value:
-        raise RpcError(rpc_code.INVALID_ARGUMENT, f"{what}: empty byte string (zero is one zero byte)")
+        raise RpcError(rpc_code.INVALID_ARGUMENT, f"{subject}: empty byte string (zero is one zero byte)")
     return int.from_bytes(value, "big")
 
 
@@ -61,24 +61,24 @@ def table_action_in(action: p4r.TableAction) -> ActionOf:
                     "action_selection_mode, size_semantics (P4Runtime 1.5): the action selector's hold; leave them out"
                 )
                 raise RpcError(rpc_code.UNIMPLEMENTED, text)
-            given = sent.action_profile_actions
-            places = [
-                SetMember(action_in(one.action), one.weight, watch_in(one, f"action {at}"))
-                for at, one in enumerate(given, 1)
+            actions = sent.action_profile_actions
+            members = [
+                SetMember(action_in(action.action), action.weight, watch_in(action, f"action {number}"))
+                for number, action in enumerate(actions, 1)
             ]
-            return ActionSet(tuple(places))
+            return ActionSet(tuple(members))
     return None
 
 
-def watch_in(place: p4r.ActionProfileAction | p4r.ActionProfileGroup.Member, what: str) -> int | None:
+def watch_in(member: p4r.ActionProfileAction | p4r.ActionProfileGroup.Member, subject: str) -> int | None:
     """The port that a member of a group or of a one-shot set depends on. Raises RpcError INVALID_ARGUMENT."""
-    kind = place.WhichOneof("watch_kind")
+    kind = member.WhichOneof("watch_kind")
     if kind == "watch_port":
-        return integer(place.watch_port, f"watch_port of {what}") if place.watch_port else None
-    if kind == "watch" and place.watch:
-        if place.watch < 0:
-            raise RpcError(rpc_code.INVALID_ARGUMENT, f"watch {place.watch} of {what}")
-        return place.watch
+        return integer(member.watch_port, f"watch_port of {subject}") if member.watch_port else None
+    if kind == "watch" and member.watch:
+        if member.watch < 0:
+            raise RpcError(rpc_code.INVALID_ARGUMENT, f"watch {member.watch} of {subject}")
+        return member.watch
     return None
 
 

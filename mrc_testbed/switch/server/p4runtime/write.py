@@ -52,9 +52,9 @@ async def apply_updates(chassis: Chassis, contents: Contents, request: p4r.Write
     if request.atomicity == p4r.WriteRequest.CONTINUE_ON_ERROR:
         return await _one_by_one(chassis, contents, request.updates, scope)
     if request.atomicity not in (p4r.WriteRequest.ROLLBACK_ON_ERROR, p4r.WriteRequest.DATAPLANE_ATOMIC):
-        known = ", ".join(p4r.WriteRequest.Atomicity.keys())
-        raise RpcError(rpc_code.INVALID_ARGUMENT, f"atomicity {request.atomicity} (has: {known})")
-    return _whole(contents, request.updates, scope, request.atomicity == p4r.WriteRequest.DATAPLANE_ATOMIC)
+        known_names = ", ".join(p4r.WriteRequest.Atomicity.keys())
+        raise RpcError(rpc_code.INVALID_ARGUMENT, f"atomicity {request.atomicity} (has: {known_names})")
+    return _all_or_nothing(contents, request.updates, scope, request.atomicity == p4r.WriteRequest.DATAPLANE_ATOMIC)
 
 
 async def _one_by_one(chassis: Chassis, contents: Contents, updates: Any, scope: RoleScope) -> Errors:
@@ -76,31 +76,31 @@ async def _one_by_one(chassis: Chassis, contents: Contents, updates: Any, scope:
     return errors
 
 
-def _whole(contents: Contents, updates: Any, scope: RoleScope, atomic: bool) -> Errors:
+def _all_or_nothing(contents: Contents, updates: Any, scope: RoleScope, atomic: bool) -> Errors:
     errors: Errors = [None] * len(updates)
     steps: list[Do] = []
-    for at, update in enumerate(updates):
+    for index, update in enumerate(updates):
         try:
             steps.append(prepare(contents, update, scope))
         except RpcError as error:
-            errors[at] = error
+            errors[index] = error
         except TableError as error:
-            errors[at] = _rpc_error(error)
-    at = 0
+            errors[index] = _rpc_error(error)
+    index = 0
     if not any(errors):
         try:
-            with contents.device.held() if atomic else nullcontext(), contents.device.transaction():
-                for at in range(len(steps)):
-                    steps[at]()
+            with contents.device.packets_paused() if atomic else nullcontext(), contents.device.transaction():
+                for index in range(len(steps)):
+                    steps[index]()
         except RpcError as error:
-            errors[at] = error
+            errors[index] = error
         except TableError as error:
-            errors[at] = _rpc_error(error)
-    bad = next((number for number, error in enumerate(errors) if error is not None), None)
-    if bad is None:
+            errors[index] = _rpc_error(error)
+    first_failed = next((number for number, error in enumerate(errors) if error is not None), None)
+    if first_failed is None:
         return errors
-    why = RpcError(rpc_code.ABORTED, f"not done, or taken back, because update {bad} failed")
-    return [error or why for error in errors]
+    aborted = RpcError(rpc_code.ABORTED, f"not done, or taken back, because update {first_failed} failed")
+    return [error or aborted for error in errors]
 
 
 def _rpc_error(error: TableError) -> RpcError:
@@ -119,8 +119,8 @@ def prepare(contents: Contents, update: p4r.Update, scope: RoleScope) -> Do:
     if update.type not in (INSERT, MODIFY, DELETE):
         raise RpcError(rpc_code.INVALID_ARGUMENT, "an update without a type (want INSERT, MODIFY or DELETE)")
     if scope.ids is not None and not scope.has(entity):
-        what = f"{kind} of {entity_id(entity):#x}" if entity_id(entity) else kind
-        raise RpcError(rpc_code.PERMISSION_DENIED, f"{what}: not among the objects of this role")
+        subject = f"{kind} of {entity_id(entity):#x}" if entity_id(entity) else kind
+        raise RpcError(rpc_code.PERMISSION_DENIED, f"{subject}: not among the objects of this role")
     return handler(contents, update.type, getattr(entity, kind))
 
 
@@ -130,14 +130,14 @@ _OPERATIONS = {INSERT: 0, MODIFY: 1, DELETE: 2}  # as mrc_testbed.switch.device.
 def _table_entry(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.TableEntry) -> Do:
     device = contents.device
     if kind == DELETE:
-        return device.prepared(2, table_key_in(sent))
+        return device.prepare(2, table_key_in(sent))
     if sent.is_const:
         raise RpcError(rpc_code.INVALID_ARGUMENT, "is_const is for reading: only the program has const entries")
     if sent.HasField("time_since_last_hit"):
         raise RpcError(rpc_code.INVALID_ARGUMENT, "time_since_last_hit is for reading")
     entry = table_entry_in(sent)
-    step = device.prepared(_OPERATIONS[kind], entry)
-    with_meter = entry.table_id in device.schema.metered
+    step = device.prepare(_OPERATIONS[kind], entry)
+    with_meter = entry.table_id in device.schema.tables_with_meter
     if not with_meter and sent.HasField("meter_config"):
         raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {entry.table_id} has no direct meter")
     if not with_meter or (kind == INSERT and not sent.HasField("meter_config")):
@@ -149,7 +149,7 @@ def _table_entry(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.
 
 def _with_meter(device: P4Device, step: Do, entry: TableEntry, config: Any) -> None:
     """Entry and meter at once, for packets."""
-    with device.held():
+    with device.packets_paused():
         step()
         device.write_direct_meter(entry, config)
 
@@ -168,9 +168,9 @@ def _group(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.Action
     return partial(operations[kind], group_in(sent))
 
 
-def _only_modify(kind: p4r.Update.Type.ValueType, what: str) -> None:
+def _only_modify(kind: p4r.Update.Type.ValueType, subject: str) -> None:
     if kind != MODIFY:
-        raise RpcError(rpc_code.INVALID_ARGUMENT, f"{what} are always there: only MODIFY them")
+        raise RpcError(rpc_code.INVALID_ARGUMENT, f"{subject} are always there: only MODIFY them")
 
 
 def _index(sent: Any) -> int | None:
@@ -187,11 +187,11 @@ def _counter(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.Coun
 
 def _direct_counter(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.DirectCounterEntry) -> Do:
     _only_modify(kind, "direct counters")
-    wanted, device = table_key_in(sent.table_entry), contents.device
+    key, device = table_key_in(sent.table_entry), contents.device
     data = counter_in(sent.data) if sent.HasField("data") else None
 
     def write() -> None:
-        existing = device.read_one(wanted)
+        existing = device.read_one(key)
         if existing.counter is None:
             raise RpcError(rpc_code.INVALID_ARGUMENT, f"table {existing.table_id} has no direct counter")
         if data is not None:
@@ -212,9 +212,9 @@ def _digest(contents: Contents, kind: p4r.Update.Type.ValueType, sent: p4r.Diges
     operations = {INSERT: digests.insert, MODIFY: digests.modify, DELETE: digests.delete}
 
     def write() -> None:
-        before = digests.kept(sent.digest_id)
+        saved_state = digests.saved_state(sent.digest_id)
         operations[kind](sent)
-        device.on_undo(lambda: digests.restore(sent.digest_id, before))
+        device.on_undo(lambda: digests.restore(sent.digest_id, saved_state))
 
     return write
 

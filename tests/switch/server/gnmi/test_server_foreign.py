@@ -120,7 +120,7 @@ def test_files__subscribe_to_what_there_is(reader):
                 status = next(path for path in first if "s1-eth2" in path and path.endswith("oper-status"))
                 now = first[status]
                 other = "UP" if now != "UP" else "DOWN"
-                server.interfaces.tell("s1-eth2", {("state", "oper-status"): other})
+                server.interfaces.publish_values("s1-eth2", {("state", "oper-status"): other})
                 told, sampled = None, set()
                 while told is None or not sampled:
                     news = leaves(await client.answer())

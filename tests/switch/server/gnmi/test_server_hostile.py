@@ -10,7 +10,7 @@ from finsy import GNMIPath
 from finsy.proto import gnmi
 
 from mrc_testbed.switch.device.device import P4Device
-from mrc_testbed.switch.device.traffic import NOTHING
+from mrc_testbed.switch.device.traffic import DEFAULT_SETTINGS
 from mrc_testbed.switch.device.traffic_paths import CONFIG_LEAVES
 from mrc_testbed.switch.server.chassis import Chassis
 from mrc_testbed.switch.server.gnmi.interface_traffic import ChassisTraffic
@@ -135,5 +135,5 @@ def test_requests__mutated_are_done_or_refused(seed):
             if errors:
                 assert len(str(errors[0])) > 10 and chassis.traffic == before
                 refused += 1
-        chassis.traffic.get(1, NOTHING).check()
+        chassis.traffic.get(1, DEFAULT_SETTINGS).check()
     assert min(done, refused) > 20

@@ -197,7 +197,7 @@ def test_a_change_that_is_taken_back__sends_nothing_twice_and_leaves_no_datum_wa
     """Once a list that a modification had sent was sent again, and after a deletion the rest waited for ever."""
     learning = Learning(max_timeout_ns=100 * MS, max_list_size=8, ack_timeout_ns=10**12)
     learning.feed(1)
-    before = learning.digests.kept(LEARN)
+    before = learning.digests.saved_state(LEARN)
     config = p4r.DigestEntry.Config(max_timeout_ns=100 * MS, ack_timeout_ns=timeout_ns)
     getattr(learning.digests, change)(p4r.DigestEntry(digest_id=LEARN, config=config))
     learning.digests.restore(LEARN, before)
@@ -250,7 +250,7 @@ def test_stream__lists_reach_the_primary_and_acks_are_answered():
             entity = p4r.Entity(digest_entry=p4r.DigestEntry(digest_id=LEARN, config=settings))
             await client.write(p4r.Update(type=p4r.Update.INSERT, entity=entity))
             assert await client.read(p4r.Entity(digest_entry=p4r.DigestEntry())) == [entity]
-            device = daemon.registry.named("s1").device
+            device = daemon.registry.with_name("s1").device
             for mac in (7, 7, 9):
                 daemon.loop.inject(device, frame(1, mac), 3)
             first, second = [(await client.hear()).digest for _ in range(2)]
@@ -284,7 +284,7 @@ def test_finsy_receives_digests(tmp_path):
             lists = aiter(switch.read_digests("learn_t"))
             hearing = asyncio.ensure_future(anext(lists))
             await asyncio.sleep(0)
-            daemon.loop.inject(daemon.registry.named("s1").device, frame(1, 0xABCDEF), 3)
+            daemon.loop.inject(daemon.registry.with_name("s1").device, frame(1, 0xABCDEF), 3)
             heard = await soon(hearing)
             assert heard.data == [{"mac": 0xABCDEF, "port": 3, "kind": 7, "odd": True}]
             await switch.write([heard.ack()])

@@ -37,7 +37,7 @@ def test_config__runs_and_is_read_back(srv6):
             await client.set_pipeline(config_of(srv6))
             get = p4r.GetForwardingPipelineConfigRequest(device_id=1)
             assert (await client.stub.GetForwardingPipelineConfig(get)).config == config_of(srv6)
-            assert daemon.registry.named("s1").stats()["program"] == "srv6"
+            assert daemon.registry.with_name("s1").stats()["program"] == "srv6"
 
     asyncio.run(check())
 
@@ -50,7 +50,7 @@ def test_config__errors_carry_file_line_and_column(srv6):
             config.p4_device_config = srv6.config.replace(b"usid_next.apply();", b"usid_next.apply()")
             text = await refusal(client, config)
             assert "srv6.p4:" in text.split()[0] and text.split()[0].count(":") == 3
-            assert daemon.registry.named("s1").pipeline is not None  # the old one goes on
+            assert daemon.registry.with_name("s1").pipeline is not None  # the old one goes on
 
     asyncio.run(check())
 

@@ -52,7 +52,7 @@ def test_p4runtime__written_read_back_and_in_force():
             ]
             assert await client.read(group_entity(4)) == []
             await client.write(update(type=update.MODIFY, entity=group_entity(3, 5)))
-            assert daemon.registry.named("s1").device.read_multicast() == [MulticastGroup(3, (Replica(5, 0),))]
+            assert daemon.registry.with_name("s1").device.read_multicast() == [MulticastGroup(3, (Replica(5, 0),))]
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await client.write(
                     update(type=update.INSERT, entity=group_entity(3, 5)),

@@ -478,7 +478,7 @@ def test_entries__initial_entries_of_the_program_are_read():
 def test_power__off_ends_streams_on_answers_the_waiting_one_and_begins_empty():
     async def check():
         async with running_daemon(devices=2) as daemon, primary_of(daemon) as client, primary_of(daemon, 2) as other:
-            chassis = daemon.registry.named("s1")
+            chassis = daemon.registry.with_name("s1")
             await client.set_pipeline(mini_config())
             await chassis.power_off("s1 was switched off")
             code, text = await code_of(client.hear())
@@ -501,7 +501,7 @@ def test_power__off_ends_streams_on_answers_the_waiting_one_and_begins_empty():
 def test_power__a_stream_that_waits_for_a_device_hears_when_it_is_removed():
     async def check():
         async with running_daemon() as daemon, client_of(daemon) as client:
-            await daemon.registry.named("s1").power_off("off")
+            await daemon.registry.with_name("s1").power_off("off")
             await client.ask()
             heard = asyncio.ensure_future(client.hear())
             await asyncio.wait([heard], timeout=0.05)

@@ -124,7 +124,7 @@ def test_mutated_requests__never_break_the_server():
                         if method.endswith("Set") and b"other" in bad:
                             continue
                         await call(channel, method, bad)
-            assert daemon.registry.named("s1").on
+            assert daemon.registry.with_name("s1").on
             async with primary_of(daemon, election_id=1 << 127) as late:
                 await late.set_pipeline(mini_config())
                 assert len(await late.read(p4r.Entity(table_entry=p4r.TableEntry()))) == 1

@@ -32,7 +32,7 @@ def device() -> P4Device:
 
 
 def told(device: P4Device) -> tuple[list[int], float | None]:
-    entries, wait_s = device.idle()
+    entries, wait_s = device.take_idle()
     return [one.match[0].value[0] for one in entries], wait_s
 
 
@@ -114,9 +114,9 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
     for at in range(1, 4):
         device.inject(1, b"\5", at * MS - 1000)
         device.advance(at * MS)
-        assert device.idle()[0] == []
+        assert device.take_idle()[0] == []
     device.advance(4 * MS)
-    assert [one.table_id for one in device.idle()[0]] == [timed.preamble.id]
+    assert [one.table_id for one in device.take_idle()[0]] == [timed.preamble.id]
 
 
 def test_server__notifies_the_primary_and_reads_the_times(monkeypatch) -> None:
