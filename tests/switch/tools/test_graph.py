@@ -162,4 +162,4 @@ def test_statements__every_node_is_drawn_or_told_as_text():
     others = {tree.Block, tree.CallStatement, tree.DirectApply}  # drawn by flow() itself
     text = {tree.Assign, tree.Empty, tree.Const, tree.Var, tree.Instance}
     loops = {tree.For, tree.ForIn, tree.Break, tree.Continue}
-    assert set(_Drawing.DRAWN) | others | text == loops | set(tree.Statement.__args__)
+    assert set(_Drawing.DRAW_METHODS) | others | text == loops | set(tree.Statement.__args__)
