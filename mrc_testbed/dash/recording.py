@@ -17,7 +17,7 @@ from typing import Any
 
 from mrc_testbed.dash import page_files
 from mrc_testbed.dash.drawing import drawing
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.report.ev_strips import EvLane, lanes
 from mrc_testbed.experiments.report.faults import fault_times, spans_of
 from mrc_testbed.experiments.report.page import measured_runs
@@ -46,9 +46,9 @@ def write_pages(folder: Path) -> list[Path]:
     out = folder / "replay"
     out.mkdir(exist_ok=True)
     written = []
-    for name, _, measured in runs:
+    for name, _, measurement in runs:
         path = out / f"{file_name(name)}.html"
-        write_whole(path, page(recording(name, measured, results.manifest)).encode())
+        write_whole(path, page(recording(name, measurement, results.manifest)).encode())
         written.append(path)
     return written
 
@@ -88,17 +88,17 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def recording(name: str, measured: Measured, manifest: dict[str, Any]) -> dict[str, Any]:
+def recording(name: str, measurement: Measurement, manifest: dict[str, Any]) -> dict[str, Any]:
     """What the page of a run needs, in seconds, bits/s, bytes and packets; layout in dash.js."""
-    outcome, plan = measured.outcome, measured.plan.fabric
+    outcome, plan = measurement.outcome, measurement.plan.fabric
     series = outcome.series
     step = -(-len(series.times_s) // POINTS_MAX) or 1
     every = series.every_s
     flows = {flow.name: flow for flow in outcome.flows}
-    found = lanes(measured)
+    found = lanes(measurement)
     where = "virtual time" if outcome.where == "virtual" else f"live on {manifest.get('target') or 'embedded'}"
     return {
-        "title": f"{outcome.scenario}: {measured.plan.scenario.title}",
+        "title": f"{outcome.scenario}: {measurement.plan.scenario.title}",
         "said": ", ".join([outcome.scenario, *([] if name == "run" else [name]), where, f"seed {outcome.seed}"]),
         "plan": drawing(plan) | {"said": str(plan)},
         "duration_s": outcome.duration_s,
@@ -119,9 +119,9 @@ def recording(name: str, measured: Measured, manifest: dict[str, Any]) -> dict[s
         "packets": {flow: _packets(rows, step) for flow, rows in series.ev_packets.items()},
         "queues": {port: thinned(row, step, last=True) for port, row in series.queues.items()},
         "pairs": _pairs(plan, found),
-        "faults": list(_faults(plan, measured)),
-        "found": _found(plan, measured),
-        "log": _log(measured),
+        "faults": list(_faults(plan, measurement)),
+        "found": _found(plan, measurement),
+        "log": _log(measurement),
     }
 
 
@@ -196,10 +196,10 @@ def _worst(several: list[EvLane]) -> list[tuple[float, str]]:
     return out
 
 
-def _faults(plan: Plan, measured: Measured) -> Iterator[dict[str, Any]]:
+def _faults(plan: Plan, measurement: Measurement) -> Iterator[dict[str, Any]]:
     """Injected faults: from, until, what, where (links and switches by name), and what it does to them."""
-    end = measured.outcome.duration_s
-    for event, start, stop in spans_of(measured):
+    end = measurement.outcome.duration_s
+    for event, start, stop in spans_of(measurement):
         action = str(event["action"])
         effect = "down" if action in DOWN else "off" if action in OFF else "hurt"
         if action == "controller":
@@ -215,12 +215,12 @@ def _faults(plan: Plan, measured: Measured) -> Iterator[dict[str, Any]]:
         }
 
 
-def _found(plan: Plan, measured: Measured) -> list[dict[str, Any]]:
+def _found(plan: Plan, measurement: Measurement) -> list[dict[str, Any]]:
     """Findings of the controller: from, until, where, text."""
-    end = measured.outcome.duration_s
+    end = measurement.outcome.duration_s
     open_ones: dict[str, dict[str, Any]] = {}
     out: list[dict[str, Any]] = []
-    for event in measured.outcome.events:
+    for event in measurement.outcome.events:
         change, _, text = str(event.get("text", "")).partition(": ")
         if event["what"] != "detected":
             continue
@@ -251,9 +251,9 @@ def places(plan: Plan, text: str) -> list[str]:
     return out
 
 
-def _log(measured: Measured) -> list[dict[str, Any]]:
-    lines = [(t, "made" if begins else "undone", text) for t, text, begins in fault_times(measured)]
-    for event in measured.outcome.events:
+def _log(measurement: Measurement) -> list[dict[str, Any]]:
+    lines = [(t, "made" if begins else "undone", text) for t, text, begins in fault_times(measurement)]
+    for event in measurement.outcome.events:
         match event["what"]:
             case "detected":
                 kind = "healed" if str(event["text"]).startswith("cleared") else "fault"

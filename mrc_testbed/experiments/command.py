@@ -464,7 +464,7 @@ def show(name: str, as_json: bool) -> int:
     (path,) = find([name])[:1]
     runs = plan_runs(read(path), "virtual").runs
     plan, first = runs[0], runs[0].scenario
-    timeline = [f"{step.when}: {step}" for step in plan.steps()]
+    timeline = [f"{step.time}: {step}" for step in plan.steps()]
     rules = [describe(rule) for rule in first.expect]
     sizes = list(size_lines(plan))
     if as_json:

@@ -18,10 +18,10 @@ from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.backend.protocol import Backend
 from mrc_testbed.experiments.executors.crew import Begun, RunLost, RunProgress
 from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, modelled, without_unmodelled
-from mrc_testbed.experiments.language.expand import expand, places_of
+from mrc_testbed.experiments.language.expand import environments_of, expand
 from mrc_testbed.experiments.language.yaml_loader import Document, Problem, ScenarioError
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, causes, conclude, judge
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import Spread, spreads
 from mrc_testbed.experiments.resolve.run_plan import RunPlan, resolve
 from mrc_testbed.experiments.results import LoadMeter, Results, UnwrittenError, again
@@ -272,9 +272,9 @@ def _judged(
             except UnwrittenError as error:  # what has been computed is judged all the same
                 unwritten = str(error)
     pairs = [(run, done[number]) for number, run in enumerate(runs)]
-    measured = [(run.name, run.label, Measured(outcome, run)) for run, outcome in pairs]
-    verdicts = judge(first, measured, places_of(where, planned.target), planned.scale)
-    repeats = spreads(first, measured, verdicts)
+    measurement = [(run.name, run.label, Measurement(outcome, run)) for run, outcome in pairs]
+    verdicts = judge(first, measurement, environments_of(where, planned.target), planned.scale)
+    repeats = spreads(first, measurement, verdicts)
     if results is not None and not unwritten:
         try:
             results.finish(verdicts, repeats)

@@ -23,7 +23,7 @@ import pytest
 from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.metrics.assertions import judge
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from mrc_testbed.hosts.engine.endpoint import Endpoint
@@ -101,7 +101,7 @@ def judged(seed: int, folder: Path) -> Judged:
     run = resolve(expand(read(path), "virtual")[0])
     with engine_failures(pytest.MonkeyPatch()) as failures:
         outcome = VirtualRunner().run(run)
-    verdicts = judge(run.scenario, [("run", {}, Measured(outcome, run))], ("virtual",))
+    verdicts = judge(run.scenario, [("run", {}, Measurement(outcome, run))], ("virtual",))
     iterations = sum(len(collective.iterations) for collective in outcome.collectives)
     short = any(flow.completed < MESSAGES for flow in outcome.flows if flow.work != "job")
     return Judged(

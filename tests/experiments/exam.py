@@ -10,7 +10,7 @@ from pathlib import Path
 from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome, Iteration, Outcome, Series
 from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.run_plan import resolve
 
 SCENARIO = """\
@@ -118,11 +118,11 @@ def outcome() -> Outcome:
     return made
 
 
-def measured(folder: Path) -> Measured:
+def measurement(folder: Path) -> Measurement:
     """Return the exam as metrics see it."""
     (folder / "exam.yaml").write_text(SCENARIO)
     (run,) = expand(read(folder / "exam.yaml"), "virtual")
-    return Measured(outcome(), resolve(run))
+    return Measurement(outcome(), resolve(run))
 
 
 EXPECTED = {

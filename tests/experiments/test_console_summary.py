@@ -13,7 +13,7 @@ from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.console_summary import told
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.metrics.assertions import EVENTS_AROUND, events_around, matches, told_together
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import base_name, spread_text
 from mrc_testbed.experiments.results import again
 from mrc_testbed.experiments.runner import carry_out, plan_runs
@@ -127,7 +127,7 @@ def test_too_many_events_leave_the_first_and_last_faults():
     faults = [{"t": float(n), "what": "fault", "action": "cut", "undo": None, "text": f"cut {n}"} for n in range(40)]
     outcome = Outcome("s", "r", {}, "virtual", 1, 0, "srv6", 1.0, duration_s=40.0)
     outcome.events = sorted([*faults, *(ev(n + 0.5, n) for n in range(39))], key=lambda event: event["t"])
-    lines = events_around(Measured(outcome, None), 0.0, 40.0)
+    lines = events_around(Measurement(outcome, None), 0.0, 40.0)
     assert len(lines) == EVENTS_AROUND + 1
     assert lines[0].endswith("cut 0") and lines[-1].endswith("cut 39") and "67 more lines" in lines[EVENTS_AROUND // 2]
 

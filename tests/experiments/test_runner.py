@@ -20,12 +20,12 @@ from mrc_testbed.experiments import command
 from mrc_testbed.experiments.command import SCENARIOS
 from mrc_testbed.experiments.executors.crew import RunProgress
 from mrc_testbed.experiments.executors.worker_pool import WorkerPool
-from mrc_testbed.experiments.language.expand import expand, places_of
+from mrc_testbed.experiments.language.expand import environments_of, expand
 from mrc_testbed.experiments.language.metric_names import METRICS
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live import live_run
 from mrc_testbed.experiments.metrics.assertions import judge
-from mrc_testbed.experiments.metrics.metric_values import _WHOLE, Measured
+from mrc_testbed.experiments.metrics.metric_values import _WHOLE, Measurement
 from mrc_testbed.experiments.report.page import report
 from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.runner import carry_out, plan_runs
@@ -146,15 +146,15 @@ def test_a_run_whose_process_dies__is_told_with_whose_fault_it_is(tmp_path, monk
 
 def test_a_cut_link_is_seen_and_forgotten(tmp_path):
     run, outcome = outcome_of(tmp_path)
-    measured = Measured(outcome, run)
+    measurement = Measurement(outcome, run)
     assert [event["t"] for event in outcome.events if event["what"] == "fault"] == [0.5, 0.8]
-    assert 0 < measured.value("evs.first_bad") < 0.2
-    assert measured.value("lost") == measured.value("retransmitted") == sum(outcome.series.retransmitted) > 0
+    assert 0 < measurement.value("evs.first_bad") < 0.2
+    assert measurement.value("lost") == measurement.value("retransmitted") == sum(outcome.series.retransmitted) > 0
     assert [(p["flow"], p["host"], p["peer"], len(p["evs"])) for p in outcome.paths] == [("flow:h0-h1", "h0", "h1", 4)]
-    assert measured.value("damaged") == measured.value("failed") == 0
-    assert measured.value("reorder.max") > 0
-    assert measured.value("latency.flow.p99") >= measured.value("latency.flow.p50") > 0
-    assert 0.8 < measured.value("rate.flow") / outcome.capacity_bps < 1.0
+    assert measurement.value("damaged") == measurement.value("failed") == 0
+    assert measurement.value("reorder.max") > 0
+    assert measurement.value("latency.flow.p99") >= measurement.value("latency.flow.p50") > 0
+    assert 0.8 < measurement.value("rate.flow") / outcome.capacity_bps < 1.0
 
 
 def test_the_series_add_up_to_what_was_received(tmp_path):
@@ -193,9 +193,9 @@ def test_queues_of_one_plane_are_no_losses():
         "transport": scenario.transport.model_copy(update={"clock": 1.0, "config": {"backup_per_plane": 0}}),
     }
     run = resolve(replace(run, scenario=scenario.model_copy(update=short)))
-    measured = Measured(VirtualRunner().run(run), run)
-    assert measured.value("trimmed") > 100
-    assert (measured.value("lost"), measured.value("evs.bad")) == (0, 0)
+    measurement = Measurement(VirtualRunner().run(run), run)
+    assert measurement.value("trimmed") > 100
+    assert (measurement.value("lost"), measurement.value("evs.bad")) == (0, 0)
 
 
 def test_a_fault_comes_at_its_share_of_the_work(tmp_path):
@@ -233,7 +233,7 @@ def test_no_random_target_is_no_fault(tmp_path, none):
     text = SMALL.replace("cut: p0-t0-0 p0-t1-0", f"cut: {{random: links, {none}}}")
     run, outcome = outcome_of(tmp_path, text)
     assert [step.targets for step in run.steps()] == [(), ()]
-    assert Measured(outcome, run).value("lost") == 0
+    assert Measurement(outcome, run).value("lost") == 0
 
 
 def test_live_runs_may_have_values_of_their_own(tmp_path):
@@ -264,9 +264,9 @@ def test_a_network_that_reacts_gets_its_plane_back(tmp_path):
     )
     bad = {}
     for run in plan_runs(document(tmp_path, text), "virtual").runs:
-        measured = Measured(VirtualRunner().run(run), run)
-        bad[run.label["variant"]] = measured.value("evs.bad")
-        assert (measured.value("control.reacted") is not None) == (run.label["variant"] == "soon")
+        measurement = Measurement(VirtualRunner().run(run), run)
+        bad[run.label["variant"]] = measurement.value("evs.bad")
+        assert (measurement.value("control.reacted") is not None) == (run.label["variant"] == "soon")
     assert bad["never"] > bad["soon"] == 0
 
 
@@ -275,7 +275,7 @@ def test_a_denylist_before_the_start_spares_all_losses(tmp_path):
         "variants: {off: {}, all: {control_plane: {denylist: all}}}\n"
     )
     lost = {
-        r.label["variant"]: Measured(VirtualRunner().run(r), r)
+        r.label["variant"]: Measurement(VirtualRunner().run(r), r)
         for r in plan_runs(document(tmp_path, text), "virtual").runs
     }
     assert lost["off"].value("lost") > 0
@@ -289,7 +289,7 @@ def test_a_denylist_before_the_start_spares_all_losses(tmp_path):
 def test_every_metric_is_computed(tmp_path):
     assert set(_WHOLE) == {metric.pattern for metric in METRICS if not metric.series}
     run, outcome = outcome_of(tmp_path)
-    values = Measured(outcome, run).all()
+    values = Measurement(outcome, run).all()
     assert len(values) > 35
     assert values["rate.flow"] == values["rate.total"] > 0
 
@@ -424,7 +424,7 @@ def test_bmv2__has_parts_and_rules_of_its_own_on_top_of_live(tmp_path):
         rates[target] = [(run.scenario.links.rate, run.scenario.links.rtt, run.scenario.duration) for run in runs]
     assert rates == {"embedded": [(2e6, 0.05, 3.0)] * 2, "bmv2": [(1e6, 0.05, 3.0), (1e6, 0.05, 2.0)]}
     scenario = plan_runs(document, "live", target="bmv2").runs[0].scenario
-    rules = [judge(scenario, [], places_of("live", target)) for target in ("embedded", "bmv2")]
+    rules = [judge(scenario, [], environments_of("live", target)) for target in ("embedded", "bmv2")]
     assert [[one.expected for one in rule] for rule in rules] == [["a run with "] * 2] * 2
     assert [[one.rule.split()[-1] for one in rule] for rule in rules] == [["2", "3"], ["1", "3"]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.sizes import size_lines
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
@@ -35,9 +35,9 @@ def scenario(folder: Path, work: str, more: str = "") -> Path:
     return path
 
 
-def measured(path: Path) -> Measured:
+def measurement(path: Path) -> Measurement:
     (run,) = plan_runs(read(path), "virtual").runs
-    return Measured(VirtualRunner().run(run), run)
+    return Measurement(VirtualRunner().run(run), run)
 
 
 KINDS = ("all_reduce_tree", "all_reduce_halving", "all_reduce_hierarchical", "all_to_allv")
@@ -46,7 +46,7 @@ KINDS = ("all_reduce_tree", "all_reduce_halving", "all_reduce_hierarchical", "al
 @pytest.mark.parametrize("kind", KINDS)
 def test_collective__of_each_kind_on_the_virtual_fabric(tmp_path, kind):
     work = f"{{collective: {kind}, name: job, size: 64K, iterations: 3, skew: 1.2, experts: 8, placement: random}}"
-    found = measured(scenario(tmp_path, work))
+    found = measurement(scenario(tmp_path, work))
     assert found.outcome.finished and found.value("wrong.job") == 0 and found.value("busbw.job") > 1e6
     assert len(found.outcome.collectives[0].iterations) == 3
 
@@ -55,7 +55,7 @@ STEP = "{training: {layers: 2, forward: 20ms, backward: 40ms, gradients: %s}, na
 
 
 def test_training__overlaps_and_tells_what_is_exposed(tmp_path):
-    small, large = (measured(scenario(tmp_path, STEP % size)) for size in ("1K", "512K"))
+    small, large = (measurement(scenario(tmp_path, STEP % size)) for size in ("1K", "512K"))
     computing = 2 * 0.06
     assert computing < small.value("iteration.job.p50") < 1.5 * computing
     assert small.value("exposed.job") < 0.35 < large.value("exposed.job")
@@ -70,7 +70,7 @@ def test_training__of_experts_in_stages_under_a_cut(tmp_path):
         "{training: {layers: 4, stages: 2, micro_batches: 2, expert_every: 2, tokens: 32K, gradients: 16K,"
         " activations: 8K, all_reduce: all_reduce_tree}, name: job, iterations: 3, placement: spread}"
     )
-    found = measured(scenario(tmp_path, work, "faults: [{at: 20ms, cut: p1-t0-0 p1-t1-0}]"))
+    found = measurement(scenario(tmp_path, work, "faults: [{at: 20ms, cut: p1-t0-0 p1-t1-0}]"))
     assert found.outcome.finished and found.value("wrong.job") == 0 and len(found.outcome.flows) == 8
 
 
@@ -79,13 +79,13 @@ def test_tenants__beside_each_other_have_places_of_their_own(tmp_path):
         "{training: {layers: 1}, name: one, ranks: [h0, h2], iterations: 2}, "
         "{collective: all_reduce_tree, name: two, ranks: [h1, h3], size: 64K, iterations: 2}"
     )
-    found = measured(scenario(tmp_path, work))
+    found = measurement(scenario(tmp_path, work))
     assert found.outcome.finished and found.value("iteration.one.mean") and found.value("busbw.two")
 
 
 def test_trace__is_found_beside_its_scenario_and_replayed(tmp_path):
     (tmp_path / "step.goal").write_text(GOAL.read_text())
-    found = measured(scenario(tmp_path, "{trace: step.goal, name: job, iterations: 3}"))
+    found = measurement(scenario(tmp_path, "{trace: step.goal, name: job, iterations: 3}"))
     assert found.outcome.finished and found.value("wrong.job") == 0
     assert 0.065 < found.value("iteration.job.mean") < 0.4 and found.outcome.collectives[0].kind == "trace"
 
@@ -97,7 +97,7 @@ def test_chakra__is_replayed(tmp_path):
         node(3, "COMM_COLL_NODE", after=[2], comm_type="BROADCAST", comm_size=8192),
     ]
     write(tmp_path, [nodes] * 4)
-    found = measured(scenario(tmp_path, "{trace: job.0.et, name: job, iterations: 2}"))
+    found = measurement(scenario(tmp_path, "{trace: job.0.et, name: job, iterations: 2}"))
     assert found.outcome.finished and found.value("wrong.job") == 0 and found.value("iteration.job.mean") > 0.02
 
 
@@ -105,8 +105,8 @@ def test_chakra__is_replayed(tmp_path):
     ("work", "text"),
     [
         ("{trace: none.goal}", "none.goal: no such file or folder"),
-        ("{trace: big.goal}", "it has 9 ranks, the fabric 4 hosts"),
-        ("{trace: big.goal, ranks: [h0, h1]}", "it has 9 ranks, the fabric 4 hosts"),
+        ("{trace: big.goal}", "trace of 9 ranks on a fabric of 4 hosts"),
+        ("{trace: big.goal, ranks: [h0, h1]}", "trace of 9 ranks on a fabric of 4 hosts"),
         ("{training: {layers: 3, stages: 2}}", "4 ranks and 3 layers in 2 stages"),
         ("{training: {}, ranks: 9}", "9 ranks, and 4 hosts are free"),
         ("{training: {}, iterations: 1000}", "less than or equal to 100"),

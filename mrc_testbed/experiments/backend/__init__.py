@@ -1,1 +1,1 @@
-"""What the three back ends (virtual, fluid, live) have in common: their protocol, and what they give."""
+"""Common parts of the three back ends (virtual, fluid, live): protocol, outcome, failures."""

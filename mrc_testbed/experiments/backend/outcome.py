@@ -1,4 +1,4 @@
-"""Outcome of one run of either back end: flows, time series, events, counters. metrics come from it alone.
+"""Outcome of one run of any back end: flows, time series, events, counters. Metrics come from it alone.
 
 Times are seconds from the start of the workload; rates are payload bits/s; `to_json` has schema `mrc-run/1`.
 """
@@ -26,14 +26,14 @@ KEPT_ALWAYS = ("fault", "qp_error")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Something that no run may have unless its scenario wants it; failures.py finds them."""
+    """A failure that no run may have unless its scenario expects it; failures.py finds them."""
 
     kind: str
     """A key of failures.UNWRITTEN."""
     work: str
     """Workload that it happened to; empty: the run as a whole."""
     at_s: float
-    """When it was known; the end of the run for what shows only there."""
+    """Seconds of the run when it was detected; the end of the run for what shows only there."""
     text: str
     count: int = 1
     """Messages or elements that one line is about."""
@@ -49,7 +49,7 @@ class FlowOutcome:
     qps: int
     message_bytes: int
     completed: int = 0
-    """Messages (of collectives: writes) that ended well."""
+    """Messages (of collectives: writes) that completed."""
     failed: int = 0
     damaged: int = 0
     """Messages whose bytes at the receiver were not those sent."""
@@ -58,7 +58,7 @@ class FlowOutcome:
     finished_s: float | None = None
     """Last completion."""
     lost: int = 0
-    """Packets, as are the next three."""
+    """Packets that requestors found lost."""
     lost_worst_qp: int = 0
     sent: int = 0
     retransmitted: int = 0
@@ -85,12 +85,12 @@ class Iteration:
     wrong: int
     """Elements with a wrong value."""
     exposed: float = 0.0
-    """Of programs: share of the time in which a rank computed nothing, the mean over the ranks."""
+    """Share of the time in which a rank computed nothing, mean over the ranks; programs only."""
 
 
 @dataclass(slots=True)
 class CollectiveOutcome:
-    """A collective's or program's measured iterations. `size_bytes` and `bus_factor` as nccl-tests have them."""
+    """Measured iterations of a collective or program; `size_bytes`, `bus_factor` as in nccl-tests."""
 
     work: str
     kind: str
@@ -111,60 +111,63 @@ class CollectiveOutcome:
 
 @dataclass(slots=True)
 class JobsOutcome:
-    """Times of an iteration of the jobs of a workload that are not kept one by one, seconds; entry i is a job."""
+    """Iteration times of jobs that are not recorded one by one, seconds; entry i is a job."""
 
     work: str
     before_s: list[float]
     """Median before the first fault."""
     after_s: list[float]
-    """Median of those that ended after it."""
+    """Median of the iterations that ended after the first fault."""
     longest_s: list[float]
-    """The longest of these."""
+    """Longest iteration that ended after the first fault."""
 
 
 def iterations_of(
-    started_s: float, ranks: list[str], ended: list[list[tuple[float, int, float]]], warm_up: int
+    started_s: float, ranks: list[str], rank_records: list[list[tuple[float, int, float]]], warm_up: int
 ) -> list[Iteration]:
-    """Iterations after the warm-up that all ranks ended. `ended`: by rank, (when, wrong elements, busy seconds)."""
+    """Return the iterations after the warm-up that all ranks ended.
+
+    `rank_records`: by rank, (end time, wrong elements, busy seconds) of each iteration.
+    """
     out, began = [], started_s
-    for number in range(min(map(len, ended), default=0)):
-        ends = [mine[number][0] for mine in ended]
+    for number in range(min(map(len, rank_records), default=0)):
+        ends = [records[number][0] for records in rank_records]
         last = max(ends)
         if number >= warm_up:
-            wrong = sum(mine[number][1] for mine in ended)
-            exposed = [_exposed(mine, number, started_s) for mine in ended]
-            mean = sum(exposed) / len(exposed)
-            out.append(Iteration(number - warm_up, began, last, ranks[ends.index(last)], wrong, mean))
+            wrong_elements = sum(records[number][1] for records in rank_records)
+            exposed_shares = [_exposed_share(records, number, started_s) for records in rank_records]
+            mean = sum(exposed_shares) / len(exposed_shares)
+            out.append(Iteration(number - warm_up, began, last, ranks[ends.index(last)], wrong_elements, mean))
         began = last
     return out
 
 
-def _exposed(mine: list[tuple[float, int, float]], number: int, started_s: float) -> float:
-    """Share of a rank's own time for an iteration in which it computed nothing."""
-    took = mine[number][0] - (mine[number - 1][0] if number else started_s)
-    return max(0.0, 1 - mine[number][2] / took) if took > 0 else 0.0
+def _exposed_share(records: list[tuple[float, int, float]], number: int, started_s: float) -> float:
+    """Return the share of a rank's time for an iteration in which it computed nothing."""
+    took = records[number][0] - (records[number - 1][0] if number else started_s)
+    return max(0.0, 1 - records[number][2] / took) if took > 0 else 0.0
 
 
 def down_planes(events: Sequence[dict[str, Any]], host: str, peer: str) -> set[int]:
-    """Planes that a host could not use towards a peer when these events had happened, whosever port was down."""
-    up: dict[tuple[int, str | None], bool] = {}
+    """Return the planes that a host cannot use towards a peer after these events, at either end."""
+    port_states: dict[tuple[int, str | None], bool] = {}
     for event in events:
         if event["what"] == "plane" and event["host"] == host and event["peer"] in (None, peer):
-            up[event["plane"], event["peer"]] = event["up"]
-    return {plane for (plane, _), is_up in up.items() if not is_up}
+            port_states[event["plane"], event["peer"]] = event["up"]
+    return {plane for (plane, _), is_up in port_states.items() if not is_up}
 
 
-def dead_evs(evs: Sequence[tuple[int, str]], down: set[int]) -> int:
-    """EVs, (plane, state) each, that can carry nothing."""
-    return sum(state in ("assumed_bad", "denied") or plane in down for plane, state in evs)
+def dead_evs(evs: Sequence[tuple[int, str]], planes_down: set[int]) -> int:
+    """Return how many EVs, (plane, state) each, can carry nothing."""
+    return sum(state in ("assumed_bad", "denied") or plane in planes_down for plane, state in evs)
 
 
-COUNTED = ("lost", "retransmitted", "marked", "trimmed", "dropped", "link_lost")
-"""Series of packets in each interval."""
+PACKET_SERIES = ("lost", "retransmitted", "marked", "trimmed", "dropped", "link_lost")
+"""Names of the series that count packets in each interval."""
 
 
 class SeriesColumn(NamedTuple):
-    """One series by the name that it has in CSV and Parquet files. `values`: one an interval, as in Series."""
+    """One series under its name in CSV and Parquet files. `values`: one an interval, as in Series."""
 
     name: str
     unit: str
@@ -197,7 +200,7 @@ class Series:
     plane_bps: list[list[float]] = field(default_factory=list)
     """Per plane: bits/s of data that hosts sent over it, headers included."""
     marked: list[int | None] = field(default_factory=list)
-    """Packets that switches marked; as the next three None: could not be read."""
+    """Packets that switches marked; None here and in the next three: the switches could not be read."""
     trimmed: list[int | None] = field(default_factory=list)
     dropped: list[int | None] = field(default_factory=list)
     """Packets dropped in switches: a full queue, a dead port."""
@@ -206,17 +209,22 @@ class Series:
     ev_packets: dict[str, list[dict[str, int]]] = field(default_factory=dict)
     """Flow name -> packets sent over each EV (as `0x0305`) in the interval; kept for a few flows only."""
     link_bps: dict[str, list[list[int] | None]] = field(default_factory=dict)
-    """Link -> bits/s of all packets over it, away from the hosts and towards them; None: could not be read. Kept for
-    fabrics of up to LINKS_MAX links."""
+    """Link -> bits/s of all packets over it, away from the hosts and towards them.
+
+    None: could not be read. Recorded for fabrics of up to LINKS_MAX links.
+    """
     queues: dict[str, list[int | None]] = field(default_factory=dict)
     """Interface -> bytes waiting in its data queue at the end of the interval; None: could not be read."""
     spread: dict[str, SeriesSpread] = field(default_factory=dict)
-    """Work -> its flows, where `received_bps` has one entry for all of them: fluid runs of thousands of flows."""
+    """Workload -> its flows, where `received_bps` has one entry for all: fluid runs of many flows."""
 
     def columns(self) -> list[SeriesColumn]:
-        """Rates of flows, packets counted, rates of planes, depths of queues; one may end before `times_s` does."""
+        """Return rates of flows, packets counted, rates of planes, depths of queues.
+
+        A column may be shorter than `times_s`.
+        """
         columns = [SeriesColumn(f"rate_bps {name}", "bit/s", values) for name, values in self.received_bps.items()]
-        columns += [SeriesColumn(key, "packets", getattr(self, key)) for key in COUNTED]
+        columns += [SeriesColumn(key, "packets", getattr(self, key)) for key in PACKET_SERIES]
         planes = len(self.plane_bps[0]) if self.plane_bps else 0
         for plane in range(planes):
             columns.append(SeriesColumn(f"plane{plane}_bps", "bit/s", [values[plane] for values in self.plane_bps]))
@@ -242,13 +250,13 @@ class Outcome:
     finished: bool = True
     """All that had an end reached it, and the run did within the limit."""
     failures: list[Failure] = field(default_factory=list)
-    """In order of time, the first cause first; not in `to_json` where there are none."""
+    """Failures in order of time, the first cause first; absent from `to_json` when empty."""
     flows: list[FlowOutcome] = field(default_factory=list)
     collectives: list[CollectiveOutcome] = field(default_factory=list)
     jobs: list[JobsOutcome] = field(default_factory=list)
-    """Of fluid runs, which have rates and no iterations; not in `to_json` where there are none."""
+    """Jobs of fluid runs, which have rates and no iterations; absent from `to_json` when empty."""
     cause: str = ""
-    """First cause of a run that failed, whose figures belong in no mean; not in `to_json` where there is none."""
+    """First cause of a failed run, whose figures belong in no mean; absent from `to_json` when empty."""
     series: Series = field(default_factory=lambda: Series(0.1))
     events: list[dict[str, Any]] = field(default_factory=list)
     """{t, what, ...} in order of time: `fault`, `ev`, `plane`, `qp_error`, `control`, `detected`."""
@@ -256,27 +264,31 @@ class Outcome:
     counters: dict[str, Any] = field(default_factory=dict)
     """marked, trimmed, trimmed_last_hop, dropped_queue, corrupted, table_writes, peak queues by interface."""
     paths: list[dict[str, Any]] = field(default_factory=list)
-    """{flow, host, peer, qpn, evs: [[ev, plane, state], ...]}: every MRC QP's EVs as they were when the work began."""
+    """EVs of every MRC QP when the work began: {flow, host, peer, qpn, evs: [[ev, plane, state], ...]}."""
     dead_parts: list[dict[str, Any]] = field(default_factory=list)
-    """Processes of a live fabric that died during the run, the first one first: {t, name, pid, how, loses, log}; `t` as
-    in events. The run ended with it. Not in `to_json` where there are none."""
+    """Processes of a live fabric that died and ended the run, in order of time.
+
+    {t, name, pid, how, loses, log} each, `t` as in events; absent from `to_json` when empty.
+    """
     evs_bad: int = 0
     evs_denied: int = 0
     metrics: dict[str, float | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """Notes for the reader: overload, a fault that could not be injected."""
     observations: bytes = field(default=b"", repr=False)
-    """Observations of the controller in a live run (controller/faults/observations.py): a file of its own, not in
-    `to_json`."""
+    """Observations of the controller in a live run (controller/faults/observations.py).
+
+    A file of its own, absent from `to_json`.
+    """
 
     @classmethod
-    def begin(cls, plan: RunPlan, where: str, capacity_bps: float) -> Outcome:
-        """The outcome of a run that begins."""
+    def begin(cls, plan: RunPlan, backend: str, capacity_bps: float) -> Outcome:
+        """Return the outcome of a run that begins; `backend` is `virtual`, `fluid` or `live`."""
         return cls(
             scenario=plan.scenario.name,
             name=plan.name,
             label=dict(plan.label),
-            where=where,
+            where=backend,
             seed=plan.seed,
             repeat=plan.repeat,
             mode=plan.fabric.mode.value,
@@ -284,25 +296,25 @@ class Outcome:
             series=Series(plan.measure.every),
         )
 
-    def event(self, t: float, what: str, **fields: Any) -> None:
-        """Note something that happened."""
-        if len(self.events) >= EVENTS_MAX and what not in KEPT_ALWAYS:
+    def event(self, t: float, event_kind: str, **fields: Any) -> None:
+        """Record an event."""
+        if len(self.events) >= EVENTS_MAX and event_kind not in KEPT_ALWAYS:
             self.events_dropped += 1
         else:
-            self.events.append({"t": round(t, 6), "what": what, **fields})
+            self.events.append({"t": round(t, 6), "what": event_kind, **fields})
 
     def fail(self, kind: str, at_s: float, text: str, work: str = "", count: int = 1) -> None:
-        """Note a failure: `process` for a process of ours that died, with its name and last words in `text`."""
+        """Record a failure: `process` for a process of ours that died, with its name and last words in `text`."""
         self.failures.append(Failure(kind, work, round(at_s, 6), text, count))
 
     def note_evs(self, flow: str, qpn: int, evs: list[list[Any]]) -> None:
-        """The EVs, [ev, plane, state] each, of one QP of the flow `work:host-peer`."""
+        """Record the EVs, [ev, plane, state] each, of one QP of the flow `work:host-peer`."""
         if len(self.paths) < PATHS_MAX:
             host, _, peer = flow.rpartition(":")[2].partition("-")
             self.paths.append({"flow": flow, "host": host, "peer": peer, "qpn": qpn, "evs": evs})
 
     def works(self) -> list[str]:
-        """Names of the workloads, in order."""
+        """Return the names of the workloads, in order."""
         return list(dict.fromkeys([*(f.work for f in self.flows), *(c.work for c in self.collectives)]))
 
     def to_json(self) -> dict[str, Any]:
@@ -315,7 +327,7 @@ class Outcome:
 
     @classmethod
     def from_json(cls, data: Any) -> Outcome:
-        """Inverse of to_json. Raises ValueError for other data."""
+        """Return the outcome that to_json() wrote. Raises ValueError for other data."""
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise ValueError(
                 f"not a run of this version: schema {data.get('schema') if isinstance(data, dict) else data!r}"
@@ -324,13 +336,13 @@ class Outcome:
         try:
             values["flows"] = [FlowOutcome(**flow) for flow in values["flows"]]
             values["collectives"] = [
-                CollectiveOutcome(**{**one, "iterations": [Iteration(**i) for i in one["iterations"]]})
-                for one in values["collectives"]
+                CollectiveOutcome(**{**collective, "iterations": [Iteration(**i) for i in collective["iterations"]]})
+                for collective in values["collectives"]
             ]
-            values["jobs"] = [JobsOutcome(**one) for one in values.get("jobs", ())]
-            values["failures"] = [Failure(**one) for one in values.get("failures", ())]
+            values["jobs"] = [JobsOutcome(**job) for job in values.get("jobs", ())]
+            values["failures"] = [Failure(**failure) for failure in values.get("failures", ())]
             series = dict(values["series"])
-            spread = {work: SeriesSpread(**one) for work, one in series.pop("spread", {}).items()}
+            spread = {work: SeriesSpread(**spread_values) for work, spread_values in series.pop("spread", {}).items()}
             values["series"] = Series(**series, spread=spread)
             return cls(**values)
         except (TypeError, KeyError) as error:

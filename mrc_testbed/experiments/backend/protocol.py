@@ -1,4 +1,4 @@
-"""The protocol of the back ends: a plan in, an outcome out; nothing else differs for who runs and judges."""
+"""Protocol of the back ends: a plan in, an outcome out; runner and judge need nothing else."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 
 Watch = Callable[[float, float], None]
-"""Called with (share done 0..1, seconds of the run) now and then."""
+"""Callback with (share done 0..1, seconds of the run), called now and then."""
 
 
-def unwatched(_share: float, _now: float) -> None:
-    """A Watch that does not look."""
+def ignore_progress(_share: float, _now: float) -> None:
+    """Ignore the progress of a run."""
 
 
 class Backend(Protocol):
-    """Virtual, fluid or live."""
+    """Protocol of a back end: virtual, fluid or live."""
 
-    def run(self, plan: RunPlan, watch: Watch = unwatched) -> Outcome:
+    def run(self, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
         """Carry out a run. Raises what the fabric or the engines refuse."""
         ...

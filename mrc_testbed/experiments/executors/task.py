@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mrc_testbed.experiments.backend.outcome import Outcome
-from mrc_testbed.experiments.backend.protocol import Watch, unwatched
+from mrc_testbed.experiments.backend.protocol import Watch, ignore_progress
 from mrc_testbed.experiments.metrics.assertions import conclude
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.results import TASKS, LoadMeter
@@ -29,7 +29,7 @@ OWNER = "owner"
 """File of the folder `tasks`: token of the command whose tasks may write."""
 
 
-def timed_run(run: RunPlan, watch: Watch = unwatched) -> tuple[Outcome, dict[str, Any]]:
+def timed_run(run: RunPlan, watch: Watch = ignore_progress) -> tuple[Outcome, dict[str, Any]]:
     """A run with its metrics, and how busy the machine was. Raises what VirtualRunner raises."""
     meter = LoadMeter()
     outcome = VirtualRunner().run(run, watch)

@@ -125,10 +125,10 @@ def refused_work(work: PlannedWork, transport: Transport) -> Iterator[str]:
             yield f"workload {flow.work}, which ends with its `bytes`: only work that lasts until a time"
         if flow.rate_bps is not None or flow.pin:
             yield f"the rate or the pinned paths of {flow.work}"
-    for one in work.carried:
+    for one in work.plans:
         if one.transport.model_copy(update={"qps": 1}) != transport.model_copy(update={"qps": 1}):
             yield f"the transport of {one.work}: only the run's, with another number of QPs"
-    if len({one.transport.qps for one in work.carried}) > 1:
+    if len({one.transport.qps for one in work.plans}) > 1:
         yield "workloads with different numbers of QPs"
 
 
@@ -172,7 +172,7 @@ def fluid_flows(plan: Plan, work: PlannedWork, seed: int) -> FluidFlows:
 
     return FluidFlows(
         plan,
-        next((one.transport.qps for one in work.carried), 1),
+        next((one.transport.qps for one in work.plans), 1),
         works,
         np.array([find(end[1]) for end in ends], np.int64),
         np.array([find(end[2]) for end in ends], np.int64),

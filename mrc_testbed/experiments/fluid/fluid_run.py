@@ -26,7 +26,7 @@ from mrc_testbed.experiments.backend.outcome import (
     Outcome,
     SeriesSpread,
 )
-from mrc_testbed.experiments.backend.protocol import Watch, unwatched
+from mrc_testbed.experiments.backend.protocol import Watch, ignore_progress
 from mrc_testbed.experiments.fluid.fluid_flows import FluidFlows, fluid_flows, refused_work
 from mrc_testbed.experiments.language.model import Expect
 from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner
@@ -94,7 +94,7 @@ def without_unmodelled(runs: list[RunPlan]) -> tuple[list[RunPlan], list[str]]:
 class FluidRunner:
     """Runs on the fluid model."""
 
-    def run(self, plan: RunPlan, watch: Watch = unwatched) -> Outcome:
+    def run(self, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
         """Carry out a run. Raises UsageError naming what the fluid model cannot do."""
         _refuse(plan, next(_refused(plan), None))
         work = plan.work()
@@ -191,10 +191,10 @@ def _outages(plan: RunPlan, timeline: list[FaultStep], shape: FabricShape, end_s
     target = FluidFaultTarget(plan.fabric, shape)
     runner = StepRunner(target)
     for step in timeline:
-        if step.when.seconds is None:
+        if step.time.seconds is None:
             _refuse(plan, f"the fault {step.action} at a share of the work")
-        assert step.when.seconds is not None
-        target.advance(max(0.0, step.when.seconds))
+        assert step.time.seconds is not None
+        target.advance(max(0.0, step.time.seconds))
         try:
             runner.apply(step)
         except FaultError as error:
@@ -274,7 +274,7 @@ class _Book:
 
     def _jobs(self, outcome: Outcome, timeline: list[FaultStep]) -> None:
         """Times of iterations: a rank is through with one when it has sent what an iteration has, at the job's pace."""
-        moments = [step.when.seconds for step in timeline if step.when.seconds]
+        moments = [step.time.seconds for step in timeline if step.time.seconds]
         span = before_faults(self.plan.baseline, min(moments, default=None))
         if span is None:
             return
@@ -322,10 +322,10 @@ class _Book:
         """Faults, and what became of EVs, planes and QPs, in order of time."""
         found: list[tuple[float, str, dict[str, Any]]] = []
         for step in timeline:
-            assert step.when.seconds is not None
+            assert step.time.seconds is not None
             found.append(
                 (
-                    step.when.seconds,
+                    step.time.seconds,
                     "fault",
                     {"number": step.number, "action": step.action, "undo": step.undo, "text": str(step)},
                 )

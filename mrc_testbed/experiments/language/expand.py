@@ -1,6 +1,6 @@
 """Variants, sweeps and repeats of a scenario as single runs.
 
-    for run in expand(document, where="virtual"):
+    for run in expand(document, backend="virtual"):
         run.label        # {"variant": "mrc", "loss": "1%"}; empty in a scenario without variants and sweeps
         run.seed         # the same for all variants and sweep values of one repeat: they meet the same dice
         run.scenario     # typed, with everything applied and checked
@@ -9,12 +9,11 @@ A sweep names values and uses them by `$name` anywhere in the file, or by the pa
 
     sweep: {loss: [0%, 0.1%, 1%], workload.0.size: {from: 64K, to: 4M, factor: 4}}
 
-`live: {sweep: {size: [1M]}}` has other values there, and a variant may have a `live` of its own. `bmv2` has what is
-different on BMv2, on top of `live`. Rules say `first` and `last` for the ends of a sweep, whatever they are.
+`live: {sweep: {size: [1M]}}` gives the sweep other values in live runs; a variant may have a `live` of its own. `bmv2`
+holds overrides for BMv2, on top of `live`. Rules name the ends of a sweep `first` and `last`.
 
-`scale: {paper: {...}}` is what is different when the file is run at that scale, on top of `virtual`; a variant may have
-a `scale` of its own. Places and scales choose among the variants, too (`live: {variants: [mrc, roce-1]}`); the last
-of them that does so decides.
+`scale: {paper: {...}}` holds overrides for runs at that scale, on top of `virtual`; a variant may have a `scale` of its
+own. Environments and scales select variants, too (`live: {variants: [mrc, roce-1]}`); the last selection decides.
 """
 
 from __future__ import annotations
@@ -28,17 +27,29 @@ from typing import Any
 
 from mrc_testbed.console import units
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.language.yaml_loader import Document, Loc, Problem, ScenarioError, typed
+from mrc_testbed.experiments.language.yaml_loader import Document, Loc, Problem, ScenarioError, parse_scenario
 from mrc_testbed.faults.terms import suggestion
 
-PLACES = ("virtual", "live", "bmv2")
-"""Keys of the settings that differ there, at the top of a file and in a variant."""
+ENVIRONMENTS = ("virtual", "live", "bmv2")
+"""Keys of settings for one environment, at the top of a file and in a variant."""
 RUNS_MAX = 2000
 """Runs of one scenario; more is a mistake in a sweep."""
-ONLY_AT_TOP = ("variants", "sweep", *PLACES, "scale", "repeat", "seed", "name", "schema", "expect", "figures", "paper")
-"""Keys that an override cannot change; but those of PLACES may give other values to a sweep."""
-CHOOSES = ("sweep", "variants")
-"""Keys of PLACES and of a scale that say which of the file's runs are made there."""
+ONLY_AT_TOP = (
+    "variants",
+    "sweep",
+    *ENVIRONMENTS,
+    "scale",
+    "repeat",
+    "seed",
+    "name",
+    "schema",
+    "expect",
+    "figures",
+    "paper",
+)
+"""Keys that an override cannot change; but those of ENVIRONMENTS may give other values to a sweep."""
+SELECTION_KEYS = ("sweep", "variants")
+"""Keys of an environment and of a scale that select which of the file's runs are made."""
 ENDS = {"first": 0, "last": -1}
 """Words that stand for a value of a sweep in rules."""
 _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
@@ -46,7 +57,7 @@ _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a study makes different in a scenario, after everything that the file itself says."""
+    """Changes that a study makes to a scenario, applied after all overrides of the file."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     """Path of a key -> value, in all runs."""
@@ -55,7 +66,7 @@ class Changes:
     paths: frozenset[str] = frozenset()
     """Names in `sweep` that are paths of keys though they have no dot."""
     variants: list[str] | None = None
-    """Those that are run; None: the file's choice."""
+    """Names of the variants to run; None: the file's choice."""
 
 
 NO_CHANGES = Changes()
@@ -69,34 +80,34 @@ class Run:
     label: dict[str, Any]
     repeat: int
     seed: int
-    places: tuple[str, ...] = ("virtual",)
-    """Where it is made (places_of)."""
+    environments: tuple[str, ...] = ("virtual",)
+    """Environments of the run, the general one first (environments_of)."""
     scale: str | None = None
-    """Of the file's."""
+    """Name of the file's scale; None: the file without a scale."""
 
     @property
     def name(self) -> str:
-        """`mrc loss=1% #2`; a file name once blanks are replaced."""
+        """Name such as `mrc loss=1% #2`; a file name once blanks are replaced."""
         number = [f"#{self.repeat + 1}"] if self.scenario.repeat > 1 else []
-        return " ".join([*told_apart(self.label), *number]) or "run"
+        return " ".join([*label_parts(self.label), *number]) or "run"
 
 
-def told_apart(label: dict[str, Any]) -> list[str]:
-    """Parts of a run's name that distinguish it within its scenario: `mrc`, `loss=1%`."""
+def label_parts(label: dict[str, Any]) -> list[str]:
+    """Return the parts of a run's name that distinguish it within its scenario: `mrc`, `loss=1%`."""
     return [str(value) if key == "variant" else f"{key}={value}" for key, value in label.items()]
 
 
-def places_of(where: str, target: str) -> tuple[str, ...]:
-    """Names of the place of a run, the general one first: ("virtual",), ("live", "embedded"), ("live", "bmv2").
+def environments_of(backend: str, target: str) -> tuple[str, ...]:
+    """Return a run's environments, the general one first.
 
-    A fluid run has the place of virtual ones: it answers for them.
+    Examples: ("virtual",), ("live", "embedded"), ("live", "bmv2"). A fluid run has the environment of virtual runs.
     """
-    return ("virtual",) if where in ("virtual", "fluid") else (where, target)
+    return ("virtual",) if backend in ("virtual", "fluid") else (backend, target)
 
 
 def expand(
     document: Document,
-    where: str,
+    backend: str,
     *,
     target: str = "embedded",
     seed: int | None = None,
@@ -104,85 +115,92 @@ def expand(
     scale: str | None = None,
     changes: Changes = NO_CHANGES,
 ) -> list[Run]:
-    """All runs of a file, in its order: repeats outermost, then variants, then sweep values.
+    """Return all runs of a file, in its order: repeats outermost, then variants, then sweep values.
 
-    `where`: "virtual" or "live", there with the switches of `target`; `seed`, `repeat`: instead of the file's; `scale`:
-    a name of its `scale`; `changes`: of a study. Raises ScenarioError.
+    `backend`: "virtual", "fluid" or "live", there with the switches of `target`; `seed`, `repeat`: instead of the
+    file's; `scale`: a name of its `scale`; `changes`: those of a study. Raises ScenarioError.
     """
-    base = typed(document, _without_sweep(document))  # the file by itself must make sense
+    base = parse_scenario(document, _without_sweep(document))  # the file by itself must make sense
     if scale is not None and scale not in base.scale:
-        known = f"has: {', '.join(base.scale)}" if base.scale else "it has none"
-        raise _error(document, ("scale",) if base.scale else (), f"no scale {scale!r} ({known})")
-    places = places_of(where, target)
-    values = _sweep_values(document, base, places, scale) | changes.sweep
-    made: list[tuple[Scenario, dict[str, Any]]] = []
-    for variant in changes.variants or _variants(document, base, places, scale):
-        for chosen in product(*values.values()):
-            label = ({"variant": variant} if variant else {}) | dict(zip(values, chosen, strict=True))
-            scenario = _applied(document, places, label, values, scale, changes)
-            if where == "live" and _clocks(scenario) != {1.0}:
+        known_text = f"has: {', '.join(base.scale)}" if base.scale else "the file has no scales"
+        raise _error(document, ("scale",) if base.scale else (), f"no scale {scale!r} ({known_text})")
+    environments = environments_of(backend, target)
+    values = _sweep_values(document, base, environments, scale) | changes.sweep
+    labelled_scenarios: list[tuple[Scenario, dict[str, Any]]] = []
+    for variant in changes.variants or _variants(document, base, environments, scale):
+        for sweep_point in product(*values.values()):
+            label = ({"variant": variant} if variant else {}) | dict(zip(values, sweep_point, strict=True))
+            scenario = _apply_overrides(document, environments, label, values, scale, changes)
+            if backend == "live" and _clocks(scenario) != {1.0}:
                 text = "clock: the times of a live fabric are those of its links; give it under `virtual`"
                 raise _error(document, ("transport", "clock"), text)
-            made.append((scenario if repeat is None else scenario.model_copy(update={"repeat": repeat}), label))
+            labelled_scenarios.append(
+                (scenario if repeat is None else scenario.model_copy(update={"repeat": repeat}), label)
+            )
     first = base.seed if seed is None else seed
     return [
-        Run(scenario, label, number, first + number, places, scale)
+        Run(scenario, label, number, first + number, environments, scale)
         for number in range(repeat or base.repeat)
-        for scenario, label in made
+        for scenario, label in labelled_scenarios
     ]
 
 
 def _clocks(scenario: Scenario) -> set[float]:
-    return {one.clock for one in (scenario.transport, *(work.transport for work in scenario.workload)) if one}
+    transports = (scenario.transport, *(work.transport for work in scenario.workload))
+    return {transport.clock for transport in transports if transport}
 
 
-def _variants(document: Document, base: Scenario, places: tuple[str, ...], scale: str | None) -> list[str]:
-    """Names of the variants that are run; one empty name when the file has none."""
-    parts: list[tuple[Loc, Any]] = [((place,), (document.raw.get(place) or {}).get("variants")) for place in places]
+def _variants(document: Document, base: Scenario, environments: tuple[str, ...], scale: str | None) -> list[str]:
+    """Return the names of the variants to run; one empty name for a file without variants."""
+    parts: list[tuple[Loc, Any]] = [
+        ((environment,), (document.raw.get(environment) or {}).get("variants")) for environment in environments
+    ]
     if scale is not None:
         parts.append((("scale", scale), base.scale[scale].variants))
-    chosen = list(base.variants)
-    for at, names in parts:
+    variants = list(base.variants)
+    for loc, names in parts:
         if names is None:
             continue
         if not isinstance(names, list):
-            raise _error(document, (*at, "variants"), f"a list of variants that are run there; got {names!r}")
+            raise _error(document, (*loc, "variants"), f"must be a list of variant names; got {names!r}")
         for name in names:
             if name not in base.variants:
-                raise _error(document, (*at, "variants"), f"no variant {name!r} ({suggestion(name, base.variants)})")
-        chosen = [name for name in base.variants if name in names]  # what is applied last decides
-    return chosen or [""]
+                raise _error(document, (*loc, "variants"), f"no variant {name!r} ({suggestion(name, base.variants)})")
+        variants = [name for name in base.variants if name in names]  # what is applied last decides
+    return variants or [""]
 
 
-def _applied(
+def _apply_overrides(
     document: Document,
-    places: tuple[str, ...],
+    environments: tuple[str, ...],
     label: dict[str, Any],
     sweeps: dict[str, list[Any]],
     scale: str | None,
     study: Changes,
 ) -> Scenario:
-    """The file with live or virtual parts, a scale, a variant and sweep values put in."""
+    """Return the scenario after overrides: environments, scale, variant, study, sweep values, in this order."""
     raw = deepcopy(document.raw)
     prefix: Loc = ()
-    for place in places:
-        if document.raw.get(place):
-            prefix = (place,)
-            _merge(document, raw, {k: v for k, v in document.raw[place].items() if k not in CHOOSES}, prefix)
+    for environment in environments:
+        if document.raw.get(environment):
+            prefix = (environment,)
+            _merge(
+                document, raw, {k: v for k, v in document.raw[environment].items() if k not in SELECTION_KEYS}, prefix
+            )
     if scale is not None:
         prefix = ("scale", scale)
         changes = dict(document.raw["scale"][scale] or {})
         if isinstance(raw.get("paper"), dict):
             _deep(raw["paper"], changes.pop("paper", None) or {})
-        _merge(document, raw, {k: v for k, v in changes.items() if k not in CHOOSES}, prefix)
-        typed(document, _resolved(document, raw, label, ()), prefix)  # its mistakes are not the variant's
+        _merge(document, raw, {k: v for k, v in changes.items() if k not in SELECTION_KEYS}, prefix)
+        parse_scenario(document, _substitute(document, raw, label, ()), prefix)  # its mistakes are not the variant's
     if "variant" in label:
         prefix = ("variants", label["variant"])
         changes = document.raw["variants"][label["variant"]] or {}
-        _merge(document, raw, {k: v for k, v in changes.items() if k not in (*PLACES, "scale")}, prefix)
-        for place in places:
-            if changes.get(place):
-                _merge(document, raw, changes[place], (*prefix, place))
+        _merge(document, raw, {k: v for k, v in changes.items() if k not in (*ENVIRONMENTS, "scale")}, prefix)
+        for environment in environments:
+            if changes.get(environment):
+                _merge(document, raw, changes[environment], (*prefix, environment))
         if scale is not None and (at_scale := (changes.get("scale") or {}).get(scale)):
             _merge(document, raw, at_scale, (*prefix, "scale", scale))
     for name, value in study.settings.items():
@@ -192,52 +210,54 @@ def _applied(
         if name != "variant" and ("." in name or name in study.paths):
             prefix = ("sweep", name)
             _put(document, raw, name, value, prefix)
-    raw = _resolved(document, raw, {name: value for name, value in label.items() if name != "variant"}, ())
+    raw = _substitute(document, raw, {name: value for name, value in label.items() if name != "variant"}, ())
     _name_ends(raw, sweeps)
-    return typed(document, raw, prefix)
+    return parse_scenario(document, raw, prefix)
 
 
 def _name_ends(raw: dict[str, Any], sweeps: dict[str, list[Any]]) -> None:
-    """Put the values in for `first` and `last` in rules and figures."""
+    """Replace `first` and `last` in rules and figures by the ends of the sweeps."""
     for rule in [*(raw.get("expect") or []), *(raw.get("figures") or [])]:
         for key in ("where", "compared_to"):
-            named = rule.get(key) if isinstance(rule, dict) else None
-            if not isinstance(named, dict):
+            selection = rule.get(key) if isinstance(rule, dict) else None
+            if not isinstance(selection, dict):
                 continue
-            for name, value in named.items():
+            for name, value in selection.items():
                 if name in sweeps and isinstance(value, str) and value in ENDS:
-                    named[name] = sweeps[name][ENDS[value]]
+                    selection[name] = sweeps[name][ENDS[value]]
 
 
 def _without_sweep(document: Document) -> dict[str, Any]:
-    """The file with the first value of every sweep in its place."""
+    """Return the file with the first value of every sweep in its place."""
     sweep = document.raw.get("sweep")
     firsts = {}
     if isinstance(sweep, dict):
         for name, values in sweep.items():
-            found = values_of(document, ("sweep", name), values)
-            firsts[name] = found[0]
-    resolved: dict[str, Any] = _resolved(document, document.raw, firsts, ())
-    return resolved
+            sweep_values = values_of(document, ("sweep", name), values)
+            firsts[name] = sweep_values[0]
+    raw: dict[str, Any] = _substitute(document, document.raw, firsts, ())
+    return raw
 
 
 def _sweep_values(
-    document: Document, scenario: Scenario, places: tuple[str, ...], scale: str | None
+    document: Document, scenario: Scenario, environments: tuple[str, ...], scale: str | None
 ) -> dict[str, list[Any]]:
-    values = {name: values_of(document, ("sweep", name), given) for name, given in scenario.sweep.items()}
-    changed: list[Loc] = [(place,) for place in places] + ([("scale", scale)] if scale is not None else [])
-    for at in changed:
+    values = {name: values_of(document, ("sweep", name), definition) for name, definition in scenario.sweep.items()}
+    override_locs: list[Loc] = [(environment,) for environment in environments] + (
+        [("scale", scale)] if scale is not None else []
+    )
+    for loc in override_locs:
         part: Any = document.raw
-        for key in at:
+        for key in loc:
             part = part.get(key) or {}
-        others = part.get("sweep") or {}
-        if not isinstance(others, dict):
-            raise _error(document, (*at, "sweep"), f"a mapping of sweeps; got {others!r}")
-        for name, given in others.items():
+        overrides = part.get("sweep") or {}
+        if not isinstance(overrides, dict):
+            raise _error(document, (*loc, "sweep"), f"must be a mapping of sweeps; got {overrides!r}")
+        for name, definition in overrides.items():
             if name not in values:
                 text = f"no sweep {name!r} in the file ({suggestion(name, values)})"
-                raise _error(document, (*at, "sweep", name), text)
-            values[name] = values_of(document, (*at, "sweep", name), given)
+                raise _error(document, (*loc, "sweep", name), text)
+            values[name] = values_of(document, (*loc, "sweep", name), definition)
     total = scenario.repeat * max(len(scenario.variants), 1)
     for value in values.values():
         total *= len(value)
@@ -246,47 +266,49 @@ def _sweep_values(
     return values
 
 
-def values_of(document: Document, at: Loc, given: Any) -> list[Any]:
-    """The values of one sweep. Raises ScenarioError."""
-    if isinstance(given, list) and given and not any(isinstance(value, (dict, list)) for value in given):
-        return given
-    if not isinstance(given, dict) or "from" not in given or "to" not in given or len(given) != 3:
-        raise _error(document, at, "a list of values, or {from, to, step} or {from, to, factor}")
-    return list(_range(document, at, given))
+def values_of(document: Document, loc: Loc, definition: Any) -> list[Any]:
+    """Return the values of one sweep. Raises ScenarioError."""
+    if isinstance(definition, list) and definition and not any(isinstance(value, (dict, list)) for value in definition):
+        return definition
+    if not isinstance(definition, dict) or "from" not in definition or "to" not in definition or len(definition) != 3:
+        raise _error(document, loc, "a list of values, or {from, to, step} or {from, to, factor}")
+    return list(_range(document, loc, definition))
 
 
-def _range(document: Document, at: Loc, given: dict[str, Any]) -> Iterator[Any]:
-    """Numbers, or sizes like 64K, between two ends, both included."""
-    if "step" not in given and "factor" not in given:
+def _range(document: Document, loc: Loc, definition: dict[str, Any]) -> Iterator[Any]:
+    """Yield numbers, or sizes like 64K, between two ends, both included."""
+    if "step" not in definition and "factor" not in definition:
         raise _error(
-            document, at, f"no key {sorted(set(given) - {'from', 'to'})[0]!r} here (has: from, to, step, factor)"
+            document, loc, f"no key {sorted(set(definition) - {'from', 'to'})[0]!r} here (has: from, to, step, factor)"
         )
-    texts = any(isinstance(given[key], str) for key in ("from", "to"))
+    texts = any(isinstance(definition[key], str) for key in ("from", "to"))
     try:
-        low, high = (float(units.size(given[key])) if texts else float(given[key]) for key in ("from", "to"))
-        by = (
-            float(given.get("step") or given["factor"]) if not texts or "factor" in given else units.size(given["step"])
+        low, high = (float(units.size(definition[key])) if texts else float(definition[key]) for key in ("from", "to"))
+        increment = (
+            float(definition.get("step") or definition["factor"])
+            if not texts or "factor" in definition
+            else units.size(definition["step"])
         )
     except (units.UnitError, TypeError, ValueError) as error:
-        raise _error(document, at, f"{error}; a range has numbers or sizes") from None
-    if low > high or by <= (1 if "factor" in given else 0) or (low <= 0 and "factor" in given):
-        raise _error(document, at, "a range goes up: from <= to, step > 0, factor > 1 (and from > 0)")
+        raise _error(document, loc, f"{error}; a range has numbers or sizes") from None
+    if low > high or increment <= (1 if "factor" in definition else 0) or (low <= 0 and "factor" in definition):
+        raise _error(document, loc, "a range goes up: from <= to, step > 0, factor > 1 (and from > 0)")
     value, count = low, 0
     while value <= high * (1 + 1e-9):
         yield int(value) if value == int(value) else value
-        value = value * by if "factor" in given else low + (count + 1) * by
+        value = value * increment if "factor" in definition else low + (count + 1) * increment
         count += 1
         if count > RUNS_MAX:
-            raise _error(document, at, f"more than {RUNS_MAX} values")
+            raise _error(document, loc, f"more than {RUNS_MAX} values")
 
 
-def _resolved(document: Document, node: Any, values: dict[str, Any], loc: Loc) -> Any:
-    """`node` with every `$name` replaced by its sweep value."""
+def _substitute(document: Document, node: Any, values: dict[str, Any], loc: Loc) -> Any:
+    """Return `node` with every `$name` replaced by its sweep value."""
     if isinstance(node, dict):
         skip = {"sweep"} if not loc else set()
-        return {k: v if k in skip else _resolved(document, v, values, (*loc, k)) for k, v in node.items()}
+        return {k: v if k in skip else _substitute(document, v, values, (*loc, k)) for k, v in node.items()}
     if isinstance(node, list):
-        return [_resolved(document, value, values, (*loc, at)) for at, value in enumerate(node)]
+        return [_substitute(document, value, values, (*loc, index)) for index, value in enumerate(node)]
     if isinstance(node, str) and "$" in node:
         for name in _REFERENCE.findall(node):
             if name not in values:
@@ -297,43 +319,43 @@ def _resolved(document: Document, node: Any, values: dict[str, Any], loc: Loc) -
     return node
 
 
-def _merge(document: Document, into: dict[str, Any], changes: Any, loc: Loc) -> None:
-    """Put `changes` into `into`: mappings key by key, anything else replaced."""
+def _merge(document: Document, target: dict[str, Any], changes: Any, loc: Loc) -> None:
+    """Merge `changes` into `target`: mappings key by key, anything else replaced."""
     if not isinstance(changes, dict):
-        raise _error(document, loc, f"a mapping of what is different; got {changes!r}")
+        raise _error(document, loc, f"must be a mapping of overrides; got {changes!r}")
     for key, value in changes.items():
         if key in ONLY_AT_TOP:
             raise _error(document, (*loc, key), f"{key} cannot differ from run to run")
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _deep(into[key], value)
+        if isinstance(value, dict) and isinstance(target.get(key), dict):
+            _deep(target[key], value)
         else:
-            into[key] = deepcopy(value)
+            target[key] = deepcopy(value)
 
 
-def _deep(into: dict[str, Any], changes: dict[str, Any]) -> None:
+def _deep(target: dict[str, Any], changes: dict[str, Any]) -> None:
     for key, value in changes.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _deep(into[key], value)
+        if isinstance(value, dict) and isinstance(target.get(key), dict):
+            _deep(target[key], value)
         else:
-            into[key] = deepcopy(value)
+            target[key] = deepcopy(value)
 
 
-def _put(document: Document, raw: dict[str, Any], path: str, value: Any, at: Loc) -> None:
-    """Replace the key at a dotted path. Raises ScenarioError when there is nothing on the way to it."""
+def _put(document: Document, raw: dict[str, Any], path: str, value: Any, loc: Loc) -> None:
+    """Replace the key at a dotted path. Raises ScenarioError when a part of the path is missing."""
     node: Any = raw
     *way, last = path.split(".")
     for part in way:
         try:
             node = node.setdefault(part, {}) if isinstance(node, dict) else node[int(part)]
         except (ValueError, IndexError, AttributeError, TypeError):
-            raise _error(document, at, f"the file has no {part!r} on the way to {path}") from None
+            raise _error(document, loc, f"the file has no {part!r} on the way to {path}") from None
     try:
         if isinstance(node, list):
             node[int(last)] = value
         else:
             node[last] = value
     except (ValueError, IndexError, TypeError):
-        raise _error(document, at, f"the file has no place {path}") from None
+        raise _error(document, loc, f"the file has no key {path}") from None
 
 
 def _error(document: Document, loc: Loc, text: str) -> ScenarioError:

@@ -1,4 +1,4 @@
-"""The metrics a run has, by name: what expectations and figures may ask for. docs/scenarios.md is checked against this.
+"""Metrics of a run by name, for rules and figures. A test compares them with docs/scenarios.md.
 
 A name is parts joined by dots; NAME is a workload's name, PORT an interface. Metrics marked as series may be evaluated
 over a part of a run (`from`, `to`, `each`), and are then means over it; others are one number for the whole run.
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`pattern`: the name; `unit`; `series`: can be evaluated over a part of a run.
+    """Metric that rules and figures may name.
+
+    `pattern`: the name; `unit`; `series`: can be evaluated over a part of a run.
 
     `timed`: an overloaded machine may change it; the others are exact on any machine.
     """
@@ -93,7 +95,7 @@ METRICS = (
 
 
 def find(name: str, works: Iterable[str], ports: Iterable[str]) -> Metric | None:
-    """The metric of that name in a scenario with these workloads and recorded ports; None when there is none."""
+    """Return the metric of a name, given workloads and recorded ports; None when no metric has the name."""
     names, queues = sorted(works, key=len, reverse=True), list(ports)
     for metric in METRICS:
         if metric.pattern == name:
@@ -106,7 +108,7 @@ def find(name: str, works: Iterable[str], ports: Iterable[str]) -> Metric | None
 
 
 def all_names(works: Iterable[str], ports: Iterable[str]) -> list[str]:
-    """Every name that find() knows, for messages."""
+    """Return every name that find() knows, for messages."""
     works, ports = list(works), list(ports)
     out: list[str] = []
     for metric in METRICS:

@@ -28,7 +28,7 @@ from mrc_testbed.faults.terms import Part, Rate, Seconds, Share, Size
 OWN_SCALE = "own"
 """Name, in rules, of a file as it is without one of its scales."""
 PROGRAM_ITERATIONS_MAX, PROGRAM_WARM_UP_MAX = 100, 20
-"""Steps of a program: one rank may be all of them ahead of another, and 127 are the limit (collective_rank.py)."""
+"""Most steps of a program: a rank may be that far ahead of another; 127 is the limit (collective_rank.py)."""
 DEPTH_MAX = 1e6
 """Deepest queue that a file can ask for, in BDPs: no buffer is so deep."""
 Depth = Annotated[float, Field(ge=0, le=DEPTH_MAX)]
@@ -36,8 +36,8 @@ MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
 
 
 @dataclass(frozen=True, slots=True)
-class When:
-    """A time of a run: seconds from the start of the workload, or a share of its bytes done."""
+class Instant:
+    """Time of a run: seconds from the start of the workload, or a share of its bytes done."""
 
     seconds: float | None = None
     share: float | None = None
@@ -46,22 +46,22 @@ class When:
         return f"{self.seconds:g}s" if self.seconds is not None else f"{100 * (self.share or 0):g}%"
 
 
-def _when(value: object) -> When:
-    if isinstance(value, When):
+def _instant(value: object) -> Instant:
+    if isinstance(value, Instant):
         return value
     try:
         if isinstance(value, str) and value.strip().endswith("%"):
-            return When(share=units.share(value))
-        return When(seconds=units.seconds(value))
+            return Instant(share=units.share(value))
+        return Instant(seconds=units.seconds(value))
     except units.UnitError as error:
         raise ValueError(f"{error}; or a share of the work, such as 40%") from None
 
 
-Moment = Annotated[When, BeforeValidator(_when)]
+Moment = Annotated[Instant, BeforeValidator(_instant)]
 
 
 def _pair(value: object) -> object:
-    """`h0 h5`, or a list of two."""
+    """Split `h0 h5` into two names; a list of two is kept."""
     return value.split() if isinstance(value, str) else value
 
 
@@ -101,17 +101,17 @@ class LinksPart(Part):
 
 
 class PfcPart(Part):
-    """Priority flow control (simulator/pfc.py). Depths are shares of the plane's BDP, of what came in by one link."""
+    """Priority flow control (simulator/pfc.py). Depths count what one link brought, in BDPs of the plane."""
 
     xoff: Annotated[Depth, Field(gt=0)] = 1.0
     xon: Depth = 0.75
     headroom: Depth = 0.5
-    """A link's round trip holds a quarter of the BDP, to which come packets that had begun."""
+    """Room for a link's round trip (a quarter of the BDP) and for packets whose transmission has begun."""
     storm_after: Annotated[float, Field(gt=0, le=DEPTH_MAX)] = 20.0
     """Round trips that a pause lasts to be counted as a storm."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> PfcPart:
+    def _check_order(self) -> PfcPart:
         if self.xon > self.xoff:
             raise ValueError(f"xon = {self.xon:g} must not be above xoff = {self.xoff:g}")
         return self
@@ -133,7 +133,7 @@ class QueuesPart(Part):
     """Lossless by pauses, virtual runs only; needs `trim: false`. `{}` is PFC with its defaults."""
 
     @model_validator(mode="after")
-    def _one_discipline(self) -> QueuesPart:
+    def _check_discipline(self) -> QueuesPart:
         if self.ecn and self.ecn_min > self.ecn_max:
             raise ValueError(f"ecn_min = {self.ecn_min:g} must not be above ecn_max = {self.ecn_max:g}")
         if self.pfc is not None and self.trim:
@@ -150,7 +150,7 @@ class ControlPlane(Part):
     """Policy of the controller towards hosts (§9)."""
 
 
-# ---- who sends what ---------------------------------------------------------------------------------------------
+# ---- workloads ---------------------------------------------------------------------------------------------------
 
 
 class Transport(Part):
@@ -163,18 +163,18 @@ class Transport(Part):
     config: dict[str, Any] = {}
     """Keys of mrc_testbed.hosts.engine.config.Config (mrc) or of rocev2's RcConfig."""
     clock: Annotated[float, Field(ge=1e-3, le=1e3)] = 1.0
-    """Factor on every time that `config` does not set, for round trips other than 10 ms (§11.4). Virtual runs only."""
+    """Factor on times that `config` does not set, for round trips other than 10 ms (§11.4); virtual runs only."""
 
 
 class Work(Part):
-    """Base of workloads. `name` is what results and expectations call it."""
+    """Base of workloads. `name` identifies the workload in results and expectations."""
 
     name: str = ""
     start: Seconds = 0.0
     stop: Seconds | None = None
     """Post no more from here on; None: as long as there is something to send."""
     transport: Transport | None = None
-    """Instead of the scenario's, for this one."""
+    """Transport of this workload; None: the scenario's."""
 
 
 class Stream(Work):
@@ -188,11 +188,11 @@ class Stream(Work):
     rate: Rate | None = None
     """Offered load; None: as fast as it goes."""
     pin: list[str] | None = None
-    """Only EVs whose path crosses all of these nodes."""
+    """Nodes that all paths cross; EVs of other paths are not used. None: all EVs."""
 
 
 class Permutation(Work):
-    """Each host of the first list sends to one of the second (chosen by seed); `all` = every host to another."""
+    """Each host of the first list sends to a host of the second, drawn by seed; `all`: among all hosts."""
 
     permutation: Literal["all"] | tuple[list[str], list[str]]
     bytes: Annotated[Size, Field(ge=1)] | None = None
@@ -214,14 +214,14 @@ class Incast(Work):
 
 
 class RankWork(Work):
-    """Base of what runs as ranks, again and again."""
+    """Base of workloads that run as ranks, for a number of iterations."""
 
     ranks: Literal["all"] | Annotated[int, Field(ge=2)] | list[str] = "all"
     """Hosts in the order of their ranks, or how many `placement` chooses."""
     placement: Literal["packed", "spread", "random"] = "packed"
-    """Where `ranks` is a number or `all`: rack by rack, one of each rack in turn, or drawn by the seed."""
+    """Choice of hosts for a number or `all`: rack by rack, one of each rack in turn, or drawn by seed."""
     jobs: int = Field(1, ge=1, le=65_536)
-    """So many equal ones of that many ranks, no two on one host; results and rules have them under one name."""
+    """Number of equal jobs, each with that many ranks on hosts of its own; results use one name for all."""
     iterations: int = Field(1, ge=1)
     warm_up: int = Field(0, ge=0)
 
@@ -244,7 +244,7 @@ class Collective(RankWork):
     experts: int = Field(0, ge=0, le=4096)
     """all_to_allv: experts, expert e at rank e modulo ranks; 0: one a rank."""
     skew: float = Field(0.0, ge=0, le=4)
-    """all_to_allv: exponent of Zipf's law for the experts' shares, drawn anew for each iteration; 0: all alike."""
+    """all_to_allv: exponent of Zipf's law for experts' shares, drawn for each iteration; 0: equal shares."""
     at_once: int = Field(0, ge=0, le=4096)
     """all_to_all: peers that a rank writes to at a time, the next when one write is complete; 0: all."""
 
@@ -257,50 +257,50 @@ class TrainingPart(Part):
     """
 
     layers: int = Field(4, ge=1, le=128)
-    """Of the whole model, a multiple of `stages`."""
+    """Layers of the whole model, a multiple of `stages`."""
     forward: Seconds = 0.01
-    """Of one layer and micro-batch."""
+    """Forward time of one layer and micro-batch."""
     backward: Seconds = 0.02
-    """The same, backward."""
+    """Backward time of one layer and micro-batch."""
     optimizer: Seconds = 0.0
-    """After all gradients are there."""
+    """Time of the optimizer, after all gradients are there."""
     gradients: Size = 1 << 18
-    """Of one layer."""
+    """Gradient bytes of one layer."""
     all_reduce: Literal["all_reduce", "all_reduce_tree", "all_reduce_halving", "all_reduce_hierarchical"] = "all_reduce"
     stages: int = Field(1, ge=1, le=64)
     micro_batches: int = Field(1, ge=1, le=64)
     activations: Size = 1 << 16
-    """That a replica sends to the next stage, and gradients of them back, for each micro-batch."""
+    """Bytes that a replica sends to the next stage, and gradient bytes back, for each micro-batch."""
     expert_every: int = Field(0, ge=0)
-    """Every so many layers one of experts: dispatch and combine are all_to_allv; 0: none."""
+    """Distance of expert layers: dispatch and combine are all_to_allv there; 0: no expert layers."""
     experts: int = Field(0, ge=0, le=4096)
-    """Of such a layer; 0: one a replica."""
+    """Experts of an expert layer; 0: one a replica."""
     tokens: Size = 1 << 17
-    """That a replica dispatches at such a layer."""
+    """Bytes that a replica dispatches at an expert layer."""
     skew: float = Field(1.0, ge=0, le=4)
     """Exponent of Zipf's law for the experts' shares of the tokens."""
 
 
 class Training(RankWork):
-    """A training job: steps in which computing and sending overlap; its result is the time of each iteration."""
+    """Training job whose steps overlap computing and sending; the result is the time of each iteration."""
 
     training: TrainingPart
     iterations: int = Field(1, ge=1, le=PROGRAM_ITERATIONS_MAX)
     warm_up: int = Field(0, ge=0, le=PROGRAM_WARM_UP_MAX)
 
 
-def _beside(value: object, info: ValidationInfo) -> object:
-    """A path as it stands in a file, from the folder of the file."""
+def _resolve_path(value: object, info: ValidationInfo) -> object:
+    """Return a path of a file, taken from the folder of the file."""
     if not isinstance(value, str) or not isinstance(info.context, dict):
         return value
     return str(Path(info.context["folder"], value))
 
 
-PathInFile = Annotated[str, BeforeValidator(_beside)]
+PathInFile = Annotated[str, BeforeValidator(_resolve_path)]
 
 
 class TraceWork(RankWork):
-    """A trace of a training job, replayed (docs/traces.md): computing takes its time, what is sent is checked."""
+    """Replay of a training job's trace (docs/traces.md): computing takes time, what is sent is checked."""
 
     trace: PathInFile
     """GOAL file, folder of Chakra's .et files, or one of them; from the folder of the scenario."""
@@ -325,11 +325,11 @@ WORK_KINDS = {
 
 
 def _work_kind(value: Any) -> str | None:
-    """Kind of work of a mapping, by the key that only this kind has; None: no kind, or more than one."""
+    """Return a mapping's kind of work by the key that only this kind has; None: no kind, or several."""
     if isinstance(value, Work):
         return next(kind for kind, cls in WORK_KINDS.items() if type(value) is cls)
-    found = [kind for kind in WORK_KINDS if isinstance(value, dict) and kind in value]
-    return found[0] if len(found) == 1 else None
+    kinds = [kind for kind in WORK_KINDS if isinstance(value, dict) and kind in value]
+    return kinds[0] if len(kinds) == 1 else None
 
 
 AnyWork = Annotated[
@@ -355,27 +355,27 @@ class Poisson(Part):
 
 
 class FaultLine(Part):
-    """One line of `faults` without its actions: when (`at` or `poisson`), for how long."""
+    """One line of `faults` without its actions: time (`at` or `poisson`) and duration."""
 
     at: Moment | None = None
     poisson: Poisson | None = None
     duration: Seconds | None = Field(None, alias="for")
-    """Undone after this; None: it stays (or until a line that undoes it)."""
+    """Seconds until the fault is undone; None: it stays, or a later line undoes it."""
 
     @model_validator(mode="after")
-    def _one(self) -> FaultLine:
-        given = [key for key in KINDS if getattr(self, key) is not None]
-        if len(given) != 1:
-            raise ValueError(f"one action a line, out of {', '.join(KINDS)}; got {', '.join(given) or 'none'}")
+    def _check_action(self) -> FaultLine:
+        action_keys = [key for key in KINDS if getattr(self, key) is not None]
+        if len(action_keys) != 1:
+            raise ValueError(f"one action a line, out of {', '.join(KINDS)}; got {', '.join(action_keys) or 'none'}")
         if (self.at is None) == (self.poisson is None):
             raise ValueError("give one of at and poisson")
-        if self.duration is not None and not KINDS[given[0]].lasts:
-            raise ValueError(f"`for` makes no sense with {given[0]}")
+        if self.duration is not None and not KINDS[action_keys[0]].lasts:
+            raise ValueError(f"`for` makes no sense with {action_keys[0]}")
         return self
 
     @property
     def action(self) -> str:
-        """The key of what happens, out of faults.KINDS."""
+        """Key of the action, out of faults.KINDS."""
         return next(key for key in KINDS if getattr(self, key) is not None)
 
     @property
@@ -392,7 +392,7 @@ else:
 """One line of `faults`, with a key for each kind; exactly one is set."""
 
 
-# ---- what is looked at, and what has to come out -----------------------------------------------------------------
+# ---- measurements and expected results ---------------------------------------------------------------------------
 
 
 class Measure(Part):
@@ -410,12 +410,15 @@ class Measure(Part):
 
 
 class Reference(Part):
-    """The paper's result, for the report: `series` by label, points as [x, y], y normalised as the figure says."""
+    """Result of the paper, for the report.
+
+    `series`: points [x, y] by label, y normalised as in the figure.
+    """
 
     id: str
     figure: str = ""
     saw: str = ""
-    """In our words."""
+    """Result of the paper, in our words."""
     scaled: str = ""
     """The scaling of this scenario."""
     cannot: str = ""
@@ -437,32 +440,32 @@ class Figure(Part):
     of: str | None = None
     """Reference of the values: a variant's name, `baseline` or `capacity`."""
     where: dict[str, Any] = {}
-    """Only runs with these variant and sweep values."""
+    """Variant and sweep values of the runs shown; empty: all runs."""
     title: str = ""
 
 
-Place = Literal["live", "virtual", "embedded", "bmv2"]
+Environment = Literal["live", "virtual", "embedded", "bmv2"]
 
 
 class Rule(Part):
-    """Base of what has to come out of runs: which of them, and why."""
+    """Base of the rules: the runs that a rule is for, and its reason."""
 
     where: dict[str, Any] = {}
-    """Only runs with these variant and sweep values, as in {variant: mrc, loss: 1%}."""
-    only: Place | list[Place] | None = None
-    """Where it holds: in live runs, in virtual ones, in live ones with these switches, or at any place of a list."""
+    """Variant and sweep values of the runs that are judged, as in {variant: mrc, loss: 1%}; empty: all runs."""
+    only: Environment | list[Environment] | None = None
+    """Environments in which the rule holds: live, virtual, or live with these switches; None: in all."""
     why: str = ""
     scale: str | None = None
-    """Only at this scale of the file; `own` is the file as it is without one. None: at every scale."""
+    """Scale of the file at which the rule holds; `own`: the file without a scale; None: every scale."""
 
-    def is_at(self, places: tuple[str, ...], scale: str | None) -> bool:
-        """Whether it holds there. `places`: expand.places_of; `scale`: the file's, None without one."""
+    def is_at(self, environments: tuple[str, ...], scale: str | None) -> bool:
+        """Whether the rule holds in these environments (environments_of) at a scale; None: no scale."""
         only = self.only if isinstance(self.only, list) else [self.only]
-        return (self.only is None or bool(set(only) & set(places))) and self.scale in (None, scale or OWN_SCALE)
+        return (self.only is None or bool(set(only) & set(environments))) and self.scale in (None, scale or OWN_SCALE)
 
 
 class Expect(Rule):
-    """A metric (docs/scenarios.md lists them) and its bound.
+    """Rule on a metric (docs/scenarios.md lists them): its bound.
 
     `of`: the bound is a share of `baseline` (the mean before the first fault), `capacity` (of the senders' NICs),
     or another metric. `start`/`stop`: only this part of the run; `each`: in every interval of that length there.
@@ -479,54 +482,57 @@ class Expect(Rule):
     stop: Moment | None = Field(None, alias="to")
     each: Seconds | None = None
     compared_to: dict[str, Any] | None = None
-    """`of` is taken from the run with these values instead."""
+    """Values of the run from which `of` is taken instead."""
     paper: float | None = None
     """The paper's value of the same quantity, for the report; no bound."""
 
     @model_validator(mode="after")
-    def _bounded(self) -> Expect:
+    def _check_bounds(self) -> Expect:
         if self.at_least is None and self.at_most is None and self.about is None:
             raise ValueError("give at_least, at_most or about")
         return self
 
 
 class ExpectFailure(Rule):
-    """A failure that the scenario wants: QPs of a workload die. Its failed messages and missing end go with them.
+    """Rule that QPs of a workload fail. Its failed messages and missing end are allowed with them.
 
-    Without it nothing may fail in any run (failures.py). Damage, a dead process of ours and parts of the plan that are
-    left out cannot be wanted.
+    Without such a rule no run may have a failure (failures.py). Damage, a dead process of ours and omitted parts of the
+    plan cannot be expected.
     """
 
     failed: str
     """The workload."""
     at_least: int = Field(1, ge=0)
-    """QPs that die; 0: it may fail, and need not."""
+    """QPs that fail; 0: a failure is allowed, not needed."""
     at_most: int | None = Field(None, ge=0)
     start: Moment | None = Field(None, alias="from")
     stop: Moment | None = Field(None, alias="to")
-    """Each of them dies in this part of the run."""
+    """End of the part of the run in which each of them fails."""
     error: str | None = None
-    """A text that each of their errors has."""
+    """Text that each of their errors contains."""
 
     @model_validator(mode="after")
     def _possible(self) -> ExpectFailure:
         if self.at_most is not None and self.at_most < self.at_least:
-            raise ValueError(f"at_most {self.at_most} is less than at_least {self.at_least} (1 unless it is there)")
+            raise ValueError(f"at_most {self.at_most} is less than at_least {self.at_least} (1 where not given)")
         return self
 
 
-class ExpectUnfinished(Rule):
-    """A workload whose end the run's own end is to cut off: more iterations or bytes than there is time for."""
+class ExpectIncomplete(Rule):
+    """Rule that the end of the run cuts a workload off: more iterations or bytes than time allows."""
 
     unfinished: str
     """The workload."""
 
 
-RULE_KINDS = {"failed": ExpectFailure, "unfinished": ExpectUnfinished}
+RULE_KINDS = {"failed": ExpectFailure, "unfinished": ExpectIncomplete}
 
 
 def _rule_kind(value: Any) -> str:
-    """Kind of rule of a mapping, by the key that only this kind has; tags are no identifiers, for yaml_loader.py."""
+    """Return a mapping's kind of rule by the key that only this kind has.
+
+    Tags are no identifiers, so that yaml_loader.py can tell them from keys.
+    """
     for kind, cls in RULE_KINDS.items():
         if isinstance(value, cls) or (isinstance(value, dict) and kind in value):
             return f"rule {kind}"
@@ -536,7 +542,7 @@ def _rule_kind(value: Any) -> str:
 AnyRule = Annotated[
     Annotated[Expect, Tag("rule metric")]
     | Annotated[ExpectFailure, Tag("rule failed")]
-    | Annotated[ExpectUnfinished, Tag("rule unfinished")],
+    | Annotated[ExpectIncomplete, Tag("rule unfinished")],
     Discriminator(_rule_kind),
 ]
 
@@ -555,12 +561,12 @@ class Span(Part):
 
 
 class ScalePart(BaseModel, extra="allow"):
-    """A scale of a file: keys of Scenario that are different there, beside those that only a scale has."""
+    """One scale of a file: overrides of Scenario's keys, beside the keys that only a scale has."""
 
     sweep: dict[str, Any] = {}
     """Other values of the file's sweeps."""
     variants: list[str] | None = None
-    """The variants that are run; None: all."""
+    """Names of the variants to run; None: all."""
 
 
 class Scenario(Part):
@@ -580,24 +586,26 @@ class Scenario(Part):
     duration: Seconds | None = None
     """The run ends here; None: when all work is done."""
     limit: Seconds = 600.0
-    """Never longer than this; a run that gets here has failed."""
+    """Longest run; a run that reaches this has failed."""
     faults: list[ScenarioFault] = []
     measure: Measure = Measure()
     variants: dict[str, dict[str, Any]] = {}
     """Name -> parts of this file that are different; every variant is run."""
     sweep: dict[str, Any] = {}
-    """Path of a key (`faults.0.loss.rate`), or a name used as `$name` -> list or {from, to, step|factor}; every
-    combination is run."""
+    """Values of swept keys: path of a key (`faults.0.loss.rate`), or a name used as `$name`.
+
+    Each is a list or {from, to, step|factor}; every combination is run.
+    """
     repeat: int = Field(1, ge=1)
     seed: int = 1
     live: dict[str, Any] = {}
-    """Parts that are different on the live fabric."""
+    """Overrides on the live fabric."""
     bmv2: dict[str, Any] = {}
-    """Parts that are different on the live fabric when its switches are BMv2, on top of `live`."""
+    """Overrides on the live fabric when its switches are BMv2, on top of `live`."""
     virtual: dict[str, Any] = {}
-    """Parts that are different in virtual time."""
+    """Overrides in virtual time."""
     scale: dict[str, ScalePart] = {}
-    """Name -> parts of this file that are different when it is run at that scale (`--scale NAME`); virtual only."""
+    """Name -> overrides of runs at that scale (`--scale NAME`); virtual runs only."""
     baseline: Span | None = None
     """`baseline` of the rules: the mean over this part; None: before the first fault, without the start."""
     expect: list[AnyRule] = []
@@ -605,5 +613,5 @@ class Scenario(Part):
 
     @property
     def bounds(self) -> list[Expect]:
-        """The rules on metrics."""
+        """Rules on metrics."""
         return [rule for rule in self.expect if isinstance(rule, Expect)]

@@ -1,7 +1,8 @@
-"""Loading a scenario file: a Scenario, or errors a person can act on: file, line, mistake, cure.
+"""Load a scenario file as a Scenario, or raise errors with file, line, mistake and cure.
 
-    scenario = load(Path("scenarios/e10.yaml"))        # raises ScenarioError with all problems found
-    document = read(path); document.raw, document.line_of(("faults", 0, "cut"))
+    document = read(path)                              # raises ScenarioError with all problems found
+    document.raw, document.line_of(("faults", 0, "cut"))
+    scenario = parse_scenario(document, document.raw)
 
 Four passes, each only over what the one before let through: YAML; types (model.py); names (hosts, links, switches,
 configuration keys, metrics); the same again for every variant, sweep value, and the live and virtual overrides.
@@ -29,24 +30,24 @@ DEPTH_MAX = 20
 
 AnyPart = TypeVar("AnyPart", bound=Part)
 Loc = tuple[str | int, ...]
-"""A place in a file: keys and list positions from the top."""
+"""Location in a file: keys and list positions from the top."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a file. `line` counts from 1."""
+    """One mistake in a file. `line` counts from 1."""
 
     line: int
     loc: Loc
     text: str
 
     def __str__(self) -> str:
-        where = ".".join(map(str, self.loc))
-        return f"line {self.line}: {where + ': ' if where else ''}{self.text}"
+        location = ".".join(map(str, self.loc))
+        return f"line {self.line}: {location + ': ' if location else ''}{self.text}"
 
 
 class ScenarioError(ValueError):
-    """A file is not a scenario; `problems` has the mistakes, each with its line."""
+    """Mistakes of a scenario file, each with its line, in `problems`."""
 
     def __init__(self, path: Path, problems: Sequence[Problem]) -> None:
         self.path = path
@@ -56,19 +57,19 @@ class ScenarioError(ValueError):
 
 @dataclass(slots=True)
 class Document:
-    """A parsed file: plain data, and where each part of it stands."""
+    """A parsed file: plain data, and the line of each part."""
 
     path: Path
     raw: dict[str, Any]
     lines: dict[Loc, int] = field(default_factory=dict)
     name: str = ""
-    """Of the scenario, unless the file says one: that of the file."""
+    """Name of the scenario, where the file gives none: the file's name."""
 
     def __post_init__(self) -> None:
         self.name = self.name or self.path.stem
 
     def line_of(self, loc: Loc) -> int:
-        """Line of the nearest part of `loc` that the file has."""
+        """Return the line of the nearest part of `loc` that the file has."""
         for length in range(len(loc), -1, -1):
             if (line := self.lines.get(loc[:length])) is not None:
                 return line
@@ -79,7 +80,7 @@ class Document:
 
 
 def read(path: Path) -> Document:
-    """YAML into a Document. Raises ScenarioError."""
+    """Read YAML into a Document. Raises ScenarioError."""
 
     def refuse(text: str, line: int = 1) -> ScenarioError:
         return ScenarioError(path, [Problem(line, (), text)])
@@ -96,10 +97,11 @@ def read(path: Path) -> Document:
         raise refuse(f"not UTF-8 text (byte {error.start})") from None
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        what = (error.problem or "not YAML").split("\n")[0]
-        raise refuse(f"{what} {error.context or ''}".strip(), line) from None
+        reason = (error.problem or "not YAML").split("\n")[0]
+        raise refuse(f"{reason} {error.context or ''}".strip(), line) from None
     except (YAMLError, RecursionError, ValueError) as error:
         raise refuse(f"not YAML: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from None
+    # The parser returns text and lists as well: a file of one word is YAML.
     if not isinstance(tree, CommentedMap):
         raise refuse("a scenario is a mapping of keys, beginning with `title:`")
     document = Document(path, {})
@@ -110,23 +112,23 @@ def read(path: Path) -> Document:
     return document
 
 
-def _plain(node: Any, loc: Loc, line: int, lines: dict[Loc, int], inside: set[int]) -> Any:
-    """Plain data of a ruamel tree; notes the line of every part."""
+def _plain(node: Any, loc: Loc, line: int, lines: dict[Loc, int], ancestors: set[int]) -> Any:
+    """Return plain data of a ruamel tree; note the line of every part."""
     lines[loc] = line
     if not isinstance(node, (CommentedMap, CommentedSeq)):
         return _scalar(node)
-    if len(loc) > DEPTH_MAX or id(node) in inside:
+    if len(loc) > DEPTH_MAX or id(node) in ancestors:
         raise RecursionError
-    inside = inside | {id(node)}
+    ancestors = ancestors | {id(node)}
     if isinstance(node, CommentedMap):
         out: dict[str, Any] = {}
         for key, value in node.items():
-            at = node.lc.data.get(key, (line - 1,))[0] + 1 if node.lc.data else line
-            out[str(key)] = _plain(value, (*loc, str(key)), at, lines, inside)
+            entry_line = node.lc.data.get(key, (line - 1,))[0] + 1 if node.lc.data else line
+            out[str(key)] = _plain(value, (*loc, str(key)), entry_line, lines, ancestors)
         return out
     positions = node.lc.data or {}
     return [
-        _plain(value, (*loc, number), positions.get(number, (line - 1,))[0] + 1, lines, inside)
+        _plain(value, (*loc, number), positions.get(number, (line - 1,))[0] + 1, lines, ancestors)
         for number, value in enumerate(node)
     ]
 
@@ -138,25 +140,25 @@ def _scalar(node: Any) -> Any:
     return node if node is None else str(node)
 
 
-def typed(document: Document, raw: dict[str, Any], prefix: Loc = ()) -> Scenario:
-    """`raw` as a Scenario. `prefix`: where to put errors, when raw is the file with something changed there.
+def parse_scenario(document: Document, raw: dict[str, Any], prefix: Loc = ()) -> Scenario:
+    """Parse `raw` as a Scenario. `prefix`: where errors are reported, when a part of the file was changed.
 
     Raises ScenarioError.
     """
-    return validated(document, {"name": document.name, **raw}, Scenario, prefix)
+    return parse_model(document, {"name": document.name, **raw}, Scenario, prefix)
 
 
-def validated(document: Document, raw: dict[str, Any], model: type[AnyPart], prefix: Loc = ()) -> AnyPart:
-    """`raw` as a model of a whole file. Raises ScenarioError, as typed() does."""
+def parse_model(document: Document, raw: dict[str, Any], model: type[AnyPart], prefix: Loc = ()) -> AnyPart:
+    """Parse `raw` as a model of a whole file. Raises ScenarioError, as parse_scenario() does."""
     try:
         return model.model_validate(raw, context={"folder": document.path.resolve().parent})
     except ValidationError as error:
-        raise ScenarioError(document.path, [_problem(document, one, prefix) for one in error.errors()]) from None
+        raise ScenarioError(document.path, [_problem(document, detail, prefix) for detail in error.errors()]) from None
 
 
 def _problem(document: Document, error: Any, prefix: Loc) -> Problem:
-    """A pydantic error as one of ours: its place without the union tags, its text in our words."""
-    loc: Loc = tuple(part for at, part in enumerate(error["loc"]) if not _is_tag(part, error["loc"][:at]))
+    """Return a pydantic error as a Problem: location without the union tags, text in our words."""
+    loc: Loc = tuple(part for index, part in enumerate(error["loc"]) if not _is_tag(part, error["loc"][:index]))
     context = error.get("ctx") or {}
     if key := context.get("key"):
         loc = (*loc, key)
@@ -166,27 +168,27 @@ def _problem(document: Document, error: Any, prefix: Loc) -> Problem:
     return document.problem(loc, text)
 
 
-def _is_tag(part: str | int, before: Sequence[str | int]) -> bool:
-    """Pydantic names the member of a union it tried; a file has no such level."""
+def _is_tag(part: str | int, parents: Sequence[str | int]) -> bool:
+    """Whether a part of a location is the union member that pydantic tried; a file has no such level."""
     if isinstance(part, int):
         return False
-    if len(before) == 2 and before[0] == "workload":
+    if len(parents) == 2 and parents[0] == "workload":
         return part in WORK_KINDS
     return not part.isidentifier() or part in ("Random", "str", "list", "tuple")
 
 
 def _words(error: Any) -> str:
-    given = error["input"]
-    shown = f"; got {given!r}" if isinstance(given, (str, int, float, bool)) or given is None else ""
+    value = error["input"]
+    value_text = f"; got {value!r}" if isinstance(value, (str, int, float, bool)) or value is None else ""
     match error["type"]:
         case "missing":
-            return "is needed and is not there"
+            return "is needed and missing"
         case "value_error":
             return str(error["ctx"]["error"])
         case "union_tag_not_found" | "union_tag_invalid":
-            keys = [str(key) for key in given] if isinstance(given, dict) else []
+            keys = [str(key) for key in value] if isinstance(value, dict) else []
             return f"a workload has one of the keys {', '.join(WORK_KINDS)}; got {', '.join(keys) or 'no mapping'}"
         case "literal_error":
-            return f"must be one of {error['ctx']['expected'].replace(' or ', ', ')}{shown}"
+            return f"must be one of {error['ctx']['expected'].replace(' or ', ', ')}{value_text}"
         case _:
-            return f"{error['msg'][0].lower()}{error['msg'][1:]}{shown}"
+            return f"{error['msg'][0].lower()}{error['msg'][1:]}{value_text}"

@@ -27,7 +27,7 @@ from mrc_testbed.experiments.backend.outcome import (
     down_planes,
     iterations_of,
 )
-from mrc_testbed.experiments.backend.protocol import Watch, unwatched
+from mrc_testbed.experiments.backend.protocol import Watch, ignore_progress
 from mrc_testbed.experiments.live.cpu import CpuWatch
 from mrc_testbed.experiments.live.live_work import Answers, LiveWork, flow_name
 from mrc_testbed.experiments.live.samples import LiveSampler
@@ -71,7 +71,7 @@ class LiveRunner:
     waits: Callable[[str], None] | None = None
     """Told what a wait for a part that takes long is for."""
 
-    def run(self, plan: RunPlan, watch: Watch = unwatched) -> Outcome:
+    def run(self, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
         """Carry out a run. Raises FabricError, JsonlError or PlanError when a machine or the fabric refuses it."""
         live = LiveRun(plan, self.lab)
         if self.waits is not None:
@@ -176,11 +176,11 @@ class LiveRun:
             stack.callback(self.sampler.stop)
             timeline = self._timeline = self.plan.steps()
             for step in timeline:
-                if step.when.seconds is not None and step.when.seconds <= 0:
+                if step.time.seconds is not None and step.time.seconds <= 0:
                     self._apply(step)
             for watcher in watchers:
                 watcher.start()
-            if self.plan.control.denylist != "off" and timeline and (timeline[0].when.seconds or 0) <= 0:
+            if self.plan.control.denylist != "off" and timeline and (timeline[0].time.seconds or 0) <= 0:
                 self._await_denylist()
             self.work.start()
             self._wait(self.work.begins)
@@ -232,9 +232,9 @@ class LiveRun:
     def _loop(self, timeline: list[FaultStep], watch: Watch) -> None:
         """Faults on time, until the end of the work or of its time."""
         endless, end = self.plan.duration_s is None, self.plan.ends_s
-        shares = [step for step in timeline if step.when.seconds is None and step.undo is None]
-        undo_of = {step.undo: step for step in timeline if step.when.seconds is None and step.undo is not None}
-        due = [(at, step) for step in timeline if (at := step.when.seconds) is not None and at > 0]
+        shares = [step for step in timeline if step.time.seconds is None and step.undo is None]
+        undo_of = {step.undo: step for step in timeline if step.time.seconds is None and step.undo is not None}
+        due = [(at, step) for step in timeline if (at := step.time.seconds) is not None and at > 0]
         looks = 0
         while True:
             due.sort(key=lambda one: (one[0], one[1].number))
@@ -242,11 +242,11 @@ class LiveRun:
                 self._apply(due.pop(0)[1])
             if (seen := self.sampler.wait(looks, min([end, *(at for at, _ in due[:1])]) - self._now())) > looks:
                 looks, done = seen, self.sampler.share_done
-                for step in [step for step in shares if (step.when.share or 0.0) <= done]:
+                for step in [step for step in shares if (step.time.share or 0.0) <= done]:
                     shares.remove(step)
                     self._apply(step)
                     if (undo := undo_of.get(step.number)) is not None:
-                        due.append((self._now() + (undo.after or 0.0), undo))
+                        due.append((self._now() + (undo.delay_s or 0.0), undo))
                 watch(min(done if endless else self._now() / end, 1.0), self._now())
                 self.fabric.check()
             finished = endless and looks > 0 and self.work.all_over(self.sampler.last)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from mrc_testbed.experiments.language.model import Transport
-from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, pinned
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, pinned_evs
 from mrc_testbed.experiments.resolve.recipe import engine_settings
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
@@ -107,7 +107,7 @@ class LiveWork:
         a, b = self._clients[source], self._clients[target]
         keys = engine_settings(transport)
         settings = transport.config if transport.kind == "rocev2" else {}
-        evs = pinned(self.plan.fabric, source, target, pin) if pin else None
+        evs = pinned_evs(self.plan.fabric, source, target, pin) if pin else None
         here, there = [], []
         for _ in range(transport.qps):
             mine = a.request("flow_qp", peer=target, transport=transport.kind, settings=settings)

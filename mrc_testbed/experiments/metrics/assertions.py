@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mrc_testbed.console import units
-from mrc_testbed.experiments.backend.failures import UNWRITTEN, looked_at, unwanted
+from mrc_testbed.experiments.backend.failures import UNWRITTEN, audit_scope, unwanted_failures
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.language.metric_names import find
-from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectUnfinished, Rule, Scenario
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectIncomplete, Rule, Scenario
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 
 EVENTS_AROUND = 12
@@ -63,7 +63,7 @@ class ExpectationVerdict:
         return asdict(self)
 
 
-Measurements = Sequence[tuple[str, dict[str, Any], Measured]]
+Measurements = Sequence[tuple[str, dict[str, Any], Measurement]]
 """(name, label, measured) of every run."""
 
 
@@ -72,28 +72,28 @@ def judge(
 ) -> list[ExpectationVerdict]:
     """Every rule on every run it is for; before them the unwritten ones that did not hold, the first cause first.
 
-    `places`: names of where they ran (expand.places_of); `scale`: the file's at which they did.
+    `environments`: those of the runs (expand.environments_of); `scale`: the scale of the file.
     """
     out: list[ExpectationVerdict] = []
     rules = [rule for rule in scenario.expect if rule.is_at(places, scale)]
-    for name, label, measured in runs:
-        out += _always(name, measured, [rule for rule in rules if matches(label, rule.where)])
+    for name, label, measurement in runs:
+        out += _always(name, measurement, [rule for rule in rules if matches(label, rule.where)])
     for rule in rules:
         chosen = [run for run in runs if matches(run[1], rule.where)]
         if not chosen:
             out.append(_nobody(rule, runs))
-        for name, label, measured in chosen:
-            out.append(_judge(rule, name, label, measured, runs))
+        for name, label, measurement in chosen:
+            out.append(_judge(rule, name, label, measurement, runs))
     return out
 
 
 def conclude(run: RunPlan, outcome: Outcome) -> None:
     """Fill in a run that is over: its metrics, and why it failed if it did."""
-    measured = Measured(outcome, run)
-    outcome.metrics = measured.all()
+    measurement = Measurement(outcome, run)
+    outcome.metrics = measurement.all()
     rules = [rule for rule in run.scenario.expect if not isinstance(rule, Expect)]
     ours = run.scenario.model_copy(update={"expect": [rule for rule in rules if matches(run.label, rule.where)]})
-    verdicts = judge(ours, [(run.name, run.label, measured)], run.places, run.scale)
+    verdicts = judge(ours, [(run.name, run.label, measurement)], run.environments, run.scale)
     outcome.cause = causes(verdicts).get(run.name, "")
 
 
@@ -136,12 +136,12 @@ def _nobody(rule: AnyRule, runs: Measurements) -> ExpectationVerdict:
     )
 
 
-def _always(name: str, measured: Measured, rules: Sequence[Rule]) -> list[ExpectationVerdict]:
+def _always(name: str, measurement: Measurement, rules: Sequence[Rule]) -> list[ExpectationVerdict]:
     """Verdicts that no scenario has to ask for, on a run that these rules are for: a line for each kind of failure."""
-    outcome = measured.outcome
-    failures = unwanted(outcome, rules)
+    outcome = measurement.outcome
+    failures = unwanted_failures(outcome, rules)
     if not failures:
-        seen = f"judged on {looked_at(outcome)}"
+        seen = f"judged on {audit_scope(outcome)}"
         return [ExpectationVerdict(ALWAYS, name, True, "always", seen)]
     out = []
     for kind in dict.fromkeys(failure.kind for failure in failures):
@@ -151,7 +151,7 @@ def _always(name: str, measured: Measured, rules: Sequence[Rule]) -> list[Expect
         verdict = ExpectationVerdict(UNWRITTEN[kind], name, False, "always", "; ".join(texts[:MORE_CAUSES]) + more)
         faults = [event["t"] for event in outcome.events if event["what"] == "fault" and event["t"] <= at]
         low = max(faults, default=at)
-        verdict.cause, verdict.events = texts[0], events_around(measured, low, at)
+        verdict.cause, verdict.events = texts[0], events_around(measurement, low, at)
         verdict.around = f"from {max(0.0, low - AROUND_S):.4g} to {at:.4g} s"
         out.append(verdict)
     return out
@@ -162,7 +162,7 @@ def describe(rule: AnyRule, *, where: bool = True) -> str:
     match rule:
         case ExpectFailure():
             text = _describe_failure(rule)
-        case ExpectUnfinished():
+        case ExpectIncomplete():
             text = f"{rule.unfinished} is cut off by the end of the run"
         case Expect():
             text = _describe_bound(rule)
@@ -198,21 +198,21 @@ def _label(label: dict[str, Any] | None) -> str:
 
 
 def _judge(
-    rule: AnyRule, name: str, label: dict[str, Any], measured: Measured, runs: Measurements
+    rule: AnyRule, name: str, label: dict[str, Any], measurement: Measurement, runs: Measurements
 ) -> ExpectationVerdict:
     match rule:
         case ExpectFailure():
-            return _judge_failure(rule, name, measured)
-        case ExpectUnfinished():
-            return _judge_unfinished(rule, name, measured)
+            return _judge_failure(rule, name, measurement)
+        case ExpectIncomplete():
+            return _judge_unfinished(rule, name, measurement)
         case Expect():
-            return _judge_bound(rule, name, label, measured, runs)
+            return _judge_bound(rule, name, label, measurement, runs)
 
 
-def _judge_failure(rule: ExpectFailure, name: str, measured: Measured) -> ExpectationVerdict:
-    outcome = measured.outcome
+def _judge_failure(rule: ExpectFailure, name: str, measurement: Measurement) -> ExpectationVerdict:
+    outcome = measurement.outcome
     dead = [failure for failure in outcome.failures if (failure.kind, failure.work) == ("qp", rule.failed)]
-    low, high = measured.moment(rule.start, 0.0), measured.moment(rule.stop, outcome.duration_s)
+    low, high = measurement.moment(rule.start, 0.0), measurement.moment(rule.stop, outcome.duration_s)
     early_or_late = [failure.text for failure in dead if not low <= failure.at_s <= high]
     others = [failure.text for failure in dead if rule.error is not None and rule.error not in failure.text]
     most = len(dead) if rule.at_most is None else rule.at_most
@@ -227,10 +227,10 @@ def _judge_failure(rule: ExpectFailure, name: str, measured: Measured) -> Expect
     return verdict
 
 
-def _judge_unfinished(rule: ExpectUnfinished, name: str, measured: Measured) -> ExpectationVerdict:
+def _judge_unfinished(rule: ExpectIncomplete, name: str, measurement: Measurement) -> ExpectationVerdict:
     cut_off = [
         failure.text
-        for failure in measured.outcome.failures
+        for failure in measurement.outcome.failures
         if (failure.kind, failure.work) == ("unfinished", rule.unfinished)
     ]
     seen = cut_off[0] if cut_off else "it ended before"
@@ -238,12 +238,12 @@ def _judge_unfinished(rule: ExpectUnfinished, name: str, measured: Measured) -> 
 
 
 def _judge_bound(
-    rule: Expect, name: str, label: dict[str, Any], measured: Measured, runs: Measurements
+    rule: Expect, name: str, label: dict[str, Any], measurement: Measurement, runs: Measurements
 ) -> ExpectationVerdict:
-    values = measured.values(rule.metric, rule.start, rule.stop, rule.each)
-    scale = _scale(rule, label, measured, runs)
+    values = measurement.values(rule.metric, rule.start, rule.stop, rule.each)
+    scale = _scale(rule, label, measurement, runs)
     text = describe(rule, where=False)
-    low, high = measured.moment(rule.start, 0.0), measured.moment(rule.stop, measured.outcome.duration_s)
+    low, high = measurement.moment(rule.start, 0.0), measurement.moment(rule.stop, measurement.outcome.duration_s)
     if not values or scale is None:
         missing = rule.metric if not values else rule.of or rule.metric
         seen = f"{missing} was not measured" + ("" if rule.compared_to is None else f" in {_label(rule.compared_to)}")
@@ -254,29 +254,29 @@ def _judge_bound(
     at = shares.index(worst)
     if rule.each:
         low, high = low + at * rule.each, low + (at + 1) * rule.each
-    seen = _seen(rule, measured, values[at], worst)
+    seen = _seen(rule, measurement, values[at], worst)
     if rule.each:
         seen += f" from {low:g} to {high:g} s"
     if len(bad) > 1:
         seen += f" and {len(bad) - 1} more of {len(shares)} intervals"
-    unit = "" if rule.of is not None or rule.compared_to is not None else unit_of(rule.metric, measured)
+    unit = "" if rule.of is not None or rule.compared_to is not None else unit_of(rule.metric, measurement)
     verdict = ExpectationVerdict(text, name, not bad, _expected(rule), seen, rule.why, worst, unit, rule.paper)
-    metric = find(rule.metric, measured.outcome.works(), measured.plan.measure.queues)
+    metric = find(rule.metric, measurement.outcome.works(), measurement.plan.measure.queues)
     verdict.timed = metric is not None and metric.timed
     if bad:
-        verdict.events = events_around(measured, low, high, rule.metric)
+        verdict.events = events_around(measurement, low, high, rule.metric)
         verdict.around = f"from {max(0.0, low - AROUND_S):g} to {high:g} s"
     return verdict
 
 
-def _scale(rule: Expect, label: dict[str, Any], measured: Measured, runs: Measurements) -> float | None:
+def _scale(rule: Expect, label: dict[str, Any], measurement: Measurement, runs: Measurements) -> float | None:
     """Divisor of a value before it is compared."""
     if rule.of is None and rule.compared_to is None:
         return 1.0
-    other = measured
+    other = measurement
     if rule.compared_to is not None:
         wanted = {**label, **rule.compared_to}
-        found = [run for run in runs if matches(run[1], wanted) and run[2].outcome.repeat == measured.outcome.repeat]
+        found = [run for run in runs if matches(run[1], wanted) and run[2].outcome.repeat == measurement.outcome.repeat]
         if not found:
             return None
         other = found[0][2]
@@ -314,21 +314,21 @@ def _expected(rule: Expect) -> str:
     return " and ".join(bounds)
 
 
-def _seen(rule: Expect, measured: Measured, value: float, share: float) -> str:
+def _seen(rule: Expect, measurement: Measurement, value: float, share: float) -> str:
     if rule.of is None and rule.compared_to is None:
-        return show(rule.metric, value, measured)
-    return f"{share:.4g} ({show(rule.metric, value, measured)})"
+        return show(rule.metric, value, measurement)
+    return f"{share:.4g} ({show(rule.metric, value, measurement)})"
 
 
-def unit_of(name: str, measured: Measured) -> str:
+def unit_of(name: str, measurement: Measurement) -> str:
     """Unit of a metric."""
-    metric = find(name, measured.outcome.works(), measured.plan.measure.queues)
+    metric = find(name, measurement.outcome.works(), measurement.plan.measure.queues)
     return metric.unit if metric else ""
 
 
-def show(name: str, value: float, measured: Measured) -> str:
+def show(name: str, value: float, measurement: Measurement) -> str:
     """A metric's value with its unit."""
-    unit = unit_of(name, measured)
+    unit = unit_of(name, measurement)
     if unit == "bit/s":
         return units.show_rate(value)
     if unit == "s":
@@ -337,13 +337,13 @@ def show(name: str, value: float, measured: Measured) -> str:
     return number + (f" {unit}" if unit not in ("", "0/1", "0..1", "share", "count") else "")
 
 
-def events_around(measured: Measured, low: float, high: float, metric: str = "") -> list[str]:
+def events_around(measurement: Measurement, low: float, high: float, metric: str = "") -> list[str]:
     """Lines of the events from a second before `low` to `high`.
 
     When that is more than there is room for: the first and the last of what counts most (faults; for `evs.` metrics
     what EVs did, too).
     """
-    events = measured.outcome.events
+    events = measurement.outcome.events
     lines = told_together([e for e in events if e["what"] in EVENT_KINDS and low - AROUND_S <= e["t"] <= high])
     if len(lines) <= EVENTS_AROUND:
         return [text for _, _, text in lines]

@@ -18,8 +18,8 @@ from typing import Any
 from mrc_testbed.experiments.backend.job_times import before_faults, job_times
 from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome, Outcome
 from mrc_testbed.experiments.language.metric_names import METRICS, find
-from mrc_testbed.experiments.language.model import When
-from mrc_testbed.experiments.resolve.flows import pinned
+from mrc_testbed.experiments.language.model import Instant
+from mrc_testbed.experiments.resolve.flows import pinned_evs
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 
 OUTAGE_SHARE = 0.25
@@ -30,7 +30,7 @@ START_UP_SHARE = 0.1
 START_UP_MAX_S = 1.0
 
 
-class Measured:
+class Measurement:
     """See the module."""
 
     def __init__(self, outcome: Outcome, plan: RunPlan) -> None:
@@ -55,7 +55,7 @@ class Measured:
         before, _, after = metric.pattern.partition("NAME" if "NAME" in metric.pattern else "PORT")
         return _WHOLE[metric.pattern](self, name.removeprefix(before).removesuffix(after))
 
-    def values(self, name: str, start: When | None, stop: When | None, each: float | None) -> list[float]:
+    def values(self, name: str, start: Instant | None, stop: Instant | None, each: float | None) -> list[float]:
         """A metric over a part of the run, as one mean or as one for each `each` seconds of it."""
         if start is None and stop is None and each is None:
             value = self.value(name)
@@ -68,7 +68,7 @@ class Measured:
             found = [self.value_between(name, low + i * each, low + (i + 1) * each) for i in range(count)]
         return [value for value in found if value is not None]
 
-    def moment(self, when: When | None, default: float) -> float:
+    def moment(self, when: Instant | None, default: float) -> float:
         """Seconds of a When; a share is one of the run's length."""
         if when is None:
             return default
@@ -167,7 +167,7 @@ class Measured:
     def _pinned_evs(self, work: str) -> set[str]:
         """EVs that other workloads are pinned to."""
         others = [pin for pin in self.plan.pins if pin.work != work]
-        return {f"{ev:#06x}" for pin in others for ev in pinned(self.plan.fabric, *pin[1:])}
+        return {f"{ev:#06x}" for pin in others for ev in pinned_evs(self.plan.fabric, *pin[1:])}
 
     def _rates(self, work: str) -> list[tuple[float, float, float]]:
         """(from, to, rate) of every interval after the first fault and before the work's end."""
@@ -340,18 +340,18 @@ def _slowest(one: Any) -> float:
     return float(one.ranks.index(max(set(names), key=lambda name: (names.count(name), name))))
 
 
-_WHOLE: dict[str, Callable[[Measured, str], float | None]] = {
+_WHOLE: dict[str, Callable[[Measurement, str], float | None]] = {
     "outage.total": lambda m, _: m.outage("total"),
-    "outage.NAME": Measured.outage,
+    "outage.NAME": Measurement.outage,
     "dip.total": lambda m, _: m.dip("total"),
-    "dip.NAME": Measured.dip,
+    "dip.NAME": Measurement.dip,
     "recover.total": lambda m, _: m.recover("total"),
     "time": lambda m, _: m.outcome.duration_s,
-    "time.NAME": Measured.time_of,
+    "time.NAME": Measurement.time_of,
     "algbw.NAME": lambda m, w: m.collective(w, lambda c: c.size_bytes * 8 / c.mean_s),
     "busbw.NAME": lambda m, w: m.collective(w, lambda c: c.size_bytes * 8 / c.mean_s * c.bus_factor),
-    "slowest.NAME": Measured.slowest,
-    "wrong.NAME": Measured.wrong,
+    "slowest.NAME": Measurement.slowest,
+    "wrong.NAME": Measurement.wrong,
     "iteration.NAME.mean": lambda m, w: m.iteration(w, fmean),
     "iteration.NAME.p50": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.5)),
     "iteration.NAME.p95": lambda m, w: m.iteration(w, lambda times: _quantile(times, 0.95)),
@@ -382,13 +382,13 @@ _WHOLE: dict[str, Callable[[Measured, str], float | None]] = {
     "reorder.max": lambda m, _: float(max((f.reorder_max for f in m.outcome.flows), default=0)),
     "evs.denied": lambda m, _: float(m.outcome.evs_denied),
     "evs.bad": lambda m, _: float(m.outcome.evs_bad),
-    "evs.first_bad": Measured.first_bad,
-    "evs.last_bad": Measured.last_bad,
-    "evs.restored": Measured.restored,
-    "evs.swapped_in_plane": Measured.swapped,
-    "queue.PORT.max": Measured.deepest,
-    "queue.last-hop.max": Measured.deepest_last_hop,
-    "control.reacted": Measured.reacted,
+    "evs.first_bad": Measurement.first_bad,
+    "evs.last_bad": Measurement.last_bad,
+    "evs.restored": Measurement.restored,
+    "evs.swapped_in_plane": Measurement.swapped,
+    "queue.PORT.max": Measurement.deepest,
+    "queue.last-hop.max": Measurement.deepest_last_hop,
+    "control.reacted": Measurement.reacted,
     "table_writes": lambda m, _: m.counter("table_writes"),
 }
 """Function of each metric that is one number for the run; a test compares the names with METRICS."""

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure as Canvas
 from mrc_testbed.experiments.language.metric_names import find
 from mrc_testbed.experiments.language.model import Figure
 from mrc_testbed.experiments.metrics.assertions import unit_of
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
 
 INK = "#1d2734"
@@ -57,7 +57,7 @@ matplotlib.rcParams.update(
     }
 )
 
-Runs = Sequence[tuple[str, dict[str, Any], Measured]]
+Runs = Sequence[tuple[str, dict[str, Any], Measurement]]
 """(name, label, measured) of every run, repeats included."""
 
 
@@ -89,16 +89,16 @@ def legend(canvas: Canvas, axes: Axes, columns: int = 4) -> None:
         canvas.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)), fontsize=8.5)
 
 
-def scale_of(figure: Figure, measured: Measured, runs: Runs) -> tuple[float, str]:
+def scale_of(figure: Figure, measurement: Measurement, runs: Runs) -> tuple[float, str]:
     """Divisor of the values, and the name of the axis."""
-    unit = unit_of(figure.metric, measured)
+    unit = unit_of(figure.metric, measurement)
     if figure.of == "baseline":
-        return measured.baseline(figure.metric) or 1.0, "share of the rate before the fault"
+        return measurement.baseline(figure.metric) or 1.0, "share of the rate before the fault"
     if figure.of == "capacity":
-        return measured.outcome.capacity_bps or 1.0, "share of the NICs' capacity"
+        return measurement.outcome.capacity_bps or 1.0, "share of the NICs' capacity"
     if figure.of is not None:
         for _, label, other in runs:
-            if label.get("variant") == figure.of and other.outcome.repeat == measured.outcome.repeat:
+            if label.get("variant") == figure.of and other.outcome.repeat == measurement.outcome.repeat:
                 return other.value(figure.metric) or 1.0, f"share of {figure.of}"
     long = unit == "s" and any((one.value(figure.metric) or 0.0) >= 1.0 for _, _, one in runs)
     names = {"bit/s": (1e6, "Mb/s"), "bytes": (1e3, "kB"), "s": (1.0, "s") if long else (1e-3, "ms")}
@@ -123,14 +123,14 @@ def title_of(figure: Figure, runs: Runs) -> str:
     """The scenario's words for it, or those of the metric."""
     if figure.title or not runs:
         return figure.title or figure.metric
-    measured = runs[0][2]
-    metric = find(figure.metric, measured.outcome.works(), measured.plan.measure.queues)
+    measurement = runs[0][2]
+    metric = find(figure.metric, measurement.outcome.works(), measurement.plan.measure.queues)
     return f"{figure.metric}: {metric.text}" if metric else figure.metric
 
 
-def mark_faults(axes: Axes, measured: Measured, named: bool) -> None:
+def mark_faults(axes: Axes, measurement: Measurement, named: bool) -> None:
     """Vertical lines where faults began and ended, up to MARKS_MAX of them; a few with their names."""
-    marks = fault_times(measured)
+    marks = fault_times(measurement)
     for t, _, begins in marks if len(marks) <= MARKS_MAX else []:
         axes.axvline(t, color=BEGIN if begins else END, lw=1.0, ls="-" if begins else ":", zorder=0.5)
     if named and len(marks) <= FAULTS_NAMED:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.report.faults import MARKS_MAX, fault_times
 from mrc_testbed.topologies.plan import PlanError
 
@@ -64,10 +64,10 @@ class EvLane:
         return len(self.spans) - 1
 
 
-def lanes(measured: Measured) -> list[EvLane]:
+def lanes(measurement: Measurement) -> list[EvLane]:
     """All EVs of all QPs. Results made before EVs were noted have only those that changed."""
-    outcome = measured.outcome
-    plan = measured.plan.fabric
+    outcome = measurement.outcome
+    plan = measurement.plan.fabric
     moves: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
     for event in outcome.events:
         if event["what"] == "ev":
@@ -196,9 +196,9 @@ def shares(row: list[EvLane]) -> tuple[list[float], dict[str, list[float]]]:
 # ---- strips of one flow, as SVG ---------------------------------------------------------------------------------
 
 
-def flow_svg(flow: str, found: list[EvLane], measured: Measured) -> str:
+def flow_svg(flow: str, found: list[EvLane], measurement: Measurement) -> str:
     """All strips of one flow: a row an EV (by QP), states as colours, packets sent over it as a line."""
-    end = measured.outcome.duration_s or 1.0
+    end = measurement.outcome.duration_s or 1.0
     several = len({lane.qpn for lane in found}) > 1
     row = next((high for most, high in ROWS if len(found) <= most), ROW)
     height = TOP + row * len(found) + 34
@@ -208,7 +208,7 @@ def flow_svg(flow: str, found: list[EvLane], measured: Measured) -> str:
         f'<svg viewBox="0 0 {LABEL + WIDE + 10} {height}" xmlns="http://www.w3.org/2000/svg" role="img" '
         f'aria-label="{html.escape(words)}" font-family="sans-serif" font-size="10">'
     ]
-    peak = _peak(measured, flow)
+    peak = _peak(measurement, flow)
     for number, lane in enumerate(found):
         y = TOP + row * number
         label = f"plane {lane.plane}  EV {lane.ev:#06x}" + (f"  {lane.via}" if lane.via else "")
@@ -217,8 +217,8 @@ def flow_svg(flow: str, found: list[EvLane], measured: Measured) -> str:
         parts.append(f"<text {place}>{html.escape(label)}</text>")
         parts += _strip(lane, y, row, end)
         if not several and peak:
-            parts.append(_traffic(measured, flow, lane, y, row, peak, end))
-    parts += [_faults(measured, end, TOP + row * len(found)), _axis(end, TOP + row * len(found))]
+            parts.append(_traffic(measurement, flow, lane, y, row, peak, end))
+    parts += [_faults(measurement, end, TOP + row * len(found)), _axis(end, TOP + row * len(found))]
     return "".join(parts) + "</svg>"
 
 
@@ -240,14 +240,14 @@ def _strip(lane: EvLane, y: float, row: int, end: float) -> list[str]:
     return out
 
 
-def _peak(measured: Measured, flow: str) -> int:
+def _peak(measurement: Measurement, flow: str) -> int:
     """Most packets that one EV of a flow carried in an interval; 0 when that was not recorded."""
-    return max((max(one.values(), default=0) for one in measured.outcome.series.ev_packets.get(flow, [])), default=0)
+    return max((max(one.values(), default=0) for one in measurement.outcome.series.ev_packets.get(flow, [])), default=0)
 
 
-def _traffic(measured: Measured, flow: str, lane: EvLane, y: float, row: int, peak: int, end: float) -> str:
+def _traffic(measurement: Measurement, flow: str, lane: EvLane, y: float, row: int, peak: int, end: float) -> str:
     """Packets over one EV as a thin line in its strip, 0 at the bottom, the flow's busiest EV at the top."""
-    series = measured.outcome.series
+    series = measurement.outcome.series
     key = f"{lane.ev:#06x}"
     values = [one.get(key, 0) for one in series.ev_packets.get(flow, [])]
     step = max(1, -(-len(values) // TRAFFIC_POINTS))
@@ -259,10 +259,10 @@ def _traffic(measured: Measured, flow: str, lane: EvLane, y: float, row: int, pe
     return f'<polyline points="{" ".join(points)}" fill="none" stroke="#0b3d63" stroke-width="1"/>'
 
 
-def _faults(measured: Measured, end: float, bottom: float) -> str:
+def _faults(measurement: Measurement, end: float, bottom: float) -> str:
     """Where faults began (solid) and ended (dashed)."""
     out = []
-    marks = fault_times(measured)
+    marks = fault_times(measurement)
     for t, text, begins in marks if len(marks) <= MARKS_MAX else []:
         x = LABEL + WIDE * t / end
         dash = "" if begins else ' stroke-dasharray="3 2"'

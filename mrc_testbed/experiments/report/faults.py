@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 
 ENDING = ("restore", "heal", "power_on")
 """Actions that end faults rather than begin one."""
@@ -16,11 +16,11 @@ MARKS_MAX = 40
 Bar = tuple[float, float]
 
 
-def fault_times(measured: Measured) -> list[tuple[float, str, bool]]:
+def fault_times(measurement: Measurement) -> list[tuple[float, str, bool]]:
     """(seconds, text, whether it begins) of every fault of a run, those from before its start left out."""
     return [
         (event["t"], event["text"], _begins(event))
-        for event in measured.outcome.events
+        for event in measurement.outcome.events
         if event["what"] == "fault" and event["t"] >= 0
     ]
 
@@ -29,12 +29,12 @@ def _begins(event: dict[str, Any]) -> bool:
     return event["undo"] is None and event["action"] not in ENDING and bool(event["text"] != "controller start")
 
 
-def spans_of(measured: Measured) -> list[tuple[dict[str, Any], float, float]]:
+def spans_of(measurement: Measurement) -> list[tuple[dict[str, Any], float, float]]:
     """(event that began it, from, until) of every fault, seconds within the run, in order of their beginnings."""
-    end = measured.outcome.duration_s
+    end = measurement.outcome.duration_s
     bars: list[tuple[dict[str, Any], float]] = []
     running: list[dict[str, Any]] = []
-    for event in measured.outcome.events:
+    for event in measurement.outcome.events:
         if event["what"] != "fault":
             continue
         if not _begins(event):
@@ -50,9 +50,9 @@ def spans_of(measured: Measured) -> list[tuple[dict[str, Any], float, float]]:
     return [(event, max(0.0, event["t"]), min(max(stop, 0.0), end)) for event, stop in bars]
 
 
-def fault_bars(measured: Measured) -> dict[str, list[Bar]]:
+def fault_bars(measurement: Measurement) -> dict[str, list[Bar]]:
     """Fault in words -> from when to when it lasted; by kind (`cut`) when they are many."""
-    spans = spans_of(measured)
+    spans = spans_of(measurement)
     many = len({event["text"] for event, _, _ in spans}) > ROWS_MAX
     out: dict[str, list[Bar]] = {}
     for event, start, stop in spans:

@@ -13,10 +13,10 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from mrc_testbed.console import units
-from mrc_testbed.experiments.language.expand import told_apart
+from mrc_testbed.experiments.language.expand import label_parts
 from mrc_testbed.experiments.language.model import Figure, Scenario
 from mrc_testbed.experiments.metrics.assertions import matches, show
-from mrc_testbed.experiments.metrics.metric_values import RECOVERED_SHARE, Measured
+from mrc_testbed.experiments.metrics.metric_values import RECOVERED_SHARE, Measurement
 from mrc_testbed.experiments.metrics.repeats import base_name, grouped, spread_text
 from mrc_testbed.experiments.report import paper_reference
 from mrc_testbed.experiments.report.canvas import (
@@ -47,7 +47,7 @@ def asked_for(scenario: Scenario, runs: Runs) -> list[Drawn]:
     for number, figure in enumerate(scenario.figures):
         out.append(FIGURES[figure.kind](f"figure{number + 1}", figure, scenario, _chosen(runs, figure.where)))
     asked = any(figure.kind == "latency_cdf" for figure in scenario.figures)
-    if not asked and any(flow.latencies_s for _, _, measured in runs for flow in measured.outcome.flows):
+    if not asked and any(flow.latencies_s for _, _, measurement in runs for flow in measurement.outcome.flows):
         out.append(message_cdf("latency", Figure(kind="latency_cdf", title="Time of a message"), scenario, runs))
     return out
 
@@ -56,24 +56,24 @@ def _chosen(runs: Runs, where: dict[str, Any]) -> Runs:
     """The runs that a figure shows; what they have in common is not in their names."""
     common = {key for key, value in where.items() if not isinstance(value, list)}
     out = []
-    for name, label, measured in runs:
+    for name, label, measurement in runs:
         if matches(label, where):
-            parts = told_apart({key: value for key, value in label.items() if key not in common})
+            parts = label_parts({key: value for key, value in label.items() if key not in common})
             number = name[len(base_name(name)) :]
-            out.append((" ".join(parts) + number if parts else name, label, measured))
+            out.append((" ".join(parts) + number if parts else name, label, measurement))
     return out
 
 
 # ---- over time --------------------------------------------------------------------------------------------------
 
 
-def time_points(figure: Figure, measured: Measured, runs: Runs) -> tuple[list[tuple[float, float]], str]:
+def time_points(figure: Figure, measurement: Measurement, runs: Runs) -> tuple[list[tuple[float, float]], str]:
     """(middle of the interval, value) of a series metric, and the name of the axis."""
-    scale, label = scale_of(figure, measured, runs)
-    times = measured.outcome.series.times_s
+    scale, label = scale_of(figure, measurement, runs)
+    times = measurement.outcome.series.times_s
     out = []
     for low, high in zip([0.0, *times[:-1]], times, strict=True):
-        value = measured.value_between(figure.metric, low, high)
+        value = measurement.value_between(figure.metric, low, high)
         if value is not None and high > low:
             out.append(((low + high) / 2, value / scale))
     return out, label
@@ -94,7 +94,7 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
     said, beside, label, median_of = [], [], "", {}
     looks = styles(list(groups))
     for run, repeats in groups.items():
-        found = [time_points(figure, measured, runs) for _, _, measured in repeats]
+        found = [time_points(figure, measurement, runs) for _, _, measurement in repeats]
         label = found[0][1]
         if not found[0][0]:
             said.append(f"{run}: not measured")
@@ -115,13 +115,13 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
     beside += _same_lines(median_of)
     differ = mark_all(axes, groups, looks)
     if runs:
-        axes.set_xlim(0, max(measured.outcome.duration_s for _, _, measured in runs) or 1)
+        axes.set_xlim(0, max(measurement.outcome.duration_s for _, _, measurement in runs) or 1)
     axes.set_xlabel("time, s")
     axes.set_ylabel(label)
     legend(canvas, axes)
     every = runs[0][2].outcome.series.every_s if runs else 0.0
     text = f"{title}, {label}, over time, one point each {units.show_seconds(every)}. {'; '.join(said)}."
-    many = max((len(fault_times(measured)) for _, _, measured in runs), default=0)
+    many = max((len(fault_times(measurement)) for _, _, measurement in runs), default=0)
     if len(runs) > len(grouped(runs)):
         text += " Lines are medians of the repeats, bands reach from the lowest to the highest."
     if many > MARKS_MAX:
@@ -149,12 +149,12 @@ def _same_lines(drawn: dict[str, list[tuple[float, float]]]) -> list[tuple[str, 
     return out
 
 
-def _fall(run: str, measured: Measured, points: list[tuple[float, float]]) -> list[tuple[str, str]]:
-    found = paper_reference.below(measured, points, RECOVERED_SHARE)
+def _fall(run: str, measurement: Measurement, points: list[tuple[float, float]]) -> list[tuple[str, str]]:
+    found = paper_reference.below(measurement, points, RECOVERED_SHARE)
     if found is None:
         return []
     deepest, seconds = found
-    errors = sum(event["what"] == "qp_error" for event in measured.outcome.events)
+    errors = sum(event["what"] == "qp_error" for event in measurement.outcome.events)
     failed = f"; {errors} QP{'' if errors == 1 else 's'} failed" if errors else ""
     if seconds == 0:
         words = f"never below {100 * RECOVERED_SHARE:.0f} % of its rate before the fault (lowest {deepest:.3g})"
@@ -196,11 +196,11 @@ def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
     label, rows = "", []
     for run, repeats in groups.items():
         values = []
-        for _, _, measured in repeats:
-            value = measured.value(figure.metric)
+        for _, _, measurement in repeats:
+            value = measurement.value(figure.metric)
             if value is not None:
-                scale, label = scale_of(figure, measured, runs)
-                values.append((value / scale, show(figure.metric, value, measured)))
+                scale, label = scale_of(figure, measurement, runs)
+                values.append((value / scale, show(figure.metric, value, measurement)))
         rows.append((run, values))
     variants = {run: str(repeats[0][1].get("variant", run)) for run, repeats in groups.items()}
     looks = styles(list(dict.fromkeys(variants.values())))
@@ -229,8 +229,8 @@ def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
 def message_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
     """Distribution of message completion times: the share of messages that took at most x. Repeats count together."""
     found: dict[tuple[str, str], list[float]] = {}
-    for run, _, measured in runs:
-        for flow in measured.outcome.flows:
+    for run, _, measurement in runs:
+        for flow in measurement.outcome.flows:
             if flow.latencies_s:
                 found.setdefault((base_name(run), flow.work), []).extend(flow.latencies_s)
     words = ("messages", "time from posting to completion, ms", "not measured (measure: {latency: true})")
@@ -240,8 +240,8 @@ def message_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> D
 def iteration_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
     """The same of iterations of collectives and training."""
     found: dict[tuple[str, str], list[float]] = {}
-    for run, _, measured in runs:
-        for collective in measured.outcome.collectives:
+    for run, _, measurement in runs:
+        for collective in measurement.outcome.collectives:
             times = [iteration.finished_s - iteration.started_s for iteration in collective.iterations]
             if times:
                 found.setdefault((base_name(run), collective.work), []).extend(times)

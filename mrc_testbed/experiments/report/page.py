@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mrc_testbed.experiments.language.expand import expand, places_of
+from mrc_testbed.experiments.language.expand import environments_of, expand
 from mrc_testbed.experiments.language.model import Scenario
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, NO_RUN, judge
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import base_name, grouped, sound, spreads
 from mrc_testbed.experiments.report import sections
 from mrc_testbed.experiments.report.canvas import Runs
@@ -75,7 +75,7 @@ def one(folder: Path) -> Page:
         write_whole(folder / "report.html", render("page.html", **_values(page), runs=[], causes=[]).encode())
         return page
     scenario = runs[0][2].plan.scenario
-    places = places_of(where, manifest.get("target") or "embedded")
+    places = environments_of(where, manifest.get("target") or "embedded")
     verdicts = judge(scenario, runs, places, manifest.get("scale"))
     if not manifest["complete"]:  # a rule for runs that are still to come has not failed
         verdicts = [verdict for verdict in verdicts if verdict.run != NO_RUN]
@@ -96,7 +96,7 @@ def plans_of(folder: Path, manifest: dict[str, Any]) -> list[RunPlan]:
         raise ResultsError(f"{folder}/scenario.yaml is not a scenario of this version: {why}") from None
 
 
-def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any], Measured]]]:
+def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any], Measurement]]]:
     """Results and their runs in the order they were planned. Raises ResultsError."""
     if "study" in read_manifest(folder):
         raise ResultsError(
@@ -111,7 +111,7 @@ def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any]
         plan = planned.get(outcome.name) or bases.get(base_name(outcome.name))
         if plan is None:
             raise ResultsError(f"{folder}: the scenario has no run {outcome.name!r} any more")
-        runs.append((outcome.name, outcome.label, Measured(outcome, plan)))
+        runs.append((outcome.name, outcome.label, Measurement(outcome, plan)))
     return results, runs
 
 
@@ -148,7 +148,7 @@ def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -
     return {
         "scenario": scenario,
         "runs": runs,
-        "causes": [(name, cause) for name, _, measured in runs if (cause := measured.outcome.cause)],
+        "causes": [(name, cause) for name, _, measurement in runs if (cause := measurement.outcome.cause)],
         "rules": sections.rule_rows(page.verdicts, page.repeats),
         "intact_runs": sum(verdict.rule == ALWAYS for verdict in page.verdicts),
         "figures": [save(one, figures) for one in drawn],

@@ -15,7 +15,7 @@ from typing import Any
 
 from mrc_testbed.console import units
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 
 Points = list[tuple[float, float]]
 SAME = 0.02
@@ -166,9 +166,9 @@ def order_text(here: dict[str, float], there: dict[str, float]) -> str | None:
     return f"here {' > '.join(mine)}, in the paper {' > '.join(theirs)}"
 
 
-def below(measured: Measured, points: Sequence[tuple[float, float]], share: float) -> tuple[float, float] | None:
+def below(measurement: Measurement, points: Sequence[tuple[float, float]], share: float) -> tuple[float, float] | None:
     """(deepest share, seconds below `share`) after the first fault, of points at the middles of intervals; or None."""
-    since, times = measured.first_fault_s, measured.outcome.series.times_s
+    since, times = measurement.first_fault_s, measurement.outcome.series.times_s
     wide = {(low + high) / 2: high - low for low, high in zip([0.0, *times[:-1]], times, strict=True)}
     later = [(x, y) for x, y in points if since is not None and x > since]
     if not later:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from mrc_testbed.console.units import show_size
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, Measurements, show, told_together
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.metrics.repeats import Spread, base_name, grouped, spread_text
 from mrc_testbed.experiments.report.canvas import INK, Runs
 from mrc_testbed.experiments.report.ev_strips import EvLane, flow_svg, lanes
@@ -158,27 +158,27 @@ def timelines(runs: Runs, folder: Path) -> list[RunTimeline]:
     first = next((name for name in groups if name.casefold() == "mrc"), next(iter(groups), ""))
     out = []
     for run, repeats in list(groups.items())[:RUNS_MAX]:
-        measured = repeats[0][2]
-        found = lanes(measured)
+        measurement = repeats[0][2]
+        found = lanes(measurement)
         out.append(
             RunTimeline(
                 run,
                 len(repeats),
                 run == first or len(groups) <= 2,
-                save(timeline(run, measured, found), folder),
-                _flows(found, measured, folder, run),
-                bool(measured.outcome.series.ev_packets),
+                save(timeline(run, measurement, found), folder),
+                _flows(found, measurement, folder, run),
+                bool(measurement.outcome.series.ev_packets),
             )
         )
     return out
 
 
-def is_long_enough(measured: Measured) -> bool:
+def is_long_enough(measurement: Measurement) -> bool:
     """Whether a run has points enough for a timeline."""
-    return len(measured.outcome.series.times_s) >= POINTS_MIN
+    return len(measurement.outcome.series.times_s) >= POINTS_MIN
 
 
-def _flows(found: list[EvLane], measured: Measured, folder: Path, run: str) -> list[FlowStrips]:
+def _flows(found: list[EvLane], measurement: Measurement, folder: Path, run: str) -> list[FlowStrips]:
     flows: dict[str, list[EvLane]] = {}
     for lane in found:
         flows.setdefault(lane.flow, []).append(lane)
@@ -187,7 +187,7 @@ def _flows(found: list[EvLane], measured: Measured, folder: Path, run: str) -> l
     for number, flow in enumerate(sorted(flows, key=lambda flow: -changes[flow])):
         svg = ""
         if number < FLOWS_MAX:
-            svg = flow_svg(flow, flows[flow][:LANES_MAX], measured)
+            svg = flow_svg(flow, flows[flow][:LANES_MAX], measurement)
             name = file_name(f"paths-{run}-{flow}")
             write_whole(folder / f"{name}.svg", svg.replace("currentColor", INK).encode())
         out.append(FlowStrips(flow, len(flows[flow]), changes[flow], Markup(svg)))
@@ -206,9 +206,9 @@ def fabric_text(plan: RunPlan) -> str:
     )
 
 
-def recorded_sizes(measured: Measured) -> Iterator[str]:
+def recorded_sizes(measurement: Measurement) -> Iterator[str]:
     """Sizes of a run's messages and writes beside what fills the network, a line for each workload."""
-    plan, outcome = measured.plan, measured.outcome
+    plan, outcome = measurement.plan, measurement.outcome
     for collective in outcome.collectives:
         if collective.largest_write_bytes:
             packets = in_packets(plan, collective.largest_write_bytes, plan.transport.pmtu)
@@ -233,11 +233,11 @@ def event_logs(runs: Runs) -> list[EventLog]:
     """Events of the first repeat of up to RUNS_MAX runs that have any."""
     out = []
     for repeats in list(grouped(runs).values())[:RUNS_MAX]:
-        name, _, measured = repeats[0]
-        lines = [line for _, _, line in told_together(measured.outcome.events)]
+        name, _, measurement = repeats[0]
+        lines = [line for _, _, line in told_together(measurement.outcome.events)]
         more = [f"... and {len(lines) - EVENTS_SHOWN} lines more"] if len(lines) > EVENTS_SHOWN else []
-        if measured.outcome.events_dropped:
-            more.append(f"{measured.outcome.events_dropped} events were not kept")
+        if measurement.outcome.events_dropped:
+            more.append(f"{measurement.outcome.events_dropped} events were not kept")
         if lines:
             out.append(EventLog(name, len(lines), [*lines[:EVENTS_SHOWN], *more]))
     return out
@@ -249,7 +249,7 @@ def numbers(runs: Runs) -> tuple[PageTable, list[str]]:
     With many runs those go down the side, and only metrics in which they differ are shown.
     """
     groups = grouped(runs)
-    names = list(dict.fromkeys(name for _, _, measured in runs for name in measured.outcome.metrics))
+    names = list(dict.fromkeys(name for _, _, measurement in runs for name in measurement.outcome.metrics))
     values = {run: {name: _values(group, name) for name in names} for run, group in groups.items()}
     there = [name for name in names if any(values[run][name] for run in groups)]
     heads: list[str]
@@ -265,7 +265,7 @@ def numbers(runs: Runs) -> tuple[PageTable, list[str]]:
 
 
 def _values(repeats: Measurements, name: str) -> list[float]:
-    found = (measured.outcome.metrics.get(name) for _, _, measured in repeats)
+    found = (measurement.outcome.metrics.get(name) for _, _, measurement in repeats)
     return sorted(value for value in found if value is not None)
 
 

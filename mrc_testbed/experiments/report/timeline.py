@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.report.canvas import BEGIN, COLOURS, WIDTH, Drawn, mark_faults
 from mrc_testbed.experiments.report.ev_strips import STATES, EvLane, by_path, shares
 from mrc_testbed.experiments.report.faults import Bar, fault_bars
@@ -38,36 +38,36 @@ class _Panel:
     draw: Callable[[Axes], None]
 
 
-def timeline(name: str, measured: Measured, found: list[EvLane]) -> Drawn:
+def timeline(name: str, measurement: Measurement, found: list[EvLane]) -> Drawn:
     """The figure of one run with at least POINTS_MIN points in time."""
-    series = measured.outcome.series
+    series = measurement.outcome.series
     said: list[str] = []
-    panels = [_Panel(1.7, lambda axes: _rates(axes, measured))]
-    bars = fault_bars(measured)
+    panels = [_Panel(1.7, lambda axes: _rates(axes, measurement))]
+    bars = fault_bars(measurement)
     if bars:
         panels.append(_Panel(0.45 + 0.17 * len(bars), lambda axes: _faults(axes, bars)))
     if found:
         rows = _rows(found)
-        panels.append(_Panel(0.45 + 0.17 * len(rows), lambda axes: _states(axes, rows, measured)))
+        panels.append(_Panel(0.45 + 0.17 * len(rows), lambda axes: _states(axes, rows, measurement)))
         said.append(_state_text(found))
     if series.plane_bps and any(map(any, series.plane_bps)):
-        panels.append(_Panel(1.5, lambda axes: _planes(axes, measured)))
+        panels.append(_Panel(1.5, lambda axes: _planes(axes, measurement)))
     for kinds in (KINDS, LOSSES):
-        text, drawn = _counts_text(measured, kinds)
+        text, drawn = _counts_text(measurement, kinds)
         said.append(text)
         if drawn:
-            panels.append(_Panel(1.3, partial(_counts, measured=measured, drawn=drawn, kinds=kinds)))
+            panels.append(_Panel(1.3, partial(_counts, measurement=measurement, drawn=drawn, kinds=kinds)))
     if any(depth for depths in series.queues.values() for depth in depths):
-        panels.append(_Panel(1.3, lambda axes: _queues(axes, measured)))
-    said.append(_queue_text(measured))
+        panels.append(_Panel(1.3, lambda axes: _queues(axes, measurement)))
+    said.append(_queue_text(measurement))
     canvas = Canvas(figsize=(WIDTH, 0.5 + sum(panel.height for panel in panels)), layout="constrained")
     heights = [panel.height for panel in panels]
     axes = canvas.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for panel, axis in zip(panels, axes, strict=True):
         panel.draw(axis)
-        mark_faults(axis, measured, named=False)
+        mark_faults(axis, measurement, named=False)
     axes[-1].set_xlabel("time, s")
-    axes[0].set_xlim(0, max(measured.outcome.duration_s, series.times_s[-1]))
+    axes[0].set_xlim(0, max(measurement.outcome.duration_s, series.times_s[-1]))
     return Drawn(f"timeline-{name}", f"All of {name} over time", " ".join(text for text in said if text), canvas)
 
 
@@ -80,12 +80,12 @@ def _middles(times: list[float]) -> list[float]:
     return [(low + high) / 2 for low, high in zip([0.0, *times[:-1]], times, strict=True)]
 
 
-def _rates(axes: Axes, measured: Measured) -> None:
+def _rates(axes: Axes, measurement: Measurement) -> None:
     """Goodput of each workload."""
-    times = measured.outcome.series.times_s
-    for number, work in enumerate(measured.outcome.works()[: len(COLOURS)]):
+    times = measurement.outcome.series.times_s
+    for number, work in enumerate(measurement.outcome.works()[: len(COLOURS)]):
         edges = zip([0.0, *times[:-1]], times, strict=True)
-        values = [measured.value_between(f"rate.{work}", low, high) for low, high in edges]
+        values = [measurement.value_between(f"rate.{work}", low, high) for low, high in edges]
         axes.plot(
             _middles(times),
             [float("nan") if v is None else v / 1e6 for v in values],
@@ -124,9 +124,9 @@ def _rows(found: list[EvLane]) -> dict[str, list[EvLane]]:
     return out
 
 
-def _states(axes: Axes, rows: dict[str, list[EvLane]], measured: Measured) -> None:
+def _states(axes: Axes, rows: dict[str, list[EvLane]], measurement: Measurement) -> None:
     """A strip a path: the part of its height that a state fills is the share of all QPs' EVs over it."""
-    end = measured.outcome.duration_s
+    end = measurement.outcome.duration_s
     seen = {"good"}
     for number, row in enumerate(rows.values()):
         axes.barh(number, end, height=0.84, color=STATES["good"][1], zorder=1)
@@ -154,9 +154,9 @@ def _state_text(found: list[EvLane]) -> str:
     return f"{len(changed)} of {len(found)} EVs changed, {len(bad)} of them ASSUMED_BAD for a time."
 
 
-def _planes(axes: Axes, measured: Measured) -> None:
+def _planes(axes: Axes, measurement: Measurement) -> None:
     """Bytes that hosts sent over each plane, stacked."""
-    series = measured.outcome.series
+    series = measurement.outcome.series
     count = len(series.plane_bps[0])
     columns = [[values[p] / 1e6 for values in series.plane_bps] for p in range(count)]
     axes.stackplot(
@@ -172,18 +172,18 @@ def _planes(axes: Axes, measured: Measured) -> None:
     _legend(axes)
 
 
-def _counts_text(measured: Measured, kinds: dict[str, str]) -> tuple[str, list[str]]:
+def _counts_text(measurement: Measurement, kinds: dict[str, str]) -> tuple[str, list[str]]:
     """Totals of some kinds of packets in words, and the kinds that are worth a line."""
     words, drawn = [], []
     for key, text in kinds.items():
-        values = getattr(measured.outcome.series, key)
+        values = getattr(measurement.outcome.series, key)
         if any(values):
             drawn.append(key)
             words.append(f"{sum(value or 0 for value in values)} {text}" + _gaps(values))
         elif values and None not in values:
             words.append(f"0 {text}")
         else:
-            total = measured.outcome.metrics.get("dropped.queue" if key == "dropped" else key)
+            total = measurement.outcome.metrics.get("dropped.queue" if key == "dropped" else key)
             words.append(f"{text}: not read over time" + ("" if total is None else f", {total:g} in the end"))
     return f"Packets: {', '.join(words)}.", drawn
 
@@ -194,9 +194,9 @@ def _gaps(values: list[int | None]) -> str:
     return f" ({missing} of {len(values)} intervals not read)" if missing else ""
 
 
-def _counts(axes: Axes, measured: Measured, drawn: list[str], kinds: dict[str, str]) -> None:
+def _counts(axes: Axes, measurement: Measurement, drawn: list[str], kinds: dict[str, str]) -> None:
     """Packets a second."""
-    series = measured.outcome.series
+    series = measurement.outcome.series
     middles = _middles(series.times_s)
     spans = [high - low for low, high in zip([0.0, *series.times_s[:-1]], series.times_s, strict=True)]
     for key in drawn:
@@ -224,9 +224,9 @@ def _counts(axes: Axes, measured: Measured, drawn: list[str], kinds: dict[str, s
     _legend(axes)
 
 
-def _queues(axes: Axes, measured: Measured) -> None:
+def _queues(axes: Axes, measurement: Measurement) -> None:
     """Bytes waiting at the end of each interval; gaps where a queue could not be read."""
-    series = measured.outcome.series
+    series = measurement.outcome.series
     for number, (port, values) in enumerate(list(series.queues.items())[:QUEUES_MAX]):
         kilobytes = [float("nan") if value is None else value / 1e3 for value in values]
         axes.plot(series.times_s[: len(values)], kilobytes, color=COLOURS[number], lw=1.2, label=port)
@@ -236,8 +236,8 @@ def _queues(axes: Axes, measured: Measured) -> None:
     _legend(axes)
 
 
-def _queue_text(measured: Measured) -> str:
-    queues = measured.outcome.series.queues
+def _queue_text(measurement: Measurement) -> str:
+    queues = measurement.outcome.series.queues
     if not queues:
         return "Queue depths: not read (measure: {queues: [...]})."
     shown = []

@@ -1,1 +1,1 @@
-"""From a run of a scenario to its plan: names checked, defaults filled in, dice thrown."""
+"""Resolve a run of a scenario into its plan: check names, fill in defaults, draw at random."""

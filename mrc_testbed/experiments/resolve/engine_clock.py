@@ -1,4 +1,4 @@
-"""Defaults of the engines at another clock: every time multiplied, for round trips that are not the recipe's 10 ms.
+"""Defaults of the engines at another clock: times multiplied for round trips other than 10 ms.
 
 The recipe (mrc-protocol §11.4) has the paper's times x 10**3, and so have the defaults of Config and RcConfig that are
 times. A clock of 0.001 takes them back: timers of 65 us, not 67 ms, on fabrics of 10 us. One of 5.6 goes with 56 ms.
@@ -17,16 +17,16 @@ from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
 
 FROM_LINKS = frozenset(("base_rtt_s", "base_rtt_min_s", "sack_flush_s", "incast_hold_s"))
-"""Times that `scaled` sets, or that are measured."""
+"""Keys of times that `scaled` sets, or that are measured."""
 
 
 def config_times(clock: float) -> dict[str, Any]:
-    """Keys of Config at a clock; empty at 1."""
+    """Return keys of Config at a clock; empty at 1."""
     return _times(Config().to_json(), clock)
 
 
 def rc_times(clock: float) -> dict[str, Any]:
-    """Keys of RcConfig at a clock; empty at 1."""
+    """Return keys of RcConfig at a clock; empty at 1."""
     return _times(RcConfig().to_json(), clock)
 
 

@@ -1,4 +1,4 @@
-"""Workloads of a scenario as flows and collectives between named hosts: what all back ends have to make.
+"""Workloads of a scenario as flows and collectives between named hosts, for all back ends.
 
 work = planned_work(scenario, plan, seed)
 work.flows                  # streams, permutations, incasts
@@ -35,7 +35,7 @@ from mrc_testbed.hosts.traffic.training_step import TrainingShape, training_step
 from mrc_testbed.topologies.plan import Plan
 
 PROBE_BYTES = 1 << 16
-"""Size of the collective in which shares are looked at."""
+"""Size of the collective that _largest_share() starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class FlowPlan:
     stop_s: float | None = None
     rate_bps: float | None = None
     pin: tuple[str, ...] = ()
-    """Only paths that cross all of these nodes."""
+    """Nodes that all paths cross; empty: all paths."""
 
     @property
     def total_bytes(self) -> int | None:
@@ -67,27 +67,27 @@ class CollectivePlan:
 
     work: str
     kind: str
-    """One of mrc_testbed.hosts.traffic.collectives.KINDS; of a program what it is (`training`, `trace`)."""
+    """Key of mrc_testbed.hosts.traffic.collectives.KINDS; for a program `training` or `trace`."""
     ranks: tuple[str, ...]
     transport: Transport
     size_bytes: int
-    """Of a program: what a rank writes in a step, the mean."""
+    """Size of the collective; for a program the mean bytes that a rank writes in a step."""
     iterations: int
     warm_up: int
     start_s: float
     stop_s: float | None = None
     options: CollectiveOptions = NO_OPTIONS
     scripts: tuple[RankScript, ...] = ()
-    """Of a program: what each rank runs."""
+    """Script of each rank of a program; empty for a collective."""
 
     def peers(self, number: int) -> list[int]:
-        """Ranks that a rank writes to."""
+        """Return the ranks that a rank writes to."""
         if self.scripts:
             return self.scripts[number].targets
         return peers_of(self.kind, number, len(self.ranks), self.options)
 
     def largest_write_bytes(self) -> int:
-        """Bytes of the largest write that a rank posts in a step."""
+        """Return the bytes of the largest write that a rank posts in a step."""
         if not self.scripts:
             return round(self.size_bytes * _largest_share(self.kind, len(self.ranks), self.options))
         sizes = [0]
@@ -100,7 +100,7 @@ class CollectivePlan:
         return max(sizes)
 
     def rank(self, number: int, seed: int) -> Rank:
-        """A rank's state machine, with its memory."""
+        """Return a rank's state machine, with its memory."""
         if self.scripts:
             return ProgramRank(self.scripts[number], seed)
         return make(
@@ -110,7 +110,7 @@ class CollectivePlan:
 
 @dataclass(frozen=True, slots=True)
 class PlannedWork:
-    """All that a run has to carry, in file order."""
+    """All work of a run, in file order."""
 
     names: tuple[str, ...]
     """Names of the workloads."""
@@ -118,7 +118,7 @@ class PlannedWork:
     groups: tuple[CollectivePlan, ...]
 
     @property
-    def carried(self) -> tuple[FlowPlan | CollectivePlan, ...]:
+    def plans(self) -> tuple[FlowPlan | CollectivePlan, ...]:
         """Flows, then collectives."""
         return (*self.flows, *self.groups)
 
@@ -129,19 +129,19 @@ class PlannedWork:
 
     @property
     def hosts(self) -> list[str]:
-        """All that take part."""
+        """Hosts that send or receive, sorted."""
         return sorted(self.senders | {flow.target for flow in self.flows})
 
 
 def planned_work(scenario: Scenario, plan: Plan, seed: int) -> PlannedWork:
-    """Flows and collectives of a scenario, drawn by the seed. Raises TrainingProgramError, TraceError."""
+    """Return flows and collectives of a scenario, drawn by the seed. Raises TrainingProgramError, TraceError."""
     return PlannedWork(
         tuple(work_names(scenario)), tuple(_flows(scenario, plan, seed)), tuple(_groups(scenario, plan, seed))
     )
 
 
-def pinned(plan: Plan, source: str, target: str, nodes: tuple[str, ...]) -> list[int]:
-    """EVs whose path crosses all `nodes`. Raises LocalError when there is none."""
+def pinned_evs(plan: Plan, source: str, target: str, nodes: tuple[str, ...]) -> list[int]:
+    """Return the EVs whose path crosses all `nodes`. Raises LocalError when no path does."""
     a, b = plan.host(source), plan.host(target)
     evs = [ev for ev in plan.evs(a, b) if set(nodes) <= set(plan.path(a, b, ev).nodes)]
     if not evs:
@@ -151,13 +151,13 @@ def pinned(plan: Plan, source: str, target: str, nodes: tuple[str, ...]) -> list
 
 @lru_cache(maxsize=256)
 def _largest_share(kind: str, ranks: int, options: CollectiveOptions) -> float:
-    """Largest write of a collective as a share of its size."""
-    made = [make(kind, rank=rank, ranks=ranks, size_bytes=PROBE_BYTES, options=options) for rank in range(ranks)]
-    return max(send.count for rank in made for send in rank.start(0)) / made[0].elements
+    """Return the largest write of a collective as a share of its size."""
+    machines = [make(kind, rank=rank, ranks=ranks, size_bytes=PROBE_BYTES, options=options) for rank in range(ranks)]
+    return max(send.count for rank in machines for send in rank.start(0)) / machines[0].elements
 
 
 def _flows(scenario: Scenario, plan: Plan, seed: int) -> Iterator[FlowPlan]:
-    """All flows, in file order; a permutation is drawn by the seed."""
+    """Yield all flows, in file order; a permutation is drawn by the seed."""
     for work, name in zip(scenario.workload, work_names(scenario), strict=True):
         transport = work.transport or scenario.transport
         match work:
@@ -173,6 +173,7 @@ def _flows(scenario: Scenario, plan: Plan, seed: int) -> Iterator[FlowPlan]:
                 starts = [work.start + number * work.every for number in range(len(ends))]
             case _:
                 continue
+        # A workload smaller than one message is a single shorter message.
         message = work.message if work.bytes is None else min(work.message, work.bytes)
         for (source, target), start in zip(ends, starts, strict=True):
             yield FlowPlan(
@@ -205,32 +206,32 @@ def _permutation(work: Permutation, plan: Plan, dice: random.Random) -> list[tup
 
 
 def _groups(scenario: Scenario, plan: Plan, seed: int) -> Iterator[CollectivePlan]:
-    """All collectives and programs, in file order, each of several `jobs`; some places are drawn by the seed.
+    """Yield all collectives and programs, in file order, each of several `jobs`; hosts may be drawn by seed.
 
     Raises TrainingProgramError for a program that cannot run.
     """
-    places = placements(scenario, plan, seed)
-    for at, (work, name) in enumerate(zip(scenario.workload, work_names(scenario), strict=True)):
+    hosts_by_work = placements(scenario, plan, seed)
+    for work_index, (work, name) in enumerate(zip(scenario.workload, work_names(scenario), strict=True)):
         if not isinstance(work, RankWork):
             continue
         transport = work.transport or scenario.transport
-        common = (work.iterations, work.warm_up, work.start, work.stop)
-        for ranks in jobs_of(work, places[at]):
+        timing = (work.iterations, work.warm_up, work.start, work.stop)
+        for ranks in jobs_of(work, hosts_by_work[work_index]):
             if isinstance(work, Collective):
                 racks = tuple(plan.host(host).rack for host in ranks)
                 options = CollectiveOptions(racks, work.experts, work.skew, at_once=work.at_once)
-                yield CollectivePlan(name, work.collective, ranks, transport, work.size, *common, options)
+                yield CollectivePlan(name, work.collective, ranks, transport, work.size, *timing, options)
             elif isinstance(work, Training | TraceWork):
                 program = program_of(work, plan, ranks)
                 scripts = tuple(scripts_of(program))
                 mean = sum(script.sent_bytes for script in scripts) // len(scripts)
                 kind = "training" if isinstance(work, Training) else "trace"
                 hosts = ranks[: len(scripts)]
-                yield CollectivePlan(name, kind, hosts, transport, mean, *common, scripts=scripts)
+                yield CollectivePlan(name, kind, hosts, transport, mean, *timing, scripts=scripts)
 
 
 def program_of(work: Training | TraceWork, plan: Plan, ranks: tuple[str, ...]) -> Program:
-    """The step of a training job on these hosts. Raises TrainingProgramError, TraceError."""
+    """Return the step of a training job on these hosts. Raises TrainingProgramError, TraceError."""
     if isinstance(work, TraceWork):
         return trace_of(work)
     shape = work.training

@@ -1,4 +1,4 @@
-"""Which hosts the ranks of workloads are on: those that a workload names, or as many free ones as it wants."""
+"""Hosts of the ranks of workloads: those that a workload names, or as many free hosts as needed."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from mrc_testbed.topologies.plan import Plan
 
 
 def placements(scenario: Scenario, plan: Plan, seed: int) -> dict[int, tuple[str, ...]]:
-    """Hosts of each workload that has ranks, by its place in the file.
+    """Return the hosts of each workload that has ranks, by its index in the file.
 
-    Workloads that want a number of hosts get, in file order, those that no other one has or names: tenants do not
-    share hosts. `random` places are drawn by the seed. There may be fewer than wanted: validate.py says so. The hosts
-    of several `jobs` stand one job after the other (jobs_of).
+    Workloads that give a number get, in file order, hosts that no other workload has or names: tenants do not share
+    hosts. `random` placement is drawn by the seed. The hosts may be fewer than the number; validate.py reports it. The
+    hosts of several `jobs` stand one job after the other (jobs_of).
     """
-    works = {at: work for at, work in enumerate(scenario.workload) if isinstance(work, RankWork)}
-    taken = {host for work in works.values() if isinstance(work.ranks, list) for host in work.ranks}
+    works = {index: work for index, work in enumerate(scenario.workload) if isinstance(work, RankWork)}
+    used_hosts = {host for work in works.values() if isinstance(work.ranks, list) for host in work.ranks}
     out: dict[int, tuple[str, ...]] = {}
-    for at, work in works.items():
+    for index, work in works.items():
         if isinstance(work.ranks, list):
-            out[at] = tuple(work.ranks)
+            out[index] = tuple(work.ranks)
             continue
         hosts = [host.name for host in plan.hosts]
         if work.placement == "random":
-            random.Random(f"{seed}/{at}").shuffle(hosts)
+            random.Random(f"{seed}/{index}").shuffle(hosts)
         elif work.placement == "spread":
             hosts.sort(key=lambda name: (plan.host(name).number % plan.hosts_per_rack, plan.host(name).rack))
         if work.ranks != "all":
-            hosts = [host for host in hosts if host not in taken][: work.ranks * work.jobs]
-            taken |= set(hosts)
-        out[at] = tuple(hosts)
+            hosts = [host for host in hosts if host not in used_hosts][: work.ranks * work.jobs]
+            used_hosts |= set(hosts)
+        out[index] = tuple(hosts)
     return out
 
 
 def jobs_of(work: RankWork, hosts: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Hosts of each job of a workload, of those that placements() found for it."""
+    """Return the hosts of each job of a workload, out of the hosts that placements() gave it."""
     if not isinstance(work.ranks, int):
         return [hosts]
     return [hosts[first : first + work.ranks] for first in range(0, work.ranks * work.jobs, work.ranks)]

@@ -10,13 +10,13 @@ from mrc_testbed.simulator.profiles import PfcProfile, QueueProfile
 
 
 def engine_settings(transport: Transport) -> dict[str, Any]:
-    """Config keys of a transport beside those of the scaling recipe."""
+    """Return Config keys of a transport beside those of the scaling recipe."""
     keys = dict(transport.config) if transport.kind == "mrc" else {}
     return {"pmtu_bytes": transport.pmtu, "no_receive": "deliver", **config_times(transport.clock), **keys}
 
 
 def queue_settings(queues: QueuesPart, bdp: float, rtt_s: float) -> dict[str, Any]:
-    """Queue settings of the scenario in bytes, for QueueProfile."""
+    """Return queue settings of the scenario in bytes, for QueueProfile."""
     out: dict[str, Any] = {"last_hop_ecn": queues.last_hop_ecn}
     if queues.ecn:
         out |= {"ecn_min_bytes": int(bdp * queues.ecn_min), "ecn_max_bytes": int(bdp * queues.ecn_max)}
@@ -31,7 +31,7 @@ def queue_settings(queues: QueuesPart, bdp: float, rtt_s: float) -> dict[str, An
 
 
 def tier_queues(scenario: Scenario, rate_bps: float) -> QueueProfile:
-    """Queues of ports with a rate of their own, whose thresholds follow from it. Raises ProfileError."""
+    """Return queues of ports with a rate of their own, whose thresholds follow from it. Raises ProfileError."""
     queues, rtt_s = scenario.queues, scenario.links.rtt
     bdp = rate_bps * rtt_s / 8
     return QueueProfile.from_bdp(bdp, ecn=queues.ecn, trim=queues.trim, **queue_settings(queues, bdp, rtt_s))

@@ -1,10 +1,10 @@
-"""A run with every default filled in: what back ends, metrics and reports read instead of the document.
+"""Plan of a run with every default filled in, which back ends, metrics and reports read.
 
     plan = resolve(run, document)        # run: of expand(); raises ScenarioError
     work = plan.work()                   # its flows and collectives, drawn by the seed
     plan.steps()                         # its faults in order of time
 
-Nothing that reads a plan knows the document: `plan.scenario` is there for titles, rules and figures alone.
+A reader of a plan does not need the document: `plan.scenario` is there for titles, rules and figures alone.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Pin(NamedTuple):
 class RunPlan(Run):
     """One run with every default filled in; made by resolve().
 
-    Flows, collectives and faults are drawn by the seed when somebody asks: all runs of a file are planned before the
-    first one begins, and 131,072 flows of each of them would fill the memory.
+    Flows, collectives and faults are drawn by the seed on each call: all runs of a file are planned before the first
+    begins, and 131,072 flows of each of them would fill the memory.
     """
 
     fabric: Plan
-    """With mode, rates, delays and path MTU; an Outline where only the fluid model takes one of that size."""
+    """Plan with mode, rates, delays and path MTU; an Outline where only the fluid model takes its size."""
     rate_bps: float
     """Rate of links whose tier has none of its own."""
     rtt_s: float
@@ -68,7 +68,7 @@ class RunPlan(Run):
     discipline: QueuesPart
     """Egress discipline of switches, in shares of the BDP of a plane."""
     queues: QueueProfile
-    """The same in bytes."""
+    """Egress discipline of switches in bytes."""
     host_queues: QueueProfile | None
     """Queues of T0 downlinks whose rate is their own; None: `queues`."""
     fabric_queues: QueueProfile | None
@@ -113,22 +113,22 @@ class RunPlan(Run):
 
 
 def resolve(run: Run, document: Document | None = None, *, outlined: bool = False) -> RunPlan:
-    """The plan of a run. `outlined`: its fabric may be larger than a Plan can be.
+    """Return the plan of a run. `outlined`: its fabric may be larger than a Plan can be.
 
-    With the document of the run, its names and values are checked: raises ScenarioError with every mistake, its line
-    and the cure. Without it, the run is one that was checked before; raises PlanError or ProfileError if it was not.
+    With the document of the run, names and values are checked: raises ScenarioError with every mistake, its line and
+    the cure. Without it, the run must have been checked before; raises PlanError or ProfileError otherwise.
     """
     if document is not None and (problems := check(document, run.scenario, outlined=outlined)):
         raise ScenarioError(document.path, problems)
     try:
-        return _resolved(run)
+        return _fill_defaults(run)
     except PlanError as error:
         if document is None:
             raise
         raise ScenarioError(document.path, [document.problem(("links",), str(error))]) from None
 
 
-def _resolved(run: Run) -> RunPlan:
+def _fill_defaults(run: Run) -> RunPlan:
     scenario, names = run.scenario, work_names(run.scenario)
     links, queues, transport = scenario.links, scenario.queues, scenario.transport
     recipe = scaled(
@@ -142,13 +142,14 @@ def _resolved(run: Run) -> RunPlan:
         queues=queue_settings(queues, links.rate * links.rtt / 8, links.rtt),
     )
     line = replace(recipe.links.nic, jitter_s=links.jitter)
-    named = list(zip(names, scenario.workload, strict=True))
+    # jitter exists in virtual time alone: the recipe's links know none
+    named_works = list(zip(names, scenario.workload, strict=True))
     return RunPlan(
         scenario=scenario,
         label=run.label,
         repeat=run.repeat,
         seed=run.seed,
-        places=run.places,
+        environments=run.environments,
         scale=run.scale,
         fabric=_fabric(scenario),
         rate_bps=links.rate,
@@ -166,14 +167,16 @@ def _resolved(run: Run) -> RunPlan:
         limit_s=scenario.limit,
         baseline=scenario.baseline,
         pins=tuple(
-            Pin(name, *work.stream, tuple(work.pin)) for name, work in named if isinstance(work, Stream) and work.pin
+            Pin(name, *work.stream, tuple(work.pin))
+            for name, work in named_works
+            if isinstance(work, Stream) and work.pin
         ),
-        iterations={name: work.iterations for name, work in named if isinstance(work, RankWork)},
+        iterations={name: work.iterations for name, work in named_works if isinstance(work, RankWork)},
     )
 
 
 def _fabric(scenario: Scenario) -> Plan:
-    """The plan with mode, rates, delays and path MTU. Raises PlanError."""
+    """Return the plan with mode, rates, delays and path MTU. Raises PlanError."""
     links, pmtu, mode = scenario.links, scenario.transport.pmtu, Mode(scenario.mode)
     base = scaled_speed(links.rate, links.rtt, pmtu, mode)
     return replace(

@@ -1,4 +1,4 @@
-"""Whether the names of a scenario exist: hosts, links, switches, planes, configuration keys, metrics, variants.
+"""Check that the names of a scenario exist: hosts, links, switches, configuration keys, metrics, variants.
 
 problems = check(document, scenario)      # [] when all is well
 """
@@ -46,15 +46,15 @@ from mrc_testbed.simulator.profiles import ProfileError, engine_keys, scaled
 from mrc_testbed.topologies.plan import Outline, Plan, PlanError
 
 RECIPE_RTT_S = 0.010
-"""Round trip that the engines' default timers are made for, a clock of 1."""
+"""Round trip that the engines' default timers are made for, seconds; a clock of 1."""
 TIMER_RTTS_MAX = 100.0
-"""Longest retry timer, in round trips: the recipe's is 6.7, and losses that wait for longer are no result."""
+"""Longest retry timer, in round trips: the recipe's is 6.7, and losses that wait longer are no result."""
 MODES_WITH_PATHS = ("srv6", "stev")
 """Modes in which an EV names a path, so that it can be pinned or denied."""
 
 
 def dimensions_of(scenario: Scenario) -> Plan:
-    """The fabric of a scenario without mode and rates; of one that only the fluid model can take, an outline.
+    """Return the fabric of a scenario without mode and rates; an outline where only the fluid model takes it.
 
     Raises PlanError.
     """
@@ -67,12 +67,12 @@ def dimensions_of(scenario: Scenario) -> Plan:
 
 
 def work_names(scenario: Scenario) -> list[str]:
-    """Names of the workloads: `name`, or the kind; numbered when that is not unique."""
+    """Return the names of the workloads: `name`, or the kind; numbered when that is not unique."""
     out: list[str] = []
     for work in scenario.workload:
         name = work.name or _default_name(work)
-        taken = [one for one in out if one == name or one.startswith(name + "-")]
-        out.append(f"{name}-{len(taken) + 1}" if name in out else name)
+        alike = [earlier for earlier in out if earlier == name or earlier.startswith(name + "-")]
+        out.append(f"{name}-{len(alike) + 1}" if name in out else name)
     return out
 
 
@@ -94,7 +94,7 @@ def _default_name(work: Any) -> str:
 
 
 def check(document: Document, scenario: Scenario, *, outlined: bool = False) -> list[Problem]:
-    """Problems of one (expanded) scenario. `outlined`: its fabric may be larger than a plan can be."""
+    """Return the problems of one expanded scenario. `outlined`: its fabric may be larger than a plan can be."""
     part = scenario.fabric
     try:
         sizes = part.planes, part.racks, part.spines, part.hosts_per_rack
@@ -108,8 +108,8 @@ def _problems(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
     yield from _workload(scenario, plan)
     yield from _transport(("transport",), scenario.transport)
     yield from _links(scenario)
-    for at, fault in enumerate(scenario.faults):
-        yield from _fault(("faults", at), fault, scenario, plan)
+    for index, fault in enumerate(scenario.faults):
+        yield from _fault(("faults", index), fault, scenario, plan)
     yield from _expectations(scenario, plan)
     if scenario.duration is None and any(_endless(work) for work in scenario.workload):
         yield ("workload",), "a workload without bytes never ends: give the scenario a duration, or the workload bytes"
@@ -120,18 +120,18 @@ def _endless(work: Any) -> bool:
 
 
 def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
-    seen: dict[str, int] = {}
-    places = placements(scenario, plan, scenario.seed)
-    for at, work in enumerate(scenario.workload):
-        loc: Loc = ("workload", at)
-        if work.name and work.name in seen:
-            yield (*loc, "name"), f"{work.name!r} is the name of workload {seen[work.name] + 1} already"
-        seen.setdefault(work.name, at)
+    index_by_name: dict[str, int] = {}
+    hosts_by_work = placements(scenario, plan, scenario.seed)
+    for index, work in enumerate(scenario.workload):
+        loc: Loc = ("workload", index)
+        if work.name and work.name in index_by_name:
+            yield (*loc, "name"), f"{work.name!r} is the name of workload {index_by_name[work.name] + 1} already"
+        index_by_name.setdefault(work.name, index)
         if "." in work.name or work.name == "total":
             yield (*loc, "name"), f"{work.name!r}: a name has no dots and is not `total`"
         mistakes = [*_work(work, scenario, plan)]
         if isinstance(work, RankWork):
-            mistakes += _jobs(work, places[at], plan)
+            mistakes += _jobs(work, hosts_by_work[index], plan)
         for key, text in mistakes:
             yield (*loc, key), text
         for key, name in _hosts_of(work):
@@ -141,7 +141,7 @@ def _workload(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
 
 
 def _hosts_of(work: Work) -> list[tuple[str, str]]:
-    """(key, name) of every host that a workload names."""
+    """Return (key, name) of every host that a workload names."""
     match work:
         case Stream():
             return [("stream", name) for name in work.stream]
@@ -156,12 +156,12 @@ def _hosts_of(work: Work) -> list[tuple[str, str]]:
 
 
 def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str]]:
-    """(key, mistake) of one workload, names of hosts apart."""
+    """Yield (key, mistake) of one workload, names of hosts apart."""
     match work:
         case Stream():
             if work.stream[0] == work.stream[1]:
                 yield "stream", f"{work.stream[0]} cannot send to itself"
-            nodes = [*(one.name for part in (plan.hosts, plan.switches) for one in part)] if work.pin else []
+            nodes = [*(node.name for part in (plan.hosts, plan.switches) for node in part)] if work.pin else []
             for node in work.pin or ():
                 if node not in nodes:
                     yield "pin", f"no node {node!r} ({suggestion(node, nodes)})"
@@ -177,28 +177,29 @@ def _work(work: Work, scenario: Scenario, plan: Plan) -> Iterator[tuple[str, str
 
 
 def _jobs(work: RankWork, hosts: tuple[str, ...], plan: Plan) -> Iterator[tuple[str, str]]:
-    """Mistakes of a workload with ranks on these hosts; of several jobs those of the first that has any."""
+    """Yield the mistakes of a workload with ranks on these hosts; for several jobs those of the first faulty job."""
     if not isinstance(work.ranks, int):
         if work.jobs > 1:
             yield "jobs", f"{work.jobs} jobs choose their hosts by `placement`: give how many `ranks` each has"
             return
     elif len(hosts) < work.ranks * work.jobs:
-        wanted = f"{work.jobs} jobs of {work.ranks} ranks" if work.jobs > 1 else f"{work.ranks} ranks"
-        yield "jobs" if work.jobs > 1 else "ranks", f"{wanted}, and {len(hosts)} hosts are free: one rank a host"
+        demand = f"{work.jobs} jobs of {work.ranks} ranks" if work.jobs > 1 else f"{work.ranks} ranks"
+        yield "jobs" if work.jobs > 1 else "ranks", f"{demand}, and {len(hosts)} hosts are free: one rank a host"
         return
-    known = {host.name for host in plan.hosts}
+    host_names = {host.name for host in plan.hosts}
     for ranks in jobs_of(work, hosts):
-        if mistakes := [*_ranks(work, ranks, plan, known)]:
+        if mistakes := [*_ranks(work, ranks, plan, host_names)]:
             yield from mistakes
             return
 
 
-def _ranks(work: RankWork, ranks: tuple[str, ...], plan: Plan, known: set[str]) -> Iterator[tuple[str, str]]:
-    """Mistakes of one job of a workload on these hosts."""
+def _ranks(work: RankWork, ranks: tuple[str, ...], plan: Plan, host_names: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield the mistakes of one job of a workload on these hosts."""
     if len(ranks) < 2 or len(set(ranks)) != len(ranks):
         yield "ranks", "two different ranks or more"
         return
-    if isinstance(work, Collective) and work.collective == AllReduceHierarchical.kind and set(ranks) <= known:
+    if isinstance(work, Collective) and work.collective == AllReduceHierarchical.kind and set(ranks) <= host_names:
+        # racks of unknown hosts cannot be compared: _workload() reports the names
         try:
             members_of(tuple(plan.host(name).rack for name in ranks), len(ranks))
         except CollectiveError as error:
@@ -207,14 +208,14 @@ def _ranks(work: RankWork, ranks: tuple[str, ...], plan: Plan, known: set[str]) 
         yield "at_once", f"a collective {work.collective!r} has an order of its own: only all_to_all takes it"
     if isinstance(work, TraceWork):
         try:
-            wanted = len(trace_of(work).ranks)
+            trace_ranks = len(trace_of(work).ranks)
         except TraceError as error:
             yield "trace", str(error)
             return
-        if wanted > len(plan.hosts):
-            yield "trace", f"it has {wanted} ranks, the fabric {len(plan.hosts)} hosts: one rank a host"
-        elif work.ranks != "all" and len(ranks) != wanted:
-            yield "ranks", f"{len(ranks)} ranks for a trace of {wanted}"
+        if trace_ranks > len(plan.hosts):
+            yield "trace", f"trace of {trace_ranks} ranks on a fabric of {len(plan.hosts)} hosts: one rank a host"
+        elif work.ranks != "all" and len(ranks) != trace_ranks:
+            yield "ranks", f"{len(ranks)} ranks for a trace of {trace_ranks}"
     if isinstance(work, Training):
         shape = work.training
         if len(ranks) % shape.stages or shape.layers % shape.stages:
@@ -230,13 +231,16 @@ def _transport(loc: Loc, transport: Transport) -> Iterator[tuple[Loc, str]]:
     except (ConfigError, LocalError, ValueError) as error:
         yield (*loc, "config"), str(error)
     except TypeError as error:
-        known = list(RcConfig.__dataclass_fields__)
-        unknown = [key for key in transport.config if key not in known]
-        yield (*loc, "config"), f"no key {unknown[0]!r} ({suggestion(unknown[0], known)})" if unknown else str(error)
+        known_keys = list(RcConfig.__dataclass_fields__)
+        unknown = [key for key in transport.config if key not in known_keys]
+        yield (
+            (*loc, "config"),
+            f"no key {unknown[0]!r} ({suggestion(unknown[0], known_keys)})" if unknown else str(error),
+        )
 
 
 def _links(scenario: Scenario) -> Iterator[tuple[Loc, str]]:
-    """Mistakes in what the recipe makes of links and clocks, each at the key that it comes from."""
+    """Yield mistakes in the recipe's values for links and clocks, each at the key that it comes from."""
     links, planes = scenario.links, scenario.fabric.planes
     rates: dict[Loc, float] = {("links", "rate"): links.rate}
     for tier in ("host", "fabric"):
@@ -250,27 +254,30 @@ def _links(scenario: Scenario) -> Iterator[tuple[Loc, str]]:
         return
     transports: list[tuple[Loc, Transport]] = [(("transport",), scenario.transport)]
     transports += [
-        (("workload", at, "transport"), work.transport)
-        for at, work in enumerate(scenario.workload)
+        (("workload", index, "transport"), work.transport)
+        for index, work in enumerate(scenario.workload)
         if work.transport is not None
     ]
     for loc, transport in transports:
-        yield from _derived(loc, transport, scenario)
+        yield from _derived_keys(loc, transport, scenario)
     try:
         scaled(planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=scenario.transport.pmtu)
     except ProfileError as error:
         yield ("links",), f"{error}: give a higher rate, a longer rtt or a smaller pmtu"
     except ConfigError:
-        pass  # _derived has told it, at its key
-    for at, rate in rates.items():
+        pass  # _derived_keys has reported it, at its key
+    for rate_loc, rate in rates.items():
         try:
             tier_queues(scenario, rate)
         except ProfileError as error:
-            yield at, f"queues of {rate * links.rtt / 8:g} bytes a BDP: {error}; give a higher rate or a longer rtt"
+            yield (
+                rate_loc,
+                f"queues of {rate * links.rtt / 8:g} bytes a BDP: {error}; give a higher rate or a longer rtt",
+            )
 
 
-def _derived(loc: Loc, transport: Transport, scenario: Scenario) -> Iterator[tuple[Loc, str]]:
-    """Engine keys out of range that a file does not give itself, and timers that do not fit the round trip."""
+def _derived_keys(loc: Loc, transport: Transport, scenario: Scenario) -> Iterator[tuple[Loc, str]]:
+    """Yield derived engine keys that are out of range, and timers that do not fit the round trip."""
     links = scenario.links
     keys = engine_keys(scenario.fabric.planes, rate_bps=links.rate, rtt_s=links.rtt, pmtu_bytes=transport.pmtu)
     timers = config_times(transport.clock) if transport.kind == "mrc" else rc_times(transport.clock)
@@ -278,37 +285,37 @@ def _derived(loc: Loc, transport: Transport, scenario: Scenario) -> Iterator[tup
     sources["link_rate_bps"] = ("links", "rate"), links.rate
     by_rtt = "rtt" in links.model_fields_set and "rate" not in links.model_fields_set
     sources["cwnd_bytes"] = sources["base_rtt_s" if by_rtt else "link_rate_bps"]
-    told: set[Loc] = set()
+    reported_locs: set[Loc] = set()
     for key, value in (keys | config_times(transport.clock)).items():
-        at, source = sources.get(key, ((*loc, "clock"), transport.clock))
-        if at in told or (transport.kind == "mrc" and key in transport.config):
+        key_loc, source = sources.get(key, ((*loc, "clock"), transport.clock))
+        if key_loc in reported_locs or (transport.kind == "mrc" and key in transport.config):
             continue
         limit = KEYS[key].range
         if limit is None or limit.allows(value):  # what links and clocks make are numbers; `scaled` makes them whole
             continue
-        told.add(at)
+        reported_locs.add(key_loc)
         low, high = limit.low / value * source, limit.high / value * source
         if key == "timeout":  # an exponent
             low, high = (2.0 ** (exponent - KEYS[key].default) for exponent in (limit.low, limit.high))
         error = f"{key} = {value}: {limit}"
-        yield at, f"{source:g} makes {error}; give {low:.3g} to {high:.3g}, or {key} in transport.config"
-    if (*loc, "clock") in told or "timeout" in transport.config:
+        yield key_loc, f"{source:g} makes {error}; give {low:.3g} to {high:.3g}, or {key} in transport.config"
+    if (*loc, "clock") in reported_locs or "timeout" in transport.config:
         return
     timer = {"timeout": timers["timeout"]} if timers else {}
     waits = Config.of(**timer).loss.base_timeout_s if transport.kind == "mrc" else RcConfig(**timer).timeout_s
     if waits > TIMER_RTTS_MAX * links.rtt:
-        at = (*loc, "clock") if "clock" in transport.model_fields_set else ("links", "rtt")
+        key_loc = (*loc, "clock") if "clock" in transport.model_fields_set else ("links", "rtt")
         clock = max(1e-3, links.rtt / RECIPE_RTT_S)
         yield (
-            at,
+            key_loc,
             f"the retry timer is {show_seconds(waits)}, {waits / links.rtt:.0f} round trips of "
             f"{show_seconds(links.rtt)}: give transport: {{clock: {clock:.3g}}}, or timeout in transport.config",
         )
 
 
 def _fault(loc: Loc, fault: ScenarioFault, scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
-    for where, text in KINDS[fault.action].check(fault.value, plan):
-        yield (*loc, fault.action, *where), text
+    for sub_loc, text in KINDS[fault.action].check(fault.value, plan):
+        yield (*loc, fault.action, *sub_loc), text
     if fault.at is not None and fault.at.seconds is not None and scenario.duration is not None:
         late = fault.at.seconds >= scenario.duration
         if late:
@@ -318,29 +325,29 @@ def _fault(loc: Loc, fault: ScenarioFault, scenario: Scenario, plan: Plan) -> It
 def _expectations(scenario: Scenario, plan: Plan) -> Iterator[tuple[Loc, str]]:
     works = work_names(scenario)
     ports = [*scenario.measure.queues]
-    for at, port in enumerate(ports):
-        known = [p.interface for switch in plan.switches for p in plan.ports(switch.name)]
-        if port != "last-hop" and port not in known:
+    for index, port in enumerate(ports):
+        interfaces = [p.interface for switch in plan.switches for p in plan.ports(switch.name)]
+        if port != "last-hop" and port not in interfaces:
             yield (
-                ("measure", "queues", at),
-                f"no interface {port!r} of a switch ({suggestion(port, ['last-hop', *known[:3]])})",
+                ("measure", "queues", index),
+                f"no interface {port!r} of a switch ({suggestion(port, ['last-hop', *interfaces[:3]])})",
             )
     labels = {"variant": list(scenario.variants)} | {name: None for name in scenario.sweep}
     scales = [OWN_SCALE, *scenario.scale]
-    for at, rule in enumerate(scenario.expect):
-        yield from _rule(("expect", at), rule, works, ports, labels)
-        yield from _chosen(("expect", at, "where"), rule.where, labels)
+    for index, rule in enumerate(scenario.expect):
+        yield from _rule(("expect", index), rule, works, ports, labels)
+        yield from _selection(("expect", index, "where"), rule.where, labels)
         if rule.scale is not None and rule.scale not in scales:
-            yield ("expect", at, "scale"), f"no scale {rule.scale!r} ({suggestion(rule.scale, scales)})"
-    for at, figure in enumerate(scenario.figures):
+            yield ("expect", index, "scale"), f"no scale {rule.scale!r} ({suggestion(rule.scale, scales)})"
+    for index, figure in enumerate(scenario.figures):
         if find(figure.metric, works, ports) is None:
             yield (
-                ("figures", at, "metric"),
+                ("figures", index, "metric"),
                 f"no metric {figure.metric!r} ({suggestion(figure.metric, all_names(works, ports))})",
             )
         if figure.x is not None and figure.x not in scenario.sweep:
-            yield ("figures", at, "x"), f"no sweep {figure.x!r} ({suggestion(figure.x, scenario.sweep)})"
-        yield from _chosen(("figures", at, "where"), figure.where, labels)
+            yield ("figures", index, "x"), f"no sweep {figure.x!r} ({suggestion(figure.x, scenario.sweep)})"
+        yield from _selection(("figures", index, "where"), figure.where, labels)
 
 
 def _rule(
@@ -360,12 +367,12 @@ def _rule(
             yield (*loc, key), f"no metric {name!r} ({suggestion(name, all_names(works, ports))})"
         elif key == "metric" and not metric.series and (rule.start or rule.stop or rule.each):
             yield (*loc, key), f"{name} is one number for the whole run: `from`, `to` and `each` make no sense"
-    yield from _chosen((*loc, "compared_to"), rule.compared_to or {}, labels)
+    yield from _selection((*loc, "compared_to"), rule.compared_to or {}, labels)
 
 
-def _chosen(loc: Loc, wanted: dict[str, Any], labels: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
-    """Variants and sweeps that choose runs."""
-    for name, value in wanted.items():
+def _selection(loc: Loc, selection: dict[str, Any], labels: dict[str, Any]) -> Iterator[tuple[Loc, str]]:
+    """Yield mistakes in the variants and sweeps that select runs."""
+    for name, value in selection.items():
         if name not in labels:
             yield loc, f"no sweep or variant key {name!r} ({suggestion(name, labels)})"
         elif name == "variant" and not set(value if isinstance(value, list) else [value]) <= set(labels["variant"]):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mrc_testbed.console import units
-from mrc_testbed.experiments.language.expand import told_apart
+from mrc_testbed.experiments.language.expand import label_parts
 from mrc_testbed.experiments.report.canvas import Drawn, canvas_of, legend, styles
 from mrc_testbed.experiments.report.pictures import file_of, save
 from mrc_testbed.experiments.study.model import Study, StudyFigure
@@ -49,7 +49,7 @@ def _drawn(figure: StudyFigure, said: dict[str, Any]) -> Drawn:
     lines: dict[str, list[dict[str, Any]]] = {}
     for point in said["points"]:
         others = {key: value for key, value in point["label"].items() if key != figure.x}
-        lines.setdefault(" ".join(told_apart(others)), []).append(point)
+        lines.setdefault(" ".join(label_parts(others)), []).append(point)
     values = list(dict.fromkeys(str(point["label"][figure.x]) for point in said["points"]))
     places = _numbers(values)
     shown = list(lines.items())[:LINES_MAX]

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from mrc_testbed.console import units
-from mrc_testbed.experiments.language.expand import Changes, Run, expand, told_apart, values_of
+from mrc_testbed.experiments.language.expand import Changes, Run, expand, label_parts, values_of
 from mrc_testbed.experiments.language.metric_names import Metric, all_names, find
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.language.yaml_loader import Document, Problem, ScenarioError, read, validated
+from mrc_testbed.experiments.language.yaml_loader import Document, Problem, ScenarioError, parse_model, read
 from mrc_testbed.experiments.resolve.run_plan import RunPlan, resolve
 from mrc_testbed.experiments.resolve.validate import check, work_names
 from mrc_testbed.experiments.study.model import Study, StudyMetric
@@ -63,7 +63,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        return " ".join(told_apart(self.label)) or "all"
+        return " ".join(label_parts(self.label)) or "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def plan_study(path: Path, find_scenario: Callable[[str], Path]) -> StudyPlan:
     `find_scenario`: file of a scenario that is given by its name; raises UsageError.
     """
     document = read(path)
-    study = validated(document, document.raw, Study)
+    study = parse_model(document, document.raw, Study)
     scenario = _scenario(path, study, find_scenario)
     changes = _changes(document, study, scenario)
     try:

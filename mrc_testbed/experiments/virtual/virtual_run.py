@@ -16,7 +16,7 @@ from typing import Any
 
 from mrc_testbed.experiments.backend.failures import audit
 from mrc_testbed.experiments.backend.outcome import LINKS_MAX, Outcome, dead_evs, down_planes
-from mrc_testbed.experiments.backend.protocol import Watch, unwatched
+from mrc_testbed.experiments.backend.protocol import Watch, ignore_progress
 from mrc_testbed.experiments.resolve.fault_schedule import FaultStep, StepRunner
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.virtual.control_plane import VirtualControl
@@ -41,7 +41,7 @@ TICK_SHARE = 0.5
 class VirtualRunner:
     """Runs in virtual time."""
 
-    def run(self, plan: RunPlan, watch: Watch = unwatched) -> Outcome:
+    def run(self, plan: RunPlan, watch: Watch = ignore_progress) -> Outcome:
         """Carry out a run. Raises FaultError or LocalError for what the fabric or the engines refuse."""
         try:
             return VirtualRun(plan).carry_out(watch)
@@ -131,17 +131,17 @@ class VirtualRun:
         for host in fabric.hosts.values():
             host.listen(partial(self._event, host.name))
         timeline = self._timeline = self.plan.steps()
-        early = [s for s in timeline if s.when.seconds is not None and s.when.seconds <= 0]
+        early = [s for s in timeline if s.time.seconds is not None and s.time.seconds <= 0]
         for step in early:
             self._apply(step)
         fabric.run_until(self.begins)
         with collector_off():
             self._make_work()
         for step in timeline:
-            if step.when.seconds is not None and step.when.seconds > 0:
-                fabric.at(self.begins + step.when.seconds, partial(self._apply, step))
-        self._shares = [(s.when.share or 0.0, s) for s in timeline if s.when.seconds is None and s.undo is None]
-        self._undo_of_share = {s.undo: s for s in timeline if s.when.seconds is None and s.undo is not None}
+            if step.time.seconds is not None and step.time.seconds > 0:
+                fabric.at(self.begins + step.time.seconds, partial(self._apply, step))
+        self._shares = [(s.time.share or 0.0, s) for s in timeline if s.time.seconds is None and s.undo is None]
+        self._undo_of_share = {s.undo: s for s in timeline if s.time.seconds is None and s.undo is not None}
         self._begin_sampling()
 
     @property
@@ -216,7 +216,7 @@ class VirtualRun:
             self._apply(step)
             undo = self._undo_of_share.get(step.number)
             if undo is not None:
-                self.fabric.at(now + (undo.after or 0.0), partial(self._apply, undo))
+                self.fabric.at(now + (undo.delay_s or 0.0), partial(self._apply, undo))
 
     # ---- looking ----------------------------------------------------------------------------------------
 

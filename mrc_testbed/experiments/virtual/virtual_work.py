@@ -8,7 +8,7 @@ from typing import Any
 from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome, iterations_of
 from mrc_testbed.experiments.language.model import Transport
 from mrc_testbed.experiments.resolve.engine_clock import rc_times
-from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, pinned
+from mrc_testbed.experiments.resolve.flows import CollectivePlan, FlowPlan, pinned_evs
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.events import WriteImmReceived
 from mrc_testbed.hosts.engine.rocev2.rc_config import RcConfig
@@ -33,7 +33,7 @@ def connect(
     if config is not None:
         options["config"] = config
     if pin:
-        options["evs"] = pinned(fabric.plan, source, target, pin)
+        options["evs"] = pinned_evs(fabric.plan, source, target, pin)
     denied = control.denied_evs(source, target)
     if denied and transport.kind == "mrc":
         options["denied"] = denied

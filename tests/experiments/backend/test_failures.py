@@ -12,7 +12,7 @@ from mrc_testbed.experiments.fluid.fluid_run import FluidRunner
 from mrc_testbed.experiments.language.expand import Run, expand
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
 from mrc_testbed.experiments.metrics.assertions import ALWAYS, ExpectationVerdict, causes, judge
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
@@ -38,7 +38,7 @@ def planned(folder: Path, text: str, where: str = "virtual") -> Run:
 
 
 def judged(run: Run, outcome: Outcome) -> list[ExpectationVerdict]:
-    return judge(run.scenario, [("run", {}, Measured(outcome, run))], ("virtual",))
+    return judge(run.scenario, [("run", {}, Measurement(outcome, run))], ("virtual",))
 
 
 @pytest.fixture(scope="module")

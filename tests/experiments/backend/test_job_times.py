@@ -8,7 +8,7 @@ from mrc_testbed.experiments.backend.job_times import job_times
 from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, Iteration, JobsOutcome, Outcome
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.model import Scenario
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from tests.experiments.fluid.test_fluid_run import only
@@ -66,26 +66,26 @@ def outcome_of(*jobs):
 
 
 def test_slowed__share_of_the_jobs():
-    measured = Measured(outcome_of((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 4, 6), (1, 2, 3.04, 4.08)), plan())
-    assert measured.value("slowed.job") == 0.5  # of 1 and 2 s the median is 1.5 s
-    assert measured.value("slowed.job.once") == 0.5
-    assert measured.value("wrong.job") == 4 * (0 + 1 + 2 + 3)
-    assert measured.value("slowest.job") is None
+    measurement = Measurement(outcome_of((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 4, 6), (1, 2, 3.04, 4.08)), plan())
+    assert measurement.value("slowed.job") == 0.5  # of 1 and 2 s the median is 1.5 s
+    assert measurement.value("slowed.job.once") == 0.5
+    assert measurement.value("wrong.job") == 4 * (0 + 1 + 2 + 3)
+    assert measurement.value("slowest.job") is None
 
 
 def test_slowed__by_more_than_measure_says():
     strict = plan(parts={"measure": {"slowed": 0.01}})
     outcome = outcome_of((1, 2, 3.04, 4.08))
-    assert Measured(outcome, plan()).value("slowed.job") == 0.0
-    assert Measured(outcome, strict).value("slowed.job") == 1.0
+    assert Measurement(outcome, plan()).value("slowed.job") == 0.0
+    assert Measurement(outcome, strict).value("slowed.job") == 1.0
 
 
 def test_slowed__no_fault_no_value():
     outcome = outcome_of((1, 2, 3, 4))
     outcome.events.clear()
-    assert Measured(outcome, plan()).value("slowed.job") is None
+    assert Measurement(outcome, plan()).value("slowed.job") is None
     with_baseline = plan(parts={"baseline": {"from": 0, "to": 2}})
-    assert Measured(outcome, with_baseline).value("slowed.job") == 0.0
+    assert Measurement(outcome, with_baseline).value("slowed.job") == 0.0
 
 
 def test_slowed__of_fluid_runs_and_through_a_file():
@@ -96,8 +96,8 @@ def test_slowed__of_fluid_runs_and_through_a_file():
     assert again.jobs == outcome.jobs
     for one in (outcome, again):
         one.flows.clear()
-        assert Measured(one, plan()).slowed("job", once=False) == 0.5
-        assert Measured(one, plan()).slowed("job", once=True) == 1.0
+        assert Measurement(one, plan()).slowed("job", once=False) == 0.5
+        assert Measurement(one, plan()).slowed("job", once=True) == 1.0
 
 
 # ---- many jobs in a line --------------------------------------------------------------------------------------
@@ -132,6 +132,6 @@ faults: [{at: 150ms, cut: h0 p0-t0-0}]
     outcome = VirtualRunner().run(run)
     assert [collective.ranks for collective in outcome.collectives] == [["h0", "h2"], ["h1", "h3"]]
     assert [len(collective.iterations) for collective in outcome.collectives] == [8, 8]
-    measured = Measured(outcome, run)
-    assert measured.value("wrong.job") == 0
-    assert measured.value("slowed.job") in (0.5, 1.0)
+    measurement = Measurement(outcome, run)
+    assert measurement.value("wrong.job") == 0
+    assert measurement.value("slowed.job") in (0.5, 1.0)

@@ -16,7 +16,7 @@ from mrc_testbed.experiments.language.expand import expand
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.live.counts import SwitchTotals
 from mrc_testbed.experiments.live.live_run import LiveRun
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.run_plan import resolve
 from mrc_testbed.experiments.virtual import virtual_run
 from mrc_testbed.experiments.virtual.control_plane import VirtualControl
@@ -47,10 +47,10 @@ def last(parts):
     return parts[-1:]
 
 
-def measured(outcome, folder):
+def measurement(outcome, folder):
     (folder / "exam.yaml").write_text(exam.SCENARIO)
     (run,) = expand(read(folder / "exam.yaml"), "virtual")
-    return Measured(outcome, resolve(run))
+    return Measurement(outcome, resolve(run))
 
 
 def blank(where):
@@ -148,11 +148,11 @@ def gathered_live(part):
 
 @pytest.mark.parametrize("name", VIRTUAL)
 def test_virtual(tmp_path, monkeypatch, name):
-    assert measured(gathered_virtual(monkeypatch, every), tmp_path).value(name) == VIRTUAL[name]
-    assert measured(gathered_virtual(monkeypatch, last), tmp_path).value(name) != VIRTUAL[name]
+    assert measurement(gathered_virtual(monkeypatch, every), tmp_path).value(name) == VIRTUAL[name]
+    assert measurement(gathered_virtual(monkeypatch, last), tmp_path).value(name) != VIRTUAL[name]
 
 
 @pytest.mark.parametrize("name", LIVE)
 def test_live(tmp_path, name):
-    assert measured(gathered_live(every), tmp_path).value(name) == LIVE[name]
-    assert measured(gathered_live(last), tmp_path).value(name) != LIVE[name]
+    assert measurement(gathered_live(every), tmp_path).value(name) == LIVE[name]
+    assert measurement(gathered_live(last), tmp_path).value(name) != LIVE[name]

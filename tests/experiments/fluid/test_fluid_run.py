@@ -13,7 +13,7 @@ from mrc_testbed.experiments.command import Display
 from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, modelled
 from mrc_testbed.experiments.language.expand import Run
 from mrc_testbed.experiments.language.yaml_loader import ScenarioError, read
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.runner import carry_out, plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
 from tests.repository import SCENARIOS
@@ -64,7 +64,7 @@ def test_start__beside_the_packets(tmp_path):
 def test_flap__beside_the_packets(tmp_path):
     run = only(tmp_path, FLAP, "virtual")
     packets, fluid = VirtualRunner().run(run), FluidRunner().run(run)
-    values = [Measured(one, run) for one in (packets, fluid)]
+    values = [Measurement(one, run) for one in (packets, fluid)]
     assert evs_retired(fluid) == pytest.approx(evs_retired(packets), abs=4)
     for metric in ("evs.first_bad", "evs.restored"):
         there, ours = (value.value(metric) for value in values)
@@ -89,11 +89,11 @@ def test_slowest_flow__beside_the_packets(tmp_path):
 def test_switch_off__leaves_what_the_paper_saw(name, rate):
     (run,) = runs(name)
     outcome = FluidRunner().run(run)
-    measured = Measured(outcome, run)
-    after = measured.value_between("rate.total", 4.0, 9.0)
-    assert after == pytest.approx(rate * measured.baseline("rate.total"), rel=0.01)
+    measurement = Measurement(outcome, run)
+    after = measurement.value_between("rate.total", 4.0, 9.0)
+    assert after == pytest.approx(rate * measurement.baseline("rate.total"), rel=0.01)
     assert sum(flow.lost for flow in outcome.flows) > 0
-    assert measured.value("qp_errors") == 0
+    assert measurement.value("qp_errors") == 0
 
 
 # ---- results --------------------------------------------------------------------------------------------------
@@ -168,17 +168,17 @@ measure: {every: 100ms}
 def test_large__is_summed_up_by_workload(tmp_path):
     run = only(tmp_path, LARGE)
     outcome = FluidRunner().run(run)
-    measured = Measured(outcome, run)
+    measurement = Measurement(outcome, run)
     (flow,) = outcome.flows
     spread = outcome.series.spread["job"]
     assert (flow.name, spread.flows) == ("job:2400-flows", 2400)
-    late = measured.value_between("rate.total", 1.8, 2.0)
+    late = measurement.value_between("rate.total", 1.8, 2.0)
     assert late == pytest.approx(0.9 * outcome.capacity_bps, rel=0.1)
-    least, most = (measured.value_between(f"rate.job.{end}", 1.8, 2.0) for end in ("min", "max"))
+    least, most = (measurement.value_between(f"rate.job.{end}", 1.8, 2.0) for end in ("min", "max"))
     assert least <= late / 2400 * 1.0001 and late / 2400 <= most * 1.0001
-    assert 0.9 < measured.value_between("jain.job", 1.8, 2.0) <= 1
+    assert 0.9 < measurement.value_between("jain.job", 1.8, 2.0) <= 1
     assert outcome.series.received_bps["job:2400-flows"][0] < late / 4  # most have not begun
-    assert measured.value("lost") > 0
+    assert measurement.value("lost") > 0
     assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))).series.spread["job"] == spread
 
 
@@ -190,7 +190,7 @@ def test_events__faults_and_the_ends_stay_where_there_are_too_many(tmp_path, mon
     what = [event["what"] for event in outcome.events]
     assert len(what) <= 40 and what.count("fault") == 2 and outcome.events_dropped > 0
     assert [event["t"] for event in outcome.events] == sorted(event["t"] for event in outcome.events)
-    assert Measured(outcome, run).value("evs.restored") == pytest.approx(0.55, abs=0.15)
+    assert Measurement(outcome, run).value("evs.restored") == pytest.approx(0.55, abs=0.15)
 
 
 def test_large__other_back_ends_refuse_it_and_say_why(tmp_path):
@@ -257,11 +257,11 @@ def test_jobs__each_at_the_pace_of_its_own_slowest(tmp_path):
     )
     run = only(tmp_path, text)
     outcome = FluidRunner().run(run)
-    measured = Measured(outcome, run)
+    measurement = Measurement(outcome, run)
     rates = outcome.series.received_bps
     assert list(rates) == ["job:h0-h1", "job:h1-h0", "job:h2-h3", "job:h3-h2"]
     assert rates["job:h0-h1"] == rates["job:h1-h0"] != rates["job:h2-h3"] == rates["job:h3-h2"]
-    assert measured.value("slowed.job") == measured.value("slowed.job.once") == 0.5
+    assert measurement.value("slowed.job") == measurement.value("slowed.job.once") == 0.5
     (jobs,) = outcome.jobs
     sent_bits = 8 * 65536  # of two ranks each sends as much as the size
     assert jobs.before_s[1] == pytest.approx(sent_bits / rates["job:h2-h3"][5], rel=0.01)
@@ -274,6 +274,6 @@ def test_jobs__each_at_the_pace_of_its_own_slowest(tmp_path):
 def test_x_jobs__who_is_slowed():
     shares = {}
     for run in runs("x-jobs"):
-        shares[run.label["variant"]] = Measured(FluidRunner().run(run), run).value("slowed.job")
+        shares[run.label["variant"]] = Measurement(FluidRunner().run(run), run).value("slowed.job")
     assert shares["nothing"] == 0 < shares["link"] <= 0.5
     assert (shares["t0"], shares["port"]) == (0.5, 0.125)

@@ -88,7 +88,7 @@ def test_variants__the_last_part_that_chooses_decides(tmp_path):
     [
         ("", "", "huge", r"no scale 'huge' \(has: big\)"),
         ("variants: [mrc, other]", "variants: [mcr]", "big", r"line 18: scale.big.variants: no variant 'mcr'"),
-        ("variants: [mrc, third]", "variants: mrc", None, r"live.variants: a list of variants that are run there"),
+        ("variants: [mrc, third]", "variants: mrc", None, r"live.variants: must be a list of variant names"),
         ("sweep: {size: [1M]}", "sweep: {sizes: [1M]}", "big", r"scale.big.sweep.sizes: no sweep 'sizes'"),
         ("clock: 0.1", "clock: 0", "big", r"scale.big: makes transport.clock wrong"),
         ("scale: big}", "scale: bgi}", None, r"expect.1.scale: no scale 'bgi'"),
@@ -104,7 +104,7 @@ def test_mistakes_are_told_with_their_line(tmp_path, old, new, scale, says):
 def test_a_file_without_scales_says_so(tmp_path):
     text = TEXT[: TEXT.index("scale:\n")].replace(", scale: {big: {links: {rate: 60M}}}", "")
     text += "expect: [{metric: qp_errors, at_most: 0}]\n"
-    with pytest.raises(ScenarioError, match=r"no scale 'paper' \(it has none\)"):
+    with pytest.raises(ScenarioError, match=r"no scale 'paper' \(the file has no scales\)"):
         expand(document(tmp_path, text), "virtual", scale="paper")
 
 

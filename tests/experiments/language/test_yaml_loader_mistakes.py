@@ -25,7 +25,7 @@ MISTAKES = {
     # name: (text replaced, by what, line of the error, what it has to say)
     "a key that is misspelt": ("title: one", "titel: one", 1, "no key 'titel' here (did you mean title?)"),
     "a dimension that is misspelt": ("spines: 2", "spine: 2", 2, "did you mean spines?"),
-    "a title that is missing": ("title: one link\n", "", 1, "title: is needed and is not there"),
+    "a title that is missing": ("title: one link\n", "", 1, "title: is needed and missing"),
     "a workload that is missing": ("workload:\n  - {stream: h0 h2, name: flow}\n", "", 1, "workload: is needed"),
     "an empty workload": ("\n  - {stream: h0 h2, name: flow}", " []", 3, "at least 1 item"),
     "a workload of no kind": ("stream: h0 h2", "streem: h0 h2", 4, "one of the keys stream, permutation, incast"),

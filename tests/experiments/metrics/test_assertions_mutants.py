@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectUnfinished
+from mrc_testbed.experiments.language.model import AnyRule, Expect, ExpectFailure, ExpectIncomplete
 from mrc_testbed.experiments.metrics.assertions import judge
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from tests.experiments import exam
 
 Keys = dict[str, Any]
@@ -71,13 +71,13 @@ CASES: dict[tuple[type[Any], str], tuple[Keys, Keys]] = {
     ),
     (ExpectFailure, "only"): ({"failed": "a", "only": "virtual"}, {"failed": "a", "only": "live"}),
     (ExpectFailure, "scale"): ({"failed": "a", "scale": "own"}, {"failed": "a", "scale": "big"}),
-    (ExpectUnfinished, "unfinished"): ({"unfinished": "a"}, {"unfinished": "b"}),
-    (ExpectUnfinished, "where"): (
+    (ExpectIncomplete, "unfinished"): ({"unfinished": "a"}, {"unfinished": "b"}),
+    (ExpectIncomplete, "where"): (
         {"unfinished": "a", "where": {"variant": "x"}},
         {"unfinished": "a", "where": {"variant": "y"}},
     ),
-    (ExpectUnfinished, "only"): ({"unfinished": "a", "only": "virtual"}, {"unfinished": "a", "only": "live"}),
-    (ExpectUnfinished, "scale"): ({"unfinished": "a", "scale": "own"}, {"unfinished": "a", "scale": "big"}),
+    (ExpectIncomplete, "only"): ({"unfinished": "a", "only": "virtual"}, {"unfinished": "a", "only": "live"}),
+    (ExpectIncomplete, "scale"): ({"unfinished": "a", "scale": "own"}, {"unfinished": "a", "scale": "big"}),
 }
 """Kind of rule and key -> keys of a rule that holds, and of one that does not for this key's sake."""
 SAYS_NOTHING = {"why", "paper"}
@@ -88,22 +88,22 @@ OTHER_NAME = {"metric": "rate.c", "failed": "c", "unfinished": "c"}
 
 def passes(folder: Path, kind: type[Any], key: str, rule: Any) -> bool:
     """Whether all verdicts on the exam's run are good; of `where` and `compared_to` with a second run beside it."""
-    runs = [("x", {"variant": "x"}, exam.measured(folder))]
+    runs = [("x", {"variant": "x"}, exam.measurement(folder))]
     if kind is ExpectFailure:
         for at_s in (1.2, 2.0):
             runs[0][2].outcome.fail("qp", at_s, "died: nothing got through in 8 retries", "a")
-    elif kind is ExpectUnfinished:
+    elif kind is ExpectIncomplete:
         runs[0][2].outcome.fail("unfinished", 10.0, "3 of 4 messages are complete", "a")
     if key in ("where", "compared_to"):
         still = exam.outcome()
         still.series.received_bps = {name: [0.0] * exam.SECONDS for name in exam.RATES}
-        runs.append(("y", {"variant": "y"}, Measured(still, runs[0][2].plan)))
+        runs.append(("y", {"variant": "y"}, Measurement(still, runs[0][2].plan)))
     scenario = runs[0][2].plan.scenario.model_copy(update={"expect": [rule]})
     return all(verdict.passed for verdict in judge(scenario, runs, ("virtual",)))
 
 
 def keys() -> list[tuple[type[Any], str]]:
-    kinds = (Expect, ExpectFailure, ExpectUnfinished)
+    kinds = (Expect, ExpectFailure, ExpectIncomplete)
     return [(kind, key) for kind in kinds for key in sorted(kind.keys()) if key not in SAYS_NOTHING]
 
 

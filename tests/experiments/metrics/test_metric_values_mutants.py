@@ -14,7 +14,7 @@ import pytest
 from mrc_testbed.experiments.backend.outcome import CollectiveOutcome, FlowOutcome
 from mrc_testbed.experiments.language.metric_names import METRICS, Metric
 from mrc_testbed.experiments.metrics import metric_values
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from tests.experiments import exam
 from tests.experiments.backend.test_outcome_gathered import VIRTUAL
 
@@ -48,22 +48,22 @@ def passes(folder: Path, name: str) -> bool:
 
 
 def passes_case(folder: Path, name: str, expected: float, fields: dict[str, object]) -> bool:
-    measured = exam.measured(folder)
+    measurement = exam.measurement(folder)
     for field, value in fields.items():
-        setattr(measured.outcome, field, value)
-    value = measured.value(name)
+        setattr(measurement.outcome, field, value)
+    value = measurement.value(name)
     return value is not None and value == pytest.approx(expected, rel=1e-6)
 
 
-def replace(monkeypatch: pytest.MonkeyPatch, metric: Metric, value: Callable[[Measured, str], float | None]) -> None:
+def replace(monkeypatch: pytest.MonkeyPatch, metric: Metric, value: Callable[[Measurement, str], float | None]) -> None:
     """Have a metric computed by `value`, a function of the run and the metric's whole name."""
     if metric.series:
-        whole = Measured.value_between
+        whole = Measurement.value_between
 
-        def series(measured: Measured, name: str, low: float, high: float) -> float | None:
-            return value(measured, name) if name_matches(metric, name) else whole(measured, name, low, high)
+        def series(measurement: Measurement, name: str, low: float, high: float) -> float | None:
+            return value(measurement, name) if name_matches(metric, name) else whole(measurement, name, low, high)
 
-        monkeypatch.setattr(Measured, "value_between", series)
+        monkeypatch.setattr(Measurement, "value_between", series)
         return
     head, _, tail = metric.pattern.replace("PORT", "NAME").partition("NAME")
     named = "NAME" in metric.pattern or "PORT" in metric.pattern
@@ -72,10 +72,10 @@ def replace(monkeypatch: pytest.MonkeyPatch, metric: Metric, value: Callable[[Me
     )
 
 
-def original(metric: Metric) -> Callable[[Measured, str, float, float], float | None]:
+def original(metric: Metric) -> Callable[[Measurement, str, float, float], float | None]:
     """Return the function that computes a metric now."""
     if metric.series:
-        return Measured.value_between
+        return Measurement.value_between
     whole = metric_values._WHOLE[metric.pattern]
     before, _, after = metric.pattern.replace("PORT", "NAME").partition("NAME")
     return lambda m, name, _low, _high: whole(m, name.removeprefix(before).removesuffix(after))
@@ -112,9 +112,9 @@ def last(monkeypatch: pytest.MonkeyPatch, metric: Metric, _name: str) -> None:
         replace(monkeypatch, metric, lambda m, n: whole(last_parts(m), n, 0.0, float(exam.SECONDS)))
 
 
-def last_parts(measured: Measured) -> Measured:
+def last_parts(measurement: Measurement) -> Measurement:
     """The same run with the last of everything that there are several of."""
-    outcome = deepcopy(measured.outcome)
+    outcome = deepcopy(measurement.outcome)
     outcome.flows = list({flow.work: flow for flow in outcome.flows}.values())
     for flow in outcome.flows:
         flow.latencies_s = flow.latencies_s[-1:]
@@ -123,7 +123,7 @@ def last_parts(measured: Measured) -> Measured:
         collective.iterations = collective.iterations[-1:]
     outcome.events = list({event["what"]: event for event in outcome.events}.values())
     outcome.series.queues = {port: depths[-1:] for port, depths in outcome.series.queues.items()}
-    return Measured(outcome, measured.plan)
+    return Measurement(outcome, measurement.plan)
 
 
 MUTANTS: dict[str, Mutant] = {"0": zero, "nothing": nothing, "another's": others, "the last": last}
@@ -154,6 +154,6 @@ def test_parts_of_the_exam_are_all_of_an_outcome():
 @pytest.mark.parametrize("name", ["evs.last_bad", "evs.restored", "evs.swapped_in_plane"])
 def test_what_the_events_do_not_tell_is_no_number(tmp_path, name):
     """Once it was the number of those that were kept."""
-    measured = exam.measured(tmp_path)
-    measured.outcome.events_dropped = 1
-    assert measured.value(name) is None
+    measurement = exam.measurement(tmp_path)
+    measurement.outcome.events_dropped = 1
+    assert measurement.value(name) is None

@@ -9,7 +9,7 @@ import pytest
 from mrc_testbed.experiments.backend.outcome import FlowOutcome, Outcome, Series
 from mrc_testbed.experiments.language.model import MODES
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.report import ev_strips
 from mrc_testbed.experiments.report.page import measured_runs
 from mrc_testbed.experiments.runner import plan_runs
@@ -42,7 +42,7 @@ def lane_of(made: Path, events: list[dict], state: str = "good") -> list[tuple[f
     outcome = Outcome("s", "run", {}, "virtual", 1, 0, "srv6", 1e6, duration_s=10.0, series=Series(0.1), events=events)
     outcome.flows = [FlowOutcome("flow", "h0", "h1", 1, 1024)]
     outcome.note_evs("flow:h0-h1", 3, [[0x100, 1, state]])
-    (lane,) = ev_strips.lanes(Measured(outcome, runs[0][2].plan))
+    (lane,) = ev_strips.lanes(Measurement(outcome, runs[0][2].plan))
     return lane.spans
 
 
@@ -86,7 +86,7 @@ def test_lanes__in_every_mode(tmp_path, mode):
     path = tmp_path / "mine.yaml"
     path.write_text(PLACES.replace("spines: 1", "spines: 2") + f"mode: {mode}\n")
     plan = plan_runs(read(path), "virtual").runs[0]
-    lanes = ev_strips.lanes(Measured(VirtualRunner().run(plan), plan))
+    lanes = ev_strips.lanes(Measurement(VirtualRunner().run(plan), plan))
     named = {lane.via for lane in lanes}
     every_t1 = {f"p{plane}-t1-{spine}" for plane in (0, 1) for spine in (0, 1)}
     if mode == "stev":  # virtual switches have a field layout of their own
@@ -101,9 +101,9 @@ def test_an_hour_of_changes_makes_no_huge_picture(made):
     turns = [("good", "assumed_bad"), ("assumed_bad", "good")]
     outcome.events = [moved(n / 4, *turns[n % 2]) for n in range(14_000)]
     outcome.note_evs("flow:h0-h1", 3, [[0x100, 1, "good"]])
-    measured = Measured(outcome, runs[0][2].plan)
-    found = ev_strips.lanes(measured)
+    measurement = Measurement(outcome, runs[0][2].plan)
+    found = ev_strips.lanes(measurement)
     edges, bad = ev_strips.shares(found)
     assert len(edges) == ev_strips.EDGES_MAX + 1
     assert bad["assumed_bad"][100] == pytest.approx(0.5, abs=0.05) and bad["assumed_bad"][-5] == 0
-    assert len(ev_strips.flow_svg("flow:h0-h1", found, measured)) < 20_000
+    assert len(ev_strips.flow_svg("flow:h0-h1", found, measurement)) < 20_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mrc_testbed.experiments.backend.outcome import Outcome, Series
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.report.faults import ROWS_MAX, fault_bars
 
 
@@ -30,7 +30,7 @@ def test_faults_last_until_what_ends_them():
         fault(13, 12, "heal", "True"),
         fault(15, 13, "cut", "c d"),
     ]
-    assert fault_bars(Measured(outcome, None)) == {
+    assert fault_bars(Measurement(outcome, None)) == {
         "silent a b": [(0.0, 13)],
         "cut c d": [(1, 3), (15, 20.0)],
         "power off p0-t1-0": [(2, 4)],
@@ -41,4 +41,4 @@ def test_faults_last_until_what_ends_them():
         "loss a b rate=0.1": [(12, 13)],
     }
     outcome.events = [fault(n, n, "one_way", f"l{n} m") for n in range(ROWS_MAX + 1)]
-    assert list(fault_bars(Measured(outcome, None))) == ["one way"]
+    assert list(fault_bars(Measurement(outcome, None))) == ["one way"]

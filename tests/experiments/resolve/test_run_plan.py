@@ -54,7 +54,7 @@ def test_resolve__work_and_faults_in_their_order(tmp_path):
     assert work.names == ("flow", "other", "job")
     assert [flow.work for flow in work.flows] == ["flow", "other"]
     assert (work.senders, work.hosts) == ({"h0", "h1"}, ["h0", "h1"])
-    assert [step.when.seconds for step in plan.steps()] == [1.0, 2.0, 2.5]
+    assert [step.time.seconds for step in plan.steps()] == [1.0, 2.0, 2.5]
 
 
 def test_resolve__repeats_differ_in_their_seeds_alone(tmp_path):
