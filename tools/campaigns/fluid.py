@@ -26,7 +26,7 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, settings_of, shape_of
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metrics.metric_values import Measurement
+from mrc_testbed.experiments.metrics.metric_values import Measured
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
@@ -110,7 +110,7 @@ def run(seeds: int, calibrate: bool, console: Console, fabrics: Sequence[Fabric]
         found = {}
         with Progress(console, "bench fluid --calibrate", guess_s=150.0 * seeds) as progress:
             for pipe in fluid_calibration.PIPES:
-                found[pipe] = fluid_calibration.measurement(pipe, seeds, lambda text: progress.step(text, quiet=True))
+                found[pipe] = fluid_calibration.measured(pipe, seeds, lambda text: progress.step(text, quiet=True))
         for pipe, one in found.items():
             console.print(f"{pipe}, measured: {one}")
         return {
@@ -173,21 +173,21 @@ def metrics_of(outcome: Outcome, run: RunPlan) -> dict[str, float]:
         "EVs retired": float(sum(1 for e in outcome.events if e["what"] == "ev" and e["new"] == "assumed_bad")),
         "EVs denied": float(outcome.evs_denied),
     }
-    measurement = Measurement(outcome, run)
+    measured = Measured(outcome, run)
     if lost:
         when = zip(series.times_s, series.lost, strict=True)
-        since = measurement.first_fault_s or 0.0
+        since = measured.first_fault_s or 0.0
         if run.label["variant"] != "flaps":
             found["time until a loss is found, mean"] = sum(end * count for end, count in when) / lost - since
-    if measurement.first_fault_s is not None:
-        late = [at for at, end in enumerate(series.times_s) if measurement.first_fault_s < end]
+    if measured.first_fault_s is not None:
+        late = [at for at, end in enumerate(series.times_s) if measured.first_fault_s < end]
         total = [sum(values[at] for values in series.received_bps.values()) for at in late]
         found["rate after the fault"] = mean(total) / outcome.capacity_bps
         for metric, name in (
             ("evs.first_bad", "until the first EV is retired"),
             ("evs.restored", "until all EVs are back"),
         ):
-            value = measurement.value(metric)
+            value = measured.value(metric)
             if value is not None:
                 found[name] = value
     return found
