@@ -26,7 +26,7 @@ from mrc_testbed.errors import UsageError
 from mrc_testbed.experiments.backend.outcome import Outcome
 from mrc_testbed.experiments.fluid.fluid_run import FluidRunner, settings_of, shape_of
 from mrc_testbed.experiments.language.yaml_loader import read
-from mrc_testbed.experiments.metrics.metric_values import Measured
+from mrc_testbed.experiments.metrics.metric_values import Measurement
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 from mrc_testbed.experiments.runner import plan_runs
 from mrc_testbed.experiments.virtual.virtual_run import VirtualRunner
@@ -173,7 +173,7 @@ def metrics_of(outcome: Outcome, run: RunPlan) -> dict[str, float]:
         "EVs retired": float(sum(1 for e in outcome.events if e["what"] == "ev" and e["new"] == "assumed_bad")),
         "EVs denied": float(outcome.evs_denied),
     }
-    measured = Measured(outcome, run)
+    measured = Measurement(outcome, run)
     if lost:
         when = zip(series.times_s, series.lost, strict=True)
         since = measured.first_fault_s or 0.0
