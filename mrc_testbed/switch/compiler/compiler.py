@@ -22,8 +22,8 @@ from mrc_testbed.switch.system.gcc import build_shared
 if TYPE_CHECKING:
     from mrc_testbed.switch.compiler.sema.elaborate import ElaboratedProgram
 
-_HERE = Path(__file__).resolve().parent
-RUNTIME_DIR = _HERE.parent / "runtime"
+_COMPILER_DIR = Path(__file__).resolve().parent
+RUNTIME_DIR = _COMPILER_DIR.parent / "runtime"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class CompiledProgram:
     """P4Runtime's p4_device_config for the embedded target: the preprocessed source, with line markers."""
     warnings: tuple[P4Warning, ...] = ()
 
-    def traced(self) -> Path:
+    def build_traced(self) -> Path:
         """The program built for Device.trace: tells what happens to a packet, and is slower. Raises P4Error."""
         try:
             return build_shared([self.c_path], [RUNTIME_DIR], ("-DP4_TRACE",), tag=f"p4-{self.name}-trace")
@@ -64,16 +64,19 @@ def compile_program(
         digest = hashlib.sha256(_compiler_digest() + name.encode() + b"\0" + text.encode("utf-8", "replace"))
         stem = folder / f"{name}-{digest.hexdigest()[:20]}"
         c_path, info_path = stem.with_suffix(".c"), stem.with_suffix(".p4info")
-        warned = stem.with_suffix(".warnings")
-        if not (c_path.exists() and info_path.exists() and warned.exists()):
+        warnings_path = stem.with_suffix(".warnings")
+        if not (c_path.exists() and info_path.exists() and warnings_path.exists()):
             c_text, info, warnings = _translate(name, text)
-            write_whole(warned, json.dumps([astuple(warning) for warning in warnings]).encode())
+            write_whole(warnings_path, json.dumps([astuple(warning) for warning in warnings]).encode())
             write_whole(info_path, info.SerializeToString(deterministic=True))
             write_whole(c_path, c_text.encode())
         library = build_shared([c_path], [RUNTIME_DIR], tag=f"p4-{name}")
-        told = [P4Warning(Location(*where), *rest) for where, *rest in json.loads(warned.read_bytes())]
+        warnings_read = [
+            P4Warning(Location(*position), *kind_and_message)
+            for position, *kind_and_message in json.loads(warnings_path.read_bytes())
+        ]
         info, config = p4i.P4Info.FromString(info_path.read_bytes()), text.encode("utf-8", "replace")
-        return CompiledProgram(name, info, c_path, library, config, tuple(told))
+        return CompiledProgram(name, info, c_path, library, config, tuple(warnings_read))
     except BuildError as error:
         raise _p4_error(error) from None
     except OSError as error:
@@ -114,15 +117,17 @@ def _front(name: str, text: str) -> ElaboratedProgram:
     from mrc_testbed.switch.compiler.sema.elaborate import elaborate
     from mrc_testbed.switch.compiler.sema.warn import Names, Values
 
-    with _bugs_told(name):
+    with _report_bugs(name):
         nodes = parse_program(text)
         warnings = Names().program(nodes)
         checker = Checker()
         checker.program(nodes)
-        checked = [one for node in nodes for one in checker.checked(node)]
+        checked = [warning for node in nodes for warning in checker.checked(node)]
         program = elaborate(name, nodes, checked, checker.top, checker.errors)
-        found = dict.fromkeys((*warnings, *checker.warnings, *Values().program(checked)))
-        program.warnings = sorted(found, key=lambda one: (one.location.file, one.location.line, one.location.column))
+        unique_warnings = dict.fromkeys((*warnings, *checker.warnings, *Values().program(checked)))
+        program.warnings = sorted(
+            unique_warnings, key=lambda warning: (warning.location.file, warning.location.line, warning.location.column)
+        )
         return program
 
 
@@ -132,43 +137,43 @@ def _translate(name: str, text: str) -> tuple[str, p4i.P4Info, list[P4Warning]]:
     from mrc_testbed.switch.compiler.p4info.p4info import Ids, make_p4info
 
     program = _front(name, text)
-    with _bugs_told(name):
+    with _report_bugs(name):
         ids = Ids(program)
         c_text = emit_c(program, ids)
         return c_text, make_p4info(program, ids), program.warnings
 
 
 @contextmanager
-def _bugs_told(name: str) -> Iterator[None]:
+def _report_bugs(name: str) -> Iterator[None]:
     """What the compiler did not foresee becomes an error of the program, with the bug as its cause."""
     try:
         yield
     except P4Error:
         raise
     except RecursionError as error:
-        raise _at(error, name, "the program is nested too deeply") from None
+        raise _error_at(error, name, "the program is nested too deeply") from None
     except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        told = f"internal error in the compiler ({what}): please report it with the program"
-        raise _at(error, name, told) from error
+        description = f"{type(error).__name__}: {error}"
+        message = f"internal error in the compiler ({description}): please report it with the program"
+        raise _error_at(error, name, message) from error
 
 
-def _at(error: BaseException, name: str, message: str) -> P4Error:
+def _error_at(error: BaseException, name: str, message: str) -> P4Error:
     """`message` at the construct that the compiler was busy with: the innermost call that was given one has it."""
-    place = None
+    location = None
     for frame, _ in walk_tb(error.__traceback__):
-        for one in frame.f_locals.values():
-            where = getattr(one, "where", None) or getattr(getattr(one, "decl", None), "where", None)
-            if isinstance(where, Location) and where != NOWHERE:
-                place = where
+        for value in frame.f_locals.values():
+            value_location = getattr(value, "where", None) or getattr(getattr(value, "decl", None), "where", None)
+            if isinstance(value_location, Location) and value_location != NOWHERE:
+                location = value_location
                 break
-    return P4Error(place, message if place else f"{name}: {message}")
+    return P4Error(location, message if location else f"{name}: {message}")
 
 
 @lru_cache(maxsize=1)
 def _compiler_digest() -> bytes:
     """Digest of the compiler itself: a change of it makes every cached program stale."""
     digest = hashlib.sha256()
-    for path in sorted((*_HERE.rglob("*.py"), *_HERE.rglob("*.lark"))):
-        digest.update(str(path.relative_to(_HERE)).encode() + b"\0" + path.read_bytes())
+    for path in sorted((*_COMPILER_DIR.rglob("*.py"), *_COMPILER_DIR.rglob("*.lark"))):
+        digest.update(str(path.relative_to(_COMPILER_DIR)).encode() + b"\0" + path.read_bytes())
     return digest.digest()

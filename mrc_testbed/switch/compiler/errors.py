@@ -17,8 +17,8 @@ class Location:
     column: int = 0
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line}"
-        return f"{where}:{self.column}" if self.column else where
+        position = f"{self.file}:{self.line}"
+        return f"{position}:{self.column}" if self.column else position
 
     @property
     def short(self) -> str:
@@ -44,7 +44,10 @@ class P4Error(Exception):
 
     def lines(self) -> list[str]:
         """`file:line:column: error: message` of this one and the others: what editors and CI read."""
-        return [f"{one.location}: error: {one.message}" if one.location else str(one) for one in (self, *self.others)]
+        return [
+            f"{error.location}: error: {error.message}" if error.location else str(error)
+            for error in (self, *self.others)
+        ]
 
 
 class UnwrittenP4Error(P4Error):
@@ -69,21 +72,23 @@ def fail(location: Location, message: str) -> NoReturn:
     raise P4Error(location, message)
 
 
-def unsupported(location: Location | None, what: str, instead: str = "") -> NoReturn:
+def unsupported(location: Location | None, construct: str, instead: str = "") -> NoReturn:
     """Refuse a construct by name: `what` reads as a noun (`varbit`, `header stacks`)."""
-    plural = what.endswith("s") and not what.endswith("ss") and not what.startswith(("a ", "an ", "the "))
+    plural = (
+        construct.endswith("s") and not construct.endswith("ss") and not construct.startswith(("a ", "an ", "the "))
+    )
     hint = f" ({instead})" if instead else ""
-    raise P4Error(location, f"{what} {'are' if plural else 'is'} not supported by the C backend{hint}")
+    raise P4Error(location, f"{construct} {'are' if plural else 'is'} not supported by the C backend{hint}")
 
 
 def known(names: Iterable[str]) -> str:
     """`(has: a, b)`: what would have worked, for the end of a message."""
-    listed = sorted(set(names))
-    if not listed:
+    unique_names = sorted(set(names))
+    if not unique_names:
         return "(has none)"
-    if len(listed) > 12:
-        return f"(has {len(listed)}, among them: {', '.join(listed[:12])})"
-    return f"(has: {', '.join(listed)})"
+    if len(unique_names) > 12:
+        return f"(has {len(unique_names)}, among them: {', '.join(unique_names[:12])})"
+    return f"(has: {', '.join(unique_names)})"
 
 
 def count(number: int, noun: str) -> str:

@@ -17,7 +17,7 @@ _C_WORDS = """
     replace_headers varbits meters counters registers tables actions profiles digests
 """
 _RESERVED = frozenset(_C_WORDS.split())
-_TAKEN = re.compile(
+_RESERVED_PATTERN = re.compile(
     r"(p4|P4|_|U128$|(action|table|control|state|stack|array|function|varbit|wide|metered|tuple|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$"
 )
 """Names the generated file, p4rt.h or the C headers use; and those with the mark that tells ours from these."""
@@ -25,32 +25,32 @@ _TAKEN = re.compile(
 
 def c_name(name: str) -> str:
     """A P4 name as a C name, one to one: those that mean something to C get an underscore behind."""
-    return name + "_" if name in _RESERVED or _TAKEN.match(name) else name
+    return name + "_" if name in _RESERVED or _RESERVED_PATTERN.match(name) else name
 
 
 def c_comment(text: str) -> str:
     """Text from outside (file names, @name) made harmless in a C comment."""
-    clean = "".join(one if 32 <= ord(one) < 127 else "?" for one in text)
+    clean = "".join(char if 32 <= ord(char) < 127 else "?" for char in text)
     return clean.replace("*/", "* /").replace("/*", "/ *")
 
 
 def c_word(name: str) -> str:
     """A dotted control-plane name as one C word: for names of functions and constants."""
-    return "".join(one if one.isalnum() else "_" for one in name)
+    return "".join(char if char.isalnum() else "_" for char in name)
 
 
 def c_string(text: str) -> str:
     """A C string literal."""
     out = "".join(
-        one if 32 <= ord(one) < 127 and one not in '"\\?' else "".join(f"\\{byte:03o}" for byte in one.encode())
-        for one in text
+        char if 32 <= ord(char) < 127 and char not in '"\\?' else "".join(f"\\{byte:03o}" for byte in char.encode())
+        for char in text
     )
     return f'"{out}"'
 
 
-def bits_of(of: Type, where: Location) -> int:
+def bits_of(p4_type: Type, where: Location) -> int:
     """Bits of a scalar in C. Raises P4Error for those that are too wide."""
-    base = plain(of)
+    base = plain(p4_type)
     if isinstance(base, Bits):
         if not 0 < base.width <= MAX_BITS:
             unsupported(where, f"{base}", f"1 to {MAX_BITS} bits are")
@@ -61,7 +61,7 @@ def bits_of(of: Type, where: Location) -> int:
         return 1
     if base == ERROR:
         return 32
-    unsupported(where, f"a value of type {of}")
+    unsupported(where, f"a value of type {p4_type}")
 
 
 def c_type(bits: int) -> str:
@@ -90,38 +90,38 @@ def literal(value: int) -> str:
     return f"U128({hex(value >> 64)}ull, {hex(value & (1 << 64) - 1)}ull)"
 
 
-def masked(text: str, bits: int) -> str:
+def mask_text(text: str, bits: int) -> str:
     """`text`, of type work_type(bits), cut to `bits` bits."""
     if bits in (32, 64, 128):
         return text
     return f"({text} & {literal((1 << bits) - 1)})"
 
 
-def narrowed(text: str, bits: int, to: int) -> str:
-    """`text`, computed with `bits` bits, as a C value no wider than `to` bits need: `masked` relies on it."""
-    return f"({c_type(to)}){text}" if work_type(bits) != work_type(to) else text
+def narrow_text(text: str, bits: int, target_bits: int) -> str:
+    """`text`, computed with `bits` bits, as a C value no wider than `to` bits need: `mask_text` relies on it."""
+    return f"({c_type(target_bits)}){text}" if work_type(bits) != work_type(target_bits) else text
 
 
-def where_string(where: Location) -> str:
+def location_string(where: Location) -> str:
     """A place as a C string literal, for trace events."""
     return c_string(where.short)
 
 
-Late = Callable[[], list[str]]
+DeferredLines = Callable[[], list[str]]
 
 
 class Code:
     """Lines of C at an indentation. A line may be a function that gives its lines when everything else is written."""
 
     def __init__(self) -> None:
-        self.lines: list[tuple[int, str | Late]] = []
+        self.lines: list[tuple[int, str | DeferredLines]] = []
         self.depth = 0
 
     def add(self, *lines: str) -> None:
         for line in lines:
             self.lines.append((self.depth, line))
 
-    def late(self, lines: Late) -> None:
+    def add_deferred(self, lines: DeferredLines) -> None:
         self.lines.append((self.depth, lines))
 
     def open(self, line: str) -> None:
@@ -135,6 +135,6 @@ class Code:
     def text(self) -> str:
         out = []
         for depth, line in self.lines:
-            for one in [line] if isinstance(line, str) else line():
-                out.append("    " * depth + one if one else "")
+            for text_line in [line] if isinstance(line, str) else line():
+                out.append("    " * depth + text_line if text_line else "")
         return "\n".join(out) + "\n"

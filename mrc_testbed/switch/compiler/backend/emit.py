@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mrc_testbed.switch.compiler.backend.code import Code, bits_of, c_comment, c_name, c_string, where_string
+from mrc_testbed.switch.compiler.backend.code import Code, bits_of, c_comment, c_name, c_string, location_string
 from mrc_testbed.switch.compiler.backend.emit_arguments import ArgumentEmitter
 from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
 from mrc_testbed.switch.compiler.backend.emit_calls import CallEmitter
@@ -16,11 +16,11 @@ from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
 from mrc_testbed.switch.compiler.backend.emit_externs import IMPLIED_LIST, ExternEmitter
 from mrc_testbed.switch.compiler.backend.emit_frame import Lvalue
 from mrc_testbed.switch.compiler.backend.emit_functions import CALL, FunctionEmitter, action_constant
+from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_packed import PackedEmitter
 from mrc_testbed.switch.compiler.backend.emit_packet_in import PacketInEmitter
 from mrc_testbed.switch.compiler.backend.emit_packet_out import PacketOutEmitter
 from mrc_testbed.switch.compiler.backend.emit_parser import ParserEmitter
-from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
 from mrc_testbed.switch.compiler.backend.emit_stmt import StatementEmitter
 from mrc_testbed.switch.compiler.backend.emit_tables import TableEmitter
 from mrc_testbed.switch.compiler.backend.emit_wide import WideEmitter
@@ -40,23 +40,25 @@ class Emitter:
         self.context = context = EmitContext(program)
         self.types, self.usage = context.types, context.usage
 
-        places = PlaceEmitter(context)
-        wide = WideEmitter(context, places)
-        expressions = ExpressionEmitter(context, places, wide)
-        packed = PackedEmitter(context, places, expressions)
-        packet_in, packet_out = PacketInEmitter(context, places, expressions), PacketOutEmitter(context, places)
-        assignments = AssignmentEmitter(context, places, expressions, wide, packet_in)
-        self.externs = ExternEmitter(context, places, expressions, packed, assignments, packet_in, packet_out)
-        arguments = ArgumentEmitter(context, places, expressions, assignments, self.externs)
+        lvalues = LvalueEmitter(context)
+        wide_numbers = WideEmitter(context, lvalues)
+        expressions = ExpressionEmitter(context, lvalues, wide_numbers)
+        packed = PackedEmitter(context, lvalues, expressions)
+        packet_in, packet_out = PacketInEmitter(context, lvalues, expressions), PacketOutEmitter(context, lvalues)
+        assignments = AssignmentEmitter(context, lvalues, expressions, wide_numbers, packet_in)
+        self.externs = ExternEmitter(context, lvalues, expressions, packed, assignments, packet_in, packet_out)
+        arguments = ArgumentEmitter(context, lvalues, expressions, assignments, self.externs)
         self.functions = FunctionEmitter(context, expressions, assignments, arguments)
         exits = Exits()
-        tables = TableEmitter(context, expressions, wide, packed, self.externs, arguments, self.functions, exits)
-        self.parsers = ParserEmitter(context, places, expressions, assignments, arguments)
+        tables = TableEmitter(
+            context, expressions, wide_numbers, packed, self.externs, arguments, self.functions, exits
+        )
+        self.parsers = ParserEmitter(context, lvalues, expressions, assignments, arguments)
         calls = CallEmitter(
-            context, places, assignments, self.externs, arguments, self.functions, tables, self.parsers, exits
+            context, lvalues, assignments, self.externs, arguments, self.functions, tables, self.parsers, exits
         )
         context.expressions, context.assignments, context.calls = expressions, assignments, calls
-        context.statements = StatementEmitter(context, places, expressions, assignments, calls)
+        context.statements = StatementEmitter(context, lvalues, expressions, assignments, calls)
         self.deparser = DeparserEmitter(context, packet_out, self.functions)
         self.descriptors = DescriptorEmitter(program, ids)
 
@@ -74,13 +76,15 @@ class Emitter:
         entry = self._entry_points(calls)
         descriptors = self.descriptors.code().text()
         functions = "\n".join(function.text() for function in self.context.functions)
-        traced = self._trace_fields()
-        return "\n".join((self._head(), self._structs(), descriptors, functions, entry.text(), traced, self._program()))
+        trace_fields = self._trace_fields()
+        return "\n".join(
+            (self._head(), self._structs(), descriptors, functions, entry.text(), trace_fields, self._program())
+        )
 
     def _bind(self, params: list[tree.Param]) -> dict[int, Lvalue]:
         """Parameters of a top-level block: headers, metadata, standard metadata, in this order."""
-        places = [("p->hdr", "p.hdr"), ("p->meta", "p.meta"), ("pkt->std", "std")]
-        return {id(param): Lvalue(c, param.type, key, True) for param, (c, key) in zip(params, places, strict=False)}
+        names = [("p->hdr", "p.hdr"), ("p->meta", "p.meta"), ("pkt->std", "std")]
+        return {id(param): Lvalue(c, param.type, key, True) for param, (c, key) in zip(params, names, strict=False)}
 
     def _control(self, control: ControlInstance, phase: str) -> str:
         return self.functions.control(control, self._bind(control.decl.params), phase)
@@ -136,9 +140,9 @@ class Emitter:
                 code.add("uint8_t is_valid;", "uint16_t at; /* where its bytes begin in the frame, or P4_AT_NONE */")
             names = self.usage.of_type(record) if record.kind == "header" else list(record.fields)
             for name in names:
-                of = record.fields[name]
-                width = "" if is_scalar(of) and not hasattr(form(of), "width") else f" /* {of} */"
-                code.add(f"{self.types.declare_type(of, record.decl.where)} {c_name(name)};{width}")
+                p4_type = record.fields[name]
+                width = "" if is_scalar(p4_type) and not hasattr(form(p4_type), "width") else f" /* {p4_type} */"
+                code.add(f"{self.types.declare_type(p4_type, record.decl.where)} {c_name(name)};{width}")
             if record.kind != "header" and not names:
                 code.add("uint8_t empty;")
             code.close("};")
@@ -150,10 +154,10 @@ class Emitter:
         code.close("};")
         code.add("", "/* Variables of controls, and arguments passed by copy. */")
         code.open("struct variables {")
-        for one in self.program.of_kind("direct_meter"):
-            code.add(f"const struct p4rt_entry *metered_{one.index}; /* entry of {c_comment(one.name)} */")
+        for meter in self.program.of_kind("direct_meter"):
+            code.add(f"const struct p4rt_entry *metered_{meter.index}; /* entry of {c_comment(meter.name)} */")
         code.add(
-            *(f"{of} {name};" for of, name in self.context.variables),
+            *(f"{p4_type} {name};" for p4_type, name in self.context.variables),
             *([] if self.context.variables else ["uint8_t none;"]),
         )
         code.close("};")
@@ -175,7 +179,7 @@ class Emitter:
         code.add("static void begin(struct p4rt_packet *pkt)")
         code.open("{")
         code.add("struct phv *p = pkt->phv;", "memset(p, 0, sizeof *p);")
-        code.late(self._no_bytes)
+        code.add_deferred(self._no_bytes)
         code.add("if (pkt->kept)", "    keep_fields(pkt->kept, p, pkt->kept_list);")
         code.close()
         code.add("")
@@ -185,7 +189,7 @@ class Emitter:
         code.add("const void *kept = pkt->kept;", "", "pkt->kept = NULL;")
         code.add("begin(pkt);", 'P4_EVENT(P4RT_EV_START, "clone", "", NULL, 0);', f"parse({CALL});")
         code.add("memset(&p->meta, 0, sizeof p->meta);")
-        code.late(self._no_meta_bytes)
+        code.add_deferred(self._no_meta_bytes)
         code.add("if (kept)", "    keep_fields(kept, p, pkt->kept_list);")
         code.close()
         code.add("")
@@ -193,7 +197,7 @@ class Emitter:
         code.open("{")
         code.add("struct phv *p = pkt->phv, before = *p;")
         code.add("memset(&p->meta, 0, sizeof p->meta);")
-        code.late(self._no_meta_bytes)
+        code.add_deferred(self._no_meta_bytes)
         code.add("keep_fields(&before, p, pkt->kept_list);")
         code.close()
         code.add("")
@@ -224,29 +228,29 @@ class Emitter:
 
     def _no_meters(self) -> list[str]:
         """No table has been applied yet."""
-        return [f"v->metered_{one.index} = NULL;" for one in self.program.of_kind("direct_meter")]
+        return [f"v->metered_{meter.index} = NULL;" for meter in self.program.of_kind("direct_meter")]
 
     def _field_lists(self) -> dict[int, list[str]]:
         """C paths below `meta` of the fields in each list that @field_list names."""
         out: dict[int, list[str]] = {}
 
-        def visit(of: Any, path: str) -> None:
-            record = form(of)
+        def visit(p4_type: Any, path: str) -> None:
+            record = form(p4_type)
             if not isinstance(record, Record) or record.kind == "header":
                 return
             for field in record.decl.fields:
-                here = f"{path}{c_name(field.name)}"
+                field_path = f"{path}{c_name(field.name)}"
                 for number in field.lists:
-                    out.setdefault(int(number.const), []).append(here)
-                visit(record.fields[field.name], here + ".")
+                    out.setdefault(int(number.const), []).append(field_path)
+                visit(record.fields[field.name], field_path + ".")
 
         visit(self.program.parser.params[2].type, "")
-        out.update((IMPLIED_LIST + at, fields) for at, fields in enumerate(self.externs.implied_lists))
+        out.update((IMPLIED_LIST + index, fields) for index, fields in enumerate(self.externs.implied_lists))
         return out
 
     def _run(self, phase: str, calls: dict[str, str], code: Code) -> None:
         control: ControlInstance = getattr(self.program, phase)
-        code.add(f"P4_CONTROL({c_string(control.name)}, {where_string(control.decl.where)});")
+        code.add(f"P4_CONTROL({c_string(control.name)}, {location_string(control.decl.where)});")
         code.add(f"{calls[phase]}({CALL});", "P4_DONE();")
 
     def _no_bytes(self) -> list[str]:
@@ -254,14 +258,14 @@ class Emitter:
         return [f"{key.replace('p.', 'p->', 1)}.at = P4_AT_NONE;" for key in self._packet_headers()]
 
     def _no_meta_bytes(self) -> list[str]:
-        return [one for one in self._no_bytes() if one.startswith("p->meta.")]
+        return [line for line in self._no_bytes() if line.startswith("p->meta.")]
 
     def _packet_headers(self) -> list[str]:
         """C paths of the headers in `struct phv`, in order."""
         out: list[str] = []
 
-        def visit(of: Any, path: str) -> None:
-            record = form(of)
+        def visit(p4_type: Any, path: str) -> None:
+            record = form(p4_type)
             if isinstance(record, Stack):
                 for index in range(record.size + 1):
                     visit(record.element, f"{path}.h[{index}]")
@@ -282,8 +286,8 @@ class Emitter:
         code.add("#ifdef P4_TRACE")
         code.open("static const struct p4rt_trace_field trace_fields[] = {")
 
-        def visit(of: Any, c: str, name: str) -> None:
-            record = form(of)
+        def visit(p4_type: Any, c: str, name: str) -> None:
+            record = form(p4_type)
             if isinstance(record, (Varbit, Wide)):
                 return
             if isinstance(record, Stack):
@@ -291,21 +295,21 @@ class Emitter:
                     visit(record.element, f"{c}.h[{index}]", f"{name}[{index}]")
                 return
             if not isinstance(record, Record):
-                bits = bits_of(of, self.program.main.where)
+                bits = bits_of(p4_type, self.program.main.where)
                 code.add(f"{{{c_string(name)}, 0, offsetof(struct phv, {c}), {_size(bits)}, {bits}}},")
                 return
             names = list(record.fields)
             if record.kind == "header":
                 code.add(f"{{{c_string(name)}, 0, offsetof(struct phv, {c}.is_valid), 1, 0}},")
                 names = self.usage.of_type(record)
-            for one in names:
-                visit(record.fields[one], f"{c}.{c_name(one)}", f"{name}.{one}")
+            for field_name in names:
+                visit(record.fields[field_name], f"{c}.{c_name(field_name)}", f"{name}.{field_name}")
 
         for param, c in zip(self.program.parser.params[1:3], ("hdr", "meta"), strict=True):
             visit(param.type, c, param.name)
         standard = self.program.parser.params[3]
-        for name, of in form(standard.type).fields.items():
-            bits, c = bits_of(of, standard.where), f"struct p4rt_std, {name}"
+        for name, p4_type in form(standard.type).fields.items():
+            bits, c = bits_of(p4_type, standard.where), f"struct p4rt_std, {name}"
             size = f"sizeof(((struct p4rt_std *)0)->{name})"
             code.add(f"{{{c_string(f'{standard.name}.{name}')}, 1, offsetof({c}), {size}, {bits}}},")
         code.add("{0},")

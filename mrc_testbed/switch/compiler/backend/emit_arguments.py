@@ -11,7 +11,7 @@ from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
 from mrc_testbed.switch.compiler.backend.emit_externs import ExternEmitter
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, acts
 from mrc_testbed.switch.compiler.backend.emit_headers import forget_bytes
-from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
+from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_types import STANDARD_METADATA
 from mrc_testbed.switch.compiler.errors import unsupported
 from mrc_testbed.switch.compiler.frontend import tree
@@ -25,19 +25,19 @@ class ArgumentEmitter:
     """Passes arguments to actions, functions, controls and parsers."""
 
     context: EmitContext
-    places: PlaceEmitter
+    lvalues: LvalueEmitter
     expressions: ExpressionEmitter
     assignments: AssignmentEmitter
     externs: ExternEmitter
 
-    def passed(self, e: tree.Call, frame: FunctionFrame) -> tuple[list[str], list[tuple[tree.Expr, str]]]:
+    def pass_all(self, e: tree.Call, frame: FunctionFrame) -> tuple[list[str], list[tuple[tree.Expr, str]]]:
         """C arguments of an action or function, and what is to be copied out after the call: (target, variable)."""
         texts: dict[int, str] = {}
         outs: dict[int, list[tuple[tree.Expr, str]]] = {}
         pairs = as_written(e, e.callee.args)
-        for at, (param, arg) in enumerate(pairs):
-            text, outs[id(param)] = self.passed_one(param, arg, frame)
-            later = any(acts(one) for _, one in pairs[at + 1 :])
+        for index, (param, arg) in enumerate(pairs):
+            text, outs[id(param)] = self.pass_argument(param, arg, frame)
+            later = any(acts(later_arg) for _, later_arg in pairs[index + 1 :])
             if later and text and param.direction not in ("out", "inout") and arg.const is None:
                 temporary = frame.name("t")
                 frame.code.add(f"{self.context.types.declare_type(param.type, arg.where)} {temporary} = {text};")
@@ -46,28 +46,28 @@ class ArgumentEmitter:
         params = [param for param, _ in e.callee.args]
         return [texts[id(p)] for p in params if texts[id(p)]], [out for p in params for out in outs[id(p)]]
 
-    def passed_one(
+    def pass_argument(
         self, param: tree.Param, arg: tree.Expr, frame: FunctionFrame
     ) -> tuple[str, list[tuple[tree.Expr, str]]]:
         """C argument for one parameter ("" for none), and what is to be copied out after the call."""
         if isinstance(param.type, Object):
             return "", []
         if str(param.type) == STANDARD_METADATA:
-            if self.places.place(arg, frame).key != "std":
+            if self.lvalues.lvalue(arg, frame).key != "std":
                 unsupported(arg.where, "a standard_metadata_t other than the packet's")
             return "", []
         if param.direction not in ("out", "inout"):
             if is_scalar(param.type):
                 return self.expressions.value(arg, frame), []
-            place = self.places.place(arg, frame)
-            self.context.usage.note_whole(place, False)
-            return place.c, []
+            lvalue = self.lvalues.lvalue(arg, frame)
+            self.context.usage.note_whole(lvalue, False)
+            return lvalue.c, []
         temporary = frame.name("t")
-        of = self.context.types.declare_type(param.type, arg.where)
+        c_type = self.context.types.declare_type(param.type, arg.where)
         start = ("0" if is_scalar(param.type) else "{0}") if param.direction == "out" else self._copy_in(arg, frame)
-        frame.code.add(f"{of} {temporary} = {start};")
-        after = [] if isinstance(arg, tree.DontCare) else [(self.places.fixed(arg, frame), temporary)]
-        return f"&{temporary}", after
+        frame.code.add(f"{c_type} {temporary} = {start};")
+        copies = [] if isinstance(arg, tree.DontCare) else [(self.lvalues.freeze_indexes(arg, frame), temporary)]
+        return f"&{temporary}", copies
 
     def parameters(self, params: list[tree.Param], inner: FunctionFrame) -> list[str]:
         """C parameters of an action or function: `out` and `inout` ones are pointers to the caller's copies."""
@@ -79,9 +79,9 @@ class ArgumentEmitter:
                 inner.bindings[id(param)] = Lvalue("pkt->std", param.type, "std", True)
                 continue
             c = inner.name(param.name)
-            of = self.context.types.declare_type(param.type, param.where)
+            c_type = self.context.types.declare_type(param.type, param.where)
             pointer = param.direction in ("out", "inout")
-            out.append(f"{of} {'*' if pointer else ''}{c}")
+            out.append(f"{c_type} {'*' if pointer else ''}{c}")
             inner.bindings[id(param)] = Lvalue(f"(*{c})" if pointer else c, param.type, f"param {id(param)}")
             self.context.usage.note_whole(inner.bindings[id(param)], pointer)
         return out
@@ -89,9 +89,9 @@ class ArgumentEmitter:
     def _copy_in(self, arg: tree.Expr, frame: FunctionFrame) -> str:
         if is_scalar(arg.type):
             return self.expressions.value(arg, frame)
-        place = self.places.place(arg, frame)
-        self.context.usage.note_whole(place, False)
-        return place.c
+        lvalue = self.lvalues.lvalue(arg, frame)
+        self.context.usage.note_whole(lvalue, False)
+        return lvalue.c
 
     def copy_out(self, pairs: list[tuple[tree.Expr, str]], frame: FunctionFrame) -> None:
         for arg, temporary in pairs:
@@ -107,11 +107,16 @@ class ArgumentEmitter:
         """
         bindings = self.instances(pairs, frame)
         pairs = [(param, arg) for param, arg in pairs if not isinstance(param.type, Object)]
-        after = []
-        calls = (one for _, arg in pairs for one in walk(arg) if isinstance(one, tree.Call) and one.callee is not None)
-        acting = any(call.callee.kind in ("user", "table") for call in calls)
-        places = [
-            self.places.place(arg, frame)
+        copies = []
+        arg_calls = (
+            other
+            for _, arg in pairs
+            for other in walk(arg)
+            if isinstance(other, tree.Call) and other.callee is not None
+        )
+        acting = any(call.callee.kind in ("user", "table") for call in arg_calls)
+        lvalues = [
+            self.lvalues.lvalue(arg, frame)
             if isinstance(arg, (tree.PathExpression, tree.Member))
             and arg.const is None
             and not isinstance(getattr(arg, "decl", None), tree.Const)
@@ -119,13 +124,13 @@ class ArgumentEmitter:
             else None
             for _, arg in pairs
         ]
-        for (param, arg), place in zip(pairs, places, strict=False):
-            others = [one for one in places if one is not None and one is not place]
-            fresh = param.direction == "out" and not is_scalar(param.type)  # headers begin invalid
-            apart = place is not None and not any(_overlap(place.key, one.key) for one in others)
-            apart = apart and not (acting and place is not None and place.key != "std")
-            if place is not None and place.shared and apart and not fresh:
-                bindings[id(param)] = place
+        for (param, arg), lvalue in zip(pairs, lvalues, strict=False):
+            other_lvalues = [other for other in lvalues if other is not None and other is not lvalue]
+            needs_new_copy = param.direction == "out" and not is_scalar(param.type)  # headers begin invalid
+            is_separate = lvalue is not None and not any(_overlap(lvalue.key, other.key) for other in other_lvalues)
+            is_separate = is_separate and not (acting and lvalue is not None and lvalue.key != "std")
+            if lvalue is not None and lvalue.shared and is_separate and not needs_new_copy:
+                bindings[id(param)] = lvalue
                 continue
             copy = self.context.variable(f"{c_word(inner.name)}_{param.name}", param.type, param.where)
             bindings[id(param)] = copy
@@ -137,8 +142,8 @@ class ArgumentEmitter:
             else:
                 self.assignments.assign(copy, arg, frame)
             if param.direction in ("out", "inout") and not isinstance(arg, tree.DontCare):
-                after.append((self.places.fixed(arg, frame), copy))
-        return bindings, after
+                copies.append((self.lvalues.freeze_indexes(arg, frame), copy))
+        return bindings, copies
 
     def instances(self, pairs: list[tuple[tree.Param, tree.Expr]], frame: FunctionFrame) -> dict[int, Lvalue]:
         """Places of the parameters that are externs. packet_in and packet_out need none: there is one of each."""
@@ -155,13 +160,13 @@ class ArgumentEmitter:
 
 def as_written(e: tree.Call, pairs: list[tuple[tree.Param, tree.Expr]]) -> list[tuple[tree.Param, tree.Expr]]:
     """Parameters with their arguments in the order in which a call has these; defaults last."""
-    places = {id(arg.value): at for at, arg in enumerate(e.args)}
-    return sorted(pairs, key=lambda pair: places.get(id(pair[1]), len(places)))
+    positions = {id(arg.value): position for position, arg in enumerate(e.args)}
+    return sorted(pairs, key=lambda pair: positions.get(id(pair[1]), len(positions)))
 
 
 def _has_call(e: tree.Expr) -> bool:
-    return any(isinstance(one, tree.Call) for one in walk(e))
+    return any(isinstance(node, tree.Call) for node in walk(e))
 
 
-def _overlap(one: str, other: str) -> bool:
-    return one == other or one.startswith(other + ".") or other.startswith(one + ".")
+def _overlap(key: str, other_key: str) -> bool:
+    return key == other_key or key.startswith(other_key + ".") or other_key.startswith(key + ".")

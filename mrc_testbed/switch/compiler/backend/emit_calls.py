@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mrc_testbed.switch.compiler.backend.code import c_string, where_string
+from mrc_testbed.switch.compiler.backend.code import c_string, location_string
 from mrc_testbed.switch.compiler.backend.emit_arguments import ArgumentEmitter, as_written
 from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
 from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
@@ -14,9 +14,9 @@ from mrc_testbed.switch.compiler.backend.emit_exits import Exits
 from mrc_testbed.switch.compiler.backend.emit_externs import ExternEmitter
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, element_of
 from mrc_testbed.switch.compiler.backend.emit_functions import CALL, FunctionEmitter
-from mrc_testbed.switch.compiler.backend.emit_headers import alone, forget_bytes, set_valid
+from mrc_testbed.switch.compiler.backend.emit_headers import forget_bytes, invalidate_siblings, set_valid
+from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_parser import ParserEmitter
-from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
 from mrc_testbed.switch.compiler.backend.emit_tables import TableEmitter
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.elaborate import ControlInstance
@@ -28,7 +28,7 @@ class CallEmitter:
     """Writes calls, each kind of callee by the method that the table below names."""
 
     context: EmitContext
-    places: PlaceEmitter
+    lvalues: LvalueEmitter
     assignments: AssignmentEmitter
     externs: ExternEmitter
     arguments: ArgumentEmitter
@@ -59,35 +59,37 @@ class CallEmitter:
         return result
 
     def _header(self, e: tree.Call, frame: FunctionFrame) -> None:
-        place = self.places.place(e.callee.base, frame)
-        self.context.usage.note_valid(place)
+        lvalue = self.lvalues.lvalue(e.callee.base, frame)
+        self.context.usage.note_valid(lvalue)
         name = e.callee.name
         if name not in ("setValid", "setInvalid"):
             return
-        set_valid(place, name == "setValid", frame)
+        set_valid(lvalue, name == "setValid", frame)
         if name == "setValid":
-            alone(place, frame)
+            invalidate_siblings(lvalue, frame)
 
     def _stack(self, e: tree.Call, frame: FunctionFrame) -> None:
         """push_front and pop_front: elements move with their bytes in the frame, those that are new are not valid."""
-        place = self.places.place(e.callee.base, frame)
-        of, by = form(place.type), e.args[0].value.const
-        assert isinstance(of, Stack)
-        by = min(by, of.size)
-        keep, c = of.size - by, place.c
+        lvalue = self.lvalues.lvalue(e.callee.base, frame)
+        stack_type, shift = form(lvalue.type), e.args[0].value.const
+        assert isinstance(stack_type, Stack)
+        shift = min(shift, stack_type.size)
+        keep, c = stack_type.size - shift, lvalue.c
         push = e.callee.name == "push_front"
-        if keep and by:
-            to, start = (by, 0) if push else (0, by)
-            frame.code.add(f"memmove(&{c}.h[{to}], &{c}.h[{start}], {keep} * sizeof {c}.h[0]);")
+        if keep and shift:
+            target, start = (shift, 0) if push else (0, shift)
+            frame.code.add(f"memmove(&{c}.h[{target}], &{c}.h[{start}], {keep} * sizeof {c}.h[0]);")
         first = 0 if push else keep
-        if by:
-            frame.code.add(f"memset(&{c}.h[{first}], 0, {by} * sizeof {c}.h[0]);")
-        for index in range(first, first + by):
-            forget_bytes(element_of(place, index), frame)
+        if shift:
+            frame.code.add(f"memset(&{c}.h[{first}], 0, {shift} * sizeof {c}.h[0]);")
+        for index in range(first, first + shift):
+            forget_bytes(element_of(lvalue, index), frame)
         if push:
-            frame.code.add(f"{c}.next = {c}.next + {by} < {of.size} ? {c}.next + {by} : {of.size};")
+            frame.code.add(
+                f"{c}.next = {c}.next + {shift} < {stack_type.size} ? {c}.next + {shift} : {stack_type.size};"
+            )
         else:
-            frame.code.add(f"{c}.next = {c}.next > {by} ? {c}.next - {by} : 0;")
+            frame.code.add(f"{c}.next = {c}.next > {shift} ? {c}.next - {shift} : 0;")
 
     def _table(self, e: tree.Call, frame: FunctionFrame) -> None:
         table = frame.table(e.callee.decl)
@@ -103,20 +105,20 @@ class CallEmitter:
         """A direct call: arguments by value; `out` and `inout` ones are copied in and out."""
         decl = e.callee.decl
         name = self.functions.action(decl, frame)
-        args, after = self.arguments.passed(e, frame)
+        args, copies = self.arguments.pass_all(e, frame)
         call = f"{name}({', '.join([CALL, *args])})"
-        frame.code.add(f"P4_ACTION({c_string(decl.name)}, {where_string(e.where)});")
+        frame.code.add(f"P4_ACTION({c_string(decl.name)}, {location_string(e.where)});")
         if self.exits.runs(decl, frame.control):
             result = frame.name("t")
             frame.code.add(f"int {result} = {call};")
-            self.arguments.copy_out(after, frame)
+            self.arguments.copy_out(copies, frame)
             frame.code.add("P4_DONE();")
             frame.code.open(f"if ({result})")
             frame.code.add(frame.at_exit)
             frame.code.depth -= 1
         else:
             frame.code.add(f"{call};")
-            self.arguments.copy_out(after, frame)
+            self.arguments.copy_out(copies, frame)
             frame.code.add("P4_DONE();")
 
     def _user(self, e: tree.Call, frame: FunctionFrame) -> None:
@@ -126,7 +128,7 @@ class CallEmitter:
         """Call a function of the program; the C variable that holds its result."""
         decl = e.callee.decl
         name = self.functions.user(decl, frame, self.arguments.instances(e.callee.args, frame))
-        args, after = self.arguments.passed(e, frame)
+        args, copies = self.arguments.pass_all(e, frame)
         call = f"{name}({', '.join([CALL, *args])})"
         if decl.type == VOID:
             frame.code.add(f"{call};")
@@ -134,7 +136,7 @@ class CallEmitter:
         else:
             result = frame.name("t")
             frame.code.add(f"{self.context.types.declare_type(decl.type, e.where)} {result} = {call};")
-        self.arguments.copy_out(after, frame)
+        self.arguments.copy_out(copies, frame)
         return result
 
     def _control(self, e: tree.Call, frame: FunctionFrame) -> None:
@@ -142,20 +144,20 @@ class CallEmitter:
         assert frame.control is not None and isinstance(e.callee.base, tree.PathExpression)
         inner: ControlInstance = frame.control.members[id(e.callee.base.decl)]
         pairs = [(param, arg) for param, (_, arg) in zip(inner.decl.params, e.callee.args, strict=True)]
-        bindings, after = self.arguments.bound(inner, as_written(e, pairs), frame)
+        bindings, copies = self.arguments.bound(inner, as_written(e, pairs), frame)
         call = f"{self.functions.control(inner, bindings, frame.phase)}({CALL})"
-        frame.code.add(f"P4_CONTROL({c_string(inner.name)}, {where_string(e.where)});")
-        leaves = self.exits.runs(inner.decl, inner)
-        if leaves:
+        frame.code.add(f"P4_CONTROL({c_string(inner.name)}, {location_string(e.where)});")
+        may_exit = self.exits.runs(inner.decl, inner)
+        if may_exit:
             result = frame.name("t")
             frame.code.add(f"int {result} = {call};")
         else:
             frame.code.add(f"{call};")
-        for arg, copy in after:
+        for arg, copy in copies:
             self.context.usage.note_whole(copy, False)
             self.assignments.store(arg, copy.c, frame)
         frame.code.add("P4_DONE();")
-        if leaves:
+        if may_exit:
             frame.code.open(f"if ({result})")
             frame.code.add(frame.at_exit)
             frame.code.depth -= 1

@@ -24,7 +24,7 @@ class ExpressionWriter(Protocol):
 class AssignmentWriter(Protocol):
     """Writes assignments: a place may be a variable that an expression fills."""
 
-    def assign(self, place: Lvalue, e: tree.Expr, frame: FunctionFrame) -> None:
+    def assign(self, lvalue: Lvalue, e: tree.Expr, frame: FunctionFrame) -> None:
         """place = e."""
         ...
 
@@ -74,23 +74,23 @@ class EmitContext:
         """C functions, callees before callers."""
         self.variables: list[tuple[str, str]] = []
         """Members of `struct variables`: (C type, name)."""
-        self.done: dict[tuple[Any, ...], str] = {}
+        self.functions_by_key: dict[tuple[Any, ...], str] = {}
         """Names of the C functions written, by what they are written for."""
         self.copies = 0
         """Variables and labels so far that a number tells apart."""
         self._names: set[str] = set()
 
-    def function_name(self, wanted: str) -> str:
+    def function_name(self, stem: str) -> str:
         """A C name that no function has yet."""
-        name, n = wanted, 2
+        name, n = stem, 2
         while name in self._names:
-            name, n = f"{wanted}_{n}", n + 1
+            name, n = f"{stem}_{n}", n + 1
         self._names.add(name)
         return name
 
-    def variable(self, wanted: str, of: Type, where: Location) -> Lvalue:
+    def variable(self, stem: str, p4_type: Type, where: Location) -> Lvalue:
         """A new member of `struct variables`."""
         self.copies += 1
-        name = f"{c_word(wanted)}_{self.copies}"
-        self.variables.append((self.types.declare_type(of, where), name))
-        return Lvalue(f"v->{name}", of, f"v.{name}")
+        name = f"{c_word(stem)}_{self.copies}"
+        self.variables.append((self.types.declare_type(p4_type, where), name))
+        return Lvalue(f"v->{name}", p4_type, f"v.{name}")

@@ -31,26 +31,26 @@ class DeparserEmitter:
         """Write the deparser's C function."""
         decl = self.context.program.deparser.decl
         assert decl.body is not None
-        simple = not decl.locals and all(_only_emits(one) for one in decl.body.body)
+        simple = not decl.locals and all(_only_emits(statement) for statement in decl.body.body)
         if simple:
-            self._patching(self._emitted(bindings))
+            self._write_patching_deparser(self._emitted_headers(bindings))
         else:
-            self._building(bindings)
+            self._write_building_deparser(bindings)
 
-    def _emitted(self, bindings: dict[int, Lvalue]) -> list[EmittedHeader]:
+    def _emitted_headers(self, bindings: dict[int, Lvalue]) -> list[EmittedHeader]:
         """The headers that may be sent, in order."""
         decl = self.context.program.deparser.decl
         assert decl.body is not None
         frame = FunctionFrame(Code(), dict(bindings), self.context.program.deparser, "deparser")
         out: list[EmittedHeader] = []
-        for one in decl.body.body:
-            if isinstance(one, tree.CallStatement):
-                self.packet_out.headers_of(one.call.callee.args[0][1], one.call, frame, out)
+        for statement in decl.body.body:
+            if isinstance(statement, tree.CallStatement):
+                self.packet_out.headers_of(statement.call.callee.args[0][1], statement.call, frame, out)
         return out
 
     # ---- only emits: in place if possible
 
-    def _patching(self, headers: list[EmittedHeader]) -> None:
+    def _write_patching_deparser(self, headers: list[EmittedHeader]) -> None:
         decl = self.context.program.deparser.decl
         code = Code()
         code.add(f"/* {c_comment(decl.where.short)}: control {decl.name} */")
@@ -58,15 +58,15 @@ class DeparserEmitter:
         code.open("{")
         code.add("uint8_t *frame = pkt->data;", "uint32_t at = 0;", "int same = 1;", "(void)dev, (void)v;")
         for header in headers:
-            code.open(f"if ({header.place.c}.is_valid) {{")
-            code.add(f"same &= {header.place.c}.at == at;", f"at += {header.size};")
+            code.open(f"if ({header.lvalue.c}.is_valid) {{")
+            code.add(f"same &= {header.lvalue.c}.at == at;", f"at += {header.size};")
             code.close()
         code.open("if (same && at == p->parsed) {")
         for header in headers:
-            code.late(partial(self._patched, header))
+            code.add_deferred(partial(self._patch_lines, header))
         code.add("return;")
         code.close()
-        total = sum(header.shape.most for header in headers)
+        total = sum(header.shape.max_bytes for header in headers)
         code.add(f"uint8_t block[{max(total, 1)}];", "", "at = 0;")
         for header in headers:
             self.packet_out.append(header, "block", "at", code)
@@ -74,13 +74,13 @@ class DeparserEmitter:
         code.close()
         self.context.functions += [_replace_headers(), code]
 
-    def _patched(self, one: EmittedHeader) -> list[str]:
-        lines = self.packet_out.stores(one, f"(frame + {one.place.c}.at)")
-        return [f"if ({one.place.c}.is_valid) {{", *("    " + line for line in lines), "}"] if lines else []
+    def _patch_lines(self, header: EmittedHeader) -> list[str]:
+        lines = self.packet_out.stores(header, f"(frame + {header.lvalue.c}.at)")
+        return [f"if ({header.lvalue.c}.is_valid) {{", *("    " + line for line in lines), "}"] if lines else []
 
     # ---- any deparser: a control that builds the headers
 
-    def _building(self, bindings: dict[int, Lvalue]) -> None:
+    def _write_building_deparser(self, bindings: dict[int, Lvalue]) -> None:
         self.packet_out.sending, self.packet_out.sent_bytes = True, 0
         function = self.functions.control(self.context.program.deparser, bindings, "deparser")
         self.packet_out.sending = False
@@ -98,15 +98,15 @@ def _only_emits(s: Any) -> bool:
         return True
     if not isinstance(s, tree.CallStatement) or s.call.callee.name != "emit":
         return False
-    todo = [s.call.callee.args[0][1]]
-    while todo:
-        e = todo.pop()
+    pending = [s.call.callee.args[0][1]]
+    while pending:
+        e = pending.pop()
         if isinstance(e, tree.ListExpr):
-            todo += e.items
+            pending += e.items
         elif isinstance(e, tree.Index) and e.index.const is None:
             return False
         elif isinstance(e, (tree.Member, tree.Index)):
-            todo.append(e.base)
+            pending.append(e.base)
         elif not isinstance(e, tree.PathExpression):
             return False
     return True

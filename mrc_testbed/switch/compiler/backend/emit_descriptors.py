@@ -78,23 +78,23 @@ class DescriptorEmitter:
 
     def _action_fields(self, action: ActionInstance, code: Code) -> None:
         code.open(f"static const struct p4rt_field_desc params_{action.word}[] = {{")
-        for one, number in param_ids(action.decl):
-            code.add(f"{{{c_string(one.name)}, {number}, {field_bits(one.type, one.where)}, P4RT_EXACT}},")
+        for param, number in param_ids(action.decl):
+            code.add(f"{{{c_string(param.name)}, {number}, {field_bits(param.type, param.where)}, P4RT_EXACT}},")
         code.add("{0},")
         code.close("};")
 
     def _table_parts(self, table: TableInstance, code: Code) -> None:
         word = table.word
         code.open(f"static const struct p4rt_field_desc fields_{word}[] = {{")
-        for one, number in key_ids(table.decl):
-            if one.match not in _MATCH:
-                unsupported(one.where, f"the match kind {one.match}")
-            name = c_string(key_name(one))
-            code.add(f"{{{name}, {number}, {field_bits(one.value.type, one.where)}, {_MATCH[one.match]}}},")
+        for key, number in key_ids(table.decl):
+            if key.match not in _MATCH:
+                unsupported(key.where, f"the match kind {key.match}")
+            name = c_string(key_name(key))
+            code.add(f"{{{name}, {number}, {field_bits(key.value.type, key.where)}, {_MATCH[key.match]}}},")
         code.add("{0},")
         code.close("};")
-        listed = ", ".join(action_constant(action) for action in table.actions)
-        code.add(f"static const uint32_t actions_{word}[] = {{{listed or '0'}}};")
+        action_list = ", ".join(action_constant(action) for action in table.actions)
+        code.add(f"static const uint32_t actions_{word}[] = {{{action_list or '0'}}};")
         default = table.decl.properties.get("default_action")
         if default is not None:
             code.add(f"static const uint8_t default_{word}[] = {{{self._params(default.action)}0}};")
@@ -116,7 +116,7 @@ class DescriptorEmitter:
             f".id = {self.ids.of('table', table.name)},",
             f".n_fields = {len(table.keys)},",
             f".fields = fields_{word},",
-            f".key_bytes = {sum(bytes_of(one.value.type, one.where) for one in table.keys)},",
+            f".key_bytes = {sum(bytes_of(key.value.type, key.where) for key in table.keys)},",
             f".size = {table.size},",
             f".n_actions = {len(table.actions)},",
             f".actions = actions_{word},",
@@ -130,16 +130,16 @@ class DescriptorEmitter:
             code.add(f".n_entries = {len(decl.entries)},", f".entries = entries_{word},")
         code.close("},")
 
-    def _value_set(self, one: ValueSetInstance, code: Code) -> None:
-        keys = value_set_keys(one)
+    def _value_set(self, value_set: ValueSetInstance, code: Code) -> None:
+        keys = value_set_keys(value_set)
         code.open("{")
         code.add(
-            f".name = {c_string(one.name)},",
-            f".id = {self.ids.of('value_set', one.name)},",
+            f".name = {c_string(value_set.name)},",
+            f".id = {self.ids.of('value_set', value_set.name)},",
             f".n_fields = {len(keys)},",
-            f".fields = members_{one.index},",
+            f".fields = members_{value_set.index},",
             f".key_bytes = {sum((bits + 7) // 8 for _, _, bits, _ in keys)},",
-            f".size = {one.size},",
+            f".size = {value_set.size},",
             ".profile = P4RT_NONE,",
             ".default_action = P4RT_NONE,",
         )
@@ -147,11 +147,11 @@ class DescriptorEmitter:
 
     def _entries(self, table: TableInstance, entries: Sequence[tree.Entry], code: Code) -> None:
         word = table.word
-        if any(one.match == "selector" for one in table.decl.key):
+        if any(action_ref.match == "selector" for action_ref in table.decl.key):
             unsupported(table.decl.where, "entries in a table with a selector")
-        names = [one.name for one in table.decl.actions]
+        names = [action_ref.name for action_ref in table.decl.actions]
         rows = []
-        ordered = any(one.match in ("ternary", "range", "optional") for one in table.decl.key)
+        ordered = any(action_ref.match in ("ternary", "range", "optional") for action_ref in table.decl.key)
         priorities = table.priorities()
         for number, entry in enumerate(entries):
             key, aux = self._encode(table, entry)
@@ -171,15 +171,15 @@ class DescriptorEmitter:
     def _params(self, ref: tree.ActionRef) -> str:
         """The bytes of an action's arguments, as the beginning of a C initializer."""
         assert ref.decl is not None
-        params = [one for one in ref.decl.params if not one.direction]
+        params = [param for param in ref.decl.params if not param.direction]
         pairs = zip(params, ref.args or [], strict=True)
-        return "".join(_bytes(self._stored(arg.value.const, param.type, arg.where)) for param, arg in pairs)
+        return "".join(_bytes(self._encode_value(arg.value.const, param.type, arg.where)) for param, arg in pairs)
 
-    def _stored(self, value: Any, of: Type, where: Location) -> bytes:
+    def _encode_value(self, value: Any, p4_type: Type, where: Location) -> bytes:
         """A compile-time value as a field of a key or a parameter: big-endian, right-aligned."""
         if isinstance(value, str):
-            value = of.number(value) if isinstance(of, EnumType) else self.program.errors.index(value)
-        bits = field_bits(of, where)
+            value = p4_type.number(value) if isinstance(p4_type, EnumType) else self.program.errors.index(value)
+        bits = field_bits(p4_type, where)
         return (int(value) & (1 << bits) - 1).to_bytes((bits + 7) // 8, "big")
 
     def _encode(self, table: TableInstance, entry: tree.Entry) -> tuple[bytes, bytes]:
@@ -188,24 +188,26 @@ class DescriptorEmitter:
         if len(keys) == 1 and isinstance(keys[0], tree.DontCare):
             keys = [keys[0]] * len(table.keys)
         key = aux = b""
-        for one, e in zip(table.keys, keys, strict=False):
-            of = plain(one.value.type) if isinstance(e, (tree.Mask, tree.Range)) else one.value.type
-            ones = (1 << field_bits(of, one.where)) - 1
-            low, high = self._bounds(one.match, e, ones)
-            key += self._stored(low, of, one.where)
-            aux += self._stored(high, of, one.where)
+        for key_element, e in zip(table.keys, keys, strict=False):
+            p4_type = (
+                plain(key_element.value.type) if isinstance(e, (tree.Mask, tree.Range)) else key_element.value.type
+            )
+            all_ones = (1 << field_bits(p4_type, key_element.where)) - 1
+            low, high = self._bounds(key_element.match, e, all_ones)
+            key += self._encode_value(low, p4_type, key_element.where)
+            aux += self._encode_value(high, p4_type, key_element.where)
         return key, aux
 
     @staticmethod
-    def _bounds(match: str, e: tree.Expr, ones: int) -> tuple[object, object]:
+    def _bounds(match: str, e: tree.Expr, all_ones: int) -> tuple[object, object]:
         """(key, aux) of one field."""
         if isinstance(e, tree.DontCare):
             if match == "exact":
                 unsupported(e.where, "`_` for an exact key")
-            return (0, ones) if match == "range" else (0, 0)
+            return (0, all_ones) if match == "range" else (0, 0)
         if isinstance(e, tree.Mask):
-            value, mask = e.value.const, e.mask.const & ones
-            prefix = mask == 0 or (~mask & ones) & ((~mask & ones) + 1) == 0
+            value, mask = e.value.const, e.mask.const & all_ones
+            prefix = mask == 0 or (~mask & all_ones) & ((~mask & all_ones) + 1) == 0
             if match not in ("ternary", "lpm") or (match == "lpm" and not prefix):
                 unsupported(e.where, f"the mask {mask:#x} for a key of kind {match}")
             return value & mask, mask
@@ -213,7 +215,7 @@ class DescriptorEmitter:
             if match != "range":
                 unsupported(e.where, f"a range for a key of kind {match}")
             return e.low.const, e.high.const
-        return e.const, e.const if match == "range" else ones
+        return e.const, e.const if match == "range" else all_ones
 
     def _state(self, code: Code) -> None:
         """Profiles, counters, registers, meters and digests."""
@@ -260,4 +262,4 @@ class DescriptorEmitter:
 
 
 def _bytes(data: bytes) -> str:
-    return "".join(f"{one:#04x}, " for one in data)
+    return "".join(f"{byte:#04x}, " for byte in data)

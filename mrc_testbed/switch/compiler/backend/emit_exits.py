@@ -13,15 +13,15 @@ class Exits:
     """Answers are kept: every call asks."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[int, int], bool] = {}
+        self.results: dict[tuple[int, int], bool] = {}
 
     def runs(self, decl: Any, control: ControlInstance | None) -> bool:
         """Does anything that a control or action runs say `exit`?"""
         key = id(decl), id(control)
-        if key not in self.known:
-            self.known[key] = False  # recursion is impossible in P4
-            self.known[key] = any(self._node(one, control) for one in walk(decl))
-        return self.known[key]
+        if key not in self.results:
+            self.results[key] = False  # recursion is impossible in P4
+            self.results[key] = any(self._node(node, control) for node in walk(decl))
+        return self.results[key]
 
     def _node(self, node: Any, control: ControlInstance | None) -> bool:
         if isinstance(node, tree.Exit):

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mrc_testbed.switch.compiler.backend.code import bits_of, c_type, literal, masked, narrowed, work_type
+from mrc_testbed.switch.compiler.backend.code import bits_of, c_type, literal, mask_text, narrow_text, work_type
 from mrc_testbed.switch.compiler.backend.emit_bits import load_bits
 from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, acts, parts_of
-from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
+from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_wide import WideEmitter
 from mrc_testbed.switch.compiler.errors import unsupported
 from mrc_testbed.switch.compiler.frontend import tree
@@ -38,8 +38,8 @@ class ExpressionEmitter:
     """Writes expressions, each kind of node by the method that the table below names."""
 
     context: EmitContext
-    places: PlaceEmitter
-    wide: WideEmitter
+    lvalues: LvalueEmitter
+    wide_numbers: WideEmitter
 
     def value(self, e: tree.Expr, frame: FunctionFrame) -> str:
         """C expression for the value of a scalar."""
@@ -53,11 +53,11 @@ class ExpressionEmitter:
     def values(self, exprs: list[tree.Expr], frame: FunctionFrame) -> list[str]:
         """C values of expressions evaluated from left to right: what a later one may change is taken before it."""
         out = []
-        for at, e in enumerate(exprs):
-            text = self.value(e, frame)
-            if e.const is None and any(acts(expr) for expr in exprs[at + 1 :]):
+        for index, expr in enumerate(exprs):
+            text = self.value(expr, frame)
+            if expr.const is None and any(acts(expr) for expr in exprs[index + 1 :]):
                 name = frame.name("t")
-                frame.code.add(f"{self.context.types.declare_type(e.type, e.where)} {name} = {text};")
+                frame.code.add(f"{self.context.types.declare_type(expr.type, expr.where)} {name} = {text};")
                 text = name
             out.append(text)
         return out
@@ -67,7 +67,7 @@ class ExpressionEmitter:
         return text[1:-1] if text[0] == "(" and _closes_at_end(text) else text
 
     def constant(self, e: tree.Expr) -> str:
-        of = form(e.type)
+        p4_type = form(e.type)
         if isinstance(e.const, str):
             if e.type == ERROR:
                 return f"P4_ERROR_{e.const}"
@@ -75,10 +75,10 @@ class ExpressionEmitter:
                 bits = e.type.under.width if e.type.under else 32
                 return literal(e.type.number(e.const) & (1 << bits) - 1)
             unsupported(e.where, "a string here")
-        if of == BOOL:
+        if p4_type == BOOL:
             return "1" if e.const else "0"
-        bits = bits_of(of, e.where) if isinstance(of, Bits) else 128
-        if of == INT and not 0 <= e.const < 1 << 128:
+        bits = bits_of(p4_type, e.where) if isinstance(p4_type, Bits) else 128
+        if p4_type == INT and not 0 <= e.const < 1 << 128:
             unsupported(e.where, f"the number {e.const}", "give it a width")
         return literal(e.const & (1 << bits) - 1)
 
@@ -88,11 +88,11 @@ class ExpressionEmitter:
         return self._read(e, frame)
 
     def _read(self, e: tree.Expr, frame: FunctionFrame) -> str:
-        place = self.places.place(e, frame)
-        self.context.usage.note(place, False)
-        if not isinstance(form(place.type), Record):
-            bits_of(place.type, e.where)
-        return place.c
+        lvalue = self.lvalues.lvalue(e, frame)
+        self.context.usage.note(lvalue, False)
+        if not isinstance(form(lvalue.type), Record):
+            bits_of(lvalue.type, e.where)
+        return lvalue.c
 
     def _member(self, e: tree.Member, frame: FunctionFrame) -> str:
         if isinstance(e.base.type, Applied):
@@ -102,7 +102,7 @@ class ExpressionEmitter:
             call = self.context.calls.value(e.base, frame)
             return f"{call}.hit" if e.name == "hit" else f"!{call}.hit"
         if isinstance(e.base.type, Stack) and e.name == "lastIndex":
-            return f"({self.places.place(e.base, frame).c}.next - 1)"
+            return f"({self.lvalues.lvalue(e.base, frame).c}.next - 1)"
         return self._read(e, frame)
 
     def _index(self, e: tree.Index, frame: FunctionFrame) -> str:
@@ -110,20 +110,20 @@ class ExpressionEmitter:
 
     def _call(self, e: tree.Call, frame: FunctionFrame) -> str:
         if e.callee.kind == "header":
-            return self._is_valid(self.places.place(e.callee.base, frame))
+            return self._is_valid(self.lvalues.lvalue(e.callee.base, frame))
         return self.context.calls.value(e, frame)
 
-    def _is_valid(self, place: Lvalue) -> str:
-        record = form(place.type)
+    def _is_valid(self, lvalue: Lvalue) -> str:
+        record = form(lvalue.type)
         if isinstance(record, Record) and record.kind == "header_union":
-            return "(" + " | ".join(self._is_valid(part) for part in parts_of(place)) + ")"
-        self.context.usage.note_valid(place)
-        return f"{place.c}.is_valid"
+            return "(" + " | ".join(self._is_valid(part) for part in parts_of(lvalue)) + ")"
+        self.context.usage.note_valid(lvalue)
+        return f"{lvalue.c}.is_valid"
 
     def _slice(self, e: tree.Slice, frame: FunctionFrame) -> str:
-        whole = form(e.base.type)
-        if isinstance(whole, Wide):
-            return self.wide.part(e, frame)
+        base_type = form(e.base.type)
+        if isinstance(base_type, Wide):
+            return self.wide_numbers.part(e, frame)
         if e.width is not None:
             return self._plus_slice(e, frame)
         high, low = e.high.const, e.low.const
@@ -132,13 +132,13 @@ class ExpressionEmitter:
             text = f"({text} >> {low})"
         if high < bits - 1:
             text = f"({text} & {literal((1 << high - low + 1) - 1)})"
-        return narrowed(text, bits, high - low + 1)
+        return narrow_text(text, bits, high - low + 1)
 
     def _plus_slice(self, e: tree.Slice, frame: FunctionFrame) -> str:
         """x[low +: width] with a low end known only at run time; bits beyond the end of x are zeros."""
-        taken = bits_of(e.type, e.where)
+        slice_bits = bits_of(e.type, e.where)
         base, low = self.values([e.base, e.low], frame)
-        return f"(({c_type(taken)})p4_shr({base}, {low}) & {literal((1 << taken) - 1)})"
+        return f"(({c_type(slice_bits)})p4_shr({base}, {low}) & {literal((1 << slice_bits) - 1)})"
 
     def _unary(self, e: tree.Unary, frame: FunctionFrame) -> str:
         text = self.value(e.operand, frame)
@@ -147,7 +147,7 @@ class ExpressionEmitter:
         if e.op == "+":
             return text
         bits = bits_of(e.type, e.where)
-        return masked(f"({e.op}({work_type(bits)}){text})", bits)
+        return mask_text(f"({e.op}({work_type(bits)}){text})", bits)
 
     def _ternary(self, e: tree.Ternary, frame: FunctionFrame) -> str:
         if acts(e.then) or acts(e.other):
@@ -160,30 +160,32 @@ class ExpressionEmitter:
             frame.code.add(f"{name} = {self.value(e.other, frame)};")
             frame.code.close()
             return name
-        parts = [self.value(one, frame) for one in (e.condition, e.then, e.other)]
+        parts = [self.value(part, frame) for part in (e.condition, e.then, e.other)]
         return f"({parts[0]} ? {parts[1]} : {parts[2]})"
 
     def _cast(self, e: tree.Cast, frame: FunctionFrame) -> str:
-        of, to = form(e.operand.type), form(e.type)
-        if isinstance(of, Wide) and isinstance(to, Bits):
-            place = self.places.place(e.operand, frame)
-            self.context.usage.note(place, False)
-            return f"({c_type(to.width)}){load_bits(f'{place.c}.b', 8 * of.bytes - to.width, to.width)}"
+        source, target = form(e.operand.type), form(e.type)
+        if isinstance(source, Wide) and isinstance(target, Bits):
+            operand = self.lvalues.lvalue(e.operand, frame)
+            self.context.usage.note(operand, False)
+            return (
+                f"({c_type(target.width)}){load_bits(f'{operand.c}.b', 8 * source.bytes - target.width, target.width)}"
+            )
         text = self.value(e.operand, frame)
-        if of in (to, BOOL):
+        if source in (target, BOOL):
             return text
-        if to == BOOL:
+        if target == BOOL:
             return f"({text} != 0)"
-        assert isinstance(of, Bits) and isinstance(to, Bits)
-        bits_of(to, e.where)
-        if to.width > of.width:
-            if of.signed:
-                text = f"((u128)p4_signed({text}, {of.width}) & {literal((1 << to.width) - 1)})"
-            return f"({c_type(to.width)}){text}"
-        if to.width == of.width:
+        assert isinstance(source, Bits) and isinstance(target, Bits)
+        bits_of(target, e.where)
+        if target.width > source.width:
+            if source.signed:
+                text = f"((u128)p4_signed({text}, {source.width}) & {literal((1 << target.width) - 1)})"
+            return f"({c_type(target.width)}){text}"
+        if target.width == source.width:
             return text
-        text = f"({text} & {literal((1 << to.width) - 1)})"
-        return narrowed(text, of.width, to.width)
+        text = f"({text} & {literal((1 << target.width) - 1)})"
+        return narrow_text(text, source.width, target.width)
 
     # ---- binary operators
 
@@ -192,31 +194,31 @@ class ExpressionEmitter:
             return self._equality(e, frame)
         if e.op in ("&&", "||"):
             return self._logical(e, frame)
-        of = form(e.left.type)
-        if isinstance(of, Wide):
-            return self.wide.order(e, of, frame)
-        assert isinstance(of, Bits)
+        left_type = form(e.left.type)
+        if isinstance(left_type, Wide):
+            return self.wide_numbers.order(e, left_type, frame)
+        assert isinstance(left_type, Bits)
         if isinstance(form(e.right.type), Wide) and e.op in ("<<", ">>") and e.right.const is None:
-            left = self.value(e.left, frame)
-            return self._shift(e, left, self.wide.amount(e.right, frame), of)
-        left, right = self.values([e.left, e.right], frame)
-        bits = bits_of(of, e.where)
+            lhs = self.value(e.left, frame)
+            return self._shift(e, lhs, self.wide_numbers.amount(e.right, frame), left_type)
+        lhs, rhs = self.values([e.left, e.right], frame)
+        bits = bits_of(left_type, e.where)
         if e.op in ("<", ">", "<=", ">="):
-            if of.signed:
-                left, right = f"p4_signed({left}, {bits})", f"p4_signed({right}, {bits})"
-            return f"({left} {e.op} {right})"
+            if left_type.signed:
+                lhs, rhs = f"p4_signed({lhs}, {bits})", f"p4_signed({rhs}, {bits})"
+            return f"({lhs} {e.op} {rhs})"
         if e.op in ("&", "|", "^"):
-            return f"({left} {e.op} {right})"
+            return f"({lhs} {e.op} {rhs})"
         if e.op in ("/", "%"):
-            return f"({c_type(bits)})p4_{'div' if e.op == '/' else 'mod'}({left}, {right})"
+            return f"({c_type(bits)})p4_{'div' if e.op == '/' else 'mod'}({lhs}, {rhs})"
         if e.op in ("+", "-", "*"):
-            return masked(f"(({work_type(bits)}){left} {e.op} {right})", bits)
+            return mask_text(f"(({work_type(bits)}){lhs} {e.op} {rhs})", bits)
         if e.op == "++":
             low = bits_of(e.right.type, e.where)
-            return f"(({work_type(bits_of(e.type, e.where))}){left} << {low} | {right})"
+            return f"(({work_type(bits_of(e.type, e.where))}){lhs} << {low} | {rhs})"
         if e.op in ("|+|", "|-|"):
-            return self._saturating(e.op, left, right, of)
-        return self._shift(e, left, right, of)
+            return self._saturating(e.op, lhs, rhs, left_type)
+        return self._shift(e, lhs, rhs, left_type)
 
     def _logical(self, e: tree.Binary, frame: FunctionFrame) -> str:
         """&& and ||: the right side is evaluated only when it matters."""
@@ -230,53 +232,53 @@ class ExpressionEmitter:
         return name
 
     @staticmethod
-    def _saturating(op: str, left: str, right: str, of: Bits) -> str:
+    def _saturating(op: str, lhs: str, rhs: str, bits_type: Bits) -> str:
         word = "add" if op == "|+|" else "sub"
-        if of.signed:
-            return f"({c_type(of.width)})p4_{word}_sat_signed({left}, {right}, {of.width})"
-        tail = f", {of.width}" if word == "add" else ""
-        return f"({c_type(of.width)})p4_{word}_sat({left}, {right}{tail})"
+        if bits_type.signed:
+            return f"({c_type(bits_type.width)})p4_{word}_sat_signed({lhs}, {rhs}, {bits_type.width})"
+        tail = f", {bits_type.width}" if word == "add" else ""
+        return f"({c_type(bits_type.width)})p4_{word}_sat({lhs}, {rhs}{tail})"
 
-    def _shift(self, e: tree.Binary, left: str, right: str, of: Bits) -> str:
-        bits, by = of.width, e.right.const
+    def _shift(self, e: tree.Binary, lhs: str, rhs: str, bits_type: Bits) -> str:
+        bits, shift = bits_type.width, e.right.const
         if e.op == "<<":
-            if by is None:
-                return f"({c_type(bits)})p4_shl({left}, {right}, {bits})"
-            return masked(f"(({work_type(bits)}){left} << {by})", bits) if by < bits else "0"
-        if of.signed:
-            return f"({c_type(bits)})p4_sar({left}, {right if by is None else min(by, bits)}, {bits})"
-        if by is None:
-            return f"({c_type(bits)})p4_shr({left}, {right})"
-        return f"({left} >> {by})" if by < bits else "0"
+            if shift is None:
+                return f"({c_type(bits)})p4_shl({lhs}, {rhs}, {bits})"
+            return mask_text(f"(({work_type(bits)}){lhs} << {shift})", bits) if shift < bits else "0"
+        if bits_type.signed:
+            return f"({c_type(bits)})p4_sar({lhs}, {rhs if shift is None else min(shift, bits)}, {bits})"
+        if shift is None:
+            return f"({c_type(bits)})p4_shr({lhs}, {rhs})"
+        return f"({lhs} >> {shift})" if shift < bits else "0"
 
     def _equality(self, e: tree.Binary, frame: FunctionFrame) -> str:
         record = form(e.left.type)
         if not isinstance(record, (Record, Stack, Varbit, Wide)):
             if e.left.type == STRING or (not isinstance(record, (Bits, EnumType)) and record not in (BOOL, ERROR, INT)):
                 unsupported(e.where, f"comparing values of type {e.left.type}")
-            left_text, right_text = self.values([e.left, e.right], frame)
-            return f"({left_text} {e.op} {right_text})"
-        taken = acts(e.right) and not isinstance(record, Varbit)
-        left = self.places.temporary_place(e.left, frame) if taken else self.places.place(e.left, frame)
-        right = self.places.place(e.right, frame)
-        self.context.usage.note_whole(left, False)
-        self.context.usage.note_whole(right, False)
-        text = self._same(left, right)
+            lhs_text, rhs_text = self.values([e.left, e.right], frame)
+            return f"({lhs_text} {e.op} {rhs_text})"
+        needs_copy = acts(e.right) and not isinstance(record, Varbit)
+        lhs = self.lvalues.temporary_lvalue(e.left, frame) if needs_copy else self.lvalues.lvalue(e.left, frame)
+        rhs = self.lvalues.lvalue(e.right, frame)
+        self.context.usage.note_whole(lhs, False)
+        self.context.usage.note_whole(rhs, False)
+        text = self._equal_text(lhs, rhs)
         return text if e.op == "==" else f"!{text}"
 
-    def _same(self, left: Lvalue, right: Lvalue) -> str:
-        record = form(left.type)
+    def _equal_text(self, lhs: Lvalue, rhs: Lvalue) -> str:
+        record = form(lhs.type)
         if isinstance(record, Wide):
-            return f"(!memcmp({left.c}.b, {right.c}.b, {record.bytes}))"
+            return f"(!memcmp({lhs.c}.b, {rhs.c}.b, {record.bytes}))"
         if isinstance(record, Varbit):
-            return f"(p4_same_varbit({left.c}.bits, {left.c}.bytes, {right.c}.bits, {right.c}.bytes))"
+            return f"(p4_same_varbit({lhs.c}.bits, {lhs.c}.bytes, {rhs.c}.bits, {rhs.c}.bytes))"
         if not isinstance(record, (Record, Stack)):
-            return f"({left.c} == {right.c})"
-        pairs = zip(parts_of(left), parts_of(right), strict=True)
-        body = " && ".join(self._same(*pair) for pair in pairs) or "1"
+            return f"({lhs.c} == {rhs.c})"
+        pairs = zip(parts_of(lhs), parts_of(rhs), strict=True)
+        body = " && ".join(self._equal_text(*pair) for pair in pairs) or "1"
         if isinstance(record, Record) and record.kind == "header":
-            both = f"{left.c}.is_valid == {right.c}.is_valid"
-            return f"({both} && (!{left.c}.is_valid || ({body})))"
+            same_validity = f"{lhs.c}.is_valid == {rhs.c}.is_valid"
+            return f"({same_validity} && (!{lhs.c}.is_valid || ({body})))"
         return f"({body})"
 
     KINDS: ClassVar[Mapping[type[tree.Expr], Callable[[ExpressionEmitter, Any, FunctionFrame], str]]] = {

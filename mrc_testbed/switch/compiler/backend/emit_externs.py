@@ -15,24 +15,24 @@ from mrc_testbed.switch.compiler.backend.code import (
     c_comment,
     c_string,
     c_type,
-    masked,
-    where_string,
+    location_string,
+    mask_text,
     work_type,
 )
 from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
 from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
 from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame
+from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_packed import PackedEmitter
 from mrc_testbed.switch.compiler.backend.emit_packet_in import PacketInEmitter
 from mrc_testbed.switch.compiler.backend.emit_packet_out import PacketOutEmitter
-from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
 from mrc_testbed.switch.compiler.errors import unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.elaborate import ExternInstance
 from mrc_testbed.switch.compiler.sema.types import Bits, form
 
-_SILENT = {"log_msg", "static_assert"}
+_WITHOUT_C = {"log_msg", "static_assert"}
 
 IMPLIED_LIST = 1 << 16
 """Number of the first field list that a program gives in place, by clone3, resubmit and recirculate."""
@@ -43,7 +43,7 @@ class ExternEmitter:
     """Writes calls of extern functions and of methods of extern objects, each by the method that its table names."""
 
     context: EmitContext
-    places: PlaceEmitter
+    lvalues: LvalueEmitter
     expressions: ExpressionEmitter
     packed: PackedEmitter
     assignments: AssignmentEmitter
@@ -53,15 +53,15 @@ class ExternEmitter:
     """Field lists given in place: C paths below the metadata."""
 
     def __post_init__(self) -> None:
-        self.shared = {id(one.decl): one for one in self.context.program.externs}
+        self.shared = {id(instance.decl): instance for instance in self.context.program.externs}
         """Instances at top level by id() of their declaration."""
 
     def extern(self, e: tree.Call, frame: FunctionFrame) -> ExternInstance:
         """The instance a method is called on."""
-        found = self.instance_of(e.callee.base, frame)
-        if found is None:
+        instance = self.instance_of(e.callee.base, frame)
+        if instance is None:
             unsupported(e.where, f"{e.callee.name} here")
-        return found
+        return instance
 
     def instance_of(self, e: tree.Expr, frame: FunctionFrame) -> ExternInstance | None:
         """The instance that a name stands for: made here, given to the constructor or to apply(), or at top level."""
@@ -81,19 +81,19 @@ class ExternEmitter:
             else:
                 self.packet_in.call(e, frame)
             return
-        one = self.extern(e, frame)
-        write = self.METHODS.get((one.kind, e.callee.name))
+        instance = self.extern(e, frame)
+        write = self.METHODS.get((instance.kind, e.callee.name))
         if write is None:
-            unsupported(e.where, f"{one.kind}.{e.callee.name}")
-        write(self, e, one, frame)
+            unsupported(e.where, f"{instance.kind}.{e.callee.name}")
+        write(self, e, instance, frame)
 
     def function(self, e: tree.Call, frame: FunctionFrame) -> None:
         """An extern function as a statement."""
         name = e.callee.name
-        if name in _SILENT:
+        if name in _WITHOUT_C:
             if name == "log_msg":
                 text = e.callee.args[0][1].const
-                frame.code.add(f"P4_NOTE({c_string(f'log_msg {text}')}, {where_string(e.where)});")
+                frame.code.add(f"P4_NOTE({c_string(f'log_msg {text}')}, {location_string(e.where)});")
             return
         write = self.FUNCTIONS.get(name)
         if write is None:
@@ -110,73 +110,76 @@ class ExternEmitter:
 
     # ---- objects
 
-    def _counter_count(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
+    def _counter_count(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         index = self.expressions.value(e.callee.args[0][1], frame)
-        frame.code.add(f"p4rt_count(dev, {one.index} /* {c_comment(one.name)} */, {index}, pkt);")
-        frame.code.add(f"P4_COUNT({c_string(one.name)}, {where_string(e.where)}, {index});")
+        frame.code.add(f"p4rt_count(dev, {instance.index} /* {c_comment(instance.name)} */, {index}, pkt);")
+        frame.code.add(f"P4_COUNT({c_string(instance.name)}, {location_string(e.where)}, {index});")
 
-    def _direct_counter_count(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
+    def _direct_counter_count(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         """Counted by the table whenever it is applied, as v1model has it; the call adds nothing."""
 
-    def _register_read(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
+    def _register_read(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         target, index = (arg for _, arg in e.callee.args)
-        bits = bits_of(one.cell, e.where)
-        number = f"{one.index} /* {c_comment(one.name)} */"
-        cell = (
-            f"p4rt_register_read(dev, {number}, {self.expressions.value(index, frame)}, {self._before(target, frame)})"
-        )
+        bits = bits_of(instance.cell, e.where)
+        number = f"{instance.index} /* {c_comment(instance.name)} */"
+        previous = self._previous_value(target, frame)
+        cell = f"p4rt_register_read(dev, {number}, {self.expressions.value(index, frame)}, {previous})"
         self.assignments.store(target, f"({c_type(bits)}){cell}", frame)
-        event = f"P4RT_EV_REGISTER_READ, {c_string(one.name)}, {where_string(e.where)}"
+        event = f"P4RT_EV_REGISTER_READ, {c_string(instance.name)}, {location_string(e.where)}"
         frame.code.add(
-            f"P4_REGISTER({event}, {self.expressions.value(index, frame)}, {self.assignments.loaded(target, frame)});"
+            f"P4_REGISTER({event}, {self.expressions.value(index, frame)}, {self.assignments.target_c(target, frame)});"
         )
 
-    def _before(self, target: tree.Expr, frame: FunctionFrame) -> str:
+    def _previous_value(self, target: tree.Expr, frame: FunctionFrame) -> str:
         """What an `out` argument holds before the call, as a number: an index out of range leaves it as it is."""
         return "0" if isinstance(target, tree.DontCare) else self.expressions.value(target, frame)
 
-    def _register_write(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
+    def _register_write(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         index, value = (self.expressions.value(arg, frame) for _, arg in e.callee.args)
-        frame.code.add(f"p4rt_register_write(dev, {one.index} /* {c_comment(one.name)} */, {index}, {value});")
-        event = f"P4RT_EV_REGISTER_WRITE, {c_string(one.name)}, {where_string(e.where)}"
+        frame.code.add(
+            f"p4rt_register_write(dev, {instance.index} /* {c_comment(instance.name)} */, {index}, {value});"
+        )
+        event = f"P4RT_EV_REGISTER_WRITE, {c_string(instance.name)}, {location_string(e.where)}"
         frame.code.add(f"P4_REGISTER({event}, {index}, {value});")
 
-    def _meter_execute_meter(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
+    def _meter_execute_meter(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         index, target = (arg for _, arg in e.callee.args)
-        number = f"{one.index} /* {c_comment(one.name)} */"
-        text = f"p4rt_meter(dev, {number}, {self.expressions.value(index, frame)}, {self._before(target, frame)}, pkt)"
-        self._colour(e, target, text, one, frame)
+        number = f"{instance.index} /* {c_comment(instance.name)} */"
+        previous = self._previous_value(target, frame)
+        text = f"p4rt_meter(dev, {number}, {self.expressions.value(index, frame)}, {previous}, pkt)"
+        self._colour(e, target, text, instance, frame)
 
-    def _direct_meter_read(self, e: tree.Call, one: ExternInstance, frame: FunctionFrame) -> None:
-        unit = int(one.args["type"] == "bytes")
-        text = f"p4rt_entry_meter(dev, v->metered_{one.index}, {unit}, pkt)"
-        self._colour(e, e.callee.args[0][1], text, one, frame)
+    def _direct_meter_read(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
+        unit = int(instance.args["type"] == "bytes")
+        text = f"p4rt_entry_meter(dev, v->metered_{instance.index}, {unit}, pkt)"
+        self._colour(e, e.callee.args[0][1], text, instance, frame)
 
-    def _colour(self, e: tree.Call, target: tree.Expr, text: str, one: ExternInstance, frame: FunctionFrame) -> None:
+    def _colour(
+        self, e: tree.Call, target: tree.Expr, text: str, instance: ExternInstance, frame: FunctionFrame
+    ) -> None:
         if not isinstance(form(target.type), Bits):
             unsupported(e.where, f"the colour of a meter as a {target.type}", "bit<N> is")
         bits = bits_of(target.type, e.where)
-        self.assignments.store(target, masked(f"({work_type(bits)}){text}", bits), frame)
-        frame.code.add(
-            f"P4_VALUE({c_string(one.name)}, {where_string(e.where)}, {self.assignments.loaded(target, frame)});"
-        )
+        self.assignments.store(target, mask_text(f"({work_type(bits)}){text}", bits), frame)
+        value = self.assignments.target_c(target, frame)
+        frame.code.add(f"P4_VALUE({c_string(instance.name)}, {location_string(e.where)}, {value});")
 
     # ---- functions
 
     def _fn_mark_to_drop(self, e: tree.Call, _args: list[tree.Expr], frame: FunctionFrame) -> None:
-        frame.code.add(f'P4_NOTE("mark_to_drop", {where_string(e.where)});')
+        frame.code.add(f'P4_NOTE("mark_to_drop", {location_string(e.where)});')
         frame.code.add("pkt->std.egress_spec = P4RT_DROP_PORT;", "pkt->std.mcast_grp = 0;")
 
     def _fn_assert(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         """The packet goes on to the end of its pipeline, which drops it."""
         frame.code.open(f"if (!{self.expressions.value(args[0], frame)}) {{")
-        frame.code.add(f"P4_NOTE({c_string(f'{e.callee.name} is false')}, {where_string(e.where)});")
-        frame.code.add("pkt->asked |= P4RT_ASK_STOP;", f"dev->false_assert = {where_string(e.where)};")
+        frame.code.add(f"P4_NOTE({c_string(f'{e.callee.name} is false')}, {location_string(e.where)});")
+        frame.code.add("pkt->asked |= P4RT_ASK_STOP;", f"dev->false_assert = {location_string(e.where)};")
         frame.code.close()
 
     def _fn_truncate(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         frame.code.add(f"pkt->truncate = {self.expressions.value(args[0], frame)};")
-        frame.code.add(f'P4_NOTE_NUMBER("truncate", {where_string(e.where)}, pkt->truncate);')
+        frame.code.add(f'P4_NOTE_NUMBER("truncate", {location_string(e.where)}, pkt->truncate);')
 
     def _fn_random(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         target, low, high = args
@@ -185,7 +188,7 @@ class ExternEmitter:
             unsupported(e.where, f"random of {bits} bits", "up to 64 bits are")
         text = f"p4rt_random(dev, {self.expressions.value(low, frame)}, {self.expressions.value(high, frame)})"
         self.assignments.store(target, f"({c_type(bits)}){text}", frame)
-        frame.code.add(f'P4_VALUE("random", {where_string(e.where)}, {self.assignments.loaded(target, frame)});')
+        frame.code.add(f'P4_VALUE("random", {location_string(e.where)}, {self.assignments.target_c(target, frame)});')
 
     def _fn_clone(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         self._clone(e, args, "P4RT_NONE", frame)
@@ -195,49 +198,49 @@ class ExternEmitter:
 
     def _clone(self, e: tree.Call, args: list[tree.Expr], fields: str, frame: FunctionFrame) -> None:
         """The last call of a pipeline counts, as in simple_switch; the copy is made when the pipeline ends."""
-        wanted = {"I2E": "ingress", "E2E": "egress"}.get(str(args[0].const))
-        if wanted is None:
+        phase = {"I2E": "ingress", "E2E": "egress"}.get(str(args[0].const))
+        if phase is None:
             unsupported(e.where, "a CloneType not known at compile time")
-        if frame.phase != wanted:
-            unsupported(e.where, f"CloneType.{args[0].const} outside the {wanted}")
-        frame.code.add(f'P4_NOTE("clone", {where_string(e.where)});')
+        if frame.phase != phase:
+            unsupported(e.where, f"CloneType.{args[0].const} outside the {phase}")
+        frame.code.add(f'P4_NOTE("clone", {location_string(e.where)});')
         frame.code.add(
             "pkt->asked |= P4RT_ASK_CLONE;", f"pkt->clone_session = {self.expressions.value(args[1], frame)};"
         )
         frame.code.add(f"pkt->clone_list = {fields};")
 
     def _fn_resubmit_preserving_field_list(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
-        self._again(e, self._list_number(args[0]), "resubmit", "ingress", frame)
+        self._repeat_packet(e, self._list_number(args[0]), "resubmit", "ingress", frame)
 
     def _fn_recirculate_preserving_field_list(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
-        self._again(e, self._list_number(args[0]), "recirculate", "egress", frame)
+        self._repeat_packet(e, self._list_number(args[0]), "recirculate", "egress", frame)
 
-    def _again(self, e: tree.Call, fields: str, what: str, phase: str, frame: FunctionFrame) -> None:
+    def _repeat_packet(self, e: tree.Call, fields: str, action: str, phase: str, frame: FunctionFrame) -> None:
         if frame.phase != phase:
-            unsupported(e.where, f"{what} outside the {phase}")
-        frame.code.add(f'P4_NOTE("{what}", {where_string(e.where)});')
+            unsupported(e.where, f"{action} outside the {phase}")
+        frame.code.add(f'P4_NOTE("{action}", {location_string(e.where)});')
         frame.code.add("pkt->asked |= P4RT_ASK_AGAIN;", f"pkt->again_list = {fields};")
 
     def _fn_clone3(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         self._clone(e, args[:2], self._implied_list(args[2], frame), frame)
 
     def _fn_resubmit(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
-        self._again(e, self._implied_list(args[0], frame), "resubmit", "ingress", frame)
+        self._repeat_packet(e, self._implied_list(args[0], frame), "resubmit", "ingress", frame)
 
     def _fn_recirculate(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
-        self._again(e, self._implied_list(args[0], frame), "recirculate", "egress", frame)
+        self._repeat_packet(e, self._implied_list(args[0], frame), "recirculate", "egress", frame)
 
     def _implied_list(self, data: tree.Expr, frame: FunctionFrame) -> str:
         """Number of a field list with the metadata that `data` names; headers and standard metadata make none."""
-        todo, fields = [data], []
-        while todo:
-            e = todo.pop(0)
+        pending, fields = [data], []
+        while pending:
+            e = pending.pop(0)
             if isinstance(e, tree.ListExpr):
-                todo = [*e.items, *todo]
+                pending = [*e.items, *pending]
                 continue
-            place = self.places.place(e, frame)
-            if place.c.startswith("p->meta.") or place.c == "p->meta":
-                fields.append(place.c.removeprefix("p->meta").lstrip("."))
+            lvalue = self.lvalues.lvalue(e, frame)
+            if lvalue.c.startswith("p->meta.") or lvalue.c == "p->meta":
+                fields.append(lvalue.c.removeprefix("p->meta").lstrip("."))
         if not fields:
             return "P4RT_NONE"
         if "" in fields:
@@ -253,26 +256,26 @@ class ExternEmitter:
         return str(e.const)
 
     def _fn_digest(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
-        of = e.callee.bound["T"]
-        index = next(i for i, digest in enumerate(self.context.program.digests) if digest.type == of)
+        data_type = e.callee.bound["T"]
+        index = next(i for i, digest in enumerate(self.context.program.digests) if digest.type == data_type)
         frame.code.open("{")
         buffer = frame.name("data")
-        size = self.packed.padded(args[1], of, frame, buffer)
+        size = self.packed.pack_padded(args[1], data_type, frame, buffer)
         name = self.context.program.digests[index].name
         frame.code.add(f"p4rt_digest(dev, {index} /* {c_comment(name)} */, {buffer}, {size});")
-        frame.code.add(f"P4_NOTE({c_string('digest ' + name)}, {where_string(e.where)});")
+        frame.code.add(f"P4_NOTE({c_string('digest ' + name)}, {location_string(e.where)});")
         frame.code.close()
 
     def _fn_hash(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         target, algorithm, base, data, limit = args
         frame.code.open("{")
         buffer = frame.name("data")
-        size = self.packed.packed([data], frame, buffer, copied=True)
+        size = self.packed.pack([data], frame, buffer, copied=True)
         text = self.hash_of(algorithm, buffer, size)
         bits = bits_of(target.type, e.where)
         text = f"p4_in_range({text}, {self.expressions.value(base, frame)}, {self.expressions.value(limit, frame)})"
-        self.assignments.store(target, masked(f"({work_type(bits)}){text}", bits), frame)
-        frame.code.add(f'P4_VALUE("hash", {where_string(e.where)}, {self.assignments.loaded(target, frame)});')
+        self.assignments.store(target, mask_text(f"({work_type(bits)}){text}", bits), frame)
+        frame.code.add(f'P4_VALUE("hash", {location_string(e.where)}, {self.assignments.target_c(target, frame)});')
         frame.code.close()
 
     def hash_of(self, algorithm: tree.Expr, buffer: str, size: int | str) -> str:
@@ -301,17 +304,17 @@ class ExternEmitter:
         condition, data, field, algorithm = args
         frame.code.open(f"if ({self.expressions.value(condition, frame)}) {{")
         buffer = frame.name("data")
-        size = self.packed.packed([data], frame, buffer)
+        size = self.packed.pack([data], frame, buffer)
         if payload:
-            whole = frame.name("whole")
+            checked_bytes = frame.name("whole")
             frame.code.add(
-                f"uint8_t {whole}[sizeof {buffer} + P4RT_MAX_FRAME];",
-                f"memcpy({whole}, {buffer}, {size});",
-                f"memcpy({whole} + {size}, pkt->data + p->parsed, pkt->len - p->parsed);",
+                f"uint8_t {checked_bytes}[sizeof {buffer} + P4RT_MAX_FRAME];",
+                f"memcpy({checked_bytes}, {buffer}, {size});",
+                f"memcpy({checked_bytes} + {size}, pkt->data + p->parsed, pkt->len - p->parsed);",
             )
-            buffer, size = whole, f"{size} + (pkt->len - p->parsed)"
+            buffer, size = checked_bytes, f"{size} + (pkt->len - p->parsed)"
         bits = bits_of(field.type, e.where)
-        return masked(f"({work_type(bits)}){self.hash_of(algorithm, buffer, size)}", bits), field
+        return mask_text(f"({work_type(bits)}){self.hash_of(algorithm, buffer, size)}", bits), field
 
     def _fn_update_checksum(self, e: tree.Call, args: list[tree.Expr], frame: FunctionFrame) -> None:
         self._update(e, args, frame, False)
@@ -334,10 +337,10 @@ class ExternEmitter:
         text, field = self._checksum(e, args, frame, payload)
         valid = ""
         if isinstance(field, (tree.Member, tree.Index)):
-            valid = self.places.place(field, frame).valid  # a checksum in a header that is not there is not wrong
-        there = f"{valid} && " if valid else ""
+            valid = self.lvalues.lvalue(field, frame).valid  # a checksum in a header that is not there is not wrong
+        presence_test = f"{valid} && " if valid else ""
         frame.code.add(
-            f"if ({there}{self.expressions.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;"
+            f"if ({presence_test}{self.expressions.value(field, frame)} != {text})", "    pkt->std.checksum_error = 1;"
         )
         frame.code.close()
 

@@ -45,42 +45,42 @@ class Usage:
     writes: set[tuple[str, str]] = field(default_factory=set)
     types: dict[str, Record] = field(default_factory=dict)
 
-    def note(self, place: Lvalue, write: bool) -> None:
+    def note(self, lvalue: Lvalue, write: bool) -> None:
         """A place is read or written: remember which fields of which headers that touches."""
-        if place.field:
-            key, record, name = place.field
+        if lvalue.field:
+            key, record, name = lvalue.field
             self._add(key, record, [name], write)
-        self.note_whole(place, write)
+        self.note_whole(lvalue, write)
 
-    def note_whole(self, place: Lvalue, write: bool) -> None:
+    def note_whole(self, lvalue: Lvalue, write: bool) -> None:
         """A struct or header is read or written as a whole: all fields of all headers in it."""
-        record = form(place.type)
+        record = form(lvalue.type)
         if isinstance(record, Stack):
-            self.note_whole(element_of(place, 0), write)
+            self.note_whole(element_of(lvalue, 0), write)
         elif isinstance(record, Record) and record.kind == "header":
-            self._add(place.key, record, record.fields, write)
+            self._add(lvalue.key, record, record.fields, write)
         elif isinstance(record, Record):
-            for part in parts_of(place):
+            for part in parts_of(lvalue):
                 self.note_whole(part, write)
 
-    def note_valid(self, place: Lvalue) -> None:
+    def note_valid(self, lvalue: Lvalue) -> None:
         """Whether a header is valid is asked or said, of its fields nothing."""
-        self._add(place.key, form(place.type), [], False)
+        self._add(lvalue.key, form(lvalue.type), [], False)
 
     def _add(self, key: str, record: Record, names: Iterable[str], write: bool) -> None:
         self.types[key] = record
         (self.writes if write else self.reads).update((key, name) for name in names)
 
-    def touched(self, key: str) -> list[str]:
+    def used_fields(self, key: str) -> list[str]:
         """Fields of the header `key` that are read or written, in the order of the header."""
-        both = self.reads | self.writes
-        return [name for name in self.types[key].fields if (key, name) in both] if key in self.types else []
+        uses = self.reads | self.writes
+        return [name for name in self.types[key].fields if (key, name) in uses] if key in self.types else []
 
     def of_type(self, record: Record) -> list[str]:
         """Fields of any header of this type that are read or written."""
         keys = [key for key, type_ in self.types.items() if type_ is record]
-        used = {name for key in keys for name in self.touched(key)}
-        return [name for name in record.fields if name in used]
+        names = {name for key in keys for name in self.used_fields(key)}
+        return [name for name in record.fields if name in names]
 
 
 @dataclass
@@ -104,9 +104,9 @@ class FunctionFrame:
     returns: Type | None = None
     """Of a function of the program: the type of its result."""
 
-    def name(self, wanted: str) -> str:
+    def name(self, stem: str) -> str:
         """A C name for a local, not used before in this function."""
-        base, n = c_name(wanted), 2
+        base, n = c_name(stem), 2
         out = base
         while out in self.used_names:
             out, n = f"{base}_{n}", n + 1
@@ -123,29 +123,29 @@ class FunctionFrame:
 def acts(e: Any) -> bool:
     """Does evaluating an expression do anything but give a value, or need statements before it?"""
     return any(
-        isinstance(one, tree.Call)
-        and one.callee is not None
-        and one.callee.kind in ("user", "table", "method", "function")
-        for one in tree.walk(e)
+        isinstance(node, tree.Call)
+        and node.callee is not None
+        and node.callee.kind in ("user", "table", "method", "function")
+        for node in tree.walk(e)
     )
 
 
 def element_of(stack: Lvalue, index: int) -> Lvalue:
     """An element of a header stack or an array. All of them share one key: what is read of one is loaded for all."""
-    of = form(stack.type)
-    assert isinstance(of, Stack)
-    part, valid = (None, "") if of.of_headers else (stack.field, stack.valid)
-    return Lvalue(f"{stack.c}.h[{index}]", of.element, f"{stack.key}[]", stack.shared, part, valid=valid)
+    stack_type = form(stack.type)
+    assert isinstance(stack_type, Stack)
+    part, valid = (None, "") if stack_type.of_headers else (stack.field, stack.valid)
+    return Lvalue(f"{stack.c}.h[{index}]", stack_type.element, f"{stack.key}[]", stack.shared, part, valid=valid)
 
 
-def parts_of(place: Lvalue) -> list[Lvalue]:
+def parts_of(lvalue: Lvalue) -> list[Lvalue]:
     """The fields of a struct or header, or the elements of a stack."""
-    of = form(place.type)
-    if isinstance(of, Stack):
-        return [element_of(place, index) for index in range(of.size)]
-    assert isinstance(of, Record)
-    valid = f"{place.c}.is_valid" if of.kind == "header" else place.valid
+    aggregate = form(lvalue.type)
+    if isinstance(aggregate, Stack):
+        return [element_of(lvalue, index) for index in range(aggregate.size)]
+    assert isinstance(aggregate, Record)
+    valid = f"{lvalue.c}.is_valid" if aggregate.kind == "header" else lvalue.valid
     return [
-        Lvalue(f"{place.c}.{c_name(name)}", one, f"{place.key}.{name}", place.shared, valid=valid)
-        for name, one in of.fields.items()
+        Lvalue(f"{lvalue.c}.{c_name(name)}", field_type, f"{lvalue.key}.{name}", lvalue.shared, valid=valid)
+        for name, field_type in aggregate.fields.items()
     ]

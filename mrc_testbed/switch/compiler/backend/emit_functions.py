@@ -37,10 +37,10 @@ class FunctionEmitter:
     def control(self, control: ControlInstance, bindings: dict[int, Lvalue], phase: str) -> str:
         """Name of the C function of a control with these arguments; written on first use."""
         key = (id(control), phase, *sorted((k, p.c) for k, p in bindings.items()))
-        if key in self.context.done:
-            return self.context.done[key]
+        if key in self.context.functions_by_key:
+            return self.context.functions_by_key[key]
         name = self.context.function_name(f"control_{c_word(control.name)}")
-        self.context.done[key] = name
+        self.context.functions_by_key[key] = name
         code = Code()
         frame = FunctionFrame(code, dict(bindings), control, phase)
         decl = control.decl
@@ -58,31 +58,33 @@ class FunctionEmitter:
         self.context.functions.append(code)
         return name
 
-    def _local(self, one: tree.Var, control: ControlInstance, frame: FunctionFrame) -> None:
+    def _local(self, variable: tree.Var, control: ControlInstance, frame: FunctionFrame) -> None:
         """A variable of a control, which its actions see too."""
-        place = self.context.variable(f"{c_word(control.name)}_{one.name}", one.type, one.where)
-        frame.bindings[id(one)] = place
-        if is_scalar(one.type):
-            frame.code.add(f"{place.c} = {self.expressions.value(one.value, frame) if one.value is not None else '0'};")
+        lvalue = self.context.variable(f"{c_word(control.name)}_{variable.name}", variable.type, variable.where)
+        frame.bindings[id(variable)] = lvalue
+        if is_scalar(variable.type):
+            frame.code.add(
+                f"{lvalue.c} = {self.expressions.value(variable.value, frame) if variable.value is not None else '0'};"
+            )
             return
-        frame.code.add(f"{place.c} = ({self.context.types.declare_type(one.type, one.where)}){{0}};")
-        forget_bytes(place, frame)
-        if one.value is not None:
-            self.assignments.assign(place, one.value, frame)
+        frame.code.add(f"{lvalue.c} = ({self.context.types.declare_type(variable.type, variable.where)}){{0}};")
+        forget_bytes(lvalue, frame)
+        if variable.value is not None:
+            self.assignments.assign(lvalue, variable.value, frame)
 
     def action(self, decl: tree.Action, frame: FunctionFrame) -> str:
         """Name of the C function of an action as seen from `frame`'s control."""
         control = frame.control
-        inside = control is not None and id(decl) in control.members
-        outer = {k: p for k, p in frame.bindings.items() if p.shared or p.c.startswith("v->")} if inside else {}
+        is_local = control is not None and id(decl) in control.members
+        outer = {k: p for k, p in frame.bindings.items() if p.shared or p.c.startswith("v->")} if is_local else {}
         key = (id(decl), frame.phase, *sorted((k, p.c) for k, p in outer.items()))
-        if key in self.context.done:
-            return self.context.done[key]
-        wanted = f"{control.name}.{decl.name}" if inside and control else decl.name
-        name = self.context.function_name(f"action_{c_word(wanted)}")
-        self.context.done[key] = name
+        if key in self.context.functions_by_key:
+            return self.context.functions_by_key[key]
+        stem = f"{control.name}.{decl.name}" if is_local and control else decl.name
+        name = self.context.function_name(f"action_{c_word(stem)}")
+        self.context.functions_by_key[key] = name
         code = Code()
-        inner = FunctionFrame(code, dict(outer), control if inside else None, frame.phase)
+        inner = FunctionFrame(code, dict(outer), control if is_local else None, frame.phase)
         params = [SIGNATURE, *self.arguments.parameters(decl.params, inner)]
         code.add(f"/* {c_comment(decl.where.short)}: action {decl.name} */")
         code.add(f"static inline int {name}({', '.join(params)})")
@@ -94,24 +96,24 @@ class FunctionEmitter:
         self.context.functions.append(code)
         return name
 
-    def user(self, decl: tree.Function, frame: FunctionFrame, given: dict[int, Lvalue]) -> str:
+    def user(self, decl: tree.Function, frame: FunctionFrame, instances: dict[int, Lvalue]) -> str:
         """Name of the C function of a function of the program, for the externs given to it; written on first use."""
-        key = (id(decl), "function", *sorted((at, one.c) for at, one in given.items()))
-        if key in self.context.done:
-            return self.context.done[key]
+        key = (id(decl), "function", *sorted((param_id, lvalue.c) for param_id, lvalue in instances.items()))
+        if key in self.context.functions_by_key:
+            return self.context.functions_by_key[key]
         name = self.context.function_name(f"function_{c_word(decl.name)}")
-        self.context.done[key] = name
+        self.context.functions_by_key[key] = name
         code = Code()
-        of = "void" if decl.type == VOID else self.context.types.declare_type(decl.type, decl.where)
-        inner = FunctionFrame(code, given, None, frame.phase, at_exit="return;", returns=decl.type)
+        c_type = "void" if decl.type == VOID else self.context.types.declare_type(decl.type, decl.where)
+        inner = FunctionFrame(code, instances, None, frame.phase, at_exit="return;", returns=decl.type)
         params = [SIGNATURE, *self.arguments.parameters(decl.params, inner)]
         code.add(f"/* {c_comment(decl.where.short)}: function {decl.name} */")
-        code.add(f"static {of} {name}({', '.join(params)})")
+        code.add(f"static {c_type} {name}({', '.join(params)})")
         code.open("{")
         code.add(_UNUSED)
         self.context.statements.block(decl.body, inner)
         if decl.type != VOID:
-            code.add("return 0;" if is_scalar(decl.type) else f"return ({of}){{0}};")
+            code.add("return 0;" if is_scalar(decl.type) else f"return ({c_type}){{0}};")
         code.close()
         self.context.functions.append(code)
         return name

@@ -9,7 +9,7 @@ from mrc_testbed.switch.compiler.backend.emit_bits import scalar_leaves
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, parts_of
 from mrc_testbed.switch.compiler.errors import fail, unsupported
 from mrc_testbed.switch.compiler.frontend import tree
-from mrc_testbed.switch.compiler.sema.scope import field_place
+from mrc_testbed.switch.compiler.sema.scope import field_location
 from mrc_testbed.switch.compiler.sema.types import Record, Stack, Varbit, form, width_of
 
 
@@ -17,67 +17,67 @@ from mrc_testbed.switch.compiler.sema.types import Record, Stack, Varbit, form, 
 class HeaderShape:
     """Bytes of a header type."""
 
-    fixed: int
+    fixed_bytes: int
     """Without the varbit field."""
     varbit: str | None = None
     """Name of the varbit field."""
-    longest: int = 0
+    varbit_bits: int = 0
     """Of the varbit field, bits."""
 
     @property
-    def most(self) -> int:
-        return self.fixed + self.longest // 8
+    def max_bytes(self) -> int:
+        return self.fixed_bytes + self.varbit_bits // 8
 
     def size_text(self, c: str) -> str:
         """C expression for the bytes of the header at the place `c`."""
-        return f"({self.fixed} + {c}.{c_name(self.varbit)}.bits / 8)" if self.varbit else str(self.fixed)
+        return f"({self.fixed_bytes} + {c}.{c_name(self.varbit)}.bits / 8)" if self.varbit else str(self.fixed_bytes)
 
 
 def header_shape(record: Record, e: tree.Expr) -> HeaderShape:
     """Raises P4Error for headers that are not whole bytes."""
-    bits, varbit, longest = 0, None, 0
+    bits, varbit, varbit_bits = 0, None, 0
     for name, field in record.fields.items():
         base = form(field)
         if isinstance(base, Varbit):
             if varbit is not None:
-                fail(field_place(record, name), f"header {record}: a second varbit field")
+                fail(field_location(record, name), f"header {record}: a second varbit field")
             if bits % 8 or base.width % 8:
-                unsupported(field_place(record, name), "varbit that does not begin and end at whole bytes")
-            varbit, longest = name, base.width
+                unsupported(field_location(record, name), "varbit that does not begin and end at whole bytes")
+            varbit, varbit_bits = name, base.width
         else:
-            bits += sum(one for _, one in scalar_leaves("", field, field_place(record, name)))
+            bits += sum(leaf_bits for _, leaf_bits in scalar_leaves("", field, field_location(record, name)))
     if bits % 8:
         fail(e.where, f"header {record} has {bits} bits: only whole bytes can be sent and received")
-    return HeaderShape(bits // 8, varbit, longest)
+    return HeaderShape(bits // 8, varbit, varbit_bits)
 
 
-def forget_bytes(place: Lvalue, frame: FunctionFrame) -> None:
+def forget_bytes(lvalue: Lvalue, frame: FunctionFrame) -> None:
     """After a copy the bytes of a header are those of its fields, not those in the frame."""
-    record = form(place.type)
+    record = form(lvalue.type)
     if isinstance(record, Record) and record.kind == "header":
-        frame.code.add(f"{place.c}.at = P4_AT_NONE;")
+        frame.code.add(f"{lvalue.c}.at = P4_AT_NONE;")
     elif isinstance(record, (Record, Stack)):
-        for part in parts_of(place):
+        for part in parts_of(lvalue):
             forget_bytes(part, frame)
 
 
-def alone(place: Lvalue, frame: FunctionFrame) -> None:
+def invalidate_siblings(lvalue: Lvalue, frame: FunctionFrame) -> None:
     """A member of a header union has become valid: the others are not."""
-    frame.code.add(*(f"{sibling}.is_valid = 0;" for sibling in place.siblings))
+    frame.code.add(*(f"{sibling}.is_valid = 0;" for sibling in lvalue.siblings))
 
 
-def set_valid(place: Lvalue, valid: bool, frame: FunctionFrame) -> None:
+def set_valid(lvalue: Lvalue, valid: bool, frame: FunctionFrame) -> None:
     """As the program says by setValid, setInvalid, a list or {#}: simple_switch's packet_length goes with it."""
     if frame.phase in ("ingress", "egress"):
-        fields = form(place.type).fields.values()
+        fields = form(lvalue.type).fields.values()
         size = sum(width_of(field) or 0 for field in fields) // 8
-        change = f"+= {place.c}.is_valid ? 0 : {size}" if valid else f"-= {place.c}.is_valid ? {size} : 0"
+        change = f"+= {lvalue.c}.is_valid ? 0 : {size}" if valid else f"-= {lvalue.c}.is_valid ? {size} : 0"
         frame.code.add(f"pkt->grown {change};")
-    frame.code.add(f"{place.c}.is_valid = {int(valid)};")
+    frame.code.add(f"{lvalue.c}.is_valid = {int(valid)};")
 
 
-def out_of_bounds(when: str, frame: FunctionFrame) -> None:
+def out_of_bounds(condition: str, frame: FunctionFrame) -> None:
     """End the parser when a C condition holds."""
-    frame.code.open(f"if ({when}) {{")
+    frame.code.open(f"if ({condition}) {{")
     frame.code.add("error = P4_ERROR_StackOutOfBounds;", frame.at_exit)
     frame.code.close()

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mrc_testbed.switch.compiler.backend.code import bits_of, c_name, c_string, c_type, where_string
+from mrc_testbed.switch.compiler.backend.code import bits_of, c_name, c_string, c_type, location_string
 from mrc_testbed.switch.compiler.backend.emit_bits import load_bits, load_field, scalar_leaves
 from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
 from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, parts_of
-from mrc_testbed.switch.compiler.backend.emit_headers import HeaderShape, alone, header_shape
-from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
+from mrc_testbed.switch.compiler.backend.emit_headers import HeaderShape, header_shape, invalidate_siblings
+from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.errors import fail, unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.p4info.p4info import source_text
@@ -25,7 +25,7 @@ class PacketInEmitter:
     """Writes extract, advance, lookahead, length and verify."""
 
     context: EmitContext
-    places: PlaceEmitter
+    lvalues: LvalueEmitter
     expressions: ExpressionEmitter
 
     def call(self, e: tree.Call, frame: FunctionFrame) -> None:
@@ -59,54 +59,54 @@ class PacketInEmitter:
         if length is not None:
             code.open("{")
             self._varbit_length(length, frame)
-        size = f"{shape.fixed} + varbits / 8" if length is not None else str(shape.fixed)
-        place = (
-            None if isinstance(target, tree.DontCare) else self.places.place(target, frame)
+        size = f"{shape.fixed_bytes} + varbits / 8" if length is not None else str(shape.fixed_bytes)
+        lvalue = (
+            None if isinstance(target, tree.DontCare) else self.lvalues.lvalue(target, frame)
         )  # a full stack comes first
         self._need(size, frame)
         if length is not None:
             self._varbit_fits(shape, frame)
-        if place is not None:
-            self._extract_into(place, record, shape, e, size, frame)
+        if lvalue is not None:
+            self._extract_into(lvalue, record, shape, e, size, frame)
         code.add(f"at += {size};")
         stack = _next_of(target)
         if stack is not None:
-            code.add(f"{self.places.place(stack, frame).c}.next++;")
+            code.add(f"{self.lvalues.lvalue(stack, frame).c}.next++;")
         if length is not None:
             code.close()
 
     def _extract_into(
-        self, place: Lvalue, record: Record, shape: HeaderShape, e: tree.Call, size: str, frame: FunctionFrame
+        self, lvalue: Lvalue, record: Record, shape: HeaderShape, e: tree.Call, size: str, frame: FunctionFrame
     ) -> None:
         code = frame.code
-        self.context.usage.note_valid(place)
+        self.context.usage.note_valid(lvalue)
         name = c_string(source_text(e.callee.args[0][1]))
-        code.add(f"P4_EXTRACT({name}, {where_string(e.where)}, at, {size});")
-        code.add(f"{place.c}.is_valid = 1;")
-        alone(place, frame)
+        code.add(f"P4_EXTRACT({name}, {location_string(e.where)}, at, {size});")
+        code.add(f"{lvalue.c}.is_valid = 1;")
+        invalidate_siblings(lvalue, frame)
         if shape.varbit:
             # its length may change before it is sent: it is sent from its fields, not from the frame
-            self.context.usage.note_whole(place, True)
-            code.add(f"{place.c}.at = P4_AT_NONE;")
+            self.context.usage.note_whole(lvalue, True)
+            code.add(f"{lvalue.c}.at = P4_AT_NONE;")
         else:
-            code.add(f"{place.c}.at = (uint16_t)at;")
+            code.add(f"{lvalue.c}.at = (uint16_t)at;")
 
         def loads() -> list[str]:
-            used, lines, offset, base = set(self.context.usage.touched(place.key)), [], 0, "(frame + at)"
-            for field, of in record.fields.items():
-                c = f"{place.c}.{c_name(field)}"
-                if isinstance(form(of), Varbit):
+            used_fields, lines, offset, base = set(self.context.usage.used_fields(lvalue.key)), [], 0, "(frame + at)"
+            for field, field_type in record.fields.items():
+                c = f"{lvalue.c}.{c_name(field)}"
+                if isinstance(form(field_type), Varbit):
                     lines.append(f"{c}.bits = (uint16_t)varbits;")
                     lines.append(f"memcpy({c}.bytes, {base} + {offset // 8}, varbits / 8);")
                     base = "(frame + at + varbits / 8)"
                     continue
-                for leaf, bits in scalar_leaves(c, of, e.where):
-                    if field in used:
+                for leaf, bits in scalar_leaves(c, field_type, e.where):
+                    if field in used_fields:
                         lines.append(load_field(leaf, base, offset, bits))
                     offset += bits
             return lines
 
-        code.late(loads)
+        code.add_deferred(loads)
 
     def _varbit_length(self, length: tree.Expr, frame: FunctionFrame) -> None:
         """Take the length of an extract: whole bytes. Errors in the order of P4_16 §12.8.2."""
@@ -118,7 +118,7 @@ class PacketInEmitter:
 
     @staticmethod
     def _varbit_fits(shape: HeaderShape, frame: FunctionFrame) -> None:
-        frame.code.open(f"if (varbits > {shape.longest}) {{")
+        frame.code.open(f"if (varbits > {shape.varbit_bits}) {{")
         frame.code.add("error = P4_ERROR_HeaderTooShort;", frame.at_exit)
         frame.code.close()
 
@@ -163,32 +163,32 @@ class PacketInEmitter:
         frame.code.add(f"{c_type(bits)} {result} = {load_bits('(frame + at)', 0, bits)};")
         return result
 
-    def record(self, place: Lvalue, e: tree.Call, frame: FunctionFrame) -> None:
+    def record(self, lvalue: Lvalue, e: tree.Call, frame: FunctionFrame) -> None:
         """place = lookahead of a header or struct."""
         if not frame.in_parser or e.callee.kind != "method" or e.callee.name != "lookahead":
             unsupported(e.where, f"{e.callee.name} here")
         leaves: list[tuple[Lvalue, int]] = []
-        self._fixed_leaves(place, e, leaves)
+        self._fixed_leaves(lvalue, e, leaves)
         self._need((sum(bits for _, bits in leaves) + 7) // 8, frame)
-        self.context.usage.note_whole(place, True)
+        self.context.usage.note_whole(lvalue, True)
         offset = 0
-        for one, bits in leaves:
+        for leaf, bits in leaves:
             if not bits:
-                frame.code.add(f"{one.c}.is_valid = 1;", f"{one.c}.at = P4_AT_NONE;")
+                frame.code.add(f"{leaf.c}.is_valid = 1;", f"{leaf.c}.at = P4_AT_NONE;")
                 continue
-            frame.code.add(load_field(one.c, "(frame + at)", offset, bits))
+            frame.code.add(load_field(leaf.c, "(frame + at)", offset, bits))
             offset += bits
 
-    def _fixed_leaves(self, place: Lvalue, e: tree.Call, out: list[tuple[Lvalue, int]]) -> None:
+    def _fixed_leaves(self, lvalue: Lvalue, e: tree.Call, out: list[tuple[Lvalue, int]]) -> None:
         """The fields of a place with their bits, in order; a header stands before its fields, with 0 bits."""
-        record = form(place.type)
+        record = form(lvalue.type)
         if isinstance(record, (Record, Stack)):
             if isinstance(record, Record) and record.kind == "header":
-                out.append((place, 0))
-            for part in parts_of(place):
+                out.append((lvalue, 0))
+            for part in parts_of(lvalue):
                 self._fixed_leaves(part, e, out)
             return
-        out.append((place, record.width if isinstance(record, Wide) else bits_of(place.type, e.where)))
+        out.append((lvalue, record.width if isinstance(record, Wide) else bits_of(lvalue.type, e.where)))
 
 
 def _next_of(e: tree.Expr) -> tree.Expr | None:

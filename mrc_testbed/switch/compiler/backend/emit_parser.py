@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mrc_testbed.switch.compiler.backend.code import Code, bits_of, c_comment, c_string, c_type, c_word, where_string
+from mrc_testbed.switch.compiler.backend.code import Code, bits_of, c_comment, c_string, c_type, c_word, location_string
 from mrc_testbed.switch.compiler.backend.emit_arguments import ArgumentEmitter, as_written
 from mrc_testbed.switch.compiler.backend.emit_assign import AssignmentEmitter
 from mrc_testbed.switch.compiler.backend.emit_bits import field_bits
@@ -12,7 +12,7 @@ from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
 from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue
 from mrc_testbed.switch.compiler.backend.emit_functions import SIGNATURE
-from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
+from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_tables import key_words
 from mrc_testbed.switch.compiler.backend.emit_wide import wide_constant
 from mrc_testbed.switch.compiler.errors import unsupported
@@ -29,11 +29,11 @@ class ParserEmitter:
     """Writes parse(), and sub-parsers where they are applied."""
 
     context: EmitContext
-    places: PlaceEmitter
+    lvalues: LvalueEmitter
     expressions: ExpressionEmitter
     assignments: AssignmentEmitter
     arguments: ArgumentEmitter
-    applied: int = field(default=0, init=False)
+    applications: int = field(default=0, init=False)
     """Sub-parsers so far."""
 
     def parse(self, bindings: dict[int, Lvalue]) -> None:
@@ -54,7 +54,7 @@ class ParserEmitter:
         code.add("done:")
         code.depth += 1
         code.add("p->parsed = (uint16_t)at;", "pkt->std.parser_error = error;")
-        code.add(f"P4_PARSED({where_string(parser.where)}, error);")
+        code.add(f"P4_PARSED({location_string(parser.where)}, error);")
         code.close()
         self.context.functions.append(code)
 
@@ -73,31 +73,33 @@ class ParserEmitter:
         """Apply a sub-parser: its states stand here once more, with labels of their own."""
         assert frame.control is not None and isinstance(e.callee.base, tree.PathExpression)
         inner: ControlInstance = frame.control.members[id(e.callee.base.decl)]
-        given = zip(inner.decl.params, (arg for _, arg in e.callee.args), strict=True)
-        pairs = [(param, arg) for param, arg in given if str(param.type) != "packet_in"]
-        bindings, after = self.arguments.bound(inner, as_written(e, pairs), frame)
-        self.applied += 1
-        labels = f"{self.applied}_"
+        param_args = zip(inner.decl.params, (arg for _, arg in e.callee.args), strict=True)
+        pairs = [(param, arg) for param, arg in param_args if str(param.type) != "packet_in"]
+        bindings, copies = self.arguments.bound(inner, as_written(e, pairs), frame)
+        self.applications += 1
+        labels = f"{self.applications}_"
         code = frame.code
         code.add(f"{{ /* {c_comment(inner.decl.where.short)}: parser {inner.decl.name}, as {c_comment(inner.name)} */")
         code.depth += 1
-        inside = FunctionFrame(code, bindings, inner, "parser", at_exit=frame.at_exit, in_parser=True, labels=labels)
-        inside.accept = f"accept_{self.applied}"
-        rejected = f"rejected_{self.applied}"
-        if after:
-            inside.at_exit = f"goto {rejected};"
-            code.add(f"int is_{rejected} = 0;")
-        self._states(inner.decl, inside)
+        inner_frame = FunctionFrame(
+            code, bindings, inner, "parser", at_exit=frame.at_exit, in_parser=True, labels=labels
+        )
+        inner_frame.accept = f"accept_{self.applications}"
+        reject_label = f"rejected_{self.applications}"
+        if copies:
+            inner_frame.at_exit = f"goto {reject_label};"
+            code.add(f"int is_{reject_label} = 0;")
+        self._states(inner.decl, inner_frame)
         code.depth -= 1
-        if after:  # what was parsed before a reject is copied out, too: BMv2 deparses it
-            code.add(f"{rejected}: is_{rejected} = 1;")
-        code.add(f"{inside.accept}: ;")
+        if copies:  # what was parsed before a reject is copied out, too: BMv2 deparses it
+            code.add(f"{reject_label}: is_{reject_label} = 1;")
+        code.add(f"{inner_frame.accept}: ;")
         code.depth += 1
-        for arg, copy in after:
+        for arg, copy in copies:
             self.context.usage.note_whole(copy, False)
             self.assignments.store(arg, copy.c, frame)
-        if after:
-            code.add(f"if (is_{rejected})", f"    {frame.at_exit}")
+        if copies:
+            code.add(f"if (is_{reject_label})", f"    {frame.at_exit}")
         code.close()
 
     def _state_body(self, state: tree.State, frame: FunctionFrame, cyclic: bool) -> None:
@@ -110,30 +112,30 @@ class ParserEmitter:
             code.open(f"if (++steps > {MAX_STEPS}) {{")
             code.add("error = P4_ERROR_ParserTimeout;", frame.at_exit)
             code.close()
-        code.add(f"P4_STATE({c_string(state.name)}, {where_string(state.where)});")
-        for one in state.body:
-            self.context.statements.statement(one, frame)
+        code.add(f"P4_STATE({c_string(state.name)}, {location_string(state.where)});")
+        for statement in state.body:
+            self.context.statements.statement(statement, frame)
         self._transition(state, frame)
         code.close()
 
     def _transition(self, state: tree.State, frame: FunctionFrame) -> None:
-        code, after = frame.code, state.transition
-        if after is None:
+        code, transition = frame.code, state.transition
+        if transition is None:
             self._goto("reject", frame)
             return
-        if after.state is not None:
-            self._goto(after.state, frame)
+        if transition.state is not None:
+            self._goto(transition.state, frame)
             return
         names = []
-        for one in after.keys:
-            if isinstance(form(one.type), Wide):
-                names.append((self.places.temporary_place(one, frame).c, one.type))
+        for key in transition.keys:
+            if isinstance(form(key.type), Wide):
+                names.append((self.lvalues.temporary_lvalue(key, frame).c, key.type))
                 continue
             name = frame.name("key")
-            of = c_type(bits_of(one.type, one.where))
-            code.add(f"{of} {name} = {self.expressions.condition(one, frame)};")
-            names.append((name, one.type))
-        for case in after.cases:
+            key_type = c_type(bits_of(key.type, key.where))
+            code.add(f"{key_type} {name} = {self.expressions.condition(key, frame)};")
+            names.append((name, key.type))
+        for case in transition.cases:
             first = case.keys[0]
             if isinstance(first, tree.PathExpression) and isinstance(first.decl, tree.ValueSet):
                 test: str | None = self._in_value_set(first, names, frame)
@@ -152,19 +154,19 @@ class ParserEmitter:
         if len(case.keys) == 1 and isinstance(case.keys[0], tree.DontCare):
             return None
         tests = []
-        for e, (name, of) in zip(case.keys, names, strict=False):
+        for e, (name, p4_type) in zip(case.keys, names, strict=False):
             if isinstance(e, tree.DontCare):
                 continue
-            wide = form(of)
-            if isinstance(wide, Wide):
-                tests.append(self._wide_match(e, name, wide))
+            wide_type = form(p4_type)
+            if isinstance(wide_type, Wide):
+                tests.append(self._wide_match(e, name, wide_type))
                 continue
             if isinstance(e, tree.Mask):
                 mask = e.mask.const & e.value.type.wrap(-1) if isinstance(e.value.type, Bits) else e.mask.const
                 e.value.const &= mask
                 tests.append(f"({name} & {self.expressions.constant(e.mask)}) == {self.expressions.constant(e.value)}")
             elif isinstance(e, tree.Range):
-                if isinstance(form(of), Bits) and form(of).signed:
+                if isinstance(form(p4_type), Bits) and form(p4_type).signed:
                     unsupported(e.where, "a range of int<N>")
                 tests.append(
                     f"{name} >= {self.expressions.constant(e.low)} && {name} <= {self.expressions.constant(e.high)}"
@@ -173,29 +175,29 @@ class ParserEmitter:
                 tests.append(f"{name} == {self.expressions.constant(e)}")
         return " && ".join(tests) or None
 
-    def _wide_match(self, e: tree.Expr, name: str, of: Wide) -> str:
+    def _wide_match(self, e: tree.Expr, name: str, wide_type: Wide) -> str:
         """C test: does a key of more than 128 bits match?"""
 
-        def constant(one: tree.Expr) -> str:
-            return f"({self.context.types.struct(of)}){wide_constant(one, of)}.b"
+        def constant(operand: tree.Expr) -> str:
+            return f"({self.context.types.struct(wide_type)}){wide_constant(operand, wide_type)}.b"
 
         if isinstance(e, tree.Mask):
             e.value.const &= e.mask.const
-            return f"p4w_matches({name}.b, {constant(e.value)}, {constant(e.mask)}, {of.width})"
+            return f"p4w_matches({name}.b, {constant(e.value)}, {constant(e.mask)}, {wide_type.width})"
         if isinstance(e, tree.Range):
-            sizes = f"{of.width}, {int(of.signed)}"
-            low, high = (f"p4w_compare({name}.b, {constant(one)}, {sizes})" for one in (e.low, e.high))
+            sizes = f"{wide_type.width}, {int(wide_type.signed)}"
+            low, high = (f"p4w_compare({name}.b, {constant(operand)}, {sizes})" for operand in (e.low, e.high))
             return f"{low} >= 0 && {high} <= 0"
-        return f"!memcmp({name}.b, {constant(e)}, {of.bytes})"
+        return f"!memcmp({name}.b, {constant(e)}, {wide_type.bytes})"
 
     def _in_value_set(self, e: tree.PathExpression, names: list[tuple[str, Type]], frame: FunctionFrame) -> str:
         """C test: do the keys, together, match a member? A value_set is a table without actions."""
         assert frame.control is not None
-        found: ValueSetInstance = frame.control.members[id(e.decl)]
+        value_set: ValueSetInstance = frame.control.members[id(e.decl)]
         key = frame.name("words")
-        size = key_words([(name, field_bits(of, e.where)) for name, of in names], key, frame)
-        index = len(self.context.program.tables) + found.index
-        return f"p4rt_apply(dev, {index} /* {c_comment(found.name)} */, {key}, {size}, pkt)->hit"
+        size = key_words([(name, field_bits(p4_type, e.where)) for name, p4_type in names], key, frame)
+        index = len(self.context.program.tables) + value_set.index
+        return f"p4rt_apply(dev, {index} /* {c_comment(value_set.name)} */, {key}, {size}, pkt)->hit"
 
     @staticmethod
     def _goto(name: str, frame: FunctionFrame) -> None:
@@ -208,37 +210,37 @@ class ParserEmitter:
 
 
 def _targets(state: tree.State) -> list[str]:
-    after = state.transition
-    if after is None:
+    transition = state.transition
+    if transition is None:
         return []
-    return [after.state] if after.state is not None else [case.state for case in after.cases]
+    return [transition.state] if transition.state is not None else [case.state for case in transition.cases]
 
 
 def _reachable(states: dict[str, tree.State]) -> list[str]:
     """States that can be entered, start first, in the order of the source."""
-    seen, todo = set(), ["start"]
-    while todo:
-        name = todo.pop()
-        if name in states and name not in seen:
-            seen.add(name)
-            todo += _targets(states[name])
-    return ["start", *(name for name in states if name in seen and name != "start")]
+    reached, pending = set(), ["start"]
+    while pending:
+        name = pending.pop()
+        if name in states and name not in reached:
+            reached.add(name)
+            pending += _targets(states[name])
+    return ["start", *(name for name in states if name in reached and name != "start")]
 
 
 def _has_cycle(parser: tree.Parser) -> bool:
     states = {state.name: state for state in parser.states or []}
-    done: set[str] = set()
+    finished_states: set[str] = set()
     path: list[str] = []
 
     def visit(name: str) -> bool:
         if name in path:
             return True
-        if name in done or name not in states:
+        if name in finished_states or name not in states:
             return False
         path.append(name)
-        found = any(visit(target) for target in _targets(states[name]))
+        has_cycle = any(visit(target) for target in _targets(states[name]))
         path.pop()
-        done.add(name)
-        return found
+        finished_states.add(name)
+        return has_cycle
 
     return visit("start")

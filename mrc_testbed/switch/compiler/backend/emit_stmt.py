@@ -14,7 +14,7 @@ from mrc_testbed.switch.compiler.backend.emit_expr import ExpressionEmitter
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue
 from mrc_testbed.switch.compiler.backend.emit_functions import action_constant
 from mrc_testbed.switch.compiler.backend.emit_headers import forget_bytes
-from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
+from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.backend.emit_wide import wide_constant
 from mrc_testbed.switch.compiler.errors import NOWHERE, unsupported
 from mrc_testbed.switch.compiler.frontend import tree
@@ -29,7 +29,7 @@ class StatementEmitter:
     """Writes statements, each kind of node by the method that the table below names."""
 
     context: EmitContext
-    places: PlaceEmitter
+    lvalues: LvalueEmitter
     expressions: ExpressionEmitter
     assignments: AssignmentEmitter
     calls: CallEmitter
@@ -43,15 +43,15 @@ class StatementEmitter:
                 lines[first] = depth, f"{line} /* {c_comment(s.where.short)} */"
 
     def block(self, s: tree.Block, frame: FunctionFrame) -> None:
-        for one in s.body:
-            self.statement(one, frame)
+        for child in s.body:
+            self.statement(child, frame)
 
     def _block(self, s: tree.Block, frame: FunctionFrame) -> None:
         frame.code.open("{")
         self.block(s, frame)
         frame.code.close()
 
-    def _nothing(self, s: tree.Empty | tree.Const, frame: FunctionFrame) -> None:
+    def _no_code(self, s: tree.Empty | tree.Const, frame: FunctionFrame) -> None:
         pass
 
     def _exit(self, _s: tree.Exit, frame: FunctionFrame) -> None:
@@ -65,23 +65,23 @@ class StatementEmitter:
         elif is_scalar(s.value.type):
             frame.code.add(f"return {self.expressions.condition(s.value, frame)};")
         else:
-            place = self.places.place(s.value, frame)
-            self.context.usage.note_whole(place, False)
-            frame.code.add(f"return {place.c};")
+            lvalue = self.lvalues.lvalue(s.value, frame)
+            self.context.usage.note_whole(lvalue, False)
+            frame.code.add(f"return {lvalue.c};")
 
     def declare(self, s: tree.Var, frame: FunctionFrame) -> None:
         name = frame.name(s.name)
-        place = Lvalue(name, s.type, f"local {id(s)}")
-        of = self.context.types.declare_type(s.type, s.where)
+        lvalue = Lvalue(name, s.type, f"local {id(s)}")
+        c_type = self.context.types.declare_type(s.type, s.where)
         if is_scalar(s.type):
             start = self.expressions.value(s.value, frame) if s.value is not None else "0"
-            frame.code.add(f"{of} {name} = {start};")
+            frame.code.add(f"{c_type} {name} = {start};")
         else:
-            frame.code.add(f"{of} {name} = {{0}};")
-            forget_bytes(place, frame)
+            frame.code.add(f"{c_type} {name} = {{0}};")
+            forget_bytes(lvalue, frame)
             if s.value is not None:
-                self.assignments.assign(place, s.value, frame)
-        frame.bindings[id(s)] = place
+                self.assignments.assign(lvalue, s.value, frame)
+        frame.bindings[id(s)] = lvalue
 
     def _if(self, s: tree.If, frame: FunctionFrame) -> None:
         frame.code.open(f"if ({self.expressions.condition(s.condition, frame)}) {{")
@@ -103,54 +103,57 @@ class StatementEmitter:
         """At most MAX_ROUNDS times: a loop that never ends would hold the switch."""
         code = frame.code
         code.open("{")
-        for one in s.start:
-            self.statement(one, frame)
-        again = self._loop(frame)
+        for child in s.start:
+            self.statement(child, frame)
+        labels = self._loop(frame)
         code.open(f"if (!({self.expressions.value(s.condition, frame)}))")
-        code.add(f"goto {again[0]};")
+        code.add(f"goto {labels[0]};")
         code.depth -= 1
-        self._body(s.body, frame, again)
+        self._body(s.body, frame, labels)
         for update in s.updates:
             self.statement(update, frame)
-        self._loop_end(again, frame)
+        self._loop_end(labels, frame)
 
     def _for_in(self, s: tree.ForIn, frame: FunctionFrame) -> None:
-        code, of = frame.code, s.variable.type
+        code, element_type = frame.code, s.variable.type
         code.open("{")
-        place = Lvalue(frame.name(s.variable.name), of, f"local {id(s.variable)}")
-        frame.bindings[id(s.variable)] = place
-        kind = self.context.types.declare_type(of, s.where)
+        lvalue = Lvalue(frame.name(s.variable.name), element_type, f"local {id(s.variable)}")
+        frame.bindings[id(s.variable)] = lvalue
+        c_type = self.context.types.declare_type(element_type, s.where)
         if s.high is None:
             base = s.low.type
             items = s.low.items if isinstance(s.low, tree.ListExpr) else range(base.size)
             ends = self._loop_labels()
             for item in items:
                 code.open("{")
-                code.add(f"{kind} {place.c} = {{0}};")
+                code.add(f"{c_type} {lvalue.c} = {{0}};")
                 if not isinstance(item, int):
                     value = item
                 else:
                     value = tree.Index(s.low.where, s.low, tree.Integer(s.low.where, item, None, False))
-                    value.index.const, value.type = item, of
-                self.assignments.assign(place, value, frame)
-                one = (ends[0], f"{ends[1]}_{len(code.lines)}")
-                self._body(s.body, frame, one)
+                    value.index.const, value.type = item, element_type
+                self.assignments.assign(lvalue, value, frame)
+                item_labels = (ends[0], f"{ends[1]}_{len(code.lines)}")
+                self._body(s.body, frame, item_labels)
                 code.add("}")
                 code.depth -= 1
             code.add(f"{ends[0]}: ;")
             code.close()
             return
-        low, high, at = frame.name("low"), frame.name("high"), frame.name("at")
-        wide = f"(uint64_t){self.expressions.value(s.low, frame)}", f"(uint64_t){self.expressions.value(s.high, frame)}"
-        code.add(f"uint64_t {low} = {wide[0]}, {high} = {wide[1]}, {at} = {low};")
-        again = self._loop(frame)
-        code.open(f"if ({at} > {high})")
-        code.add(f"goto {again[0]};")
+        low, high, counter = frame.name("low"), frame.name("high"), frame.name("at")
+        bounds = (
+            f"(uint64_t){self.expressions.value(s.low, frame)}",
+            f"(uint64_t){self.expressions.value(s.high, frame)}",
+        )
+        code.add(f"uint64_t {low} = {bounds[0]}, {high} = {bounds[1]}, {counter} = {low};")
+        labels = self._loop(frame)
+        code.open(f"if ({counter} > {high})")
+        code.add(f"goto {labels[0]};")
         code.depth -= 1
-        code.add(f"{kind} {place.c} = ({kind}){at};")
-        self._body(s.body, frame, again)
-        code.add(f"{at}++;")
-        self._loop_end(again, frame)
+        code.add(f"{c_type} {lvalue.c} = ({c_type}){counter};")
+        self._body(s.body, frame, labels)
+        code.add(f"{counter}++;")
+        self._loop_end(labels, frame)
 
     def _loop_labels(self) -> tuple[str, str]:
         self.context.copies += 1
@@ -184,13 +187,13 @@ class StatementEmitter:
 
     def _switch(self, s: tree.SwitchStatement, frame: FunctionFrame) -> None:
         """`break` never appears in P4: a body ends its case; labels without a body share the next one."""
-        of = s.value.type
-        base = plain(of)
-        long = isinstance(base, Bits) and base.width > 64
-        value = self._choice(s, frame) if long else self.expressions.value(s.value, frame)
+        value_type = s.value.type
+        base = plain(value_type)
+        is_long = isinstance(base, Bits) and base.width > 64
+        value = self._case_number(s, frame) if is_long else self.expressions.value(s.value, frame)
         frame.code.open(f"switch ({value}) {{")
         for number, case in enumerate(s.cases):
-            constant = str(number) if long else self._label(case, of, frame)
+            constant = str(number) if is_long else self._label(case, value_type, frame)
             label = "default:" if isinstance(case.label, tree.DontCare) else f"case {constant}:"
             if case.body is None:
                 frame.code.add(label)
@@ -203,29 +206,31 @@ class StatementEmitter:
             frame.code.add("break;")
         frame.code.close()
 
-    def _choice(self, s: tree.SwitchStatement, frame: FunctionFrame) -> str:
+    def _case_number(self, s: tree.SwitchStatement, frame: FunctionFrame) -> str:
         """The number of the case that a value of more than 64 bits, which C cannot switch on, goes to."""
-        value = self.places.temporary_place(s.value, frame)
-        wide = form(s.value.type)
+        value = self.lvalues.temporary_lvalue(s.value, frame)
+        wide_type = form(s.value.type)
         text = f"{len(s.cases)}u"
         for number, case in reversed(list(enumerate(s.cases))):
             if isinstance(case.label, tree.DontCare):
                 continue
-            same = f"{value.c} == {self.expressions.constant(case.label)}" if not isinstance(wide, Wide) else ""
-            if isinstance(wide, Wide):
-                constant = f"({self.context.types.struct(wide)}){wide_constant(case.label, wide)}"
-                same = f"!memcmp({value.c}.b, {constant}.b, {wide.bytes})"
-            text = f"{same} ? {number}u : {text}"
+            equality = (
+                f"{value.c} == {self.expressions.constant(case.label)}" if not isinstance(wide_type, Wide) else ""
+            )
+            if isinstance(wide_type, Wide):
+                constant = f"({self.context.types.struct(wide_type)}){wide_constant(case.label, wide_type)}"
+                equality = f"!memcmp({value.c}.b, {constant}.b, {wide_type.bytes})"
+            text = f"{equality} ? {number}u : {text}"
         return text
 
-    def _label(self, case: tree.Case, of: Type, frame: FunctionFrame) -> str:
+    def _label(self, case: tree.Case, value_type: Type, frame: FunctionFrame) -> str:
         if isinstance(case.label, tree.DontCare):
             return ""
-        if not isinstance(of, ActionRun):
+        if not isinstance(value_type, ActionRun):
             return self.expressions.constant(case.label)
-        table = frame.table(of.table)
+        table = frame.table(value_type.table)
         assert isinstance(case.label, tree.PathExpression)
-        index = [action.name for action in of.table.actions].index(case.label.name)
+        index = [action.name for action in value_type.table.actions].index(case.label.name)
         return action_constant(table.actions[index])
 
     def _assign(self, s: tree.Assign, frame: FunctionFrame) -> None:
@@ -240,8 +245,8 @@ class StatementEmitter:
         tree.DirectApply: _call,
         tree.If: _if,
         tree.Block: _block,
-        tree.Empty: _nothing,
-        tree.Const: _nothing,
+        tree.Empty: _no_code,
+        tree.Const: _no_code,
         tree.Var: declare,
         tree.Return: _return,
         tree.Exit: _exit,

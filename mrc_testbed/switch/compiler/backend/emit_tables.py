@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mrc_testbed.switch.compiler.backend.code import Code, bits_of, c_comment, c_type, literal, where_string
+from mrc_testbed.switch.compiler.backend.code import Code, bits_of, c_comment, c_type, literal, location_string
 from mrc_testbed.switch.compiler.backend.emit_arguments import ArgumentEmitter
 from mrc_testbed.switch.compiler.backend.emit_bits import bytes_of, field_bits, load_bits, load_field, store_bits
 from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
@@ -31,7 +31,7 @@ class TableEmitter:
 
     context: EmitContext
     expressions: ExpressionEmitter
-    wide: WideEmitter
+    wide_numbers: WideEmitter
     packed: PackedEmitter
     externs: ExternEmitter
     arguments: ArgumentEmitter
@@ -40,12 +40,12 @@ class TableEmitter:
 
     def function(self, table: TableInstance, frame: FunctionFrame) -> str:
         """Name of the C function that applies a table."""
-        places = sorted((k, p.c) for k, p in frame.bindings.items() if p.shared or p.c.startswith("v->"))
-        key = (id(table), frame.phase, *places)
-        if key in self.context.done:
-            return self.context.done[key]
+        lvalues = sorted((k, p.c) for k, p in frame.bindings.items() if p.shared or p.c.startswith("v->"))
+        key = (id(table), frame.phase, *lvalues)
+        if key in self.context.functions_by_key:
+            return self.context.functions_by_key[key]
         name = self.context.function_name(f"table_{table.word}")
-        self.context.done[key] = name
+        self.context.functions_by_key[key] = name
         code = Code()
         leaves = "return (struct p4_applied){.exited = 1};"  # a table applied for its key may
         inner = FunctionFrame(code, frame.bindings, table.control, frame.phase, at_exit=leaves)
@@ -61,8 +61,8 @@ class TableEmitter:
         if table.direct_meter is not None:
             code.add(f"v->metered_{table.direct_meter.index} = entry;")
         code.add("struct p4_applied result = {.hit = (uint8_t)entry->hit, .action = P4RT_NONE};")
-        where = where_string(table.decl.where)
-        code.add(f"P4_TABLE_EVENT({where}, {index}, key, {size}, entry, act);")
+        location = location_string(table.decl.where)
+        code.add(f"P4_TABLE_EVENT({location}, {index}, key, {size}, entry, act);")
         code.open("if (act) {")
         code.add("result.action = act->action;")
         code.open("switch (act->action) {")
@@ -78,26 +78,31 @@ class TableEmitter:
     def _key(self, table: TableInstance, frame: FunctionFrame) -> int:
         """Write the key's 64-bit words: the fields in order, each padded to bytes, big-endian; returns its bytes."""
         pieces: list[tuple[str, int]] = []
-        for number, one in enumerate(table.keys):
-            if isinstance(form(one.value.type), Wide):
-                later = [other.value for other in table.keys[number + 1 :]]
-                pieces.append((self.wide.operand(one.value, frame, *later).c, field_bits(one.value.type, one.where)))
+        for number, field in enumerate(table.keys):
+            if isinstance(form(field.value.type), Wide):
+                later = [later_key.value for later_key in table.keys[number + 1 :]]
+                pieces.append(
+                    (
+                        self.wide_numbers.operand(field.value, frame, *later).c,
+                        field_bits(field.value.type, field.where),
+                    )
+                )
                 continue
             name = frame.name(f"k{number}")
-            of = c_type(bits_of(one.value.type, one.where))
+            c_key = c_type(bits_of(field.value.type, field.where))
             frame.code.add(
-                f"{of} {name} = {self.expressions.condition(one.value, frame)}; /* {c_comment(key_name(one))} */"
+                f"{c_key} {name} = {self.expressions.condition(field.value, frame)}; /* {c_comment(key_name(field))} */"
             )
-            pieces.append((name, bits_of(one.value.type, one.where)))
+            pieces.append((name, bits_of(field.value.type, field.where)))
         if sum((bits + 7) // 8 for _, bits in pieces) > _MAX_KEY:
             unsupported(table.decl.where, f"table {table.name} with a longer key", f"up to {_MAX_KEY} bytes are")
         return key_words(pieces, "key", frame)
 
     def _select_member(self, table: TableInstance, profile: ExternInstance, frame: FunctionFrame) -> None:
         """The hash is taken only for entries that point to a group."""
-        data = [one.value for one in table.decl.key if one.match == "selector"]
+        data = [key.value for key in table.decl.key if key.match == "selector"]
         frame.code.open("if (entry->group) {")
-        size = self.packed.packed(data, frame, "data")
+        size = self.packed.pack(data, frame, "data")
         algorithm = tree.PathExpression(table.decl.where, "algorithm")
         algorithm.const = profile.args["algorithm"]
         width = profile.args["outputWidth"]
@@ -109,30 +114,30 @@ class TableEmitter:
 
     def _case(self, ref: tree.ActionRef, action: ActionInstance, frame: FunctionFrame) -> None:
         function = self.functions.action(action.decl, frame)
-        directed = iter(ref.args or [])
-        args, at, after = [], 0, []
+        direction_args = iter(ref.args or [])
+        args, offset, copies = [], 0, []
         frame.code.open(f"case {action_constant(action)}: {{")
         for param in action.decl.params:
             if param.direction:
-                arg = next(directed).value
-                text, out = self.arguments.passed_one(param, arg, frame)
+                arg = next(direction_args).value
+                text, out = self.arguments.pass_argument(param, arg, frame)
                 args += [text] if text else []
-                after += out
+                copies += out
                 continue
             size = bytes_of(param.type, param.where)
             if isinstance(form(param.type), Wide):
                 name = frame.name("t")
                 frame.code.add(f"{self.context.types.declare_type(param.type, param.where)} {name};")
-                frame.code.add(load_field(name, "act->params", at * 8, size * 8))
+                frame.code.add(load_field(name, "act->params", offset * 8, size * 8))
                 args.append(name)
             else:
-                text = load_bits("act->params", at * 8, size * 8)
+                text = load_bits("act->params", offset * 8, size * 8)
                 args.append(f"({c_type(bits_of(param.type, param.where))}){text}")
-            at += size
+            offset += size
         call = f"{function}({', '.join([CALL, *args])})"
         exits = self.exits.runs(action.decl, frame.control)
         frame.code.add(f"result.exited = (uint8_t){call};" if exits else f"{call};")
-        self.arguments.copy_out(after, frame)
+        self.arguments.copy_out(copies, frame)
         frame.code.add("break;")
         frame.code.close()
 
@@ -142,23 +147,23 @@ def key_words(fields: list[tuple[str, int]], key: str, frame: FunctionFrame) -> 
     size = sum((bits + 7) // 8 for _, bits in fields)
     if any(bits > MAX_BITS for _, bits in fields):
         frame.code.add(f"uint64_t {key}[{(size + 7) // 8}] = {{0}};")
-        at = 0
+        offset = 0
         for name, bits in fields:
-            frame.code.add(store_bits(f"((uint8_t *){key})", at, (bits + 7) // 8 * 8, name))
-            at += (bits + 7) // 8 * 8
+            frame.code.add(store_bits(f"((uint8_t *){key})", offset, (bits + 7) // 8 * 8, name))
+            offset += (bits + 7) // 8 * 8
         return size
-    pieces, at = [], 0
+    pieces, offset = [], 0
     for name, bits in fields:
-        pieces.append((name, at, (bits + 7) // 8))
-        at += (bits + 7) // 8
+        pieces.append((name, offset, (bits + 7) // 8))
+        offset += (bits + 7) // 8
     words = []
-    for word in range(max((at + 7) // 8, 1)):
+    for word in range(max((offset + 7) // 8, 1)):
         parts = []
         for name, start, size in pieces:
             if start < (word + 1) * 8 and start + size > word * 8:
                 shift = (word + 1) * 64 - (start + size) * 8
-                moved = f" << {shift}" if shift > 0 else ""
-                parts.append(f"(uint64_t){name}{moved}" if shift >= 0 else f"(uint64_t)({name} >> {-shift})")
+                shift_text = f" << {shift}" if shift > 0 else ""
+                parts.append(f"(uint64_t){name}{shift_text}" if shift >= 0 else f"(uint64_t)({name} >> {-shift})")
         words.append(f"p4_be64({' | '.join(parts)})" if parts else "0")
     frame.code.add(f"uint64_t {key}[{len(words)}] = {{{', '.join(words)}}};")
-    return at
+    return offset

@@ -45,9 +45,9 @@ class CTypes:
             self.structs.append(record)
         return f"struct {c_name(record.name)}"
 
-    def declare_type(self, of: Type, where: Location) -> str:
+    def declare_type(self, p4_type: Type, where: Location) -> str:
         """C type of a variable or field."""
-        base = form(of)
+        base = form(p4_type)
         if isinstance(base, (Record, Stack, Varbit, Wide)):
             return self.struct(base)
-        return c_type(bits_of(of, where))
+        return c_type(bits_of(p4_type, where))

@@ -10,7 +10,7 @@ from mrc_testbed.switch.compiler.backend.code import bits_of, c_type
 from mrc_testbed.switch.compiler.backend.emit_bits import load_bits, store_bits
 from mrc_testbed.switch.compiler.backend.emit_context import EmitContext
 from mrc_testbed.switch.compiler.backend.emit_frame import FunctionFrame, Lvalue, acts
-from mrc_testbed.switch.compiler.backend.emit_places import PlaceEmitter
+from mrc_testbed.switch.compiler.backend.emit_lvalues import LvalueEmitter
 from mrc_testbed.switch.compiler.errors import unsupported
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.sema.types import Bits, EnumType, Wide, form, is_scalar, number, plain
@@ -34,25 +34,25 @@ class WideEmitter:
     """Writes expressions of long numbers."""
 
     context: EmitContext
-    places: PlaceEmitter
+    lvalues: LvalueEmitter
 
     def operand(self, e: tree.Expr, frame: FunctionFrame, *later: tree.Expr) -> Lvalue:
         """Where the value of an operand is; a copy when the evaluation of a later one may change it."""
-        if any(acts(one) for one in later):
-            return self.places.temporary_place(e, frame)
-        place = self.places.place(e, frame)
-        self.context.usage.note(place, False)
-        return place
+        if any(acts(later_operand) for later_operand in later):
+            return self.lvalues.temporary_lvalue(e, frame)
+        lvalue = self.lvalues.lvalue(e, frame)
+        self.context.usage.note(lvalue, False)
+        return lvalue
 
-    def assign(self, place: Lvalue, of: Wide, e: tree.Expr, frame: FunctionFrame) -> bool:
+    def assign(self, lvalue: Lvalue, wide_type: Wide, e: tree.Expr, frame: FunctionFrame) -> bool:
         """place = e; False: e is a number somewhere else, to be copied, or chooses between such."""
         if e.const is not None:
-            frame.code.add(f"{place.c} = ({self.context.types.struct(of)}){wide_constant(e, of)};")
+            frame.code.add(f"{lvalue.c} = ({self.context.types.struct(wide_type)}){wide_constant(e, wide_type)};")
             return True
         write = self.KINDS.get(type(e))
-        return write is not None and write(self, place, of, e, frame)
+        return write is not None and write(self, lvalue, wide_type, e, frame)
 
-    def _cast(self, place: Lvalue, of: Wide, e: tree.Cast, frame: FunctionFrame) -> bool:
+    def _cast(self, lvalue: Lvalue, wide_type: Wide, e: tree.Cast, frame: FunctionFrame) -> bool:
         source = plain(e.operand.type)
         if source == plain(e.type):
             return False
@@ -61,88 +61,88 @@ class WideEmitter:
             if isinstance(source, Bits) and source.signed:
                 value = frame.name("t")
                 frame.code.add(f"i128 {value} = p4_signed({text}, {bits});")
-                frame.code.add(f"p4w_set({place.c}.b, {of.width}, (u128){value}, {value} < 0);")
+                frame.code.add(f"p4w_set({lvalue.c}.b, {wide_type.width}, (u128){value}, {value} < 0);")
             else:
-                frame.code.add(f"p4w_set({place.c}.b, {of.width}, {text}, 0);")
+                frame.code.add(f"p4w_set({lvalue.c}.b, {wide_type.width}, {text}, 0);")
             return True
         assert isinstance(source, Bits)
         operand = self.operand(e.operand, frame)
-        if source.width == of.width:
-            frame.code.add(f"{place.c} = {operand.c};")
+        if source.width == wide_type.width:
+            frame.code.add(f"{lvalue.c} = {operand.c};")
         else:
-            sizes = f"{of.width}, {operand.c}.b, {source.width}, {int(source.signed)}"
-            frame.code.add(f"p4w_resize({place.c}.b, {sizes});")
+            sizes = f"{wide_type.width}, {operand.c}.b, {source.width}, {int(source.signed)}"
+            frame.code.add(f"p4w_resize({lvalue.c}.b, {sizes});")
         return True
 
-    def _unary(self, place: Lvalue, of: Wide, e: tree.Unary, frame: FunctionFrame) -> bool:
+    def _unary(self, lvalue: Lvalue, wide_type: Wide, e: tree.Unary, frame: FunctionFrame) -> bool:
         if e.op == "+":
-            return self.assign(place, of, e.operand, frame) or self._copy(place, e.operand, frame)
+            return self.assign(lvalue, wide_type, e.operand, frame) or self._copy(lvalue, e.operand, frame)
         operand = self.operand(e.operand, frame)
-        frame.code.add(f"p4w_{_UNARY[e.op]}({place.c}.b, {operand.c}.b, {of.width});")
+        frame.code.add(f"p4w_{_UNARY[e.op]}({lvalue.c}.b, {operand.c}.b, {wide_type.width});")
         return True
 
-    def _copy(self, place: Lvalue, e: tree.Expr, frame: FunctionFrame) -> bool:
-        frame.code.add(f"{place.c} = {self.operand(e, frame).c};")
+    def _copy(self, lvalue: Lvalue, e: tree.Expr, frame: FunctionFrame) -> bool:
+        frame.code.add(f"{lvalue.c} = {self.operand(e, frame).c};")
         return True
 
-    def _slice(self, place: Lvalue, of: Wide, e: tree.Slice, frame: FunctionFrame) -> bool:
+    def _slice(self, lvalue: Lvalue, wide_type: Wide, e: tree.Slice, frame: FunctionFrame) -> bool:
         base = form(e.base.type)
         assert isinstance(base, Wide)
         operand = self.operand(e.base, frame, e.low)
         if e.width is None:
-            parts = f"{of.width}, {operand.c}.b, {base.width}, {e.low.const}"
+            parts = f"{wide_type.width}, {operand.c}.b, {base.width}, {e.low.const}"
         else:
-            moved = self._moved(operand, base, e.low, frame)
-            parts = f"{of.width}, {moved}.b, {base.width}, 0"
-        frame.code.add(f"p4w_slice({place.c}.b, {parts});")
+            shifted = self._shift_right(operand, base, e.low, frame)
+            parts = f"{wide_type.width}, {shifted}.b, {base.width}, 0"
+        frame.code.add(f"p4w_slice({lvalue.c}.b, {parts});")
         return True
 
-    def _moved(self, operand: Lvalue, of: Wide, by: tree.Expr, frame: FunctionFrame) -> str:
+    def _shift_right(self, operand: Lvalue, wide_type: Wide, amount: tree.Expr, frame: FunctionFrame) -> str:
         """A new variable with a number shifted right."""
-        moved = frame.name("t")
-        frame.code.add(f"{self.context.types.struct(of)} {moved};")
-        frame.code.add(f"p4w_shr({moved}.b, {operand.c}.b, {self.amount(by, frame)}, {of.width});")
-        return moved
+        shifted = frame.name("t")
+        frame.code.add(f"{self.context.types.struct(wide_type)} {shifted};")
+        frame.code.add(f"p4w_shr({shifted}.b, {operand.c}.b, {self.amount(amount, frame)}, {wide_type.width});")
+        return shifted
 
     def part(self, e: tree.Slice, frame: FunctionFrame) -> str:
         """C expression for a slice of up to 128 bits of a long number."""
-        whole = form(e.base.type)
-        assert isinstance(whole, Wide)
+        wide_type = form(e.base.type)
+        assert isinstance(wide_type, Wide)
         operand = self.operand(e.base, frame, e.low)
         bits, low, c = bits_of(e.type, e.where), e.low.const, operand.c
         if e.width is not None:
-            low, c = 0, self._moved(operand, whole, e.low, frame)
-        return f"({c_type(bits)}){load_bits(f'{c}.b', 8 * whole.bytes - low - bits, bits)}"
+            low, c = 0, self._shift_right(operand, wide_type, e.low, frame)
+        return f"({c_type(bits)}){load_bits(f'{c}.b', 8 * wide_type.bytes - low - bits, bits)}"
 
     def amount(self, e: tree.Expr, frame: FunctionFrame) -> str:
         """C expression for what a shift moves by."""
-        of = form(e.type)
+        p4_type = form(e.type)
         if e.const is not None:
             return str(min(e.const, 0xFFFF))
-        if isinstance(of, Wide):
-            return f"p4w_amount({self.operand(e, frame).c}.b, {of.width})"
+        if isinstance(p4_type, Wide):
+            return f"p4w_amount({self.operand(e, frame).c}.b, {p4_type.width})"
         return self.context.expressions.value(e, frame)
 
-    def _binary(self, place: Lvalue, of: Wide, e: tree.Binary, frame: FunctionFrame) -> bool:
+    def _binary(self, lvalue: Lvalue, wide_type: Wide, e: tree.Binary, frame: FunctionFrame) -> bool:
         code = frame.code
         if e.op == "++":
-            self._joined(place, of, e, frame)
+            self._concatenate(lvalue, wide_type, e, frame)
             return True
-        left = self.operand(e.left, frame, e.right)
+        lhs = self.operand(e.left, frame, e.right)
         if e.op in ("<<", ">>"):
-            word = "shl" if e.op == "<<" else "sar" if of.signed else "shr"
-            by = self.amount(e.right, frame)
-            code.add(f"p4w_{word}({place.c}.b, {left.c}.b, {by}, {of.width});")
+            word = "shl" if e.op == "<<" else "sar" if wide_type.signed else "shr"
+            amount = self.amount(e.right, frame)
+            code.add(f"p4w_{word}({lvalue.c}.b, {lhs.c}.b, {amount}, {wide_type.width});")
             return True
-        right = self.operand(e.right, frame)
-        word = _BINARY[e.op] + ("_signed" if of.signed and e.op in ("|+|", "|-|") else "")
-        code.add(f"p4w_{word}({place.c}.b, {left.c}.b, {right.c}.b, {of.width});")
+        rhs = self.operand(e.right, frame)
+        word = _BINARY[e.op] + ("_signed" if wide_type.signed and e.op in ("|+|", "|-|") else "")
+        code.add(f"p4w_{word}({lvalue.c}.b, {lhs.c}.b, {rhs.c}.b, {wide_type.width});")
         return True
 
-    def _joined(self, place: Lvalue, of: Wide, e: tree.Binary, frame: FunctionFrame) -> None:
+    def _concatenate(self, lvalue: Lvalue, wide_type: Wide, e: tree.Binary, frame: FunctionFrame) -> None:
         result = frame.name("t")  # a part may be what is being written
-        frame.code.add(f"{self.context.types.struct(of)} {result} = {{0}};")
-        at = 8 * of.bytes - of.width
+        frame.code.add(f"{self.context.types.struct(wide_type)} {result} = {{0}};")
+        offset = 8 * wide_type.bytes - wide_type.width
         for part in parts_joined(e):
             width = number(part.type).width
             text = (
@@ -150,22 +150,22 @@ class WideEmitter:
                 if isinstance(form(part.type), Wide)
                 else self.context.expressions.value(part, frame)
             )
-            frame.code.add(store_bits(f"{result}.b", at, width, text))
-            at += width
-        frame.code.add(f"{place.c} = {result};")
+            frame.code.add(store_bits(f"{result}.b", offset, width, text))
+            offset += width
+        frame.code.add(f"{lvalue.c} = {result};")
 
-    def order(self, e: tree.Binary, of: Wide, frame: FunctionFrame) -> str:
+    def order(self, e: tree.Binary, wide_type: Wide, frame: FunctionFrame) -> str:
         """C expression for <, >, <=, >= of long numbers."""
-        left = self.operand(e.left, frame, e.right)
-        right = self.operand(e.right, frame)
-        return f"(p4w_compare({left.c}.b, {right.c}.b, {of.width}, {int(of.signed)}) {e.op} 0)"
+        lhs = self.operand(e.left, frame, e.right)
+        rhs = self.operand(e.right, frame)
+        return f"(p4w_compare({lhs.c}.b, {rhs.c}.b, {wide_type.width}, {int(wide_type.signed)}) {e.op} 0)"
 
-    def store_slice(self, place: Lvalue, whole: Wide, target: tree.Slice, text: str, frame: FunctionFrame) -> None:
+    def store_slice(self, lvalue: Lvalue, wide_type: Wide, target: tree.Slice, text: str, frame: FunctionFrame) -> None:
         """Put a C value, or the variable of a long one, in the place of some bits of a long number."""
         if target.width is not None:
             unsupported(target.where, f"writing [... +: ...] of {target.base.type}", "known ends are")
-        at = 8 * whole.bytes - 1 - target.high.const
-        frame.code.add(store_bits(f"{place.c}.b", at, number(target.type).width, text))
+        offset = 8 * wide_type.bytes - 1 - target.high.const
+        frame.code.add(store_bits(f"{lvalue.c}.b", offset, number(target.type).width, text))
 
     KINDS: ClassVar[Mapping[type[tree.Expr], Callable[[WideEmitter, Lvalue, Wide, Any, FunctionFrame], bool]]] = {
         tree.Cast: _cast,
@@ -176,8 +176,8 @@ class WideEmitter:
     """Nodes that compute a number; all others choose one or name one."""
 
 
-def wide_constant(e: tree.Expr, of: Wide) -> str:
+def wide_constant(e: tree.Expr, wide_type: Wide) -> str:
     """The initializer of a long number known at compile time."""
     value = e.type.number(e.const) if isinstance(e.type, EnumType) and isinstance(e.const, str) else int(e.const)
-    data = (value & (1 << of.width) - 1).to_bytes(of.bytes, "big")
-    return f"{{{{{', '.join(hex(one) for one in data)}}}}}"
+    data = (value & (1 << wide_type.width) - 1).to_bytes(wide_type.bytes, "big")
+    return f"{{{{{', '.join(hex(byte) for byte in data)}}}}}"

@@ -21,12 +21,12 @@ Body = tuple[list[Any], Any]
 """Of a parser: its local declarations and its states; of a control: its local declarations and its block."""
 
 
-def _place(made: Any) -> Location:
+def _location(item: Any) -> Location:
     """Place of a node or a word; of a list: of the first in it that has one."""
-    if isinstance(made, list):
-        return next((where for where in map(_place, made) if where is not NOWHERE), NOWHERE)
-    where: Location = made.where
-    return where
+    if isinstance(item, list):
+        return next((location for location in map(_location, item) if location is not NOWHERE), NOWHERE)
+    location: Location = item.where
+    return location
 
 
 def _node(inline: bool, meta: bool) -> Callable[[type[Any]], Callable[..., Any]]:
@@ -34,10 +34,10 @@ def _node(inline: bool, meta: bool) -> Callable[[type[Any]], Callable[..., Any]]
 
     def decorate(node: type[Any]) -> Callable[..., Any]:
         def make(_: TreeBuilder, children: list[Any]) -> Any:
-            return node(_place(children[0]) if children else NOWHERE, *children[meta:])
+            return node(_location(children[0]) if children else NOWHERE, *children[meta:])
 
         def make_of_list(_: TreeBuilder, children: list[Any]) -> Any:
-            return node(_place(children), children[meta:])
+            return node(_location(children), children[meta:])
 
         return make if inline else make_of_list
 
@@ -57,11 +57,11 @@ def _is_note(item: Any) -> bool:
 
 
 def _notes(words: Sequence[Word]) -> Notes:
-    found = ((word, word.source.tokens[word.start_pos or 0]) for word in words)
-    return [Annotation(word.where, one.text, one.body, one.bracket, word.source) for word, one in found]
+    annotated = ((word, word.source.tokens[word.start_pos or 0]) for word in words)
+    return [Annotation(word.where, lexeme.text, lexeme.body, lexeme.bracket, word.source) for word, lexeme in annotated]
 
 
-_annotated = v_args(wrapper=_after_notes)
+_with_annotations = v_args(wrapper=_after_notes)
 
 
 @v_args(inline=True)
@@ -74,31 +74,31 @@ class TreeBuilder(Transformer[Token, Any]):
         vars(self).update({rule: getattr(self, rule) for rule in vars(type(self)) if not rule.startswith("_")})
         create_transformer(tree, self, _node)
 
-    def _build(self, parsed: Tree[Token], depth: int) -> Any:
+    def _build(self, parse_tree: Tree[Token], depth: int) -> Any:
         """What a parse tree at this depth of a program stands for. Raises P4Error."""
-        level: list[Tree[Token]] = [parsed]
+        level: list[Tree[Token]] = [parse_tree]
         for _ in range(depth, _MAX_DEPTH + 1):
-            level = [child for each in level for child in each.children if type(child) is Tree]
-        for one in level:
-            first = next(one.scan_values(lambda _: True), None)
+            level = [child for parent in level for child in parent.children if type(child) is Tree]
+        for deep_child in level:
+            first = next(deep_child.scan_values(lambda _: True), None)
             fail(first.where if isinstance(first, Word) else NOWHERE, f"nested deeper than {_MAX_DEPTH} levels")
         try:
-            return self.transform(parsed)
+            return self.transform(parse_tree)
         except VisitError as error:
             raise error.orig_exc from None
 
-    def program(self, parsed: Tree[Token]) -> list[tree.Node]:
+    def program(self, parse_tree: Tree[Token]) -> list[tree.Node]:
         """Declarations of a program. Raises P4Error."""
-        made: list[tree.Node] = self._build(parsed, 0)
-        return made
+        nodes: list[tree.Node] = self._build(parse_tree, 0)
+        return nodes
 
-    def arguments(self, parsed: Tree[Token]) -> list[Arg]:
+    def arguments(self, parse_tree: Tree[Token]) -> list[Arg]:
         """Arguments between parentheses. Raises P4Error."""
-        made: list[Arg] = self._build(parsed, 1)
-        return made
+        args: list[Arg] = self._build(parse_tree, 1)
+        return args
 
-    def start(self, *made: tree.Node | list[tree.Node]) -> list[tree.Node]:
-        return [one for each in made for one in (each if isinstance(each, list) else [each])]
+    def start(self, *nodes: tree.Node | list[tree.Node]) -> list[tree.Node]:
+        return [node for item in nodes for node in (item if isinstance(item, list) else [item])]
 
     def items(self, *items: Any) -> list[Any]:
         return list(items)
@@ -107,17 +107,17 @@ class TreeBuilder(Transformer[Token, Any]):
 
     # ---- declarations
 
-    @_annotated
+    @_with_annotations
     def const_decl(self, notes: Notes, _: Word, kind: TypeNode, name: Word, value: Expr) -> tree.Const:
         return tree.Const(name.where, notes, name, kind, value)
 
-    @_annotated
+    @_with_annotations
     def aggregate_decl(
         self, notes: Notes, kind: Word, name: Word, generics: list[str], *fields: tree.Field
     ) -> tree.Aggregate:
         return tree.Aggregate(name.where, notes, name, kind, generics, list(fields))
 
-    @_annotated
+    @_with_annotations
     def field_decl(self, notes: Notes, kind: TypeNode, name: Word, sizes: list[Expr]) -> tree.Field:
         lists: list[Expr] = []
         for note in notes:
@@ -126,28 +126,28 @@ class TreeBuilder(Transformer[Token, Any]):
                 lists += [arg.value for arg in self._parse_arguments(body)]
         return tree.Field(name.where, notes, name, _array(kind, sizes), lists)
 
-    @_annotated
+    @_with_annotations
     def enum_decl(
-        self, notes: Notes, under: TypeNode | None, name: Word, *members: tuple[str, Expr | None, Location]
+        self, notes: Notes, underlying_type: TypeNode | None, name: Word, *members: tuple[str, Expr | None, Location]
     ) -> tree.Enum:
-        return tree.Enum(name.where, notes, name, under, list(members))
+        return tree.Enum(name.where, notes, name, underlying_type, list(members))
 
-    @_annotated
+    @_with_annotations
     def enum_member(self, _: Notes, name: Word, value: Expr | None) -> tuple[str, Expr | None, Location]:
         return name, value, name.where
 
-    @_annotated
+    @_with_annotations
     def typedef_decl(self, notes: Notes, kind: TypeNode | tree.Aggregate, name: Word) -> list[tree.Node]:
         """One declaration, or two: `typedef struct s { ... } t;` declares s as well."""
         if not isinstance(kind, tree.Aggregate):
             return [tree.Typedef(name.where, notes, name, kind, False)]
         return [kind, tree.Typedef(name.where, notes, name, tree.NamedType(kind.where, kind.name), False)]
 
-    @_annotated
+    @_with_annotations
     def newtype_decl(self, notes: Notes, _: Word, kind: TypeNode, name: Word) -> tree.Typedef:
         return tree.Typedef(name.where, notes, name, kind, True)
 
-    @_annotated
+    @_with_annotations
     def extern_decl(
         self, notes: Notes, name: Word, generics: list[str], *members: tree.Method | list[Param]
     ) -> tree.ExternObject:
@@ -157,50 +157,50 @@ class TreeBuilder(Transformer[Token, Any]):
         constructors = [member for member in members if isinstance(member, list)]
         return tree.ExternObject(name.where, notes, name, generics, methods, constructors)
 
-    @_annotated
+    @_with_annotations
     def extern_function(
         self, notes: Notes, result: TypeNode, name: Word, generics: list[str], params: list[Param]
     ) -> tree.Method:
         return tree.Method(name.where, notes, name, result, generics, params)
 
-    @_annotated
+    @_with_annotations
     def prototype(self, notes: Notes, _abstract: Word | None, *head: Any) -> tree.Method:
         result, name, generics, params = head
         return tree.Method(name.where, notes, name, result, generics, params)
 
-    @_annotated
+    @_with_annotations
     def constructor(self, _: Notes, _name: Word, params: list[Param]) -> list[Param]:
         return params
 
-    @_annotated
+    @_with_annotations
     def function_decl(
         self, notes: Notes, result: TypeNode, name: Word, generics: list[str], params: list[Param], body: Block
     ) -> tree.Function:
         return tree.Function(name.where, notes, name, result, generics, params, body)
 
-    @_annotated
+    @_with_annotations
     def package_decl(self, notes: Notes, name: Word, generics: list[str], params: list[Param]) -> tree.Package:
         return tree.Package(name.where, notes, name, generics, params)
 
-    @_annotated
+    @_with_annotations
     def parameter(
         self, notes: Notes, direction: Word | None, kind: TypeNode, name: Word, default: Expr | None
     ) -> Param:
         return Param(name.where, notes, name, direction or "", kind, default)
 
-    @_annotated
+    @_with_annotations
     def instantiation(
         self, notes: Notes, kind: TypeNode, args: list[Arg], name: Word, *body: tree.Node
     ) -> tree.Instance:
         return tree.Instance(name.where, notes, name, kind, args, bool(body))
 
-    @_annotated
+    @_with_annotations
     def var_decl(self, notes: Notes, kind: TypeNode, name: Word, sizes: list[Expr], value: Expr | None) -> tree.Var:
         return tree.Var(name.where, notes, name, _array(kind, sizes), value)
 
     # ---- parsers
 
-    @_annotated
+    @_with_annotations
     def parser_decl(
         self, notes: Notes, name: Word, generics: list[str], params: list[Param], ctor: list[Param], *body: Body
     ) -> tree.Parser:
@@ -214,11 +214,11 @@ class TreeBuilder(Transformer[Token, Any]):
         states = [item for item in items if isinstance(item, tree.State)]
         return [item for item in items if not isinstance(item, tree.State)], states
 
-    @_annotated
+    @_with_annotations
     def value_set_decl(self, notes: Notes, kind: TypeNode, size: Expr, name: Word) -> tree.ValueSet:
         return tree.ValueSet(name.where, notes, name, kind, size)
 
-    @_annotated
+    @_with_annotations
     def state_decl(self, notes: Notes, _: Word, name: Word, *items: Any) -> tree.State:
         body = list(items)
         last = body.pop() if body and isinstance(body[-1], tree.Transition) else None
@@ -226,7 +226,7 @@ class TreeBuilder(Transformer[Token, Any]):
 
     def select(self, *items: Any) -> tree.Transition:
         keys, cases = (items[0], items[1:]) if items and isinstance(items[0], list) else ([], items)
-        return tree.Transition(_place([*keys, *cases]), None, keys, list(cases))
+        return tree.Transition(_location([*keys, *cases]), None, keys, list(cases))
 
     def case_of_select(self, keys: list[Expr], state: Word) -> tree.SelectCase:
         return tree.SelectCase(state.where, keys, state)
@@ -239,7 +239,7 @@ class TreeBuilder(Transformer[Token, Any]):
 
     # ---- controls
 
-    @_annotated
+    @_with_annotations
     def control_decl(
         self, notes: Notes, name: Word, generics: list[str], params: list[Param], ctor: list[Param], *body: Body
     ) -> tree.Control:
@@ -249,46 +249,46 @@ class TreeBuilder(Transformer[Token, Any]):
     def control_body(self, *items: Any) -> Body:
         return list(items[:-2]), items[-1]
 
-    @_annotated
+    @_with_annotations
     def action_decl(self, notes: Notes, name: Word, params: list[Param], body: Block) -> tree.Action:
         return tree.Action(name.where, notes, name, params, body)
 
-    @_annotated
+    @_with_annotations
     def table_decl(self, notes: Notes, name: Word, *parts: Any) -> tree.Table:
         table = tree.Table(name.where, notes, name, [], [], None, False, {})
-        seen: set[str] = set()
+        names: set[str] = set()
         for part in parts:
             kind = part.name if isinstance(part, tree.Property) else part[0]
-            if kind in seen:
+            if kind in names:
                 fail(table.where, f"table {table.name}: the property `{kind}` is given twice")
-            seen.add(kind)
+            names.add(kind)
             if isinstance(part, tree.Property):
                 table.properties[kind] = part
             elif kind == "key":
                 if table.entries is not None:
-                    where = part[1][0].where if part[1] else table.where
-                    fail(where, f"table {table.name}: the key stands below the entries: write it above them")
+                    location = part[1][0].where if part[1] else table.where
+                    fail(location, f"table {table.name}: the key stands below the entries: write it above them")
                 table.key = part[1]
             elif kind == "actions":
                 table.actions = part[1]
             else:
                 table.const_entries, table.entries = part[1:]
-        if "actions" not in seen:
+        if "actions" not in names:
             fail(table.where, f"table {table.name} has no property `actions`")
         return table
 
-    @_annotated
+    @_with_annotations
     def key_property(self, _: Notes, _word: Word, *elements: tree.KeyElement) -> tuple[str, list[tree.KeyElement]]:
         return "key", list(elements)
 
     def key_field(self, value: Expr, match: Word, *notes: Word) -> tree.KeyElement:
         return tree.KeyElement(value.where, value, match, _notes(notes))
 
-    @_annotated
+    @_with_annotations
     def actions_property(self, _: Notes, _word: Word, *actions: tree.ActionRef) -> tuple[str, list[tree.ActionRef]]:
         return "actions", list(actions)
 
-    @_annotated
+    @_with_annotations
     def action_entry(self, notes: Notes, ref: tree.ActionRef) -> tree.ActionRef:
         ref.annotations = notes
         return ref
@@ -299,7 +299,7 @@ class TreeBuilder(Transformer[Token, Any]):
     def top_action_call(self, name: Word, args: list[Arg] | None) -> tree.ActionRef:
         return tree.ActionRef(name.where, [], name, args, top=True)
 
-    @_annotated
+    @_with_annotations
     def entries_property(
         self, _: Notes, const: Word | None, _word: Word, *entries: tree.Entry
     ) -> tuple[str, bool, list[tree.Entry]]:
@@ -317,20 +317,20 @@ class TreeBuilder(Transformer[Token, Any]):
         action.annotations = _notes(notes)
         return tree.Entry(action.where, const is not None, priority, keys, action)
 
-    @_annotated
+    @_with_annotations
     def other_property(self, notes: Notes, const: Word | None, name: Word, value: Expr) -> tree.Property:
         return tree.Property(name.where, name, const is not None, value, notes)
 
     # ---- statements
 
     def block_statement(self, *items: Any) -> Block:
-        return Block(_place(list(items)), [item for item in items if not _is_note(item)])
+        return Block(_location(list(items)), [item for item in items if not _is_note(item)])
 
     def assign_operation(self, target: Expr, operator: Word, value: Expr) -> tree.Assign:
         """`x += e`, for `x = x + e`."""
         return tree.Assign(target.where, target, tree.Binary(target.where, target, operator[:-1], value))
 
-    @_annotated
+    @_with_annotations
     def for_loop(
         self, _: Notes, word: Word, start: list[Any], condition: Expr, updates: list[Any], body: tree.Statement
     ) -> tree.For:
@@ -339,24 +339,24 @@ class TreeBuilder(Transformer[Token, Any]):
     def for_variable(self, kind: TypeNode, name: Word, value: Expr) -> tree.Var:
         return tree.Var(name.where, [], name, kind, value)
 
-    @_annotated
+    @_with_annotations
     def for_in_loop(
         self,
         _: Notes,
         word: Word,
         kind: TypeNode,
         name: Word,
-        _in: Word,
-        among: tuple[Expr, Expr | None],
+        _in_word: Word,
+        bounds: tuple[Expr, Expr | None],
         body: tree.Statement,
     ) -> tree.ForIn:
-        return tree.ForIn(word.where, tree.Var(name.where, [], name, kind, None), *among, body)
+        return tree.ForIn(word.where, tree.Var(name.where, [], name, kind, None), *bounds, body)
 
     def for_range(self, low: Expr, _: Word | None = None, high: Expr | None = None) -> tuple[Expr, Expr | None]:
         return low, high
 
-    def direct_call(self, of: TypeNode, _: Word, args: list[Arg]) -> tree.DirectApply:
-        return tree.DirectApply(of.where, of, args)
+    def direct_call(self, type_node: TypeNode, _: Word, args: list[Arg]) -> tree.DirectApply:
+        return tree.DirectApply(type_node.where, type_node, args)
 
     # ---- expressions
 
@@ -404,8 +404,8 @@ class TreeBuilder(Transformer[Token, Any]):
     def plus_slice(self, base: Expr, low: Expr, width: Expr) -> tree.Slice:
         return tree.Slice(base.where, base, low, low, width)
 
-    def call_expr(self, target: Expr, *given: Any) -> tree.Call:
-        *types, args = given
+    def call_expr(self, target: Expr, *parts: Any) -> tree.Call:
+        *types, args = parts
         return tree.Call(target.where, target, types[0] if types else [], args)
 
 

@@ -120,34 +120,34 @@ def _origins(text: str) -> list[SourceLine]:
 
 
 def _scan(text: str, source: Source) -> Iterator[Lexeme]:
-    at, line, start, fresh = 0, 1, 0, True
-    before = ["", "", ""]
+    offset, line, start, is_line_start = 0, 1, 0, True
+    last_kinds = ["", "", ""]
     """Kinds of the last tokens."""
-    while at < len(text):
-        if fresh and text.startswith("#", at):
-            at = _directive(text, at, source.location(line, 1))
+    while offset < len(text):
+        if is_line_start and text.startswith("#", offset):
+            offset = _directive(text, offset, source.location(line, 1))
             continue
-        match = _TOKEN.match(text, at)
-        if not match and text[at] == '"' and before[0] == "AT" and before[2] == "LPAR":
-            match = _LONG_STRING.match(text, at)
+        match = _TOKEN.match(text, offset)
+        if not match and text[offset] == '"' and last_kinds[0] == "AT" and last_kinds[2] == "LPAR":
+            match = _LONG_STRING.match(text, offset)
         if not match:  # an annotation may hold it
-            yield Lexeme("UNKNOWN", text[at], line, at - start + 1)
-            at += 1
+            yield Lexeme("UNKNOWN", text[offset], line, offset - start + 1)
+            offset += 1
             continue
-        kind, found = match.lastgroup, match.group()
-        column = at - start + 1
-        at = match.end()
+        kind, text_found = match.lastgroup, match.group()
+        column = offset - start + 1
+        offset = match.end()
         if kind == "newline":
-            line, start, fresh = line + 1, at, True
+            line, start, is_line_start = line + 1, offset, True
         elif kind == "blank":
-            if "\n" in found:
-                line, start = line + found.count("\n"), match.start() + found.rfind("\n") + 1
+            if "\n" in text_found:
+                line, start = line + text_found.count("\n"), match.start() + text_found.rfind("\n") + 1
         else:
-            fresh = False
-            yield Lexeme(_kind(kind, found), _MARKERS.sub("", found), line, column)
-            before = [*before[1:], _kind(kind, found)]
-            if "\n" in found:
-                line, start = line + found.count("\n"), match.start() + found.rfind("\n") + 1
+            is_line_start = False
+            yield Lexeme(_kind(kind, text_found), _MARKERS.sub("", text_found), line, column)
+            last_kinds = [*last_kinds[1:], _kind(kind, text_found)]
+            if "\n" in text_found:
+                line, start = line + text_found.count("\n"), match.start() + text_found.rfind("\n") + 1
 
 
 def _fold_annotations(source: Source) -> Iterator[Lexeme]:
@@ -159,23 +159,23 @@ def _fold_annotations(source: Source) -> Iterator[Lexeme]:
             yield token
             i += 1
             continue
-        where = source.location(token.line, token.column)
+        location = source.location(token.line, token.column)
         if i + 1 >= len(tokens) or not tokens[i + 1].text.isidentifier():
-            fail(where, "expected the name of an annotation after @")
-        folded = Lexeme("ANNOTATION", tokens[i + 1].text, token.line, token.column)
+            fail(location, "expected the name of an annotation after @")
+        annotation = Lexeme("ANNOTATION", tokens[i + 1].text, token.line, token.column)
         i += 2
-        if folded.text == "pragma":  # the rest of the line is its body
+        if annotation.text == "pragma":  # the rest of the line is its body
             start = i
             while i < len(tokens) and tokens[i].line == token.line:
                 i += 1
-            folded.body = tokens[start:i]
+            annotation.body = tokens[start:i]
         elif i < len(tokens) and tokens[i].kind in ("LPAR", "LSQB"):
             end = _matching(tokens, i)
             if end is None:
-                fail(where, f"the annotation @{folded.text} is never closed")
-            folded.body, folded.bracket = tokens[i + 1 : end], tokens[i].text
+                fail(location, f"the annotation @{annotation.text} is never closed")
+            annotation.body, annotation.bracket = tokens[i + 1 : end], tokens[i].text
             i = end + 1
-        yield folded
+        yield annotation
 
 
 def _matching(tokens: list[Lexeme], i: int) -> int | None:
@@ -191,13 +191,13 @@ def _matching(tokens: list[Lexeme], i: int) -> int | None:
     return None
 
 
-def _directive(text: str, at: int, where: Location) -> int:
+def _directive(text: str, offset: int, location: Location) -> int:
     """Skip a line marker or a pragma; returns the offset of the line's end."""
-    end = text.find("\n", at)
+    end = text.find("\n", offset)
     end = len(text) if end < 0 else end
-    line = text[at:end]
+    line = text[offset:end]
     if not MARKER.match(line) and not re.match(r"#\s*pragma\b", line) and line.strip() != "#":
-        fail(where, f"{line.split()[0]}: a preprocessor directive that cpp does not know")
+        fail(location, f"{line.split()[0]}: a preprocessor directive that cpp does not know")
     return end
 
 
@@ -214,7 +214,7 @@ def _kind(group: str | None, text: str) -> str:
 def _mark_types(tokens: list[Lexeme]) -> None:
     """Turn the names of types into TYPE_ID: everywhere, or within the declaration for type parameters."""
     types: set[str] = set()
-    scoped: list[tuple[int, int, set[str]]] = []
+    type_parameter_ranges: list[tuple[int, int, set[str]]] = []
     for i, token in enumerate(tokens):
         if token.text in _TYPE_KEYWORDS and token.kind != "IDENTIFIER":
             name = i + 1
@@ -238,8 +238,8 @@ def _mark_types(tokens: list[Lexeme]) -> None:
             types.add(tokens[name].text)
         parameters = _type_parameters(tokens, name + 1)
         if parameters:
-            scoped.append((_start_of(tokens, i), _end_of(tokens, name + 1), parameters))
-    for first, end, names in [(0, len(tokens), types), *scoped]:
+            type_parameter_ranges.append((_start_of(tokens, i), _end_of(tokens, name + 1), parameters))
+    for first, end, names in [(0, len(tokens), types), *type_parameter_ranges]:
         for token in tokens[first:end]:
             if token.kind == "IDENTIFIER" and token.text in names:
                 token.kind = "TYPE_ID"
@@ -250,47 +250,47 @@ def _unmark_hidden(tokens: list[Lexeme]) -> None:
     for i, token in enumerate(tokens):
         if token.kind != "TYPE_ID" or _kind_at(tokens, i + 1) not in ("COMMA", "RPAR", "ASSIGN", "SEMICOLON"):
             continue
-        before = _kind_at(tokens, i - 1)
-        if before not in ("TYPE_ID", "GT", "RSQB") and before.lower() not in _BASE_TYPES:
+        previous_kind = _kind_at(tokens, i - 1)
+        if previous_kind not in ("TYPE_ID", "GT", "RSQB") and previous_kind.lower() not in _BASE_TYPES:
             continue
         first, end = _scope_of(tokens, i)
-        for one in tokens[first:end]:
-            if one.text == token.text and one.kind == "TYPE_ID":
-                one.kind = "IDENTIFIER"
+        for other_token in tokens[first:end]:
+            if other_token.text == token.text and other_token.kind == "TYPE_ID":
+                other_token.kind = "IDENTIFIER"
 
 
 def _scope_of(tokens: list[Lexeme], i: int) -> tuple[int, int]:
     """First and end index of where the parameter or variable declared at i is known; (i, i) for fields and the like."""
-    depth, at = 0, i
-    while at >= 0 and depth <= 0:  # back to the bracket around it
-        depth += {"LPAR": 1, "LBRACE": 1, "RPAR": -1, "RBRACE": -1}.get(tokens[at].kind, 0)
-        at -= 1
-    around = at + 1
+    depth, index = 0, i
+    while index >= 0 and depth <= 0:  # back to the bracket around it
+        depth += {"LPAR": 1, "LBRACE": 1, "RPAR": -1, "RBRACE": -1}.get(tokens[index].kind, 0)
+        index -= 1
+    opening = index + 1
     if depth <= 0:
         return i, i
-    if tokens[around].kind == "LBRACE":
-        at = around - 1
-        while at >= 0 and tokens[at].kind not in ("SEMICOLON", "LBRACE", "RBRACE"):
-            if tokens[at].kind in ("STRUCT", "HEADER", "HEADER_UNION", "EXTERN_OBJECT"):
+    if tokens[opening].kind == "LBRACE":
+        index = opening - 1
+        while index >= 0 and tokens[index].kind not in ("SEMICOLON", "LBRACE", "RBRACE"):
+            if tokens[index].kind in ("STRUCT", "HEADER", "HEADER_UNION", "EXTERN_OBJECT"):
                 return i, i
-            at -= 1
-        return i, _matching(tokens, around) or i
-    after = (_matching(tokens, around) or i) + 1
-    if _kind_at(tokens, after) == "LPAR":  # parameters of the constructor follow
-        after = (_matching(tokens, after) or after) + 1
-    if _kind_at(tokens, after) != "LBRACE":
+            index -= 1
+        return i, _matching(tokens, opening) or i
+    body = (_matching(tokens, opening) or i) + 1
+    if _kind_at(tokens, body) == "LPAR":  # parameters of the constructor follow
+        body = (_matching(tokens, body) or body) + 1
+    if _kind_at(tokens, body) != "LBRACE":
         return i, i
-    return after, _matching(tokens, after) or after
+    return body, _matching(tokens, body) or body
 
 
 def _mark_field_lists(tokens: list[Lexeme]) -> None:
     """The expressions in @field_list: what names a type outside names it there."""
-    types = {one.text for one in tokens if one.kind == "TYPE_ID"}
+    types = {lexeme.text for lexeme in tokens if lexeme.kind == "TYPE_ID"}
     for token in tokens:
         if token.kind == "ANNOTATION" and token.text == "field_list":
-            for one in token.body or []:
-                if one.kind == "IDENTIFIER" and one.text in types:
-                    one.kind = "TYPE_ID"
+            for lexeme in token.body or []:
+                if lexeme.kind == "IDENTIFIER" and lexeme.text in types:
+                    lexeme.kind = "TYPE_ID"
             _mark_angles(token.body or [])
 
 
@@ -300,17 +300,17 @@ def _kind_at(tokens: list[Lexeme], i: int) -> str:
 
 def _is_declaration(tokens: list[Lexeme], i: int) -> bool:
     """Does `typedef` or `type` at i begin a declaration? `type` is also an ordinary name."""
-    before = _kind_at(tokens, i - 1)
-    after = _kind_at(tokens, i + 1)
-    opens = before in ("END", "SEMICOLON", "RBRACE", "ANNOTATION")
+    previous_kind = _kind_at(tokens, i - 1)
+    next_kind = _kind_at(tokens, i + 1)
+    opens = previous_kind in ("END", "SEMICOLON", "RBRACE", "ANNOTATION")
     names = ("IDENTIFIER", "TYPE_ID", "STRUCT", "HEADER", "HEADER_UNION")
-    return opens and (after in names or after.lower() in _BASE_TYPES)
+    return opens and (next_kind in names or next_kind.lower() in _BASE_TYPES)
 
 
-def _last_name(tokens: list[Lexeme], i: int, before: str = "SEMICOLON") -> int:
+def _last_name(tokens: list[Lexeme], i: int, end_kind: str = "SEMICOLON") -> int:
     """Index of the name a typedef or an enum declares: the last identifier before its `;` or `{`."""
     end = i
-    while _kind_at(tokens, end) not in (before, "END"):
+    while _kind_at(tokens, end) not in (end_kind, "END"):
         if _kind_at(tokens, end) == "LBRACE":  # typedef struct s { ... } t;
             end = _matching(tokens, end) or end
         end += 1
@@ -398,10 +398,14 @@ def _mark_angles(tokens: list[Lexeme]) -> None:
 
 
 def _opens_types(tokens: list[Lexeme], i: int) -> bool:
-    before = _kind_at(tokens, i - 1)
-    if before == "TYPE_ID" or before.lower() in _BASE_TYPES - {"error", "bool", "void"} or before == "VALUE_SET":
+    previous_kind = _kind_at(tokens, i - 1)
+    if (
+        previous_kind == "TYPE_ID"
+        or previous_kind.lower() in _BASE_TYPES - {"error", "bool", "void"}
+        or previous_kind == "VALUE_SET"
+    ):
         return True
-    if before != "IDENTIFIER":
+    if previous_kind != "IDENTIFIER":
         return False
     j, depth = i + 1, 1
     while depth > 0:

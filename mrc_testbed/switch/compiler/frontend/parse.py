@@ -53,7 +53,7 @@ _OPERATORS = {
     "_QUESTION",
 }
 _DECLARATIONS = {"_CONTROL", "_PARSER", "_EXTERN", "_PACKAGE", "HEADER", "STRUCT", "_TYPEDEF"}
-_BEGINS = {
+_STATEMENT_STARTS = {
     "IDENTIFIER",
     "RBRACE",
     "ANNOTATION",
@@ -90,7 +90,7 @@ class _Tokens(Lexer):
     def lex(self, lexer_state: Any, _parser_state: Any = None) -> Iterator[Token]:
         source: Source = lexer_state
         for index, token in enumerate(source.tokens):
-            kind = token.kind if token.kind in _KEPT else "_" + token.kind
+            kind = token.kind if token.kind in _KEPT_TERMINALS else "_" + token.kind
             word = tree.Word(kind, token.text, index, token.line, token.column)
             word.source = source
             yield word
@@ -100,19 +100,19 @@ class _Tokens(Lexer):
 def _parser() -> Lark:
     """The parser: from the cache, for making its tables takes most of a small program's time."""
     grammar = GRAMMAR.read_text()
-    what = repr((grammar, Path(__file__).read_text(), lark.__version__, sys.version))
+    cache_key = repr((grammar, Path(__file__).read_text(), lark.__version__, sys.version))
     try:
-        path = safe_cache_dir() / f"p4-grammar-{hashlib.sha256(what.encode()).hexdigest()[:20]}.tables"
+        path = safe_cache_dir() / f"p4-grammar-{hashlib.sha256(cache_key.encode()).hexdigest()[:20]}.tables"
     except BuildError:  # a cache that cannot be written hinders nobody who only checks a program
         return _make_parser(grammar)
     try:
         return Lark.load(io.BytesIO(path.read_bytes()))
     except Exception:  # not there, or cut short by a full disk: made again
-        made, saved = _make_parser(grammar), io.BytesIO()
-        made.save(saved)
+        parser, saved_tables = _make_parser(grammar), io.BytesIO()
+        parser.save(saved_tables)
         with contextlib.suppress(OSError):
-            write_whole(path, saved.getvalue())
-        return made
+            write_whole(path, saved_tables.getvalue())
+        return parser
 
 
 def prepare_grammar() -> None:
@@ -124,7 +124,7 @@ def _make_parser(grammar: str) -> Lark:
     return Lark(grammar, parser="lalr", lexer=_Tokens, propagate_positions=False, start=["start", "args"])
 
 
-_KEPT = {
+_KEPT_TERMINALS = {
     word
     for line in GRAMMAR.read_text().splitlines()
     if line.startswith("%declare")
@@ -150,32 +150,34 @@ def _builder() -> TreeBuilder:
 
 def _parse(source: Source, start: str) -> Tree[Token]:
     try:
-        parsed: Tree[Token] = _parser().parse(source, start=start)
+        parse_tree: Tree[Token] = _parser().parse(source, start=start)
     except UnexpectedToken as error:
         raise _syntax_error(error, source) from None
-    return parsed
+    return parse_tree
 
 
 def _syntax_error(error: UnexpectedToken, source: Source) -> P4Error:
-    wanted = _wanted(error)
+    expected = _describe_expected(error)
     if error.token.type == "$END":
         last = source.tokens[-1] if source.tokens else Lexeme("", "", 1, 1)
         where = source.location(last.line, last.column + len(last.text))
         ends = "the annotation ends" if source.part else "the program ends"
-        return P4Error(where, f"syntax error: {ends} here, expected {wanted}")
+        return P4Error(where, f"syntax error: {ends} here, expected {expected}")
     index = error.token.start_pos
-    token, before = source.tokens[index], source.tokens[index - 1]
+    token, previous = source.tokens[index], source.tokens[index - 1]
     if index and _ends_statement(error):
-        where = source.location(before.line, before.column + len(before.text))
-        return P4Error(where, f"syntax error: expected `;` after `{before.text}`, found {_found(token)}")
-    if index and before.line < token.line and not wanted.startswith("a"):
-        where = source.location(before.line, before.column + len(before.text))
-        return P4Error(where, f"syntax error: expected {wanted} after `{before.text}`, found {_found(token)}")
+        where = source.location(previous.line, previous.column + len(previous.text))
+        return P4Error(where, f"syntax error: expected `;` after `{previous.text}`, found {_describe_token(token)}")
+    if index and previous.line < token.line and not expected.startswith("a"):
+        where = source.location(previous.line, previous.column + len(previous.text))
+        return P4Error(
+            where, f"syntax error: expected {expected} after `{previous.text}`, found {_describe_token(token)}"
+        )
     where = source.location(token.line, token.column)
-    return P4Error(where, f"syntax error: found {_found(token)}, expected {wanted}{_advice(token, error)}")
+    return P4Error(where, f"syntax error: found {_describe_token(token)}, expected {expected}{_advice(token, error)}")
 
 
-def _accepted(error: UnexpectedToken) -> set[str]:
+def _accepted_terminals(error: UnexpectedToken) -> set[str]:
     """Names of the tokens that could stand where the error is."""
     parser: Any = error.interactive_parser
     return set(parser.accepts() if parser else error.expected)
@@ -183,13 +185,13 @@ def _accepted(error: UnexpectedToken) -> set[str]:
 
 def _ends_statement(error: UnexpectedToken) -> bool:
     """Could a `;` stand here, and does what was found begin something new: is it the `;` that is missing?"""
-    accepts = _accepted(error)
+    accepts = _accepted_terminals(error)
     if accepts >= {"_IF", "_LBRACE"} or accepts >= _DECLARATIONS:  # an empty statement or declaration it would be
         return False
-    return "_SEMICOLON" in accepts and error.token.type.lstrip("_") in _BEGINS
+    return "_SEMICOLON" in accepts and error.token.type.lstrip("_") in _STATEMENT_STARTS
 
 
-def _found(token: Lexeme) -> str:
+def _describe_token(token: Lexeme) -> str:
     if token.text in KEYWORDS:
         return f"the keyword `{token.text}`"
     if token.kind == "ANNOTATION":
@@ -199,9 +201,9 @@ def _found(token: Lexeme) -> str:
     return f"`{token.text}`"
 
 
-def _wanted(error: UnexpectedToken) -> str:
+def _describe_expected(error: UnexpectedToken) -> str:
     """What could stand there, in words: groups of terminals have one name each."""
-    accepts = _accepted(error)
+    accepts = _accepted_terminals(error)
     words = []
     if accepts >= {"INTEGER", "TRUE", "FALSE"}:
         words.append("an expression")

@@ -25,7 +25,7 @@ MAX_TEXT_BYTES = 8 << 20
 MARKER = re.compile(r'^#\s*(?:line\s+)?(\d+)\s+"((?:[^"\\]|\\.)*)"[ \d]*$')
 _CPP_MESSAGE = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:(?P<col>\d+):)? (?:fatal )?error: (?P<text>.*)$", re.M)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b(.*)$", re.M)
-_OURS = ("<core.p4>", "<v1model.p4>", '"core.p4"', '"v1model.p4"')
+_BUILT_IN_INCLUDES = ("<core.p4>", "<v1model.p4>", '"core.p4"', '"v1model.p4"')
 
 
 def preprocess(source: Path | str, include: Sequence[Path | str], defines: Sequence[str]) -> tuple[str, str]:
@@ -43,17 +43,17 @@ def preprocess(source: Path | str, include: Sequence[Path | str], defines: Seque
     if MARKER.match(source.split("\n", 1)[0]):
         return _name_in(source), source
     for match in _INCLUDE.finditer(source):
-        if match.group(1).strip() not in _OURS:
+        if match.group(1).strip() not in _BUILT_IN_INCLUDES:
             line = source.count("\n", 0, match.start()) + 1
-            what = match.group(1).strip()
+            included = match.group(1).strip()
             raise P4Error(
                 Location("program.p4", line, 1),
-                f"a program given as text may include only {_OURS[0]} and {_OURS[1]}, "
-                f"not {what}: preprocess it first, or compile the file",
+                f"a program given as text may include only {_BUILT_IN_INCLUDES[0]} and {_BUILT_IN_INCLUDES[1]}, "
+                f"not {included}: preprocess it first, or compile the file",
             )
     text = _run_cpp(["-"], source, include, defines).replace('"<stdin>"', '"program.p4"')
-    for one in text.splitlines():
-        marker = MARKER.match(one)
+    for text_line in text.splitlines():
+        marker = MARKER.match(text_line)
         file = marker[2] if marker else "program.p4"
         if file != "program.p4" and file[0] != "<" and INCLUDE_DIR not in Path(file).parents:
             raise P4Error(None, f"a program given as text may not include {file}")
@@ -64,9 +64,9 @@ def _run_cpp(files: list[str], stdin: str | None, include: Sequence[Path | str],
     command = ["cpp", "-C", "-undef", "-nostdinc", "-x", "assembler-with-cpp", "-I", str(INCLUDE_DIR)]
     for folder in include:
         command += ["-I", str(folder)]
-    command += [f"-D{one}" for one in ("__p4c__=1", *defines)]
+    command += [f"-D{define}" for define in ("__p4c__=1", *defines)]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, *files],
             input=None if stdin is None else stdin.encode("utf-8", "surrogateescape"),
             stdin=subprocess.DEVNULL if stdin is None else None,
@@ -77,15 +77,15 @@ def _run_cpp(files: list[str], stdin: str | None, include: Sequence[Path | str],
         raise P4Error(None, "cpp is not on PATH: install it (Debian, Ubuntu: apt-get install cpp)") from None
     except subprocess.TimeoutExpired:
         raise P4Error(None, f"cpp did not end within {CPP_TIMEOUT_S} s: macros that grow without end?") from None
-    if done.returncode:
-        raise _cpp_error(done.stderr.decode("utf-8", "replace"), include)
-    if len(done.stdout) > MAX_TEXT_BYTES:
-        size = len(done.stdout)
+    if process.returncode:
+        raise _cpp_error(process.stderr.decode("utf-8", "replace"), include)
+    if len(process.stdout) > MAX_TEXT_BYTES:
+        size = len(process.stdout)
         raise P4Error(None, f"the preprocessed program has {size} bytes; at most {MAX_TEXT_BYTES} are taken")
-    return _blank_comments(done.stdout.decode("utf-8", "replace"))
+    return _blank_comments(process.stdout.decode("utf-8", "replace"))
 
 
-def _searched(include: Sequence[Path | str]) -> str:
+def _search_folders(include: Sequence[Path | str]) -> str:
     folders = ", ".join(map(str, (*include, INCLUDE_DIR)))
     return f"the file's own folder, {folders}; -I adds a folder, and core.p4 and v1model.p4 are built in"
 
@@ -97,7 +97,7 @@ def _cpp_error(stderr: str, include: Sequence[Path | str]) -> P4Error:
     file = match["file"].replace("<stdin>", "program.p4")
     text = match["text"]
     if text.endswith("No such file or directory"):
-        text = f"cannot include {text.split(':')[0]}: no such file (searched: {_searched(include)})"
+        text = f"cannot include {text.split(':')[0]}: no such file (searched: {_search_folders(include)})"
     return P4Error(Location(file, int(match["line"]), int(match["col"] or 0)), text)
 
 
@@ -128,13 +128,13 @@ def _blank_comments(text: str) -> str:
     pattern = r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/'
 
     def blank(match: re.Match[str]) -> str:
-        found = match.group()
-        return found if found[0] == '"' else re.sub(r"[^\n]", " ", found)
+        text = match.group()
+        return text if text[0] == '"' else re.sub(r"[^\n]", " ", text)
 
     return re.sub(pattern, blank, text, flags=re.S)
 
 
-def _squeezed(line: str) -> str:
+def _without_blanks(line: str) -> str:
     return re.sub(r"\s+", "", line)
 
 
@@ -148,7 +148,11 @@ def _restore_lines(text: str) -> str:
         if match:
             lines, number = _author_lines(match[2]), int(match[1])
         else:
-            if line.strip() and 1 <= number <= len(lines) and _squeezed(lines[number - 1]) == _squeezed(line):
+            if (
+                line.strip()
+                and 1 <= number <= len(lines)
+                and _without_blanks(lines[number - 1]) == _without_blanks(line)
+            ):
                 line = lines[number - 1].rstrip()
             number += 1
         out.append(line)

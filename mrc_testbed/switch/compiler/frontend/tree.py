@@ -727,8 +727,8 @@ def parse_integer(text: str) -> tuple[int, int | None, bool]:
     """(value, width or None, signed) of an integer literal such as 16w0xFF_FF, 4s7 or 12."""
     width, signed = None, False
     for mark in "ws":
-        head, found, tail = text.partition(mark)
-        if found and head.isdigit():
+        head, separator, tail = text.partition(mark)
+        if separator and head.isdigit():
             width, signed, text = int(head), mark == "s", tail
             break
     digits = text.replace("_", "")
@@ -739,12 +739,12 @@ def parse_integer(text: str) -> tuple[int, int | None, bool]:
 def walk(node: Any) -> Iterator[Any]:
     """A node and all nodes below it; not what its names stand for."""
     if isinstance(node, (list, tuple)):
-        for one in node:
-            yield from walk(one)
+        for item in node:
+            yield from walk(item)
     elif isinstance(node, Node):
         yield node
-        for one in fields(node):
-            if one.name not in ("decl", "callee", "type", "const", "annotations"):
-                yield from walk(getattr(node, one.name))
+        for item in fields(node):
+            if item.name not in ("decl", "callee", "type", "const", "annotations"):
+                yield from walk(getattr(node, item.name))
     elif isinstance(node, dict):
         yield from walk(list(node.values()))

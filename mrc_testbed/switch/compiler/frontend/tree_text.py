@@ -15,24 +15,24 @@ _TIGHTNESS = {
 _UNARY = 11
 
 
-def expression(e: Any, around: int = 0) -> str:
+def expression(e: Any, outer_tightness: int = 0) -> str:
     """An expression, in parentheses where `around`, the tightness of what it stands in, asks for them."""
     write = _EXPRESSIONS.get(type(e))
     if write is not None:
         return write(e)
     if isinstance(e, tree.Binary):
-        own = _TIGHTNESS.get(e.op, 0)
-        text = f"{expression(e.left, own)} {e.op} {expression(e.right, own + 1)}"
+        tightness = _TIGHTNESS.get(e.op, 0)
+        text = f"{expression(e.left, tightness)} {e.op} {expression(e.right, tightness + 1)}"
     elif isinstance(e, tree.Unary):
-        own, text = _UNARY, e.op + expression(e.operand, _UNARY)
+        tightness, text = _UNARY, e.op + expression(e.operand, _UNARY)
     elif isinstance(e, tree.Cast):
-        own, text = _UNARY, f"({type_text(e.to)}) {expression(e.operand, _UNARY)}"
+        tightness, text = _UNARY, f"({type_text(e.to)}) {expression(e.operand, _UNARY)}"
     elif isinstance(e, tree.Ternary):
-        own, text = 0, f"{expression(e.condition, 1)} ? {expression(e.then, 1)} : {expression(e.other)}"
-        return f"({text})" if around else text
+        tightness, text = 0, f"{expression(e.condition, 1)} ? {expression(e.then, 1)} : {expression(e.other)}"
+        return f"({text})" if outer_tightness else text
     else:
         return "..."
-    return f"({text})" if own < around else text
+    return f"({text})" if tightness < outer_tightness else text
 
 
 def _integer(e: tree.Integer) -> str:

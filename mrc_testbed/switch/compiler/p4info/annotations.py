@@ -12,8 +12,17 @@ from mrc_testbed.switch.compiler.errors import fail
 from mrc_testbed.switch.compiler.frontend import tree
 from mrc_testbed.switch.compiler.frontend.lexer import Lexeme
 
-_HIDDEN = ("name", "id", "brief", "description")
-_PARSED = ("noWarn", "deprecated", "length", "synchronous", "field_list", "match", "command_line", "controller_header")
+_FIELD_ANNOTATIONS = ("name", "id", "brief", "description")
+_EXPRESSION_ANNOTATIONS = (
+    "noWarn",
+    "deprecated",
+    "length",
+    "synchronous",
+    "field_list",
+    "match",
+    "command_line",
+    "controller_header",
+)
 """Annotations that p4c prints as the expressions they hold; of others it prints the tokens, with blanks between."""
 _PACKAGE = ("name", "version", "organization", "contact", "url", "arch")
 _OPERATORS = (
@@ -49,10 +58,10 @@ def fill_notes(message: Any, notes: Iterable[tree.Annotation], skip: tuple[str, 
         if note.name in ("brief", "description"):
             if "doc" in message.DESCRIPTOR.fields_by_name:
                 setattr(message.doc, note.name, note.string() or "")
-        elif note.name in _HIDDEN or note.name in skip:
+        elif note.name in _FIELD_ANNOTATIONS or note.name in skip:
             continue
         elif note.bracket == "[" and "structured_annotations" in message.DESCRIPTOR.fields_by_name:
-            _structured(note, message.structured_annotations.add(name=note.name))
+            _fill_structured(note, message.structured_annotations.add(name=note.name))
         else:
             message.annotations.append(note_text(note))
 
@@ -62,11 +71,13 @@ def note_text(note: tree.Annotation) -> str:
     if note.body is None:
         return f"@{note.name}"
     close = "]" if note.bracket == "[" else ")"
-    text = _joined(note.body) if note.name in _PARSED else " ".join(one.text for one in note.body)
+    text = (
+        _join_tokens(note.body) if note.name in _EXPRESSION_ANNOTATIONS else " ".join(token.text for token in note.body)
+    )
     return f"@{note.name}{note.bracket}{text}{close}" if text or note.bracket == "[" else f"@{note.name}"
 
 
-def _joined(tokens: Iterable[Lexeme]) -> str:
+def _join_tokens(tokens: Iterable[Lexeme]) -> str:
     out = ""
     for token in tokens:
         out += (" " if out and token.kind not in ("COMMA", "DOT", "RPAR") and out[-1] not in "(." else "") + token.text
@@ -76,7 +87,7 @@ def _joined(tokens: Iterable[Lexeme]) -> str:
 # ---- @name[...]
 
 
-def _structured(note: tree.Annotation, out: p4t.StructuredAnnotation) -> None:
+def _fill_structured(note: tree.Annotation, out: p4t.StructuredAnnotation) -> None:
     parts = _parts(note.body or [])
     if not parts:
         return
@@ -108,7 +119,7 @@ def _value(note: tree.Annotation, tokens: list[Lexeme], out: p4t.Expression) -> 
     if tokens and all(token.kind == "STRING_LITERAL" for token in tokens):
         out.string_value = "".join(tree.unquote(token.text) for token in tokens)
         return
-    value = _evaluated(tokens)
+    value = _evaluate(tokens)
     if isinstance(value, bool):
         out.bool_value = value
     elif value is not None and -(1 << 63) <= value < 1 << 63:
@@ -118,7 +129,7 @@ def _value(note: tree.Annotation, tokens: list[Lexeme], out: p4t.Expression) -> 
         fail(note.where, f"@{note.name}: {text}: want a string, true or false, or a number of 64 bits")
 
 
-def _evaluated(tokens: list[Lexeme]) -> int | bool | None:
+def _evaluate(tokens: list[Lexeme]) -> int | bool | None:
     """A constant expression of numbers and truth values; None for anything else."""
     words = {"true": "True", "false": "False", "/": "//"}
     text = " ".join(
@@ -127,7 +138,7 @@ def _evaluated(tokens: list[Lexeme]) -> int | bool | None:
     )
     try:
         node = ast.parse(text, mode="eval")
-        if len(text) > 200 or not all(isinstance(one, _OPERATORS) for one in ast.walk(node)):
+        if len(text) > 200 or not all(isinstance(operator, _OPERATORS) for operator in ast.walk(node)):
             return None
         value = eval(compile(node, "", "eval"), {"__builtins__": {}})
     except (SyntaxError, ArithmeticError, ValueError, MemoryError, RecursionError):
@@ -147,10 +158,10 @@ def fill_package(main: tree.Instance, info: p4i.P4Info) -> None:
                 if key.text in _PACKAGE and value.kind == "STRING_LITERAL":
                     setattr(package, key.text, tree.unquote(value.text))
         elif note.name == "platform_property":
-            known = [field.name for field in package.platform_properties.DESCRIPTOR.fields]
+            property_names = [field.name for field in package.platform_properties.DESCRIPTOR.fields]
             for key, value in _pairs(note):
-                if key.text not in known or value.kind != "INTEGER":
-                    fail(note.where, f"@platform_property: {key.text}: want NUMBERs for {', '.join(known)}")
+                if key.text not in property_names or value.kind != "INTEGER":
+                    fail(note.where, f"@platform_property: {key.text}: want NUMBERs for {', '.join(property_names)}")
                 setattr(package.platform_properties, key.text, tree.parse_integer(value.text)[0])
         else:
             fill_notes(package, [note])
@@ -159,7 +170,7 @@ def fill_package(main: tree.Instance, info: p4i.P4Info) -> None:
 def _pairs(note: tree.Annotation) -> list[tuple[Lexeme, Lexeme]]:
     tokens = note.body or []
     return [
-        (tokens[at - 1], tokens[at + 1])
-        for at, token in enumerate(tokens)
-        if token.kind == "ASSIGN" and 0 < at < len(tokens) - 1
+        (tokens[index - 1], tokens[index + 1])
+        for index, token in enumerate(tokens)
+        if token.kind == "ASSIGN" and 0 < index < len(tokens) - 1
     ]

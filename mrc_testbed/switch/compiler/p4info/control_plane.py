@@ -31,7 +31,7 @@ class Plane:
         self.actions: list[ActionInstance] = []
         self.calls_externs = False
         """Whether controls call functions of the architecture; p4c has a type_info then, be it empty."""
-        self._reached: list[ControlInstance] = []
+        self._reached_controls: list[ControlInstance] = []
         self._tables: set[int] = set()
         """id() of the reached tables; the same for _actions and _with_data."""
         self._actions: set[int] = set()
@@ -42,7 +42,7 @@ class Plane:
         self._global = {id(action.decl): action for table in program.tables for action in table.actions}
         for top in (program.verify, program.ingress, program.egress, program.compute, program.deparser):
             self._control(top)
-        self.tables = [one for one in program.tables if id(one) in self._tables]
+        self.tables = [table for table in program.tables if id(table) in self._tables]
         self.externs = self._externs()
 
     def gets_data(self, action: ActionInstance) -> bool:
@@ -53,74 +53,81 @@ class Plane:
 
     def _control(self, top: ControlInstance) -> None:
         calls: list[ActionInstance] = []
-        others: list[tree.Call] = []
-        self._body(top, calls, others)
+        other_calls: list[tree.Call] = []
+        self._body(top, calls, other_calls)
         tables: list[TableInstance] = []
-        own: list[ActionInstance] = []
-        self._locals(top, tables, own, set())
+        local_actions: list[ActionInstance] = []
+        self._locals(top, tables, local_actions, set())
         for table in tables:
             for action in table.actions:
                 self._actions.add(id(action))
                 self._with_data.add(id(action))
         self._actions.update(map(id, calls))
-        mine = {id(one) for one in own}
-        shared = [one for table in tables for one in _in_source_order(table)] + calls
-        shared = list(dict.fromkeys(one for one in shared if id(one) not in mine))
-        listed = [*shared, *(one for one in own if id(one) in self._actions)]
-        for action in listed:
+        local_ids = {id(action) for action in local_actions}
+        shared_actions = [action for table in tables for action in _in_source_order(table)] + calls
+        shared_actions = list(dict.fromkeys(action for action in shared_actions if id(action) not in local_ids))
+        ordered_actions = [*shared_actions, *(action for action in local_actions if id(action) in self._actions)]
+        for action in ordered_actions:
             for call in _calls(action.decl.body):
                 self._extern_call(call)
-        for call in others:
+        for call in other_calls:
             self._extern_call(call)
-        names = {one.name for one in self.actions}
-        for action in listed:
+        names = {action.name for action in self.actions}
+        for action in ordered_actions:
             if action.name not in names:
                 names.add(action.name)
                 self.actions.append(action)
             elif id(action) in self._with_data:
-                first = next(one for one in self.actions if one.name == action.name)
+                first = next(action for action in self.actions if action.name == action.name)
                 self._with_data.add(id(first))
 
-    def _body(self, control: ControlInstance, calls: list[ActionInstance], others: list[tree.Call]) -> None:
+    def _body(self, control: ControlInstance, calls: list[ActionInstance], other_calls: list[tree.Call]) -> None:
         """What the code of a control reaches: tables, the actions and functions it calls, and all that by the controls
         it applies.
         """
-        self._reached.append(control)
-        todo: list[Any] = [*(local for local in control.decl.locals if isinstance(local, tree.Var)), control.decl.body]
-        while todo:
-            for call in _calls(todo.pop(0)):
+        self._reached_controls.append(control)
+        pending: list[Any] = [
+            *(local for local in control.decl.locals if isinstance(local, tree.Var)),
+            control.decl.body,
+        ]
+        while pending:
+            for call in _calls(pending.pop(0)):
                 kind = call.callee.kind
                 if kind == "table":
                     table = control.members[id(call.callee.decl)]
                     if id(table) not in self._tables:
                         self._tables.add(id(table))
-                        todo.append(table.decl.key)
+                        pending.append(table.decl.key)
                 elif kind == "control":
-                    applied = control.members[id(call.callee.base.decl)]
-                    if applied not in self._reached:
-                        self._body(applied, calls, others)
+                    inner_control = control.members[id(call.callee.base.decl)]
+                    if inner_control not in self._reached_controls:
+                        self._body(inner_control, calls, other_calls)
                 elif kind == "action":
                     calls.append(self._action(call.callee.decl, control))
                 else:
-                    others.append(call)
+                    other_calls.append(call)
 
     def _action(self, decl: tree.Action, control: ControlInstance) -> ActionInstance:
-        own = control.members.get(id(decl))
-        return own or self._global.setdefault(id(decl), ActionInstance(plane_name(decl, ""), decl))
+        local_action = control.members.get(id(decl))
+        return local_action or self._global.setdefault(id(decl), ActionInstance(plane_name(decl, ""), decl))
 
     def _locals(
-        self, control: ControlInstance, tables: list[TableInstance], actions: list[ActionInstance], seen: set[int]
+        self, control: ControlInstance, tables: list[TableInstance], actions: list[ActionInstance], visited: set[int]
     ) -> None:
         """Reached tables and own actions of a control, those of the controls in it where these are made."""
-        seen.add(id(control))
-        for one in (*control.decl.ctor, *control.decl.locals):
-            made = control.members.get(id(one))
-            if isinstance(made, ActionInstance):
-                actions.append(made)
-            elif isinstance(made, TableInstance) and id(made) in self._tables:
-                tables.append(made)
-            elif isinstance(made, ControlInstance) and made in self._reached and id(made) not in seen:
-                self._locals(made, tables, actions, seen)
+        visited.add(id(control))
+        for decl in (*control.decl.ctor, *control.decl.locals):
+            instance = control.members.get(id(decl))
+            if isinstance(instance, ActionInstance):
+                actions.append(instance)
+            elif isinstance(instance, TableInstance) and id(instance) in self._tables:
+                tables.append(instance)
+            elif (
+                isinstance(instance, ControlInstance)
+                and instance in self._reached_controls
+                and id(instance) not in visited
+            ):
+                self._locals(instance, tables, actions, visited)
 
     def _extern_call(self, call: tree.Call) -> None:
         """Notes what a call of a function of the architecture means, and those in a function of the program."""
@@ -139,20 +146,20 @@ class Plane:
 
     def _externs(self) -> list[ExternInstance]:
         """All but those of controls that nothing applies."""
-        kept = {id(member) for control in self._reached for member in control.members.values()}
+        kept_ids = {id(member) for control in self._reached_controls for member in control.members.values()}
         dropped: set[int] = set()
-        todo = list(self._reached)
-        seen: set[int] = set()
-        while todo:
-            control = todo.pop()
-            if id(control) in seen:
+        pending = list(self._reached_controls)
+        visited: set[int] = set()
+        while pending:
+            control = pending.pop()
+            if id(control) in visited:
                 continue
-            seen.add(id(control))
+            visited.add(id(control))
             members = list(control.members.values())
-            todo += [member for member in members if isinstance(member, ControlInstance)]
-            if control not in self._reached:
+            pending += [member for member in members if isinstance(member, ControlInstance)]
+            if control not in self._reached_controls:
                 dropped.update(id(member) for member in members if isinstance(member, ExternInstance))
-        return [extern for extern in self.program.externs if id(extern) in kept or id(extern) not in dropped]
+        return [extern for extern in self.program.externs if id(extern) in kept_ids or id(extern) not in dropped]
 
 
 def _in_source_order(table: TableInstance) -> list[ActionInstance]:
@@ -160,10 +167,10 @@ def _in_source_order(table: TableInstance) -> list[ActionInstance]:
     default = table.decl.properties.get("default_action")
     refs = table.decl.actions
     if default is not None and refs:
-        first, place = refs[0].where, default.value.where
-        if (place.line, place.column) < (first.line, first.column):
-            at = [ref.name for ref in refs].index(default.action.name)
-            return [table.actions[at], *table.actions]
+        actions_position, default_position = refs[0].where, default.value.where
+        if (default_position.line, default_position.column) < (actions_position.line, actions_position.column):
+            index = [ref.name for ref in refs].index(default.action.name)
+            return [table.actions[index], *table.actions]
     return table.actions
 
 
@@ -175,27 +182,27 @@ def _calls(body: Any) -> Iterator[tree.Call]:
 
     p4c drops what stands behind `exit` or `return` only in a body that has a `return` to get rid of.
     """
-    return _live(body, any(isinstance(one, tree.Return) for one in tree.walk(body)))
+    return _reachable_calls(body, any(isinstance(descendant, tree.Return) for descendant in tree.walk(body)))
 
 
-def _live(node: Any, returns: bool) -> Iterator[tree.Call]:
+def _reachable_calls(node: Any, returns: bool) -> Iterator[tree.Call]:
     if isinstance(node, (list, tuple)):
-        for one in node:
-            yield from _live(one, returns)
+        for child in node:
+            yield from _reachable_calls(child, returns)
     elif isinstance(node, tree.Block):
-        for one in node.body:
-            yield from _live(one, returns)
-            if returns and _leaves(one):
+        for child in node.body:
+            yield from _reachable_calls(child, returns)
+            if returns and _leaves(child):
                 break
     elif isinstance(node, (tree.If, tree.Ternary)) and node.condition.const is not None:
-        yield from _live(node.then if node.condition.const else node.other, returns)
+        yield from _reachable_calls(node.then if node.condition.const else node.other, returns)
     elif isinstance(node, tree.Binary) and node.op in ("&&", "||") and node.left.const is not None:
         if bool(node.left.const) == (node.op == "&&"):
-            yield from _live(node.right, returns)
+            yield from _reachable_calls(node.right, returns)
     elif isinstance(node, tree.Node):
         for field in fields(node):
             if field.name not in ("decl", "callee", "type", "const", "annotations"):
-                yield from _live(getattr(node, field.name), returns)
+                yield from _reachable_calls(getattr(node, field.name), returns)
         if isinstance(node, tree.Call) and node.callee is not None:
             yield node
 

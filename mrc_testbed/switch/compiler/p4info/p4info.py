@@ -60,27 +60,27 @@ class Ids:
     def __init__(self, program: ElaboratedProgram) -> None:
         self.plane = Plane(program)
         self.by_name: dict[tuple[str, str], int] = {}
-        taken: set[int] = set()
+        used_ids: set[int] = set()
         groups = _names(program, self.plane)
         for kind, names in groups.items():
             for name, decl in names.items():
-                given = _given_id(kind, decl)
-                if given is not None:
-                    if given in taken:
-                        fail(decl.where, f"@id({given:#x}) is used twice")
-                    taken.add(given)
-                    self.by_name[kind, name] = given
+                explicit_id = _given_id(kind, decl)
+                if explicit_id is not None:
+                    if explicit_id in used_ids:
+                        fail(decl.where, f"@id({explicit_id:#x}) is used twice")
+                    used_ids.add(explicit_id)
+                    self.by_name[kind, name] = explicit_id
         for kind, names in groups.items():
             for name in sorted(names):
                 if (kind, name) not in self.by_name:
-                    self.by_name[kind, name] = _free_id(kind, name, taken)
+                    self.by_name[kind, name] = _free_id(kind, name, used_ids)
         self.suffixes: dict[str, int] = {}
         for name in {name for names in groups.values() for name in names}:
             for suffix in _suffixes(name):
                 self.suffixes[suffix] = self.suffixes.get(suffix, 0) + 1
-        for kind, name in _names_of_the_rest(program):
+        for kind, name in _unreached_names(program):
             if (kind, name) not in self.by_name:
-                self.by_name[kind, name] = _free_id(kind, name, taken)
+                self.by_name[kind, name] = _free_id(kind, name, used_ids)
 
     def of(self, kind: str, name: str) -> int:
         return self.by_name[kind, name]
@@ -112,7 +112,7 @@ def _names(program: ElaboratedProgram, plane: Plane) -> dict[str, dict[str, Any]
     return groups
 
 
-def _names_of_the_rest(program: ElaboratedProgram) -> list[tuple[str, str]]:
+def _unreached_names(program: ElaboratedProgram) -> list[tuple[str, str]]:
     """(kind, name) of all in the C program: what the control plane does not see of it has an id, too."""
     return [
         *(("action", action.name) for action in program.actions),
@@ -137,9 +137,9 @@ def controller_headers(program: ElaboratedProgram) -> list[tree.Aggregate]:
 
 def translated_types(program: ElaboratedProgram) -> dict[str, int]:
     """Bits of the types with @p4runtime_translation in packet-ins and packet-outs, digests and registers."""
-    used = [header.record for header in controller_headers(program)]
-    used += [digest.type for digest in program.digests] + [one.cell for one in program.of_kind("register")]
-    return {name: bits for one in used for name, bits in translated_in(one).items()}
+    types = [header.record for header in controller_headers(program)]
+    types += [digest.type for digest in program.digests] + [register.cell for register in program.of_kind("register")]
+    return {name: bits for used_type in types for name, bits in translated_in(used_type).items()}
 
 
 def _given_id(kind: str, decl: Any) -> int | None:
@@ -155,37 +155,41 @@ def _given_id(kind: str, decl: Any) -> int | None:
     return prefix | value & 0xFFFFFF
 
 
-def _free_id(kind: str, name: str, taken: set[int]) -> int:
+def _free_id(kind: str, name: str, used_ids: set[int]) -> int:
     value = jenkins_hash(name)
     while True:
         candidate = _PREFIX[kind] << 24 | value & 0xFFFFFF
-        if candidate not in taken:
-            taken.add(candidate)
+        if candidate not in used_ids:
+            used_ids.add(candidate)
             return candidate
         value += 1
 
 
 def field_ids(notes: Iterable[list[tree.Annotation]]) -> list[int]:
     """Ids of match fields, parameters or metadata from the annotations of each: @id, or counted from 1 around these."""
-    given = [next((note.number() for note in one if note.name == "id"), None) for one in notes]
-    taken = {one for one in given if one is not None}
+    explicit_ids = [next((note.number() for note in field_id if note.name == "id"), None) for field_id in notes]
+    used_ids = {field_id for field_id in explicit_ids if field_id is not None}
     out, number = [], 1
-    for one in given:
-        if one is None:
-            while number in taken:
+    for field_id in explicit_ids:
+        if field_id is None:
+            while number in used_ids:
                 number += 1
-            one = number
-            taken.add(one)
+            field_id = number
+            used_ids.add(field_id)
         else:
             number += 1
-        out.append(one)
+        out.append(field_id)
     return out
 
 
 def key_ids(table: tree.Table) -> list[tuple[tree.KeyElement, int]]:
     """The key's fields with their ids, without those that only feed a selector."""
-    ids = field_ids(one.annotations for one in table.key)
-    return [(one, number) for one, number in zip(table.key, ids, strict=True) if one.match != "selector"]
+    ids = field_ids(key_element.annotations for key_element in table.key)
+    return [
+        (key_element, number)
+        for key_element, number in zip(table.key, ids, strict=True)
+        if key_element.match != "selector"
+    ]
 
 
 def param_ids(action: tree.Action) -> list[tuple[tree.Param, int]]:
@@ -194,16 +198,16 @@ def param_ids(action: tree.Action) -> list[tuple[tree.Param, int]]:
     return list(zip(params, field_ids(param.annotations for param in params), strict=True))
 
 
-def value_set_keys(one: ValueSetInstance) -> list[tuple[int, str, int, str]]:
+def value_set_keys(value_set: ValueSetInstance) -> list[tuple[int, str, int, str]]:
     """(id, name, bits, match kind) of each field of a value_set's members; a single value has no name."""
-    leaves = _member_fields(one.decl.element)
+    leaves = _member_fields(value_set.decl.element)
     out = []
-    for number, (name, of, decl) in zip(field_ids(_notes_of(decl) for _, _, decl in leaves), leaves, strict=True):
+    for number, (name, p4_type, decl) in zip(field_ids(_notes_of(decl) for _, _, decl in leaves), leaves, strict=True):
         note = decl.annotation("match") if decl else None
         kind = note.body[0].text if note and note.body else "exact"
         if kind not in _MATCH:
             fail(decl.where, f"@match({kind}): a value_set matches by {', '.join(sorted(_MATCH))}")
-        out.append((number, name, width_of(of) or 32, kind))
+        out.append((number, name, width_of(p4_type) or 32, kind))
     return out
 
 
@@ -211,36 +215,40 @@ def _notes_of(decl: tree.Field | None) -> list[tree.Annotation]:
     return decl.annotations if decl else []
 
 
-def _member_fields(of: Type, prefix: str = "") -> list[tuple[str, Type, Any]]:
+def _member_fields(p4_type: Type, prefix: str = "") -> list[tuple[str, Type, Any]]:
     """(name, type, declaration) of the values in a value_set's member; those of structs in it as `outer.inner`."""
-    if isinstance(of, Record):
-        parts = [(field.name, of.fields[field.name], field) for field in of.decl.fields]
-    elif isinstance(of, Tuple):
-        parts = [(f"f{at}", one, None) for at, one in enumerate(of.items)]
+    if isinstance(p4_type, Record):
+        parts = [(field.name, p4_type.fields[field.name], field) for field in p4_type.decl.fields]
+    elif isinstance(p4_type, Tuple):
+        parts = [(f"f{index}", item_type, None) for index, item_type in enumerate(p4_type.items)]
     else:
-        return [(prefix, of, None)]
+        return [(prefix, p4_type, None)]
     out: list[tuple[str, Type, Any]] = []
-    for name, one, decl in parts:
-        whole = f"{prefix}.{name}" if prefix else name
-        out += _member_fields(one, whole) if isinstance(one, (Record, Tuple)) else [(whole, one, decl)]
+    for name, item_type, decl in parts:
+        full_name = f"{prefix}.{name}" if prefix else name
+        out += (
+            _member_fields(item_type, full_name)
+            if isinstance(item_type, (Record, Tuple))
+            else [(full_name, item_type, decl)]
+        )
     return out
 
 
-def key_name(one: tree.KeyElement) -> str:
+def key_name(key_element: tree.KeyElement) -> str:
     """Name of a match field: its @name, or the expression as p4c writes it. Raises P4Error for other expressions."""
-    for note in one.annotations:
+    for note in key_element.annotations:
         if note.name == "name":
-            given = note.string()
-            if given is None:
+            name = note.string()
+            if name is None:
                 fail(note.where, "@name needs one string")
-            return given
-    text = _spelled(one.value)
+            return name
+    text = _expression_text(key_element.value)
     if text is None:
-        fail(one.where, 'this key needs a name: write expression : kind @name("...");')
+        fail(key_element.where, 'this key needs a name: write expression : kind @name("...");')
     return text
 
 
-def _spelled(e: tree.Expr) -> str | None:
+def _expression_text(e: tree.Expr) -> str | None:
     if isinstance(e, tree.PathExpression):
         return _number(e) or ("." if e.top else "") + e.name
     if isinstance(e, tree.Integer):
@@ -249,27 +257,31 @@ def _spelled(e: tree.Expr) -> str | None:
         name = _field_name(e)
         if name.startswith("."):
             return name[1:]
-        base = _spelled(e.base)
+        base = _expression_text(e.base)
         return base and f"{base}.{name}"
     if isinstance(e, tree.Index):
-        base, index = _spelled(e.base), _number(e.index) or _spelled(e.index)
+        base, index = _expression_text(e.base), _number(e.index) or _expression_text(e.index)
         return base and index and f"{base}[{index}]"
     if isinstance(e, tree.Slice):
-        base = _spelled(e.base)
+        base = _expression_text(e.base)
         return base and f"{base}[{_number(e.high)}:{_number(e.low)}]"
     if isinstance(e, tree.Binary) and e.op == "&":
-        left, right = _spelled(e.left), _spelled(e.right)
-        return left and right and f"{left} & {right}"
+        lhs, rhs = _expression_text(e.left), _expression_text(e.right)
+        return lhs and rhs and f"{lhs} & {rhs}"
     if isinstance(e, tree.Call) and e.callee.kind == "header" and e.callee.name == "isValid":
-        base = _spelled(e.callee.base)
+        base = _expression_text(e.callee.base)
         return base and f"{base}.$valid$"
     return None
 
 
 def _field_name(e: tree.Member) -> str:
     """The member's name, or the @name of the field; one with a leading dot stands for the whole expression."""
-    of = plain(e.base.type)
-    field = next((one for one in of.decl.fields if one.name == e.name), None) if isinstance(of, Record) else None
+    base_type = plain(e.base.type)
+    field = (
+        next((decl_field for decl_field in base_type.decl.fields if decl_field.name == e.name), None)
+        if isinstance(base_type, Record)
+        else None
+    )
     note = field.annotation("name") if field is not None else None
     return (note.string() if note else None) or e.name
 
@@ -295,7 +307,7 @@ def _base(e: tree.Expr) -> int:
 
 def source_text(e: tree.Expr) -> str:
     """An expression as its author might have written it, for people to read; "..." when it is not a simple one."""
-    return _spelled(e) or "..."
+    return _expression_text(e) or "..."
 
 
 def make_p4info(program: ElaboratedProgram, ids: Ids) -> p4i.P4Info:
@@ -317,11 +329,11 @@ def make_p4info(program: ElaboratedProgram, ids: Ids) -> p4i.P4Info:
     for header in controller_headers(program):
         _controller_header(info, header, ids)
     for value_set in program.value_sets:
-        found = info.value_sets.add(size=value_set.size)
-        _preamble(found, "value_set", value_set.name, ids, value_set.decl)
+        value_set_message = info.value_sets.add(size=value_set.size)
+        _preamble(value_set_message, "value_set", value_set.name, ids, value_set.decl)
         leaves = _member_fields(value_set.decl.element)
         for (number, name, bits, match), (_, _, decl) in zip(value_set_keys(value_set), leaves, strict=True):
-            out = found.match.add(id=number, name=name, bitwidth=bits, match_type=_MATCH[match])
+            out = value_set_message.match.add(id=number, name=name, bitwidth=bits, match_type=_MATCH[match])
             fill_notes(out, _notes_of(decl), ("match",))
     for digest in ids.plane.digests:
         sent = info.digests.add()
@@ -341,29 +353,29 @@ def _preamble(message: Any, kind: str, name: str, ids: Ids, decl: Any) -> None:
     fill_notes(message.preamble, decl.annotations, _PROFILE_NOTES if kind == "profile" else ())
 
 
-def _width(of: Type, info: p4i.P4Info) -> tuple[int, str | None]:
+def _width(p4_type: Type, info: p4i.P4Info) -> tuple[int, str | None]:
     """(bits, name of the type when it is a `type`, or an enum without values), with the type noted in type_info."""
-    if isinstance(of, NewType):
-        return note_new_type(of, info), of.name
-    if isinstance(of, EnumType):
-        data_spec(of, info, [], None)
-        return (of.under.width, None) if of.under else (0, of.name)
-    return width_of(of) or 0, None
+    if isinstance(p4_type, NewType):
+        return note_new_type(p4_type, info), p4_type.name
+    if isinstance(p4_type, EnumType):
+        data_spec(p4_type, info, [], None)
+        return (p4_type.under.width, None) if p4_type.under else (0, p4_type.name)
+    return width_of(p4_type) or 0, None
 
 
 def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
     out, decl = info.tables.add(), table.decl
     _preamble(out, "table", table.name, ids, decl)
-    for one, number in key_ids(decl):
-        field = out.match_fields.add(id=number, name=key_name(one))
-        fill_notes(field, one.annotations)
-        field.bitwidth, named = _width(one.value.type, info)
-        if named:
-            field.type_name.name = named
-        if one.match in _MATCH:
-            field.match_type = _MATCH[one.match]
+    for key_element, number in key_ids(decl):
+        field = out.match_fields.add(id=number, name=key_name(key_element))
+        fill_notes(field, key_element.annotations)
+        field.bitwidth, type_name = _width(key_element.value.type, info)
+        if type_name:
+            field.type_name.name = type_name
+        if key_element.match in _MATCH:
+            field.match_type = _MATCH[key_element.match]
         else:
-            field.other_match_type = one.match
+            field.other_match_type = key_element.match
     for ref, action in zip(decl.actions, table.actions, strict=False):
         entry = out.action_refs.add(id=ids.of("action", action.name))
         names = {note.name for note in ref.annotations}
@@ -389,22 +401,22 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
 
 def idle_timeouts(table: TableInstance) -> bool:
     """Whether the table has `support_timeout = true`."""
-    given = table.decl.properties.get("support_timeout")
-    return given is not None and bool(given.expr.const)
+    timeout_property = table.decl.properties.get("support_timeout")
+    return timeout_property is not None and bool(timeout_property.expr.const)
 
 
 def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
     """As recent p4c: a const default action is in both places."""
-    given = table.decl.properties.get("default_action")
-    names = [one.name for one in table.decl.actions]
-    if given is None:
+    default_property = table.decl.properties.get("default_action")
+    names = [action_ref.name for action_ref in table.decl.actions]
+    if default_property is None:
         if "NoAction" in names:
             out.initial_default_action.action_id = ids.of("action", table.actions[names.index("NoAction")].name)
         return
-    ref: Any = given.value
+    ref: Any = default_property.value
     action = table.actions[names.index(ref.name)]
     out.initial_default_action.action_id = ids.of("action", action.name)
-    if given.const:
+    if default_property.const:
         out.const_default_action_id = out.initial_default_action.action_id
     for (param, number), arg in zip(param_ids(action.decl), ref.args or [], strict=True):
         bits = width_of(param.type) or 32
@@ -418,15 +430,15 @@ def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
 def _action(info: p4i.P4Info, action: ActionInstance, ids: Ids) -> None:
     out = info.actions.add()
     _preamble(out, "action", action.name, ids, action.decl)
-    for one, number in param_ids(action.decl) if ids.plane.gets_data(action) else ():
-        param = out.params.add(id=number, name=one.name)
-        named_as = one.annotation("name")
-        if named_as and named_as.string():
-            param.name = named_as.string() or one.name
-        fill_notes(param, one.annotations)
-        param.bitwidth, named = _width(one.type, info)
-        if named:
-            param.type_name.name = named
+    for param_decl, number in param_ids(action.decl) if ids.plane.gets_data(action) else ():
+        param = out.params.add(id=number, name=param_decl.name)
+        name_note = param_decl.annotation("name")
+        if name_note and name_note.string():
+            param.name = name_note.string() or param_decl.name
+        fill_notes(param, param_decl.annotations)
+        param.bitwidth, type_name = _width(param_decl.type, info)
+        if type_name:
+            param.type_name.name = type_name
 
 
 def _extern(info: p4i.P4Info, extern: ExternInstance, ids: Ids) -> None:
@@ -499,11 +511,13 @@ def _controller_header(info: p4i.P4Info, header: tree.Aggregate, ids: Ids) -> No
     out.preamble.name = out.preamble.alias = name
     fill_notes(out.preamble, header.annotations)
     fields = header_fields(header.record)
-    for one, number in zip(fields, field_ids(one.annotations for one in fields), strict=True):
-        if any(note.name == "hidden" for note in one.annotations):
+    for header_field, number in zip(
+        fields, field_ids(header_field.annotations for header_field in fields), strict=True
+    ):
+        if any(note.name == "hidden" for note in header_field.annotations):
             continue
-        field = out.metadata.add(id=number, name=one.name)
-        fill_notes(field, one.annotations)
-        field.bitwidth, named = _width(one.type, info)
-        if named:
-            field.type_name.name = named
+        field = out.metadata.add(id=number, name=header_field.name)
+        fill_notes(field, header_field.annotations)
+        field.bitwidth, type_name = _width(header_field.type, info)
+        if type_name:
+            field.type_name.name = type_name

@@ -31,88 +31,90 @@ from mrc_testbed.switch.compiler.sema.types import (
 )
 
 
-def bits_spec(of: Bits, out: p4t.P4BitstringLikeTypeSpec) -> None:
+def bits_spec(bits_type: Bits, out: p4t.P4BitstringLikeTypeSpec) -> None:
     """Fill in a bit<N> or int<N>."""
-    if of.signed:
-        out.int.bitwidth = of.width
+    if bits_type.signed:
+        out.int.bitwidth = bits_type.width
     else:
-        out.bit.bitwidth = of.width
+        out.bit.bitwidth = bits_type.width
 
 
-def translated_in(of: Type) -> dict[str, int]:
+def translated_in(p4_type: Type) -> dict[str, int]:
     """Bits of the types with @p4runtime_translation that a type is made of: P4Info has others."""
-    if isinstance(of, NewType):
-        return {of.name: width_of(of) or 0} if of.decl.annotation("p4runtime_translation") else {}
-    parts = of.items if isinstance(of, Tuple) else of.fields.values() if isinstance(of, Record) else ()
+    if isinstance(p4_type, NewType):
+        return {p4_type.name: width_of(p4_type) or 0} if p4_type.decl.annotation("p4runtime_translation") else {}
+    parts = (
+        p4_type.items if isinstance(p4_type, Tuple) else p4_type.fields.values() if isinstance(p4_type, Record) else ()
+    )
     return {name: bits for part in parts for name, bits in translated_in(part).items()}
 
 
-def note_new_type(of: NewType, info: p4i.P4Info) -> int:
+def note_new_type(new_type: NewType, info: p4i.P4Info) -> int:
     """Enter a `type` in type_info; the bits its values have for the control plane."""
-    spec = info.type_info.new_types[of.name]
-    width = width_of(of) or 0
-    translation = of.decl.annotation("p4runtime_translation")
+    spec = info.type_info.new_types[new_type.name]
+    width = width_of(new_type) or 0
+    translation = new_type.decl.annotation("p4runtime_translation")
     if translation and translation.body:
-        values = [one for one in translation.body if one.kind != "COMMA"]
+        values = [token for token in translation.body if token.kind != "COMMA"]
         spec.translated_type.uri = tree.unquote(values[0].text)
-        given = next((tree.parse_integer(value.text)[0] for value in values if value.kind == "INTEGER"), None)
-        if given is None:
+        sdn_bitwidth = next((tree.parse_integer(value.text)[0] for value in values if value.kind == "INTEGER"), None)
+        if sdn_bitwidth is None:
             spec.translated_type.sdn_string.SetInParent()
         else:
-            spec.translated_type.sdn_bitwidth = given
-        width = given or 0
-    elif plain(of) == BOOL:
+            spec.translated_type.sdn_bitwidth = sdn_bitwidth
+        width = sdn_bitwidth or 0
+    elif plain(new_type) == BOOL:
         spec.original_type.bool.SetInParent()
     else:
-        base = plain(of)
+        base = plain(new_type)
         bits_spec(base if isinstance(base, Bits) else Bits(width), spec.original_type.bitstring)
     if not spec.annotations:
-        fill_notes(spec, of.decl.annotations, ("p4runtime_translation",))
+        fill_notes(spec, new_type.decl.annotations, ("p4runtime_translation",))
     return width
 
 
-def note_serializable(of: EnumType, info: p4i.P4Info) -> None:
+def note_serializable(enum: EnumType, info: p4i.P4Info) -> None:
     """Enter an enum with values in type_info."""
-    assert of.under is not None
-    spec = info.type_info.serializable_enums[of.name]
+    assert enum.under is not None
+    spec = info.type_info.serializable_enums[enum.name]
     if not spec.members:
-        spec.underlying_type.bitwidth = of.under.width
-        size = (of.under.width + 7) // 8
-        for name in of.members:
-            value = of.values[name] & (1 << of.under.width) - 1
+        spec.underlying_type.bitwidth = enum.under.width
+        size = (enum.under.width + 7) // 8
+        for name in enum.members:
+            value = enum.values[name] & (1 << enum.under.width) - 1
             spec.members.add(name=name, value=value.to_bytes(size, "big"))
 
 
-def data_spec(of: Type, info: p4i.P4Info, errors: list[str], where: Location | None) -> p4t.P4DataTypeSpec:
+def data_spec(p4_type: Type, info: p4i.P4Info, errors: list[str], where: Location | None) -> p4t.P4DataTypeSpec:
     """The type `of` for the control plane; the types it names are entered in type_info. Raises P4Error."""
     spec = p4t.P4DataTypeSpec()
-    if isinstance(of, NewType):
-        note_new_type(of, info)
-        spec.new_type.name = of.name
-    elif isinstance(of, EnumType):
-        if of.under:
-            note_serializable(of, info)
-            spec.serializable_enum.name = of.name
+    if isinstance(p4_type, NewType):
+        note_new_type(p4_type, info)
+        spec.new_type.name = p4_type.name
+    elif isinstance(p4_type, EnumType):
+        if p4_type.under:
+            note_serializable(p4_type, info)
+            spec.serializable_enum.name = p4_type.name
         else:
-            spec.enum.name = of.name
-            if not info.type_info.enums[of.name].members:
-                for name in of.members:
-                    info.type_info.enums[of.name].members.add(name=name)
-    elif isinstance(of, Bits):
-        bits_spec(of, spec.bitstring)
-    elif of == BOOL:
+            spec.enum.name = p4_type.name
+            if not info.type_info.enums[p4_type.name].members:
+                for name in p4_type.members:
+                    info.type_info.enums[p4_type.name].members.add(name=name)
+    elif isinstance(p4_type, Bits):
+        bits_spec(p4_type, spec.bitstring)
+    elif p4_type == BOOL:
         spec.bool.SetInParent()
-    elif of == ERROR:
+    elif p4_type == ERROR:
         spec.error.SetInParent()
         if not info.type_info.error.members:
             info.type_info.error.members.extend(errors)
-    elif isinstance(of, Tuple):
-        spec.tuple.members.extend(data_spec(one, info, errors, where) for one in of.items)
-    elif isinstance(of, Record) and of.kind in ("struct", "header"):
-        _record(of, spec, info, errors, where)
+    elif isinstance(p4_type, Tuple):
+        spec.tuple.members.extend(data_spec(item_type, info, errors, where) for item_type in p4_type.items)
+    elif isinstance(p4_type, Record) and p4_type.kind in ("struct", "header"):
+        _record(p4_type, spec, info, errors, where)
     else:
-        what = "header stack" if isinstance(of, Stack) else str(of)
-        unsupported(where, f"a {what} sent to the control plane")
+        type_name = "header stack" if isinstance(p4_type, Stack) else str(p4_type)
+        unsupported(where, f"a {type_name} sent to the control plane")
     return spec
 
 
@@ -126,17 +128,20 @@ class HeaderField:
     """Its own, then those of the structs around it that it has not itself."""
 
 
-def header_fields(of: Record) -> list[HeaderField]:
+def header_fields(header: Record) -> list[HeaderField]:
     """The fields of a header in their order, structs taken apart."""
     out = []
-    for decl, inner in zip(of.decl.fields, of.fields.values(), strict=True):
+    for decl, inner in zip(header.decl.fields, header.fields.values(), strict=True):
         name, base = plane_field(decl), plain(inner)
         if not isinstance(base, Record):
             out.append(HeaderField(name, inner, decl.annotations))
             continue
         for header_field in header_fields(base):
-            own = {note.name for note in header_field.annotations}
-            notes = [*header_field.annotations, *(note for note in decl.annotations if note.name not in own)]
+            field_note_names = {note.name for note in header_field.annotations}
+            notes = [
+                *header_field.annotations,
+                *(note for note in decl.annotations if note.name not in field_note_names),
+            ]
             out.append(HeaderField(f"{decl.name}.{header_field.name}", header_field.type, notes))
     return out
 
@@ -147,22 +152,22 @@ def plane_field(decl: tree.Field) -> str:
     return ((note.string() if note else None) or decl.name).removeprefix(".")
 
 
-def _record(of: Record, spec: Any, info: p4i.P4Info, errors: list[str], where: Location | None) -> None:
-    if of.kind == "struct":
-        spec.struct.name = of.name
-        if of.name not in info.type_info.structs:
-            names = [plane_field(field) for field in of.decl.fields]
-            specs = [data_spec(field, info, errors, where) for field in of.fields.values()]
-            info.type_info.structs[of.name].SetInParent()
-            for name, one in zip(names, specs, strict=True):
-                info.type_info.structs[of.name].members.add(name=name, type_spec=one)
+def _record(record: Record, spec: Any, info: p4i.P4Info, errors: list[str], where: Location | None) -> None:
+    if record.kind == "struct":
+        spec.struct.name = record.name
+        if record.name not in info.type_info.structs:
+            names = [plane_field(field) for field in record.decl.fields]
+            specs = [data_spec(field, info, errors, where) for field in record.fields.values()]
+            info.type_info.structs[record.name].SetInParent()
+            for name, field_spec in zip(names, specs, strict=True):
+                info.type_info.structs[record.name].members.add(name=name, type_spec=field_spec)
         return
-    spec.header.name = of.name
-    if of.name not in info.type_info.headers:
-        info.type_info.headers[of.name].SetInParent()
-        for part in header_fields(of):
+    spec.header.name = record.name
+    if record.name not in info.type_info.headers:
+        info.type_info.headers[record.name].SetInParent()
+        for part in header_fields(record):
             base = plain(part.type)
-            member = info.type_info.headers[of.name].members.add(name=part.name)
+            member = info.type_info.headers[record.name].members.add(name=part.name)
             if isinstance(base, Bits):
                 bits_spec(base, member.type_spec)
             elif base == BOOL:

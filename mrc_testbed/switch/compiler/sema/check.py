@@ -17,7 +17,7 @@ from mrc_testbed.switch.compiler.sema.check_statements import StatementChecker
 from mrc_testbed.switch.compiler.sema.check_states import StateChecker
 from mrc_testbed.switch.compiler.sema.check_tables import TableChecker
 from mrc_testbed.switch.compiler.sema.check_types import TypeResolver
-from mrc_testbed.switch.compiler.sema.scope import Scope, places_of
+from mrc_testbed.switch.compiler.sema.scope import Scope, locations_of
 
 
 class Checker:
@@ -62,7 +62,7 @@ class Checker:
     def program(self, nodes: list[tree.Node]) -> None:
         """Check all; raises the first P4Error, with the others that were found behind it."""
         context = self.context
-        context.top.later = places_of(nodes)
+        context.top.later = locations_of(nodes)
         for node in nodes:
             context.attempt(self.declarations.declaration, node, context.top)
         for template in self.copies.templates.values():

@@ -26,36 +26,39 @@ class ConstructorChecker:
     calls: CallChecker
     copies: CopyMaker
 
-    def construct(self, of: Object, args: list[tree.Arg], node: Any, scope: Scope) -> Object:
+    def construct(self, object_type: Object, args: list[tree.Arg], node: Any, scope: Scope) -> Object:
         """Check constructor arguments. Returns the type of what is made: a copy of the parser or control for the values
         given, which are known at compile time in it.
 
         What else is given to a package is checked when the program is put together.
         """
-        if of.kind == "package":
-            for one in args:
-                if isinstance(one.value, tree.Construct):
-                    self._construct_part(one.value, scope)
-            return of
+        if object_type.kind == "package":
+            for part in args:
+                if isinstance(part.value, tree.Construct):
+                    self._construct_part(part.value, scope)
+            return object_type
         values: dict[str, tree.Expr] = {}
-        if of.kind == "extern":
-            choices = [constructor for constructor in of.decl.constructors if len(constructor) == len(args)]
+        if object_type.kind == "extern":
+            choices = [constructor for constructor in object_type.decl.constructors if len(constructor) == len(args)]
             if not choices:
                 counts = (
-                    " or ".join(count(len(constructor), "argument") for constructor in of.decl.constructors)
+                    " or ".join(count(len(constructor), "argument") for constructor in object_type.decl.constructors)
                     or "nothing"
                 )
-                fail(node.where, f"the constructor of {of.decl.name} takes {counts}, not {len(args)}")
+                fail(node.where, f"the constructor of {object_type.decl.name} takes {counts}, not {len(args)}")
             params = choices[0]
             inner = Scope(self.context.top)
-            for name in of.decl.type_params:
+            for name in object_type.decl.type_params:
                 inner.names[name] = Variable(name)
             self.calls.parameters(params, inner)
-            if len(of.args) != len(of.decl.type_params):
-                fail(node.where, f"{of.decl.name} needs its type arguments, such as {of.decl.name}<bit<32>>(...)")
+            if len(object_type.args) != len(object_type.decl.type_params):
+                fail(
+                    node.where,
+                    f"{object_type.decl.name} needs its type arguments, such as {object_type.decl.name}<bit<32>>(...)",
+                )
         else:
-            params = of.decl.ctor
-        for param, arg in pair(of.decl.name, params, args, node.where):
+            params = object_type.decl.ctor
+        for param, arg in pair(object_type.decl.name, params, args, node.where):
             if isinstance(arg, tree.Construct):
                 arg.type = self.types.resolve(arg.to, scope)
                 if not isinstance(arg.type, Object):
@@ -63,19 +66,19 @@ class ConstructorChecker:
                 arg.type = self.construct(arg.type, arg.args, arg, scope)
             elif arg is not param.default:
                 self.expressions.expr(arg, scope)
-            self.expressions.coerce(arg, param.type, f"argument {param.name} of {of.decl.name}")
+            self.expressions.coerce(arg, param.type, f"argument {param.name} of {object_type.decl.name}")
             if isinstance(arg.type, Object):
                 continue
             if value_key(arg) is None:
-                fail(arg.where, f"argument {param.name} of {of.decl.name} must be known at compile time")
+                fail(arg.where, f"argument {param.name} of {object_type.decl.name} must be known at compile time")
             values[param.name] = arg
-        template = self.copies.templates.get(id(of.decl))
-        return Object(of.kind, self.copies.with_values(template, values)) if template else of
+        template = self.copies.templates.get(id(object_type.decl))
+        return Object(object_type.kind, self.copies.with_values(template, values)) if template else object_type
 
     def _construct_part(self, value: tree.Construct, scope: Scope) -> None:
         """A parser or control made for a package."""
-        found = scope.find(value.to.name) if isinstance(value.to, tree.NamedType) else None
-        if isinstance(found, Object) and found.kind in ("parser", "control"):
-            of = self.types.resolve(value.to, scope)
-            assert isinstance(of, Object)
-            value.type = self.construct(of, value.args, value, scope)
+        part_type = scope.find(value.to.name) if isinstance(value.to, tree.NamedType) else None
+        if isinstance(part_type, Object) and part_type.kind in ("parser", "control"):
+            resolved_type = self.types.resolve(value.to, scope)
+            assert isinstance(resolved_type, Object)
+            value.type = self.construct(resolved_type, value.args, value, scope)

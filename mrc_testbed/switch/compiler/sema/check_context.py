@@ -34,7 +34,7 @@ class CallTypes(Protocol):
 class SpecialTypes(Protocol):
     """Makes copies of declarations: a type may name one with type arguments."""
 
-    def specialised(self, found: Object, args: tuple[Type, ...]) -> Type:
+    def specialise(self, object_type: Object, args: tuple[Type, ...]) -> Type:
         """A generic parser, control, extern or package with its type arguments."""
         ...
 
@@ -84,26 +84,26 @@ class CheckContext:
         """Note what a program may say and hardly means; `kind` as p4c names it."""
         self.warnings.append(P4Warning(where, kind, message))
 
-    def inside(self) -> tuple[Any, bool, bool, tree.Function | None, int]:
+    def save_position(self) -> tuple[Any, bool, bool, tree.Function | None, int]:
         """What is being checked, for go_back()."""
         return self.owner, self.in_parser, self.in_action, self.in_function, self.loops
 
-    def go_back(self, before: tuple[Any, bool, bool, tree.Function | None, int]) -> None:
+    def restore_position(self, position: tuple[Any, bool, bool, tree.Function | None, int]) -> None:
         """Go on with what inside() gave."""
-        self.owner, self.in_parser, self.in_action, self.in_function, self.loops = before
+        self.owner, self.in_parser, self.in_action, self.in_function, self.loops = position
 
     def attempt(self, check: Callable[[Any, Scope], None], node: Any, scope: Scope) -> None:
         """Check a declaration or statement, and go on with the next when it is wrong.
 
         What only follows from a declaration that failed is not told: its name is unknown then.
         """
-        before = self.inside()
+        position = self.save_position()
         try:
             check(node, scope)
         except P4Error as error:
-            self.go_back(before)
+            self.restore_position(position)
             unknown = re.match(r"(?:\w+ )?(\w+) is not declared", error.message)
-            told = str(error) in map(str, self.problems) or (unknown and unknown[1] in self.failed)
-            if not told and len(self.problems) < MOST_PROBLEMS:
+            is_reported = str(error) in map(str, self.problems) or (unknown and unknown[1] in self.failed)
+            if not is_reported and len(self.problems) < MOST_PROBLEMS:
                 self.problems.append(error)
             self.failed.add(getattr(node, "name", ""))

@@ -21,7 +21,7 @@ class Template:
 
     decl: Any
     """The declaration, checked with example values."""
-    written: Any
+    source_decl: Any
     """The same as it was written."""
     scope: Scope
     """Where it was declared."""
@@ -46,7 +46,7 @@ class CopyMaker:
     """Declarations with parameters of type int, by id(), with the scope they are in."""
     templates: dict[int, Template] = field(default_factory=dict, init=False)
     """Parsers and controls whose constructors take values, by id()."""
-    fixed: dict[int, dict[str, tree.Expr]] = field(default_factory=dict, init=False)
+    constructor_values: dict[int, dict[str, tree.Expr]] = field(default_factory=dict, init=False)
     """Values of the constructor parameters of a parser or control being checked, by its id()."""
 
     def checked(self, node: Any) -> list[Any]:
@@ -54,21 +54,23 @@ class CopyMaker:
         out = [copy for (origin, _), copy in self.copies.items() if origin == id(node)]
         if id(node) in self.templates:
             out += [copy for copy, _ in self.templates[id(node)].copies.values()]
-        return [one for copy in out for one in self.checked(copy)] or [node]
+        return [copied for copy in out for copied in self.checked(copy)] or [node]
 
     def with_numbers(self, decl: Any, values: tuple[int, ...]) -> Any:
         """A copy of a declaration with constants for its parameters of type int, checked; one for equal constants."""
         key = (id(decl), values)
         if key not in self.copies:
             copy, inner, numbers = deepcopy(decl), Scope(self.homes[id(decl)][1]), numbers_of(decl.params)
-            copy.params = [one for one, old in zip(copy.params, decl.params, strict=True) if old not in numbers]
+            copy.params = [
+                param for param, old_param in zip(copy.params, decl.params, strict=True) if old_param not in numbers
+            ]
             for param, value in zip(numbers, values, strict=True):
                 literal = tree.Integer(param.where, value, None, False)
                 constant = tree.Const(param.where, [], param.name, param.type_node, literal)
                 constant.type = self.expressions.expr(literal, inner)
-                inner.names[param.name], inner.places[param.name] = constant, param.where
-            if id(decl) in self.fixed:
-                self.fixed[id(copy)] = self.fixed[id(decl)]
+                inner.names[param.name], inner.locations[param.name] = constant, param.where
+            if id(decl) in self.constructor_values:
+                self.constructor_values[id(copy)] = self.constructor_values[id(decl)]
             self.copies[key] = copy
             self._check_copy(copy, inner)
             if isinstance(decl, tree.Action) and self.homes[id(decl)][1] is not self.context.top:
@@ -89,13 +91,13 @@ class CopyMaker:
                 param.type = self.types.resolve(param.type_node, scope)
         return id(node) in self.homes
 
-    def specialised(self, found: Object, args: tuple[Type, ...]) -> Type:
+    def specialise(self, object_type: Object, args: tuple[Type, ...]) -> Type:
         """A generic parser, control, extern or package with its type arguments."""
-        decl = found.decl
+        decl = object_type.decl
         body = getattr(decl, "body", None) or getattr(decl, "states", None)
-        if found.kind not in ("control", "parser") or not body or any(isinstance(arg, Variable) for arg in args):
-            return Object(found.kind, found.decl, args)
-        return Object(found.kind, self.with_types(decl, args))
+        if object_type.kind not in ("control", "parser") or not body or any(isinstance(arg, Variable) for arg in args):
+            return Object(object_type.kind, object_type.decl, args)
+        return Object(object_type.kind, self.with_types(decl, args))
 
     def with_types(self, decl: Any, args: tuple[Type, ...]) -> Any:
         """A copy of a generic declaration with the type arguments in place, checked; one for equal arguments."""
@@ -117,53 +119,55 @@ class CopyMaker:
         """Does the constructor take values? Then each instance gets a copy (`with_values`); the declaration itself is
         checked with the default values of the types.
         """
-        if id(node) in self.fixed:
+        if id(node) in self.constructor_values:
             return False
-        types = {one.name: self.types.resolve(one.type_node, scope) for one in node.ctor}
+        types = {param.name: self.types.resolve(param.type_node, scope) for param in node.ctor}
         values = {name: type_ for name, type_ in types.items() if not isinstance(type_, Object)}
         if not values:
             return False
         template = self.templates[id(node)] = Template(node, deepcopy(node), scope)
-        self.fixed[id(node)] = {name: example_of(value, node) for name, value in values.items()}
-        told, self.context.warnings = self.context.warnings, template.warnings
+        self.constructor_values[id(node)] = {name: example_of(value, node) for name, value in values.items()}
+        warnings_before, self.context.warnings = self.context.warnings, template.warnings
         template.problems = self._problems_of(node, scope)
-        self.context.warnings = told
+        self.context.warnings = warnings_before
         return True
 
     def with_values(self, template: Template, values: dict[str, tree.Expr]) -> Any:
         """A copy of a parser or control with the values of its constructor in place, checked; one for equal values."""
         key = tuple((name, value_key(value)) for name, value in values.items())
         if key not in template.copies:
-            copy = deepcopy(template.written)
-            self.fixed[id(copy)] = values
+            copy = deepcopy(template.source_decl)
+            self.constructor_values[id(copy)] = values
             problems = self._problems_of(copy, template.scope)
             always = set(map(str, template.problems))
-            given = ", ".join(f"{name} = {value.const}" for name, value in values.items() if value.const is not None)
-            for at, problem in enumerate(problems):
-                if given and str(problem) not in always:
-                    problems[at] = P4Error(problem.location, f"{problem.message} (in {copy.name} with {given})")
+            value_list = ", ".join(
+                f"{name} = {value.const}" for name, value in values.items() if value.const is not None
+            )
+            for index, problem in enumerate(problems):
+                if value_list and str(problem) not in always:
+                    problems[index] = P4Error(problem.location, f"{problem.message} (in {copy.name} with {value_list})")
             template.copies[key] = copy, problems
         copy, problems = template.copies[key]
-        told = set(map(str, self.context.problems))
-        self.context.problems += [problem for problem in problems if str(problem) not in told]
+        reported = set(map(str, self.context.problems))
+        self.context.problems += [problem for problem in problems if str(problem) not in reported]
         return copy
 
     def _problems_of(self, node: Any, scope: Scope) -> list[P4Error]:
         """Check a declaration aside from the one being checked; what is wrong with it."""
-        told, failed = self.context.problems, set(self.context.failed)
+        problems_before, failed = self.context.problems, set(self.context.failed)
         out: list[P4Error] = []
         self.context.problems = out
         self.context.attempt(self._check_copy, node, scope)
-        self.context.problems, self.context.failed = told, failed
+        self.context.problems, self.context.failed = problems_before, failed
         return out
 
     def _check_copy(self, copy: Any, scope: Scope) -> None:
         """Check a declaration made in the middle of another, in a scope inside `scope`."""
-        before = self.context.inside()
+        position = self.context.save_position()
         self.context.in_parser = self.context.in_action = False
         self.context.in_function, self.context.loops = None, 0
         self.context.declarations.declaration(copy, Scope(scope))
-        self.context.go_back(before)
+        self.context.restore_position(position)
 
 
 def numbers_of(params: list[tree.Param]) -> list[tree.Param]:

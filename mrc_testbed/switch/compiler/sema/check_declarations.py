@@ -18,7 +18,7 @@ from mrc_testbed.switch.compiler.sema.check_statements import StatementChecker
 from mrc_testbed.switch.compiler.sema.check_states import StateChecker
 from mrc_testbed.switch.compiler.sema.check_tables import TableChecker
 from mrc_testbed.switch.compiler.sema.check_types import TypeResolver
-from mrc_testbed.switch.compiler.sema.scope import Scope, places_of
+from mrc_testbed.switch.compiler.sema.scope import Scope, locations_of
 from mrc_testbed.switch.compiler.sema.types import (
     BOOL,
     INT,
@@ -57,9 +57,9 @@ class DeclarationChecker:
     def declaration(self, node: Any, scope: Scope) -> None:
         """Check one declaration and enter its name."""
         names = getattr(node, "type_params", [])
-        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
-        if twice:
-            fail(node.where, f"{node.name} has two type parameters {twice}")
+        duplicate = next((name for index, name in enumerate(names) if name in names[:index]), None)
+        if duplicate:
+            fail(node.where, f"{node.name} has two type parameters {duplicate}")
         scope.open.append(getattr(node, "name", ""))
         try:
             self.KINDS[type(node)](self, node, scope)
@@ -82,12 +82,12 @@ class DeclarationChecker:
             self.context.match_kinds.append(name)
 
     def _typedef(self, node: tree.Typedef, scope: Scope) -> None:
-        of = self.types.resolve(node.type_node, scope)
-        if node.new and not is_value(of):
-            fail(node.where, f"type {node.name}: {of} cannot be made a new type; bit<N>, int<N> and bool can")
+        target_type = self.types.resolve(node.type_node, scope)
+        if node.new and not is_value(target_type):
+            fail(node.where, f"type {node.name}: {target_type} cannot be made a new type; bit<N>, int<N> and bool can")
         if node.new:
             _translation(node)
-        scope.declare(node.name, NewType(node.name, of, node) if node.new else of, node.where)
+        scope.declare(node.name, NewType(node.name, target_type, node) if node.new else target_type, node.where)
 
     def _aggregate(self, node: tree.Aggregate, scope: Scope) -> None:
         record = Record(node.name, node.kind, {}, node)
@@ -97,9 +97,9 @@ class DeclarationChecker:
         for field in node.fields:
             if field.name in record.fields:
                 fail(field.where, f"{node.kind} {node.name} has two fields {field.name}")
-            of = self.types.resolve(field.type_node, inner)
-            self._field_fits(node, field, of)
-            record.fields[field.name] = of
+            field_type = self.types.resolve(field.type_node, inner)
+            self._field_fits(node, field, field_type)
+            record.fields[field.name] = field_type
             for number in field.lists:
                 self.expressions.expr(number, scope)
                 if isinstance(number.type, EnumType) and number.type.under:
@@ -110,34 +110,37 @@ class DeclarationChecker:
         scope.declare(node.name, record, node.where)
 
     @staticmethod
-    def _field_fits(node: tree.Aggregate, one: tree.Field, of: Type) -> None:
-        base = plain(of)
+    def _field_fits(node: tree.Aggregate, field: tree.Field, field_type: Type) -> None:
+        base = plain(field_type)
         if node.kind == "header_union" and not (isinstance(base, Record) and base.kind == "header"):
-            fail(one.where, f"header_union {node.name}: a member of type {of}; only headers can be members")
+            fail(field.where, f"header_union {node.name}: a member of type {field_type}; only headers can be members")
         if node.kind == "header" and not isinstance(base, (Bits, Varbit, Variable)) and base != BOOL:
             if (isinstance(base, Stack) or (isinstance(base, Record) and base.kind == "struct")) and is_data(base):
                 return
-            fail(one.where, f"header {node.name}: a field of type {of}; bit<N>, int<N>, bool and varbit<N> can be sent")
-        if isinstance(of, Object) or base in (VOID, INT, STRING):
-            fail(one.where, f"field {one.name} cannot be a {of}")
+            fail(
+                field.where,
+                f"header {node.name}: a field of type {field_type}; bit<N>, int<N>, bool and varbit<N> can be sent",
+            )
+        if isinstance(field_type, Object) or base in (VOID, INT, STRING):
+            fail(field.where, f"field {field.name} cannot be a {field_type}")
 
     def _enum(self, node: tree.Enum, scope: Scope) -> None:
-        under = self.types.resolve(node.under, scope) if node.under else None
-        if under is not None and not isinstance(under, Bits):
-            fail(node.where, f"enum {node.name}: the underlying type must be bit<N> or int<N>, not {under}")
-        enum = EnumType(node.name, [], under)
-        for name, value, where in node.members:
+        underlying = self.types.resolve(node.under, scope) if node.under else None
+        if underlying is not None and not isinstance(underlying, Bits):
+            fail(node.where, f"enum {node.name}: the underlying type must be bit<N> or int<N>, not {underlying}")
+        enum = EnumType(node.name, [], underlying)
+        for name, value, location in node.members:
             if name in enum.members:
-                fail(where, f"enum {node.name} has two members {name}")
-            if (value is None) == (under is not None):
+                fail(location, f"enum {node.name} has two members {name}")
+            if (value is None) == (underlying is not None):
                 rule = "needs a value" if value is None else "takes no value: the enum has no underlying type"
-                fail(where, f"enum {node.name}: member {name} {rule}")
+                fail(location, f"enum {node.name}: member {name} {rule}")
             enum.members.append(name)
-            if value is not None and under is not None:
-                given = self.expressions.constant(value, scope)
-                if value.type == INT and under.wrap(given) != given:
-                    fail(value.where, f"enum {node.name}: the value {given} of {name} does not fit {under}")
-                self.expressions.coerce(value, under, f"value of {name}")
+            if value is not None and underlying is not None:
+                number = self.expressions.constant(value, scope)
+                if value.type == INT and underlying.wrap(number) != number:
+                    fail(value.where, f"enum {node.name}: the value {number} of {name} does not fit {underlying}")
+                self.expressions.coerce(value, underlying, f"value of {name}")
                 enum.values[name] = value.const
         scope.declare(node.name, enum, node.where)
 
@@ -145,16 +148,16 @@ class DeclarationChecker:
         scope.declare(node.name, Object("extern", node), node.where)
 
     def _method(self, node: tree.Method, scope: Scope) -> None:
-        found = scope.names.get(node.name)
-        if isinstance(found, list):
-            found.append(node)
+        overloads = scope.names.get(node.name)
+        if isinstance(overloads, list):
+            overloads.append(node)
         else:
             scope.declare(node.name, [node], node.where)
 
     @staticmethod
-    def _opaque(node: tree.Function | tree.Control, body: Any) -> None:
+    def _check_type_variables(node: tree.Function | tree.Control, body: Any) -> None:
         """Raise P4Error for an operator on a parameter of a type variable: only == and != are defined on any type."""
-        of = {
+        type_variables = {
             param.name: param.type_node.name
             for param in node.params
             if isinstance(param.type_node, tree.NamedType) and param.type_node.name in node.type_params
@@ -162,13 +165,13 @@ class DeclarationChecker:
         for e in tree.walk(body):
             if isinstance(e, tree.Binary) and e.op not in ("==", "!="):
                 for side in (e.left, e.right):
-                    if isinstance(side, tree.PathExpression) and side.name in of:
-                        name = of[side.name]
+                    if isinstance(side, tree.PathExpression) and side.name in type_variables:
+                        name = type_variables[side.name]
                         fail(e.where, f"{e.op} is not defined on {name}, which may be any type: only == and != are")
 
     def _function(self, node: tree.Function, scope: Scope) -> None:
         if node.type_params:
-            self._opaque(node, node.body)
+            self._check_type_variables(node, node.body)
             scope.declare(node.name, node, node.where)
             return
         if self.copies.needs_numbers(node, scope):
@@ -192,11 +195,11 @@ class DeclarationChecker:
     @staticmethod
     def _overload(node: tree.Function, scope: Scope) -> None:
         """Enter a function beside the others of its name."""
-        found = scope.names.get(node.name)
-        if isinstance(found, tree.Function):
-            scope.names[node.name] = [found, node]
-        elif isinstance(found, list) and isinstance(found[0], tree.Function):
-            found.append(node)
+        overloads = scope.names.get(node.name)
+        if isinstance(overloads, tree.Function):
+            scope.names[node.name] = [overloads, node]
+        elif isinstance(overloads, list) and isinstance(overloads[0], tree.Function):
+            overloads.append(node)
         else:
             scope.declare(node.name, node, node.where)
 
@@ -257,7 +260,7 @@ class DeclarationChecker:
                     f"parameter {param.name}: a {param.type.kind} is given to the constructor, "
                     f"`{node.name}(...)({param.type} {param.name})`, not to apply()",
                 )
-        values = self.copies.fixed.get(id(node), {})
+        values = self.copies.constructor_values.get(id(node), {})
         for param in (*node.params, *node.ctor):
             known_as: Any = param
             if param.name in values:
@@ -268,23 +271,23 @@ class DeclarationChecker:
 
     def _control(self, node: tree.Control, scope: Scope) -> None:
         if node.body is not None and self.copies.is_copied(node, scope):
-            self._opaque(node, (node.locals, node.body))
+            self._check_type_variables(node, (node.locals, node.body))
             scope.declare(node.name, Object("control", node), node.where)
             return
         inner = self._enter(node, "control", scope)
         self.context.owner = node
         if node.body is not None:
-            inner.later = places_of(node.locals)
+            inner.later = locations_of(node.locals)
             for local in node.locals:
                 self.context.attempt(self.declaration, local, inner)
             self.statements.block(node.body, Scope(inner))
-            made = self.context.implicit.get(id(node), [])
-            in_tables = [one for one in made if isinstance(one, tree.Instance) and one.table]
+            implicit = self.context.implicit.get(id(node), [])
+            in_tables = [member for member in implicit if isinstance(member, tree.Instance) and member.table]
             node.locals = [
-                each
+                decl
                 for local in node.locals
-                for each in (*(x for x in in_tables if isinstance(local, tree.Table) and x.table == local.name), local)
-            ] + [one for one in made if all(one is not x for x in in_tables)]
+                for decl in (*(x for x in in_tables if isinstance(local, tree.Table) and x.table == local.name), local)
+            ] + [member for member in implicit if all(member is not x for x in in_tables)]
         scope.declare(node.name, Object("control", node), node.where)
 
     def _parser(self, node: tree.Parser, scope: Scope) -> None:
@@ -294,14 +297,14 @@ class DeclarationChecker:
         inner = self._enter(node, "parser", scope)
         self.context.owner = node
         if node.states is not None:
-            inner.later = places_of(node.locals)
+            inner.later = locations_of(node.locals)
             for local in node.locals:
                 self.context.attempt(self.declaration, local, inner)
             names = [state.name for state in node.states]
             for state in node.states:
                 if state.name in ("accept", "reject") or names.count(state.name) > 1:
-                    why = "exists twice" if names.count(state.name) > 1 else "is built in"
-                    fail(state.where, f"state {state.name} {why}")
+                    problem = "exists twice" if names.count(state.name) > 1 else "is built in"
+                    fail(state.where, f"state {state.name} {problem}")
             if "start" not in names:
                 fail(node.where, f"parser {node.name} has no state start")
             self.context.in_parser = True
@@ -351,8 +354,8 @@ def _translation(node: tree.Typedef) -> None:
     note = node.annotation("p4runtime_translation")
     if note is None:
         return
-    uri, comma, *to = [one for one in note.body or []] + [None] * 2
-    words = [one.text for one in to if one is not None]
+    uri, comma, *target = [token for token in note.body or []] + [None] * 2
+    words = [token.text for token in target if token is not None]
     sized = len(words) == 4 and words[0] == "bit" and words[1] == "<" and words[2].isdigit() and words[3] == ">"
     number = len(words) == 1 and words[0].isdigit()
     if (

@@ -19,18 +19,18 @@ class KeysetChecker:
     context: CheckContext
     expressions: ExpressionChecker
 
-    def row(self, keys: list[tree.Expr], kinds: list[tuple[Type, bool]], scope: Scope, what: str) -> None:
+    def row(self, keys: list[tree.Expr], kinds: list[tuple[Type, bool]], scope: Scope, description: str) -> None:
         """Check one row of a select or of table entries against the types of its keys."""
         if len(keys) == 1 and isinstance(keys[0], tree.DontCare):
             return
-        if what == "select" and len(keys) == 1 and self._is_value_set(keys[0], kinds, scope):
+        if description == "select" and len(keys) == 1 and self._is_value_set(keys[0], kinds, scope):
             return
-        listed = [of for of, _ in kinds if isinstance(plain(of), (Record, Tuple))]
-        if len(keys) == 1 and isinstance(keys[0], tree.ListExpr) and not listed:  # { a, b } for (a, b)
+        aggregates = [key_type for key_type, _ in kinds if isinstance(plain(key_type), (Record, Tuple))]
+        if len(keys) == 1 and isinstance(keys[0], tree.ListExpr) and not aggregates:  # { a, b } for (a, b)
             keys[:] = keys[0].items
         if len(keys) != len(kinds):
-            fail(keys[0].where, f"{what}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
-        for key, (of, _) in zip(keys, kinds, strict=False):
+            fail(keys[0].where, f"{description}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
+        for key, (key_type, _) in zip(keys, kinds, strict=False):
             if isinstance(key, tree.DontCare):
                 continue
             parts = (
@@ -38,32 +38,32 @@ class KeysetChecker:
                 if isinstance(key, tree.Mask)
                 else ([key.low, key.high] if isinstance(key, tree.Range) else [key])
             )
-            if len(parts) == 2 and not isinstance(plain(of), Bits):
-                fail(key.where, f"{what}: masks and ranges need numbers, not {of}")
+            if len(parts) == 2 and not isinstance(plain(key_type), Bits):
+                fail(key.where, f"{description}: masks and ranges need numbers, not {key_type}")
             for part in parts:
                 self.expressions.expr(part, scope)
-                self.expressions.coerce(part, plain(of) if len(parts) == 2 else of, what)
+                self.expressions.coerce(part, plain(key_type) if len(parts) == 2 else key_type, description)
                 if part.const is None:
-                    fail(part.where, f"{what}: the value is not known at compile time")
+                    fail(part.where, f"{description}: the value is not known at compile time")
             if isinstance(key, tree.Range) and key.low.const > key.high.const:
-                fail(key.where, f"{what}: the range {key.low.const}..{key.high.const} is empty")
+                fail(key.where, f"{description}: the range {key.low.const}..{key.high.const} is empty")
 
     def _is_value_set(self, e: tree.Expr, kinds: list[tuple[Type, bool]], scope: Scope) -> bool:
         """A row of a select that is the name of a value_set: for all keys together."""
-        found = scope.find(e.name) if isinstance(e, tree.PathExpression) else None
-        if not isinstance(found, tree.ValueSet):
+        value_set = scope.find(e.name) if isinstance(e, tree.PathExpression) else None
+        if not isinstance(value_set, tree.ValueSet):
             return False
         self.expressions.expr(e, scope)
-        fields = value_set_fields(found.element)
-        if [plain(field) for field in fields] != [plain(one) for one, _ in kinds]:
-            listed = ", ".join(str(one) for one, _ in kinds)
-            fail(e.where, f"select: value_set {found.name} holds {found.element}, the keys are {listed}")
+        fields = value_set_fields(value_set.element)
+        if [plain(field) for field in fields] != [plain(key_type) for key_type, _ in kinds]:
+            key_types = ", ".join(str(key_type) for key_type, _ in kinds)
+            fail(e.where, f"select: value_set {value_set.name} holds {value_set.element}, the keys are {key_types}")
         return True
 
 
-def value_set_fields(of: Type) -> list[Type]:
+def value_set_fields(p4_type: Type) -> list[Type]:
     """The types that a member of a value_set of `of` has."""
-    if isinstance(of, (Record, Tuple)):
-        parts = of.fields.values() if isinstance(of, Record) else of.items
+    if isinstance(p4_type, (Record, Tuple)):
+        parts = p4_type.fields.values() if isinstance(p4_type, Record) else p4_type.items
         return [field for part in parts for field in value_set_fields(part)]
-    return [of]
+    return [p4_type]

@@ -13,7 +13,7 @@ from mrc_testbed.switch.compiler.sema.check_context import CheckContext
 from mrc_testbed.switch.compiler.sema.check_copies import numbers_of
 from mrc_testbed.switch.compiler.sema.check_expr import ExpressionChecker, value_key
 from mrc_testbed.switch.compiler.sema.check_types import TypeResolver
-from mrc_testbed.switch.compiler.sema.scope import Scope, places_of
+from mrc_testbed.switch.compiler.sema.scope import Scope, locations_of
 from mrc_testbed.switch.compiler.sema.types import (
     BOOL,
     INT,
@@ -45,9 +45,9 @@ class StatementChecker:
 
     def block(self, node: tree.Block, scope: Scope) -> None:
         """Check the statements of a block, each for itself."""
-        scope.later = places_of(node.body)
-        for one in node.body:
-            self.context.attempt(self.statement, one, scope)
+        scope.later = locations_of(node.body)
+        for statement in node.body:
+            self.context.attempt(self.statement, statement, scope)
 
     def statement(self, node: Any, scope: Scope) -> None:
         """Check one statement."""
@@ -102,48 +102,55 @@ class StatementChecker:
             node.value = self.expressions.value_for(node.value, function.type, scope, f"result of {function.name}")
 
     def _assign(self, node: tree.Assign, scope: Scope) -> None:
-        of = self.expressions.expr(node.target, scope)
+        target_type = self.expressions.expr(node.target, scope)
         self.expressions.writable(node.target, "assignment")
-        node.value = self.expressions.value_for(node.value, of, scope, "assignment")
+        node.value = self.expressions.value_for(node.value, target_type, scope, "assignment")
 
     def _call(self, node: tree.CallStatement, scope: Scope) -> None:
         self.expressions.expr(node.call, scope)
         if node.call.callee.kind in ("table", "control") and (self.context.in_action or self.context.in_function):
-            what = "an action" if self.context.in_action else "a function"
-            fail(node.where, f"{what} cannot apply a {node.call.callee.kind}")
+            caller = "an action" if self.context.in_action else "a function"
+            fail(node.where, f"{caller} cannot apply a {node.call.callee.kind}")
 
     def _direct_apply(self, node: tree.DirectApply, scope: Scope) -> None:
         """`C.apply(x)`: an instance of its own, made here; the call is kept in the node."""
-        of = self.types.resolve(node.of, scope)
-        if not isinstance(of, Object) or of.kind not in ("control", "parser"):
-            fail(node.where, f"{of} cannot be applied: only parsers and controls can")
-        if of.decl.ctor:
-            fail(node.where, f"{of} needs constructor arguments: declare an instance of it and apply that")
-        call = tree.Call(node.where, tree.PathExpression(node.where, of.decl.name), [], node.args)
-        if numbers_of(of.decl.params):
-            of = Object(of.kind, self.calls.with_numbers(of.decl, call, scope))
-        mine = self.context.implicit.get(id(self.context.owner), [])
-        same = sum(isinstance(one, tree.Instance) and one.type.decl.name == of.decl.name for one in mine)
-        name = of.decl.name + (f"_{same + 1}" if same else "")
-        made = tree.Instance(node.where, [], name, node.of, [])
-        made.type = of
-        self.context.implicit.setdefault(id(self.context.owner), []).append(made)
-        target = tree.PathExpression(node.where, of.decl.name)
-        target.decl, target.type = made, of
+        object_type = self.types.resolve(node.of, scope)
+        if not isinstance(object_type, Object) or object_type.kind not in ("control", "parser"):
+            fail(node.where, f"{object_type} cannot be applied: only parsers and controls can")
+        if object_type.decl.ctor:
+            fail(node.where, f"{object_type} needs constructor arguments: declare an instance of it and apply that")
+        call = tree.Call(node.where, tree.PathExpression(node.where, object_type.decl.name), [], node.args)
+        if numbers_of(object_type.decl.params):
+            object_type = Object(object_type.kind, self.calls.with_numbers(object_type.decl, call, scope))
+        implicit = self.context.implicit.get(id(self.context.owner), [])
+        earlier = sum(
+            isinstance(decl, tree.Instance) and decl.type.decl.name == object_type.decl.name for decl in implicit
+        )
+        name = object_type.decl.name + (f"_{earlier + 1}" if earlier else "")
+        instance = tree.Instance(node.where, [], name, node.of, [])
+        instance.type = object_type
+        self.context.implicit.setdefault(id(self.context.owner), []).append(instance)
+        target = tree.PathExpression(node.where, object_type.decl.name)
+        target.decl, target.type = instance, object_type
         call.target, node.call = tree.Member(node.where, target, "apply"), call
-        if (of.kind == "parser") != self.context.in_parser:
-            fail(node.where, f"a {of.kind} cannot be applied in a {'parser' if self.context.in_parser else 'control'}")
-        self.calls.finish(node.call, Callee(of.kind, of.decl, "apply", target), of.decl.params, VOID, scope)
+        if (object_type.kind == "parser") != self.context.in_parser:
+            fail(
+                node.where,
+                f"a {object_type.kind} cannot be applied in a {'parser' if self.context.in_parser else 'control'}",
+            )
+        self.calls.finish(
+            node.call, Callee(object_type.kind, object_type.decl, "apply", target), object_type.decl.params, VOID, scope
+        )
         node.call.type = VOID
 
     def _if(self, node: tree.If, scope: Scope) -> None:
         self.expressions.expr(node.condition, scope)
         if node.condition.type != BOOL:
-            of = plain(node.condition.type)
-            header = isinstance(of, Record) and of.kind == "header"
+            condition_type = plain(node.condition.type)
+            header = isinstance(condition_type, Record) and condition_type.kind == "header"
             hint = "isValid() tells whether it is there" if header else "compare with 0, say"
-            if isinstance(of, Applied):
-                hint = f"write {of.table.name}.apply().hit, or .miss"
+            if isinstance(condition_type, Applied):
+                hint = f"write {condition_type.table.name}.apply().hit, or .miss"
             fail(node.condition.where, f"if needs bool, not {node.condition.type}: {hint}")
         self.statement(node.then, Scope(scope))
         if node.other is not None:
@@ -151,8 +158,8 @@ class StatementChecker:
 
     def _for(self, node: tree.For, scope: Scope) -> None:
         inner = Scope(scope)
-        for one in node.start:
-            self.statement(one, inner)
+        for statement in node.start:
+            self.statement(statement, inner)
         self.expressions.expr(node.condition, inner)
         if node.condition.type != BOOL:
             fail(node.condition.where, f"for needs bool, not {node.condition.type}: compare with 0, say")
@@ -163,25 +170,25 @@ class StatementChecker:
 
     def _for_in(self, node: tree.ForIn, scope: Scope) -> None:
         inner = Scope(scope)
-        of = self.types.resolve(node.variable.type_node, scope)
+        element_type = self.types.resolve(node.variable.type_node, scope)
         low = node.low
         if isinstance(low, tree.Cast) and isinstance(low.to, tree.NamedType) and low.to.name == "list":
-            if [self.types.resolve(arg, scope) for arg in low.to.args] != [of]:
-                fail(low.where, f"for over a list of {of} needs list<{of}>")
+            if [self.types.resolve(arg, scope) for arg in low.to.args] != [element_type]:
+                fail(low.where, f"for over a list of {element_type} needs list<{element_type}>")
             node.low = low.operand
         first = self.expressions.expr(node.low, scope)
         if node.high is not None:
             self.expressions.expr(node.high, scope)
-            for one in (node.low, node.high):
-                self.expressions.coerce(one, of, "end of the range")
-            if not isinstance(plain(of), Bits):
-                fail(node.where, f"for over a range needs numbers, not {of}")
+            for expr in (node.low, node.high):
+                self.expressions.coerce(expr, element_type, "end of the range")
+            if not isinstance(plain(element_type), Bits):
+                fail(node.where, f"for over a range needs numbers, not {element_type}")
         elif isinstance(node.low, tree.ListExpr):
-            for one in node.low.items:
-                self.expressions.coerce(one, of, "item of the list")
-        elif not isinstance(first, Stack) or first.element != of:
-            fail(node.low.where, f"for goes over a range, a list or an array of {of}, not over {first}")
-        node.variable.type = of
+            for expr in node.low.items:
+                self.expressions.coerce(expr, element_type, "item of the list")
+        elif not isinstance(first, Stack) or first.element != element_type:
+            fail(node.low.where, f"for goes over a range, a list or an array of {element_type}, not over {first}")
+        node.variable.type = element_type
         inner.declare(node.variable.name, node.variable, node.variable.where)
         self.context.loops += 1
         self.statement(node.body, Scope(inner))
@@ -198,35 +205,39 @@ class StatementChecker:
     def _switch(self, node: tree.SwitchStatement, scope: Scope) -> None:
         if self.context.in_action:
             unsupported(node.where, "a switch in an action", "nor by p4c for BMv2: write if ... else")
-        of = self.expressions.expr(node.value, scope)
-        seen: set[Any] = set()
-        if not isinstance(of, ActionRun) and not is_value(of):
-            fail(node.value.where, f"switch on a {of}: action_run, numbers, bool, enums and errors have labels")
+        value_type = self.expressions.expr(node.value, scope)
+        labels: set[Any] = set()
+        if not isinstance(value_type, ActionRun) and not is_value(value_type):
+            fail(node.value.where, f"switch on a {value_type}: action_run, numbers, bool, enums and errors have labels")
         for case in node.cases:
-            key = self._label(case, of, scope)
+            key = self._label(case, value_type, scope)
             if isinstance(case.label, tree.DontCare) and case is not node.cases[-1]:
                 fail(case.where, "switch: default stands last")
-            if key in seen:
+            if key in labels:
                 fail(case.where, "switch: this label stands twice")
-            seen.add(key)
+            labels.add(key)
             if case.body is not None:
                 self.block(case.body, Scope(scope))
 
-    def _label(self, case: tree.Case, of: Type, scope: Scope) -> Any:
+    def _label(self, case: tree.Case, value_type: Type, scope: Scope) -> Any:
         """Check a label; returns what tells it from others."""
         if isinstance(case.label, tree.DontCare):
             return "default", None
-        if isinstance(of, ActionRun):
-            names = [action.name for action in of.table.actions]
+        if isinstance(value_type, ActionRun):
+            names = [action.name for action in value_type.table.actions]
             if not isinstance(case.label, tree.PathExpression) or case.label.name not in names:
-                what = case.label.name if isinstance(case.label, tree.PathExpression) else "this"
-                fail(case.where, f"switch: {what} is no action of table {of.table.name} {known(names)}")
+                label_name = case.label.name if isinstance(case.label, tree.PathExpression) else "this"
+                fail(case.where, f"switch: {label_name} is no action of table {value_type.table.name} {known(names)}")
             return case.label.name
         self.expressions.expr(case.label, scope)
-        self.expressions.coerce(case.label, of, "label of switch")
+        self.expressions.coerce(case.label, value_type, "label of switch")
         if case.label.const is None:
             fail(case.where, "switch: a label must be known at compile time")
-        return of.values[case.label.const] if isinstance(of, EnumType) and of.under else case.label.const
+        return (
+            value_type.values[case.label.const]
+            if isinstance(value_type, EnumType) and value_type.under
+            else case.label.const
+        )
 
     KINDS: ClassVar[Mapping[type[tree.Node], Callable[[StatementChecker, Any, Scope], None]]] = {
         tree.Assign: _assign,

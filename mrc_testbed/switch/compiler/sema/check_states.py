@@ -26,27 +26,27 @@ class StateChecker:
     def state(self, node: tree.State, names: list[str], scope: Scope) -> None:
         """Check the statements and the transition of a state; `names` are those it may go to."""
         inner = Scope(scope)
-        for one in node.body:
-            self.context.attempt(self.statements.statement, one, inner)
-        after = node.transition
-        if after is None:
+        for statement in node.body:
+            self.context.attempt(self.statements.statement, statement, inner)
+        transition = node.transition
+        if transition is None:
             return
-        for target in [after] if after.state else after.cases:
+        for target in [transition] if transition.state else transition.cases:
             if target.state not in names:
                 fail(target.where, f"no state {target.state} {known(names)}")
-        for key in after.keys:
+        for key in transition.keys:
             self.expressions.expr(key, inner)
-        self._spread_select(after, inner)
-        for case in after.cases:
-            self.keysets.row(case.keys, [(one.type, False) for one in after.keys], inner, "select")
+        self._spread_select(transition, inner)
+        for case in transition.cases:
+            self.keysets.row(case.keys, [(statement.type, False) for statement in transition.keys], inner, "select")
 
     def _spread_select(self, node: tree.Transition, scope: Scope) -> None:
         """Selecting on a tuple, struct or list is selecting on its parts: put these in its place, in the labels too."""
         counts = []
         keys: list[tree.Expr] = []
-        for one in node.keys:
-            parts = self._select_parts(one, scope)
-            counts.append(len(parts) if isinstance(plain(one.type), (Tuple, Record)) else 0)
+        for key in node.keys:
+            parts = self._select_parts(key, scope)
+            counts.append(len(parts) if isinstance(plain(key.type), (Tuple, Record)) else 0)
             keys += parts
         for key in keys:
             if not is_value(key.type):
@@ -67,13 +67,13 @@ class StateChecker:
         ):
             parts = [tree.Member(e.where, e, name) for name in base.fields]
         elif isinstance(base, Tuple) and isinstance(e, (tree.PathExpression, tree.Member, tree.Index)):
-            numbers = (tree.Integer(e.where, at, None, False) for at in range(len(base.items)))
+            numbers = (tree.Integer(e.where, index, None, False) for index in range(len(base.items)))
             parts = [tree.Index(e.where, e, number) for number in numbers]
         else:
             return [e]
-        for one in parts:
-            self.expressions.expr(one, scope)
-        return [part for one in parts for part in self._select_parts(one, scope)]
+        for part in parts:
+            self.expressions.expr(part, scope)
+        return [part for group in parts for part in self._select_parts(group, scope)]
 
 
 def _spread_label(keys: list[tree.Expr], counts: list[int]) -> list[tree.Expr]:
@@ -89,5 +89,5 @@ def _spread_label(keys: list[tree.Expr], counts: list[int]) -> list[tree.Expr]:
 
 def _items_of(e: tree.Expr) -> list[tree.Expr]:
     if isinstance(e, tree.ListExpr):
-        return [item for one in e.items for item in _items_of(one)]
+        return [item for nested in e.items for item in _items_of(nested)]
     return [e]

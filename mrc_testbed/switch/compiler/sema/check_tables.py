@@ -83,17 +83,17 @@ class TableChecker:
                 node.where, f"table {node.name} has entries and no key: entries have a value for each field of the key"
             )
         self._key(node, scope)
-        for at, ref in enumerate(node.actions):
+        for index, ref in enumerate(node.actions):
             self._action_ref(ref, scope, node)
-            if any(ref.decl is one.decl for one in node.actions[:at]):
+            if any(ref.decl is earlier.decl for earlier in node.actions[:index]):
                 fail(ref.where, f"table {node.name}: action {ref.name} stands twice in `actions`")
         self._priorities(node)
         default = node.properties.get("default_action")
         if default:
             self._default(default, node, scope)
         if "largest_priority_wins" in node.properties:
-            of = self.expressions.expr(node.properties["largest_priority_wins"].expr, scope)
-            if of != BOOL or node.properties["largest_priority_wins"].expr.const is None:
+            value_type = self.expressions.expr(node.properties["largest_priority_wins"].expr, scope)
+            if value_type != BOOL or node.properties["largest_priority_wins"].expr.const is None:
                 fail(node.properties["largest_priority_wins"].where, "largest_priority_wins is true or false")
         if (
             "priority_delta" in node.properties
@@ -112,9 +112,9 @@ class TableChecker:
 
     def _key(self, node: tree.Table, scope: Scope) -> None:
         for key in node.key:
-            of = self.expressions.expr(key.value, scope)
-            if not is_value(of):
-                fail(key.where, f"table {node.name}: a {of} cannot be a key; numbers, bool, enums and errors can")
+            key_type = self.expressions.expr(key.value, scope)
+            if not is_value(key_type):
+                fail(key.where, f"table {node.name}: a {key_type} cannot be a key; numbers, bool, enums and errors can")
             if key.match not in self.context.match_kinds:
                 homes = {
                     **dict.fromkeys(("exact", "lpm", "ternary"), "core.p4"),
@@ -123,109 +123,118 @@ class TableChecker:
                 home = homes.get(key.match)
                 hint = f"(it is in {home}: write #include <{home}>)" if home else known(self.context.match_kinds)
                 fail(key.where, f"table {node.name}: no match kind {key.match} {hint}")
-        for key in [one for one in node.key if one.match == "lpm"][1:]:
+        for key in [key_element for key_element in node.key if key_element.match == "lpm"][1:]:
             fail(key.where, f"table {node.name}: a second lpm key; BMv2 takes one (make this one ternary)")
 
     @staticmethod
     def _priorities(node: tree.Table) -> None:
         """Priorities stand in `entries` that are not const, from the first on, where more than one entry can match."""
         entries = node.entries or []
-        given = [entry.priority for entry in entries if entry.priority is not None]
-        if not given:
+        priorities = [entry.priority for entry in entries if entry.priority is not None]
+        if not priorities:
             return
-        where, what = given[0].where, f"table {node.name}: "
+        location, prefix = priorities[0].where, f"table {node.name}: "
         if node.const_entries:
-            fail(where, f"{what}const entries have the priorities of their order: leave out `priority`, or `const`")
+            fail(
+                location, f"{prefix}const entries have the priorities of their order: leave out `priority`, or `const`"
+            )
         if not any(key.match not in ("exact", "lpm", "selector") for key in node.key):
-            fail(where, f"{what}entries of a table with exact and lpm keys only have no priority")
+            fail(location, f"{prefix}entries of a table with exact and lpm keys only have no priority")
         if entries[0].priority is None:
             first = entries[0].keys[0].where
             fail(
-                first, f"{what}the first entry needs a priority, for a later one has one: write priority = N: before it"
+                first,
+                f"{prefix}the first entry needs a priority, for a later one has one: write priority = N: before it",
             )
 
     def _order(self, node: tree.Table) -> None:
         """Warn of entries that stand in another order than their priorities, or share one."""
-        given = {
+        settings = {
             name: property_.value.const
             for name, property_ in node.properties.items()
             if hasattr(property_.value, "const")
         }
-        largest, step = given.get("largest_priority_wins", True), given.get("priority_delta", 1)
+        largest, step = settings.get("largest_priority_wins", True), settings.get("priority_delta", 1)
         entries = node.entries or []
-        before: int | None = None
-        seen: set[int] = set()
+        previous: int | None = None
+        priorities: set[int] = set()
         for entry in entries if entries and entries[0].priority is not None else []:
-            where, now = entry.keys[0].where, before
+            location, now = entry.keys[0].where, previous
             if entry.priority is not None:
-                where, now = entry.priority.where, entry.priority.const
+                location, now = entry.priority.where, entry.priority.const
             elif now is not None:
                 now += -step if largest else step
             assert now is not None
-            if now in seen:
+            if now in priorities:
                 self.context.warn(
-                    "duplicate-priorities", where, f"table {node.name}: another entry has priority {now}, too"
+                    "duplicate-priorities", location, f"table {node.name}: another entry has priority {now}, too"
                 )
-            elif before is not None and (now > before if largest else now < before):
+            elif previous is not None and (now > previous if largest else now < previous):
                 wins = "it wins over those above it"
                 self.context.warn(
-                    "entries-out-of-priority-order", where, f"table {node.name}: priority {now} below {before}: {wins}"
+                    "entries-out-of-priority-order",
+                    location,
+                    f"table {node.name}: priority {now} below {previous}: {wins}",
                 )
-            seen.add(now)
-            before = now
+            priorities.add(now)
+            previous = now
 
-    def _special(self, one: tree.Property, node: tree.Table, scope: Scope) -> None:
-        if isinstance(one.value, tree.Construct):
-            self._made_in_place(one, one.value, node, scope)
-        of = self.expressions.expr(one.expr, scope)
-        if one.name == "support_timeout":
-            if one.expr.const not in (True, False):
-                fail(one.where, f"table {node.name}: support_timeout is true or false")
+    def _special(self, property_: tree.Property, node: tree.Table, scope: Scope) -> None:
+        if isinstance(property_.value, tree.Construct):
+            self._made_in_place(property_, property_.value, node, scope)
+        value_type = self.expressions.expr(property_.expr, scope)
+        if property_.name == "support_timeout":
+            if property_.expr.const not in (True, False):
+                fail(property_.where, f"table {node.name}: support_timeout is true or false")
             return
         kinds = {
             "implementation": ("action_profile", "action_selector"),
             "counters": ("direct_counter",),
             "meters": ("direct_meter",),
-        }[one.name]
-        if not isinstance(of, Object) or of.decl.name not in kinds:
-            fail(one.where, f"table {node.name}: `{one.name}` must be an instance of {' or '.join(kinds)}")
+        }[property_.name]
+        if not isinstance(value_type, Object) or value_type.decl.name not in kinds:
+            fail(property_.where, f"table {node.name}: `{property_.name}` must be an instance of {' or '.join(kinds)}")
 
-    def _made_in_place(self, one: tree.Property, value: tree.Construct, node: tree.Table, scope: Scope) -> None:
+    def _made_in_place(self, property_: tree.Property, value: tree.Construct, node: tree.Table, scope: Scope) -> None:
         """`counters = direct_counter(...)`: an instance with the name of the table, or of @name on the property."""
-        made = tree.Instance(value.where, list(one.annotations), node.name, value.to, value.args, table=node.name)
-        made.type = self.types.resolve(value.to, scope)
-        if not isinstance(made.type, Object) or made.type.kind != "extern":
-            fail(value.where, f"table {node.name}: `{one.name}` needs an extern object")
-        self.constructors.construct(made.type, made.args, made, scope)
-        self.context.implicit.setdefault(id(self.context.owner), []).append(made)
+        instance = tree.Instance(
+            value.where, list(property_.annotations), node.name, value.to, value.args, table=node.name
+        )
+        instance.type = self.types.resolve(value.to, scope)
+        if not isinstance(instance.type, Object) or instance.type.kind != "extern":
+            fail(value.where, f"table {node.name}: `{property_.name}` needs an extern object")
+        self.constructors.construct(instance.type, instance.args, instance, scope)
+        self.context.implicit.setdefault(id(self.context.owner), []).append(instance)
         path = tree.PathExpression(value.where, node.name)
         inner = Scope(scope)
-        inner.names[node.name] = made
+        inner.names[node.name] = instance
         self.expressions.expr(path, inner)
-        one.value = path
-        scope.names.setdefault(f" {id(made)}", made)
-        path.name = f" {id(made)}"
+        property_.value = path
+        scope.names.setdefault(f" {id(instance)}", instance)
+        path.name = f" {id(instance)}"
 
     def _action_ref(self, ref: tree.ActionRef, scope: Scope, table: tree.Table) -> None:
-        found = (scope.top() if ref.top else scope).find(ref.name)
-        if found is None:
+        action = (scope.top() if ref.top else scope).find(ref.name)
+        if action is None:
             undeclared(ref.where, ref.name, scope, "action")
-        if not isinstance(found, tree.Action):
+        if not isinstance(action, tree.Action):
             fail(ref.where, f"table {table.name}: {ref.name} is not an action")
-        for number in numbers_of(found.params):
+        for number in numbers_of(action.params):
             fail(
                 ref.where,
                 f"table {table.name}: the control plane cannot give {number.name} of action {ref.name}, an int: "
                 "give it a width, such as bit<32>",
             )
-        ref.decl = found
-        directed = [one for one in found.params if one.direction]
+        ref.decl = action
+        directed_params = [param for param in action.params if param.direction]
         given = ref.args or []
-        if len(given) > len(directed) or (len(given) < len(directed) and any(p.default is None for p in directed)):
-            wanted = count(len(directed), "argument")
-            fail(ref.where, f"table {table.name}: action {ref.name} needs {wanted} here: those with a direction")
+        if len(given) > len(directed_params) or (
+            len(given) < len(directed_params) and any(p.default is None for p in directed_params)
+        ):
+            arg_count = count(len(directed_params), "argument")
+            fail(ref.where, f"table {table.name}: action {ref.name} needs {arg_count} here: those with a direction")
         ref.args = []
-        for param, value in pair(ref.name, directed, given, ref.where):
+        for param, value in pair(ref.name, directed_params, given, ref.where):
             if value is not param.default:
                 self.expressions.expr(value, scope)
             self.expressions.coerce(value, param.type, f"argument {param.name} of {ref.name}")
@@ -234,43 +243,47 @@ class TableChecker:
                 self.expressions.writable(value, f"argument {param.name} of {ref.name}")
             ref.args.append(tree.Arg(value.where, None, value))
 
-    def _default(self, one: tree.Property, table: tree.Table, scope: Scope) -> None:
+    def _default(self, property_: tree.Property, table: tree.Table, scope: Scope) -> None:
         """`default_action = a;` or `= a(1, 2);`: turned into an ActionRef kept as the property's value."""
-        e = one.value
+        e = property_.value
         target = e.target if isinstance(e, tree.Call) else e
         if not isinstance(target, tree.PathExpression):
-            fail(one.where, f"table {table.name}: default_action must name an action")
+            fail(property_.where, f"table {table.name}: default_action must name an action")
         ref = tree.ActionRef(target.where, [], target.name, e.args if isinstance(e, tree.Call) else [], target.top)
-        self._listed(ref, table, scope, "tableonly", "the default action")
-        one.value = ref
+        self._check_listed_action(ref, table, scope, "tableonly", "the default action")
+        property_.value = ref
 
-    def _listed(self, ref: tree.ActionRef, table: tree.Table, scope: Scope, barred: str, use: str) -> None:
+    def _check_listed_action(
+        self, ref: tree.ActionRef, table: tree.Table, scope: Scope, excluded_by: str, use: str
+    ) -> None:
         """Check an action of the table with the control plane's arguments given; one with @`barred` is not for this."""
-        match = [one for one in table.actions if one.name == ref.name]
+        match = [candidate for candidate in table.actions if candidate.name == ref.name]
         if not match:
             fail(ref.where, f"table {table.name}: no action {ref.name} {known(a.name for a in table.actions)}")
-        if any(note.name == barred for note in match[0].annotations):
-            fail(ref.where, f"table {table.name}: {ref.name} is @{barred} and cannot be {use}")
-        found = (scope.top() if ref.top else scope).find(ref.name)
+        if any(note.name == excluded_by for note in match[0].annotations):
+            fail(ref.where, f"table {table.name}: {ref.name} is @{excluded_by} and cannot be {use}")
+        action = (scope.top() if ref.top else scope).find(ref.name)
         ref.decl = match[0].decl
         assert ref.decl is not None
-        if found is not ref.decl and isinstance(found, tree.Action):
-            where = f"the one in `actions` is at {ref.decl.where}"
-            fail(ref.where, f"table {table.name}: this {ref.name} is another action, at {found.where}; {where}")
-        params = [one for one in ref.decl.params if not one.direction]
+        if action is not ref.decl and isinstance(action, tree.Action):
+            listed_at = f"the one in `actions` is at {ref.decl.where}"
+            fail(ref.where, f"table {table.name}: this {ref.name} is another action, at {action.where}; {listed_at}")
+        params = [candidate for candidate in ref.decl.params if not candidate.direction]
         given = ref.args or []
-        names = {one.name for one in given}
-        whole = len(given) == len(ref.decl.params) or any(p.direction and p.name in names for p in ref.decl.params)
-        pairs = pair(f"action {ref.name}", ref.decl.params if whole else params, given, ref.where)
+        names = {candidate.name for candidate in given}
+        has_all_args = len(given) == len(ref.decl.params) or any(
+            p.direction and p.name in names for p in ref.decl.params
+        )
+        pairs = pair(f"action {ref.name}", ref.decl.params if has_all_args else params, given, ref.where)
         ref.args = []
-        listed = iter(match[0].args or [])
+        listed_args = iter(match[0].args or [])
         for param, value in pairs:
             if value is not param.default:
                 self.expressions.expr(value, scope)
             if param.direction:
-                if not _same_source(value, next(listed).value):
-                    what = f"table {table.name}: the argument of {ref.name}"
-                    fail(value.where, f"{what} must be as it stands in `actions`")
+                if not _same_source(value, next(listed_args).value):
+                    description = f"table {table.name}: the argument of {ref.name}"
+                    fail(value.where, f"{description} must be as it stands in `actions`")
                 continue
             self.expressions.coerce(value, param.type, f"argument {param.name} of {ref.name}")
             if value.const is None:
@@ -280,16 +293,18 @@ class TableChecker:
     def _entry(self, entry: tree.Entry, table: tree.Table, scope: Scope) -> None:
         if entry.priority is not None:
             self.expressions.constant(entry.priority, scope)
-        kinds = [(one.value.type, True) for one in table.key]
+        kinds = [(key_element.value.type, True) for key_element in table.key]
         self.keysets.row(entry.keys, kinds, scope, f"entry of table {table.name}")
-        self._listed(entry.action, table, scope, "defaultonly", "the action of an entry")
+        self._check_listed_action(entry.action, table, scope, "defaultonly", "the action of an entry")
 
 
-def _same_source(one: Any, other: Any) -> bool:
+def _same_source(expr: Any, other_expr: Any) -> bool:
     """Are two expressions written alike? Places, types and what names stand for are no part of that."""
-    if not isinstance(one, tree.Node):
-        return isinstance(one, list) == isinstance(other, list) and (
-            all(map(_same_source, one, other)) and len(one) == len(other) if isinstance(one, list) else one == other
+    if not isinstance(expr, tree.Node):
+        return isinstance(expr, list) == isinstance(other_expr, list) and (
+            all(map(_same_source, expr, other_expr)) and len(expr) == len(other_expr)
+            if isinstance(expr, list)
+            else expr == other_expr
         )
-    names = [field.name for field in fields(one) if field.name not in ("where", "type", "const", "decl", "callee")]
-    return type(one) is type(other) and all(_same_source(getattr(one, n), getattr(other, n)) for n in names)
+    names = [field.name for field in fields(expr) if field.name not in ("where", "type", "const", "decl", "callee")]
+    return type(expr) is type(other_expr) and all(_same_source(getattr(expr, n), getattr(other_expr, n)) for n in names)

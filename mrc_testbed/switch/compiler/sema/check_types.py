@@ -45,9 +45,9 @@ class TypeResolver:
         if isinstance(node, tree.SimpleType):
             return _SIMPLE[node.name]
         if isinstance(node, tree.SizedType):
-            return self._sized(node, scope)
+            return self._sized_type(node, scope)
         if isinstance(node, tree.NamedType):
-            return self._named(node, scope)
+            return self._named_type(node, scope)
         if isinstance(node, tree.StackType):
             element = self.resolve(node.element, scope)
             if not isinstance(element, (Record, Bits, EnumType, NewType, Tuple, Stack)) and element not in (
@@ -66,45 +66,45 @@ class TypeResolver:
             return Tuple(tuple(self.resolve(arg, scope) for arg in node.args))
         return DONTCARE
 
-    def _record(self, found: Record, args: tuple[Type, ...], scope: Scope) -> Record:
+    def _record(self, generic: Record, args: tuple[Type, ...], scope: Scope) -> Record:
         """A generic struct or header with its type arguments; equal arguments give the same type."""
-        key = (id(found), args)
+        key = (id(generic), args)
         if key not in self.records:
             word = "_".join("".join(c if c.isalnum() else "_" for c in str(arg)) for arg in args)
-            record = Record(f"{found.name}_{word}", found.kind, {}, found.decl, args)
+            record = Record(f"{generic.name}_{word}", generic.kind, {}, generic.decl, args)
             self.records[key] = record
             inner = Scope(scope.top())
-            inner.names.update(zip(found.decl.type_params, args, strict=True))
-            for one in found.decl.fields:
-                record.fields[one.name] = self.resolve(one.type_node, inner)
+            inner.names.update(zip(generic.decl.type_params, args, strict=True))
+            for field in generic.decl.fields:
+                record.fields[field.name] = self.resolve(field.type_node, inner)
         return self.records[key]
 
-    def _sized(self, node: tree.SizedType, scope: Scope) -> Type:
+    def _sized_type(self, node: tree.SizedType, scope: Scope) -> Type:
         width = self.context.expressions.constant(node.size, scope)
         low = 1 if node.name == "int" else 0
         if not low <= width <= MAX_BITS:
             fail(node.where, f"{node.name}<{width}>: the width must be {low} to {MAX_BITS}")
         return Varbit(width) if node.name == "varbit" else Bits(width, node.name == "int")
 
-    def _named(self, node: tree.NamedType, scope: Scope) -> Type:
-        found = scope.find(node.name)
-        if found is None and node.name == "list":
+    def _named_type(self, node: tree.NamedType, scope: Scope) -> Type:
+        declaration = scope.find(node.name)
+        if declaration is None and node.name == "list":
             unsupported(node.where, "list<T> here", "`for (T x in (list<T>){ ... })` is")
-        if found is None:
+        if declaration is None:
             undeclared(node.where, node.name, scope, "type")
-        if not isinstance(found, _TYPES):
+        if not isinstance(declaration, _TYPES):
             fail(node.where, f"{node.name} is not a type")
         args = tuple(self.resolve(arg, scope) for arg in node.args)
-        if isinstance(found, Object):
-            wanted = len(found.decl.type_params)
-            if args and len(args) != wanted:
-                fail(node.where, f"{node.name} takes {count(wanted, 'type argument')}, not {len(args)}")
-            return self.context.copies.specialised(found, args) if args else found
-        if isinstance(found, Record) and found.decl.type_params:
-            wanted = len(found.decl.type_params)
-            if len(args) != wanted:
-                fail(node.where, f"{node.name} takes {count(wanted, 'type argument')}, not {len(args)}")
-            return self._record(found, args, scope)
+        if isinstance(declaration, Object):
+            arg_count = len(declaration.decl.type_params)
+            if args and len(args) != arg_count:
+                fail(node.where, f"{node.name} takes {count(arg_count, 'type argument')}, not {len(args)}")
+            return self.context.copies.specialise(declaration, args) if args else declaration
+        if isinstance(declaration, Record) and declaration.decl.type_params:
+            arg_count = len(declaration.decl.type_params)
+            if len(args) != arg_count:
+                fail(node.where, f"{node.name} takes {count(arg_count, 'type argument')}, not {len(args)}")
+            return self._record(declaration, args, scope)
         if args:
             fail(node.where, f"{node.name} takes no type arguments")
-        return found
+        return declaration

@@ -53,8 +53,8 @@ class ExternInstance:
     @property
     def cell(self) -> Type:
         """What a register holds."""
-        of: Type = self.decl.type.args[0]
-        return of
+        cell_type: Type = self.decl.type.args[0]
+        return cell_type
 
 
 @dataclass(eq=False, repr=False)
@@ -83,9 +83,11 @@ class TableInstance:
         properties, entries = self.decl.properties, self.decl.entries or []
         largest = properties["largest_priority_wins"].expr.const if "largest_priority_wins" in properties else True
         step = properties["priority_delta"].expr.const if "priority_delta" in properties else 1
-        noted = [next((a for a in one.action.annotations if a.name == "priority"), None) for one in entries]
-        if any(noted):
-            return self._noted_priorities(noted)
+        priority_notes = [
+            next((a for a in entry.action.annotations if a.name == "priority"), None) for entry in entries
+        ]
+        if any(priority_notes):
+            return self._noted_priorities(priority_notes)
         out: list[int] = []
         for entry in entries:
             if entry.priority is not None:
@@ -96,29 +98,29 @@ class TableInstance:
                 out.append(out[-1] - step if largest else out[-1] + step)
             if out[-1] < 0:
                 fail(entry.action.where, f"table {self.name}: the priority of this entry would be {out[-1]}")
-        out = out if largest else [max(out) + 1 - one for one in out]
-        return [one + 1 for one in out] if 0 in out else out  # 0 is no priority for P4Runtime
+        out = out if largest else [max(out) + 1 - priority for priority in out]
+        return [priority + 1 for priority in out] if 0 in out else out  # 0 is no priority for P4Runtime
 
     @staticmethod
-    def _noted_priorities(noted: list[tree.Annotation | None]) -> list[int]:
+    def _noted_priorities(notes: list[tree.Annotation | None]) -> list[int]:
         """By @priority(n), which p4c had before the language had priorities: the smallest wins, without it n is the
         position of the entry.
         """
         out = []
-        for at, note in enumerate(noted, 1):
-            number = at
+        for position, note in enumerate(notes, 1):
+            number = position
             if note is not None:
-                given = note.number()
-                if given is None or given < 1:
+                value = note.number()
+                if value is None or value < 1:
                     fail(note.where, "@priority needs one number, 1 or more")
-                number = given
+                number = value
             out.append(number)
-        return [max(out) + 1 - one for one in out]
+        return [max(out) + 1 - priority for priority in out]
 
     @property
     def keys(self) -> list[tree.KeyElement]:
         """The key without the fields that only feed a selector's hash; without a selector, nothing, as in BMv2."""
-        return [one for one in self.decl.key if one.match != "selector"]
+        return [key_element for key_element in self.decl.key if key_element.match != "selector"]
 
 
 @dataclass(eq=False, repr=False)
@@ -182,10 +184,10 @@ def plane_name(decl: tree.Decl, prefix: str) -> str:
     note = decl.annotation("name")
     name = decl.name
     if note:
-        given = note.string()
-        if not given:
+        note_name = note.string()
+        if not note_name:
             fail(note.where, "@name needs one string")
-        name = given
+        name = note_name
     if name.startswith("."):
         return name[1:]
     return f"{prefix}.{name}" if prefix else name
@@ -204,7 +206,7 @@ def elaborate(
 class _Elaborator:
     def __init__(self, top: Scope) -> None:
         self.top = top
-        self.shared: dict[int, Any] = {}
+        self.shared_instances: dict[int, Any] = {}
         self.externs: list[ExternInstance] = []
         self.tables: list[TableInstance] = []
         self.actions: list[ActionInstance] = []
@@ -216,20 +218,20 @@ class _Elaborator:
     ) -> ElaboratedProgram:
         main = self.top.names.get("main")
         if not isinstance(main, tree.Instance):
-            where = nodes[-1].where if nodes else NOWHERE
-            end = Location(where.file, where.line)
+            location = nodes[-1].where if nodes else NOWHERE
+            end = Location(location.file, location.line)
             raise P4Error(end, "the program has no `main`: end it with V1Switch(...) main;")
         if main.type.decl.name != "V1Switch":
             unsupported(main.where, f"the package {main.type.decl.name}", "only v1model's V1Switch is")
         parts = self._parts(main)
         for node in nodes:
             if isinstance(node, tree.Instance) and node is not main:
-                self.shared[id(node)] = self._instance(node, "", None)
+                self.shared_instances[id(node)] = self._instance(node, "", None)
         pairs = zip(_PACKAGE, main.args, strict=True)
-        given = {a.name or p: a.value.args for p, a in pairs if isinstance(a.value, tree.Construct)}
+        part_args = {a.name or p: a.value.args for p, a in pairs if isinstance(a.value, tree.Construct)}
         parser = parts["p"]
-        parsing = self._parser(parser, parser.name, given["p"], None)
-        controls = [self._control(parts[one], parts[one].name, given[one], None) for one in _PACKAGE[1:]]
+        parsing = self._parser(parser, parser.name, part_args["p"], None)
+        controls = [self._control(parts[part], parts[part].name, part_args[part], None) for part in _PACKAGE[1:]]
         verify, ingress, egress, compute, deparser = controls
         for control in controls:
             self._mark(control)
@@ -259,19 +261,19 @@ class _Elaborator:
 
     def _mark(self, control: ControlInstance) -> None:
         """Note which tables are applied, and by them which actions are used; p4c drops the others."""
-        todo = [control.decl.body, *(local for local in control.decl.locals if isinstance(local, tree.Var))]
-        while todo:
-            self._mark_calls(todo.pop(), control, todo)
+        pending = [control.decl.body, *(local for local in control.decl.locals if isinstance(local, tree.Var))]
+        while pending:
+            self._mark_calls(pending.pop(), control, pending)
 
-    def _mark_calls(self, where: Any, control: ControlInstance, todo: list[Any]) -> None:
+    def _mark_calls(self, body: Any, control: ControlInstance, pending: list[Any]) -> None:
         """The same for what is called in one place; keys of the tables found, which may apply others, go to `todo`."""
-        for node in walk(where):
+        for node in walk(body):
             if not isinstance(node, tree.Call) or node.callee is None:
                 continue
             if node.callee.kind == "table":
                 table: TableInstance = control.members[id(node.callee.decl)]
                 if not table.applied:
-                    todo.append(table.decl.key)
+                    pending.append(table.decl.key)
                 table.applied = True
                 for action in table.actions:
                     action.used = True
@@ -281,26 +283,26 @@ class _Elaborator:
     def _parts(self, main: tree.Instance) -> dict[str, Any]:
         """The parser and controls given to V1Switch, by parameter, with matching types of headers and metadata."""
         args = main.args
-        given = {a.name or p: a for p, a in zip(_PACKAGE, args, strict=False)}
-        if set(given) != set(_PACKAGE) or len(args) != len(_PACKAGE):
+        args_by_name = {a.name or p: a for p, a in zip(_PACKAGE, args, strict=False)}
+        if set(args_by_name) != set(_PACKAGE) or len(args) != len(_PACKAGE):
             fail(main.where, f"V1Switch takes {len(_PACKAGE)} arguments ({', '.join(_PACKAGE)}), not {len(args)}")
         out = {}
-        for name, arg in given.items():
-            wanted = "parser" if name == "p" else "control"
+        for name, arg in args_by_name.items():
+            kind = "parser" if name == "p" else "control"
             value = arg.value
-            found = self.top.find(value.to.name) if isinstance(value, tree.Construct) else None
-            if not isinstance(found, Object) or found.kind != wanted or not isinstance(value, tree.Construct):
-                fail(arg.where, f"argument {name} of V1Switch must be a {wanted}, made in place: Name(){_ORDER}")
-            decl = value.type.decl if isinstance(value.type, Object) else found.decl
-            body = decl.states if wanted == "parser" else decl.body
+            part_type = self.top.find(value.to.name) if isinstance(value, tree.Construct) else None
+            if not isinstance(part_type, Object) or part_type.kind != kind or not isinstance(value, tree.Construct):
+                fail(arg.where, f"argument {name} of V1Switch must be a {kind}, made in place: Name(){_ORDER}")
+            decl = value.type.decl if isinstance(value.type, Object) else part_type.decl
+            body = decl.states if kind == "parser" else decl.body
             if body is None:
                 fail(arg.where, f"{decl.name} is only declared, it has no body")
             out[name] = decl
-        self._signatures(out, {name: arg.where for name, arg in given.items()})
+        self._signatures(out, {name: arg.where for name, arg in args_by_name.items()})
         return out
 
     @staticmethod
-    def _signatures(parts: dict[str, Any], places: dict[str, Location]) -> None:
+    def _signatures(parts: dict[str, Any], locations: dict[str, Location]) -> None:
         """Every part must take what v1model gives it, headers and metadata of one type throughout."""
         shapes = {
             "p": ("packet_in", "out H", "inout M", "inout S"),
@@ -315,17 +317,19 @@ class _Elaborator:
             decl = parts[name]
             if len(decl.params) != len(shape):
                 has = f"{decl.name} has {len(decl.params)} parameters; v1model gives {len(shape)} here"
-                fail(places[name], f"{has} ({', '.join(shape)}){_ORDER}")
-            for param, want in zip(decl.params, shape, strict=False):
-                direction, _, kind = want.rpartition(" ")
+                fail(locations[name], f"{has} ({', '.join(shape)}){_ORDER}")
+            for param, expected_param in zip(decl.params, shape, strict=False):
+                direction, _, kind = expected_param.rpartition(" ")
                 if len(kind) > 1:
                     if str(param.type) != kind:
-                        what = f"{decl.name}: parameter {param.name} must be a {kind}, not a {param.type}"
-                        fail(places[name], f"{what}{_ORDER}")
+                        problem = f"{decl.name}: parameter {param.name} must be a {kind}, not a {param.type}"
+                        fail(locations[name], f"{problem}{_ORDER}")
                     continue
                 if isinstance(param.type, Object):
-                    wanted = "the headers" if kind == "H" else "the metadata"
-                    fail(places[name], f"{decl.name}: {param.name} is a {param.type} where {wanted} belong{_ORDER}")
+                    expected = "the headers" if kind == "H" else "the metadata"
+                    fail(
+                        locations[name], f"{decl.name}: {param.name} is a {param.type} where {expected} belong{_ORDER}"
+                    )
                 if kind == "S" and str(param.type) != "standard_metadata_t":
                     fail(param.where, f"{decl.name}: parameter {param.name} must be a standard_metadata_t")
                 if param.direction != direction:
@@ -346,11 +350,11 @@ class _Elaborator:
             if isinstance(local, tree.Instance):
                 out.members[id(local)] = self._instance(local, name, out)
             elif isinstance(local, tree.ValueSet):
-                made = ValueSetInstance(plane_name(local, name), local, local.size.const, len(self.value_sets))
-                if not 0 < made.size <= _MAX_SIZE:
-                    fail(local.where, f"{made.name}: size {made.size}: must be 1 to {_MAX_SIZE}")
-                self.value_sets.append(made)
-                out.members[id(local)] = made
+                value_set = ValueSetInstance(plane_name(local, name), local, local.size.const, len(self.value_sets))
+                if not 0 < value_set.size <= _MAX_SIZE:
+                    fail(local.where, f"{value_set.name}: size {value_set.size}: must be 1 to {_MAX_SIZE}")
+                self.value_sets.append(value_set)
+                out.members[id(local)] = value_set
         return out
 
     def _construct(self, out: ControlInstance, args: list[tree.Arg], outer: ControlInstance | None) -> None:
@@ -361,14 +365,14 @@ class _Elaborator:
         """
         for param, value in pair(out.decl.name, out.decl.ctor, args, out.decl.where):
             if isinstance(value, tree.Construct) and isinstance(value.type, Object):
-                made = tree.Instance(value.where, [], param.name, value.to, value.args)
-                made.type = value.type
-                out.members[id(param)] = self._instance(made, out.name, outer)
+                instance = tree.Instance(value.where, [], param.name, value.to, value.args)
+                instance.type = value.type
+                out.members[id(param)] = self._instance(instance, out.name, outer)
             elif isinstance(param.type, Object):
                 assert isinstance(value, tree.PathExpression)
                 decl = value.decl
-                found = outer.members.get(id(decl)) if outer else None
-                out.members[id(param)] = found or self.shared.get(id(decl))
+                outer_instance = outer.members.get(id(decl)) if outer else None
+                out.members[id(param)] = outer_instance or self.shared_instances.get(id(decl))
 
     def _control(
         self, decl: tree.Control, name: str, args: list[tree.Arg], outer: ControlInstance | None
@@ -377,7 +381,7 @@ class _Elaborator:
         if numbers_of(decl.params):  # never applied, or it would be a copy with constants
             return out
         self._construct(out, args, outer)
-        late: list[tree.Table] = []
+        local_tables: list[tree.Table] = []
         for local in decl.locals:
             if isinstance(local, tree.Action) and not numbers_of(local.params):
                 action = ActionInstance(plane_name(local, name), local)
@@ -388,41 +392,43 @@ class _Elaborator:
             elif isinstance(local, tree.Table):
                 out.members[id(local)] = TableInstance(plane_name(local, name), local, out)
                 self.tables.append(out.members[id(local)])
-                late.append(local)
-        for table in late:
+                local_tables.append(local)
+        for table in local_tables:
             self._table(out.members[id(table)])
         return out
 
     def _instance(self, node: tree.Instance, prefix: str, outer: ControlInstance | None) -> Any:
         absolute = node.table and node.annotation("name")  # p4c takes @name of a property as it stands
         name = plane_name(node, "" if absolute else prefix)
-        of = node.type
-        if of.kind == "control":
-            return self._control(of.decl, name, node.args, outer)
-        if of.kind == "parser":
-            return self._parser(of.decl, name, node.args, outer)
-        if of.kind == "package":
+        object_type = node.type
+        if object_type.kind == "control":
+            return self._control(object_type.decl, name, node.args, outer)
+        if object_type.kind == "parser":
+            return self._parser(object_type.decl, name, node.args, outer)
+        if object_type.kind == "package":
             unsupported(node.where, "a second package")
-        if of.decl.name not in EXTERNS:
-            unsupported(node.where, f"the extern {of.decl.name}")
-        params = next(constructor for constructor in of.decl.constructors if len(constructor) == len(node.args))
+        if object_type.decl.name not in EXTERNS:
+            unsupported(node.where, f"the extern {object_type.decl.name}")
+        params = next(
+            constructor for constructor in object_type.decl.constructors if len(constructor) == len(node.args)
+        )
         args = {}
-        for param, value in pair(of.decl.name, params, node.args, node.where):
+        for param, value in pair(object_type.decl.name, params, node.args, node.where):
             args[param.name] = value.const
             if param.name == "size" and not 0 < args["size"] <= _MAX_SIZE:
                 fail(value.where, f"{name}: size {args['size']}: must be 1 to {_MAX_SIZE}")
-        instance = ExternInstance(name, of.decl.name, node, args)
-        self._allowed(instance)
+        instance = ExternInstance(name, object_type.decl.name, node, args)
+        self._check_register(instance)
         self.externs.append(instance)
         return instance
 
     @staticmethod
-    def _allowed(one: ExternInstance) -> None:
-        where = one.decl.where
-        if one.kind == "register":
-            cell = plain(one.cell)
+    def _check_register(instance: ExternInstance) -> None:
+        location = instance.decl.where
+        if instance.kind == "register":
+            cell = plain(instance.cell)
             if not is_scalar(cell) or (isinstance(cell, Bits) and not 0 < cell.width <= 128):
-                unsupported(where, f"a register of {one.cell}", "bit<1> to bit<128> is")
+                unsupported(location, f"a register of {instance.cell}", "bit<1> to bit<128> is")
 
     def _table(self, table: TableInstance) -> None:
         decl = table.decl
@@ -432,17 +438,17 @@ class _Elaborator:
             not any(action.decl.name == "NoAction" for action in table.actions)
             and "default_action" not in decl.properties
         ):
-            found = self.top.find("NoAction")
-            if isinstance(found, tree.Action):
+            no_action = self.top.find("NoAction")
+            if isinstance(no_action, tree.Action):
                 note = tree.Annotation(decl.where, "defaultonly", None, "")
-                decl.actions.append(tree.ActionRef(decl.where, [note], "NoAction", None, False, found))
-                table.actions.append(self._action_of(found, table.control))
+                decl.actions.append(tree.ActionRef(decl.where, [note], "NoAction", None, False, no_action))
+                table.actions.append(self._action_of(no_action, table.control))
         for name in ("implementation", "counters", "meters"):
             if name in decl.properties:
                 path = decl.properties[name].value
                 if not isinstance(path, tree.PathExpression):
                     fail(decl.where, f"table {decl.name}: `{name}` must name an instance")
-                extern = table.control.members.get(id(path.decl)) or self.shared.get(id(path.decl))
+                extern = table.control.members.get(id(path.decl)) or self.shared_instances.get(id(path.decl))
                 assert isinstance(extern, ExternInstance)
                 extern.tables.append(table)
                 if name != "implementation" and len(extern.tables) > 1:
@@ -475,21 +481,21 @@ class _Elaborator:
         groups: tuple[Sequence[TableInstance | ActionInstance], ...] = (self.tables, self.actions)
         for group in groups:
             words: set[str] = set()
-            for one in group:
-                one.word = c_word(one.name)
-                while one.word in words:
-                    one.word += "_"
-                words.add(one.word)
-        seen: dict[str, Any] = {}
-        everything: list[TableInstance | ActionInstance | ExternInstance]
-        everything = [*self.tables, *self.actions, *self.externs]
-        for named in everything:
-            other = seen.setdefault(f"{type(named).__name__} {named.name}", named)
-            if other is not named:
+            for member in group:
+                member.word = c_word(member.name)
+                while member.word in words:
+                    member.word += "_"
+                words.add(member.word)
+        names: dict[str, Any] = {}
+        instances: list[TableInstance | ActionInstance | ExternInstance]
+        instances = [*self.tables, *self.actions, *self.externs]
+        for instance in instances:
+            first = names.setdefault(f"{type(instance).__name__} {instance.name}", instance)
+            if first is not instance:
                 fail(
-                    named.decl.where,
-                    f"the control plane has two things called {named.name}: give one another @name (the other is at "
-                    f"{other.decl.where})",
+                    instance.decl.where,
+                    f"the control plane has two things called {instance.name}: give one another @name (the other is at "
+                    f"{first.decl.where})",
                 )
 
 
@@ -499,11 +505,11 @@ def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:
     for call in walk(nodes):
         if not isinstance(call, tree.Call) or call.callee is None or call.callee.kind != "function":
             continue
-        of = call.callee.bound.get("T")
-        if call.callee.name != "digest" or any(one.type == of for one in out):
+        data_type = call.callee.bound.get("T")
+        if call.callee.name != "digest" or any(digest.type == data_type for digest in out):
             continue
-        assert of is not None
-        unnamed = sum(not isinstance(one.type, Record) for one in out)
-        name = plane_name(of.decl, "") if isinstance(of, Record) else f"digest_{unnamed}"
-        out.append(DigestInstance(name, of, call.where))
+        assert data_type is not None
+        unnamed_count = sum(not isinstance(digest.type, Record) for digest in out)
+        name = plane_name(data_type.decl, "") if isinstance(data_type, Record) else f"digest_{unnamed_count}"
+        out.append(DigestInstance(name, data_type, call.where))
     return out

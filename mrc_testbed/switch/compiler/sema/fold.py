@@ -28,53 +28,53 @@ _INTEGER = {
 _LONGEST_SHIFT = 4096
 
 
-def fold_binary(op: str, left: Any, right: Any, types: tuple[Type, Type, Type], where: Location) -> Any:
+def fold_binary(op: str, lhs: Any, rhs: Any, types: tuple[Type, Type, Type], where: Location) -> Any:
     """Value of `left op right`; `types` are those of left, right and the result."""
     if op in _COMPARE:
-        return _COMPARE[op](left, right)
-    of = types[2]
+        return _COMPARE[op](lhs, rhs)
+    result_type = types[2]
     if op in _INTEGER:
-        value = _INTEGER[op](left, right)
+        value = _INTEGER[op](lhs, rhs)
     elif op in ("/", "%"):
-        if right == 0 or left < 0 or right < 0:
-            fail(where, f"{left} {op} {right}: division needs a dividend of at least 0 and a divisor above 0")
-        value = left // right if op == "/" else left % right
+        if rhs == 0 or lhs < 0 or rhs < 0:
+            fail(where, f"{lhs} {op} {rhs}: division needs a dividend of at least 0 and a divisor above 0")
+        value = lhs // rhs if op == "/" else lhs % rhs
     elif op in ("<<", ">>"):
-        if right < 0 or (op == "<<" and right > _LONGEST_SHIFT and not isinstance(of, Bits)):
-            fail(where, f"a shift by {right}: 0 to {_LONGEST_SHIFT} bits can be shifted")
-        by = min(right, _LONGEST_SHIFT)
-        value = left << by if op == "<<" else left >> by
+        if rhs < 0 or (op == "<<" and rhs > _LONGEST_SHIFT and not isinstance(result_type, Bits)):
+            fail(where, f"a shift by {rhs}: 0 to {_LONGEST_SHIFT} bits can be shifted")
+        shift = min(rhs, _LONGEST_SHIFT)
+        value = lhs << shift if op == "<<" else lhs >> shift
     elif op == "++":
-        if of == STRING:
-            return left + right
+        if result_type == STRING:
+            return lhs + rhs
         low = types[1]
         assert isinstance(low, Bits)
-        value = left << low.width | (right & ((1 << low.width) - 1))
+        value = lhs << low.width | (rhs & ((1 << low.width) - 1))
     else:
-        return saturate(left + right if op == "|+|" else left - right, of)
-    return of.wrap(value) if isinstance(of, Bits) else value
+        return saturate(lhs + rhs if op == "|+|" else lhs - rhs, result_type)
+    return result_type.wrap(value) if isinstance(result_type, Bits) else value
 
 
-def saturate(value: int, of: Type) -> int:
+def saturate(value: int, bits_type: Type) -> int:
     """`value` brought to the nearest that the type can hold."""
-    assert isinstance(of, Bits)
-    low = -(1 << of.width - 1) if of.signed else 0
-    high = (1 << of.width - of.signed) - 1
+    assert isinstance(bits_type, Bits)
+    low = -(1 << bits_type.width - 1) if bits_type.signed else 0
+    high = (1 << bits_type.width - bits_type.signed) - 1
     return min(max(value, low), high)
 
 
-def fold_unary(op: str, value: Any, of: Type) -> Any:
+def fold_unary(op: str, value: Any, p4_type: Type) -> Any:
     """What an operator makes of a constant of the plain type `of`."""
     if op == "!":
         return not value
     result = {"-": lambda: -value, "~": lambda: ~value, "+": lambda: value}[op]()
-    return of.wrap(result) if isinstance(of, Bits) else result
+    return p4_type.wrap(result) if isinstance(p4_type, Bits) else result
 
 
-def fold_cast(value: Any, to: Type) -> Any:
+def fold_cast(value: Any, target_type: Type) -> Any:
     """`value` (int or bool) as the plain type `to`."""
-    if isinstance(to, Bits):
-        return to.wrap(int(value))
-    if to == INT:
+    if isinstance(target_type, Bits):
+        return target_type.wrap(int(value))
+    if target_type == INT:
         return int(value)
     return bool(value)

@@ -27,21 +27,21 @@ class Scope:
     def __init__(self, parent: Scope | None = None) -> None:
         self.parent = parent
         self.names: dict[str, Any] = {}
-        self.places: dict[str, Location] = {}
+        self.locations: dict[str, Location] = {}
         self.later: dict[str, Location] = {}
         """Names that the block declares, also those that are still to come."""
         self.open: list[str] = []
         """Names of the declarations that are being checked now."""
 
-    def declare(self, name: str, what: Any, where: Location) -> None:
+    def declare(self, name: str, declaration: Any, where: Location) -> None:
         """Add a name. Raises P4Error when this very block has it already; a type may hide functions of its name."""
-        hides = isinstance(what, Object) and isinstance(self.names.get(name), list)
+        hides = isinstance(declaration, Object) and isinstance(self.names.get(name), list)
         if name in self.names and not hides:
-            fail(where, f"{name} is already declared at {self.places[name]}")
-        outer = self.parent.find(name) if self.parent and not isinstance(what, tree.Param) else None
+            fail(where, f"{name} is already declared at {self.locations[name]}")
+        outer = self.parent.find(name) if self.parent and not isinstance(declaration, tree.Param) else None
         if isinstance(outer, tree.Param):
             fail(where, f"{name} hides the parameter {name} at {outer.where}: give it another name")
-        self.names[name], self.places[name] = what, where
+        self.names[name], self.locations[name] = declaration, where
 
     def find(self, name: str) -> Any:
         """What a name stands for, innermost first; None when it stands for nothing."""
@@ -52,7 +52,7 @@ class Scope:
             scope = scope.parent
         return None
 
-    def all(self) -> Iterator[str]:
+    def all_names(self) -> Iterator[str]:
         scope: Scope | None = self
         while scope:
             yield from scope.names
@@ -65,56 +65,57 @@ class Scope:
         return scope
 
 
-def places_of(nodes: list[Any]) -> dict[str, Location]:
+def locations_of(nodes: list[Any]) -> dict[str, Location]:
     """Where the names that a block declares stand."""
     return {node.name: node.where for node in nodes if isinstance(node, tree.Decl)}
 
 
-def undeclared(where: Location, name: str, scope: Scope, what: str = "") -> None:
+def undeclared(where: Location, name: str, scope: Scope, kind: str = "") -> None:
     """Raise P4Error for a name that stands for nothing, with the nearest ones that do."""
-    one: Scope | None = scope
-    while one:
-        if name in one.open:
+    ancestor: Scope | None = scope
+    while ancestor:
+        if name in ancestor.open:
             fail(where, f"{name} cannot be used inside its own declaration: P4 has no recursion")
-        if name in one.later:
+        if name in ancestor.later:
             fail(
-                where, f"{name} is not declared yet: it is declared below, at {one.later[name]}; move it above its use"
+                where,
+                f"{name} is not declared yet: it is declared below, at {ancestor.later[name]}; move it above its use",
             )
-        one = one.parent
+        ancestor = ancestor.parent
     home = include_of(name)
     if home:
-        fail(where, f"{what + ' ' if what else ''}{name} is not declared: it is in {home}, write #include <{home}>")
-    near = difflib.get_close_matches(name, set(scope.all()), 3)
+        fail(where, f"{kind + ' ' if kind else ''}{name} is not declared: it is in {home}, write #include <{home}>")
+    near = difflib.get_close_matches(name, set(scope.all_names()), 3)
     hint = f" (did you mean {' or '.join(near)}?)" if near else ""
-    fail(where, f"{what + ' ' if what else ''}{name} is not declared{hint}")
+    fail(where, f"{kind + ' ' if kind else ''}{name} is not declared{hint}")
 
 
 @cache
-def _included() -> dict[str, str]:
+def _included_names() -> dict[str, str]:
     """The names that core.p4 and v1model.p4 declare, with the file."""
-    declared = r"\b(?:extern|struct|enum|action|control|parser|package|const \S+|extern \S+)\s+(\w+)\s*(?:[<({=]|INDEX)"
+    pattern = r"\b(?:extern|struct|enum|action|control|parser|package|const \S+|extern \S+)\s+(\w+)\s*(?:[<({=]|INDEX)"
     return {
         name: file
         for file in ("core.p4", "v1model.p4")
-        for name in re.findall(declared, (INCLUDE_DIR / file).read_text())
+        for name in re.findall(pattern, (INCLUDE_DIR / file).read_text())
         if not name.startswith("__")
     }
 
 
 def include_of(name: str) -> str | None:
     """The file of the architecture that declares a name."""
-    return _included().get(name)
+    return _included_names().get(name)
 
 
-def field_place(record: Record, name: str) -> Location:
+def field_location(record: Record, name: str) -> Location:
     """Where a field is declared."""
-    where: Location = next(field.where for field in record.decl.fields if field.name == name)
-    return where
+    location: Location = next(field.where for field in record.decl.fields if field.name == name)
+    return location
 
 
 def member_type(record: Record, name: str, where: Location) -> Type:
     """Type of a field. Raises P4Error listing the fields."""
     if name not in record.fields:
-        called = f": {name} is a method, write {name}()" if name in ("isValid", "setValid", "setInvalid") else ""
-        fail(where, f"{record.kind} {record} has no field {name} {known(record.fields)}{called}")
+        method_hint = f": {name} is a method, write {name}()" if name in ("isValid", "setValid", "setInvalid") else ""
+        fail(where, f"{record.kind} {record} has no field {name} {known(record.fields)}{method_hint}")
     return record.fields[name]

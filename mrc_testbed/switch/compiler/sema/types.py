@@ -201,55 +201,55 @@ class ActionRun:
 Type = Bits | Simple | Varbit | Record | Stack | Tuple | EnumType | NewType | Variable | Object | Applied | ActionRun
 
 
-def plain(of: Type) -> Type:
+def plain(p4_type: Type) -> Type:
     """The type whose values `of` has: looks through `type` and serializable enums."""
     while True:
-        if isinstance(of, NewType):
-            of = of.under
-        elif isinstance(of, EnumType) and of.under:
-            return of.under
+        if isinstance(p4_type, NewType):
+            p4_type = p4_type.under
+        elif isinstance(p4_type, EnumType) and p4_type.under:
+            return p4_type.under
         else:
-            return of
+            return p4_type
 
 
-def number(of: Type) -> Bits:
+def number(p4_type: Type) -> Bits:
     """The bit<N> or int<N> whose values `of` has; there must be one."""
-    base = plain(of)
+    base = plain(p4_type)
     assert isinstance(base, Bits)
     return base
 
 
-def form(of: Type) -> Any:
+def form(p4_type: Type) -> Any:
     """`plain`, and what the backend makes of a tuple (a struct with the fields f0, f1, ...) and of a long number."""
-    base = plain(of)
+    base = plain(p4_type)
     if isinstance(base, Bits) and base.width > MAX_BITS:
         return Wide(base.width, base.signed)
     return _tuple_record(base) if isinstance(base, Tuple) else base
 
 
 @cache
-def _tuple_record(of: Tuple) -> Record:
+def _tuple_record(tuple_type: Tuple) -> Record:
     name = f"tuple_{_tuple_record.cache_info().misses}"
     decl = SimpleNamespace(where=NOWHERE, fields=[], annotation=lambda _: None)
-    return Record(name, "struct", {f"f{at}": one for at, one in enumerate(of.items)}, decl)
+    return Record(name, "struct", {f"f{index}": item_type for index, item_type in enumerate(tuple_type.items)}, decl)
 
 
-def is_scalar(of: Type) -> bool:
+def is_scalar(p4_type: Type) -> bool:
     """Does a value fit one C integer?"""
-    base = plain(of)
+    base = plain(p4_type)
     if isinstance(base, Bits):
         return base.width <= MAX_BITS
     return isinstance(base, EnumType) or base in (BOOL, ERROR)
 
 
-def is_value(of: Type) -> bool:
+def is_value(p4_type: Type) -> bool:
     """Is it a number of any width, a bool, an enum or an error: something that the control plane can tell?"""
-    return is_scalar(of) or isinstance(plain(of), Bits)
+    return is_scalar(p4_type) or isinstance(plain(p4_type), Bits)
 
 
-def width_of(of: Type) -> int | None:
+def width_of(p4_type: Type) -> int | None:
     """Bits of a value on the wire; None for types that have no fixed width."""
-    base = plain(of)
+    base = plain(p4_type)
     if isinstance(base, Bits):
         return base.width
     if base == BOOL:
@@ -273,22 +273,30 @@ def _sum(widths: Iterable[int | None]) -> int | None:
     return total
 
 
-def same_signature(one: Object, other: Object) -> bool:
+def same_signature(instance_type: Object, named_type: Object) -> bool:
     """Can an instance of a parser or control stand where the other is named: do they take the same parameters?"""
-    if one.kind != other.kind or one.kind not in ("control", "parser") or one.args or other.args:
+    if (
+        instance_type.kind != named_type.kind
+        or instance_type.kind not in ("control", "parser")
+        or instance_type.args
+        or named_type.args
+    ):
         return False
-    params = [[(param.direction, param.type) for param in of.decl.params] for of in (one, other)]
-    return params[0] == params[1] and not other.decl.ctor
+    params = [
+        [(param.direction, param.type) for param in object_type.decl.params]
+        for object_type in (instance_type, named_type)
+    ]
+    return params[0] == params[1] and not named_type.decl.ctor
 
 
-def substitute(of: Type, bound: dict[str, Type]) -> Type:
+def substitute(p4_type: Type, bound: dict[str, Type]) -> Type:
     """`of` with type parameters replaced by what they are bound to."""
-    if isinstance(of, Variable):
-        return bound.get(of.name, of)
-    if isinstance(of, Object):
-        return Object(of.kind, of.decl, tuple(substitute(arg, bound) for arg in of.args))
-    if isinstance(of, Tuple):
-        return Tuple(tuple(substitute(one, bound) for one in of.items))
-    if isinstance(of, Stack):
-        return Stack(substitute(of.element, bound), of.size)
-    return of
+    if isinstance(p4_type, Variable):
+        return bound.get(p4_type.name, p4_type)
+    if isinstance(p4_type, Object):
+        return Object(p4_type.kind, p4_type.decl, tuple(substitute(arg, bound) for arg in p4_type.args))
+    if isinstance(p4_type, Tuple):
+        return Tuple(tuple(substitute(item_type, bound) for item_type in p4_type.items))
+    if isinstance(p4_type, Stack):
+        return Stack(substitute(p4_type.element, bound), p4_type.size)
+    return p4_type

@@ -46,7 +46,7 @@ def _silent(decl: Any, kind: str) -> bool:
 @dataclass(slots=True)
 class _Name:
     node: Any
-    what: str
+    description: str
     """What it is called when it is never used; empty: it need not be used."""
     used: bool = False
 
@@ -60,7 +60,7 @@ class Names:
 
     def program(self, nodes: list[tree.Node]) -> list[P4Warning]:
         for node in nodes:
-            if not _given(node.where):
+            if not _is_built_in(node.where):
                 self.visit(node)
         self._leave()
         return self.found
@@ -75,41 +75,40 @@ class Names:
         self.scopes.append({})
 
     def _leave(self) -> None:
-        for name, one in self.scopes.pop().items():
-            if one.what and not one.used and name != "main" and not name.startswith("_"):
-                self.warn(
-                    "unused", one.node, f"{one.what} {name} is never {'applied' if one.what == 'table' else 'used'}"
-                )
+        for name, name_use in self.scopes.pop().items():
+            if name_use.description and not name_use.used and name != "main" and not name.startswith("_"):
+                verb = "applied" if name_use.description == "table" else "used"
+                self.warn("unused", name_use.node, f"{name_use.description} {name} is never {verb}")
 
     def _find(self, name: str) -> _Name | None:
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
 
-    def _declare(self, node: Any, what: str) -> None:
+    def _declare(self, node: Any, description: str) -> None:
         outer = self._find(node.name)
         if outer and node.name not in self.scopes[-1]:
             self.warn("shadow", node, f"{node.name} hides the {node.name} at {outer.node.where}")
-        if outer and what == "function":  # another one of its name
+        if outer and description == "function":  # another one of its name
             return
-        self.scopes[-1][node.name] = _Name(node, what)
+        self.scopes[-1][node.name] = _Name(node, description)
 
     def _use(self, name: str) -> None:
-        found = self._find(name)
-        if found:
-            found.used = True
+        name_use = self._find(name)
+        if name_use:
+            name_use.used = True
 
     # ---- nodes
 
     def visit(self, node: Any) -> None:
         """Look at a node, or at the nodes in a list, tuple or dict."""
         if isinstance(node, (list, tuple)):
-            for one in node:
-                self.visit(one)
+            for child in node:
+                self.visit(child)
         elif isinstance(node, dict):
             self.visit(list(node.values()))
         elif isinstance(node, tree.Node):
-            look = self.NODES.get(type(node))
-            if look is not None:
-                look(self, node)
+            visit_node = self.NODES.get(type(node))
+            if visit_node is not None:
+                visit_node(self, node)
             else:
                 self.visit(_parts(node))
 
@@ -124,9 +123,9 @@ class Names:
         self._use(node.name)
         self.visit(node.args)
 
-    def _local(self, node: Any, what: str) -> None:
+    def _local(self, node: Any, description: str) -> None:
         self.visit(_parts(node))
-        self._declare(node, what)
+        self._declare(node, description)
 
     def _var(self, node: tree.Var) -> None:
         self._local(node, "variable")
@@ -144,31 +143,31 @@ class Names:
         self._local(node, "value_set")
 
     def _action(self, node: tree.Action) -> None:
-        self._called(node, "action")
+        self._routine(node, "action")
 
     def _function(self, node: tree.Function) -> None:
-        self._called(node, "function")
+        self._routine(node, "function")
 
-    def _called(self, node: Any, what: str) -> None:
+    def _routine(self, node: Any, description: str) -> None:
         self._enter()
         for param in node.params:
             self._local(param, "parameter" if param.direction in ("", "in") else "")
         self.visit(node.body)
         self._leave()
-        self._declare(node, what)
+        self._declare(node, description)
 
     def _control(self, node: tree.Control) -> None:
         self._object(node, node.body, "control")
 
     def _parser(self, node: tree.Parser) -> None:
         if node.states is not None:
-            reached = reachable(node.states)
+            reachable_names = reachable(node.states)
             for state in node.states:
-                if state.name not in reached:
+                if state.name not in reachable_names:
                     self.warn("unreachable", state, f"no way from start leads to state {state.name}")
         self._object(node, node.states, "parser")
 
-    def _object(self, node: Any, body: Any, what: str) -> None:
+    def _object(self, node: Any, body: Any, description: str) -> None:
         if body is None:
             return
         self._enter()
@@ -177,18 +176,20 @@ class Names:
         self.visit(node.locals)
         self.visit(body)
         self._leave()
-        self._declare(node, what)
+        self._declare(node, description)
 
     def _state(self, node: tree.State) -> None:
         self._enter()
         self.visit(node.body)
-        after = node.transition
-        if after is None:
+        transition = node.transition
+        if transition is None:
             self.warn("parser-transition", node, f"state {node.name} has no transition: it goes to reject")
         else:
-            self.visit(after)
-            ends = next((at for at, case in enumerate(after.cases) if takes_all(case)), len(after.cases))
-            for case in after.cases[ends + 1 :]:
+            self.visit(transition)
+            ends = next(
+                (index for index, case in enumerate(transition.cases) if takes_all(case)), len(transition.cases)
+            )
+            for case in transition.cases[ends + 1 :]:
                 self.warn("unreachable", case, "this case stands below one that takes every value")
         self._leave()
 
@@ -236,32 +237,32 @@ class Names:
     """Nodes that use names, declare them or have a scope; of all others the parts are looked at."""
 
 
-def _given(where: Location) -> bool:
+def _is_built_in(where: Location) -> bool:
     """Is it in core.p4 or v1model.p4?"""
     return INCLUDE_DIR in FilePath(where.file).parents
 
 
 def takes_all(case: tree.SelectCase) -> bool:
     """Does a row of a select take every value?"""
-    return all(isinstance(one, tree.DontCare) for one in case.keys)
+    return all(isinstance(key, tree.DontCare) for key in case.keys)
 
 
 def reachable(states: list[tree.State]) -> set[str]:
     """Names of the states that a parser may come to; without a transition, or a row that fits, it goes to reject."""
-    found = {state.name: state for state in states}
+    states_by_name = {state.name: state for state in states}
     out: set[str] = set()
-    todo = ["start"]
-    while todo:
-        name = todo.pop()
+    pending = ["start"]
+    while pending:
+        name = pending.pop()
         if name in out:
             continue
         out.add(name)
-        if name in found:
-            after = found[name].transition
-            if after is None or not (after.state or any(map(takes_all, after.cases))):
-                todo.append("reject")
-            if after is not None:
-                todo += [after.state] if after.state else [case.state for case in after.cases]
+        if name in states_by_name:
+            transition = states_by_name[name].transition
+            if transition is None or not (transition.state or any(map(takes_all, transition.cases))):
+                pending.append("reject")
+            if transition is not None:
+                pending += [transition.state] if transition.state else [case.state for case in transition.cases]
     return out
 
 
@@ -281,11 +282,11 @@ class Values:
     def program(self, nodes: list[tree.Node]) -> list[P4Warning]:
         for node in nodes:
             if isinstance(node, (tree.Action, tree.Function)):
-                self._called(node)
+                self._routine(node)
             elif isinstance(node, tree.Control) and node.body is not None:
                 for local in node.locals:
                     if isinstance(local, tree.Action):
-                        self._called(local)
+                        self._routine(local)
                 self.outs = []
                 self._statement(node.body, set())
                 self._unwritten(node)
@@ -296,7 +297,7 @@ class Values:
                 self._unwritten(node)
         return self.found
 
-    def _called(self, node: Any) -> None:
+    def _routine(self, node: Any) -> None:
         self.outs = [param for param in node.params if param.direction == "out" and param.type and is_value(param.type)]
         self.tracked.update((id(out), out) for out in self.outs)
         self._ends(self._statement(node.body, set()))
@@ -314,21 +315,23 @@ class Values:
             for local in node.locals
             if isinstance(local, tree.Var) and local.value is None and local.type
         }
-        written = set()
-        for one in tree.walk([node.locals, getattr(node, "body", None) or getattr(node, "states", None)]):
-            if isinstance(one, tree.Assign):
-                written.add(_root(one.target))
-            elif isinstance(one, tree.Call) and one.callee is not None:
-                written.update(_root(arg) for param, arg in one.callee.args if param.direction in ("out", "inout"))
-            elif isinstance(one, tree.ActionRef) and one.args:
-                written.update(_root(arg.value) for arg in one.args)
-        for one in tree.walk([node.locals, getattr(node, "body", None) or getattr(node, "states", None)]):
-            decl = bare.get(id(one.decl)) if isinstance(one, tree.PathExpression) else None
-            if decl is not None and is_value(decl.type) and id(decl) not in written:
-                self._missing(one, decl)
+        assigned_ids = set()
+        for walked in tree.walk([node.locals, getattr(node, "body", None) or getattr(node, "states", None)]):
+            if isinstance(walked, tree.Assign):
+                assigned_ids.add(_root(walked.target))
+            elif isinstance(walked, tree.Call) and walked.callee is not None:
+                assigned_ids.update(
+                    _root(arg) for param, arg in walked.callee.args if param.direction in ("out", "inout")
+                )
+            elif isinstance(walked, tree.ActionRef) and walked.args:
+                assigned_ids.update(_root(arg.value) for arg in walked.args)
+        for walked in tree.walk([node.locals, getattr(node, "body", None) or getattr(node, "states", None)]):
+            decl = bare.get(id(walked.decl)) if isinstance(walked, tree.PathExpression) else None
+            if decl is not None and is_value(decl.type) and id(decl) not in assigned_ids:
+                self._warn_unset(walked, decl)
                 del bare[id(decl)]
 
-    def _missing(self, e: tree.PathExpression, decl: Any) -> None:
+    def _warn_unset(self, e: tree.PathExpression, decl: Any) -> None:
         if not _silent(decl, "uninitialized-use"):
             message = f"{e.name} may have no value: it is 0 then here, anything elsewhere"
             self.found.append(P4Warning(e.where, "uninitialized-use", message))
@@ -336,8 +339,8 @@ class Values:
     # ---- statements
 
     def _statements(self, body: list[Any], have: set[int] | None) -> set[int] | None:
-        for one in body:
-            have = self._statement(one, have)
+        for statement in body:
+            have = self._statement(statement, have)
         return have
 
     def _statement(self, s: Any, have: set[int] | None) -> set[int] | None:
@@ -358,15 +361,15 @@ class Values:
                 self.tracked[id(s)] = s
         elif isinstance(s, tree.If):
             self._read(s.condition, have)
-            other = self._statement(s.other, set(have)) if s.other is not None else have
-            return _both(self._statement(s.then, set(have)), other)
+            after_else = self._statement(s.other, set(have)) if s.other is not None else have
+            return _intersection(self._statement(s.then, set(have)), after_else)
         elif isinstance(s, tree.SwitchStatement):
             return self._switch(s, have)
         elif isinstance(s, tree.For):
-            inside = self._statements(s.start, have)
-            assert inside is not None
-            self._read(s.condition, inside)
-            self._statements([s.body, *s.updates], set(inside))
+            after_start = self._statements(s.start, have)
+            assert after_start is not None
+            self._read(s.condition, after_start)
+            self._statements([s.body, *s.updates], set(after_start))
         elif isinstance(s, tree.ForIn):
             self._read(s.low, have)
             self._read(s.high, have)
@@ -384,7 +387,7 @@ class Values:
         out = None if any(isinstance(case.label, tree.DontCare) for case in s.cases) else have
         for case in s.cases:
             if case.body is not None:
-                out = _both(out, self._statement(case.body, set(have)))
+                out = _intersection(out, self._statement(case.body, set(have)))
         return out
 
     # ---- expressions
@@ -400,7 +403,7 @@ class Values:
     def _read(self, e: Any, have: set[int]) -> None:
         if isinstance(e, tree.PathExpression):
             if id(e.decl) in self.tracked and id(e.decl) not in have:
-                self._missing(e, e.decl)
+                self._warn_unset(e, e.decl)
                 have.add(id(e.decl))  # told once
         elif isinstance(e, tree.Call):
             pairs = e.callee.args if e.callee is not None else []
@@ -415,15 +418,15 @@ class Values:
             if isinstance(e.target, tree.Member):
                 self._read(e.target.base, have)
         elif isinstance(e, (list, tuple)):
-            for one in e:
-                self._read(one, have)
+            for item in e:
+                self._read(item, have)
         elif isinstance(e, tree.Node):
             self._read(_parts(e), have)
 
 
-def _both(one: set[int] | None, other: set[int] | None) -> set[int] | None:
+def _intersection(first: set[int] | None, second: set[int] | None) -> set[int] | None:
     """What has a value where two ways meet."""
-    return other if one is None else one if other is None else one & other
+    return second if first is None else first if second is None else first & second
 
 
 def _root(e: Any) -> int:

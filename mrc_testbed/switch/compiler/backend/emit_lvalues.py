@@ -16,108 +16,110 @@ from mrc_testbed.switch.compiler.sema.types import Record, Stack, Tuple, Wide, f
 
 
 @dataclass(eq=False, repr=False)
-class PlaceEmitter:
+class LvalueEmitter:
     """Finds the place that an expression names. `frame` is the function being written."""
 
     context: EmitContext
     temporaries: int = field(default=0, init=False)
-    kept: list[Any] = field(default_factory=list, init=False)
+    index_decls: list[Any] = field(default_factory=list, init=False)
     """Declarations made here, so that no other gets their id()."""
 
-    def place(self, e: tree.Expr, frame: FunctionFrame) -> Lvalue:
+    def lvalue(self, e: tree.Expr, frame: FunctionFrame) -> Lvalue:
         """The place an expression names. Raises P4Error for what the backend cannot address."""
         if isinstance(e, tree.PathExpression):
-            found = frame.bindings.get(id(e.decl))
-            if found is None and isinstance(e.decl, tree.Const) and isinstance(form(e.type), (Record, Wide)):
-                return self.temporary_place(e.decl.value, frame)
-            if found is None:
+            lvalue = frame.bindings.get(id(e.decl))
+            if lvalue is None and isinstance(e.decl, tree.Const) and isinstance(form(e.type), (Record, Wide)):
+                return self.temporary_lvalue(e.decl.value, frame)
+            if lvalue is None:
                 unsupported(e.where, f"{e.name} here")
-            return found
+            return lvalue
         if isinstance(e, tree.Index) and isinstance(e.base.type, Stack):
-            return self._element(self.place(e.base, frame), e.index, frame)
+            return self._element(self.lvalue(e.base, frame), e.index, frame)
         if isinstance(e, tree.Index):
             assert isinstance(e.base.type, Tuple)
-            tuple_place = self.place(e.base, frame)
-            at: int = e.index.const
-            return parts_of(tuple_place)[at]
+            tuple_lvalue = self.lvalue(e.base, frame)
+            index: int = e.index.const
+            return parts_of(tuple_lvalue)[index]
         if isinstance(e, tree.Member) and isinstance(e.base.type, Stack):
-            return self._last_or_next(self.place(e.base, frame), e, frame)
+            return self._last_or_next(self.lvalue(e.base, frame), e, frame)
         if isinstance(e, tree.Member):
-            base = self.place(e.base, frame)
+            base = self.lvalue(e.base, frame)
             record = form(base.type)
             assert isinstance(record, Record)
             name = e.name if record.name == STANDARD_METADATA else c_name(e.name)
             part = (base.key, record, e.name) if record.kind == "header" else base.field
-            others: tuple[str, ...] = ()
+            siblings: tuple[str, ...] = ()
             if record.kind == "header_union":
-                others = tuple(f"{base.c}.{c_name(one)}" for one in record.fields if one != e.name)
+                siblings = tuple(f"{base.c}.{c_name(member)}" for member in record.fields if member != e.name)
             valid = f"{base.c}.is_valid" if record.kind == "header" else base.valid
             key = f"{base.key}.{e.name}"
-            return Lvalue(f"{base.c}.{name}", record.fields[e.name], key, base.shared, part, others, valid)
+            return Lvalue(f"{base.c}.{name}", record.fields[e.name], key, base.shared, part, siblings, valid)
         if isinstance(form(e.type), (Record, Stack, Wide)):
-            return self.temporary_place(e, frame)
+            return self.temporary_lvalue(e, frame)
         unsupported(e.where, "this as something to write to")
 
-    def temporary_place(self, e: tree.Expr, frame: FunctionFrame) -> Lvalue:
+    def temporary_lvalue(self, e: tree.Expr, frame: FunctionFrame) -> Lvalue:
         """A new local that holds the value of an expression that is no place: a list, a call, a choice."""
         self.temporaries += 1
         name = frame.name("t")
-        place = Lvalue(name, e.type, f"temporary {self.temporaries}")
+        lvalue = Lvalue(name, e.type, f"temporary {self.temporaries}")
         frame.code.add(f"{self.context.types.declare_type(e.type, e.where)} {name} = {{0}};")
-        self.context.assignments.assign(place, e, frame)
-        return place
+        self.context.assignments.assign(lvalue, e, frame)
+        return lvalue
 
     def _element(self, stack: Lvalue, index: tree.Expr, frame: FunctionFrame) -> Lvalue:
         """stack[index]. An index beyond the end, known only at run time, means an element that nobody sees.
 
         In a parser it ends the parser with error.StackOutOfBounds, as `next` does.
         """
-        of = form(stack.type)
-        assert isinstance(of, Stack)
+        stack_type = form(stack.type)
+        assert isinstance(stack_type, Stack)
         if index.const is not None:
             return element_of(stack, index.const)
         name = frame.name("i")
-        frame.code.add(f"uint32_t {name} = p4_index({self.context.expressions.value(index, frame)}, {of.size});")
+        frame.code.add(
+            f"uint32_t {name} = p4_index({self.context.expressions.value(index, frame)}, {stack_type.size});"
+        )
         if frame.in_parser:
-            out_of_bounds(f"{name} == {of.size}", frame)
+            out_of_bounds(f"{name} == {stack_type.size}", frame)
         return replace(element_of(stack, 0), c=f"{stack.c}.h[{name}]", shared=False)
 
     def _last_or_next(self, stack: Lvalue, e: tree.Member, frame: FunctionFrame) -> Lvalue:
         """In a parser, `next` beyond the last element and `last` of an empty stack end it with an error."""
-        of = form(stack.type)
-        assert isinstance(of, Stack)
+        stack_type = form(stack.type)
+        assert isinstance(stack_type, Stack)
         if not frame.in_parser:
             unsupported(e.where, f"`{e.name}` of a header stack outside a parser", "use an index")
         last = e.name == "last"
-        out_of_bounds(f"{stack.c}.next == 0" if last else f"{stack.c}.next >= {of.size}", frame)
+        out_of_bounds(f"{stack.c}.next == 0" if last else f"{stack.c}.next >= {stack_type.size}", frame)
         index = f"{stack.c}.next - 1" if last else f"{stack.c}.next"
         return replace(element_of(stack, 0), c=f"{stack.c}.h[{index}]", shared=False)
 
-    def fixed(self, e: tree.Expr, frame: FunctionFrame) -> tree.Expr:
+    def freeze_indexes(self, e: tree.Expr, frame: FunctionFrame) -> tree.Expr:
         """An lvalue whose index of a header stack is evaluated now, as the language demands, not at the copying out."""
         if isinstance(e, tree.Slice) and e.width is not None:
-            base = self.fixed(e.base, frame)
-            fixed = tree.Slice(e.where, base, e.high, self._taken(e.low, frame), e.width)
-            fixed.type = e.type
-            return fixed
+            base = self.freeze_indexes(e.base, frame)
+            frozen = tree.Slice(e.where, base, e.high, self._freeze_index(e.low, frame), e.width)
+            frozen.type = e.type
+            return frozen
         if isinstance(e, (tree.Member, tree.Slice)):
-            base = self.fixed(e.base, frame)
+            base = self.freeze_indexes(e.base, frame)
             return e if base is e.base else _with_base(e, base)
         if isinstance(e, tree.Index) and e.index.const is None:
-            return _with_base(e, self.fixed(e.base, frame), self._taken(e.index, frame))
+            return _with_base(e, self.freeze_indexes(e.base, frame), self._freeze_index(e.index, frame))
         return e
 
-    def _taken(self, e: tree.Expr, frame: FunctionFrame) -> tree.Expr:
+    def _freeze_index(self, e: tree.Expr, frame: FunctionFrame) -> tree.Expr:
         """The value that an index has now, as an expression."""
         name = frame.name("i")
         frame.code.add(
             f"{self.context.types.declare_type(e.type, e.where)} {name} = {self.context.expressions.value(e, frame)};"
         )
-        taken = tree.PathExpression(e.where, name)
-        taken.type, taken.decl = e.type, tree.Var(e.where, [], name, tree.DontCareType(e.where), None)
-        frame.bindings[id(taken.decl)] = Lvalue(name, e.type, f"local {id(taken)}")
-        self.kept.append(taken.decl)
-        return taken
+        frozen = tree.PathExpression(e.where, name)
+        frozen.type, frozen.decl = e.type, tree.Var(e.where, [], name, tree.DontCareType(e.where), None)
+        frame.bindings[id(frozen.decl)] = Lvalue(name, e.type, f"local {id(frozen)}")
+        self.index_decls.append(frozen.decl)
+        return frozen
 
 
 def _with_base(e: Any, base: tree.Expr, index: tree.Expr | None = None) -> tree.Expr:
