@@ -1,4 +1,4 @@
-"""What all collectives share: inputs that any rank can compute, the writes they ask for, and one rank's life.
+"""Base of all collectives: inputs that any rank can compute, requested writes, one rank's states.
 
 Numbers are int32 small enough that sums are exact, so that "reduced right" means equal and not close.
 """
@@ -14,19 +14,19 @@ import numpy as np
 
 ELEMENT = np.dtype(np.int32)
 PIECE = 1 << 15
-"""Elements worked on at a time: what they need stays in the CPU's cache, however large the buffers are."""
+"""Elements processed at a time, few enough for the CPU's cache however large the buffers are."""
 _COUNTING = np.arange(PIECE, dtype=np.uint32)
-_MIXED = np.empty(PIECE, np.uint32)
-_SHIFTED = np.empty(PIECE, np.uint32)
+_HASH_BUFFER = np.empty(PIECE, np.uint32)
+_SHIFT_BUFFER = np.empty(PIECE, np.uint32)
 
 
 class CollectiveError(ValueError):
-    """A collective of that kind, size or rank cannot be; the message says what can."""
+    """Invalid kind, size or rank of a collective; the message gives the valid ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One write with immediate: `count` elements from `start` of our region to `at` of the peer's."""
+    """One write with immediate: `count` elements from `start` of a local region to `at` of the peer's."""
 
     peer: int
     step: int
@@ -44,39 +44,39 @@ def fill(array: np.ndarray, kind: str, seed: int, iteration: int, rank: int, sta
     it, 0 to 2**16 - 1: 2**15 ranks sum up without overflow.
     """
     key = input_key(kind, seed, iteration, rank)
-    for at in range(0, len(array), PIECE):
-        piece = array[at : at + PIECE]
-        piece[:] = hashes(key, start + at, len(piece))
+    for offset in range(0, len(array), PIECE):
+        piece = array[offset : offset + PIECE]
+        piece[:] = hashes(key, start + offset, len(piece))
 
 
 def input_key(kind: str, seed: int, iteration: int, rank: int) -> int:
-    """What tells the input of a rank from those of all others."""
+    """Return the hash key that makes the input of a rank differ from all others."""
     return crc32(f"{kind}/{seed}/{iteration}/{rank}".encode())
 
 
 def hashes(key: int, start: int, count: int) -> np.ndarray:
     """Up to PIECE elements of an input, in an array that the next call uses again."""
-    mixed, shifted = _MIXED[:count], _SHIFTED[:count]
-    np.add(_COUNTING[:count], np.uint32((key + start) & 0xFFFFFFFF), out=mixed)
-    mixed *= np.uint32(0x9E3779B1)
-    np.right_shift(mixed, np.uint32(15), out=shifted)
-    mixed ^= shifted
-    mixed *= np.uint32(0x85EBCA77)
-    mixed >>= np.uint32(16)
-    return mixed.view(ELEMENT)
+    values, shifts = _HASH_BUFFER[:count], _SHIFT_BUFFER[:count]
+    np.add(_COUNTING[:count], np.uint32((key + start) & 0xFFFFFFFF), out=values)
+    values *= np.uint32(0x9E3779B1)
+    np.right_shift(values, np.uint32(15), out=shifts)
+    values ^= shifts
+    values *= np.uint32(0x85EBCA77)
+    values >>= np.uint32(16)
+    return values.view(ELEMENT)
 
 
 @lru_cache(maxsize=2)  # ranks in one process, as in virtual time, all ask for the same
 def total(kind: str, seed: int, iteration: int, ranks: int, elements: int) -> np.ndarray:
     """Sum of the inputs of all ranks; not to be written to."""
-    found = np.zeros(elements, ELEMENT)
+    sums = np.zeros(elements, ELEMENT)
     keys = [input_key(kind, seed, iteration, rank) for rank in range(ranks)]
-    for at in range(0, elements, PIECE):
-        piece = found[at : at + PIECE]
+    for offset in range(0, elements, PIECE):
+        piece = sums[offset : offset + PIECE]
         for key in keys:
-            piece += hashes(key, at, len(piece))
-    found.flags.writeable = False
-    return found
+            piece += hashes(key, offset, len(piece))
+    sums.flags.writeable = False
+    return sums
 
 
 class Rank(ABC):
@@ -86,7 +86,7 @@ class Rank(ABC):
     by_turns = ""
     """Region of which one iteration has one half, the next one the other."""
     follows_sends: bool = False
-    """Wants to be told by `sent` when a write of ours has completed."""
+    """Whether the driver calls `sent` for each completed write of this rank."""
 
     def __init__(self, rank: int, ranks: int, elements: int, seed: int) -> None:
         self.rank, self.ranks, self.elements, self.seed = rank, ranks, elements, seed
@@ -97,9 +97,9 @@ class Rank(ABC):
         self.regions: dict[str, np.ndarray] = {}
         """Memory that peers write to, by name; the same names and sizes on every rank."""
         self.timers: list[tuple[float, int]] = []
-        """(seconds, task) of computations that have begun; the driver takes them and tells their end by `elapsed`."""
-        self._early: list[tuple[int, int, int]] = []
-        """(iteration, source, step) that came before we began that iteration."""
+        """(seconds, task) of started computations; the driver takes them and reports their end by `elapsed`."""
+        self._early_writes: list[tuple[int, int, int]] = []
+        """(iteration, source, step) of writes that arrived before their iteration began."""
 
     @property
     def size_bytes(self) -> int:
@@ -107,13 +107,13 @@ class Rank(ABC):
 
     @property
     def computing(self) -> bool:
-        """Something that takes time is computed now; only programs do that."""
+        """Whether a computation that takes time runs now; only programs have them."""
         return False
 
     def memory_bytes(self, iterations: int) -> int:
         """Bytes of its regions that so many iterations write to."""
-        unused = self.regions[self.by_turns].nbytes // 2 if self.by_turns and iterations < 2 else 0
-        return sum(array.nbytes for array in self.regions.values()) - unused
+        unused_bytes = self.regions[self.by_turns].nbytes // 2 if self.by_turns and iterations < 2 else 0
+        return sum(array.nbytes for array in self.regions.values()) - unused_bytes
 
     @property
     @abstractmethod
@@ -126,25 +126,25 @@ class Rank(ABC):
             raise CollectiveError(f"{self.kind}: iteration {self.iteration} is not done at rank {self.rank}")
         self.iteration, self.done = iteration, False
         sends = self._begin()
-        early = [one for one in self._early if one[0] == iteration]
-        self._early = [one for one in self._early if one[0] != iteration]
-        for _, peer, step in early:
+        early_writes = [write for write in self._early_writes if write[0] == iteration]
+        self._early_writes = [write for write in self._early_writes if write[0] != iteration]
+        for _, peer, step in early_writes:
             sends += self.arrived(peer, step, iteration)
         return sends
 
     def arrived(self, peer: int, step: int, iteration: int | None = None) -> list[Send]:
-        """A peer's write is in our memory; what to send now. One of a later iteration waits until that begins."""
+        """Take a peer's arrived write; return what to send now. A write of a later iteration waits for that."""
         if iteration is not None and (iteration != self.iteration or self.done):
-            self._early.append((iteration, peer, step))
+            self._early_writes.append((iteration, peer, step))
             return []
         return self._arrived(peer, step)
 
     def sent(self, _send: Send) -> list[Send]:
-        """A write has completed; what to send now. Told to ranks with `follows_sends` alone."""
+        """Take a completed write; return what to send now. Called for ranks with `follows_sends` alone."""
         return []
 
     def elapsed(self, _task: int) -> list[Send]:
-        """A computation that `timers` asked for has ended; what to send now."""
+        """Take the end of a computation of `timers`; return what to send now."""
         return []
 
     @abstractmethod
@@ -155,7 +155,7 @@ class Rank(ABC):
 
     @abstractmethod
     def wrong(self) -> int:
-        """Elements of the result that are not what they have to be; call it when done, before the next start."""
+        """Return how many elements of the result are wrong; call when done, before the next start."""
 
     def _fill(self, array: np.ndarray, start: int = 0) -> None:
         """Fill an array with our input from `start` on."""
@@ -165,19 +165,19 @@ class Rank(ABC):
         """Elements that are not the input of a rank from `start` on."""
         key = input_key(self.kind, self.seed, self.iteration, rank)
         return sum(
-            count_unequal(piece := result[at : at + PIECE], hashes(key, start + at, len(piece)))
-            for at in range(0, len(result), PIECE)
+            count_unequal(piece := result[offset : offset + PIECE], hashes(key, start + offset, len(piece)))
+            for offset in range(0, len(result), PIECE)
         )
 
     def _wrong_sums(self, result: np.ndarray, start: int = 0) -> int:
         """Elements that are not the sum of all inputs from `start` on."""
-        whole = total(self.kind, self.seed, self.iteration, self.ranks, self.elements)[start:]
+        sums = total(self.kind, self.seed, self.iteration, self.ranks, self.elements)[start:]
         return sum(
-            count_unequal(piece := result[at : at + PIECE], whole[at : at + len(piece)])
-            for at in range(0, len(result), PIECE)
+            count_unequal(piece := result[offset : offset + PIECE], sums[offset : offset + len(piece)])
+            for offset in range(0, len(result), PIECE)
         )
 
 
-def count_unequal(one: np.ndarray, other: np.ndarray) -> int:
+def count_unequal(a: np.ndarray, b: np.ndarray) -> int:
     """Places in which two arrays of one length differ."""
-    return int(np.count_nonzero(one != other))
+    return int(np.count_nonzero(a != b))

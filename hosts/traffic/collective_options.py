@@ -1,4 +1,4 @@
-"""What some collectives need to know beside their size. Apart from collectives.py because numpy comes with that."""
+"""Options of collectives, apart from collectives.py because numpy comes with that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank of a collective, or of a program, on its host: posts what it asks for. No clock of its own, no socket.
+"""Driver of one rank of a collective or program on its host: posts its writes. No clock, no socket.
 
     driver = RankDriver(rank, iterations, clock, call_at)
     driver.connect(peer, qps, regions);  driver.receives_from(qpn, peer, parts);  driver.start()
@@ -22,7 +22,7 @@ from mrc_testbed.hosts.traffic.collectives import ELEMENT, CollectiveError, Rank
 PARTS_MAX = 256
 STEP_BITS = 16
 TURNS = 1 << 8
-"""An immediate is iteration (8 bits, so that one may be up to 127 ahead), step (16 bits), part (8 bits)."""
+"""Iterations told apart by an immediate: iteration 8 bits (at most 127 ahead), step 16, part 8."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Ended:
 
 @dataclass(slots=True)
 class RankLink:
-    """From one rank to another: the QPs, and the peer's regions by name as (va, rkey)."""
+    """Link from one rank to another: QPs, and the peer's regions by name as (va, rkey)."""
 
     qps: list[Any]
     remote: dict[str, tuple[int, int]]
@@ -111,7 +111,7 @@ class RankDriver:
 
     @property
     def over(self) -> bool:
-        """Nothing more will happen here: it is done, or a QP of ours died."""
+        """Whether the rank is done, or one of its QPs died: nothing more will happen."""
         return self.done or bool(self.failed)
 
     def _begin(self) -> None:
@@ -151,17 +151,17 @@ class RankDriver:
     def _post(self, sends: list[Send]) -> None:
         for send in sends:
             link = self._links[send.peer]
-            whole = self.rank.regions[send.region].data.cast("B")
+            region_bytes = self.rank.regions[send.region].data.cast("B")
             va, rkey = link.remote[send.to_region]
-            size, item = send.count * ELEMENT.itemsize, ELEMENT.itemsize
-            each = -(-size // len(link.qps) // item) * item
+            size, element_bytes = send.count * ELEMENT.itemsize, ELEMENT.itemsize
+            part_bytes = -(-size // len(link.qps) // element_bytes) * element_bytes
             posted = _Posted(send, len(link.qps)) if self.rank.follows_sends else None
             for part in range(len(link.qps)):
-                low, high = min(part * each, size), min((part + 1) * each, size)
+                low, high = min(part * part_bytes, size), min((part + 1) * part_bytes, size)
                 imm = (self.rank.iteration % TURNS) << 24 | send.step << 8 | part
-                data = whole[send.start * item + low : send.start * item + high]
+                data = region_bytes[send.start * element_bytes + low : send.start * element_bytes + high]
                 self._pending += 1
-                link.queues[part].append((data, va + send.at * item + low, rkey, imm))
+                link.queues[part].append((data, va + send.at * element_bytes + low, rkey, imm))
                 if posted is not None:
                     link.under_way[part].append(posted)
                 self._flush(link, part)
@@ -177,7 +177,7 @@ class RankDriver:
             queue.popleft()
 
     def completed(self, completion: Completion) -> None:
-        """A write of ours ended."""
+        """Take the completion of a local write."""
         self._pending -= 1
         if completion.status is not Status.SUCCESS:
             self.failed += 1
@@ -192,16 +192,16 @@ class RankDriver:
         self._maybe_next()
 
     def arrived(self, qpn: int, imm: int) -> None:
-        """A write with immediate is here, on one of our receiving QPs; others are ignored."""
-        found = self._source.get(qpn)
-        if found is None:
+        """Take a write with immediate of a receiving QP; those of other QPs are ignored."""
+        entry = self._source.get(qpn)
+        if entry is None:
             return
-        source, parts = found
+        source, parts = entry
         low, now = imm >> 24, self.rank.iteration
         iteration = low + (now - low + TURNS // 2) // TURNS * TURNS
         key = (source, imm >> 8)
-        here = self._parts[key] = self._parts.get(key, 0) + 1
-        if here < parts:
+        arrived_parts = self._parts[key] = self._parts.get(key, 0) + 1
+        if arrived_parts < parts:
             return
         del self._parts[key]
         self._carry_out(self.rank.arrived(source, imm >> 8 & (1 << STEP_BITS) - 1, iteration))

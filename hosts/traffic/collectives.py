@@ -1,4 +1,4 @@
-"""Collectives as pure state machines over writes with immediate: what each rank sends, and whether the sums are right.
+"""Collectives as pure state machines over writes with immediate, with checks of their results.
 
     rank = make("all_reduce", rank=2, ranks=8, size_bytes=1 << 20, seed=7)
     for name, array in rank.regions.items(): ...register...     # "data", and "scratch" or "inbox" where needed
@@ -46,7 +46,7 @@ KINDS: dict[str, type[Rank]] = {cls.kind: cls for cls in (*RINGS, *MAILBOXES, *T
 def make(
     kind: str, *, rank: int, ranks: int, size_bytes: int, seed: int = 1, options: CollectiveOptions = NO_OPTIONS
 ) -> Rank:
-    """A rank of a collective; the size is rounded up to whole elements of every rank. Raises CollectiveError."""
+    """Return a rank of a collective, its size rounded up to whole elements. Raises CollectiveError."""
     _check_kind(kind)
     if ranks < 2 or not 0 <= rank < ranks:
         raise CollectiveError(f"rank {rank} of {ranks}: a collective has 2 ranks or more, numbered from 0")
@@ -69,7 +69,7 @@ def peers_of(kind: str, rank: int, ranks: int, options: CollectiveOptions = NO_O
         if tree.kind == kind:
             return sorted(tree.peers(rank, ranks, options))
     if kind in (AllToAll.kind, AllToAllV.kind):
-        return [other for other in range(ranks) if other != rank]
+        return [peer for peer in range(ranks) if peer != rank]
     return [(rank + 1) % ranks]
 
 

@@ -1,4 +1,4 @@
-"""One file sent from this host to another: attributes exchanged, writes posted in order, SHA-256 of both compared.
+"""Transfer of one file to another host: exchange attributes, post writes in order, compare SHA-256.
 
 The management network (the other agent's Unix socket) carries what goes before and after; the bytes themselves
 go as RDMA writes. Chunks are read with pread as they are posted, so that a file which shrinks meanwhile is an
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 18
 """Default length of one write: 64 packets of 4096 bytes."""
 PACED_CHUNK_S = 0.01
-"""With a rate: about this much of it per write, so that the rate is even."""
+"""Seconds of the rate that one write holds, about, so that the rate is even."""
 MAX_OUTSTANDING = 8
 """Writes posted and not completed at one time."""
 MAX_BURST_S = 0.05
-"""Of the time a stalled transfer was behind its rate, this much may be made good in one burst."""
+"""Longest delay behind the rate that a stalled transfer makes good in one burst, seconds."""
 HASHED_BPS = 1e6
 """Bytes a second that the slowest agent hashes of a file which it has received."""
 PROGRESS_S = 0.02
@@ -38,7 +38,7 @@ PROGRESS_S = 0.02
 
 
 Publish = Callable[[str, Callable[[], dict[str, Any]]], None]
-"""Sends an event of that name, with the fields that the function returns, to the watchers that want it."""
+"""Function that sends an event, its fields returned by a function, to the watchers that want it."""
 
 
 class TransferError(Exception):
@@ -46,7 +46,7 @@ class TransferError(Exception):
 
 
 class Pacer:
-    """When the next bytes may be posted, for `rate_bps` bits of payload per second; None = at once."""
+    """Pacer of postings at `rate_bps` bits of payload per second; None = no limit."""
 
     def __init__(self, rate_bps: float | None, now: float) -> None:
         self._rate_bps = rate_bps
@@ -108,7 +108,7 @@ class Transfer:
     error: str | None = None
     counters: dict[str, Any] = field(default_factory=dict)
     """Growth of the QP's counters during the transfer."""
-    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _end_event: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def over(self) -> bool:
@@ -116,12 +116,12 @@ class Transfer:
 
     async def wait(self) -> None:
         """Return when the transfer is over and everything about it is known."""
-        await self._ended.wait()
+        await self._end_event.wait()
 
     def finish(self, state: str, error: str | None = None) -> None:
-        """It is over: `state` is done or failed. Wakes those who wait."""
+        """End the transfer in state done or failed, and wake its waiters."""
         self.state, self.error = state, error
-        self._ended.set()
+        self._end_event.set()
 
     def to_json(self) -> dict[str, Any]:
         duration = (self.ended_at or 0.0) - self.started_at if self.ended_at and self.started_at else None
@@ -149,7 +149,7 @@ class Transfer:
 
 
 class Sender:
-    """Carries one transfer out by its coroutine `run`. `publish(event, fields)` sends an event to every watcher."""
+    """Coroutine `run` of one transfer. `publish(event, fields)` sends an event to every watcher."""
 
     def __init__(self, transfer: Transfer, connections: Connections, publish: Publish) -> None:
         self.transfer = transfer
@@ -160,21 +160,21 @@ class Sender:
         self._outstanding: dict[int, int] = {}
         self._failure: str | None = None
         self._news = asyncio.Event()
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
     async def run(self) -> None:
-        """From the first contact to the comparison; the outcome is in the transfer, and sent as an event."""
+        """Run the transfer from first contact to comparison; store the outcome and send it as an event."""
         transfer, request = self.transfer, self.transfer.request
         agent: RpcClient | None = None
         connection: Connection | None = None
-        before: dict[str, Any] = {}
+        start_counters: dict[str, Any] = {}
         failure: str | None = None
         try:
             agent = await self._connections.dial(request.peer)
             connection = await self._connections.open(agent, request.pmtu_bytes, request.fresh, request.transport)
             connection.is_busy = True
             transfer.qpn = connection.qp.qpn
-            before = connection.counters()
+            start_counters = connection.counters()
             await self._send(agent, connection)
         except (JsonlError, TransferError, OSError, ValueError) as error:
             failure = str(error)
@@ -183,7 +183,7 @@ class Sender:
                 transfer.ended_at = self._clock()
             if connection is not None:
                 connection.is_busy = False
-                transfer.counters = growth(before, connection.counters())
+                transfer.counters = growth(start_counters, connection.counters())
             if agent is not None:
                 agent.close()
         transfer.finish("failed" if failure else "done", failure)
@@ -196,7 +196,7 @@ class Sender:
         try:
             transfer.state, transfer.started_at = "sending", self._clock()
             self._publish("transfer", transfer.to_json)
-            await self._post_all(connection, target["va"], target["rkey"])
+            await self._post_file(connection, target["va"], target["rkey"])
             transfer.state, transfer.ended_at = "checking", self._clock()
             if self._digest is not None:
                 transfer.sha256 = self._digest.hexdigest()
@@ -213,7 +213,7 @@ class Sender:
 
     # ---- posting ----------------------------------------------------------------------------------------
 
-    async def _post_all(self, connection: Connection, va: int, rkey: int) -> None:
+    async def _post_file(self, connection: Connection, va: int, rkey: int) -> None:
         """Post the file chunk by chunk, few at a time, and wait for the last completion. Raises TransferError."""
         transfer, request = self.transfer, self.transfer.request
         pacer = Pacer(request.rate_bps, self._clock())
@@ -224,10 +224,10 @@ class Sender:
                 if self._failure is not None:
                     raise TransferError(self._failure)
                 now = self._clock()
-                left = request.length - transfer.bytes_posted
-                may_post = left > 0 and len(self._outstanding) < MAX_OUTSTANDING
+                remaining_bytes = request.length - transfer.bytes_posted
+                may_post = remaining_bytes > 0 and len(self._outstanding) < MAX_OUTSTANDING
                 if may_post and now >= pacer.next_at():
-                    length = min(request.chunk_bytes, left)
+                    length = min(request.chunk_bytes, remaining_bytes)
                     chunk = _read(descriptor, transfer.bytes_posted, length, request.path)
                     if self._digest is not None:
                         self._digest.update(chunk)
@@ -240,7 +240,7 @@ class Sender:
         finally:
             connection.on_completion = None
             os.close(descriptor)
-        self._tell(connection)
+        self._publish_progress(connection)
 
     def _on_completion(self, connection: Connection, event: Completion) -> None:
         length = self._outstanding.pop(event.wr_id, None)
@@ -249,14 +249,14 @@ class Sender:
         if event.status is Status.SUCCESS:
             self.transfer.bytes_done += length
         elif self._failure is None:
-            why = f": {connection.qp.error}" if event.status is Status.FLUSHED and connection.qp.error else ""
-            self._failure = f"QP {event.qpn} to {self.transfer.request.peer}: {event.status.value}{why}"
-        if event.at - self._told_at >= PROGRESS_S:
-            self._told_at = event.at
-            self._tell(connection)
+            reason = f": {connection.qp.error}" if event.status is Status.FLUSHED and connection.qp.error else ""
+            self._failure = f"QP {event.qpn} to {self.transfer.request.peer}: {event.status.value}{reason}"
+        if event.at - self._reported_at >= PROGRESS_S:
+            self._reported_at = event.at
+            self._publish_progress(connection)
         self._news.set()
 
-    def _tell(self, connection: Connection) -> None:
+    def _publish_progress(self, connection: Connection) -> None:
         self._publish("progress", lambda: self._progress_json(connection))
 
     def _progress_json(self, connection: Connection) -> dict[str, Any]:
@@ -275,11 +275,11 @@ def growth(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """`after` - `before` for every counter, element by element in lists."""
     out: dict[str, Any] = {}
     for key, value in after.items():
-        old = before.get(key)
+        start_value = before.get(key)
         if isinstance(value, list):
-            out[key] = [b - a for a, b in zip(old or [0] * len(value), value, strict=True)]
+            out[key] = [b - a for a, b in zip(start_value or [0] * len(value), value, strict=True)]
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            out[key] = value - (old or 0)
+            out[key] = value - (start_value or 0)
     return out
 
 

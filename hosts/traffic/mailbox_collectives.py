@@ -1,4 +1,4 @@
-"""Collectives without order between peers: all is sent at once, or a few at a time, to one of two inboxes by turns."""
+"""Collectives without order between peers: sent at once, or a few at a time, to alternating inboxes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Mailbox(Rank):
         super().__init__(rank, ranks, elements, seed)
         self.regions["data"] = np.zeros(elements, ELEMENT)
         self.regions["inbox"] = np.zeros(2 * elements, ELEMENT)
-        self._missing: set[int] = set()
+        self._missing_peers: set[int] = set()
 
     @property
     def _turn(self) -> int:
@@ -27,10 +27,10 @@ class _Mailbox(Rank):
         return self.iteration % 2 * self.elements
 
     def _arrived(self, peer: int, _step: int) -> list[Send]:
-        if peer not in self._missing:
-            raise CollectiveError(f"{self.kind}: rank {self.rank} waits for {sorted(self._missing)}, got {peer}")
-        self._missing.discard(peer)
-        self.done = not self._missing
+        if peer not in self._missing_peers:
+            raise CollectiveError(f"{self.kind}: rank {self.rank} waits for {sorted(self._missing_peers)}, got {peer}")
+        self._missing_peers.discard(peer)
+        self.done = not self._missing_peers
         return []
 
 
@@ -51,12 +51,12 @@ class AllToAll(_Mailbox):
 
     def _begin(self) -> list[Send]:
         self._fill(self.regions["data"])
-        self._missing = set(range(self.ranks)) - {self.rank}
-        own, chunk = self.rank * self.chunk, self.chunk
-        box = self._turn + own
-        self.regions["inbox"][box : box + chunk] = self.regions["data"][own : own + chunk]
+        self._missing_peers = set(range(self.ranks)) - {self.rank}
+        own_start, chunk = self.rank * self.chunk, self.chunk
+        box = self._turn + own_start
+        self.regions["inbox"][box : box + chunk] = self.regions["data"][own_start : own_start + chunk]
         order = [(self.rank + ahead) % self.ranks for ahead in range(1, self.ranks)]
-        sends = [Send(peer, 0, "data", peer * chunk, chunk, "inbox", self._turn + own) for peer in order]
+        sends = [Send(peer, 0, "data", peer * chunk, chunk, "inbox", self._turn + own_start) for peer in order]
         self._later = deque(sends[self._at_once :])
         return sends[: self._at_once]
 
@@ -80,7 +80,7 @@ class SendRecv(_Mailbox):
 
     def _begin(self) -> list[Send]:
         self._fill(self.regions["data"])
-        self._missing = {(self.rank - 1) % self.ranks}
+        self._missing_peers = {(self.rank - 1) % self.ranks}
         return [Send((self.rank + 1) % self.ranks, 0, "data", 0, self.elements, "inbox", self._turn)]
 
     def wrong(self) -> int:
@@ -91,13 +91,14 @@ class SendRecv(_Mailbox):
 UNITS = 1024
 """Pieces that a rank's buffer has in all_to_allv: tokens, or groups of them."""
 CAPACITY = 4
-"""What one rank gets of another is at most so many times an even share, as experts have a capacity; the rest goes to
-the others.
+"""Limit on what one rank sends to another, as a multiple of an even share (expert capacity).
+
+The excess goes to the other ranks.
 """
 
 
 def expert_shares(ranks: int, experts: int, skew: float, seed: int, iteration: int, draw: int) -> np.ndarray:
-    """Units that each rank (row) sends to each rank (column): by the experts there, in shares of Zipf's law.
+    """Return the units that each rank (row) sends to each rank (column), by Zipf's law over experts.
 
     Every rank draws the same table. Which experts are popular changes with every iteration.
     """
@@ -105,17 +106,17 @@ def expert_shares(ranks: int, experts: int, skew: float, seed: int, iteration: i
     count = experts or ranks
     weights = 1.0 / np.arange(1, count + 1) ** skew
     popularity = dice.permutation(weights / weights.sum())
-    chosen = dice.multinomial(UNITS, popularity, size=ranks)
+    choices = dice.multinomial(UNITS, popularity, size=ranks)
     table = np.zeros((ranks, ranks), np.int64)
     for expert in range(count):
-        table[:, expert % ranks] += chosen[:, expert]
-    most = -(-CAPACITY * UNITS // ranks)
+        table[:, expert % ranks] += choices[:, expert]
+    limit = -(-CAPACITY * UNITS // ranks)
     for row in table:
-        while (over := int(np.maximum(row - most, 0).sum())) > 0:
-            np.minimum(row, most, out=row)
-            room = np.flatnonzero(row < most)
-            row[room] += over // len(room)
-            row[room[: over % len(room)]] += 1
+        while (excess := int(np.maximum(row - limit, 0).sum())) > 0:
+            np.minimum(row, limit, out=row)
+            room = np.flatnonzero(row < limit)
+            row[room] += excess // len(room)
+            row[room[: excess % len(room)]] += 1
     return table
 
 
@@ -127,16 +128,16 @@ class AllToAllV(_Mailbox):
     def __init__(self, rank: int, ranks: int, elements: int, seed: int, options: CollectiveOptions) -> None:
         Rank.__init__(self, rank, ranks, elements, seed)
         self.options = options
-        self._most = -(-CAPACITY * UNITS // ranks) * elements // UNITS + 2
+        self._pair_limit = -(-CAPACITY * UNITS // ranks) * elements // UNITS + 2
         """Elements that go from one rank to another at most."""
         # Back from popular experts goes more than a buffer.
-        self.regions["data"] = np.zeros(ranks * self._most if options.reverse else elements + ranks, ELEMENT)
-        self.regions["inbox"] = np.zeros(2 * ranks * self._most, ELEMENT)
-        self._missing: set[int] = set()
+        self.regions["data"] = np.zeros(ranks * self._pair_limit if options.reverse else elements + ranks, ELEMENT)
+        self.regions["inbox"] = np.zeros(2 * ranks * self._pair_limit, ELEMENT)
+        self._missing_peers: set[int] = set()
 
     @property
     def bus_factor(self) -> float:
-        """That of all_to_all: as if the shares were even."""
+        """Bus factor of all_to_all, as if the shares were even."""
         return (self.ranks - 1) / self.ranks
 
     def _bounds(self, sender: int) -> list[int]:
@@ -150,25 +151,25 @@ class AllToAllV(_Mailbox):
         ends = np.cumsum(row) * self.elements // UNITS + np.arange(1, self.ranks + 1)
         return [0, *ends.tolist()]
 
-    def _place(self, sender: int) -> int:
-        return (self.iteration % 2 * self.ranks + sender) * self._most
+    def _inbox_start(self, sender: int) -> int:
+        return (self.iteration % 2 * self.ranks + sender) * self._pair_limit
 
     def _begin(self) -> list[Send]:
         self._fill(self.regions["data"])
         bounds = self._bounds(self.rank)
-        self._missing = set(range(self.ranks)) - {self.rank}
+        self._missing_peers = set(range(self.ranks)) - {self.rank}
         order = [(self.rank + ahead) % self.ranks for ahead in range(1, self.ranks)]
         return [
-            Send(peer, 0, "data", bounds[peer], bounds[peer + 1] - bounds[peer], "inbox", self._place(self.rank))
+            Send(peer, 0, "data", bounds[peer], bounds[peer + 1] - bounds[peer], "inbox", self._inbox_start(self.rank))
             for peer in order
         ]
 
     def wrong(self) -> int:
-        found = 0
+        wrong_count = 0
         for sender in range(self.ranks):
             if sender != self.rank:
                 bounds = self._bounds(sender)
                 low, high = bounds[self.rank], bounds[self.rank + 1]
-                place = self._place(sender)
-                found += self._wrong_inputs(self.regions["inbox"][place : place + high - low], sender, low)
-        return found
+                start = self._inbox_start(sender)
+                wrong_count += self._wrong_inputs(self.regions["inbox"][start : start + high - low], sender, low)
+        return wrong_count

@@ -12,14 +12,16 @@ from zlib import crc32
 from mrc_testbed.hosts.engine.wire.payload import TextPart
 
 STEP = 257
-"""The next message begins so many bytes further on (modulo): consecutive messages differ in nearly every byte."""
+"""Offset between consecutive messages in the text (modulo), so that they differ in nearly every byte."""
 EXTRA_BYTES = 1 << 16
-"""Of the text beyond one message."""
+"""Bytes of the text beyond one message."""
 
 
 class MessageBytes:
-    """Messages of `size` bytes, parts of one random text that all flows of a process share and which therefore stays in
-    the CPU's caches; each flow (`name`) begins elsewhere in it.
+    """Messages of `size` bytes, as parts of one random text.
+
+    All flows of a process share the text, which therefore stays in the CPU's caches; each flow (`name`) begins
+    elsewhere in it.
     """
 
     def __init__(self, name: str, size: int) -> None:
@@ -34,15 +36,15 @@ class MessageBytes:
         return self._view[start : start + self.size]
 
     def text_part(self, number: int) -> TextPart:
-        """The same, by its place in the text: for simulations."""
+        """Return message `number` by its offset in the text, for simulations."""
         return TextPart(self.text, self.start(number), self.size)
 
-    def matches(self, number: int, found: memoryview) -> bool:
+    def matches(self, number: int, memory: memoryview) -> bool:
         """Whether those are the bytes of message `number`, in place: two views would be compared item by item."""
-        return len(found) == self.size and self.text.startswith(found, self.start(number))
+        return len(memory) == self.size and self.text.startswith(memory, self.start(number))
 
     def start(self, number: int) -> int:
-        """Where message `number` begins in the text."""
+        """Return the offset of message `number` in the text."""
         return (self._first + number * STEP) % EXTRA_BYTES
 
 

@@ -21,9 +21,10 @@ from mrc_testbed.hosts.traffic.message_bytes import MessageBytes
 
 @dataclass(frozen=True, slots=True)
 class StreamShape:
-    """Message stream of a flow: `messages` of `message_bytes` (None: until stopped), `depth` posted and not completed.
+    """Message stream of a flow: `messages` (None: until stopped) of `message_bytes`.
 
-    `rate_bps`: offered load, None = as fast as it goes. `name` and `seed` make the bytes.
+    `depth`: messages posted and not completed. `rate_bps`: offered load, None = no limit. `name` and `seed` determine
+    the bytes.
     """
 
     name: str
@@ -40,7 +41,10 @@ class StreamShape:
 
 
 class FlowSender:
-    """Posts messages round robin over its QPs, into the receiver's `depth` slots. With `imm`, message i carries i."""
+    """Sender of messages over its QPs in turn, into the receiver's `depth` slots.
+
+    With `imm`, message i carries i.
+    """
 
     def __init__(
         self,
@@ -59,9 +63,9 @@ class FlowSender:
         self._imm, self._check = imm, check
         self._content = shape.content
         self._waiting: dict[int, deque[tuple[int, int, float]]] = {qp.qpn: deque() for qp in self.qps}
-        """By QPN: (message, slot, posted at), oldest first."""
-        self._free = deque(range(shape.depth))
-        self._alive = {qp.qpn for qp in self.qps}
+        """(message, slot, posted at) of each QPN, oldest first."""
+        self._free_slots = deque(range(shape.depth))
+        self._alive_qpns = {qp.qpn for qp in self.qps}
         self._stopped = self._timed = False
         self._began = 0.0
         self.posted = self.completed_count = self.failed = 0
@@ -80,36 +84,36 @@ class FlowSender:
 
     @property
     def over(self) -> bool:
-        """Nothing more will happen, if it was started: all is sent, it was stopped, or its QPs are dead."""
-        posts_no_more = self._stopped or self.posted == self.shape.messages or not self._alive
+        """Whether a started sender is finished: all is sent, it was stopped, or its QPs are dead."""
+        posts_no_more = self._stopped or self.posted == self.shape.messages or not self._alive_qpns
         return posts_no_more and not any(self._waiting.values())
 
     def _post(self) -> None:
         shape = self.shape
-        while self._free and self._alive and not self._stopped and self.posted != shape.messages:
+        while self._free_slots and self._alive_qpns and not self._stopped and self.posted != shape.messages:
             now = self._clock()
             if shape.rate_bps is not None:
                 due = self._began + self.posted * shape.message_bytes * 8 / shape.rate_bps
                 if due > now + 1e-12:
-                    self._at(due)
+                    self._schedule(due)
                     return
-            alive = [qp for qp in self.qps if qp.qpn in self._alive]
-            qp = min(alive, key=lambda qp: (len(self._waiting[qp.qpn]), qp.qpn))
-            slot = self._free.popleft()
+            alive_qps = [qp for qp in self.qps if qp.qpn in self._alive_qpns]
+            qp = min(alive_qps, key=lambda qp: (len(self._waiting[qp.qpn]), qp.qpn))
+            slot = self._free_slots.popleft()
             options = {"imm": self.posted & 0xFFFFFFFF} if self._imm else {}
             try:
                 data = self._content.part(self.posted)
                 qp.post_write(data, self._va + slot * shape.message_bytes, self._rkey, now=now, **options)
             except LocalError:  # its peer takes no more WriteIMM now: the next completion goes on
-                self._free.appendleft(slot)
+                self._free_slots.appendleft(slot)
                 if not any(self._waiting.values()):
-                    self._alive.discard(qp.qpn)  # it failed
+                    self._alive_qpns.discard(qp.qpn)  # it failed
                     continue
                 return
             self._waiting[qp.qpn].append((self.posted, slot, now))
             self.posted += 1
 
-    def _at(self, due: float) -> None:
+    def _schedule(self, due: float) -> None:
         if not self._timed:
             self._timed = True
             self._call_at(due, self._due)
@@ -123,7 +127,7 @@ class FlowSender:
         number, slot, posted_at = self._waiting[completion.qpn].popleft()
         if completion.status is not Status.SUCCESS:
             self.failed += 1
-            self._alive.discard(completion.qpn)
+            self._alive_qpns.discard(completion.qpn)
         else:
             if self._check is not None:
                 self._check(number, slot)
@@ -131,7 +135,7 @@ class FlowSender:
             self.finished_at = completion.at
             if self.latencies_s is not None:
                 self.latencies_s.append(completion.at - posted_at)
-        self._free.append(slot)
+        self._free_slots.append(slot)
         self._post()
 
 

@@ -1,4 +1,4 @@
-"""A training step as each rank's graph of tasks: computations, messages and collectives, with what waits for what.
+"""Training step as a task graph per rank: computations, messages and collectives with dependencies.
 
     sender = RankTasks((Compute(seconds=0.02), SendMessage(peer=1, size=1 << 20, after=(0,))))
     program = Program("step", (sender, RankTasks((ReceiveMessage(peer=0, size=1 << 20),))))
@@ -17,7 +17,7 @@ from mrc_testbed.hosts.traffic.collective_options import CollectiveOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What every task has. Times are seconds, sizes bytes, peers are ranks."""
+    """Base of all tasks. Times are seconds, sizes bytes, peers are ranks."""
 
     name: str = ""
     after: tuple[int, ...] = ()
@@ -28,7 +28,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute(Task):
-    """Time in which a rank computes. Computations of one lane run one at a time, in the order they become ready."""
+    """Computation of a rank. Those of one lane run one at a time, in the order they become ready."""
 
     seconds: float
     lane: int = 0
@@ -87,7 +87,7 @@ class Program:
 
 
 class TrainingProgramError(UsageError):
-    """A program that cannot run: a cycle, a message without its other half, groups that disagree, a size out of range.
+    """Program that cannot run: a cycle, half a message, groups that disagree, a size out of range.
 
     The message names rank and tasks, in one line.
     """

@@ -57,36 +57,38 @@ class ProgramRank(Rank):
         self.regions = {name: np.zeros(size, ELEMENT) for name, size in sizes.items() if size}
         self._collectives: list[Rank] = []
         for collective in script.collectives:
-            own = collective.group.index(script.rank)
-            made = make(
+            group_rank = collective.group.index(script.rank)
+            group_machine = make(
                 collective.kind,
-                rank=own,
+                rank=group_rank,
                 ranks=len(collective.group),
                 size_bytes=collective.size,
                 seed=input_key(collective.kind, seed, collective.key, len(collective.group)),
                 options=msgspec.structs.replace(collective.options, drawn_by=seed + 1),
             )
-            self._collectives.append(made)
-            self.regions |= {f"{name}.{collective.key}": array for name, array in made.regions.items()}
-        order = sorted(range(len(script.collectives)), key=lambda at: script.collectives[at].base)
-        self._by_base = [(script.collectives[at].base, at) for at in order]
+            self._collectives.append(group_machine)
+            self.regions |= {f"{name}.{collective.key}": array for name, array in group_machine.regions.items()}
+        order = sorted(range(len(script.collectives)), key=lambda index: script.collectives[index].base)
+        self._by_base = [(script.collectives[index].base, index) for index in order]
         self._bases = [base for base, _ in self._by_base]
-        self._task_of = {task.collective: at for at, task in enumerate(script.tasks) if isinstance(task, JoinTask)}
-        self._incoming = {(one.peer, one.number): one for one in script.incoming}
-        self._receives = {
-            (task.peer, task.number): at for at, task in enumerate(script.tasks) if isinstance(task, ReceiveTask)
+        self._task_of = {
+            task.collective: index for index, task in enumerate(script.tasks) if isinstance(task, JoinTask)
         }
-        self._after: list[list[int]] = [[] for _ in script.tasks]
-        self._once_begun: list[list[int]] = [[] for _ in script.tasks]
-        for at, task in enumerate(script.tasks):
-            for other in task.after:
-                self._after[other].append(at)
-            for other in task.once_begun:
-                self._once_begun[other].append(at)
+        self._incoming = {(incoming.peer, incoming.number): incoming for incoming in script.incoming}
+        self._receives = {
+            (task.peer, task.number): index for index, task in enumerate(script.tasks) if isinstance(task, ReceiveTask)
+        }
+        self._followers: list[list[int]] = [[] for _ in script.tasks]
+        self._starters: list[list[int]] = [[] for _ in script.tasks]
+        for index, task in enumerate(script.tasks):
+            for dependency in task.after:
+                self._followers[dependency].append(index)
+            for dependency in task.once_begun:
+                self._starters[dependency].append(index)
         self._waits: list[int] = []
-        self._left = 0
-        self._wrong = 0
-        self._here: set[tuple[int, int]] = set()
+        self._open_tasks = 0
+        self._wrong_count = 0
+        self._arrived_writes: set[tuple[int, int]] = set()
         self._sending: dict[tuple[int, int], int] = {}
         self._lanes: dict[int, deque[int]] = {}
         self._sends: list[Send] = []
@@ -105,18 +107,20 @@ class ProgramRank(Rank):
 
     def start(self, iteration: int) -> list[Send]:
         """Begin a step. Raises CollectiveError while the one before is not done."""
-        early = {(peer, step) for at, peer, step in self._early if at == iteration}
-        self._early = [one for one in self._early if one[0] != iteration]
-        self._here = early
+        early_writes = {
+            (peer, step) for step_iteration, peer, step in self._early_writes if step_iteration == iteration
+        }
+        self._early_writes = [write for write in self._early_writes if write[0] != iteration]
+        self._arrived_writes = early_writes
         return super().start(iteration)
 
     def _begin(self) -> list[Send]:
         tasks = self.script.tasks
-        self._left = len(tasks)
+        self._open_tasks = len(tasks)
         self._waits = [len(task.after) + len(task.once_begun) for task in tasks]
         self._lanes.clear()
         self.done = not tasks
-        self._begin_tasks([at for at, waits in enumerate(self._waits) if not waits])
+        self._begin_tasks([number for number, waits in enumerate(self._waits) if not waits])
         return self._take()
 
     def arrived(self, peer: int, step: int, iteration: int | None = None) -> list[Send]:
@@ -125,14 +129,14 @@ class ProgramRank(Rank):
         incoming = self._incoming.get((peer, step))
         if incoming is None:
             return self._collective_arrived(peer, step, at_step)
-        self._wrong += self._wrong_message(incoming, at_step)
+        self._wrong_count += self._wrong_message(incoming, at_step)
         if at_step != self.iteration or self.done:
-            self._early.append((at_step, peer, step))
+            self._early_writes.append((at_step, peer, step))
             return []
-        self._here.add((peer, step))
-        at = self._receives[peer, step]
-        if not self._waits[at]:
-            self._end_tasks([at])
+        self._arrived_writes.add((peer, step))
+        number = self._receives[peer, step]
+        if not self._waits[number]:
+            self._end_tasks([number])
         return self._take()
 
     def _arrived(self, peer: int, step: int) -> list[Send]:
@@ -140,14 +144,14 @@ class ProgramRank(Rank):
 
     def elapsed(self, task: int) -> list[Send]:
         """A computation is over."""
-        doing = self.script.tasks[task]
-        assert isinstance(doing, ComputeTask)
-        lane = self._lanes[doing.lane]
+        computation = self.script.tasks[task]
+        assert isinstance(computation, ComputeTask)
+        lane = self._lanes[computation.lane]
         lane.popleft()
         if lane:
             self._ask_for_timer(lane[0])
         else:
-            del self._lanes[doing.lane]
+            del self._lanes[computation.lane]
         self._end_tasks([task])
         return self._take()
 
@@ -160,69 +164,69 @@ class ProgramRank(Rank):
 
     def wrong(self) -> int:
         """Elements of messages and of results that were wrong since it was asked last."""
-        found, self._wrong = self._wrong, 0
-        return found
+        wrong_count, self._wrong_count = self._wrong_count, 0
+        return wrong_count
 
     # ---- tasks --------------------------------------------------------------------------------------------
 
-    def _begin_tasks(self, ready: list[int]) -> None:
-        """Begin tasks that wait for nothing any more, and all that follows at once. A loop: chains may be long."""
-        queue = deque(ready)
+    def _begin_tasks(self, numbers: list[int]) -> None:
+        """Begin tasks that are ready, and all that become ready at once. A loop, for long chains."""
+        queue = deque(numbers)
         while queue:
-            at = queue.popleft()
-            ended = self._begin_task(at)
-            queue += self._release(self._once_begun[at])
-            if ended:
-                queue += self._ended(at)
+            number = queue.popleft()
+            has_ended = self._begin_task(number)
+            queue += self._release(self._starters[number])
+            if has_ended:
+                queue += self._end_task(number)
 
-    def _end_tasks(self, ended: list[int]) -> None:
-        ready: list[int] = []
-        for at in ended:
-            ready += self._ended(at)
-        self._begin_tasks(ready)
+    def _end_tasks(self, ended_numbers: list[int]) -> None:
+        ready_numbers: list[int] = []
+        for number in ended_numbers:
+            ready_numbers += self._end_task(number)
+        self._begin_tasks(ready_numbers)
 
-    def _ended(self, at: int) -> list[int]:
-        self._left -= 1
-        self.done = not self._left
-        return self._release(self._after[at])
+    def _end_task(self, number: int) -> list[int]:
+        self._open_tasks -= 1
+        self.done = not self._open_tasks
+        return self._release(self._followers[number])
 
     def _release(self, followers: list[int]) -> list[int]:
-        """Those of `followers` that wait for nothing any more."""
-        free = []
+        """Count one dependency off each follower; return those that are ready."""
+        ready_numbers = []
         for follower in followers:
             self._waits[follower] -= 1
             if not self._waits[follower]:
-                free.append(follower)
-        return free
+                ready_numbers.append(follower)
+        return ready_numbers
 
-    def _begin_task(self, at: int) -> bool:
+    def _begin_task(self, number: int) -> bool:
         """Begin one task; whether it has ended at once."""
-        task = self.script.tasks[at]
+        task = self.script.tasks[number]
         if isinstance(task, ComputeTask):
             if task.seconds <= 0:
                 return True
             lane = self._lanes.setdefault(task.lane, deque())
-            lane.append(at)
+            lane.append(number)
             if len(lane) == 1:
-                self._ask_for_timer(at)
+                self._ask_for_timer(number)
             return False
         if isinstance(task, SendTask):
             data = self.regions[OUTBOX][task.start : task.start + task.elements]
             _fill_message(data, self._key(self.rank, task.number, self.iteration))
             self._sends.append(Send(task.peer, task.number, OUTBOX, task.start, task.elements, INBOX, task.at))
-            self._sending[task.peer, task.number] = at
+            self._sending[task.peer, task.number] = number
             return False
         if isinstance(task, ReceiveTask):
-            return (task.peer, task.number) in self._here
+            return (task.peer, task.number) in self._arrived_writes
         return self._join(task.collective)
 
-    def _ask_for_timer(self, at: int) -> None:
-        task = self.script.tasks[at]
+    def _ask_for_timer(self, number: int) -> None:
+        task = self.script.tasks[number]
         assert isinstance(task, ComputeTask)
-        self.timers.append((task.seconds, at))
+        self.timers.append((task.seconds, number))
 
     def _take(self) -> list[Send]:
-        """What to send now."""
+        """Return what to send now."""
         sends, self._sends = self._sends, []
         return sends
 
@@ -231,53 +235,57 @@ class ProgramRank(Rank):
     def _key(self, source: int, number: int, iteration: int) -> int:
         return input_key(f"{self.kind}/{number}", self.seed, iteration, source)
 
-    def _wrong_message(self, one: Incoming, iteration: int) -> int:
-        found = self.regions[INBOX][one.at : one.at + one.elements]
-        key = self._key(one.peer, one.number, iteration)
+    def _wrong_message(self, incoming: Incoming, iteration: int) -> int:
+        message = self.regions[INBOX][incoming.at : incoming.at + incoming.elements]
+        key = self._key(incoming.peer, incoming.number, iteration)
         return sum(
-            count_unequal(piece := found[at : at + PIECE], hashes(key, at, len(piece)))
-            for at in range(0, len(found), PIECE)
+            count_unequal(piece := message[offset : offset + PIECE], hashes(key, offset, len(piece)))
+            for offset in range(0, len(message), PIECE)
         )
 
     # ---- collectives --------------------------------------------------------------------------------------
 
-    def _join(self, at: int) -> bool:
-        rank = self._collectives[at]
-        self._pass_on(at, rank.start(self.iteration))
-        return self._over(at)
+    def _join(self, index: int) -> bool:
+        rank = self._collectives[index]
+        self._pass_on(index, rank.start(self.iteration))
+        return self._end_collective(index)
 
     def _collective_arrived(self, peer: int, step: int, iteration: int) -> list[Send]:
-        place = bisect_right(self._bases, step) - 1
-        at = self._by_base[place][1] if place >= 0 else -1
-        one = self.script.collectives[at] if at >= 0 else None
-        known = one is not None and peer != self.rank and peer in one.group
-        if one is None or not known or step - one.base >= steps_of(one.kind, len(one.group)):
+        position = bisect_right(self._bases, step) - 1
+        index = self._by_base[position][1] if position >= 0 else -1
+        collective = self.script.collectives[index] if index >= 0 else None
+        is_member = collective is not None and peer != self.rank and peer in collective.group
+        if (
+            collective is None
+            or not is_member
+            or step - collective.base >= steps_of(collective.kind, len(collective.group))
+        ):
             raise CollectiveError(f"rank {self.rank}: write {step} of rank {peer} belongs to nothing that it runs")
-        rank = self._collectives[at]
+        rank = self._collectives[index]
         running = not rank.done and iteration == rank.iteration
-        self._pass_on(at, rank.arrived(one.group.index(peer), step - one.base, iteration))
-        if running and self._over(at):
-            self._end_tasks([self._task_of[at]])
+        self._pass_on(index, rank.arrived(collective.group.index(peer), step - collective.base, iteration))
+        if running and self._end_collective(index):
+            self._end_tasks([self._task_of[index]])
         return self._take()
 
-    def _over(self, at: int) -> bool:
-        rank = self._collectives[at]
+    def _end_collective(self, index: int) -> bool:
+        rank = self._collectives[index]
         if rank.done:
-            self._wrong += rank.wrong()
+            self._wrong_count += rank.wrong()
         return rank.done
 
-    def _pass_on(self, at: int, sends: list[Send]) -> None:
+    def _pass_on(self, index: int, sends: list[Send]) -> None:
         """Sends of a collective as ours."""
-        one = self.script.collectives[at]
+        collective = self.script.collectives[index]
         for send in sends:
             self._sends.append(
                 Send(
-                    one.group[send.peer],
-                    one.base + send.step,
-                    f"{send.region}.{one.key}",
+                    collective.group[send.peer],
+                    collective.base + send.step,
+                    f"{send.region}.{collective.key}",
                     send.start,
                     send.count,
-                    f"{send.to_region}.{one.key}",
+                    f"{send.to_region}.{collective.key}",
                     send.at,
                 )
             )
@@ -286,32 +294,32 @@ class ProgramRank(Rank):
 def _check(script: RankScript) -> None:
     """Places, numbers and partners of a script from elsewhere. Raises CollectiveError."""
 
-    def inside(what: str, value: int, end: int) -> None:
+    def check_within(description: str, value: int, end: int) -> None:
         if not 0 <= value <= end:
-            raise CollectiveError(f"script: {what} {value}: 0 to {end}")
+            raise CollectiveError(f"script: {description} {value}: 0 to {end}")
 
-    for what in ("outbox", "inbox"):
-        inside(what, getattr(script, what), MEMORY_MAX // ELEMENT.itemsize)
+    for description in ("outbox", "inbox"):
+        check_within(description, getattr(script, description), MEMORY_MAX // ELEMENT.itemsize)
     if not 0 <= script.rank < script.ranks:
         raise CollectiveError(f"script: rank {script.rank} of {script.ranks}")
-    for at, task in enumerate(script.tasks):
-        for other in (*task.after, *task.once_begun):
-            if not 0 <= other < len(script.tasks):
-                raise CollectiveError(f"script: task {at} waits for task {other}, which is not there")
+    for number, task in enumerate(script.tasks):
+        for dependency in (*task.after, *task.once_begun):
+            if not 0 <= dependency < len(script.tasks):
+                raise CollectiveError(f"script: task {number} waits for task {dependency}, which is not there")
         if isinstance(task, SendTask):
-            inside(f"start of task {at}", task.start, script.outbox - task.elements)
+            check_within(f"start of task {number}", task.start, script.outbox - task.elements)
         elif isinstance(task, JoinTask):
-            inside(f"collective of task {at}", task.collective, len(script.collectives) - 1)
-    for one in script.incoming:
-        inside("place of a message", one.at, script.inbox - one.elements)
+            check_within(f"collective of task {number}", task.collective, len(script.collectives) - 1)
+    for incoming in script.incoming:
+        check_within("place of a message", incoming.at, script.inbox - incoming.elements)
     if any(script.rank not in collective.group for collective in script.collectives):
         raise CollectiveError("script: a collective without its own rank")
-    coming = {(one.peer, one.number) for one in script.incoming}
+    coming = {(incoming.peer, incoming.number) for incoming in script.incoming}
     if coming != {(task.peer, task.number) for task in script.tasks if isinstance(task, ReceiveTask)}:
         raise CollectiveError("script: messages that come, and tasks that receive them, are not the same")
 
 
 def _fill_message(array: np.ndarray, key: int) -> None:
-    for at in range(0, len(array), PIECE):
-        piece = array[at : at + PIECE]
-        piece[:] = hashes(key, at, len(piece))
+    for offset in range(0, len(array), PIECE):
+        piece = array[offset : offset + PIECE]
+        piece[:] = hashes(key, offset, len(piece))

@@ -1,4 +1,4 @@
-"""What each rank of a Program runs: numbers of messages, places in memory and partners worked out beforehand.
+"""Scripts of the ranks of a Program, with message numbers, offsets in memory and partners precomputed.
 
     scripts = scripts_of(program)            # raises TrainingProgramError
     rank = ProgramRank(scripts[2], seed=7)   # hosts/traffic/program_rank.py
@@ -36,7 +36,7 @@ MEMORY_MAX = 1 << 30
 
 
 class ScriptTask(msgspec.Struct, array_like=True, frozen=True):
-    """One task: what it waits for by number, and one of the four things it does."""
+    """One task: the numbers of the tasks it waits for; the action is in the subclass."""
 
     after: list[int]
     once_begun: list[int]
@@ -85,7 +85,7 @@ class Incoming(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ScriptCollective(msgspec.Struct, array_like=True, frozen=True):
-    """A collective that this rank is in. Its writes have numbers from `base` on; `key` names it at all ranks."""
+    """Collective of this rank: its writes have numbers from `base` on, `key` names it at all ranks."""
 
     key: int
     base: int
@@ -96,7 +96,7 @@ class ScriptCollective(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RankScript(msgspec.Struct, frozen=True):
-    """All that one rank does in a step. Places and counts are elements of four bytes."""
+    """Everything that one rank does in a step. Offsets and counts are elements of four bytes."""
 
     rank: int
     ranks: int
@@ -104,70 +104,73 @@ class RankScript(msgspec.Struct, frozen=True):
     collectives: list[ScriptCollective]
     incoming: list[Incoming]
     targets: list[int]
-    """Ranks that it writes to."""
+    """Ranks that this one writes to."""
     outbox: int
     inbox: int
     sent_bytes: int
-    """Payload that it writes in a step, about as much as collectives do by their bus factor."""
+    """Payload written in a step, bytes; for collectives by their bus factor, so approximate."""
 
 
 def scripts_of(program: Program) -> list[RankScript]:
-    """The script of each rank. Raises TrainingProgramError."""
+    """Return the script of each rank. Raises TrainingProgramError."""
     from mrc_testbed.hosts.traffic.collectives import CollectiveError  # numpy comes with it
 
     try:
-        return _scripts(program)
+        return _build_scripts(program)
     except CollectiveError as error:
         raise TrainingProgramError(str(error)) from None
 
 
-def _scripts(program: Program) -> list[RankScript]:
+def _build_scripts(program: Program) -> list[RankScript]:
     from mrc_testbed.hosts.traffic.collectives import bus_factor_of, peers_of, steps_of
 
     ranks = len(program.ranks)
-    blocks = _collectives(program)
-    bases, taken = {}, 0
-    for key, (joined, _) in enumerate(blocks.values()):
-        bases[key] = taken
-        taken += steps_of(joined.kind, len(joined.group))
-    keys = {place: key for key, (_, places) in enumerate(blocks.values()) for place in places}
-    messages = _messages(program, first=taken)
+    # Collectives come first, each with a block of write numbers that is the same at all ranks.
+    blocks = _group_collectives(program)
+    bases, number_count = {}, 0
+    for key, (join_task, _) in enumerate(blocks.values()):
+        bases[key] = number_count
+        number_count += steps_of(join_task.kind, len(join_task.group))
+    keys = {task_id: key for key, (_, task_ids) in enumerate(blocks.values()) for task_id in task_ids}
+    messages = _number_messages(program, first=number_count)
     inboxes, arrivals = _inboxes(program, messages)
     scripts = []
-    for rank, mine in enumerate(program.ranks):
-        if len(mine.tasks) > TASKS_MAX:
-            raise TrainingProgramError(f"rank {rank} has {len(mine.tasks)} tasks: at most {TASKS_MAX}")
+    for rank, rank_tasks in enumerate(program.ranks):
+        if len(rank_tasks.tasks) > TASKS_MAX:
+            raise TrainingProgramError(f"rank {rank} has {len(rank_tasks.tasks)} tasks: at most {TASKS_MAX}")
         tasks: list[AnyScriptTask] = []
         collectives: list[ScriptCollective] = []
         targets: set[int] = set()
         start, sent = 0, 0.0
-        for number, task in enumerate(mine.tasks):
+        for number, task in enumerate(rank_tasks.tasks):
             waits = (list(task.after), list(task.once_begun))
             match task:
                 case Compute():
                     tasks.append(ComputeTask(*waits, task.seconds, task.lane))
                 case SendMessage():
-                    one = messages[rank, number]
-                    tasks.append(SendTask(*waits, task.peer, one.number, one.elements, start, inboxes[rank, number]))
-                    start, sent = start + one.elements, sent + one.elements * ELEMENT_BYTES
+                    message = messages[rank, number]
+                    tasks.append(
+                        SendTask(*waits, task.peer, message.number, message.elements, start, inboxes[rank, number])
+                    )
+                    start, sent = start + message.elements, sent + message.elements * ELEMENT_BYTES
                     targets.add(task.peer)
                 case ReceiveMessage():
-                    one = messages[rank, number]
-                    tasks.append(ReceiveTask(*waits, task.peer, one.number))
+                    message = messages[rank, number]
+                    tasks.append(ReceiveTask(*waits, task.peer, message.number))
                 case JoinCollective():
                     key = keys[rank, number]
-                    count, own = len(task.group), task.group.index(rank)
+                    count, group_rank = len(task.group), task.group.index(rank)
                     tasks.append(JoinTask(*waits, len(collectives)))
                     collectives.append(
                         ScriptCollective(key, bases[key], task.kind, task.size, list(task.group), task.options)
                     )
-                    targets |= {task.group[peer] for peer in peers_of(task.kind, own, count, task.options)}
+                    targets |= {task.group[peer] for peer in peers_of(task.kind, group_rank, count, task.options)}
                     sent += task.size * bus_factor_of(task.kind, count)
-        inbox = sum(one.elements for one in arrivals[rank])
-        for what, elements in (("sends", start), ("receives", inbox)):
+        inbox = sum(message.elements for message in arrivals[rank])
+        for verb, elements in (("sends", start), ("receives", inbox)):
             if elements * ELEMENT_BYTES > MEMORY_MAX:
                 raise TrainingProgramError(
-                    f"rank {rank} {what} {elements * ELEMENT_BYTES >> 20} MiB in messages a step: at most "
+                    f"rank {rank} {verb} {elements * ELEMENT_BYTES >> 20} MiB in messages a step: at most "
                     f"{MEMORY_MAX >> 20}; scale the sizes down"
                 )
         scripts.append(
@@ -185,12 +188,13 @@ class _Message(msgspec.Struct, frozen=True):
     elements: int
 
 
-def _collectives(program: Program) -> dict[_Nth, tuple[JoinCollective, list[tuple[int, int]]]]:
-    """(group, n-th of it) -> its task, and where it stands as (rank, task number), in an order all ranks share."""
-    found: dict[_Nth, tuple[JoinCollective, list[tuple[int, int]]]] = {}
-    for rank, mine in enumerate(program.ranks):
+def _group_collectives(program: Program) -> dict[_Nth, tuple[JoinCollective, list[tuple[int, int]]]]:
+    """Return (group, n-th of the group) -> (task, [(rank, task number)]), in an order all ranks share."""
+    collectives: dict[_Nth, tuple[JoinCollective, list[tuple[int, int]]]] = {}
+    for rank, rank_tasks in enumerate(program.ranks):
         counts: dict[tuple[int, ...], int] = defaultdict(int)
-        for number, task in enumerate(mine.tasks):
+        # The n-th collective of a group at one rank is the n-th of that group at every rank.
+        for number, task in enumerate(rank_tasks.tasks):
             if isinstance(task, JoinCollective):
                 if rank not in task.group or len(set(task.group)) != len(task.group) or len(task.group) < 2:
                     raise TrainingProgramError(
@@ -199,31 +203,31 @@ def _collectives(program: Program) -> dict[_Nth, tuple[JoinCollective, list[tupl
                     )
                 nth = counts[task.group]
                 counts[task.group] += 1
-                first, places = found.setdefault((task.group, nth), (task, []))
+                first, task_ids = collectives.setdefault((task.group, nth), (task, []))
                 if (first.kind, first.size, first.options) != (task.kind, task.size, task.options):
                     raise TrainingProgramError(
                         f"collective {nth + 1} of ranks {list(task.group)} is {task.kind} of {task.size} bytes at rank "
-                        f"{rank} and {first.kind} of {first.size} at rank {places[0][0]}"
+                        f"{rank} and {first.kind} of {first.size} at rank {task_ids[0][0]}"
                     )
-                places.append((rank, number))
-    for (group, nth), (task, places) in found.items():
-        missing = sorted(set(task.group) - {rank for rank, _ in places})
-        if missing:
+                task_ids.append((rank, number))
+    for (group, nth), (task, task_ids) in collectives.items():
+        missing_ranks = sorted(set(task.group) - {rank for rank, _ in task_ids})
+        if missing_ranks:
             raise TrainingProgramError(
-                f"collective {nth + 1} ({task.kind}) of ranks {list(group)}: rank {missing[0]} never joins it"
+                f"collective {nth + 1} ({task.kind}) of ranks {list(group)}: rank {missing_ranks[0]} never joins it"
             )
-    return found
+    return collectives
 
 
-def _messages(program: Program, first: int) -> dict[tuple[int, int], _Message]:
-    """(rank, task number) of both halves of each message -> the message."""
+def _number_messages(program: Program, first: int) -> dict[tuple[int, int], _Message]:
+    """Return (rank, task number) of both halves of each message -> the message."""
     out: dict[tuple[int, int], _Message] = {}
     waiting: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
     numbers: dict[tuple[int, int], int] = defaultdict(lambda: first)
     for rank, number, task in _tasks(program, SendMessage):
         if not 0 <= task.peer < len(program.ranks) or task.peer == rank:
             raise TrainingProgramError(
-                f"rank {rank}, task {number}: a message to rank {task.peer}: {_others(program, rank)}"
+                f"rank {rank}, task {number}: a message to rank {task.peer}: {_peer_range(program, rank)}"
             )
         if task.size < 0:
             raise TrainingProgramError(f"rank {rank}, task {number}: a message of {task.size} bytes")
@@ -236,58 +240,59 @@ def _messages(program: Program, first: int) -> dict[tuple[int, int], _Message]:
         raise TrainingProgramError(
             f"rank {a} writes {numbers[a, b]} times to rank {b} in a step, collectives included: at most {NUMBERS_MAX}"
         )
-    taken: dict[tuple[int, int, int], int] = defaultdict(int)
+    taken_counts: dict[tuple[int, int, int], int] = defaultdict(int)
+    # Messages of one channel (sender, receiver, tag) are matched in the order of the tasks.
     for rank, number, task in _tasks(program, ReceiveMessage):
         if not 0 <= task.peer < len(program.ranks) or task.peer == rank:
             raise TrainingProgramError(
-                f"rank {rank}, task {number}: a message of rank {task.peer}: {_others(program, rank)}"
+                f"rank {rank}, task {number}: a message of rank {task.peer}: {_peer_range(program, rank)}"
             )
-        way = (task.peer, rank, task.tag)
-        sent = waiting[way]
-        if taken[way] >= len(sent):
+        channel = (task.peer, rank, task.tag)
+        sent = waiting[channel]
+        if taken_counts[channel] >= len(sent):
             raise TrainingProgramError(
-                f"rank {rank}, task {number} waits for message {taken[way] + 1} of rank {task.peer} with tag "
-                f"{task.tag}, which sends {len(sent)}"
+                f"rank {rank}, task {number} waits for message {taken_counts[channel] + 1} of rank {task.peer} with "
+                f"tag {task.tag}, which sends {len(sent)}"
             )
-        at, size = sent[taken[way]]
-        taken[way] += 1
+        sender_number, size = sent[taken_counts[channel]]
+        taken_counts[channel] += 1
         if size != task.size:
             raise TrainingProgramError(
-                f"rank {rank}, task {number} waits for {task.size} bytes of rank {task.peer}, whose task {at} sends "
-                f"{size}"
+                f"rank {rank}, task {number} waits for {task.size} bytes of rank {task.peer}, whose task "
+                f"{sender_number} sends {size}"
             )
-        out[rank, number] = out[task.peer, at]
+        out[rank, number] = out[task.peer, sender_number]
     for (source, target, tag), sent in waiting.items():
-        if taken[source, target, tag] < len(sent):
-            number = sent[taken[source, target, tag]][0]
+        if taken_counts[source, target, tag] < len(sent):
+            number = sent[taken_counts[source, target, tag]][0]
             raise TrainingProgramError(
-                f"rank {source}, task {number}: nobody receives its message to rank {target}, tag {tag}"
+                f"rank {source}, task {number}: message to rank {target}, tag {tag}, without a receiver"
             )
     return out
 
 
 def _tasks(program: Program, kind: type) -> Iterable[tuple[int, int, SendMessage | ReceiveMessage]]:
-    for rank, mine in enumerate(program.ranks):
-        for number, task in enumerate(mine.tasks):
+    for rank, rank_tasks in enumerate(program.ranks):
+        for number, task in enumerate(rank_tasks.tasks):
             if isinstance(task, kind):
                 assert isinstance(task, SendMessage | ReceiveMessage)
                 yield rank, number, task
 
 
-def _others(program: Program, rank: int) -> str:
+def _peer_range(program: Program, rank: int) -> str:
     return f"there are ranks 0 to {len(program.ranks) - 1}, and a rank does not talk to itself ({rank})"
 
 
 def _inboxes(
     program: Program, messages: dict[tuple[int, int], _Message]
 ) -> tuple[dict[tuple[int, int], int], list[list[Incoming]]]:
-    """Place of each message, by (sender, task number), in the inbox of its receiver; and what comes to each rank."""
-    places: dict[tuple[int, int], int] = {}
+    """Return the inbox offset of each message, by (sender, task number), and each rank's incoming messages."""
+    offsets: dict[tuple[int, int], int] = {}
     arrivals: list[list[Incoming]] = [[] for _ in program.ranks]
-    used = [0] * len(program.ranks)
+    used_elements = [0] * len(program.ranks)
     for rank, number, task in _tasks(program, SendMessage):
-        one = messages[rank, number]
-        places[rank, number] = used[task.peer]
-        arrivals[task.peer].append(Incoming(rank, one.number, one.elements, used[task.peer]))
-        used[task.peer] += one.elements
-    return places, arrivals
+        message = messages[rank, number]
+        offsets[rank, number] = used_elements[task.peer]
+        arrivals[task.peer].append(Incoming(rank, message.number, message.elements, used_elements[task.peer]))
+        used_elements[task.peer] += message.elements
+    return offsets, arrivals

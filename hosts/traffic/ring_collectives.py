@@ -1,4 +1,4 @@
-"""Collectives around a ring: each step carries a chunk to the right neighbour, on the arrival of the step before."""
+"""Ring collectives: each step sends a chunk to the right neighbour when the previous step arrives."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _Ring(Rank):
         return 0
 
     def _chunk(self, number: int) -> slice:
-        at = number % self.ranks * self.chunk
-        return slice(at, at + self.chunk)
+        start = number % self.ranks * self.chunk
+        return slice(start, start + self.chunk)
 
     def _begin(self) -> list[Send]:
         self._next = 0
@@ -39,12 +39,12 @@ class _Ring(Rank):
 
     def _send(self, step: int) -> Send:
         """Reducing: the chunk one behind us per step. Gathering: the one that was completed or received last."""
-        start = self._turn + self._chunk(self._carried(self.rank, step)).start
+        start = self._turn + self._chunk(self._chunk_number(self.rank, step)).start
         if step < self.reducing:
             return Send(self.right, step, "data", start, self.chunk, "scratch", step * self.chunk)
         return Send(self.right, step, "data", start, self.chunk, "data", start)
 
-    def _carried(self, rank: int, step: int) -> int:
+    def _chunk_number(self, rank: int, step: int) -> int:
         """Number of the chunk that `rank` sends in a step."""
         return rank - step if step < self.reducing else rank + bool(self.reducing) - (step - self.reducing)
 
@@ -53,8 +53,8 @@ class _Ring(Rank):
             raise CollectiveError(f"{self.kind}: rank {self.rank} waits for step {self._next}, got {step} of {peer}")
         self._next += 1
         if step < self.reducing:
-            mine = self.regions["data"][self._chunk(self._carried(peer, step))]
-            mine += self.regions["scratch"][step * self.chunk : (step + 1) * self.chunk]
+            target = self.regions["data"][self._chunk(self._chunk_number(peer, step))]
+            target += self.regions["scratch"][step * self.chunk : (step + 1) * self.chunk]
         self.done = self._next == self.steps
         return [] if self.done else [self._send(self._next)]
 
@@ -92,8 +92,8 @@ class ReduceScatter(_Ring):
         return (self.ranks - 1) / self.ranks
 
     def wrong(self) -> int:
-        mine = self._chunk(self.rank + 1)
-        return self._wrong_sums(self.regions["data"][mine], mine.start)
+        own_chunk = self._chunk(self.rank + 1)
+        return self._wrong_sums(self.regions["data"][own_chunk], own_chunk.start)
 
 
 class AllGather(_Ring):
@@ -121,10 +121,10 @@ class AllGather(_Ring):
         return (self.ranks - 1) / self.ranks
 
     def _fill_input(self) -> None:
-        mine = self._chunk(self.rank)
+        own_chunk = self._chunk(self.rank)
         # Only our own chunk: a neighbour that is ahead may have written into others already. Those of two iterations
         # before cannot pass for new ones, because every iteration has other numbers.
-        self._fill(self._data[mine], mine.start)
+        self._fill(self._data[own_chunk], own_chunk.start)
 
     def wrong(self) -> int:
         chunks = [(rank, self._chunk(rank)) for rank in range(self.ranks)]

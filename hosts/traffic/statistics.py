@@ -9,7 +9,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 PEAK_WINDOW_S = 0.1
-"""The peak is the highest rate over any stretch of at least this long that begins and ends with a completion."""
+"""Shortest stretch for the peak rate, seconds; a stretch begins and ends with a completion."""
 
 
 class PeakMeter:
@@ -28,29 +28,29 @@ class PeakMeter:
         points.append((now, self._total))
         while len(points) > 1 and now - points[1][0] >= self._window_s:
             points.popleft()
-        since, before = points[0]
-        if now - since >= self._window_s:
-            self.peak_bps = max(self.peak_bps, (self._total - before) * 8 / (now - since))
+        window_start, start_total = points[0]
+        if now - window_start >= self._window_s:
+            self.peak_bps = max(self.peak_bps, (self._total - start_total) * 8 / (now - window_start))
 
 
-def percentile(ordered: Sequence[float], share: float) -> float:
+def percentile(samples: Sequence[float], share: float) -> float:
     """Nearest rank: the smallest sample that at least `share` (0..1) of all are not above."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+    return samples[max(0, math.ceil(share * len(samples)) - 1)]
 
 
 def latency_summary(samples_s: Iterable[float]) -> dict[str, Any]:
     """Microseconds of samples in seconds, with perftest's names; all None when there are no samples."""
-    ordered = sorted(samples_s)
-    if not ordered:
+    samples = sorted(samples_s)
+    if not samples:
         return dict.fromkeys(LATENCY_KEYS)
     values = (
-        ordered[0],
-        ordered[-1],
-        percentile(ordered, 0.5),
-        fmean(ordered),
-        pstdev(ordered),
-        percentile(ordered, 0.99),
-        percentile(ordered, 0.999),
+        samples[0],
+        samples[-1],
+        percentile(samples, 0.5),
+        fmean(samples),
+        pstdev(samples),
+        percentile(samples, 0.99),
+        percentile(samples, 0.999),
     )
     return {key: round(value * 1e6, 3) for key, value in zip(LATENCY_KEYS, values, strict=True)}
 

@@ -1,4 +1,4 @@
-"""A training step of a model in pipeline stages and replicas, as a Program: what computes, what is sent, what waits.
+"""Program of a training step of a model in pipeline stages and replicas.
 
     program = training_step(TrainingShape(ranks=8, stages=2, layers=4, gradient_bytes=1 << 20), racks)
 
@@ -41,7 +41,7 @@ class TrainingShape:
     gradient_kind: str = "all_reduce"
     activation_bytes: int = 1 << 16
     token_bytes: int = 1 << 17
-    """What a replica dispatches at a layer of experts."""
+    """Bytes that a replica dispatches at a layer of experts."""
     expert_every: int = 0
     """Every so many layers one of experts; 0: none."""
     experts: int = 0
@@ -69,24 +69,24 @@ class _Replica:
         self.racks = tuple(racks[member] for member in self.group)
         per_stage = shape.layers // shape.stages
         self.layers = range(self.stage * per_stage, (self.stage + 1) * per_stage)
-        self.made: list[AnyTask] = []
+        self.task_list: list[AnyTask] = []
         self.draws = 0
 
     def tasks(self) -> RankTasks:
-        """All of a step."""
+        """Return all tasks of a step."""
         shape = self.shape
         last: tuple[int, ...] = ()
         for batch in range(shape.micro_batches):
             last = self._forward(batch, last)
-        reduced: list[int] = []
+        all_reduces: list[int] = []
         for batch in reversed(range(shape.micro_batches)):
-            last = self._backward(batch, last, reduced if batch == 0 else None)
-        self._add(Compute(seconds=shape.optimizer_s, name="optimizer", after=(*last, *reduced)))
-        return RankTasks(tuple(self.made))
+            last = self._backward(batch, last, all_reduces if batch == 0 else None)
+        self._add(Compute(seconds=shape.optimizer_s, name="optimizer", after=(*last, *all_reduces)))
+        return RankTasks(tuple(self.task_list))
 
     def _add(self, task: AnyTask) -> int:
-        self.made.append(task)
-        return len(self.made) - 1
+        self.task_list.append(task)
+        return len(self.task_list) - 1
 
     def _forward(self, batch: int, last: tuple[int, ...]) -> tuple[int, ...]:
         shape = self.shape
@@ -94,16 +94,16 @@ class _Replica:
             source = self.rank - self.replicas
             last = (*last, self._add(ReceiveMessage(peer=source, size=shape.activation_bytes, tag=2 * batch)))
         for layer in self.layers:
-            done = self._add(Compute(seconds=shape.forward_s, name=f"forward {layer}.{batch}", after=last))
-            last = self._experts(layer, batch, (done,), "forward", shape.forward_s)
+            forward = self._add(Compute(seconds=shape.forward_s, name=f"forward {layer}.{batch}", after=last))
+            last = self._experts(layer, batch, (forward,), "forward", shape.forward_s)
         if self.stage < shape.stages - 1:
             self._add(
                 SendMessage(peer=self.rank + self.replicas, size=shape.activation_bytes, tag=2 * batch, after=last)
             )
         return last
 
-    def _backward(self, batch: int, last: tuple[int, ...], reduced: list[int] | None) -> tuple[int, ...]:
-        """`reduced`: gets the all-reduces, with the micro-batch that ends the layers' gradients."""
+    def _backward(self, batch: int, last: tuple[int, ...], all_reduces: list[int] | None) -> tuple[int, ...]:
+        """Add a micro-batch backward; the last one's all-reduces of gradients go to `all_reduces`."""
         shape = self.shape
         if self.stage < shape.stages - 1:
             source = self.rank + self.replicas
@@ -111,9 +111,9 @@ class _Replica:
         for layer in reversed(self.layers):
             last = self._experts(layer, batch, last, "backward", 0.0)
             last = (self._add(Compute(seconds=shape.backward_s, name=f"backward {layer}.{batch}", after=last)),)
-            if reduced is not None and self.replicas > 1 and shape.gradient_bytes:
+            if all_reduces is not None and self.replicas > 1 and shape.gradient_bytes:
                 options = CollectiveOptions(groups=self.racks) if shape.gradient_kind == HIERARCHICAL else NO_OPTIONS
-                reduced.append(
+                all_reduces.append(
                     self._join(f"gradients {layer}", shape.gradient_kind, shape.gradient_bytes, last, options)
                 )
         if self.stage > 0:
@@ -126,12 +126,16 @@ class _Replica:
         shape = self.shape
         if not shape.expert_every or (layer + 1) % shape.expert_every or self.replicas < 2:
             return last
-        there = CollectiveOptions(experts=shape.experts, skew=shape.skew, draw=layer * shape.micro_batches + batch)
+        dispatch_options = CollectiveOptions(
+            experts=shape.experts, skew=shape.skew, draw=layer * shape.micro_batches + batch
+        )
         name = f"{layer}.{batch} {way}"
-        sent = self._join(f"dispatch {name}", "all_to_allv", shape.token_bytes, last, there)
-        worked = self._add(Compute(seconds=seconds, name=f"experts {name}", after=(sent,)))
-        back = CollectiveOptions(experts=there.experts, skew=there.skew, draw=there.draw, reverse=True)
-        return (self._join(f"combine {name}", "all_to_allv", shape.token_bytes, (worked,), back),)
+        sent = self._join(f"dispatch {name}", "all_to_allv", shape.token_bytes, last, dispatch_options)
+        experts_work = self._add(Compute(seconds=seconds, name=f"experts {name}", after=(sent,)))
+        combine_options = CollectiveOptions(
+            experts=dispatch_options.experts, skew=dispatch_options.skew, draw=dispatch_options.draw, reverse=True
+        )
+        return (self._join(f"combine {name}", "all_to_allv", shape.token_bytes, (experts_work,), combine_options),)
 
     def _join(self, name: str, kind: str, size: int, after: tuple[int, ...], options: CollectiveOptions) -> int:
         return self._add(

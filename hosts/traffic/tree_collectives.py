@@ -1,4 +1,4 @@
-"""All-reduces that are not rings: a double binary tree, recursive halving and doubling, and one by racks.
+"""All-reduces without a ring: double binary tree, recursive halving and doubling, hierarchical.
 
 Each has few steps where a ring has two a rank, so that small sizes take less time. When buffers may be written again:
 docs/design/collectives.md.
@@ -18,7 +18,7 @@ TREE_CHUNKS = 4
 
 
 class _AllReduce(Rank):
-    """What these three share."""
+    """Base of the three all-reduces."""
 
     @property
     def bus_factor(self) -> float:
@@ -27,10 +27,10 @@ class _AllReduce(Rank):
     def wrong(self) -> int:
         return self._wrong_sums(self.regions["data"])
 
-    def _add(self, start: int, count: int, at: int) -> None:
+    def _add(self, start: int, count: int, scratch_start: int) -> None:
         """Add what came to scratch to our data."""
-        mine = self.regions["data"][start : start + count]
-        mine += self.regions["scratch"][at : at + count]
+        target = self.regions["data"][start : start + count]
+        target += self.regions["scratch"][scratch_start : scratch_start + count]
 
 
 @lru_cache(maxsize=64)
@@ -48,7 +48,7 @@ def binary_tree(ranks: int) -> tuple[int, ...]:
 
 
 def double_tree(ranks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Parents in two trees; the second is the first moved on by a rank, so that most leaves of one are not of both."""
+    """Return the parents in two trees, the second shifted by a rank: few ranks are leaves of both."""
     first = binary_tree(ranks)
     second = [-1] * ranks
     for rank, parent in enumerate(first):
@@ -71,28 +71,33 @@ class AllReduceTree(_AllReduce):
         parts = 2 * TREE_CHUNKS
         self._bounds = [elements * part // parts for part in range(parts + 1)]
         self.regions["scratch"] = np.zeros(2 * elements, ELEMENT)  # two children at most
-        self._missing: list[int] = []
-        self._left = 0
+        self._missing_sums: list[int] = []
+        self._parts_left = 0
 
     def _begin(self) -> list[Send]:
         self._fill(self.regions["data"])
-        self._left = 2 * TREE_CHUNKS
-        self._missing = [len(self._children[part // TREE_CHUNKS]) for part in range(2 * TREE_CHUNKS)]
-        return [send for part, missing in enumerate(self._missing) if not missing for send in self._up(part)]
+        self._parts_left = 2 * TREE_CHUNKS
+        self._missing_sums = [len(self._children[part // TREE_CHUNKS]) for part in range(2 * TREE_CHUNKS)]
+        return [
+            send
+            for part, missing_count in enumerate(self._missing_sums)
+            if not missing_count
+            for send in self._send_up(part)
+        ]
 
-    def _up(self, part: int) -> list[Send]:
+    def _send_up(self, part: int) -> list[Send]:
         """The part is summed up below us."""
         parent = self._parents[part // TREE_CHUNKS]
         if parent < 0:
-            return self._down(part)
+            return self._send_down(part)
         start, count = self._bounds[part], self._bounds[part + 1] - self._bounds[part]
-        at = self._nth_child[part // TREE_CHUNKS] * self.elements + start
-        return [Send(parent, part, "data", start, count, "scratch", at)]
+        scratch_start = self._nth_child[part // TREE_CHUNKS] * self.elements + start
+        return [Send(parent, part, "data", start, count, "scratch", scratch_start)]
 
-    def _down(self, part: int) -> list[Send]:
+    def _send_down(self, part: int) -> list[Send]:
         """The part is whole."""
-        self._left -= 1
-        self.done = not self._left
+        self._parts_left -= 1
+        self.done = not self._parts_left
         start, count = self._bounds[part], self._bounds[part + 1] - self._bounds[part]
         step = 2 * TREE_CHUNKS + part
         return [Send(child, step, "data", start, count, "data", start) for child in self._children[part // TREE_CHUNKS]]
@@ -103,20 +108,20 @@ class AllReduceTree(_AllReduce):
         if step >= 2 * TREE_CHUNKS:
             if peer != self._parents[tree]:
                 raise CollectiveError(f"{self.kind}: rank {self.rank} got a result of {peer}, not of its parent")
-            return self._down(part)
+            return self._send_down(part)
         if peer not in self._children[tree]:
             raise CollectiveError(f"{self.kind}: rank {self.rank} got a sum of {peer}, no child of its")
         start, count = self._bounds[part], self._bounds[part + 1] - self._bounds[part]
         self._add(start, count, self._children[tree].index(peer) * self.elements + start)
-        self._missing[part] -= 1
-        return [] if self._missing[part] else self._up(part)
+        self._missing_sums[part] -= 1
+        return [] if self._missing_sums[part] else self._send_up(part)
 
     @staticmethod
     def peers(rank: int, ranks: int, _options: CollectiveOptions) -> set[int]:
         """Parents and children in both trees."""
         trees = double_tree(ranks)
         return {tree[rank] for tree in trees if tree[rank] >= 0} | {
-            other for tree in trees for other, parent in enumerate(tree) if parent == rank
+            child for tree in trees for child, parent in enumerate(tree) if parent == rank
         }
 
     @staticmethod
@@ -139,26 +144,26 @@ class AllReduceHalving(_AllReduce):
         self._power = 1 << self._levels
         self._folded = rank >= self._power
         self._has_extra = rank + self._power < ranks
-        self._places = [elements]
+        self._scratch_starts = [elements]
         """Start in scratch of what each halving brings, behind what is folded in; each is half, rounded up."""
         for level in range(self._levels):
-            self._places.append(self._places[-1] - (-elements >> (level + 1)))
+            self._scratch_starts.append(self._scratch_starts[-1] - (-elements >> (level + 1)))
         self.regions["data"] = np.zeros(elements, ELEMENT)
-        self.regions["scratch"] = np.zeros(self._places.pop(), ELEMENT)
-        self._here: set[int] = set()
+        self.regions["scratch"] = np.zeros(self._scratch_starts.pop(), ELEMENT)
+        self._arrived_steps: set[int] = set()
         self._next = 0
 
     def _segment(self, level: int, rank: int) -> tuple[int, int]:
         """(start, end) of what a rank keeps after so many halvings."""
         low, high = 0, self.elements
-        for one in range(level):
+        for halving in range(level):
             middle = (low + high) // 2
-            low, high = (middle, high) if rank & (self._power >> (one + 1)) else (low, middle)
+            low, high = (middle, high) if rank & (self._power >> (halving + 1)) else (low, middle)
         return low, high
 
     def _begin(self) -> list[Send]:
         self._fill(self.regions["data"])
-        self._here.clear()
+        self._arrived_steps.clear()
         if self._folded:
             self._next = 2 * self._levels + 1
             return [Send(self.rank - self._power, 0, "data", 0, self.elements, "scratch", 0)]
@@ -169,12 +174,12 @@ class AllReduceHalving(_AllReduce):
         """Our write of a step: 1 to levels halve, as many more double, one more unfolds."""
         if step > 2 * self._levels:
             self.done = True
-            whole = Send(self.rank + self._power, step, "data", 0, self.elements, "data", 0)
-            return [whole] if self._has_extra else []
+            unfold = Send(self.rank + self._power, step, "data", 0, self.elements, "data", 0)
+            return [unfold] if self._has_extra else []
         if step <= self._levels:
             partner = self.rank ^ (self._power >> step)
             low, high = self._segment(step, partner)
-            return [Send(partner, step, "data", low, high - low, "scratch", self._places[step - 1])]
+            return [Send(partner, step, "data", low, high - low, "scratch", self._scratch_starts[step - 1])]
         level = 2 * self._levels - step
         partner = self.rank ^ (self._power >> (level + 1))
         low, high = self._segment(level + 1, self.rank)
@@ -183,16 +188,16 @@ class AllReduceHalving(_AllReduce):
     def _arrived(self, peer: int, step: int) -> list[Send]:
         if step < self._next or step > 2 * self._levels + 1:
             raise CollectiveError(f"{self.kind}: rank {self.rank} waits for step {self._next}, got {step} of {peer}")
-        self._here.add(step)  # another partner may be ahead
+        self._arrived_steps.add(step)  # another partner may be ahead
         sends: list[Send] = []
-        while self._next in self._here:
+        while self._next in self._arrived_steps:
             now = self._next
             self._next += 1
             if now == 0:
                 self._add(0, self.elements, 0)
             elif now <= self._levels:
                 low, high = self._segment(now, self.rank)
-                self._add(low, high - low, self._places[now - 1])
+                self._add(low, high - low, self._scratch_starts[now - 1])
             if self._folded:
                 self.done = True
                 return []
@@ -216,7 +221,7 @@ class AllReduceHalving(_AllReduce):
 
 
 class AllReduceHierarchical(_AllReduce):
-    """All-reduce in three parts: shares are summed up in each group, then by rings of equal places, then shared out.
+    """All-reduce in three parts: sum in each group, rings over equal positions, share in each group.
 
     What goes from group to group is a group's size less than in one ring: what crosses T1s when groups are racks.
     """
@@ -227,15 +232,15 @@ class AllReduceHierarchical(_AllReduce):
         super().__init__(rank, ranks, elements, seed)
         members = members_of(groups, ranks)
         self._group = groups[rank]
-        self._mine = members[self._group]
-        self._place = self._mine.index(rank)
+        self._members = members[self._group]
+        self._position = self._members.index(rank)
         names = list(members)
-        self._ring = [members[name][self._place] for name in names]
+        self._ring = [members[name][self._position] for name in names]
         self._nth = names.index(self._group)
-        self._share = elements // len(self._mine)
+        self._share = elements // len(self._members)
         self._part = self._share // len(self._ring)
-        self._start = self._place * self._share
-        """Of our share."""
+        self._start = self._position * self._share
+        """First element of this rank's share."""
         self.regions["data"] = np.zeros(elements, ELEMENT)
         # Shares of the others of our group, then one slot for each reducing step of the ring.
         self.regions["scratch"] = np.zeros(elements + self._share, ELEMENT)
@@ -246,24 +251,24 @@ class AllReduceHierarchical(_AllReduce):
 
     def _begin(self) -> list[Send]:
         self._fill(self.regions["data"])
-        others = set(self._mine) - {self.rank}
-        self._missing_shares, self._missing_results = set(others), set(others)
+        peers = set(self._members) - {self.rank}
+        self._missing_shares, self._missing_results = set(peers), set(peers)
         self._next = 1
         self._early_steps.clear()
         sends = [
             Send(
-                other,
+                peer,
                 0,
                 "data",
-                place * self._share,
+                position * self._share,
                 self._share,
                 "scratch",
-                self._place * self._share,
+                self._position * self._share,
             )
-            for place, other in enumerate(self._mine)
-            if other != self.rank
+            for position, peer in enumerate(self._members)
+            if peer != self.rank
         ]
-        return sends + (self._around() if not others else [])
+        return sends + (self._send_around() if not peers else [])
 
     @property
     def _last(self) -> int:
@@ -275,27 +280,29 @@ class AllReduceHierarchical(_AllReduce):
         reducing = len(self._ring) - 1
         return (nth - (step - 1) if step <= reducing else nth + 1 - (step - 1 - reducing)) % len(self._ring)
 
-    def _around(self) -> list[Send]:
+    def _send_around(self) -> list[Send]:
         """Our write of the ring's next step, or, after the last, our share for the group."""
         if self._next > self._last:
             return self._share_out()
-        step, right = self._next, self._ring[(self._nth + 1) % len(self._ring)]
+        step, neighbour = self._next, self._ring[(self._nth + 1) % len(self._ring)]
         start = self._start + self._sub(step, self._nth) * self._part
         if step < len(self._ring):
-            return [Send(right, step, "data", start, self._part, "scratch", self.elements + (step - 1) * self._part)]
-        return [Send(right, step, "data", start, self._part, "data", start)]
+            return [
+                Send(neighbour, step, "data", start, self._part, "scratch", self.elements + (step - 1) * self._part)
+            ]
+        return [Send(neighbour, step, "data", start, self._part, "data", start)]
 
     def _share_out(self) -> list[Send]:
         self._next = self._last + 1
         self.done = not self._missing_results
-        others = [other for other in self._mine if other != self.rank]
-        return [Send(one, self._last + 1, "data", self._start, self._share, "data", self._start) for one in others]
+        peers = [peer for peer in self._members if peer != self.rank]
+        return [Send(peer, self._last + 1, "data", self._start, self._share, "data", self._start) for peer in peers]
 
     def _arrived(self, peer: int, step: int) -> list[Send]:
         if step == 0 and peer in self._missing_shares:
             self._missing_shares.discard(peer)
-            self._add(self._start, self._share, self._mine.index(peer) * self._share)
-            return [] if self._missing_shares else self._around() + self._catch_up()
+            self._add(self._start, self._share, self._members.index(peer) * self._share)
+            return [] if self._missing_shares else self._send_around() + self._catch_up()
         if step == self._last + 1 and peer in self._missing_results:
             self._missing_results.discard(peer)
             self.done = not self._missing_results and self._next > self._last
@@ -314,16 +321,16 @@ class AllReduceHierarchical(_AllReduce):
                 start = self._start + self._sub(step, self._nth - 1) * self._part
                 self._add(start, self._part, self.elements + (step - 1) * self._part)
             self._next += 1
-            sends += self._around()
+            sends += self._send_around()
         return sends
 
     @staticmethod
     def peers(rank: int, ranks: int, options: CollectiveOptions) -> set[int]:
         """The others of its group, and its right neighbour of the ring of equal places."""
         members = members_of(options.groups, ranks)
-        mine = members[options.groups[rank]]
-        ring = [member[mine.index(rank)] for member in members.values()]
-        return (set(mine) | {ring[(ring.index(rank) + 1) % len(ring)]}) - {rank}
+        group_members = members[options.groups[rank]]
+        ring = [member[group_members.index(rank)] for member in members.values()]
+        return (set(group_members) | {ring[(ring.index(rank) + 1) % len(ring)]}) - {rank}
 
     @staticmethod
     def steps(ranks: int) -> int:

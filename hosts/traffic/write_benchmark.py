@@ -1,4 +1,4 @@
-"""Writes posted as fast as they complete, on one or more QPs, and what that measured. The core of mrc-write-bw/-lat.
+"""Load of writes posted as fast as they complete, with results: the core of mrc-write-bw and -lat.
 
     load = WriteLoad(shape, flows, clock)
     await measure(load, interval_s, on_interval)    # posts, waits for the end; load.result() tells
@@ -31,8 +31,8 @@ DRAIN_S = 2.0
 """Longest wait for posted writes to complete after the end of a measurement."""
 DEPTH_BYTES = 16 << 20
 """Bound of the default depth: a flow has at most this many bytes posted."""
-TOLD = ("retransmitted", "lost", "timeouts", "trimmed", "trimmed_lasthop", "marked", "bytes_received")
-"""Counters of the QPs that a result tells beside rates."""
+REPORTED_COUNTERS = ("retransmitted", "lost", "timeouts", "trimmed", "trimmed_lasthop", "marked", "bytes_received")
+"""Counters of the QPs that a result reports beside rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class LoadFlow:
 
 
 class WriteLoad:
-    """One measurement. `times`: keep how long each measured write took, from its posting to its completion."""
+    """One measurement. `times`: keep each measured write's time from posting to completion."""
 
     def __init__(
         self, shape: LoadShape, flows: list[LoadFlow], clock: Callable[[], float], *, times: bool = False
@@ -78,14 +78,14 @@ class WriteLoad:
         """Writes of a flow that may be posted in all by now; None = any number."""
         self._samples = array("d") if times else None
         self._meter: PeakMeter | None = None
-        self._before: dict[str, Any] = {}
-        self._after: dict[str, Any] = {}
+        self._start_counters: dict[str, Any] = {}
+        self._end_counters: dict[str, Any] = {}
         self._last_at = 0.0
         self.news = asyncio.Event()
         """Set when there is progress for a waiting task."""
         self.over = False
         self.stopped = False
-        """It was stopped early."""
+        """Whether the load was stopped early."""
         self.hurried = False
         """Writes that have not completed are not waited for."""
         self.failure: str | None = None
@@ -93,7 +93,7 @@ class WriteLoad:
         """Start of the measurement; None during warm-up. Seconds, as all times here."""
         self.ended_at = 0.0
         self.writes = 0
-        """Measured so far; `bytes` their payload."""
+        """Writes measured so far; `bytes` is their payload."""
 
     @property
     def bytes(self) -> int:
@@ -136,7 +136,7 @@ class WriteLoad:
         self._to_post = None if shape.iterations is None else shape.warm_up + shape.iterations
         self.started_at = now
         self._meter = PeakMeter(now)
-        self._before = self.counters()
+        self._start_counters = self.counters()
         self.news.set()
         self._fill()
 
@@ -165,12 +165,12 @@ class WriteLoad:
                 self._begin(now)
                 return
         elif not self.over:
-            self._measured(now, posted_at)
+            self._on_measured(now, posted_at)
         self._post(flow)
         if self.over and not self.outstanding:
             self.news.set()
 
-    def _measured(self, now: float, posted_at: float) -> None:
+    def _on_measured(self, now: float, posted_at: float) -> None:
         stop_at = self.stop_at
         if stop_at is not None and now > stop_at:
             self._end(stop_at)
@@ -199,16 +199,16 @@ class WriteLoad:
             self._end(self._clock())
         self.news.set()
 
-    def fail(self, why: str) -> None:
+    def fail(self, reason: str) -> None:
         """End now, as a failure."""
         if self.failure is None:
-            self.failure = why
+            self.failure = reason
             self._end(self._clock())
 
-    def _end(self, at: float) -> None:
+    def _end(self, time: float) -> None:
         if not self.over:
-            self.over, self.ended_at = True, at
-            self._after = self.counters()
+            self.over, self.ended_at = True, time
+            self._end_counters = self.counters()
         self.news.set()
 
     def counters(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class WriteLoad:
         seconds = 0.0 if start is None else self.ended_at - start
         if self.writes and self.shape.iterations is not None and start is not None:
             seconds = self._last_at - start
-        counters = growth(self._before, self._after or self.counters()) if start is not None else {}
+        counters = growth(self._start_counters, self._end_counters or self.counters()) if start is not None else {}
         average = self.bytes * 8 / seconds if seconds > 0 else None
         peak = None if average is None or self._meter is None else max(self._meter.peak_bps, average)
         shape = {key: value for key, value in asdict(self.shape).items() if key != "size"}
@@ -244,7 +244,7 @@ class WriteLoad:
             "bw_peak_bps": peak,
             "bw_average_bps": average,
             "msg_rate_pps": self.writes / seconds if seconds > 0 else None,
-            **{key: counters.get(key, 0) for key in TOLD},
+            **{key: counters.get(key, 0) for key in REPORTED_COUNTERS},
             "plane_packets": counters.get("plane_packets", []),
             "plane_bps": [n * 8 / seconds for n in counters.get("plane_bytes", [])] if seconds > 0 else [],
             "stopped": self.stopped,
@@ -260,20 +260,20 @@ class Interval:
 
     def __init__(self, load: WriteLoad, now: float) -> None:
         self._load = load
-        self._look(now)
+        self._take_snapshot(now)
 
-    def _look(self, now: float) -> None:
-        self._at, self._writes, self._counters = now, self._load.writes, self._load.counters()
+    def _take_snapshot(self, now: float) -> None:
+        self._snapshot_time, self._writes, self._counters = now, self._load.writes, self._load.counters()
 
     def next(self, now: float) -> dict[str, Any]:
         """Report of the time since the previous call."""
-        load, since, writes, before = self._load, self._at, self._writes, self._counters
-        self._look(now)
-        seconds = max(now - since, 1e-9)
-        grown = growth(before, self._counters)
-        start = since if load.started_at is None else load.started_at
+        load, previous_time, writes, previous_counters = self._load, self._snapshot_time, self._writes, self._counters
+        self._take_snapshot(now)
+        seconds = max(now - previous_time, 1e-9)
+        grown = growth(previous_counters, self._counters)
+        start = previous_time if load.started_at is None else load.started_at
         return {
-            "from_s": since - start,
+            "from_s": previous_time - start,
             "to_s": now - start,
             "writes": load.writes - writes,
             "bw_bps": (load.writes - writes) * load.shape.size * 8 / seconds,
@@ -306,12 +306,12 @@ async def measure(load: WriteLoad, interval_s: float | None, on_interval: Callab
 async def drain(load: WriteLoad, limit_s: float) -> bool:
     """Wait for what is posted to complete; False when nothing moves for `limit_s`, or `stop` cut it short."""
     clock = asyncio.get_running_loop().time
-    deadline, seen = clock() + limit_s, load.progress()
+    deadline, progress = clock() + limit_s, load.progress()
     while load.outstanding and load.failure is None and not load.hurried:
         await wait_until(load.news, deadline)
         if clock() >= deadline:
-            before, seen = seen, load.progress()
-            if seen == before:
+            previous_progress, progress = progress, load.progress()
+            if progress == previous_progress:
                 break
             deadline = clock() + limit_s  # links with a rate take their time
     return not load.outstanding

@@ -103,7 +103,7 @@ BAD = {
     "waits for node 9, which is not there": [node(1, "COMP_NODE", after=[9])],
     "two nodes have the id 1": [node(1, "COMP_NODE"), node(1, "COMP_NODE")],
     "needs the number comm_dst": [node(1, "COMM_SEND_NODE", comm_size=4)],
-    "nobody receives its message": [node(1, "COMM_SEND_NODE", comm_size=4, comm_dst=1)],
+    "without a receiver": [node(1, "COMM_SEND_NODE", comm_size=4, comm_dst=1)],
     "a circle of 2 tasks": [node(1, "COMP_NODE", after=[2]), node(2, "COMP_NODE", after=[1])],
     "has root_rank 7": [reduce_node(comm_type="BROADCAST", root_rank=7)],
 }

@@ -67,7 +67,7 @@ BAD = {
     ":4: label l1 stands twice": "num_ranks 2\nrank 0 {\nl1: calc 1\nl1: calc 1\n}\n",
     "any rank, or with any tag": "num_ranks 2\nrank 0 {\nrecv 4b from -1\n}\n",
     "calc 99999999999999999999: at most": "num_ranks 2\nrank 0 {\ncalc 99999999999999999999\n}\n",
-    "nobody receives its message": "num_ranks 2\nrank 0 {\nsend 4b to 1\n}\nrank 1 {\n}\n",
+    "without a receiver": "num_ranks 2\nrank 0 {\nsend 4b to 1\n}\nrank 1 {\n}\n",
     "a circle of 2 tasks": "num_ranks 2\nrank 0 {\na: calc 1\nb: calc 1\na requires b\nb requires a\n}\nrank 1 {\n}\n",
     "no num_ranks: not a GOAL schedule": "\n\n",
     "not text: give the text that a binary": b"\x00\xff\x01binary",

@@ -22,7 +22,7 @@ def pair(*tasks, other=()) -> Program:
 
 
 BAD = {
-    "nobody receives its message to rank 1, tag 3": pair(SendMessage(peer=1, size=4, tag=3)),
+    "message to rank 1, tag 3, without a receiver": pair(SendMessage(peer=1, size=4, tag=3)),
     "waits for message 1 of rank 1 with tag 0, which sends 0": pair(ReceiveMessage(peer=1, size=4)),
     "waits for 8 bytes of rank 1, whose task 0 sends 4": pair(
         ReceiveMessage(peer=1, size=8), other=[SendMessage(peer=0, size=4)]

@@ -217,8 +217,8 @@ def test_session__releases_what_it_owns_with_the_client_and_nothing_else():
     qps = Store({n: SimpleNamespace(name=n, qp=SimpleNamespace(qpn=n)) for n in ("mine", "gone", "other")})
     regions = Store({n: SimpleNamespace(name=n) for n in ("mine", "other")})
     clients, client, told = ClientSessions(qps, regions), Client(lambda line: None), []
-    session = clients.of(client)
-    assert clients.of(client) is session and clients.of(Client(lambda line: None)) is not session
+    session = clients.session_of(client)
+    assert clients.session_of(client) is session and clients.of(Client(lambda line: None)) is not session
     session.own_qp(qps["mine"])
     session.own_qp(qps["gone"])
     session.own_region(regions["mine"])
