@@ -218,12 +218,12 @@ def test_session__releases_what_it_owns_with_the_client_and_nothing_else():
     regions = Store({n: SimpleNamespace(name=n) for n in ("mine", "other")})
     clients, client, told = ClientSessions(qps, regions), Client(lambda line: None), []
     session = clients.session_of(client)
-    assert clients.session_of(client) is session and clients.of(Client(lambda line: None)) is not session
+    assert clients.session_of(client) is session and clients.session_of(Client(lambda line: None)) is not session
     session.own_qp(qps["mine"])
     session.own_qp(qps["gone"])
     session.own_region(regions["mine"])
     session.own(lambda: told.append("released"))
-    session.runs(lambda: told.append("stopped"))
+    session.add_work(lambda: told.append("stopped"))
     qps.discard(qps["gone"])  # closed by hand before
     assert session.qp("mine") is qps["mine"]
     with pytest.raises(RequestError, match="QP 9 was not made for this client"):
