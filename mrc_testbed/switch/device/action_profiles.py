@@ -34,7 +34,7 @@ class ActionProfiles:
         self._write_member(native.MODIFY, member)
 
     def delete_member(self, member: ProfileMember) -> None:
-        """FAILED_PRECONDITION while an entry or a group uses it."""
+        """Delete a member. FAILED_PRECONDITION while an entry or a group uses it."""
         self._write_member(native.DELETE, member)
 
     def _write_member(self, op: int, member: ProfileMember) -> None:
@@ -56,7 +56,7 @@ class ActionProfiles:
             self._state.on_undo(partial(self._write_member, native.INVERSE[op], previous or member))
 
     def _previous(self, read: Callable[[int, int], Iterator[Any]], profile_id: int, id_: int) -> Any:
-        """In a transaction: what stands there now, or None."""
+        """Return the current object while in a transaction; None outside of one, or without an object."""
         return None if not self._state.in_transaction else next(read(profile_id, id_), None)
 
     def read_members(self, profile_id: int = 0, member_id: int = 0) -> Iterator[ProfileMember]:
@@ -85,7 +85,7 @@ class ActionProfiles:
         self._write_group(native.MODIFY, group)
 
     def delete_group(self, group: Group) -> None:
-        """FAILED_PRECONDITION while an entry uses it."""
+        """Delete a group. FAILED_PRECONDITION while an entry uses it."""
         self._write_group(native.DELETE, group)
 
     def _write_group(self, op: int, group: Group) -> None:
@@ -159,15 +159,17 @@ class ActionProfiles:
 
 
 def _watch_port(member: GroupMember) -> int:
-    """As struct rt_place has it; -1: none."""
+    """Return the watch port as in struct rt_place; -1: none."""
     return -1 if member.watch_port is None else member.watch_port
 
 
 def check_weights(
     profile: Profile, subject: str, slots: list[tuple[int, int | None]], max_size: int, code: str
 ) -> None:
-    """Weights, watch ports and size of a group, or of a one-shot set. Raises TableError with `code` when it is too
-    large, else INVALID_ARGUMENT. The size is the sum of the weights, or the number of members.
+    """Check weights, watch ports and size of a group or a one-shot set.
+
+    The size is the sum of the weights, or the number of members. Raises TableError with `code` when it is too large,
+    else INVALID_ARGUMENT.
     """
     max_weight = profile.max_member_weight or MAX_WEIGHT
     for weight, port in slots:

@@ -19,7 +19,10 @@ class Arrays:
         self._state = state
 
     def _keep_cells(self, call: Any, array: Array, first: int, cells: Any) -> None:
-        """In a transaction: remember the cells that are about to be written. `cells` is empty and of their number."""
+        """Remember the cells that are about to be written, while in a transaction.
+
+        `cells` is an empty buffer for their number.
+        """
         if not self._state.in_transaction:
             return
         count = len(cells) // 16 if isinstance(cells, ctypes.Array) and cells._type_ is ctypes.c_char else len(cells)
@@ -39,9 +42,9 @@ class Arrays:
         return [(first + i, counter_out(counter.kind, cell.packets, cell.bytes)) for i, cell in enumerate(cells)]
 
     def count_packets(self, counter_id: int, offset: int, cells: Collection[int]) -> int:
-        """Packets in the cells offset + each of `cells`, together, of one moment. INVALID_ARGUMENT, OUT_OF_RANGE.
+        """Return the sum of the packets in the cells offset + each of `cells`, at one moment.
 
-        For those who ask often: one span is read, and nothing is made of its cells.
+        For frequent calls: one span is read, without an object for each cell. INVALID_ARGUMENT, OUT_OF_RANGE.
         """
         low, high = (offset + min(cells), offset + max(cells)) if cells else (offset, offset)
         with self._state.lock:
@@ -85,7 +88,10 @@ class Arrays:
         check(error, meter.name, "cell", "")
 
     def read_direct_meter(self, entry: TableEntry) -> MeterConfig | None:
-        """Configuration of the direct meter of the entry with this match and priority. NOT_FOUND, INVALID_ARGUMENT."""
+        """Return the direct meter's configuration of the entry with this match and priority.
+
+        NOT_FOUND, INVALID_ARGUMENT.
+        """
         return self._direct_meter(entry, None, False)
 
     def write_direct_meter(self, entry: TableEntry, config: MeterConfig | None) -> None:

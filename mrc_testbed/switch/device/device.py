@@ -80,9 +80,9 @@ class P4Device:
         self._offer_operations()
         self._out = threading.local()
         self.ports_lock = threading.Lock()
-        """Held by the event loop while it opens or closes ports of this device."""
+        """The event loop takes this lock while it opens or closes ports of this device."""
         self.loop: DeviceLoop | None = None
-        """The event loop it is attached to; set by that."""
+        """The event loop that the device is attached to, which sets this; None: not attached."""
         self.virtual = False
         """The clock is virtual; the device can no longer be attached to an event loop."""
         self.traffic = DeviceTraffic(self._native, self._notify_loop)
@@ -120,7 +120,7 @@ class P4Device:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name of the device, for messages."""
         return self._native.name
 
     @property
@@ -134,7 +134,7 @@ class P4Device:
         return self._native.handle
 
     def _notify_loop(self) -> None:
-        """Settings have changed: the event loop may have something to do sooner."""
+        """Notify the event loop of changed settings: its next work may be due sooner."""
         if self.loop is not None:
             self.loop.notice_settings(self)
 
@@ -157,7 +157,7 @@ class P4Device:
             self._now_runs(program, schema)
 
     def adopt(self, source: P4Device) -> None:
-        """Go on with the program of `other` and all its state, from one packet to the next; `other` is empty then.
+        """Take the program of `source` with all its state over, between two packets; `source` is empty then.
 
         Raises TableError FAILED_PRECONDITION when it has no program.
         """
@@ -223,7 +223,7 @@ class P4Device:
         return frames
 
     def inject(self, port: int, frame: bytes, now_ns: int) -> None:
-        """Under a virtual clock: a frame reaches `port` at `now_ns`; `advance` gives what comes out, and when.
+        """Let a frame reach `port` at `now_ns` of the virtual clock; `advance` returns what comes out, and when.
 
         The first call of either begins the device's virtual time at 0; all its timestamps are of that clock then.
         Raises ValueError when the clock is past `now_ns`, or an event loop moves the device.
@@ -234,7 +234,7 @@ class P4Device:
         self._check_time(error, now_ns)
 
     def advance(self, now_ns: int) -> list[tuple[int, int, bytes]]:
-        """Let virtual time pass until `now_ns`: (time in ns, port, frame) of all that came out since the last call."""
+        """Let virtual time pass until `now_ns`; return (time in ns, port, frame) of each frame sent since."""
         self._check_clock(now_ns)
         count, block = native.take_block(self._lib.rt_device_advance, self.handle, now_ns)
         self._check_time(min(count, 0), now_ns)
@@ -267,7 +267,7 @@ class P4Device:
             raise MemoryError(f"{self.name}: out of memory")
 
     def trace(self, port: int, frame: bytes) -> PacketTrace:
-        """As `process`, and tell each step of the packet's way; only in memory, not on an event loop's device.
+        """Run `process` and return each step of the packet's way; not for a device of an event loop.
 
         Raises TableError FAILED_PRECONDITION, ValueError as `process`.
         """
@@ -278,11 +278,11 @@ class P4Device:
         return take_trace(self._native, self._program, self.schema, port, frame, self.process, self.stats)
 
     def spin(self, port: int, frame: bytes, count: int) -> int:
-        """Push a frame through the program `count` times, dropping what comes out; nanoseconds of CPU (benchmarks)."""
+        """Push a frame through the program `count` times, drop the output; return nanoseconds of CPU."""
         return int(self._lib.rt_device_spin(self.handle, port, bytes(frame), len(frame), count))
 
     def set_port_up(self, port: int, is_up: bool) -> None:
-        """Tell the device a port's state; selector members that watch it are left out at once while it is down.
+        """Set a port's state; selector members that watch the port are left out at once while it is down.
 
         All ports count as up at first. The event loop calls this by itself for the ports it owns.
         """
@@ -298,7 +298,7 @@ class P4Device:
     # ---- digests ----------------------------------------------------------------------------------------------
 
     def digests(self) -> list[Digest]:
-        """Digests sent by programs since the last call, oldest first; at most 256 KiB wait, later ones are lost.
+        """Return digests sent since the last call, oldest first; at most 256 KiB wait, later ones are lost.
 
         An attached event loop's descriptor becomes readable when there are any.
         """

@@ -89,7 +89,7 @@ class MemberRef:
 
 @dataclass(frozen=True, slots=True)
 class GroupRef:
-    """The same: a group of an action selector."""
+    """The action of an entry in a table with an action selector: one group."""
 
     group_id: int
 
@@ -105,7 +105,7 @@ class SetMember:
 
 @dataclass(frozen=True, slots=True)
 class ActionSet:
-    """The actions of an entry in a table with an action selector, given at once and the entry's own (one-shot)."""
+    """One-shot action set: actions given with an entry of a table with an action selector, its own."""
 
     members: tuple[SetMember, ...] = ()
 
@@ -120,7 +120,7 @@ class CounterData:
 
 @dataclass(frozen=True, slots=True)
 class MeterConfig:
-    """Rates per second and bursts, of packets or bytes, for the colours yellow (beyond cir) and red (beyond pir)."""
+    """Rates per second and bursts of a meter, in packets or bytes: yellow beyond cir, red beyond pir."""
 
     cir: int
     cburst: int
@@ -150,9 +150,9 @@ class TableEntry:
     metadata: bytes = b""
     cookie: int = 0
     idle_ns: int | None = field(default=None, compare=False)
-    """On the way out: time since the last hit, or since the insertion; None when the table has no idle timeouts."""
+    """Time since the last hit or the insertion, read only; None when the table has no idle timeouts."""
     is_const: bool = False
-    """On the way out: the program has it, and it cannot be changed."""
+    """Whether the entry is const in the program, read only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of an action selector. `max_size`: largest sum of weights it will have; 0: the selector's bound."""
+    """A group of an action selector. `max_size`: largest sum of weights; 0: the selector's bound."""
 
     profile_id: int
     group_id: int
@@ -200,12 +200,15 @@ class MulticastGroup:
     group_id: int
     replicas: tuple[Replica, ...] = ()
     metadata: bytes = b""
-    """Kept for the client."""
+    """Stored for the client, not interpreted."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloneSession:
-    """Targets of clones. `group_id`: a multicast group as well; 0: none. `length`: longest clone, bytes; 0: any."""
+    """Targets of clones.
+
+    `group_id`: a multicast group as well; 0: none. `length`: longest clone, bytes; 0: any.
+    """
 
     session_id: int
     replicas: tuple[Replica, ...] = ()
@@ -224,8 +227,9 @@ class ValueSetMembers:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A value sent by digest(). `data` is laid out as switch/compiler/p4info/typespec.py says; `at_us` since
-    load.
+    """A value sent by digest().
+
+    Layout of `data`: switch/compiler/p4info/typespec.py. `at_us`: microseconds since load.
     """
 
     digest_id: int
@@ -242,16 +246,16 @@ class DeviceStats:
     dropped_ingress: int
     """egress_spec was the drop port after ingress."""
     dropped_egress: int
-    """The same after egress."""
+    """Frames whose egress_spec was the drop port after egress."""
     dropped_no_port: int
-    """Sent to a port that does not exist."""
+    """Frames sent to a port that does not exist."""
     dropped_size: int
     """Longer than the runtime takes (P4RT_MAX_FRAME), or grown beyond it."""
     dropped_queue: int = 0
-    """By the traffic manager: the queue was full, or no buffer was left."""
+    """Frames that found the queue full, or no buffer left."""
     dropped_no_buffer: int = 0
     """No buffer was left, for a queue (then in dropped_queue too) or for a cable's delay."""
     dropped_assert: int = 0
     """An assert or assume of the program was false."""
     false_assert: bytes | None = None
-    """The place of the last such one, file:line:column."""
+    """Source position of the last false assert, file:line:column."""

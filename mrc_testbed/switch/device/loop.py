@@ -29,7 +29,7 @@ from mrc_testbed.switch.device.port_numbers import CPU_PORT, DROP_PORT
 
 
 class PortError(Exception):
-    """A port that cannot be added or used: no such interface, no privilege, number taken. Says which and why."""
+    """A port cannot be added or used: no such interface, no privilege, number taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class PacketIn:
 class PortEvent:
     """A port's state changed, or is being reported for the first time (each add_port gives one).
 
-    `up` is the operational state (administratively up and carrier), `admin_up` the administrative one, `ifindex` 0
-    while there is no interface of that name. `at` is CLOCK_MONOTONIC seconds when the loop learnt it.
+    `is_up` is the operational state (administratively up and carrier), `admin_up` the administrative one, `ifindex` 0
+    while there is no interface of that name. `time_s` is CLOCK_MONOTONIC seconds when the loop learnt it.
     """
 
     device_id: int
@@ -72,7 +72,7 @@ class PortStats:
     tx_dropped: int
     """The kernel refused to send: out of buffers, or longer than the interface's MTU."""
     tx_down: int
-    """Sent while the interface was down or gone."""
+    """Frames sent while the interface was down or gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class WireEnd:
     """Above all that the kernel gives out."""
     admin_up: bool
     up: bool
-    """It and its other end are up."""
+    """Whether the end and its peer are both up."""
     mtu: int
     carrier_changes: int
     rx_packets: int
@@ -94,7 +94,7 @@ class WireEnd:
     rx_bytes: int
     tx_bytes: int
     rx_dropped: int
-    """Of those received: as many waited as a port's ring holds."""
+    """Frames received and dropped: as many waited as a port's ring holds."""
     tx_dropped: int
     """Longer than the MTU, or no Ethernet frame."""
 
@@ -111,9 +111,11 @@ class EventLoop:
         if not self._handle:
             raise PortError(f"cannot make an event loop: {reason_buffer.value.decode(errors='replace')}")
         self._lock = threading.RLock()
-        """Guards the fields below, for short calls. Ports come and go under their device's `ports_lock` (taken before):
-        the kernel takes some 15 ms to open a packet socket, waiting; callers that need events or counts must not
-        wait for that, and devices start in parallel."""
+        """Guards the fields below, for short calls.
+
+        Ports come and go under their device's `ports_lock` (taken before): the kernel takes some 15 ms to open a packet
+        socket, waiting; callers that need events or counts must not wait for that, and devices start in parallel.
+        """
         self._devices: dict[int, P4Device] = {}
         self._closing = False
 
@@ -170,8 +172,9 @@ class EventLoop:
             self._add_port(self._owner(device), device, number, interface)
 
     def add_ports(self, device: P4Device, interfaces: Mapping[int, str]) -> None:
-        """Bind several interfaces at once, which takes hardly longer than one. Raises PortError of the first that
-        failed; the others are there then.
+        """Bind several interfaces in parallel, which takes hardly longer than one.
+
+        Raises PortError of the first that failed; the others stay bound then.
         """
         if not interfaces:
             return
@@ -228,7 +231,7 @@ class EventLoop:
         return out
 
     def inject(self, device: P4Device, frame: bytes, port: int | None = None) -> None:
-        """Packet-out: push a frame through the device's pipeline as received on `port` (default: the CPU port)."""
+        """Push a packet-out through the pipeline as received on `port` (default: the CPU port)."""
         if port is not None and not 0 <= port < DROP_PORT:
             raise PortError(f"{device.name}: port {port} is not in 0..{DROP_PORT - 1}")
         if len(frame) > native.MAX_FRAME:
@@ -245,7 +248,7 @@ class EventLoop:
                 raise PortError(f"{device.name}: no port {port} (has: {self._numbers(device)})")
 
     def notice_settings(self, device: P4Device) -> None:
-        """The traffic settings of a device have changed: see what is due there. Nothing when it is not attached."""
+        """Re-arm a device's timers after its traffic settings changed; ignored when it is not attached."""
         with self._lock:
             if self._handle and self._devices.get(device.device_id) is device:
                 self._lib.rt_loop_look(self._handle, device.handle)
@@ -312,11 +315,11 @@ class EventLoop:
         return out
 
     def tap_wire(self, name: str, tap_socket: socket.socket, snap_bytes: int) -> int:
-        """Send a copy of each frame that comes to an end, cut to `snap_bytes`, to a connected SOCK_SEQPACKET socket.
+        """Copy each frame that comes to an end, cut to `snap_bytes`, to a connected SOCK_SEQPACKET socket.
 
         Each message begins with 16 bytes: CLOCK_REALTIME in nanoseconds (8), the frame's length (4), nothing (4). The
-        tap ends by `untap_wire`, or when the other side of the socket is closed. Takes `to` over. Returns the tap's
-        number. Raises PortError when no wire has that end.
+        tap ends by `untap_wire`, or when the other side of the socket is closed. Takes `tap_socket` over. Returns the
+        tap's number. Raises PortError when no wire has that end.
         """
         with self._lock:
             number = int(self._lib.rt_wire_tap(self._open_handle(), name.encode(), tap_socket.fileno(), snap_bytes))
@@ -356,8 +359,10 @@ class EventLoop:
         return out
 
     def lateness(self) -> list[tuple[int, int]]:
-        """How late the loop came to what its devices had to do (dequeue, deliver): (less than so many microseconds, how
-        often), of all devices since it was made. Empty buckets are left out; the last one holds all that was later.
+        """Return a histogram of how late the loop did its devices' due work (dequeue, deliver).
+
+        Pairs of (upper bound in microseconds, count) over all devices since the loop was made. Empty buckets are left
+        out; the last one holds everything later.
         """
         counts = (ctypes.c_uint64 * native.LATENESS_BUCKETS)()
         self._lib.rt_loop_late(self._open_handle(), counts)

@@ -425,11 +425,11 @@ def build_runtime(flags: tuple[str, ...] = ()) -> Path:
 
 
 _building = threading.Lock()
-"""Whoever needs the runtime while `build_ahead` makes it waits for that."""
+"""Held while the runtime is compiled; a caller that needs it waits for a build of `build_ahead`."""
 
 
 def build_ahead() -> None:
-    """Have the runtime compiled, if the cache lacks it, beside what the caller does next: a program is being compiled.
+    """Compile the runtime in a thread, if the cache lacks it, while the caller compiles a program.
 
     An error is reported when the runtime is loaded.
     """

@@ -20,7 +20,7 @@ class NativeDevice:
         self.lib: ctypes.CDLL = native.runtime()
         self.name = name
         self.lock = threading.RLock()
-        """Held by every operation on the device that is not one call of the runtime."""
+        """Every operation that takes more than one call of the runtime holds this lock."""
         self._handle: int | None = self.lib.rt_device_create(device_id & 0xFFFF_FFFF, seed & (1 << 64) - 1)
         if not self._handle:
             raise MemoryError(f"{name}: out of memory")

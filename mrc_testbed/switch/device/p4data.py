@@ -1,5 +1,6 @@
-"""Bytes of a program -> P4Data, by the type in P4Info (the layout: switch/compiler/p4info/typespec.py); cells of
-registers back.
+"""Bytes of a program to P4Data by the type in P4Info, and cells of registers back.
+
+The layout of the bytes: switch/compiler/p4info/typespec.py.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class _Reader:
 
 
 def _translated_field(name: str, spec: p4t.P4NewTypeSpec, type_bits: TypeBits) -> MatchField:
-    """How a value of a translated type is given: the program's width, as a number or as text."""
+    """Return the field of a translated type: the program's width, as a number or as text."""
     translation = spec.translated_type
     return MatchField(0, name, type_bits.get(name, translation.sdn_bitwidth), text=translation.HasField("sdn_string"))
 
@@ -92,14 +93,17 @@ def _signed(spec: p4t.P4DataTypeSpec) -> bool:
 
 
 def canonical_signed(value: int, bits: int) -> bytes:
-    """The `bits` bits of an int<W> (two's complement) as the shortest byte string of that number (P4Runtime §8.3)."""
+    """Return the `bits` bits of an int<W> (two's complement) in shortest form (P4Runtime §8.3)."""
     signed = value - (1 << bits) if value >> bits - 1 & 1 else value
     bit_count = (signed if signed >= 0 else ~signed).bit_length() + 1
     return signed.to_bytes((bit_count + 7) // 8, "big", signed=True)
 
 
 def register_in(info: p4i.P4Info, type_bits: TypeBits, register_id: int, data: p4d.P4Data) -> int:
-    """The bits of a register's cell. Raises TableError INVALID_ARGUMENT for data of another type, OUT_OF_RANGE."""
+    """Return the bits of a register's cell.
+
+    Raises TableError INVALID_ARGUMENT for data of another type, OUT_OF_RANGE.
+    """
     for register in info.registers:
         if register.preamble.id == register_id:
             return _scalar(register.type_spec, info, type_bits, data, register.preamble.alias)
@@ -108,7 +112,7 @@ def register_in(info: p4i.P4Info, type_bits: TypeBits, register_id: int, data: p
 
 
 def register_out(info: p4i.P4Info, type_bits: TypeBits, register_id: int, value: int) -> p4d.P4Data:
-    """A cell's value as P4Runtime tells it."""
+    """Return P4Runtime's message of a cell's value."""
     spec = next(register.type_spec for register in info.registers if register.preamble.id == register_id)
     field = _field(spec, info, type_bits)
     bits = field.bits if field else _bits(spec, info)
@@ -119,7 +123,7 @@ _DATA_OF = {"bitstring": "bitstring", "bool": "bool", "serializable_enum": "enum
 
 
 def _field(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, type_bits: TypeBits) -> MatchField | None:
-    """How a value is given if its type is a translated one."""
+    """Return the field of a value whose type is translated; None for other types."""
     name = spec.new_type.name
     if name and info.type_info.new_types[name].HasField("translated_type"):
         return _translated_field(name, info.type_info.new_types[name], type_bits)
@@ -165,7 +169,8 @@ def _scalar(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, type_bits: TypeBits, dat
 
 
 def flatten(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: str = "") -> dict[str, int]:
-    """The numbers of a value by name: `mac`, `data.op` (fields of structs and headers), `0`, `1` (of tuples)."""
+    """Return the numbers of a value by name: `mac`, `data.op` (struct, header), `0`, `1` (tuple)."""
+    # Strings of a translated type are decimal digits here (switch/device/schema.py).
     kind = spec.WhichOneof("type_spec")
     dot = name + "." if name else ""
     if kind == "struct":

@@ -25,7 +25,7 @@ class Replication:
         self._multicast, self._sessions = {}, {}
 
     def take_over(self, source: Replication) -> None:
-        """Know what `other` knew, which forgets it: the C device has taken its program over."""
+        """Move the entries of `source` here: the C device has taken its program over."""
         self._multicast, self._sessions = source._multicast, source._sessions
         source.forget()
 
@@ -38,7 +38,7 @@ class Replication:
         self._write_replication(native.MODIFY, entry)
 
     def delete_replication(self, entry: MulticastGroup | CloneSession) -> None:
-        """NOT_FOUND."""
+        """Delete a multicast group or clone session. NOT_FOUND."""
         self._write_replication(native.DELETE, entry)
 
     def read_multicast(self) -> list[MulticastGroup]:
@@ -58,14 +58,14 @@ class Replication:
                 self._set(op, 0, entry.group_id, entry, self._multicast)
 
     def _set(self, op: int, session: int, number: int, entry: Entry, entries: dict[int, Entry]) -> None:
-        """Write `entry` to the C device (`session` 1: a clone session) and to `known`, which are those of its kind."""
+        """Write `entry` to the C device (`session` 1: a clone session) and to `entries`, those of its kind."""
         subject = f"{self._state.name}: {'clone session' if session else 'multicast group'} {number}"
         check_replication(entry, subject)
         if op == native.INSERT and number in entries:
             raise TableError("ALREADY_EXISTS", f"{subject} is there already")
         if op != native.INSERT and number not in entries:
             has = ", ".join(map(str, sorted(entries))) or "none"
-            raise TableError("NOT_FOUND", f"{subject}: there is none (has: {has})")
+            raise TableError("NOT_FOUND", f"{subject} does not exist (has: {has})")
         count = len(entry.replicas)
         replicas = (native.NativeReplica * count)(*(native.NativeReplica(r.port, r.rid) for r in entry.replicas))
         extra = (0, 0, 0)

@@ -134,12 +134,15 @@ class Profile:
     by_members: bool = False
     """The size of a group is the number of its members, not the sum of their weights."""
     max_member_weight: int = 0
-    """With `by_members`; 0: no bound."""
+    """Largest weight of a member with `by_members`; 0: no bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A counter or a register: `size` cells. `kind`: enum p4rt_count of a counter, bits of a register's cell."""
+    """A counter or a register of `size` cells.
+
+    `kind`: enum p4rt_count of a counter, bits of a register's cell.
+    """
 
     id: int
     name: str
@@ -198,7 +201,7 @@ def names(objects: Iterable[Any]) -> str:
 
 
 class Schema:
-    """Everything a program holds, by P4Info id. Raises TableError when P4Info and compiled program disagree."""
+    """Objects of a program by P4Info id. Raises TableError when P4Info and program disagree."""
 
     def __init__(self, info: p4i.P4Info, program: ProgramDesc) -> None:
         self.actions: dict[int, ActionSchema] = {}
@@ -225,7 +228,7 @@ class Schema:
             meter = program.meters[index]
             self.meters[meter.id] = Array(meter.id, meter.name.decode(), index, meter.size, meter.bytes)
         self.digest_ids = [program.digests[index].id for index in range(program.n_digests)]
-        """By index in the compiled program."""
+        """Digest ids by index in the compiled program."""
         self.type_bits = {program.types[i].name.decode(): program.types[i].bits for i in range(program.n_types)}
         """Program's width of the types that headers of packet-ins and packet-outs have translated."""
         self.action_by_index = {a.index: a for a in self.actions.values()}
@@ -315,7 +318,7 @@ class Schema:
     # ---- entries -> bytes -------------------------------------------------------------------------------------
 
     def encode_match(self, table: TableSchema, entry: TableEntry) -> tuple[bytes, bytes]:
-        """(key, aux) of an entry, in the form of struct p4rt_entry. Raises TableError; checks the priority too."""
+        """Return (key, aux) of an entry as in struct p4rt_entry; check the priority too. Raises TableError."""
         if not table.fields:
             raise TableError("INVALID_ARGUMENT", f"{table.name}: has no key, so only its default entry can be set")
         matches = {field_match.field_id: field_match for field_match in entry.match}
@@ -338,7 +341,7 @@ class Schema:
         return key, aux
 
     def encode_action(self, call: ActionCall, subject: str, action_ids: Collection[int]) -> tuple[int, bytes]:
-        """(index, parameter bytes) of an action. Raises TableError; `allowed` are the ids that may stand there."""
+        """Return (index, parameter bytes) of an action, one of `action_ids`. Raises TableError."""
         action = self.actions.get(call.action_id)
         if action is None or call.action_id not in action_ids:
             action_text = f"'{action.name}'" if action else f"with id {call.action_id!r}"
@@ -359,7 +362,7 @@ class Schema:
         return action.index, block
 
     def check_scope(self, table: TableSchema, call: ActionCall, default: bool) -> None:
-        """Raises TableError PERMISSION_DENIED for one of the table's actions that is not for entries of this kind."""
+        """Raise TableError PERMISSION_DENIED for an action of the table outside its scope."""
         if call.action_id in table.actions and call.action_id not in (
             table.default_actions if default else table.entry_actions
         ):
@@ -443,7 +446,7 @@ def _second(table: TableSchema, spec: MatchField, match: FieldMatch, value: int)
 def _fields(
     info: p4i.P4Info, specs: Iterable[Any], descs: Any, count: int, preamble: p4i.Preamble | None = None
 ) -> Iterator[MatchField]:
-    """Match fields (then `preamble` is that of the table) or parameters; of translated types the program's width."""
+    """Yield match fields (`preamble`: the table's) or parameters; translated types in the program's width."""
     widths = {descs[index].id: descs[index].bits for index in range(count)}
     for field_spec in specs:
         type_name = field_spec.type_name.name if field_spec.type_name.name in info.type_info.new_types else ""

@@ -1,5 +1,6 @@
-"""Context shared by the parts of a device (switch/device/device.py): the C device, its lock, its program's schema, and
-errors.
+"""Context shared by the parts of a device: the C device, its lock, its schema, and errors.
+
+The device itself: switch/device/device.py.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ class DeviceState:
         self._native = device
         self.lib: ctypes.CDLL = device.lib
         self.lock = device.lock
-        """Held by every operation on the device that is not one call of the runtime."""
+        """Every operation that takes more than one call of the runtime holds this lock."""
         self.program_schema: Schema | None = None
         """Schema of the program; None: there is no program."""
         self._undo: list[Callable[[], object]] | None = None
-        """In a transaction: what takes back what was done, oldest first."""
+        """Steps that undo the open transaction, oldest first; None outside of one."""
 
     @property
     def schema(self) -> Schema:
@@ -56,10 +57,11 @@ class DeviceState:
 
     @contextmanager
     def transaction(self) -> Iterator[list[Callable[[], object]]]:
-        """Take back all that was done in the block when it raises; entries taken back may stand at the end of their
-        table then. Yields the list of what would take it back, to which the caller may add.
+        """Undo the operations of the block when it raises; yield the list of undo steps.
 
-        Not to be nested. Packets see every step; in `held` they see the first and the last state only.
+        The caller may append steps. Restored entries may stand at the end of their table.
+
+        Not to be nested. Packets see every step; in `packets_paused` they see the first and the last state only.
         """
         with self.lock:
             undo: list[Callable[[], object]] = []
@@ -76,11 +78,11 @@ class DeviceState:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether somebody may take back what is done now."""
+        """Whether operations are recorded for a rollback."""
         return self._undo is not None
 
     def on_undo(self, step: Callable[[], object]) -> None:
-        """Something was done that `step` takes back."""
+        """Record `step`, which undoes an operation just done; ignored outside of a transaction."""
         if self._undo is not None:
             self._undo.append(step)
 

@@ -42,14 +42,14 @@ class DeviceTables:
         self._profiles = profiles
         self._arrays = arrays
         self._notes: dict[tuple[int, bytes, bytes, int], _Notes] = {}
-        """By table index, key, aux and priority; the default entry has an empty key, and -1."""
+        """Notes by table index, key, aux and priority; the default entry has an empty key, and -1."""
 
     def forget(self) -> None:
         """Know nothing of entries: the C device has lost them with its program."""
         self._notes = {}
 
     def take_over(self, source: DeviceTables) -> None:
-        """Know what `other` knew, which forgets it: the C device has taken its program over."""
+        """Move the notes of `source` here: the C device has taken its program over."""
         self._notes = source._notes
         source.forget()
 
@@ -68,7 +68,7 @@ class DeviceTables:
         self.prepare(native.DELETE, entry)()
 
     def prepare(self, op: int, entry: TableEntry) -> Callable[[], None]:
-        """Check all that can be checked now, and give what does it: quickly, for many at once under `held`."""
+        """Check an operation; return the callable that does it, quick enough for a batch in `packets_paused`."""
         with self._state.lock:
             table = self._writable(op, entry)
             if entry.is_default:
@@ -253,7 +253,7 @@ class DeviceTables:
     # ---- what takes a write back (DeviceState.transaction) -------------------------------------------------------
 
     def _note_entry(self, op: int, entry_key: tuple[int, bytes, bytes, int]) -> None:
-        """Called before an entry is modified or deleted: what it is like is written again."""
+        """Record an entry before it is modified or deleted, so that a rollback writes it again."""
         count, block = native.take_block(self._state.lib.rt_table_read, self._state.handle, *entry_key)
         if count == native.NO_MEMORY:  # what cannot be taken back is not done
             check(count, self._state.name, "entry", "")
@@ -349,8 +349,9 @@ class DeviceTables:
         return out
 
     def take_idle(self) -> tuple[list[TableEntry], float | None]:
-        """Entries that no packet has hit for their idle timeout, each once per timeout; and the seconds until the
-        next can be, None: there will be none.
+        """Return the entries that timed out idle, each once per timeout, and the seconds to the next.
+
+        Seconds None: no entry can time out.
         """
         with self._state.lock:
             wait_us = ctypes.c_uint64()
@@ -363,7 +364,10 @@ class DeviceTables:
     # ---- value sets ---------------------------------------------------------------------------------------------
 
     def write_value_set(self, entry: ValueSetMembers) -> None:
-        """Replace all members. INVALID_ARGUMENT, RESOURCE_EXHAUSTED, ALREADY_EXISTS; the old members stay then."""
+        """Replace all members of a value set, or none when it raises.
+
+        INVALID_ARGUMENT, RESOURCE_EXHAUSTED, ALREADY_EXISTS.
+        """
         with self._state.packets_paused():
             value_set = self._state.schema.find(self._state.schema.value_sets, entry.value_set_id, "value set")
             if len(entry.members) > value_set.size:
@@ -410,7 +414,7 @@ class DeviceTables:
             )
 
     def read_value_set(self, value_set_id: int) -> ValueSetMembers:
-        """Its members. INVALID_ARGUMENT."""
+        """Return the members of a value set. INVALID_ARGUMENT."""
         with self._state.lock:
             value_set = self._state.schema.find(self._state.schema.value_sets, value_set_id, "value set")
             return ValueSetMembers(

@@ -79,11 +79,11 @@ class TraceStep:
     changes: list[FieldChange] = field(default_factory=list)
     """Changes from here to the next step of the same depth."""
     key: dict[str, int] = field(default_factory=dict)
-    """Of a table: the value looked up, by the field's name in P4Info."""
+    """Values that a table looked up, by the field's name in P4Info."""
     key_bits: dict[str, int] = field(default_factory=dict)
     hit: bool | None = None
     action: str | None = None
-    """Of a table: the action that ran; None: no action ran."""
+    """Action of the table that ran; None: no action ran."""
     params: dict[str, int] = field(default_factory=dict)
     priority: int = 0
     member: int = 0
@@ -158,7 +158,7 @@ class PacketTrace:
     steps: list[TraceStep]
     sent: list[tuple[int, bytes]]
     dropped: str
-    """Why nothing was sent; empty when something was."""
+    """Reason for sending nothing; empty when a frame was sent."""
 
     @property
     def tables(self) -> list[TraceStep]:
@@ -201,7 +201,7 @@ class PacketTrace:
 
 
 def format_value(value: int, bits: int) -> str:
-    """A value as people read it: 128 bits as an IPv6 address, small numbers in decimal, others in hexadecimal."""
+    """Format a value: 128 bits as IPv6 address, below 10 in decimal, others in hexadecimal."""
     if bits == 128:
         import ipaddress
 
@@ -237,7 +237,7 @@ def take_trace(
     process: Callable[[int, bytes], list[tuple[int, bytes]]],
     stats: Callable[[], DeviceStats],
 ) -> PacketTrace:
-    """Run `frame` through `device`, which runs `program`, as if received on `port`; `process` and `stats` are its own.
+    """Run `frame` through `device` as received on `port`; `process` and `stats` are the device's own.
 
     Raises TableError, ValueError.
     """
@@ -351,7 +351,7 @@ def _steps(records: list[_Raw], fields: list[_TraceField], schema: Schema) -> li
 
 
 _POINTS = (TraceEvent.END, TraceEvent.REGISTER_READ, TraceEvent.REGISTER_WRITE, TraceEvent.COUNT, TraceEvent.VALUE)
-"""Events after which statements follow that are not theirs. (After a note they are: mark_to_drop, truncate.)"""
+"""Events followed by statements of another step. (A note's are its own: mark_to_drop, truncate.)"""
 
 
 def _step(raw: _Raw, depth: int, schema: Schema) -> TraceStep:
@@ -392,7 +392,7 @@ def _values(fields: tuple[MatchField, ...], data: bytes) -> dict[str, int]:
 
 
 def _drop_reason(counts_before: Any, counts_after: Any, steps: list[TraceStep]) -> str:
-    """Why nothing came out, by the count that grew and the step that set the drop port."""
+    """Return why no frame was sent, by the count that grew and the step that set the drop port."""
     last = next((step for step in reversed(steps) if any(_drops(change) for change in step.changes)), None)
     step_text = ""
     if last is not None:

@@ -68,7 +68,7 @@ class PortSettings:
     output: Impairment = Impairment()
 
     def with_queue(self, priority: int, **changes: int) -> PortSettings:
-        """The same with fields of one priority changed."""
+        """Return the settings with fields of one priority changed."""
         if not 0 <= priority < PRIORITIES:
             raise TrafficSettingError(f"priority {priority} is not in 0..{PRIORITIES - 1}")
         queues = list(self.queues)
@@ -127,7 +127,7 @@ class ImpairmentState:
     """Counters of one direction of a cable."""
 
     held_pkts: int
-    """On the line now."""
+    """Frames on the line now."""
     lost_pkts: int
     lost_octets: int
     corrupted_pkts: int
@@ -153,7 +153,7 @@ NO_TRAFFIC = PortTrafficState(
 
 
 def traffic_counts(state: PortTrafficState) -> dict[str, Any]:
-    """Counts that are not zero, for people and JSON: {"queues": {"0": {"transmit_pkts": 3}}, "input": {...}, ...}."""
+    """Return the nonzero counts: {"queues": {"0": {"transmit_pkts": 3}}, "input": {...}, ...}."""
 
     def nonzero(counts: Any) -> dict[str, int]:
         return {name: value for name, value in asdict(counts).items() if value}
@@ -169,7 +169,7 @@ DEFAULT_SETTINGS = PortSettings()
 class DeviceTraffic:
     """The traffic manager of one device, by port number. Any thread may call it while frames flow.
 
-    `changed` is called after settings have changed.
+    `on_change` is called after settings have changed.
     """
 
     def __init__(self, device: NativeDevice, on_change: Callable[[], None]) -> None:

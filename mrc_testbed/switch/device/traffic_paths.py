@@ -37,7 +37,7 @@ class ConfigLeaf:
 
     name: str
     field: str
-    """Of the settings class in switch/device/traffic.py."""
+    """Field of the settings class in switch/device/traffic.py."""
     maximum: int | None
     meaning: str
 
@@ -47,7 +47,7 @@ class ConfigLeaf:
 
     @property
     def allowed_text(self) -> str:
-        """For messages."""
+        """Values that the leaf takes, for messages."""
         if self.maximum is None:
             return f"a string of 0 and 1, at most {PATTERN_MAX} long"
         return f"a whole number, 0 to {self.maximum}"
@@ -98,7 +98,7 @@ IMPAIRMENTS_CONFIG: dict[Leaf, ConfigLeaf] = {
     ("impairments", direction, "config", leaf.name): leaf for direction in DIRECTIONS for leaf in IMPAIRMENT_CONFIG
 }
 CONFIG_LEAVES: dict[Leaf, ConfigLeaf] = QOS_CONFIG | IMPAIRMENTS_CONFIG
-"""All that Set takes, by leaf: below /qos/interfaces/interface[interface-id] or /interfaces/interface[name]."""
+"""Leaves that Set takes, below /qos/interfaces/interface[...] or /interfaces/interface[...]."""
 
 QOS_STATE_LEAVES: tuple[Leaf, ...] = tuple(
     (*queue_base(priority), "state", name) for priority in range(PRIORITIES) for name in QUEUE_STATE

@@ -234,6 +234,7 @@ RT_API int rt_idle_take(struct rt_device *dev, uint64_t *wait_us, uint8_t **out,
                 continue;
             if (idle_at_us(e) <= now_us) {
                 at = put_view(p, i, e, &e->pub, now_us, at);
+                /* The timeout begins anew with this report, so that the entry is not reported at each call. */
                 e->told_us = now_us;
                 n++;
             }

@@ -114,7 +114,7 @@ static void catch_up(struct rt_loop *loop, struct rt_device *dev, uint64_t until
     rt_advance(dev, &loop->out, until_ns);
 }
 
-/* Up to a batch of the frames that wait at an end of a wire, through the device there. */
+/* Pass up to a batch of the frames that wait at an end of a wire through the device there; return their number. */
 static uint32_t deliver(struct rt_loop *loop, struct rt_end *end)
 {
     struct rt_device *dev = end->port ? end->port->dev : NULL;
@@ -125,11 +125,13 @@ static uint32_t deliver(struct rt_loop *loop, struct rt_end *end)
     if (dev)
         rt_lock(&dev->lock);
     for (; n < RT_BATCH && (frame = rt_end_take(end)); n++) {
+        /* The device's clock never goes back: a frame that arrived before it counts as arriving now. */
         uint64_t at_ns = dev && frame->at_ns < dev->traffic.clock_ns ? dev->traffic.clock_ns : frame->at_ns;
         if (!rt_end_receive(loop, end, frame))
             continue;
         if (dev->pub.program) {
             catch_up(loop, dev, at_ns, now_ns);
+            /* A frame that goes on by another wire is taken there without a copy; `moving` is NULL then. */
             loop->moving = frame;
             rt_receive(dev, &loop->out, end->port->number, frame->data, frame->len,
                        (uint32_t)(frame->data - frame->space), at_ns);

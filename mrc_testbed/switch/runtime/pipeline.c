@@ -123,22 +123,25 @@ static inline void ingress(struct rt_device *dev, struct p4rt_packet *pkt, uint3
     dev->pub.program->ingress(&dev->pub, pkt);
 }
 
-/* What the ingress asked for. Returns 1 when the packet goes on to egress (of pkt->std.egress_port), 0 when it was
+/* Carry out what the ingress asked for. Returns 1 when the packet goes on to egress (of pkt->std.egress_port), 0 when it was
  * dropped, or only copies of it go on. */
 static inline int decide(struct rt_device *dev, struct rt_out *out, struct p4rt_packet *pkt, uint64_t now_ns)
 {
     while (pkt->asked | pkt->std.mcast_grp) {
+        /* A false assert ends the packet before any of its copies is made. */
         if (pkt->asked & P4RT_ASK_STOP) {
             dev->observers.stats.dropped_assert++;
             return 0;
         }
         if (pkt->asked & P4RT_ASK_CLONE)
             clone_ingress(dev, out, pkt, now_ns);
+        /* A resubmitted packet has run ingress once more: its new requests are served by the next turn of the loop. */
         if (pkt->asked & P4RT_ASK_AGAIN) {
             if (!again(dev, pkt, pkt->again_list, RESUBMITTED, now_ns))
                 return 0;
             continue;
         }
+        /* v1model: multicast takes precedence over egress_spec; only the replicas go on. */
         if (pkt->std.mcast_grp) {
             const struct rt_replication *group = rt_map_find(&dev->replication.groups, pkt->std.mcast_grp);
             replicate(dev, out, pkt, group, REPLICATED, UINT32_MAX, now_ns);
@@ -250,6 +253,7 @@ static inline int egress(struct rt_device *dev, struct p4rt_packet *pkt, uint64_
     dev->pub.program->egress(&dev->pub, pkt);
     pkt->std.egress_port = port; /* the program may have written it: that changes nothing */
     if (pkt->asked) {
+        /* A false assert ends the packet before any of its copies is made. */
         if (pkt->asked & P4RT_ASK_STOP) {
             dev->observers.stats.dropped_assert++;
             return 0;

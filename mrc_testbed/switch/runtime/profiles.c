@@ -117,6 +117,7 @@ static int write_member(struct rt_device *dev, int op, uint32_t profile, uint32_
     }
     if (action >= dev->pub.program->n_actions)
         return RT_INVALID;
+    /* P4Runtime: a selector serves either one-shot action sets, or members and groups. */
     if (op == RT_INSERT && p->sets)
         return RT_MIXED;
     if (op == RT_INSERT && p->members.n >= dev->pub.program->profiles[profile].size)
@@ -212,6 +213,7 @@ static int fill_group(struct rt_device *dev, uint32_t profile, struct rt_group *
         free(members);
         return RT_NO_MEMORY;
     }
+    /* Nothing can fail from here on: move the references, then replace the old arrays. */
     for (uint32_t i = 0; i < n; i++)
         members[i].member->refs++;
     for (uint32_t i = 0; i < group->n_members; i++)
@@ -242,6 +244,7 @@ static int write_group(struct rt_device *dev, int op, uint32_t profile, uint32_t
     if (op == RT_DELETE) {
         if (group->refs)
             return RT_IN_USE;
+        /* An empty group holds no references to members. */
         error = fill_group(dev, profile, group, 0, 0, NULL);
         if (error)
             return error;

@@ -122,6 +122,7 @@ int rt_tables_create(struct rt_device *dev)
             if (!table->hashes || hash_grow(table->hashes))
                 return RT_NO_MEMORY;
         }
+        /* The program's initial entries are inserted like a client's; const ones are locked afterwards. */
         error = rt_default_reset(dev, i);
         for (uint32_t e = 0; !error && e < desc->n_entries; e++) {
             const struct p4rt_init_entry *init = &desc->entries[e];

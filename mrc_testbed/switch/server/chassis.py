@@ -64,12 +64,12 @@ class Chassis:
         self.running_contents: Contents | None = None
         """The running contents; None without a pipeline."""
         self.saved_contents: Contents | None = None
-        """From VERIFY_AND_SAVE, waiting for COMMIT."""
+        """Contents of VERIFY_AND_SAVE, waiting for COMMIT; None: no such contents."""
         self.arbitration = Arbitration(device_id)
         self.streams: dict[object, ControllerStream] = {}
         """Streams that belong to this device, by their Controller."""
         self.writing = asyncio.Lock()
-        """Held while pipeline or entities change."""
+        """Lock for changes of pipeline or entities."""
         self.power_event = asyncio.Event()
         self.traffic: dict[int, PortSettings] = {}
         """Settings of ports and their cables, which outlast the power."""
@@ -192,7 +192,7 @@ class Chassis:
         self.running_contents = Contents(device, pipeline, self._notify)
 
     def save(self, pipeline: Pipeline) -> Contents:
-        """A device of its own, with that program and without packets: to be kept as `saved`, or to be run by `run`.
+        """Return contents on a separate device without packets, for `saved_contents` or for `run`.
 
         Raises TableError.
         """
@@ -218,7 +218,7 @@ class Chassis:
         self.running_contents = self.saved_contents = None
 
     def _notify(self, message: p4r.StreamMessageResponse, number: int) -> bool:
-        """To the primary of each role that has the object of this id; whether there was any."""
+        """Send to the primary of each role that has the object of this id; return whether there was any."""
         primaries = self.arbitration.primaries()
         streams = [self.streams.get(controller) for controller, scope in primaries if scope.has_id(number)]
         for stream in streams:
@@ -289,7 +289,7 @@ class Registry:
         if not 1 <= device_id < 1 << 32:
             raise ChassisError(f"{name}: device_id {device_id}: want 1 to 2**32 - 1")
         if name in self._by_name:
-            raise ChassisError(f"{name}: there is a device of that name already (remove_device takes it away)")
+            raise ChassisError(f"{name}: the name is taken by another device (remove_device removes that)")
         if device_id in self._by_id:
             raise ChassisError(f"{name}: device_id {device_id} is that of {self._by_id[device_id].name}")
         port_owners = {interface: chassis.name for chassis in self for interface in chassis.ports.values()}

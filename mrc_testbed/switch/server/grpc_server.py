@@ -54,7 +54,7 @@ class _Admission:
 
     def __init__(self, token: str | None) -> None:
         self._secrets = {} if token is None else {TOKEN_HEADER: f"Bearer {token}".encode(), "password": token.encode()}
-        """By key of the metadata; gNMI clients that know names and passwords alone give the token as password."""
+        """Accepted secrets by metadata key; gNMI clients limited to passwords give the token as password."""
 
     async def admit(self, context: Any) -> None:
         """End a call from TCP that shows no token with UNAUTHENTICATED."""

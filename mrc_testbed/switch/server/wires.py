@@ -60,7 +60,7 @@ class DaemonWires:
         return is_changed
 
     def refresh(self) -> None:
-        """Tells listeners what has changed since it was last called."""
+        """Notify listeners of the changes since the last call."""
         ends = self._loop.wires()
         for name in [name for name in self.links if name not in ends]:
             del self.links[name]
@@ -73,7 +73,7 @@ class DaemonWires:
                 self._notify(name, new_state)
 
     def counters(self) -> dict[str, LinkCounters]:
-        """Of all ends by name, now."""
+        """Return the current counters of all ends by name."""
         return {
             name: LinkCounters(
                 end.rx_packets, end.tx_packets, end.rx_bytes, end.tx_bytes, 0, 0, end.rx_dropped, end.tx_dropped
@@ -88,7 +88,7 @@ class DaemonWires:
     # ---- the control socket ---------------------------------------------------------------------------------
 
     def operations(self) -> dict[str, Operation]:
-        """By `op`, as the module has them."""
+        """Return the operations of the control socket by `op` (listed at the module's top)."""
         return {
             "add_wires": self._op_add,
             "remove_wires": self._op_remove,
@@ -149,7 +149,7 @@ class DaemonWires:
                 sock.connect(f"\0{socket_name}")
                 return {"tap": self._loop.tap_wire(name, sock, snap)}
             except (OSError, ValueError) as error:
-                raise ControlError(f"tap: nobody listens at the abstract socket {socket_name!r}: {error}") from None
+                raise ControlError(f"tap: no listener at the abstract socket {socket_name!r}: {error}") from None
             except PortError as error:
                 raise ControlError(f"tap: {error}") from None
 

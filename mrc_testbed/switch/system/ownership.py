@@ -1,4 +1,4 @@
-"""Who could change what is in a folder: decided from owners and modes, up to the root of the file system."""
+"""Users who could change a folder's contents, by owners and modes up to the file system's root."""
 
 from __future__ import annotations
 

@@ -32,14 +32,14 @@ _STYLE = {
     "end": 'shape=ellipse style=filled fillcolor="#dddddd"',
 }
 PARTS = ("parser", "verify", "ingress", "egress", "compute", "deparser")
-"""What a program is drawn as, in the order in which packets see it."""
+"""Parts of a drawing, in the order in which packets see them."""
 
 LooseEnds = list[tuple[int, str]]
 """Ends of the way drawn so far, waiting for the next box: (box, label of the edge)."""
 
 
 class GraphError(Exception):
-    """There is no such control; the message lists those there are."""
+    """Unknown control; the message lists the known ones."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Box:
     label: str
     location: Location | None
     lines: list[str] = field(default_factory=list)
-    """Of a run of statements, which may still grow."""
+    """Lines of a run of statements, which may still grow."""
 
 
 @dataclass
@@ -110,10 +110,10 @@ class _Drawing:
         self.open_groups: list[GraphGroup] = []
         """Groups that are open, the innermost last."""
         self.leaves: list[LooseEnds] = []
-        """Where `return` goes, by open control."""
+        """Ends that `return` leaves, by open control."""
         self.exits: LooseEnds = []
         self.loops: list[tuple[LooseEnds, int]] = []
-        """Of open loops: ways out by `break`, and the box that `continue` leads to."""
+        """Open loops: ends left by `break`, and the box that `continue` leads to."""
 
     # ---- boxes
 

@@ -91,7 +91,7 @@ def size(bits: int) -> int:
 
 
 def field_match(location: str, field: p4i.MatchField, text: str) -> FieldMatch | None:
-    """What an entry demands of a key field; None: anything. Raises StfError."""
+    """Return the match of a key field; None: anything. Raises StfError."""
     bits, subject, kinds = field.bitwidth, field.name, p4i.MatchField
     n = size(bits)
     if field.match_type == kinds.RANGE:

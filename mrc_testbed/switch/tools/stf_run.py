@@ -52,7 +52,7 @@ _ROW = 16
 
 @dataclass
 class StfReport:
-    """What went wrong, in the order of the script; nothing: it passed."""
+    """Failures of a script in its order; without any it passed."""
 
     failures: list[str] = field(default_factory=list)
     packets_in: int = 0
@@ -88,7 +88,7 @@ class StfRun:
         self.info = program.p4info
         self.report = StfReport()
         self.out: dict[int, list[bytes]] = {}
-        """What came out of each port."""
+        """Frames sent, by port."""
         self.expectations: dict[int, list[Command]] = {}
         self.handles: dict[str, TableEntry] = {}
         self.digests: deque[Any] = deque()
@@ -129,7 +129,7 @@ class StfRun:
         self.expectations.setdefault(port, []).append(command)
 
     def _do_no_packet(self, command: Command) -> None:
-        """Nothing has come out so far beyond what was expected so far."""
+        """Check that no frame beyond the expected ones was sent so far."""
         self.report.checks += 1
         for port, frames in sorted(self.out.items()):
             expectations = self.expectations.get(port, [])
@@ -381,7 +381,7 @@ class StfRun:
             self.fail(command, f"register {name}[{cell_index}] has {have} ({have:#x}), expected {operator} {value}")
 
     def _do_register_read(self, command: Command, name: str, index: int | None) -> None:
-        """What p4c's runner prints: the cell must be there; `check_register` looks at its value."""
+        """Check that the cell exists (p4c's runner prints it); `check_register` compares its value."""
         self.device.read_register(find(command.location, self.info.registers, name, "register").preamble.id, index)
 
     def _do_register_reset(self, command: Command, name: str) -> None:
@@ -450,14 +450,14 @@ class StfRun:
         "register_write": _do_register_write,
         "expect_digest": _do_expect_digest,
     }
-    """By the word of a Command (stf.py)."""
+    """Handlers by the word of a Command (stf.py)."""
 
 
 # ---- differences
 
 
 def difference(digits: str, exact: bool, frame: bytes) -> str:
-    """How a packet differs from what was expected, over several lines; empty: it does not."""
+    """Return how a packet differs from the expected one, in several lines; empty: equal."""
     have = frame.hex()
     differing = [offset for offset, digit in enumerate(digits) if digit not in ("*", have[offset : offset + 1])]
     if not differing and not (exact and len(have) != len(digits)):

@@ -37,7 +37,7 @@ QOS: tuple[tuple[str, ...], str] = (("qos", "interfaces", "interface"), "interfa
 """Containers down to a list, and the list's key."""
 
 ALL_LEAVES: tuple[Leaf, ...] = (*LEAVES, *IMPAIRMENT_LEAVES, *QOS_LEAVES)
-"""Of a server with a traffic manager; LEAVES are those of one without."""
+"""Leaves of a server with a traffic manager; LEAVES are those of a server without."""
 SAMPLED_LEAVES = frozenset((*COUNTER_LEAVES, *QOS_STATE_LEAVES, *IMPAIRMENT_STATE_LEAVES))
 """Counts and depths: they change with every packet and are not sent on change."""
 TRAFFIC_SAMPLED_LEAVES = SAMPLED_LEAVES - frozenset(COUNTER_LEAVES)

@@ -42,7 +42,7 @@ class ArbitratedController:
     joined: bool = False
     role: p4r.Role | None = None
     election_id: int = UNSET
-    """Without one it never becomes primary."""
+    """Election id; a controller with UNSET never becomes primary."""
 
     @property
     def role_name(self) -> str:
@@ -56,7 +56,7 @@ class _Role:
     """Highest election id of any primary so far."""
     primary: ArbitratedController | None = None
     config: p4r.Role = field(default_factory=p4r.Role)
-    """As its last primary gave it."""
+    """Role configuration of the last primary."""
     scope: RoleScope = FULL_SCOPE
 
 

@@ -92,7 +92,7 @@ class Digests:
         self._learners[entry.digest_id] = _Learner(spec, _copy(entry.config))
 
     def modify(self, entry: p4r.DigestEntry) -> None:
-        """Also sends what waits, under the old bounds. NOT_FOUND, INVALID_ARGUMENT."""
+        """Change an entry; waiting data is sent under the old bounds. NOT_FOUND, INVALID_ARGUMENT."""
         learner = self._configured_learner(entry.digest_id)
         _check(entry)
         self._flush(learner)
@@ -121,7 +121,7 @@ class Digests:
         return None if learner is None else KeptLearner(learner, learner.config, learner.known_data, learner.sent)
 
     def restore(self, digest_id: int, saved_state: KeptLearner | None) -> None:
-        """The entry is as it was at `kept`, with its timers; lists that left meanwhile have left."""
+        """Restore the entry as it was at `saved_state`, with its timers; lists that left meanwhile have left."""
         self._learners.pop(digest_id, None)
         if saved_state is not None:
             learner = self._learners[digest_id] = saved_state.learner

@@ -96,7 +96,7 @@ def _same_action(entry: TableEntry, entry_filter: Any) -> bool:
 
 
 def _entries_there(device: P4Device, entry_filter: p4r.TableEntry) -> list[TableEntry]:
-    """The same for direct resources: an entry that is named must be there. Raises RpcError NOT_FOUND."""
+    """Return entries for direct resources: a named entry must exist. Raises RpcError NOT_FOUND."""
     entries = _entries(device, entry_filter)
     if entry_filter.match and not entries:
         raise RpcError(rpc_code.NOT_FOUND, f"table {entry_filter.table_id}: no such entry")

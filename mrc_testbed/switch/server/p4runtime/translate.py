@@ -186,7 +186,7 @@ def table_entry_in(entry: p4r.TableEntry) -> TableEntry:
 
 
 def table_key_in(entry: p4r.TableEntry) -> TableEntry:
-    """Which entry is meant, and nothing else of it: deletions and direct resources look at no more."""
+    """Return the key of an entry alone, which is enough for deletions and direct resources."""
     match = tuple([match_in(field) for field in entry.match])
     return TableEntry(entry.table_id, match, None, entry.priority, entry.is_default_action)
 
