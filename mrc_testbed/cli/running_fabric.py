@@ -9,7 +9,7 @@ from mrc_testbed.ipc.controller_client import Northbound
 from mrc_testbed.ipc.rpc import JsonlClient
 from mrc_testbed.ipc.rundir import RunDir
 from mrc_testbed.topologies.lab.traffic_control import switch_ports
-from mrc_testbed.topologies.lab.wires import PortLook, look, states_of
+from mrc_testbed.topologies.lab.wires import PortLook, link_states, states_of
 from mrc_testbed.topologies.plan import Link
 
 
@@ -23,7 +23,7 @@ class RunningFabric:
         self.controller = Northbound(path)
         self.mapper = JsonlClient(self.run_dir.mapper_socket, name="mapper")
         self.traffic = self._live.traffic
-        self.traffic.touched = set(switch_ports(self.plan))  # whoever set something is another process
+        self.traffic.touched_interfaces = set(switch_ports(self.plan))  # whoever set something is another process
 
     def agent(self, host: str) -> JsonlClient:
         self.plan.host(host)
@@ -31,7 +31,7 @@ class RunningFabric:
 
     def look(self) -> dict[str, PortLook]:
         """All links at a glance, each by the interface of its upper end."""
-        return look(self.plan.links, states_of(self.run_dir.switchd_socket))
+        return link_states(self.plan.links, states_of(self.run_dir.switchd_socket))
 
     def link_is_up(self, link: Link) -> bool:
         """Carrier at a switch's end, which needs both ends up."""

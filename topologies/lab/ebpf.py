@@ -1,4 +1,4 @@
-"""eBPF without a compiler or a library: an assembler of a few instructions, and the bpf(2) calls for maps and programs.
+"""eBPF without a compiler or a library: a small assembler, and bpf(2) calls for maps and programs.
 
 The program of topologies/lab/cables.py has a hundred instructions and reads no struct of the kernel's but the head of
 `__sk_buff`, so neither clang nor libbpf has to be on a user's machine. Encodings and calls: linux/bpf.h, bpf(2).
@@ -41,7 +41,10 @@ _FROM_REGISTER = 0x08
 
 
 class Assembler:
-    """Instructions in order. Registers are numbers 0 to 10; a jump names a label that `label` defines anywhere."""
+    """Instructions in order.
+
+    Registers are numbers 0 to 10; a jump names a label that `label` defines anywhere.
+    """
 
     def __init__(self) -> None:
         self._code: list[bytes] = []
@@ -155,52 +158,56 @@ class HashMap:
             self.fd = -1
 
     def _call(self, command: int, key: int, value: ctypes.Array[ctypes.c_char] | None) -> None:
-        wanted = ctypes.create_string_buffer(struct.pack("=I", key), 4)
-        at = ctypes.addressof(value) if value is not None else 0
-        _bpf(command, struct.pack("=IxxxxQQQ", self.fd, ctypes.addressof(wanted), at, 0), "use a map")
+        key_buffer = ctypes.create_string_buffer(struct.pack("=I", key), 4)
+        value_address = ctypes.addressof(value) if value is not None else 0
+        _bpf(command, struct.pack("=IxxxxQQQ", self.fd, ctypes.addressof(key_buffer), value_address, 0), "use a map")
 
 
 def load_program(name: str, code: bytes) -> int:
-    """Load a traffic classifier (SCHED_CLS); returns its file descriptor. Raises FabricError with the verifier's words.
+    """Load a traffic classifier (SCHED_CLS); return its file descriptor.
+
+    Raises FabricError with the verifier's words.
 
     The helper functions it calls must be free for programs of any license: none is declared.
     """
     license_text = ctypes.create_string_buffer(b"Apache-2.0")
-    held = ctypes.create_string_buffer(code, len(code))
-    places = ctypes.addressof(held), ctypes.addressof(license_text)
+    code_buffer = ctypes.create_string_buffer(code, len(code))
+    addresses = ctypes.addressof(code_buffer), ctypes.addressof(license_text)
 
     def attributes(log: ctypes.Array[ctypes.c_char] | None) -> bytes:
         logging = (1, len(log), ctypes.addressof(log)) if log is not None else (0, 0, 0)
-        head = struct.pack("=IIQQIIQ", PROG_TYPE_SCHED_CLS, len(code) // 8, *places, *logging)
+        head = struct.pack("=IIQQIIQ", PROG_TYPE_SCHED_CLS, len(code) // 8, *addresses, *logging)
         return head + struct.pack("=II16s", 0, 0, name.encode()[:15])
 
-    what = f"load the program {name}"
+    task = f"load the program {name}"
     try:
-        return _bpf(PROG_LOAD, attributes(None), what)
+        return _bpf(PROG_LOAD, attributes(None), task)
     except FabricError as error:
-        told = ctypes.create_string_buffer(LOG_BYTES)
+        log = ctypes.create_string_buffer(LOG_BYTES)
         try:
-            os.close(_bpf(PROG_LOAD, attributes(told), what))
+            os.close(_bpf(PROG_LOAD, attributes(log), task))
         except FabricError:
-            words = told.value.decode(errors="replace").strip().splitlines()[-3:]
+            words = log.value.decode(errors="replace").strip().splitlines()[-3:]
             raise FabricError(f"{error}" + "".join(f"; {line}" for line in words)) from None
         raise
 
 
-def _bpf(command: int, attributes: bytes, what: str) -> int:
+def _bpf(command: int, attributes: bytes, task: str) -> int:
     """The result of bpf(2). Raises FileNotFoundError for a key that is not there, else FabricError."""
     number = SYSCALL.get(platform.machine())
     if number is None:
-        raise FabricError(f"cannot {what}: bpf(2) has no known number on {platform.machine()}")
-    held = ctypes.create_string_buffer(attributes, max(len(attributes), _ATTR_BYTES))
+        raise FabricError(f"cannot {task}: bpf(2) has no known number on {platform.machine()}")
+    attribute_buffer = ctypes.create_string_buffer(attributes, max(len(attributes), _ATTR_BYTES))
     call = ctypes.CDLL(None, use_errno=True).syscall
-    result: int = call(ctypes.c_long(number), ctypes.c_long(command), held, ctypes.c_long(len(held)))
+    result: int = call(
+        ctypes.c_long(number), ctypes.c_long(command), attribute_buffer, ctypes.c_long(len(attribute_buffer))
+    )
     if result < 0:
         code = ctypes.get_errno()
         if code == errno.ENOENT:
             raise FileNotFoundError(code, os.strerror(code))
         cure = " (BPF needs root, and a kernel with CONFIG_BPF_SYSCALL)" if code in (errno.EPERM, errno.ENOSYS) else ""
-        raise FabricError(f"cannot {what}: bpf(2): {os.strerror(code)}{cure}")
+        raise FabricError(f"cannot {task}: bpf(2): {os.strerror(code)}{cure}")
     return result
 
 

@@ -127,8 +127,8 @@ class Fabric:
                 target,
                 self.wires,
                 set_link=self.link,
-                pulled=lambda port: self.set_interfaces((port,), False),
-                tell=lambda text: self.notice(text),
+                on_pulled=lambda port: self.set_interfaces((port,), False),
+                report=lambda text: self.notice(text),
             )
         from mrc_testbed.topologies.lab.cluster.network import ClusterNetwork  # most fabrics are on one machine
         from mrc_testbed.topologies.lab.cluster.switches import ClusterTarget
@@ -169,7 +169,7 @@ class Fabric:
             self.parts.start()
             self.start_s = time.monotonic() - began
             self._progress(f"fabric is up after {self.start_s:.1f} s: {self.plan}")
-            for text in self.network.where():
+            for text in self.network.node_locations():
                 self._progress(text)
         except BaseException as error:
             self.close(error)
@@ -341,7 +341,7 @@ class Fabric:
                     switch.power(False)
                 for interface in switch.interfaces.values():
                     self.network.set_up(interface, switch.name not in switches_off and interface not in self.cut)
-        self.traffic.found(part)
+        self.traffic.on_restarted_part(part)
         names = {switch.name for switch in restarted_switches}
         self._apply_plan(names)
         self.inject.set_again(names)
@@ -449,7 +449,7 @@ class Fabric:
                     self.network.set_up(interface, False)
             node.power(on)
             if on:
-                self.traffic.restarted(switch)
+                self.traffic.on_switch_restart(switch)
                 for interface in node.interfaces.values():
                     self.network.set_up(interface, interface not in self.cut)
         return time_s
@@ -512,7 +512,7 @@ class Fabric:
 
     def link_states(self) -> dict[str, PortLook]:
         """All links at a glance, each by the interface of its upper end; made to be asked often."""
-        return self.network.look()
+        return self.network.link_states()
 
     def thread_seconds(self) -> dict[str, ThreadSeconds]:
         """CPU time so far, and waiting for it, of all processes of the fabric: their threads by process."""
@@ -554,8 +554,8 @@ class Fabric:
 
     def check(self) -> None:
         """Raise ProcessError when a process of the fabric has died: how, what that means, the end of its log."""
-        self.parts.look()
-        if dead_parts := self.parts.missing:
+        self.parts.poll_deaths()
+        if dead_parts := self.parts.dead_parts:
             raise ProcessError(str(dead_parts[0]))
         self.processes.check()
         self.network.check_alive()

@@ -209,7 +209,7 @@ class Injector:
         Where the plan has no rate the queues get the depths that it would have had with this one.
         """
         link, plan = self._link(a, b), self._fabric.plan
-        bits, hosts = traffic_control.whole("rate_bps", rate_bps), {host.name for host in plan.hosts}
+        bits, hosts = traffic_control.whole_number("rate_bps", rate_bps), {host.name for host in plan.hosts}
         settings: list[Setting] = []
         nics: list[NicRate] = []
         for end in (link.end(name) for name in self._senders(link, sender)):

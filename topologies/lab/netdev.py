@@ -1,4 +1,6 @@
-"""Network interfaces through the kernel's own calls: flags, offloads, namespaces. No ifconfig, no ethtool.
+"""Network interfaces through the kernel's own calls: flags, offloads, namespaces.
+
+No ifconfig, no ethtool.
 
 A socket belongs to the namespace in which it was opened, whatever its process does later. So one `NetDevices` per
 host, opened once inside its namespace, sets interfaces there in microseconds, without a process for each.
@@ -109,15 +111,15 @@ class NetDevices:
         `in_pieces`: a frame may lie in several pieces of the kernel's memory (scatter-gather), which saves a copy of
         each that is longer than a page; where no program in the kernel, as those of cables are, looks into it.
         """
-        for what, command in _OFFLOADS.items():
-            if in_pieces and what == "scatter-gather":
+        for offload, command in _OFFLOADS.items():
+            if in_pieces and offload == "scatter-gather":
                 continue
             try:
                 self._ethtool(name, command)
             except FabricError as error:
                 cause = error.__cause__
                 if not (isinstance(cause, OSError) and cause.errno == errno.EOPNOTSUPP):
-                    raise FabricError(f"{name}: cannot turn {what} off: {cause}") from cause
+                    raise FabricError(f"{name}: cannot turn {offload} off: {cause}") from cause
 
     def _ethtool(self, name: str, command: int) -> int:
         """An ethtool command with a u32 value: sends 0, returns what came back."""
@@ -134,7 +136,9 @@ class NetDevices:
 
 
 def quiet(name: str) -> None:
-    """Forbid the kernel's IPv6 on an interface of the calling thread's namespace: no solicitations on our links.
+    """Forbid the kernel's IPv6 on an interface of the calling thread's namespace.
+
+    So no solicitations appear on our links.
 
     `default` stands for interfaces yet to come.
     """
@@ -162,10 +166,10 @@ class VethEnd:
     """A process in whose network namespace it goes; None: it stays in ours."""
 
     def words(self, group: int) -> str:
-        """As `ip link add` takes it."""
+        """Return the end's words of `ip link add`."""
         mac = f" address {self.mac}" if self.mac else ""
-        where = f" netns {self.pid}" if self.pid is not None else ""
-        return f"name {self.name}{mac} mtu {DEVICE_MTU} group {group}{where}"
+        namespace = f" netns {self.pid}" if self.pid is not None else ""
+        return f"name {self.name}{mac} mtu {DEVICE_MTU} group {group}{namespace}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +183,19 @@ class VxlanEnd:
     """Address of this machine, and of the peer."""
     remote: str
     pid: int | None = None
-    """A process in whose network namespace it goes; None: it stays in ours. Tunnelled packets leave from ours."""
+    """Process in whose network namespace the end goes; None: ours.
+    
+    Tunnelled packets leave from ours.
+    """
 
     def words(self, group: int) -> str:
-        """As `ip link add` takes it. No learning: there is one peer. No sums of what our own iCRC guards."""
-        where = f" netns {self.pid}" if self.pid is not None else ""
+        """Return the end's words of `ip link add`.
+
+        No learning: there is one peer. No checksums over what our own iCRC guards.
+        """
+        namespace = f" netns {self.pid}" if self.pid is not None else ""
         return (
-            f"name {self.name} address {self.mac} mtu {DEVICE_MTU} group {group}{where} type vxlan id {self.vni} "
+            f"name {self.name} address {self.mac} mtu {DEVICE_MTU} group {group}{namespace} type vxlan id {self.vni} "
             f"local {self.local} remote {self.remote} dstport {VXLAN_PORT} ttl 64 nolearning noudpcsum"
         )
 
@@ -195,7 +205,7 @@ def create_pairs(pairs: Iterable[tuple[VethEnd, VethEnd]], group: int) -> None:
 
     What identifies an interface as ours (group, MAC) is there from its first moment. Raises FabricError.
     """
-    _create(f"link add {one.words(group)} type veth peer {other.words(group)}" for one, other in pairs)
+    _create(f"link add {near.words(group)} type veth peer {far.words(group)}" for near, far in pairs)
 
 
 def create_tunnels(ends: Iterable[VxlanEnd], group: int) -> None:

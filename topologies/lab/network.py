@@ -1,5 +1,4 @@
-"""Nodes and links of a fabric: namespaces, interfaces, wires, host agents; what makes them, sets them up and removes
-them.
+"""Nodes and links of a fabric: namespaces, interfaces, wires and host agents.
 
 `Fabric` (fabric.py) asks a `Network` and does not know where a node is. `LocalNetwork` has nodes on this machine: all
 of a plan, or the part of it that a machine holds (`part`), whose links to other machines are `Tunnel`s.
@@ -24,7 +23,7 @@ from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP, NetDevices, Vet
 from mrc_testbed.topologies.lab.nodes import FabricHost, FabricMininet
 from mrc_testbed.topologies.lab.options import VIRTUAL
 from mrc_testbed.topologies.lab.targets import FabricSwitch, Target, answers
-from mrc_testbed.topologies.lab.wires import PortLook, WireClient, WiredDevices, links_between_switches, look
+from mrc_testbed.topologies.lab.wires import PortLook, WireClient, WiredDevices, link_states, links_between_switches
 from mrc_testbed.topologies.plan import Link, Plan, Port
 
 SetLink = Callable[[str, str, bool], object]
@@ -39,8 +38,8 @@ class MachinePart:
     switches: tuple[str, ...]
 
     @classmethod
-    def whole(cls, plan: Plan) -> MachinePart:
-        """All of them."""
+    def whole_plan(cls, plan: Plan) -> MachinePart:
+        """Return the part of a single machine, which holds all nodes."""
         return cls(tuple(host.name for host in plan.hosts), tuple(switch.name for switch in plan.switches))
 
     @property
@@ -86,12 +85,13 @@ class Network(abc.ABC):
 
     @abc.abstractmethod
     def start_agents(self, arguments: Sequence[str], hosts: Collection[str] | None = None) -> dict[str, Probe]:
-        """Start an agent in every host, or in those named, with these arguments beside its name and run folder;
-        returns their probes.
+        """Start an agent in every host, or in those named; return the agents' probes.
+
+        `arguments`: those beside the agent's name and run folder.
         """
 
     @abc.abstractmethod
-    def set_up(self, interface: str, up: bool) -> None:
+    def set_up(self, interface: str, is_up: bool) -> None:
         """Set an end of a link up or down; the other end loses carrier, or gains it."""
 
     @abc.abstractmethod
@@ -99,19 +99,19 @@ class Network(abc.ABC):
         """Up, and with carrier."""
 
     @abc.abstractmethod
-    def look(self) -> dict[str, PortLook]:
-        """All links at a glance, each by the interface of its upper end; those are left out of which nothing is known.
+    def link_states(self) -> dict[str, PortLook]:
+        """Return the state of all known links by the interface of their upper end.
 
         Made to be asked often, from any thread, while others cut links.
         """
 
     @abc.abstractmethod
     def path_for(self, host: str, name: str) -> Path:
-        """Where a file of that name for `host` belongs on the machine that has the host."""
+        """Return the path of a file for `host` on the machine that has the host."""
 
     @abc.abstractmethod
     def bring(self, host: str, path: Path) -> Path:
-        """Have a file of this machine where `host` can read it; returns its path there."""
+        """Bring a file of this machine where `host` can read it; return its path there."""
 
     @abc.abstractmethod
     def discard(self, host: str, path: Path) -> None:
@@ -119,7 +119,10 @@ class Network(abc.ABC):
 
     @abc.abstractmethod
     def read(self, host: str, path: Path) -> bytes:
-        """Bytes of a file on the machine that has a host. Raises OSError, or FabricError for another machine's."""
+        """Return the bytes of a file on the machine that has a host.
+
+        Raises OSError, or FabricError for another machine's.
+        """
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -134,12 +137,12 @@ class Network(abc.ABC):
         """CPUs that the fabric may use, of all its machines."""
 
     @abc.abstractmethod
-    def where(self) -> list[str]:
-        """Which machine has what, in words; nothing when this one has all."""
+    def node_locations(self) -> list[str]:
+        """Describe which machine has what; empty when this machine has all."""
 
     @abc.abstractmethod
     def notes(self) -> list[str]:
-        """What a reader of measurements has to know of the network that they were made on, now that they are made."""
+        """Return notes about the network for a reader of measurements that were made on it."""
 
     @abc.abstractmethod
     def check_alive(self) -> None:
@@ -165,10 +168,10 @@ class Network(abc.ABC):
 
     def node(self, name: str) -> FabricHost | FabricSwitch:
         """A node by its name. Raises FabricError before the fabric is up."""
-        found = self.hosts.get(name) or self.switches.get(name)
-        if found is None:
+        node = self.hosts.get(name) or self.switches.get(name)
+        if node is None:
             raise FabricError("the fabric is not up: start it first")
-        return found
+        return node
 
     def port(self, interface: str) -> Port:
         """A port by its interface. Raises PlanError."""
@@ -194,21 +197,21 @@ class LocalNetwork(Network):
         wires: str,
         set_link: SetLink,
         part: MachinePart | None = None,
-        pulled: Callable[[str], object] = str,
-        tell: Callable[[str], None] = lambda _text: None,
+        on_pulled: Callable[[str], object] = str,
+        report: Callable[[str], None] = lambda _text: None,
     ) -> None:
         super().__init__(plan)
         self.run_dir, self.processes, self.target = run_dir, processes, target
-        self.part = part or MachinePart.whole(plan)
+        self.part = part or MachinePart.whole_plan(plan)
         self._links = self.part.links(plan)
-        between = set(links_between_switches(plan)) if wires == VIRTUAL else set()
-        self._wired = dict.fromkeys(link for link in self._links if link in between)
+        switch_links = set(links_between_switches(plan)) if wires == VIRTUAL else set()
+        self._wire_links = dict.fromkeys(link for link in self._links if link in switch_links)
         """Links that are wires, in the plan's order."""
-        self._set_link, self._pulled, self._tell = set_link, pulled, tell
+        self._set_link, self._on_pulled, self._report = set_link, on_pulled, report
         self._devices: NetDevices | None = None
         self._wires: WireClient | None = None
-        self._looking: WireClient | None = None
-        """For looks, so that nobody who cuts a wire waits for them."""
+        self._state_wires: WireClient | None = None
+        """Client for link states, so that no call that cuts a wire waits for them."""
         self._watch: cables.CableWatch | None = None
 
     # ---- making -----------------------------------------------------------------------------------------
@@ -219,17 +222,17 @@ class LocalNetwork(Network):
 
     def interfaces(self) -> list[str]:
         """Every interface that is made in the root namespace."""
-        wired = {end.interface for link in self._wired for end in (link.lower, link.upper)}
+        wire_ends = {end.interface for link in self._wire_links for end in (link.lower, link.upper)}
         ports = [port.interface for switch in self.part.switches for port in self.plan.ports(switch)]
-        ports = [name for name in ports if name not in wired]
+        ports = [name for name in ports if name not in wire_ends]
         return ports if self.target.cables is None else [*ports, *self.target.cables.plugs]
 
     def make(self) -> None:
         state = self.run_dir.state
-        if self._wired:
+        if self._wire_links:
             self._wires = WireClient(self.run_dir.switchd_socket, self.target.works)
-            self._looking = WireClient(self.run_dir.switchd_socket, self.target.works)
-            self._devices = WiredDevices(self._wires, self._wired)
+            self._state_wires = WireClient(self.run_dir.switchd_socket, self.target.works)
+            self._devices = WiredDevices(self._wires, self._wire_links)
         else:
             self._devices = NetDevices()
         net = self.mininet = FabricMininet(self._set_link)
@@ -252,7 +255,7 @@ class LocalNetwork(Network):
         for link in self._links:
             self._add_link(net, link)
         if self.target.cables is not None:
-            self._watch = cables.CableWatch(self.target.cables, self._pulled, self._tell)
+            self._watch = cables.CableWatch(self.target.cables, self._on_pulled, self._report)
         net.build()
 
     @property
@@ -272,7 +275,7 @@ class LocalNetwork(Network):
             [
                 (self._veth_end(link.upper, pids), self._veth_end(link.lower, pids))
                 for link in self._links
-                if link not in self._wired
+                if link not in self._wire_links
             ],
             group,
         )
@@ -290,7 +293,7 @@ class LocalNetwork(Network):
             addr1=self.plan.mac(lower),
             addr2=self.plan.mac(upper),
         )
-        if link not in self._wired:
+        if link not in self._wire_links:
             self._prepare(lower, upper)
 
     def _prepare(self, *ports: Port) -> None:
@@ -328,7 +331,7 @@ class LocalNetwork(Network):
 
     def attach(self, switches: Collection[str] | None = None) -> None:
         if self._wires is not None:
-            self._wires.add(self._wired)
+            self._wires.add(self._wire_links)
         for name, switch in self.switches.items():
             if switches is None or name in switches:
                 switch.start()
@@ -342,19 +345,19 @@ class LocalNetwork(Network):
 
     # ---- links ------------------------------------------------------------------------------------------
 
-    def set_up(self, interface: str, up: bool) -> None:
+    def set_up(self, interface: str, is_up: bool) -> None:
         if self.target.cables is not None:
-            self.target.cables.set_port(interface, up)
+            self.target.cables.set_port(interface, is_up)
             return
-        self.node_of(interface).devices.set_flags(interface, on=IFF_UP if up else 0, off=0 if up else IFF_UP)
+        self.node_of(interface).devices.set_flags(interface, on=IFF_UP if is_up else 0, off=0 if is_up else IFF_UP)
 
     def is_up(self, interface: str) -> bool:
         return bool(self.node_of(interface).devices.is_up(interface))
 
-    def look(self) -> dict[str, PortLook]:
-        return look(
+    def link_states(self) -> dict[str, PortLook]:
+        return link_states(
             [link for link in self.plan.links if link.upper.node in self.switches],
-            self._looking.states() if self._looking is not None else {},
+            self._state_wires.states() if self._state_wires is not None else {},
         )
 
     # ---- files, end -------------------------------------------------------------------------------------
@@ -380,7 +383,7 @@ class LocalNetwork(Network):
     def processors(self) -> int:
         return len(os.sched_getaffinity(0))
 
-    def where(self) -> list[str]:
+    def node_locations(self) -> list[str]:
         return []
 
     def notes(self) -> list[str]:
@@ -398,6 +401,6 @@ class LocalNetwork(Network):
             net.stop()
 
     def close(self) -> None:
-        for one in (self._wires, self._looking, self._devices):
-            if one is not None:
-                one.close()
+        for resource in (self._wires, self._state_wires, self._devices):
+            if resource is not None:
+                resource.close()

@@ -1,4 +1,6 @@
-"""Mininet's nodes, interfaces and links, made for our fabric: no ifconfig, no addresses, nothing that outlives us.
+"""Mininet's nodes, interfaces and links, made for our fabric.
+
+No ifconfig, no addresses, nothing that outlives us.
 
 Differences from Mininet's own classes, which remain their base, so that its CLI and API keep working:
 
@@ -37,7 +39,7 @@ class FabricIntf(Intf):
         return {}
 
     def ifconfig(self, *args: str) -> str:
-        """`up` and `down` as Mininet's link commands use it; without them, what `ip addr` shows, or what a wire is."""
+        """Set the interface `up` or `down` for Mininet's link commands; else show it."""
         if args in (("up",), ("down",)):
             self.set_up(args == ("up",))
             return ""
@@ -45,9 +47,9 @@ class FabricIntf(Intf):
             return f"{self.name}: end of a wire inside the switches' daemon, {'up' if self.isUp() else 'down'}\n"
         return str(self.cmd("ip", "addr", "show", "dev", self.name, *args))
 
-    def set_up(self, up: bool) -> None:
+    def set_up(self, is_up: bool) -> None:
         """Administratively up or down. Raises FabricError."""
-        self.node.devices.set_flags(self.name, on=IFF_UP if up else 0, off=0 if up else IFF_UP)
+        self.node.devices.set_flags(self.name, on=IFF_UP if is_up else 0, off=0 if is_up else IFF_UP)
 
     def isUp(self, setUp: bool = False) -> bool:
         if setUp:
@@ -81,14 +83,14 @@ class FabricLink(Link):
 
     @classmethod
     def makeIntfPair(cls, *_args: Any, **_params: Any) -> None:
-        """Nothing: see create_links."""
+        """Make no interfaces: see create_links."""
 
     def stop(self) -> None:
-        """Nothing: the fabric removes all interfaces in one stroke."""
+        """Leave the interfaces to the fabric, which removes all in one stroke."""
 
 
 class FabricNode(Node):
-    """A node whose shell and commands belong to the run with that token and whose interfaces are `devices`."""
+    """A node whose shell and commands belong to the run of a token."""
 
     def __init__(self, name: str, *, token: str, devices: NodeInterfaces | None = None, **params: Any) -> None:
         self._token = token
@@ -97,7 +99,7 @@ class FabricNode(Node):
 
     @classmethod
     def setup(cls) -> None:
-        """Nothing: Mininet would look for ifconfig; what we need is checked before (preflight.py)."""
+        """Skip Mininet's check for ifconfig; what we need is checked before (preflight.py)."""
 
     def _popen(self, cmd: list[str], **params: Any) -> Any:
         return processes.popen(cmd, self._token, **params)
@@ -114,12 +116,15 @@ class FabricNode(Node):
 
 
 class LateShell(Node):
-    """A node whose shell starts with its first command: few nodes are ever typed at, and each shell takes a while."""
+    """A node whose shell starts with its first command.
+
+    Few nodes are ever typed at, and each shell takes a while.
+    """
 
     _ended = False
 
     def startShell(self, mnopts: str | None = None) -> None:
-        """Not yet."""
+        """Start no shell yet."""
 
     def _wake(self) -> None:
         if self.shell is None and not self._ended:
@@ -170,7 +175,10 @@ class FabricHost(FabricNode, Host):
 
 
 class FabricMininet(Mininet):
-    """Mininet without its changes to the machine: it sets no sysctl, and links change state through the fabric."""
+    """Mininet without its changes to the machine.
+
+    It sets no sysctl, and links change state through the fabric.
+    """
 
     def __init__(self, set_link: Callable[[str, str, bool], Any]) -> None:
         self._set_link = set_link
@@ -180,14 +188,14 @@ class FabricMininet(Mininet):
 
     @classmethod
     def init(cls) -> None:
-        """Only this process's limit of open files: a shell takes two, a large fabric has hundreds."""
+        """Raise only this process's limit of open files: a shell takes two, a large fabric has hundreds."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        limit = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < limit:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
     def configHosts(self) -> None:
-        """Nothing: loopback is up, and a command would start the shell of every host."""
+        """Configure nothing: loopback is up, and a command would start the shell of every host."""
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
         """`link a b up|down` of Mininet. Raises PlanError for a link that does not exist."""

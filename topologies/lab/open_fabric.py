@@ -13,7 +13,7 @@ from mrc_testbed.topologies.lab.options import LabOptions
 from mrc_testbed.topologies.plan import Plan
 
 START_S, PROCESS_S = 2.0, 0.1
-"""What a fabric takes to come up, and a switch or an agent of it: a guess for the first time, seconds."""
+"""Start seconds of a fabric, and of each switch or agent: the guess for a first run."""
 
 
 @contextmanager
@@ -24,11 +24,11 @@ def open_fabric(plan: Plan, lab: LabOptions, console: Console) -> Iterator[Fabri
     of what is raised within when a process of the fabric has died.
     """
     size = len(plan.switches) + len(plan.hosts)
-    going = Progress(console, f"down {lab.target}", guess_s=START_S, size=size, text="removing the fabric")
+    removal = Progress(console, f"down {lab.target}", guess_s=START_S, size=size, text="removing the fabric")
     with ExitStack() as stack:
-        stack.push(going.__exit__)  # the last one: what is between this and the next is removed meanwhile
+        stack.push(removal.__exit__)  # the last one: what is between this and the next is removed meanwhile
         with Progress(console, f"up {lab.target}", guess_s=START_S + PROCESS_S * size, size=size) as progress:
             fabric = stack.enter_context(Fabric(plan, lab, progress=progress.step))
-        stack.callback(going.__enter__)
+        stack.callback(removal.__enter__)
         with fabric.blaming_the_dead():
             yield fabric

@@ -1,4 +1,4 @@
-"""How a live fabric is brought up: every option of `Fabric` beside its plan and its run folder, checked here alone.
+"""How a live fabric is brought up: options of `Fabric` beside plan and run folder, checked here alone.
 
 Loads neither Mininet nor gRPC, so that a command can refuse what it was given before it does anything else.
 """
@@ -29,7 +29,10 @@ DENYLISTS = ("off", "lossy", "all")
 
 @dataclass(frozen=True)
 class Ports:
-    """TCP ports of the servers, on loopback. BMv2: a P4Runtime and a Thrift port for each switch, counting up."""
+    """TCP ports of the servers, on loopback.
+
+    BMv2: a P4Runtime and a Thrift port for each switch, counting up.
+    """
 
     p4runtime: int = 9559
     gnmi: int = 9339
@@ -42,12 +45,18 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class LabOptions:
-    """Options of a live fabric. Raises FabricError for a value that does not exist, or that another one excludes."""
+    """Options of a live fabric.
+
+    Raises FabricError for a value that does not exist, or that another one excludes.
+    """
 
     target: str = EMBEDDED
     """Switches: "embedded" (ours) or "bmv2" (simple_switch_grpc)."""
     wires: str | None = None
-    """Links between switches: "virtual", inside the daemon, or "veth", interfaces. None: the usual of the target."""
+    """Links between switches: "virtual", inside the daemon, or "veth", interfaces.
+    
+    None: the usual kind of the target.
+    """
     nic: str = "fast"
     """NIC of every host: "fast" (AF_PACKET) or "scapy"."""
     servers: Servers | None = None
@@ -55,15 +64,24 @@ class LabOptions:
     program: str | None = None
     """P4 program of every switch, "srv6" or "spray". None: that of the plan's mode."""
     compile_program: CompileProgram | None = p4_program.compile_program
-    """Called with (folder, target, program), writes p4info.txtpb and the device config there. None: no program."""
+    """Compiler of the program: takes (folder, target, program), writes p4info.txtpb and device config.
+    
+    None: no program.
+    """
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of the hosts' engine configuration, beside what follows from the plan (hosts/agent/engine_defaults.py)."""
+    """Keys of the hosts' engine configuration, beside what follows from the plan.
+    
+    See hosts/agent/engine_defaults.py.
+    """
     agents: bool = True
     """Start an agent in every host."""
     controller: bool = True
     """Start the controller, which needs a program to push."""
     mapper: bool | None = None
-    """Start Clustermapper, which probes every link. None: when it has agents, a controller, and one machine."""
+    """Start Clustermapper, which probes every link.
+    
+    None: when the fabric has agents, a controller, and one machine.
+    """
     denylist: str = "off"
     """Faults that the controller takes out of the hosts' EVs: "off", "lossy" or "all"."""
     react_after_s: float = 0.0
@@ -99,13 +117,16 @@ class LabOptions:
 
     @property
     def has_mapper(self) -> bool:
-        """Whether Clustermapper is started, where None is resolved: it needs a socket in every host's namespace."""
+        """Whether Clustermapper is started, where None is resolved.
+
+        Clustermapper needs a socket in every host's namespace.
+        """
         return (self.agents and self.controller and self.servers is None) if self.mapper is None else self.mapper
 
 
-def _require(name: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise FabricError(f"no {name} {value!r} (has: {', '.join(known)})")
+def _require(name: str, value: str, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise FabricError(f"no {name} {value!r} (has: {', '.join(choices)})")
 
 
 DEFAULT_LAB = LabOptions()

@@ -1,4 +1,4 @@
-"""Compile a P4 program for a target into what P4Runtime wants: P4Info text and the target's device config."""
+"""Compile a P4 program for a target into P4Info text and the target's device config."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def _compile_embedded(source: Path, folder: Path) -> None:
 
     build_ahead()  # the daemon's; it starts next
     try:
-        compiled = compile_p4(source)
+        result = compile_p4(source)
     except UnwrittenP4Error as error:
         raise UnwrittenProgramError(str(error)) from error
     except P4Error as error:
         raise ProgramError(str(error)) from error
-    write_whole(folder / "p4info.txtpb", text_format.MessageToString(compiled.p4info).encode())
-    write_whole(folder / CONFIG_NAME["embedded"], compiled.config)
+    write_whole(folder / "p4info.txtpb", text_format.MessageToString(result.p4info).encode())
+    write_whole(folder / CONFIG_NAME["embedded"], result.config)
 
 
 def _compile_bmv2(source: Path, folder: Path) -> None:
@@ -76,6 +76,6 @@ def _compile_bmv2(source: Path, folder: Path) -> None:
         )
     command = [compiler, "--std", "p4-16", "--p4runtime-files", str(folder / "p4info.txtpb")]
     command += ["-o", str(folder / CONFIG_NAME["bmv2"]), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise ProgramError(f"p4c-bm2-ss refused {source.name}:\n{done.stderr.strip()}")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise ProgramError(f"p4c-bm2-ss refused {source.name}:\n{process.stderr.strip()}")

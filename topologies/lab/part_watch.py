@@ -1,4 +1,4 @@
-"""The processes of a fabric while it runs: each death that nobody asked for is told, and cured where that can be done.
+"""The processes of a fabric while it runs: unasked deaths are reported, and cured where possible.
 
 One thread looks on, woken by the kernel (pidfds), and tells a death at once; one on another machine as soon as that has
 told us (topologies/lab/cluster/remote_machine.py). Another carries out cures, one after the
@@ -25,15 +25,17 @@ from mrc_testbed.ipc.rpc import JsonlError
 from mrc_testbed.ipc.rundir import FabricError
 
 LOOK_S = 0.25
-"""How long a process that was just started may not be watched yet, seconds."""
+"""Seconds for which a process that was just started may not be watched yet."""
 LOG_LINES = 3
 """Last lines of its log that are told of a part."""
 RELAPSE_S = 2.0
 """A part that dies so soon after it was back has relapsed, seconds."""
 RELAPSES_MAX = 3
 SOON_S = 2.0
-"""A process closes its sockets a little before it counts as dead, and one of another machine is told by its next beat:
-a bound for that, seconds, after which an error is told without a death behind it."""
+"""Limit in seconds for a death to be seen after an error that it caused.
+
+A process closes its sockets a little before it counts as dead, and one of another machine is reported by its next beat.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,16 +49,16 @@ class DeadPart:
     how: str
     """`was killed by SIGKILL`, `exited with code 1`."""
     at: float
-    """When that was seen, CLOCK_MONOTONIC seconds."""
+    """Time at which the death was seen, CLOCK_MONOTONIC seconds."""
     log: str
     """File of its log."""
     last_lines: str
     loses: str
-    """What no longer works, and for whom."""
+    """Description of what no longer works, and for whom."""
     cure: str
-    """What is done about it, or what the user can do."""
+    """Description of what is done about it, or what the user can do."""
     is_back: bool = False
-    """It was started again, and answers."""
+    """Whether the part was started again and answers."""
 
     def __str__(self) -> str:
         return f"{self.cause}: {self.loses}; {self.cure}; end of its log {self.log}:\n{self.last_lines}"
@@ -87,23 +89,23 @@ class PartWatch:
         processes: Processes,
         loses: Callable[[str], str],
         restart: Callable[[str], None],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         mourn: Callable[[DeadPart], None] = lambda _part: None,
     ) -> None:
         self._processes, self._loses, self._restart = processes, loses, restart
-        self._tell, self._mourn = tell, mourn
+        self._report, self._mourn = report, mourn
         self.cures = False
         """Whether parts are started again; else a death is told, and that is all."""
         self.dead: list[DeadPart] = []
         """All deaths, oldest first."""
-        self._seen: dict[str, int] = {}
+        self._last_pids: dict[str, int] = {}
         """Pid of the last death by name."""
         self._back_at: dict[str, float] = {}
         self._relapses: dict[str, int] = {}
         self._starting: str | None = None
         """The part that is being started again."""
         self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._closed = threading.Event()
         self._waiting: queue.SimpleQueue[DeadPart | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -115,8 +117,8 @@ class PartWatch:
             thread.start()
 
     def close(self) -> None:
-        """End both threads; a cure that is under way is not waited for longer than it takes to notice. Idempotent."""
-        self._over.set()
+        """End both threads, waiting for a cure under way no longer than it takes to notice. Idempotent."""
+        self._closed.set()
         self._waiting.put(None)
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -125,7 +127,7 @@ class PartWatch:
     @property
     def closing(self) -> bool:
         """The fabric is being removed."""
-        return self._over.is_set()
+        return self._closed.is_set()
 
     def check_open(self) -> None:
         """Raises FabricError once the fabric is being removed: a cure under way ends."""
@@ -133,37 +135,37 @@ class PartWatch:
             raise FabricError("the fabric is being removed")
 
     @property
-    def missing(self) -> list[DeadPart]:
+    def dead_parts(self) -> list[DeadPart]:
         """Parts that are dead now: the last death of each that is not back."""
         last = {part.name: part for part in self.dead}
         return [part for part in last.values() if not part.is_back]
 
-    def look(self) -> list[DeadPart]:
+    def poll_deaths(self) -> list[DeadPart]:
         """Take note of the deaths since the last look; those that are new. From any thread."""
         with self._lock:
             news = [self._note(part) for part in self._processes.parts if self._is_news(part)]
         for part in news:
             self._mourn(part)
-            self._tell(str(part))
+            self._report(str(part))
             if self.cures and part.cure == BEING_STARTED:
                 self._waiting.put(part)
         return news
 
     def first_cause(self, wait_s: float = SOON_S) -> DeadPart | None:
-        """The first part that has died, once it is seen: an error may come a little before the death behind it."""
-        until = time.monotonic() + wait_s
-        while not self.dead and time.monotonic() < until and not self._over.is_set():
-            self.look()
+        """Return the first part that has died, waiting for it: an error may precede the death behind it."""
+        deadline = time.monotonic() + wait_s
+        while not self.dead and time.monotonic() < deadline and not self._closed.is_set():
+            self.poll_deaths()
             time.sleep(0.01)
         return self.dead[0] if self.dead else None
 
     def _is_news(self, part: FabricProcess) -> bool:
-        return part.has_died and self._seen.get(part.name) != part.pid and not self._over.is_set()
+        return part.has_died and self._last_pids.get(part.name) != part.pid and not self._closed.is_set()
 
     def _note(self, part: FabricProcess) -> DeadPart:
         now = time.monotonic()
-        self._seen[part.name] = part.pid
-        dead = DeadPart(
+        self._last_pids[part.name] = part.pid
+        death = DeadPart(
             part.name,
             part.pid,
             part.cause,
@@ -174,8 +176,8 @@ class PartWatch:
             self._loses(part.name),
             self._cure_of(part.name, now),
         )
-        self.dead.append(dead)
-        return dead
+        self.dead.append(death)
+        return death
 
     def _cure_of(self, name: str, now: float) -> str:
         if not self.cures:
@@ -192,42 +194,42 @@ class PartWatch:
     # ---- threads ----------------------------------------------------------------------------------------
 
     def _look_on(self) -> None:
-        held: dict[int, int] = {}
+        pidfds: dict[int, int] = {}
         """pidfd by pid."""
         try:
-            while not self._over.is_set():
+            while not self._closed.is_set():
                 pids = {child.pid for child in self._processes if child.alive}
-                for pid in [pid for pid in held if pid not in pids]:
-                    os.close(held.pop(pid))
-                for pid in pids - held.keys():
+                for pid in [pid for pid in pidfds if pid not in pids]:
+                    os.close(pidfds.pop(pid))
+                for pid in pids - pidfds.keys():
                     with contextlib.suppress(ProcessLookupError):
-                        held[pid] = os.pidfd_open(pid)
-                self.look()
+                        pidfds[pid] = os.pidfd_open(pid)
+                self.poll_deaths()
                 poll = select.poll()
-                for fd in held.values():
+                for fd in pidfds.values():
                     poll.register(fd, select.POLLIN)
                 poll.poll(LOOK_S * 1000)
         finally:
-            for fd in held.values():
+            for fd in pidfds.values():
                 os.close(fd)
 
     def _cure_all(self) -> None:
-        while (part := self._waiting.get()) is not None and not self._over.is_set():
+        while (part := self._waiting.get()) is not None and not self._closed.is_set():
             self._starting = part.name
             try:
                 self._restart(part.name)
             except (FabricError, JsonlError) as error:
-                if not self._over.is_set():
+                if not self._closed.is_set():
                     part.cure = f"it could not be started again: {BEGIN_AGAIN}"
-                    self._tell(f"{part.name} could not be started again: {error}\n{BEGIN_AGAIN}")
+                    self._report(f"{part.name} could not be started again: {error}\n{BEGIN_AGAIN}")
                 continue
             finally:
                 self._starting = None
             self._back_at[part.name] = time.monotonic()
             part.is_back = True
-            back = self._processes[part.name]
-            self._tell(
-                f"{part.name} runs again (pid {back.pid}{back.where}), {time.monotonic() - part.at:.1f} s after it died"
+            successor = self._processes[part.name]
+            self._report(
+                f"{part.name} runs again (pid {successor.pid}{successor.where}), {time.monotonic() - part.at:.1f} s after it died"
             )
 
 

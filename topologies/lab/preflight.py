@@ -1,4 +1,4 @@
-"""Checks before a fabric is started; every refusal names cause and cure, and nothing has been made yet."""
+"""Checks before a fabric is started; every refusal names cause and cure."""
 
 from __future__ import annotations
 
@@ -23,25 +23,28 @@ def check_root() -> None:
 
 def check_tools() -> None:
     """Raise FabricError, with the packages to install, when a program is missing."""
-    missing = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
-    if missing:
+    missing_tools = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
+    if missing_tools:
         raise FabricError(
-            f"not on PATH: {', '.join(missing)}: `apt-get install {' '.join(sorted(set(missing.values())))}` "
+            f"not on PATH: {', '.join(missing_tools)}: `apt-get install {' '.join(sorted(set(missing_tools.values())))}` "
             "(or `make setup`)"
         )
 
 
 NAMESPACE_TRIAL = ("mnexec", "-cn", "sh", "-c", "ip link set lo up && exec mnexec -a $$ true")
-"""What Mininet and we do: make a namespace, set an interface up, and enter it from outside (which leaves a chroot)."""
+"""Command that does what Mininet and we do with namespaces.
+
+Make one, set an interface up, and enter it from outside (which leaves a chroot).
+"""
 
 
 def check_namespaces() -> None:
     """Raises FabricError when hosts cannot have namespaces: Mininet would wait for their shells for ever."""
-    tried = subprocess.run(NAMESPACE_TRIAL, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if tried.returncode != 0:
-        why = tried.stderr.decode(errors="replace").strip() or f"exit code {tried.returncode}"
+    trial = subprocess.run(NAMESPACE_TRIAL, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if trial.returncode != 0:
+        reason = trial.stderr.decode(errors="replace").strip() or f"exit code {trial.returncode}"
         raise FabricError(
-            f"a host cannot have a network namespace here ({why}): start a container with `--cap-add NET_ADMIN "
+            f"a host cannot have a network namespace here ({reason}): start a container with `--cap-add NET_ADMIN "
             "--cap-add SYS_ADMIN --security-opt apparmor=unconfined`, enter a chroot's folder by pivot_root or "
             "systemd-nspawn instead (docs/install.md)"
         )
@@ -56,11 +59,11 @@ def check_tcp_ports(ports: dict[int, str]) -> None:
                 probe.bind(("127.0.0.1", port))
             except (OSError, OverflowError) as error:
                 raise FabricError(
-                    f"port {port} ({purpose}) cannot be used: {_why(port, error)}: end it, or choose another port"
+                    f"port {port} ({purpose}) cannot be used: {_port_user(port, error)}: end it, or choose another port"
                 ) from error
 
 
-def _why(port: int, error: Exception) -> str:
+def _port_user(port: int, error: Exception) -> str:
     holder = procfs.listener_of(port)
     if holder is None:
         return str(getattr(error, "strerror", None) or error)
@@ -68,13 +71,13 @@ def _why(port: int, error: Exception) -> str:
     return f"pid {pid} ({command}) listens on it" if pid else "another process listens on it"
 
 
-def check_interfaces(wanted: Iterable[str]) -> None:
+def check_interfaces(names: Iterable[str]) -> None:
     """Raises FabricError when interfaces of these names exist: after clean-up they are not ours."""
-    taken = sorted(set(wanted).intersection(os.listdir("/sys/class/net")))
-    if not taken:
+    existing = sorted(set(names).intersection(os.listdir("/sys/class/net")))
+    if not existing:
         return
-    more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""
+    rest_text = f" and {len(existing) - 3} more" if len(existing) > 3 else ""
     raise FabricError(
-        f"interface {', '.join(taken[:3])}{more} exists already and was not made by a fabric of this run folder: "
-        f"end the fabric that uses it (one with another MRC_RUN_DIR?), or remove it: `ip link del {taken[0]}`"
+        f"interface {', '.join(existing[:3])}{rest_text} exists already and was not made by a fabric of this run folder: "
+        f"end the fabric that uses it (one with another MRC_RUN_DIR?), or remove it: `ip link del {existing[0]}`"
     )

@@ -31,7 +31,7 @@ CELL_BITS, REASONS = 9, 16
 
 @dataclass(frozen=True, slots=True)
 class SwitchCounts:
-    """Of one switch; a switch without power knows nothing any more."""
+    """Counts of one switch; a switch without power knows nothing any more."""
 
     on: bool
     cells: Mapping[str, list[int] | None] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class SwitchCounts:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of all switches, and bytes that wait in data queues, by interface."""
+    """Counts of all switches, and bytes that wait in data queues, by interface."""
 
     switches: dict[str, SwitchCounts]
     depths: dict[str, int | None]
@@ -53,19 +53,21 @@ class Counts:
 def read_embedded(client: JsonlClient, cells: Mapping[str, Sequence[int]], depths: Sequence[str]) -> Counts:
     """All embedded switches. Raises FabricError."""
     try:
-        told = client.request("counts", cells=cells, depths=depths, timeout_s=TIMEOUT_S)
+        reply = client.request("counts", cells=cells, depths=depths, timeout_s=TIMEOUT_S)
     except JsonlError as error:
         raise FabricError(f"the switches' counts cannot be read: {error}") from error
     switches = {
-        name: SwitchCounts(one["on"], one.get("cells", {}), one.get("queue_drops"), one.get("lost"))
-        for name, one in told["devices"].items()
+        name: SwitchCounts(device["on"], device.get("cells", {}), device.get("queue_drops"), device.get("lost"))
+        for name, device in reply["devices"].items()
     }
-    return Counts(switches, told["depths"])
+    return Counts(switches, reply["depths"])
 
 
 class P4RuntimeCounts:
-    """The same of BMv2: P4 counters over P4Runtime; cables tell what they lost, and `depth_of(interface)` how many
-    packets wait in a data queue. What a queue had no room for is not told: `lost_inside` has it when nothing waits.
+    """Counts of BMv2 switches: P4 counters over P4Runtime, losses from cables, depths from `depth_of`.
+
+    `depth_of(interface)`: packets that wait in a data queue. Packets without room in a queue are not counted:
+    `lost_inside` has them when nothing waits.
     """
 
     def __init__(self, plan: Plan, run_dir: RunDir, cables: Cables, depth_of: Callable[[str], int]) -> None:
@@ -73,8 +75,8 @@ class P4RuntimeCounts:
         path = run_dir.program / "p4info.txtpb"
         info = text_format.Parse(path.read_text(), p4i.P4Info())
         self._ids = {counter.preamble.name.rpartition(".")[2]: counter.preamble.id for counter in info.counters}
-        places = run_dir.read_switches()
-        self._calls = {name: self._call(place["address"]) for name, place in places.items()}
+        addresses = run_dir.read_switches()
+        self._calls = {name: self._call(address["address"]) for name, address in addresses.items()}
 
     @staticmethod
     def _call(address: str) -> tuple[grpc.Channel, Any]:
@@ -98,22 +100,25 @@ class P4RuntimeCounts:
         except TrafficError:
             return None
 
-    def lost_inside(self, since: Mapping[str, int]) -> dict[str, int]:
-        """Packets that came to a switch, that its program did not drop, and that did not leave: a full queue, or a
-        port whose packets were not read in time. By switch, since it began; what waits in a queue is counted, and what
-        passes while we look may hide as many. `since`: what had come to switches before they began, which count from 0
-        then. A switch without power is left out. Raises FabricError.
+    def lost_inside(self, came_before: Mapping[str, int]) -> dict[str, int]:
+        """Return packets that came to a switch, that its program did not drop, and that did not leave.
+
+        Causes: a full queue, or a port whose packets were not read in time. By switch, since it began; what waits in a
+        queue is counted, and what passes meanwhile may hide as many. `came_before`: what had come to switches before
+        they began, which count from 0 then. A switch without power is left out. Raises FabricError.
         """
         out: dict[str, int] = {}
         for switch in self._plan.switches:
             ports = self._plan.ports(switch.name)
-            came = self._cables.came_to(switch.name) - since.get(switch.name, 0)
+            came = self._cables.came_to(switch.name) - came_before.get(switch.name, 0)
             numbers = [port.number for port in ports]
             cells = {"forwarded": [CPU_PORT, *numbers]}
             cells["drops"] = [reason << CELL_BITS | number for reason in range(REASONS) for number in numbers]
-            told = self._read(switch, [self._cell(name, index) for name, many in cells.items() for index in many])
-            if told is not None:
-                out[switch.name] = max(0, came - sum(cell.data.packet_count for cell in told))
+            counter_cells = self._read(
+                switch, [self._cell(name, index) for name, indexes in cells.items() for index in indexes]
+            )
+            if counter_cells is not None:
+                out[switch.name] = max(0, came - sum(cell.data.packet_count for cell in counter_cells))
         return out
 
     def _cell(self, counter: str, index: int) -> p4r.Entity:
@@ -122,20 +127,20 @@ class P4RuntimeCounts:
     def _read_switch(self, switch: Switch, cells: Mapping[str, Sequence[int]]) -> SwitchCounts:
         ports = [port.number for port in self._plan.ports(switch.name)]
         sums = {name: [0] * len(offsets) for name, offsets in cells.items() if name in self._ids}
-        places: dict[tuple[int, int], tuple[str, int]] = {}
+        targets: dict[tuple[int, int], tuple[str, int]] = {}
         for name in sums:
-            for at, offset in enumerate(cells[name]):
-                places |= {(self._ids[name], offset + port): (name, at) for port in ports}
+            for index, offset in enumerate(cells[name]):
+                targets |= {(self._ids[name], offset + port): (name, index) for port in ports}
         entities = [
             p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=counter, index=p4r.Index(index=index)))
-            for counter, index in places
+            for counter, index in targets
         ]
-        told = self._read(switch, entities)
-        if told is None:
+        counter_cells = self._read(switch, entities)
+        if counter_cells is None:
             return SwitchCounts(False)
-        for cell in told:
-            name, at = places[cell.counter_id, cell.index.index]
-            sums[name][at] += cell.data.packet_count
+        for cell in counter_cells:
+            name, index = targets[cell.counter_id, cell.index.index]
+            sums[name][index] += cell.data.packet_count
         ports_of = [port.interface for port in self._plan.ports(switch.name)]
         lost = sum(self._cables.read(port, way).lost_pkts for port in ports_of for way in DIRECTIONS)
         return SwitchCounts(True, {name: sums.get(name) for name in cells}, lost=lost)

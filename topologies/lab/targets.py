@@ -47,9 +47,9 @@ ANSWER_S, ANSWER_MAX_S = 1.0, 20.0
 PRIORITY_QUEUES = 8
 """BMv2 drops packets whose priority is at or above this number (docs/design/bmv2.md)."""
 CERTIFICATE_DAYS = 30
-"""Of a certificate that a run makes for itself."""
+"""Validity in days of a certificate that a run makes for itself."""
 BMV2_PARSER_ERROR = "Target parser returned an error"
-"""Output of simple_switch_grpc, which then runs on, when it did not understand the arguments after `--`."""
+"""Output of simple_switch_grpc when it did not understand the arguments after `--`; it runs on."""
 
 
 class FabricSwitch(LateShell, FabricNode, Switch):
@@ -108,9 +108,9 @@ class Target(abc.ABC):
     """Cables, where a port must never go down itself; None: plain veth pairs, cut at their ends."""
 
     can_delay = True
-    """Its links have the delays of the plan, and serialise each packet."""
+    """Whether links have the delays of the plan, and serialise each packet."""
     tells_watch_ports = True
-    """Its P4Runtime server reads members of a group back with the watch ports that were written."""
+    """Whether P4Runtime reads members of a group back with the watch ports that were written."""
 
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         self.run_dir = run_dir
@@ -171,7 +171,7 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def loses(self, part: str) -> str | None:
-        """What no longer works without a process of this target; None for another's."""
+        """Describe what no longer works without a process of this target; None for another's."""
 
     @abc.abstractmethod
     def restart(self, part: str) -> list[FabricSwitch]:
@@ -193,8 +193,9 @@ class Target(abc.ABC):
         """Counters of switches (topologies/lab/switch_counters.py). Raises FabricError."""
 
     def lost_inside(self) -> dict[str, int] | None:
-        """Packets that went into a switch and neither left nor were dropped by its program, by switch; None where
-        `counts` tells of all queues. For a fabric at rest: what waits counts, too. Raises FabricError.
+        """Return packets that a switch took in and neither sent nor dropped by its program, by switch.
+
+        None where `counts` covers all queues. For a fabric at rest: what waits counts, too. Raises FabricError.
         """
         return None
 
@@ -212,11 +213,11 @@ class EmbeddedTarget(Target):
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
         self.daemon = SWITCHD
-        """Its process."""
+        """Name of the daemon's process."""
         self.client = JsonlClient(run_dir.switchd_socket, name=SWITCHD, works=self.works)
-        self._made: dict[str, FabricSwitch] = {}
-        self._looking = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
-        """For counts, so that nobody who switches a device on or off waits for them, nor they for him."""
+        self._switches: dict[str, FabricSwitch] = {}
+        self._counts_client = JsonlClient(run_dir.switchd_socket, name=SWITCHD)
+        """Client for counts, so that they and calls that switch devices on or off do not wait for each other."""
 
     def works(self) -> bool:
         return self.daemon in self.processes and gets_on(self.processes[self.daemon].work)
@@ -250,7 +251,7 @@ class EmbeddedTarget(Target):
     def start(self, switch: FabricSwitch) -> None:
         ports = {str(number): interface for number, interface in switch.interfaces.items()}
         self._request("add_device", name=switch.name, device_id=switch.device_id, ports=ports)
-        self._made[switch.name] = switch
+        self._switches[switch.name] = switch
 
     def probes(self) -> dict[str, Probe]:
         return {}
@@ -265,7 +266,7 @@ class EmbeddedTarget(Target):
 
     def restart(self, part: str) -> list[FabricSwitch]:  # noqa: ARG002 - it has one process
         self.processes.wait_ready(self.launch(), alone=True)
-        return list(self._made.values())
+        return list(self._switches.values())
 
     def traffic(self) -> TrafficControl:
         from mrc_testbed.topologies.lab.traffic_control_gnmi import (
@@ -277,11 +278,11 @@ class EmbeddedTarget(Target):
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
         from mrc_testbed.topologies.lab.switch_counters import read_embedded
 
-        return read_embedded(self._looking, cells, depths)
+        return read_embedded(self._counts_client, cells, depths)
 
     def close(self) -> None:
         self.client.close()
-        self._looking.close()
+        self._counts_client.close()
 
     def _request(self, op: str, **fields: Any) -> None:
         try:
@@ -303,7 +304,7 @@ class Bmv2Target(Target):
     def __init__(self, run_dir: RunDir, processes: Processes, ports: Ports, fabric: Plan) -> None:
         super().__init__(run_dir, processes, ports, fabric)
         self.cables: Cables = Cables(fabric)
-        self._started: dict[str, FabricSwitch] = {}
+        self._switches: dict[str, FabricSwitch] = {}
         self._came_before: dict[str, int] = {}
         """Packets that had come to a switch when it was started last: its own counters begin anew."""
         self._counting: P4RuntimeCounts | None = None
@@ -313,10 +314,10 @@ class Bmv2Target(Target):
             raise FabricError(
                 f"--tls with --target bmv2: {self.executable}'s P4Runtime is started without TLS: leave out --tls"
             )
-        missing = [tool for tool in (self.executable, "p4c-bm2-ss") if shutil.which(tool) is None]
-        if missing:
+        missing_tools = [tool for tool in (self.executable, "p4c-bm2-ss") if shutil.which(tool) is None]
+        if missing_tools:
             raise FabricError(
-                f"--target bmv2 needs {' and '.join(missing)} on PATH: install BMv2 and p4c (packages p4lang-bmv2 "
+                f"--target bmv2 needs {' and '.join(missing_tools)} on PATH: install BMv2 and p4c (packages p4lang-bmv2 "
                 "and p4lang-p4c of the P4 project, or from source), or use --target embedded, which needs neither"
             )
 
@@ -362,10 +363,10 @@ class Bmv2Target(Target):
             priority = os.sched_param(os.sched_get_priority_min(os.SCHED_RR) + 1)
             with contextlib.suppress(OSError):  # not allowed in some containers: then as ever; or it has ended
                 os.sched_setscheduler(child.pid, os.SCHED_RR, priority)
-        self._started[switch.name] = switch
+        self._switches[switch.name] = switch
 
     def probes(self) -> dict[str, Probe]:
-        return {name: self._probe(switch) for name, switch in self._started.items()}
+        return {name: self._probe(switch) for name, switch in self._switches.items()}
 
     def _probe(self, switch: FabricSwitch) -> Probe:
         listening = accepts(switch.address)
@@ -391,13 +392,13 @@ class Bmv2Target(Target):
     def loses(self, part: str) -> str | None:
         if part == PORTSTATE:
             return "nobody tells the controller the state of ports: a cut is found by probes and hosts alone"
-        return f"{part} forwards nothing and has lost its tables" if part in self._started else None
+        return f"{part} forwards nothing and has lost its tables" if part in self._switches else None
 
     def restart(self, part: str) -> list[FabricSwitch]:
         if part == PORTSTATE:
             self.processes.wait_ready(self.launch(), alone=True)
             return []
-        return [self._started[part]]
+        return [self._switches[part]]
 
     def thrift_address(self, device_id: int) -> tuple[str, int]:
         """(host, TCP port) of a switch's Thrift server."""
@@ -444,13 +445,13 @@ def make_certificate(certificate: Path, key: Path) -> None:
     kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", str(CERTIFICATE_DAYS))
     command = ["openssl", "req", "-x509", *kind, "-subj", "/CN=localhost", "-addext", names]
     try:
-        made = subprocess.run(
+        process = subprocess.run(
             [*command, "-keyout", str(key), "-out", str(certificate)], capture_output=True, text=True, check=False
         )
     except OSError as error:
         raise FabricError(f"--tls needs openssl ({error.strerror}): apt-get install openssl") from None
-    if made.returncode:
-        raise FabricError(f"openssl made no certificate: {made.stderr.strip()[-500:]}")
+    if process.returncode:
+        raise FabricError(f"openssl made no certificate: {process.stderr.strip()[-500:]}")
     key.chmod(0o600)
 
 

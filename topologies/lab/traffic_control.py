@@ -92,7 +92,7 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class PortTraffic:
-    """All of one interface. BMv2 tells no counters of queues: those are 0 there."""
+    """Settings and counters of one interface. BMv2 has no counters of queues: those are 0 there."""
 
     interface: str
     rate_bps: int | None = None
@@ -107,29 +107,29 @@ class TrafficControl(abc.ABC):
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.touched: set[str] = set()
+        self.touched_interfaces: set[str] = set()
         """Interfaces whose settings may differ from the plan's."""
         self._ports = switch_ports(plan)
-        self.dead: str | None = None
-        """Why nobody answers: the process that did has died."""
+        self.death_reason: str | None = None
+        """Reason why no process answers: the process behind the switches has died."""
         self.gets_on: Callable[[], bool] = lambda: False
-        """Whether an answer that does not come in time is worth more time: of switches that start and work on it."""
+        """Whether a late answer is worth more time, because the switches that start get on."""
 
-    def lost(self, part: str, why: str) -> None:  # noqa: ARG002 - one process is behind all switches
+    def lost(self, part: str, reason: str) -> None:  # noqa: ARG002 - one process is behind all switches
         """The process behind switches has died: calls end at once, also those under way, until `found`."""
-        self.dead = why
+        self.death_reason = reason
         self.close()
 
-    def found(self, part: str) -> None:  # noqa: ARG002 - one process is behind all switches
-        """It has been started again."""
-        self.dead = None
+    def on_restarted_part(self, part: str) -> None:  # noqa: ARG002 - one process is behind all switches
+        """Note that the process behind switches has been started again."""
+        self.death_reason = None
 
     # ---- setting ----------------------------------------------------------------------------------------
 
     def apply(self, settings: Iterable[Setting]) -> None:
         """Do many settings together. Raises TrafficError before anything is done for those that cannot be."""
         checked = self._check(settings)
-        self.touched.update(one.interface for one in checked)
+        self.touched_interfaces.update(setting.interface for setting in checked)
         self._apply(checked)
 
     @abc.abstractmethod
@@ -142,12 +142,12 @@ class TrafficControl(abc.ABC):
         For switches just started.
         """
         ports = [port for port in self._ports.values() if switches is None or port.node in switches]
-        wanted = plan_settings(self.plan, ports)
-        lacking = list(dict.fromkeys(what for one in wanted if (what := self.cannot(one)) is not None))
-        for rate in sorted({int(one.value) for one in wanted if one.figure == "rate-bps"}):
+        settings = plan_settings(self.plan, ports)
+        lacking = list(dict.fromkeys(reason for setting in settings if (reason := self.cannot(setting)) is not None))
+        for rate in sorted({int(setting.value) for setting in settings if setting.figure == "rate-bps"}):
             if note := self.rate_note(rate):
                 lacking.append(f"{in_units(rate)}b/s {note}")
-        if doable := [one for one in wanted if self.cannot(one) is None]:
+        if doable := [setting for setting in settings if self.cannot(setting) is None]:
             self._apply(self._check(doable))
         return lacking
 
@@ -157,8 +157,8 @@ class TrafficControl(abc.ABC):
         """Limit a port, or one priority of it, in bits/s or in packets/s; None: no limit."""
         self.apply(
             [
-                Setting(interface, "rate-bps", whole("rate_bps", rate_bps), priority),
-                Setting(interface, "rate-pps", whole("pps", pps), priority),
+                Setting(interface, "rate-bps", whole_number("rate_bps", rate_bps), priority),
+                Setting(interface, "rate-pps", whole_number("pps", pps), priority),
             ]
         )
 
@@ -168,8 +168,8 @@ class TrafficControl(abc.ABC):
         """Limit what may wait in a queue, in packets and in bytes (`size`); None: no limit."""
         self.apply(
             [
-                Setting(interface, "max-packets", whole("packets", packets), priority),
-                Setting(interface, "max-bytes", whole("size", size), priority),
+                Setting(interface, "max-packets", whole_number("packets", packets), priority),
+                Setting(interface, "max-bytes", whole_number("size", size), priority),
             ]
         )
 
@@ -180,7 +180,10 @@ class TrafficControl(abc.ABC):
     def set_loss(
         self, interface: str, probability: float = 0.0, *, pattern: str = "", direction: str = OUTPUT, seed: int = 0
     ) -> None:
-        """Lose packets of a direction: each with a probability, or by a pattern such as "0001", repeated (1: lost)."""
+        """Lose packets of a direction by probability or by a pattern.
+
+        A pattern such as "0001" is repeated packet by packet (1: lost).
+        """
         self.apply(impairment(interface, direction, "loss", probability, pattern, seed))
 
     def set_corruption(
@@ -191,11 +194,11 @@ class TrafficControl(abc.ABC):
 
     def reset(self, interface: str | None = None) -> None:
         """Back to what the plan says, for one interface or for all that were changed."""
-        names = [interface] if interface else sorted(self.touched)
-        wanted = plan_settings(self.plan, [self.port(name) for name in names], complete=True)
-        if doable := [one for one in wanted if self.cannot(one) is None]:
+        names = [interface] if interface else sorted(self.touched_interfaces)
+        settings = plan_settings(self.plan, [self.port(name) for name in names], complete=True)
+        if doable := [setting for setting in settings if self.cannot(setting) is None]:
             self._apply(self._check(doable))
-        self.touched.difference_update(names)
+        self.touched_interfaces.difference_update(names)
 
     # ---- looking ----------------------------------------------------------------------------------------
 
@@ -212,7 +215,7 @@ class TrafficControl(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def restarted(self, switch: str) -> None:
+    def on_switch_restart(self, switch: str) -> None:
         """A switch has been started anew: give it again what was set."""
 
     def black_hole(self, interfaces: Iterable[str]) -> list[Setting]:
@@ -238,19 +241,19 @@ class TrafficControl(abc.ABC):
 
     def _check(self, settings: Iterable[Setting]) -> list[Setting]:
         checked = list(settings)
-        for one in checked:
-            self.port(one.interface)
-            if one.priority is not None and one.priority not in range(PRIORITIES):
-                raise TrafficError(f"priority {one.priority!r}: a port has queues 0 to {PRIORITIES - 1}")
-            if one.direction is not None and one.direction not in DIRECTIONS:
-                raise TrafficError(f"direction {one.direction!r}: give {INPUT} or {OUTPUT}")
-            if (what := self.cannot(one)) is not None:
-                raise TrafficError(f"{one.interface}: {what}")
+        for setting in checked:
+            self.port(setting.interface)
+            if setting.priority is not None and setting.priority not in range(PRIORITIES):
+                raise TrafficError(f"priority {setting.priority!r}: a port has queues 0 to {PRIORITIES - 1}")
+            if setting.direction is not None and setting.direction not in DIRECTIONS:
+                raise TrafficError(f"direction {setting.direction!r}: give {INPUT} or {OUTPUT}")
+            if (reason := self.cannot(setting)) is not None:
+                raise TrafficError(f"{setting.interface}: {reason}")
         return checked
 
 
 class UnreachableTraffic(TrafficControl):
-    """Of a fabric whose queues and cables only the process that started it can ask: BMv2's, seen from elsewhere."""
+    """Traffic control of a fabric whose process alone can reach queues and cables: BMv2's."""
 
     _REASON = "queues and cables of BMv2 are known to the terminal that started the fabric: ask in its CLI"
 
@@ -263,11 +266,11 @@ class UnreachableTraffic(TrafficControl):
     def read(self, interface: str) -> PortTraffic:
         raise TrafficError(f"{interface}: {self._REASON}")
 
-    def restarted(self, switch: str) -> None:
-        """Nothing was set from here."""
+    def on_switch_restart(self, switch: str) -> None:
+        """Set nothing: nothing was set from here."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close nothing: nothing is open."""
 
 
 # ---- settings as data -----------------------------------------------------------------------------------------
@@ -276,7 +279,10 @@ class UnreachableTraffic(TrafficControl):
 def impairment(
     interface: str, direction: str, kind: str, probability: float, pattern: str, seed: int = 0
 ) -> list[Setting]:
-    """Settings of `loss` or `corrupt`. Raises TrafficError for what is neither a probability nor a pattern."""
+    """Return settings of `loss` or `corrupt`.
+
+    Raises TrafficError for what is neither a probability nor a pattern.
+    """
     if not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
         raise TrafficError(f"probability {probability!r}: give a number from 0 to 1")
     if not isinstance(pattern, str) or pattern.strip("01") or len(pattern) > PATTERN_MAX:
@@ -297,12 +303,12 @@ def delay_us(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
-def whole(what: str, value: float | None) -> int:
+def whole_number(name: str, value: float | None) -> int:
     """A limit as switches take it: 0 for None, else the nearest whole number. Raises TrafficError below 1."""
     if value is None:
         return 0
     if not isinstance(value, (int, float)) or not 0.5 < value < 1e13:
-        raise TrafficError(f"{what} = {value!r}: give 1 or more, or None for no limit")
+        raise TrafficError(f"{name} = {value!r}: give 1 or more, or None for no limit")
     return round(value)
 
 
@@ -312,7 +318,7 @@ def switch_ports(plan: Plan) -> dict[str, Port]:
 
 
 def directions_of(plan: Plan, link: Link, sender: str) -> tuple[str, str]:
-    """(interface, direction) of a switch at which what `sender` puts on a link is delayed, lost or corrupted.
+    """Return the (interface, direction) of a switch that affects what `sender` puts on a link.
 
     A switch's own output; what a NIC sends is met at the input of its T0.
     """
@@ -335,15 +341,15 @@ def plan_settings(plan: Plan, ports: Sequence[Port] | None = None, *, complete: 
     """
     out: list[Setting] = []
     for port in switch_ports(plan).values() if ports is None else ports:
-        made = _port_settings(plan, port)
+        port_settings = _port_settings(plan, port)
         if complete:
-            given = {(one.figure, one.priority, one.direction) for one in made}
-            made += [
+            figures = {(setting.figure, setting.priority, setting.direction) for setting in port_settings}
+            port_settings += [
                 default
                 for default in defaults(port.interface)
-                if (default.figure, default.priority, default.direction) not in given
+                if (default.figure, default.priority, default.direction) not in figures
             ]
-        out += made
+        out += port_settings
     return out
 
 

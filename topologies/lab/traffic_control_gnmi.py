@@ -111,8 +111,11 @@ class GnmiTraffic(TrafficControl):
                 request.update.append(gnmi.Update(path=path_of(setting.interface, leaf_of(setting)), val=typed))
             self._call("Set", request)
 
-    def restarted(self, switch: str) -> None:
-        """Nothing: settings belong to the port and its cable, and survive the device (docs/traffic-manager.md)."""
+    def on_switch_restart(self, switch: str) -> None:
+        """Set nothing: settings belong to the port and its cable, and survive the device.
+
+        See docs/traffic-manager.md.
+        """
 
     def read(self, interface: str) -> PortTraffic:
         self.port(interface)
@@ -158,8 +161,8 @@ class GnmiTraffic(TrafficControl):
 
     def _call(self, method: str, request: Any) -> Any:
         with self._lock:
-            if self.dead is not None:
-                raise TrafficError(f"gNMI {method}: {self.dead}")
+            if self.death_reason is not None:
+                raise TrafficError(f"gNMI {method}: {self.death_reason}")
             if self._channel is None:
                 options = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
                 self._channel = grpc.insecure_channel(self.address, options)
@@ -167,8 +170,8 @@ class GnmiTraffic(TrafficControl):
         try:
             return self._answer(getattr(stub, method), request)
         except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed under the call
-            if self.dead is not None:
-                raise TrafficError(f"gNMI {method}: {self.dead}") from None
+            if self.death_reason is not None:
+                raise TrafficError(f"gNMI {method}: {self.death_reason}") from None
             if isinstance(error, ValueError):
                 raise
             code, text = error.code(), error.details()
@@ -182,7 +185,7 @@ class GnmiTraffic(TrafficControl):
             try:
                 return call(request, timeout=TIMEOUT_S, wait_for_ready=True)
             except grpc.RpcError as error:
-                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED or self.dead or not self.gets_on():
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED or self.death_reason or not self.gets_on():
                     raise
 
     def close(self) -> None:

@@ -104,8 +104,8 @@ class ThriftTraffic(TrafficControl):
 
     def _apply_port(self, interface: str, settings: list[Setting]) -> None:
         """Change what we remember, and send the queues that differ; a port's rate is that of each of its queues."""
-        old = self._set.get(interface, PortTraffic(interface))
-        new = old
+        old_traffic = self._set.get(interface, PortTraffic(interface))
+        new_traffic = old_traffic
         for setting in settings:
             if setting.figure == SWALLOW:
                 self._swallow(interface, bool(setting.value))
@@ -114,23 +114,23 @@ class ThriftTraffic(TrafficControl):
                 continue  # 0, as it is anyway
             change: dict[str, Any] = {setting.figure.replace("-", "_"): int(setting.value) or None}
             if setting.priority is None:
-                new = replace(new, **change)
+                new_traffic = replace(new_traffic, **change)
             else:
-                queues = list(new.queues)
+                queues = list(new_traffic.queues)
                 queues[setting.priority] = replace(queues[setting.priority], **change)
-                new = replace(new, queues=tuple(queues))
-        self._send(interface, old, new)
+                new_traffic = replace(new_traffic, queues=tuple(queues))
+        self._send(interface, old_traffic, new_traffic)
 
-    def _send(self, interface: str, old: PortTraffic, new: PortTraffic) -> None:
+    def _send(self, interface: str, old_traffic: PortTraffic, new_traffic: PortTraffic) -> None:
         """Make the switch go from `old` to `new`, and remember it."""
         port = self.port(interface)
-        for old_queue, queue in zip(old.queues, new.queues, strict=True):
-            if (rate := self._queue_pps(new, queue)) != self._queue_pps(old, old_queue):
+        for old_queue, queue in zip(old_traffic.queues, new_traffic.queues, strict=True):
+            if (rate := self._queue_pps(new_traffic, queue)) != self._queue_pps(old_traffic, old_queue):
                 self._call(port.node, "set_egress_priority_queue_rate", port.number, queue.priority, rate)
             if queue.max_packets != old_queue.max_packets and interface not in self._swallowing:
                 depth = queue.max_packets or DEFAULT_DEPTH
                 self._call(port.node, "set_egress_priority_queue_depth", port.number, queue.priority, depth)
-        self._set[interface] = new
+        self._set[interface] = new_traffic
 
     def black_hole(self, interfaces: Iterable[str]) -> list[Setting]:
         return [Setting(interface, SWALLOW, 1) for interface in interfaces]
@@ -163,7 +163,7 @@ class ThriftTraffic(TrafficControl):
         with self._lock:
             return int(self._ask(port.node, STANDARD_SERVICE, "bm_register_read", 0, DEPTH_REGISTER, port.number))
 
-    def restarted(self, switch: str) -> None:
+    def on_switch_restart(self, switch: str) -> None:
         """Its queues are as simple_switch makes them: set again what we remember."""
         with self._lock:
             self._hang_up(switch)

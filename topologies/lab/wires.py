@@ -32,28 +32,32 @@ class PortLook(NamedTuple):
     tx_bytes: int
 
 
-def look(links: Iterable[Link], wires: Mapping[str, Mapping[str, Any]]) -> dict[str, PortLook]:
-    """Links by the interface of their upper end, which is a switch's: a wire's end, or an interface of our namespace.
+def link_states(links: Iterable[Link], wires: Mapping[str, Mapping[str, Any]]) -> dict[str, PortLook]:
+    """Return the state of links by the interface of their upper end.
+
+    That is a switch's: a wire's end, or an interface of our namespace.
 
     `wires`: as WireClient.states() has them. What is neither is left out.
     """
-    found = {}
+    states = {}
     for link in links:
         name = link.upper.interface
         if name in wires:
             up = bool(wires[name]["up"] and wires[link.lower.interface]["up"])
-            found[name] = PortLook(up, wires[name]["rx_bytes"], wires[name]["tx_bytes"])
+            states[name] = PortLook(up, wires[name]["rx_bytes"], wires[name]["tx_bytes"])
             continue
         with suppress(OSError, ValueError):
             kernel = Path("/sys/class/net", name)
             rx, tx = (int((kernel / "statistics" / f"{way}_bytes").read_text()) for way in ("rx", "tx"))
             up = (kernel / "operstate").read_text().strip() in ("up", "unknown")  # a tunnel's end does not know
-            found[name] = PortLook(up, rx, tx)
-    return found
+            states[name] = PortLook(up, rx, tx)
+    return states
 
 
 class WireClient:
-    """The wires of a running daemon. Calls may come from any thread. Raises FabricError when it does not answer.
+    """Client of the wires of a running daemon. Calls may come from any thread.
+
+    Raises FabricError when the daemon does not answer.
 
     `works`: whether the daemon gets on.
     """
@@ -69,19 +73,19 @@ class WireClient:
         pairs = [[link.lower.interface, link.upper.interface] for link in links]
         self._request("add_wires", wires=pairs, mtu=DEVICE_MTU)
 
-    def set_up(self, interface: str, up: bool) -> None:
+    def set_up(self, interface: str, is_up: bool) -> None:
         """Set an end up or down."""
-        self._request("set_wires", interfaces=[interface], up=up)
+        self._request("set_wires", interfaces=[interface], up=is_up)
 
     def states(self, interfaces: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
         """State and counters of these ends, of all by default (switch/device/loop.py: WireEnd)."""
-        chosen = {} if interfaces is None else {"interfaces": list(interfaces)}
-        found: dict[str, dict[str, Any]] = self._request("wires", **chosen)["wires"]
-        return found
+        fields = {} if interfaces is None else {"interfaces": list(interfaces)}
+        states: dict[str, dict[str, Any]] = self._request("wires", **fields)["wires"]
+        return states
 
-    def tap(self, interface: str, to: str, snap_bytes: int) -> int:
-        """Have frames that come to an end sent to an abstract socket; the number of the tap."""
-        return int(self._request("tap", interface=interface, to=to, snap=snap_bytes)["tap"])
+    def tap(self, interface: str, socket_name: str, snap_bytes: int) -> int:
+        """Send the frames that come to an end to an abstract socket too; return the number of the tap."""
+        return int(self._request("tap", interface=interface, to=socket_name, snap=snap_bytes)["tap"])
 
     def untap(self, tap: int) -> int:
         """End a tap; frames for which there was no room."""
@@ -111,10 +115,10 @@ class WiredDevices(NetDevices):
             return super().flags(name)
         return IFF_NOARP | (IFF_UP if self._wires.states([name])[name]["admin_up"] else 0)
 
-    def set_flags(self, name: str, on: int = 0, off: int = 0) -> None:
+    def set_flags(self, name: str, on: int = 0, clear_flags: int = 0) -> None:
         if name not in self._ends:
-            super().set_flags(name, on, off)
-        elif (on | off) & IFF_UP:
+            super().set_flags(name, on, clear_flags)
+        elif (on | clear_flags) & IFF_UP:
             self._wires.set_up(name, bool(on & IFF_UP))
 
     def is_up(self, name: str) -> bool:
@@ -126,7 +130,10 @@ class WiredDevices(NetDevices):
 
 
 def states_of(control: Path) -> dict[str, dict[str, Any]]:
-    """State of all ends of wires of the daemon at that control socket; none where there is no daemon, as with BMv2."""
+    """Return the state of all ends of wires of the daemon at a control socket.
+
+    Empty where there is no daemon, as with BMv2.
+    """
     if not control.exists():
         return {}
     wires = WireClient(control)

@@ -138,7 +138,7 @@ class FabricCLI(CLI):
 
     def _say_what_is_dead(self) -> None:
         """What a word shows may be old, or wrong, without a part that is dead."""
-        for part in self.fabric.parts.missing:
+        for part in self.fabric.parts.dead_parts:
             self.say(self.session.style.fold(f"dead: {part.cause}: {part.loses}; {part.cure}", hang=6))
 
     # ---- Cmd's hooks ------------------------------------------------------------------------------------

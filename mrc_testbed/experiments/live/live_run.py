@@ -205,7 +205,7 @@ class LiveRun:
 
     def _tell_dead_parts(self) -> None:
         """Processes of the fabric that died, which end the run."""
-        self.fabric.parts.look()
+        self.fabric.parts.poll_deaths()
         for part in self.fabric.parts.dead:
             died = part.to_json()
             t = round(died.pop("at") - self.work.begins, 6)

@@ -35,7 +35,7 @@ class MemoryTraffic(TrafficControl):
     def read(self, interface):
         return PortTraffic(interface)
 
-    def restarted(self, switch):
+    def on_switch_restart(self, switch):
         pass
 
     def close(self):

@@ -64,9 +64,9 @@ def test_death__is_told_with_its_cause_log_and_loss_and_stays(watched):
     text = watched.told()
     assert text.startswith(f"h0 (pid {pid}) was killed by SIGSEGV: no h0 any more; {STAYS_DEAD}; end of its log ")
     assert text.endswith("log/h0.log:\n  up")
-    (part,) = watched.watch.missing
+    (part,) = watched.watch.dead_parts
     assert watched.watch.dead == watched.mourned == [part] and part.to_json()["is_back"] is False
-    assert watched.watch.look() == []  # told once
+    assert watched.watch.poll_deaths() == []  # told once
 
 
 def test_death__is_cured_and_told_so(watched):
@@ -77,7 +77,7 @@ def test_death__is_cured_and_told_so(watched):
         assert f"switchd (pid {pid}) was killed by SIGKILL" in (text := watched.told()) and BEING_STARTED in text
         text = watched.told()
         assert f"switchd runs again (pid {watched.processes['switchd'].pid}), " in text
-        assert watched.watch.missing == [] and watched.processes["switchd"].alive
+        assert watched.watch.dead_parts == [] and watched.processes["switchd"].alive
         watched.watch._back_at.clear()  # a while passes
     assert [part.is_back for part in watched.watch.dead] == [True, True]
 
@@ -98,7 +98,7 @@ def test_all_at_once__each_is_told_and_each_comes_back(watched):
     told = [watched.told() for _ in range(6)]
     assert {text.split()[0] for text in told if "was killed" in text} == {"switchd", "h0", "h1"}
     assert {text.split()[0] for text in told if "runs again" in text} == {"switchd", "h0", "h1"}
-    assert not watched.watch.missing
+    assert not watched.watch.dead_parts
 
 
 def test_death_while_it_starts__is_told_and_not_tried_for_ever(watched):
@@ -114,7 +114,7 @@ def test_death_while_it_starts__is_told_and_not_tried_for_ever(watched):
     watched.kill("h0")
     told = [watched.told() for _ in range(3)]
     assert begun == ["h0"] and sum("no such device" in text for text in told) == 2
-    assert "h0 could not be started again" in "".join(told) and watched.watch.missing[0].how == "exited with code 1"
+    assert "h0 could not be started again" in "".join(told) and watched.watch.dead_parts[0].how == "exited with code 1"
 
 
 def test_relapses__are_given_up(watched, monkeypatch):
@@ -126,7 +126,7 @@ def test_relapses__are_given_up(watched, monkeypatch):
         assert BEING_STARTED in watched.told() and "runs again" in watched.told()
     watched.kill("h0")
     assert "is not started again" in watched.told()
-    assert watched.watch.missing and not watched.processes["h0"].alive
+    assert watched.watch.dead_parts and not watched.processes["h0"].alive
 
 
 def test_what_is_asked_to_end__has_not_died(watched):
@@ -155,7 +155,7 @@ def test_closed__nothing_is_told_or_started_any_more(watched):
     watched.watch.close()
     watched.kill("h0")
     watched.processes["h0"].popen.wait(LIMIT_S)
-    assert watched.watch.closing and watched.watch.look() == [] and watched.news.empty()
+    assert watched.watch.closing and watched.watch.poll_deaths() == [] and watched.news.empty()
 
 
 def test_death_on_another_machine__is_told_with_its_machine_and_cured(watched):
@@ -173,4 +173,4 @@ def test_death_on_another_machine__is_told_with_its_machine_and_cured(watched):
     assert text.startswith("h7 (pid 12 on machine b) was killed by SIGKILL: no h7 any more; ") and BEING_STARTED in text
     assert text.endswith("end of its log /run/there/h7.log:\n  two\n  three\n  four")
     assert watched.told().startswith("h7 runs again (pid 13 on machine b), ")
-    assert watched.watch.missing == []
+    assert watched.watch.dead_parts == []

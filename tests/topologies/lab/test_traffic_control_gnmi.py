@@ -41,7 +41,7 @@ def test_later_calls__are_not_sent_until_the_daemon_is_back(monkeypatch):
     with pytest.raises(TrafficError, match=re.escape(f"gNMI Get: {DIED}")):
         traffic.read("p0-t0-0-eth1")
     assert traffic._channel is None
-    traffic.found("switchd")
+    traffic.on_restarted_part("switchd")
     with pytest.raises(TrafficError, match=r"no answer in 0.1 s: do the switches run\?"):
         traffic.read("p0-t0-0-eth1")
     traffic.close()

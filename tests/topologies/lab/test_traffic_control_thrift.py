@@ -147,7 +147,7 @@ def test_thrift__a_black_hole_has_queues_without_room(bmv2):
     assert switch.depths == {(1, priority): 0 for priority in range(8)}
     control.set_depth("p0-t0-0-eth1", 40)
     assert switch.depths[1, 0] == 0, "still a black hole"
-    control.restarted("p0-t0-0")
+    control.on_switch_restart("p0-t0-0")
     assert set(switch.depths.values()) == {0}, "and after a reboot"
     control.apply([Setting("p0-t0-0-eth1", "swallow", 0)])
     assert switch.depths == {(1, priority): 40 if priority == 0 else 64 for priority in range(8)}
@@ -186,12 +186,12 @@ def test_thrift__plan_without_delays_is_applied_whole(bmv2):
     assert switch.depths[1, 0] == plan.thresholds("p0-t0-0", 1).data_limit
     before = (dict(switch.rates), dict(switch.depths))
     switch.rates.clear(), switch.depths.clear()
-    control.restarted("p0-t0-0")
+    control.on_switch_restart("p0-t0-0")
     assert (switch.rates, switch.depths) == before
     control.set_rate("p0-t0-0-eth1", 1e6)
-    assert switch.rates[1, 3] == 107 and "p0-t0-0-eth1" in control.touched
+    assert switch.rates[1, 3] == 107 and "p0-t0-0-eth1" in control.touched_interfaces
     control.reset()
-    assert (switch.rates, switch.depths) == before and not control.touched
+    assert (switch.rates, switch.depths) == before and not control.touched_interfaces
 
 
 def test_thrift__a_switch_that_refuses_or_is_not_there_is_named(bmv2):

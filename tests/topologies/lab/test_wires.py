@@ -9,7 +9,14 @@ from mrc_testbed.capture.packet_files import WireReader
 from mrc_testbed.cli.prompt.commands.links import _use
 from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.netdev import IFF_NOARP, IFF_UP
-from mrc_testbed.topologies.lab.wires import PortLook, WireClient, WiredDevices, links_between_switches, look, states_of
+from mrc_testbed.topologies.lab.wires import (
+    PortLook,
+    WireClient,
+    WiredDevices,
+    link_states,
+    links_between_switches,
+    states_of,
+)
 from mrc_testbed.topologies.plan import Plan
 from tests.switch.server.running_server import SOON_S, running_daemon
 
@@ -42,7 +49,7 @@ def test_wired_devices__set_ends_as_interfaces(tmp_path):
         devices = WiredDevices(wires, links_between_switches(PLAN))
         with contextlib.closing(devices):
             assert devices.flags(LOWER) == IFF_UP | IFF_NOARP and devices.is_up(LOWER)
-            devices.set_flags(UPPER, off=IFF_UP)
+            devices.set_flags(UPPER, clear_flags=IFF_UP)
             assert devices.flags(UPPER) == IFF_NOARP and devices.flags(LOWER) & IFF_UP
             assert not devices.is_up(LOWER) and not devices.is_up(UPPER)
             devices.set_flags(UPPER, on=IFF_NOARP)
@@ -69,8 +76,8 @@ def test_states_of__none_without_a_daemon_and_an_error_of_one_that_is_gone(tmp_p
 def test_use__of_a_wire_is_counted_by_the_daemon(tmp_path):
     def check(daemon, control, _wires):
         daemon.loop.send(daemon.registry.with_name("p0-t1-0").device, LINK.upper.number, bytes(100))
-        assert _use(lambda: look([LINK], states_of(control)))[LINK.upper.interface] == (0.0, 0.0)
-        found = look([LINK], states_of(control))
+        assert _use(lambda: link_states([LINK], states_of(control)))[LINK.upper.interface] == (0.0, 0.0)
+        found = link_states([LINK], states_of(control))
         assert found == {LINK.upper.interface: PortLook(True, 0, 100)}
 
     with_daemon(tmp_path, check)

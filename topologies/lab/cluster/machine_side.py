@@ -378,7 +378,7 @@ class MachineSide:
         return {"up": self._now.network.is_up(request.interface)}
 
     def _look(self, _request: Look) -> Message:
-        return {"ports": self._now.network.look()}
+        return {"ports": self._now.network.link_states()}
 
     def _threads(self, _request: Threads) -> Message:
         return {"processes": {child.name: thread_seconds(child.pid) for child in self._now.processes}}

@@ -305,7 +305,7 @@ class ClusterNetwork(Network):
         one = self.machine_of(interface)
         return one.lost is None and bool(one.request("is_up", interface=interface)["up"])
 
-    def look(self) -> dict[str, PortLook]:
+    def link_states(self) -> dict[str, PortLook]:
         found: dict[str, PortLook] = {}
         for machine in self.machines.values():
             if machine.lost is None:
@@ -378,7 +378,7 @@ class ClusterNetwork(Network):
     def processors(self) -> int:
         return sum(machine.hello["processors"] for machine in self.machines.values())
 
-    def where(self) -> list[str]:
+    def node_locations(self) -> list[str]:
         held = "; ".join(f"{name} has {self.placement.describe(name)}" for name in self.machines)
         said = [f"{len(self.machines)} machines: {held}"]
         if self.underlay:
@@ -392,7 +392,7 @@ class ClusterNetwork(Network):
     def notes(self) -> list[str]:
         apart = self._each(lambda one: one.clock_error_s(), [one for one in self.machines.values() if one.lost is None])
         return [
-            *self.where(),
+            *self.node_locations(),
             f"times of different machines agree within {max(apart.values(), default=0.0) * 1e3:.2g} ms at the end: no "
             "one-way delay is told across them; no Clustermapper probes links",
         ]

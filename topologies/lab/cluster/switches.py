@@ -175,8 +175,8 @@ class ClusterTraffic(TrafficControl):
         """Those of one machine do not answer; the others do."""
         self._by_machine[self._daemons[part]].lost(part, why)
 
-    def found(self, part: str) -> None:
-        self._by_machine[self._daemons[part]].found(part)
+    def on_restarted_part(self, part: str) -> None:
+        self._by_machine[self._daemons[part]].on_restarted_part(part)
 
     def _of(self, interface: str) -> TrafficControl:
         """Raises TrafficError when its machine is lost."""
@@ -202,8 +202,8 @@ class ClusterTraffic(TrafficControl):
         self.port(interface)
         return self._of(interface).read(interface)
 
-    def restarted(self, switch: str) -> None:
-        self._by_machine[self._placement.machine_of(switch).name].restarted(switch)
+    def on_switch_restart(self, switch: str) -> None:
+        self._by_machine[self._placement.machine_of(switch).name].on_switch_restart(switch)
 
     def close(self) -> None:
         for one in self._by_machine.values():

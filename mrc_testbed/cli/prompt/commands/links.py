@@ -93,7 +93,7 @@ def _direction(fabric: Fabric, link: Link, sender: str) -> tuple[float | None, f
     rate, delay_s = speed.rate_bps, speed.delay_s
     if fabric.traffic.cannot(Setting(interface, "delay-us", 1, direction=direction)):
         delay_s = 0.0
-    if interface not in fabric.traffic.touched:
+    if interface not in fabric.traffic.touched_interfaces:
         return rate, delay_s, Cable()
     try:
         now = fabric.traffic.read(interface)

@@ -27,7 +27,7 @@ def a_fault(**fields):
 def test_faults__who_saw_them_and_how_fast(cli, fabric):
     said(cli, "link p1-t0-0 p1-t1-1 down")
     said(cli, "blackhole p2-t1-0")
-    at = fabric.inject.active[0].at
+    at = fabric.inject.active[0].began_at
     seen = {"first_seen": at + 0.001, "raised": at + 1.25}
     old = a_fault(number=2, state="cleared", cleared=at - 90)
     fabric.controller = Client(faults={"faults": [a_fault(**seen), old]})
@@ -47,7 +47,7 @@ def test_faults__who_saw_them_and_how_fast(cli, fabric):
 )
 def test_faults__the_other_direction_alone_is_not_what_was_injected(cli, fabric, direction, is_found):
     said(cli, "oneway p1-t0-0 p1-t1-1")
-    at = fabric.inject.active[0].at
+    at = fabric.inject.active[0].began_at
     told = a_fault(kind="lossy link", direction=direction, first_seen=at + 0.1, raised=at + 1.0)
     fabric.controller = Client(faults={"faults": [told]})
     assert ("not found" in said(cli, "faults")) is not is_found

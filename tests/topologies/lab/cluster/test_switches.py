@@ -48,6 +48,6 @@ def test_apply__a_machine_that_is_lost_is_named_and_the_others_are_set():
 def test_lost__a_daemon_that_died_is_told_for_its_machine_alone():
     traffic, parts = traffic_of()
     traffic.lost("switchd of b", "switchd of b was killed by SIGKILL")
-    assert parts["b"].dead == "switchd of b was killed by SIGKILL" and parts["a"].dead is None
-    traffic.found("switchd of b")
-    assert parts["b"].dead is None
+    assert parts["b"].death_reason == "switchd of b was killed by SIGKILL" and parts["a"].death_reason is None
+    traffic.on_restarted_part("switchd of b")
+    assert parts["b"].death_reason is None
