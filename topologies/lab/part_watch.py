@@ -229,7 +229,8 @@ class PartWatch:
             part.is_back = True
             successor = self._processes[part.name]
             self._report(
-                f"{part.name} runs again (pid {successor.pid}{successor.where}), {time.monotonic() - part.at:.1f} s after it died"
+                f"{part.name} runs again (pid {successor.pid}{successor.where}), "
+                f"{time.monotonic() - part.at:.1f} s after it died"
             )
 
 

@@ -26,8 +26,8 @@ def check_tools() -> None:
     missing_tools = {tool: package for tool, package in TOOLS.items() if shutil.which(tool) is None}
     if missing_tools:
         raise FabricError(
-            f"not on PATH: {', '.join(missing_tools)}: `apt-get install {' '.join(sorted(set(missing_tools.values())))}` "
-            "(or `make setup`)"
+            f"not on PATH: {', '.join(missing_tools)}: "
+            f"`apt-get install {' '.join(sorted(set(missing_tools.values())))}` (or `make setup`)"
         )
 
 
@@ -78,6 +78,7 @@ def check_interfaces(names: Iterable[str]) -> None:
         return
     rest_text = f" and {len(existing) - 3} more" if len(existing) > 3 else ""
     raise FabricError(
-        f"interface {', '.join(existing[:3])}{rest_text} exists already and was not made by a fabric of this run folder: "
-        f"end the fabric that uses it (one with another MRC_RUN_DIR?), or remove it: `ip link del {existing[0]}`"
+        f"interface {', '.join(existing[:3])}{rest_text} exists already and was not made by a fabric of this "
+        f"run folder: end the fabric that uses it (one with another MRC_RUN_DIR?), "
+        f"or remove it: `ip link del {existing[0]}`"
     )

@@ -54,7 +54,7 @@ class Traffic(TrafficControl):
                 cable = dataclasses.replace(cable, **{field: setting.value / scale}) if field else cable
         return cable
 
-    def restarted(self, switch):
+    def on_switch_restart(self, switch):
         pass
 
     def close(self):
@@ -78,8 +78,8 @@ class StandInFabric:
         self.agents = {}
         self.traffic = Traffic(self.plan)
         self.inject = Injector(self)
-        self.parts = types.SimpleNamespace(missing=[], cures=False)
-        self.look = dict
+        self.parts = types.SimpleNamespace(dead_parts=[], cures=False)
+        self.link_states = dict
         self.bring = lambda host, path: path
         """Where a host can read a file; a test of several machines gives another place."""
 

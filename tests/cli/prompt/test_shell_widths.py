@@ -96,7 +96,7 @@ def cli(tmp_path, monkeypatch):
     monkeypatch.setattr(links, "USE_S", 0.0)
     monkeypatch.setattr(paths, "sweep", lambda *_: [a_probe(ev) for ev in EVS])
     fabric = StandInFabric(tmp_path, PLAN)
-    fabric.look = lambda: {link.upper.interface: PortLook(True, MANY, MANY) for link in PLAN.links}
+    fabric.link_states = lambda: {link.upper.interface: PortLook(True, MANY, MANY) for link in PLAN.links}
     entries = [{"scope": "link", "name": LINK, "cause": "controller: " + a_fault(1)["text"]}]
     health = {"mode": "srv6", "peers": [{"peer": "h20", "qps": 128, "evs": [an_ev(ev) for ev in EVS]}]}
     agent = Client(health=health, denylist={"entries": entries, "denied": {"h20": EVS}, "changed": 3})

@@ -255,7 +255,7 @@ def test_heal__undoes_all_and_what_was_done_by_hand_too(fabric):
     fabric.power("p1-t0-1", False)
     fabric.traffic.set_rate("p1-t1-1-eth2", 5e6)
     assert len(fabric.inject.heal()) == len(FAULTS)
-    assert fabric.state() == CLEAN and kinds(fabric) == [] and not fabric.traffic.touched
+    assert fabric.state() == CLEAN and kinds(fabric) == [] and not fabric.traffic.touched_interfaces
     assert fabric.inject.heal() == []
 
 
