@@ -318,7 +318,8 @@ class Bmv2Target(Target):
         if missing_tools:
             raise FabricError(
                 f"--target bmv2 needs {' and '.join(missing_tools)} on PATH: install BMv2 and p4c (packages "
-                "p4lang-bmv2 and p4lang-p4c of the P4 project, or from source), or use --target embedded, which needs neither"
+                "p4lang-bmv2 and p4lang-p4c of the P4 project, or from source), or use --target embedded, "
+                "which needs neither"
             )
 
     def tcp_ports(self) -> dict[int, str]:
