@@ -153,9 +153,9 @@ class Mapper:
     async def run(self) -> None:
         """Probe until `stop` is set."""
         probing = asyncio.ensure_future(self._probe())
-        stopped = asyncio.ensure_future(self._stop.wait())
-        done, _ = await asyncio.wait((probing, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if probing in done:
+        stop_task = asyncio.ensure_future(self._stop.wait())
+        finished_tasks, _ = await asyncio.wait((probing, stop_task), return_when=asyncio.FIRST_COMPLETED)
+        if probing in finished_tasks:
             probing.result()  # raises: it does not end by itself
 
     def close(self) -> None:
@@ -206,12 +206,12 @@ class Mapper:
     def _drain(self) -> None:
         offset = wall_offset_ns()
         for port in self.ports.values():
-            for seen, rtt_s in port.receive(self._key, offset):
-                if seen.stream == 0:
-                    if change := self.prober.returned(seen.target, seen.sequence, rtt_s):
+            for probe, rtt_s in port.receive(self._key, offset):
+                if probe.stream == 0:
+                    if change := self.prober.returned(probe.target, probe.sequence, rtt_s):
                         self._publish(change)
-                elif self._burst is not None and seen.stream == self._burst.stream:
-                    self._burst.returned(seen, rtt_s)
+                elif self._burst is not None and probe.stream == self._burst.stream:
+                    self._burst.returned(probe, rtt_s)
 
     # ---- bursts -------------------------------------------------------------------------------------------
 
@@ -221,8 +221,8 @@ class Mapper:
         if self._burst is not None:
             raise RequestError("a probe_all is running already: wait for its answer")
         self._stream = self._stream % STREAMS + 1
-        known = {c.label: c for c in ServiceClass}
-        classes = tuple(known[name] for name in dict.fromkeys(request.classes or known))
+        classes_by_label = {c.label: c for c in ServiceClass}
+        classes = tuple(classes_by_label[name] for name in dict.fromkeys(request.classes or classes_by_label))
         try:
             self._burst = Burst(self._self_probes, classes, request.count, self._stream, time.monotonic())
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Many probes over every link at once, in both classes: what `mrc check` asks for. Pure; `now` comes in.
+"""Burst of probes over every link, in both classes, for `mrc check`. Pure; `now` is a parameter.
 
 A burst says of each link what its probes say once the links before it are taken into account: a T1 probe also crosses
 the NIC-T0 link of its host, so it is evidence about its T0-T1 link only when the T0 probes of that host and plane were
@@ -100,7 +100,7 @@ class Burst:
         return self.sequence
 
     def is_over(self, now: float) -> bool:
-        """All are back, or the last have been waited for."""
+        """Whether all probes are back, or the wait for the last is over."""
         if self.sequence < self.count:
             return False
         return now >= self.next_at or all(t.back >= t.sent for t in self.tallies.values())
@@ -108,15 +108,15 @@ class Burst:
     def sent(self, number: int, service_class: ServiceClass) -> None:
         self.tallies[number, service_class].sent += 1
 
-    def returned(self, seen: ReturnedProbe, rtt_s: float) -> None:
-        """A probe of this burst; copies count once."""
-        tally = self.tallies.get((seen.target, ServiceClass(seen.service_class)))
-        if tally is None or seen.sequence in tally.seen or not 0 < seen.sequence <= self.sequence:
+    def returned(self, probe: ReturnedProbe, rtt_s: float) -> None:
+        """Count a returned probe of this burst; copies count once."""
+        tally = self.tallies.get((probe.target, ServiceClass(probe.service_class)))
+        if tally is None or probe.sequence in tally.seen or not 0 < probe.sequence <= self.sequence:
             return
-        tally.seen.add(seen.sequence)
+        tally.seen.add(probe.sequence)
         tally.back += 1
-        tally.trimmed += seen.trimmed
-        tally.marked += seen.marked
+        tally.trimmed += probe.trimmed
+        tally.marked += probe.marked
         tally.rtts.append(rtt_s)
 
     def links_json(self, plan: Plan) -> list[dict[str, Any]]:
@@ -136,8 +136,8 @@ class Burst:
             return {**row, "state": "unknown", "why": "no host probes it: T1 self-probes need SRv6", "by": []}
         clear = [t for t in targets if t.kind is TargetKind.T0 or self._is_well(first[t.host, t.plane])]
         if not clear:
-            behind = sorted({first[t.host, t.plane].link.name for t in targets})
-            return {**row, "state": "unknown", "why": f"behind {' and '.join(behind)}", "by": []}
+            failed_links = sorted({first[t.host, t.plane].link.name for t in targets})
+            return {**row, "state": "unknown", "why": f"behind {' and '.join(failed_links)}", "by": []}
         row["by"] = [t.host for t in clear]
         states = []
         for service_class in self.classes:
@@ -146,8 +146,8 @@ class Burst:
                 tally.add(self.tallies[target.number, service_class])
             row[service_class.label] = tally.to_json()
             states.append(tally.state)
-        worst = next(s for s in ("down", "lossy", "unknown", "ok") if s in states)
-        return {**row, "state": worst, "why": ""}
+        worst_state = next(s for s in ("down", "lossy", "unknown", "ok") if s in states)
+        return {**row, "state": worst_state, "why": ""}
 
     def _is_well(self, target: ProbeTarget) -> bool:
         return all(self.tallies[target.number, c].state == "ok" for c in self.classes)

@@ -71,12 +71,15 @@ class TargetHealth:
     rules: Rules
     state: TargetState = TargetState.UNKNOWN
     since: float = 0.0
-    """Start of the cause of the state: for down the sending of the first probe lost, for lossy of the first in the
-    windows, for ok the return of the first probe of the unbroken row."""
+    """Start of the cause of the state, seconds.
+
+    For down the sending of the first probe lost, for lossy of the first in the windows, for ok the return of the first
+    probe of the unbroken row.
+    """
     back_at: float | None = None
-    """Time at which the newest returned probe was sent: all it crossed forwarded then."""
+    """Time at which the newest returned probe was sent: every node on its way forwarded then."""
     rtt_s: float | None = None
-    """Smoothed."""
+    """Smoothed RTT, seconds."""
     rtt_min_s: float | None = None
     sent: int = 0
     lost: int = 0
@@ -96,23 +99,23 @@ class TargetHealth:
 
     def back(self, sequence: int, sent_at: float, rtt_s: float) -> None:
         """A probe came back in time."""
-        self._timed(rtt_s)
+        self._add_rtt(rtt_s)
         self._came_back(sent_at)
-        self._judged(sequence, sent_at, False)
+        self._add_probe(sequence, sent_at, False)
 
     def gone(self, sequence: int, sent_at: float) -> None:
         """A probe did not come back."""
-        self._judged(sequence, sent_at, True)
+        self._add_probe(sequence, sent_at, True)
 
     def came_late(self, sequence: int, rtt_s: float) -> bool:
         """A probe given up has come back after all: it was not lost. False when it is none of those (a copy)."""
-        for one in self._history:
-            if one.sequence == sequence and one.fate is not ProbeFate.BACK:
-                one.fate = ProbeFate.BACK
-                self._came_back(one.sent_at)
+        for probe in self._history:
+            if probe.sequence == sequence and probe.fate is not ProbeFate.BACK:
+                probe.fate = ProbeFate.BACK
+                self._came_back(probe.sent_at)
                 self.lost -= 1
                 self.late += 1
-                self._timed(rtt_s)
+                self._add_rtt(rtt_s)
                 self._lost_in_a_row = sum(1 for _ in takewhile(_is_lost, reversed(self._history)))
                 if self.state is TargetState.DOWN and self._lost_in_a_row < self.rules.down_after:
                     self._excuse()  # the others of that outage are late too, most likely
@@ -123,11 +126,11 @@ class TargetHealth:
     def _came_back(self, sent_at: float) -> None:
         self.back_at = sent_at if self.back_at is None else max(self.back_at, sent_at)
 
-    def _timed(self, rtt_s: float) -> None:
+    def _add_rtt(self, rtt_s: float) -> None:
         self.rtt_s = rtt_s if self.rtt_s is None else self.rtt_s + RTT_SHARE * (rtt_s - self.rtt_s)
         self.rtt_min_s = rtt_s if self.rtt_min_s is None else min(rtt_s, self.rtt_min_s)
 
-    def _judged(self, sequence: int, sent_at: float, lost: bool) -> None:
+    def _add_probe(self, sequence: int, sent_at: float, lost: bool) -> None:
         self.sent += 1
         self.lost += lost
         self._history.append(SentProbe(sequence, sent_at, ProbeFate.LOST if lost else ProbeFate.BACK))
@@ -140,8 +143,8 @@ class TargetHealth:
         if self._lost_in_a_row:
             if state is TargetState.DOWN:
                 return
-            wanted = LOSSY_DOWN_AFTER if state is TargetState.LOSSY else rules.down_after
-            if self._lost_in_a_row >= wanted:
+            needed_losses = LOSSY_DOWN_AFTER if state is TargetState.LOSSY else rules.down_after
+            if self._lost_in_a_row >= needed_losses:
                 first = min(self._lost_in_a_row, len(self._history))
                 self._become(TargetState.DOWN, self._history[-first].sent_at)
             elif state is TargetState.OK and self._is_lossy():
@@ -163,33 +166,33 @@ class TargetHealth:
 
     def _excuse(self) -> None:
         """The losses so far have had their cause, an outage, and count no more."""
-        for one in self._history:
-            if one.fate is ProbeFate.LOST:
-                one.fate = ProbeFate.EXCUSED
+        for probe in self._history:
+            if probe.fate is ProbeFate.LOST:
+                probe.fate = ProbeFate.EXCUSED
         self._lost_in_a_row = 0
 
     def _is_lossy(self) -> bool:
         window = self.rules.window
         if len(self._history) < 2 * window or self._back_in_a_row >= 2 * window:
             return False
-        lost = [_is_lost(one) for one in self._history]
+        lost = [_is_lost(probe) for probe in self._history]
         share = min(sum(lost[:window]), sum(lost[window:])) / window
         return share >= self.rules.lossy_share and self._bursts() > 1
 
     def _bursts(self) -> int:
         """Rows of losses in the last two windows."""
-        bursts, before = 0, False
+        bursts, was_lost = 0, False
         for lost in map(_is_lost, self._history):
-            bursts += lost and not before
-            before = lost
+            bursts += lost and not was_lost
+            was_lost = lost
         return bursts
 
     def _first_loss(self) -> float:
-        return next(one.sent_at for one in self._history if _is_lost(one))
+        return next(probe.sent_at for probe in self._history if _is_lost(probe))
 
     def _become(self, state: TargetState, since: float) -> None:
         self.state, self.since = state, since
 
 
-def _is_lost(one: SentProbe) -> bool:
-    return one.fate is ProbeFate.LOST
+def _is_lost(probe: SentProbe) -> bool:
+    return probe.fate is ProbeFate.LOST

@@ -1,4 +1,4 @@
-"""The probe on the wire: a UDP packet from a NIC port to itself, inside an outer header that leads it round (§9).
+"""Probe on the wire: a UDP packet from a NIC port to itself, led round by an outer header (§9).
 
 ::
 
@@ -36,7 +36,7 @@ PAYLOAD = struct.Struct(">4sIHBBIQ8sI")
 SIGNED_BYTES = 24
 DIGEST_AT = 24
 DATA_PADDING = 220
-"""Bytes behind the payload of a data-class probe: longer than any trim length in use, so that it can be trimmed."""
+"""Bytes behind the payload of a data-class probe: longer than any trim length, so that switches trim."""
 HOP_LIMIT = 64
 MAX_TARGETS = 1 << 16
 
@@ -88,24 +88,24 @@ class PortIdentity:
 
     ethernet: bytes
     address: bytes
-    """Its inner IPv6 address, 16 bytes."""
+    """Inner IPv6 address of the port, 16 bytes."""
     own_usid: bytes | None
     """Outer DA of what reaches it, 16 bytes; None without SRv6."""
 
     @classmethod
     def of(cls, plan: Plan, host: str, plane: int, srv6: bool) -> PortIdentity:
-        here = plan.host(host)
-        port = plan.host_port(here, plane)
-        above = plan.link_of_interface(port.interface).upper
-        macs = "".join(_MAC_BYTE.findall(plan.mac(above) + plan.mac(port)))
-        usid = plan.nic_address(here, plane).to_bytes(16, "big") if srv6 else None
-        return cls(bytes.fromhex(macs) + b"\x86\xdd", plan.address(here, plane).packed, usid)
+        source_host = plan.host(host)
+        port = plan.host_port(source_host, plane)
+        uplink_port = plan.link_of_interface(port.interface).upper
+        macs = "".join(_MAC_BYTE.findall(plan.mac(uplink_port) + plan.mac(port)))
+        usid = plan.nic_address(source_host, plane).to_bytes(16, "big") if srv6 else None
+        return cls(bytes.fromhex(macs) + b"\x86\xdd", plan.address(source_host, plane).packed, usid)
 
 
 class ProbeTemplate:
     """The frame of one target and class, patched for each probe."""
 
-    __slots__ = ("_at", "_frame", "_key")
+    __slots__ = ("_frame", "_key", "_payload_offset")
 
     def __init__(
         self, target: ProbeTarget, service_class: ServiceClass, stream: int, port: PortIdentity, key: bytes
@@ -121,14 +121,16 @@ class ProbeTemplate:
         headers += UDP.pack(target.ev & 0xFFFF, UDP_PORT, inner_length, 0)
         payload = PAYLOAD.pack(MAGIC, NO_QP, target.number, service_class, stream, 0, 0, b"", zlib.crc32(padding))
         self._frame = bytearray(headers + payload + padding)
-        self._at = len(headers)
+        self._payload_offset = len(headers)
         self._key = key
 
     def frame(self, sequence: int, sent_ns: int) -> bytearray:
         """The frame of one probe, valid until the next call."""
-        frame, at = self._frame, self._at
-        struct.pack_into(">IQ", frame, at + 12, sequence & 0xFFFFFFFF, sent_ns)
-        frame[at + DIGEST_AT : at + DIGEST_AT + 8] = _digest(bytes(frame[at : at + SIGNED_BYTES]), self._key)
+        frame, payload_offset = self._frame, self._payload_offset
+        struct.pack_into(">IQ", frame, payload_offset + 12, sequence & 0xFFFFFFFF, sent_ns)
+        frame[payload_offset + DIGEST_AT : payload_offset + DIGEST_AT + 8] = _digest(
+            bytes(frame[payload_offset : payload_offset + SIGNED_BYTES]), self._key
+        )
         return frame
 
 
@@ -138,28 +140,28 @@ def _digest(signed: bytes, key: bytes) -> bytes:
 
 def read(frame: bytes, port: PortIdentity, key: bytes) -> ReturnedProbe:
     """The probe in a frame that came in by `port`. Raises NotOursError for every other frame."""
-    at = ETHERNET
-    if len(frame) < at + IPV6.size or frame[12:14] != b"\x86\xdd":
+    offset = ETHERNET
+    if len(frame) < offset + IPV6.size or frame[12:14] != b"\x86\xdd":
         raise NotOursError("no IPv6")
-    word, length, next_header, _, _, destination = IPV6.unpack_from(frame, at)
+    word, length, next_header, _, _, destination = IPV6.unpack_from(frame, offset)
     traffic_class = word >> 20 & 0xFF
     marked = traffic_class & 3 == CE
     if port.own_usid is not None:
-        at += IPV6.size
+        offset += IPV6.size
         if next_header != 41 or destination != port.own_usid:
             raise NotOursError("outer address")
-        if len(frame) < at + IPV6.size:
+        if len(frame) < offset + IPV6.size:
             raise NotOursError("short")
-        word, length, next_header, _, _, destination = IPV6.unpack_from(frame, at)
+        word, length, next_header, _, _, destination = IPV6.unpack_from(frame, offset)
         marked |= word >> 20 & 3 == CE
-    source = frame[at + 8 : at + 24]
-    at += IPV6.size
+    source = frame[offset + 8 : offset + 24]
+    offset += IPV6.size
     if next_header != 17 or source != port.address or destination != port.address:
         raise NotOursError("inner address")
-    payload_at = at + UDP.size
+    payload_at = offset + UDP.size
     if len(frame) < payload_at + PAYLOAD.size:
         raise NotOursError("short")
-    if UDP.unpack_from(frame, at)[1] != UDP_PORT:
+    if UDP.unpack_from(frame, offset)[1] != UDP_PORT:
         raise NotOursError("UDP port")
     magic, no_qp, target, service_class, stream, sequence, sent_ns, digest, crc = PAYLOAD.unpack_from(frame, payload_at)
     if magic != MAGIC or no_qp != NO_QP:
@@ -167,7 +169,7 @@ def read(frame: bytes, port: PortIdentity, key: bytes) -> ReturnedProbe:
     if digest != _digest(frame[payload_at : payload_at + SIGNED_BYTES], key):
         raise NotOursError("digest")
     trimmed = traffic_class >> 2 in TRIMMED
-    if not trimmed and zlib.crc32(frame[payload_at + PAYLOAD.size : at + length]) != crc:
+    if not trimmed and zlib.crc32(frame[payload_at + PAYLOAD.size : offset + length]) != crc:
         raise NotOursError("padding")
     return ReturnedProbe(target, service_class, stream, sequence, sent_ns, trimmed, marked)
 
@@ -180,13 +182,13 @@ SO_ATTACH_FILTER = 26
 
 
 def kernel_filter(srv6: bool) -> bytes:
-    """Classic BPF that passes UDP to our port alone, so that the traffic of the host costs this process nothing."""
+    """Return the classic BPF that passes UDP to the probes' port alone, so that other traffic costs nothing."""
     inner = ETHERNET + (IPV6.size if srv6 else 0)
     checks = [(_LOAD_BYTE, ETHERNET + 6, 41)] if srv6 else []
     checks += [(_LOAD_BYTE, inner + 6, 17), (_LOAD_HALF, inner + IPV6.size + 2, UDP_PORT)]
     steps: list[tuple[int, int, int, int]] = []
-    for left, (load, at, wanted) in zip(range(len(checks) - 1, -1, -1), checks, strict=True):
-        steps += [(load, 0, 0, at), (_EQUAL, 0, 2 * left + 1, wanted)]
+    for checks_left, (load, field_offset, field_value) in zip(range(len(checks) - 1, -1, -1), checks, strict=True):
+        steps += [(load, 0, 0, field_offset), (_EQUAL, 0, 2 * checks_left + 1, field_value)]
     steps += [(_RETURN, 0, 0, 0xFFFF), (_RETURN, 0, 0, 0)]
     return b"".join(_INSTRUCTION.pack(*step) for step in steps)
 

@@ -1,4 +1,4 @@
-"""Packet sockets of every host's ports, opened inside its network namespace by a process that lives outside.
+"""Packet sockets of all hosts' ports, opened in their network namespaces by a process outside.
 
 A socket belongs to the namespace in which it was opened. So the (single-threaded) process enters each namespace for a
 moment and comes back. Which namespaces: `hosts.json` in the run folder, {"h0": pid of a process inside}.
@@ -76,24 +76,27 @@ class ProbePort:
             except OSError:  # ENETDOWN after a cut: reported once, then the socket works on
                 continue
             try:
-                seen = read(frame, self.identity, key)
+                probe = read(frame, self.identity, key)
             except NotOursError as reason:
                 self.refused[str(reason)] += 1
                 continue
-            yield seen, self._rtt(seen, extra, wall_offset_ns)
+            yield probe, self._rtt(probe, extra, wall_offset_ns)
 
     @staticmethod
-    def _rtt(seen: ReturnedProbe, extra: list[tuple[int, int, bytes]], wall_offset_ns: int) -> float:
-        """By the kernel's receive time: how late we read it is not in it. A wall clock that was set is found out."""
+    def _rtt(probe: ReturnedProbe, extra: list[tuple[int, int, bytes]], wall_offset_ns: int) -> float:
+        """Return the RTT by the kernel's receive time, without the delay of reading; seconds.
+
+        A wall clock that was set meanwhile is detected.
+        """
         now = time.monotonic_ns()
-        arrived = now
+        arrival_ns = now
         for level, kind, data in extra:
             if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(data) >= _TIMESPEC.size:
                 seconds, nanoseconds = _TIMESPEC.unpack_from(data)
-                arrived = seconds * 1_000_000_000 + nanoseconds - wall_offset_ns
-        if not seen.sent_ns <= arrived <= now:
-            arrived = now
-        return max(arrived - seen.sent_ns, 0) / 1e9
+                arrival_ns = seconds * 1_000_000_000 + nanoseconds - wall_offset_ns
+        if not probe.sent_ns <= arrival_ns <= now:
+            arrival_ns = now
+        return max(arrival_ns - probe.sent_ns, 0) / 1e9
 
 
 def wall_offset_ns() -> int:
@@ -108,7 +111,7 @@ def open_port(host: str, plane: int, interface: str, identity: PortIdentity, cod
     except PermissionError:
         raise PortsError(f"{interface}: no permission for a packet socket: run as root (CAP_NET_RAW)") from None
     try:
-        value, _alive = filter_option(code)
+        value, _kept_buffer = filter_option(code)
         sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, value)
         sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -122,7 +125,10 @@ def open_port(host: str, plane: int, interface: str, identity: PortIdentity, cod
 
 @contextlib.contextmanager
 def network_namespace(pid: int) -> Iterator[None]:
-    """Be in the network namespace of a process. Raises PortsError; a process that cannot come back must end."""
+    """Enter the network namespace of a process. Raises PortsError.
+
+    A process that cannot return to its own namespace must end.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
 
     def enter(descriptor: int) -> None:
@@ -136,17 +142,17 @@ def network_namespace(pid: int) -> Iterator[None]:
         raise PortsError(f"cannot open our own namespace: {error.strerror}") from error
     try:
         try:
-            there = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            namespace_fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise PortsError(f"no network namespace of pid {pid}: {error.strerror}: is the fabric up?") from error
         try:
-            enter(there)
+            enter(namespace_fd)
         except OSError as error:
             raise PortsError(
                 f"cannot enter the network namespace of pid {pid}: {error.strerror}: run as root"
             ) from error
         finally:
-            os.close(there)
+            os.close(namespace_fd)
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""Rounds of probes: when to send which, and what became of them. Pure: `now` (seconds) comes in with every call.
+"""Rounds of probes: schedule and outcome. Pure: `now` (seconds) is a parameter of every call.
 
 A round is one probe to each target. A probe is lost when it did not come back within the patience and nothing suggests
 that the machine, not the network, was slow. On an overloaded machine:
@@ -67,7 +67,7 @@ class _Round:
     waiting: set[int]
     """Numbers of the targets whose probe their health has not counted yet."""
     rtts: dict[int, float] = field(default_factory=dict)
-    """Of the probes that came back, by target number."""
+    """RTTs of the returned probes, by target number."""
     void: bool = False
     is_ended: bool = False
 
@@ -89,37 +89,40 @@ class Prober:
         self.active = {target.number for target in targets if target.kind is not TargetKind.LOOP}
         """Numbers of the targets that are probed now."""
         self._loops: dict[int, list[list[ProbeTarget]]] = {}
-        """Of a T1's target: its loops by choice."""
+        """Loops of a T1's target, by choice."""
         for loop in [target for target in targets if target.about is not None]:
             choices = self._loops.setdefault(loop.about or 0, [])
             choices += [[]] * (loop.choice + 1 - len(choices))
             choices[loop.choice] = [*choices[loop.choice], loop]
         self._choice: dict[int, int] = {}
-        """Of a T1's target that fails or loses: the choice that is tried now."""
-        self._over: dict[str, list[ProbeTarget]] = {}
-        """Of a T0: the loops over it."""
-        self._own: dict[str, list[int]] = {}
-        """Of a T0: its own hosts' targets."""
+        """Choice of loops tried now, by the number of a T1's target that fails or loses."""
+        self._loops_over: dict[str, list[ProbeTarget]] = {}
+        """Loops over each T0."""
+        self._own_targets: dict[str, list[int]] = {}
+        """Targets of each T0's own hosts."""
         for target in targets:
             if target.kind is TargetKind.T0:
-                self._own.setdefault(target.switch, []).append(target.number)
+                self._own_targets.setdefault(target.switch, []).append(target.number)
             elif target.kind is TargetKind.LOOP and target.about is None:
-                self._over.setdefault(target.switch, []).append(target)
+                self._loops_over.setdefault(target.switch, []).append(target)
         self._first = {(t.host, t.plane): t.number for t in targets if t.kind is TargetKind.T0}
         self._open: deque[_Round] = deque()
         self._quartiles: deque[float] = deque(maxlen=RECENT_ROUNDS)
-        self._common = 0
+        self._common_losses = 0
         """Void rounds in a row because all planes lost everything at once."""
 
     @property
     def patience_s(self) -> float:
         """Time-out of a probe at present, seconds."""
-        worst = max(self._quartiles, default=0.0)
-        return min(self.settings.patience_s + PATIENCE_RTTS * worst, PATIENCE_MAX_S)
+        worst_quartile = max(self._quartiles, default=0.0)
+        return min(self.settings.patience_s + PATIENCE_RTTS * worst_quartile, PATIENCE_MAX_S)
 
     def next_timer(self) -> float:
         """Time of the next tick, seconds: to begin a round, or to give one up."""
-        waiting = next((one.sent_at + self.patience_s for one in self._open if not one.is_ended), self.next_round_at)
+        waiting = next(
+            (probe_round.sent_at + self.patience_s for probe_round in self._open if not probe_round.is_ended),
+            self.next_round_at,
+        )
         return min(waiting, self.next_round_at)
 
     def begin_round(self, now: float) -> int:
@@ -130,53 +133,53 @@ class Prober:
         return self._open[-1].sequence
 
     def stalled(self, late_s: float) -> None:
-        """This process woke up `late_s` seconds later than it wanted to."""
+        """Note that this process woke up `late_s` seconds late; void open rounds when that is a stall."""
         self.worst_late_s = max(self.worst_late_s, late_s)
         if late_s >= self.settings.stall_s:
-            for one in self._open:
-                one.void = True
+            for probe_round in self._open:
+                probe_round.void = True
 
     def not_sent(self, number: int, sequence: int) -> None:
         """The kernel had no buffer for a probe: it says nothing about the network."""
-        for one in self._open:
-            if one.sequence == sequence:
-                one.waiting.discard(number)
+        for probe_round in self._open:
+            if probe_round.sequence == sequence:
+                probe_round.waiting.discard(number)
 
     def returned(self, number: int, sequence: int, rtt_s: float) -> TargetChange | None:
         """A probe has come back; a change of state when that takes a loss back."""
         if not 0 <= number < len(self.targets):
             return None
         health = self.health[number]
-        old = health.state
-        one = next((one for one in self._open if one.sequence == sequence), None)
-        if one is not None and number in one.waiting and number not in one.rtts:
-            one.rtts[number] = rtt_s
+        old_state = health.state
+        probe_round = next((probe_round for probe_round in self._open if probe_round.sequence == sequence), None)
+        if probe_round is not None and number in probe_round.waiting and number not in probe_round.rtts:
+            probe_round.rtts[number] = rtt_s
         elif not health.came_late(sequence, rtt_s):
             self.duplicates += 1
-        return self._change(number, old)
+        return self._change(number, old_state)
 
     def judge(self, now: float) -> list[TargetChange]:
-        """Tell each target what became of its probes, as far as that is known; the changes of state that follow."""
+        """Give each target the known outcomes of its probes; return the resulting changes of state."""
         changes: list[TargetChange] = []
         patience = self.patience_s
-        held: set[int] = set()
+        held_targets: set[int] = set()
         """Targets with an earlier probe that may still come."""
-        for one in self._open:
-            is_over = now - one.sent_at >= patience
-            if is_over and not one.is_ended:
-                one.is_ended = True
-                self._end(one)
-            for number in sorted(one.waiting - held):
-                old = self.health[number].state
-                if number in one.rtts:
-                    self.health[number].back(one.sequence, one.sent_at, one.rtts[number])
-                elif not is_over or now - one.sent_at < self._own_patience(number):
-                    held.add(number)
+        for probe_round in self._open:
+            is_over = now - probe_round.sent_at >= patience
+            if is_over and not probe_round.is_ended:
+                probe_round.is_ended = True
+                self._end(probe_round)
+            for number in sorted(probe_round.waiting - held_targets):
+                old_state = self.health[number].state
+                if number in probe_round.rtts:
+                    self.health[number].back(probe_round.sequence, probe_round.sent_at, probe_round.rtts[number])
+                elif not is_over or now - probe_round.sent_at < self._own_patience(number):
+                    held_targets.add(number)
                     continue
-                elif not one.void and not self._is_too_early(number, now):
-                    self.health[number].gone(one.sequence, one.sent_at)
-                one.waiting.discard(number)
-                if change := self._change(number, old):
+                elif not probe_round.void and not self._is_too_early(number, now):
+                    self.health[number].gone(probe_round.sequence, probe_round.sent_at)
+                probe_round.waiting.discard(number)
+                if change := self._change(number, old_state):
                     changes.append(change)
         while self._open and self._open[0].is_ended and not self._open[0].waiting:
             self._open.popleft()
@@ -198,8 +201,8 @@ class Prober:
                 changes += self._end_loops(choices[choice])
                 self._choice[number] = choice + 1
                 self._begin_loops(choices[choice + 1])
-        for name, loops in self._over.items():
-            is_cut_off = all(self.health[number].state is TargetState.DOWN for number in self._own[name])
+        for name, loops in self._loops_over.items():
+            is_cut_off = all(self.health[number].state is TargetState.DOWN for number in self._own_targets[name])
             if is_cut_off and loops[0].number not in self.active:
                 self._begin_loops(loops)
             elif not is_cut_off and loops[0].number in self.active:
@@ -221,10 +224,10 @@ class Prober:
         out = []
         for loop in loops:
             self.active.discard(loop.number)
-            for one in self._open:
-                one.waiting.discard(loop.number)
-            old, self.health[loop.number] = self.health[loop.number].state, TargetHealth(self.settings.rules)
-            if change := self._change(loop.number, old):
+            for probe_round in self._open:
+                probe_round.waiting.discard(loop.number)
+            old_state, self.health[loop.number] = self.health[loop.number].state, TargetHealth(self.settings.rules)
+            if change := self._change(loop.number, old_state):
                 out.append(change)
         return out
 
@@ -236,33 +239,35 @@ class Prober:
         unknown = self.health[number].state is TargetState.UNKNOWN and self.targets[number].kind is not TargetKind.LOOP
         return unknown and now - self.started_at < self.settings.start_grace_s
 
-    def _end(self, one: _Round) -> None:
+    def _end(self, probe_round: _Round) -> None:
         """Verdict of a whole round about the machine."""
-        if one.rtts:
-            self._quartiles.append(sorted(one.rtts.values())[3 * len(one.rtts) // 4])
-        if one.void:
+        if probe_round.rtts:
+            self._quartiles.append(sorted(probe_round.rtts.values())[3 * len(probe_round.rtts) // 4])
+        if probe_round.void:
             self.void["stalled"] += 1
             return
-        if self._lost_everywhere(one) and self._common < COMMON_ROUNDS:
-            self._common += 1
-            one.void = True
+        if self._lost_everywhere(probe_round) and self._common_losses < COMMON_ROUNDS:
+            self._common_losses += 1
+            probe_round.void = True
             self.void["lost on all planes at once"] += 1
-        elif one.rtts:
-            self._common = 0
+        elif probe_round.rtts:
+            self._common_losses = 0
 
-    def _lost_everywhere(self, one: _Round) -> bool:
+    def _lost_everywhere(self, probe_round: _Round) -> bool:
         """Rule 3. Targets that are down already say nothing."""
-        asked: Counter[int] = Counter()
-        lost: Counter[int] = Counter()
+        probe_counts: Counter[int] = Counter()
+        loss_counts: Counter[int] = Counter()
         for target, health in zip(self.targets, self.health, strict=True):
             if target.kind is not TargetKind.LOOP and health.state in (TargetState.OK, TargetState.LOSSY):
-                asked[target.plane] += 1
-                lost[target.plane] += target.number not in one.rtts
-        return len(asked) > 1 and all(lost[plane] >= COMMON_SHARE * count for plane, count in asked.items())
+                probe_counts[target.plane] += 1
+                loss_counts[target.plane] += target.number not in probe_round.rtts
+        return len(probe_counts) > 1 and all(
+            loss_counts[plane] >= COMMON_SHARE * count for plane, count in probe_counts.items()
+        )
 
-    def _change(self, number: int, old: TargetState) -> TargetChange | None:
+    def _change(self, number: int, old_state: TargetState) -> TargetChange | None:
         health = self.health[number]
-        return TargetChange(self.targets[number], old, health) if health.state is not old else None
+        return TargetChange(self.targets[number], old_state, health) if health.state is not old_state else None
 
 
 def target_json(target: ProbeTarget, health: TargetHealth) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class ProbeTarget:
     """One self-probe: `host` to `switch` and back on `plane`."""
 
     number: int
-    """Its place in the list of all targets; travels in the probe."""
+    """Index in the list of all targets, carried in the probe."""
     host: str
     plane: int
     kind: TargetKind
@@ -60,18 +60,18 @@ class ProbeTarget:
     walk: tuple[str, ...]
     """Nodes in the order they are met, from the host back to it."""
     about: int | None = None
-    """Of a loop: the number of the T1's target whose link it takes in one direction; None when it is about a T0."""
+    """Number of the T1's target whose link a loop crosses one way; None for a loop over a T0."""
     choice: int = 0
-    """Of a loop: which of the ways round it takes."""
+    """Index of a loop's way round among the possible ones."""
 
     @property
     def direction(self) -> str | None:
-        """Of a loop: the direction of its link that it crosses, as `A -> B`."""
+        """Direction in which a loop crosses its link, as `A -> B`; None for other targets."""
         if self.kind is not TargetKind.LOOP:
             return None
         ends = (self.link.lower.node, self.link.upper.node)
-        crossed = next(pair for pair in pairwise(self.walk) if set(pair) == set(ends))
-        return " -> ".join(crossed)
+        crossed_pair = next(pair for pair in pairwise(self.walk) if set(pair) == set(ends))
+        return " -> ".join(crossed_pair)
 
 
 def uses_srv6(plan: Plan) -> bool:
@@ -115,32 +115,34 @@ def loops_of(plan: Plan, targets: tuple[ProbeTarget, ...]) -> tuple[ProbeTarget,
 
 
 def _loops_over(plan: Plan, switch: Switch, number: int) -> list[ProbeTarget]:
-    """A loop over a T0 from the first host of the next rack, and of the one after that, each over other T1s."""
+    """Return loops over a T0 from the first host of each of the next two racks, each over other T1s."""
     out: list[ProbeTarget] = []
     for step in range(1, min(COVER, plan.racks - 1) + 1):
         rack = (switch.number + step) % plan.racks
         host, t0 = plan.hosts[rack * plan.hosts_per_rack], plan.t0_name(switch.plane, rack)
-        there, back = (plan.t1_name(switch.plane, (rack + k) % plan.spines) for k in range(2))
-        walk = (host.name, t0, there, switch.name, back, t0, host.name)
+        t1_out, t1_back = (plan.t1_name(switch.plane, (rack + k) % plan.spines) for k in range(2))
+        walk = (host.name, t0, t1_out, switch.name, t1_back, t0, host.name)
         outer = segment_list(plan.walk(walk)).destination
-        link, ev = plan.link(there, switch.name), make_ev(switch.plane, 0)
-        place = number + len(out)
-        out.append(ProbeTarget(place, host.name, switch.plane, TargetKind.LOOP, switch.name, ev, link, outer, walk))
+        link, ev = plan.link(t1_out, switch.name), make_ev(switch.plane, 0)
+        loop_number = number + len(out)
+        out.append(
+            ProbeTarget(loop_number, host.name, switch.plane, TargetKind.LOOP, switch.name, ev, link, outer, walk)
+        )
     return out
 
 
 def _loops(plan: Plan, target: ProbeTarget, number: int) -> list[ProbeTarget]:
-    """Both loops over the link of a T1's target, for each way round; none where there is one rack or one T1."""
+    """Return both loops over the link of a T1's target for each way round; none with one rack or one T1."""
     host, t0, t1 = target.host, target.walk[1], target.switch
-    here = plan.host(host)
-    racks = [plan.t0_name(target.plane, rack) for rack in range(plan.racks) if rack != here.rack]
+    source_host = plan.host(host)
+    racks = [plan.t0_name(target.plane, rack) for rack in range(plan.racks) if rack != source_host.rack]
     spines = [name for k in range(plan.spines) if (name := plan.t1_name(target.plane, k)) != t1]
     out: list[ProbeTarget] = []
     for choice in range(min(LOOP_CHOICES, len(racks) * len(spines))):
-        turn = here.downlink + choice  # hosts of a rack begin with different ones
-        far, other = racks[turn % len(racks)], spines[(turn + turn // len(racks)) % len(spines)]
-        for there, back in ((t1, other), (other, t1)):
-            walk = (host, t0, there, far, back, t0, host)
+        turn = source_host.downlink + choice  # hosts of a rack begin with different ones
+        far, second_t1 = racks[turn % len(racks)], spines[(turn + turn // len(racks)) % len(spines)]
+        for t1_out, t1_back in ((t1, second_t1), (second_t1, t1)):
+            walk = (host, t0, t1_out, far, t1_back, t0, host)
             outer = segment_list(plan.walk(walk)).destination
             out.append(
                 ProbeTarget(
@@ -166,5 +168,5 @@ def spines_of(plan: Plan, downlink: int, plane: int) -> tuple[int, ...]:
     The T1s of all planes are dealt out to COVER hosts each, one after the other, so that in a rack of many hosts nobody
     has more work than another.
     """
-    hosts, before = plan.hosts_per_rack, plane * plan.spines
-    return tuple(k for k in range(plan.spines) if (downlink - (before + k) * COVER) % hosts < COVER)
+    hosts, first_index = plan.hosts_per_rack, plane * plan.spines
+    return tuple(k for k in range(plan.spines) if (downlink - (first_index + k) * COVER) % hosts < COVER)

@@ -1,4 +1,4 @@
-"""Scaffold of the tools: command line, running fabric and source host, RPC, Ctrl-C, exit codes, number formats.
+"""Scaffold of the tools: command line, fabric and source host, RPC, Ctrl-C, exit codes, numbers.
 
 A tool is one function for typer: it takes the options and returns the work as a function without arguments, which `run`
 calls once the command line is parsed. Work so runs outside of typer, and Ctrl-C stays the tool's own.
@@ -65,8 +65,8 @@ class MeasuringHost:
         except PlanError as error:
             raise ToolError(str(error)) from error
         if peer == self.host:
-            others = ", ".join(h.name for h in self.plan.hosts if h != self.host) or "none"
-            raise ToolError(f"{name} is this host: give another one as peer (has: {others})")
+            other_names = ", ".join(h.name for h in self.plan.hosts if h != self.host) or "none"
+            raise ToolError(f"{name} is this host: give another one as peer (has: {other_names})")
         return peer
 
 
@@ -91,9 +91,9 @@ def this_host(plan: Plan) -> str | None:
     """The host we run in: MRC_HOST, or the one whose first port is in our network namespace; None outside."""
     if name := os.environ.get("MRC_HOST"):
         return name
-    here = {name for _, name in socket.if_nameindex()}
-    inside = [host.name for host in plan.hosts if plan.host_port(host, 0).interface in here]
-    return inside[0] if len(inside) == 1 else None
+    interface_names = {name for _, name in socket.if_nameindex()}
+    matching_hosts = [host.name for host in plan.hosts if plan.host_port(host, 0).interface in interface_names]
+    return matching_hosts[0] if len(matching_hosts) == 1 else None
 
 
 def find_place(tool: str, run_dir: str | None, source: str | None) -> MeasuringHost:
@@ -257,14 +257,14 @@ def conduct(
     """
     client = JsonlClient(place.socket, name=place.host.name)
     try:
-        begun = client.request(op, timeout_s=PEER_S, patient=True, **fields)
-        on_begin(begun)
-        with interruptible(lambda: stop_work(place, begun["work"])) as interrupted:
+        start = client.request(op, timeout_s=PEER_S, patient=True, **fields)
+        on_begin(start)
+        with interruptible(lambda: stop_work(place, start["work"])) as has_interrupt:
             watch = Watch(client)
             while True:
-                event = watch.get(STOP_TIMEOUT_S if interrupted() else 0.5)
+                event = watch.get(STOP_TIMEOUT_S if has_interrupt() else 0.5)
                 if event is None:
-                    if interrupted():
+                    if has_interrupt():
                         raise ToolError(f"{place.host.name}: {op}: its agent did not stop in time", FAILED)
                 elif event.get("event") == "end":
                     return event
@@ -289,13 +289,13 @@ def stop_work(place: MeasuringHost, work: int) -> None:
 
 @contextmanager
 def interruptible(on_interrupt: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Call `on_interrupt` on the first Ctrl-C, raise KeyboardInterrupt on the second; yields a function that returns
-    whether there was one.
+    """Call `on_interrupt` on the first Ctrl-C, raise KeyboardInterrupt on the second.
 
+    Yields a function that returns whether Ctrl-C was pressed.
     A handler that raises could lose half of a line just received. In the background (SIGINT ignored) nothing changes.
     """
     seen = False
-    before = signal.getsignal(signal.SIGINT)
+    old_handler = signal.getsignal(signal.SIGINT)
 
     def handle(*_: Any) -> None:
         nonlocal seen
@@ -304,14 +304,14 @@ def interruptible(on_interrupt: Callable[[], None]) -> Iterator[Callable[[], boo
         seen = True
         on_interrupt()
 
-    ignored = before is signal.SIG_IGN
+    ignored = old_handler is signal.SIG_IGN
     if not ignored:
         signal.signal(signal.SIGINT, handle)
     try:
         yield lambda: seen
     finally:
         if not ignored:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, old_handler)
 
 
 def finish(end: Event, tool: str) -> int:
@@ -339,10 +339,10 @@ def parse(tool: str, command: Callable[..., Work], examples: Sequence[str], argv
     )
     app.command(epilog="\n\n".join(["Examples:", "", *(f"- {example}" for example in examples)]))(command)
     try:
-        done = typer.main.get_command(app).main(argv, prog_name=tool, standalone_mode=False)
+        result = typer.main.get_command(app).main(argv, prog_name=tool, standalone_mode=False)
     except _CommandLineError as error:
         raise ToolError(f"{error.format_message()} (`{tool} --help` shows all options)") from None
-    return cast(Work, done) if callable(done) else None
+    return cast(Work, result) if callable(result) else None
 
 
 _CommandLineError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[2])

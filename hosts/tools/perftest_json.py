@@ -15,7 +15,7 @@ from mrc_testbed.files.whole_files import write_output
 from mrc_testbed.hosts.tools.common import WRONG, Event, ToolError
 
 DEFAULT_FILE = "perftest_out.json"
-"""In the working directory."""
+"""Default output file, in the working directory."""
 MIB_BITS = 8 << 20
 TIMES = {
     "t_min": "t_min_us",
@@ -50,51 +50,51 @@ def write_file(file: Path, document: dict[str, Any] | None) -> None:
         raise ToolError(f"{file}: {error.strerror}: give --out_json_file a file that can be written", code) from None
 
 
-def bandwidth(begun: Event, results: list[Event]) -> dict[str, Any] | None:
+def bandwidth(setup: Event, results: list[Event]) -> dict[str, Any] | None:
     """Document of a bandwidth test; rates with -b are of both directions. None: nothing measured."""
     if not results or results[0]["bw_average_bps"] is None:
         return None
-    ours = results[0]
-    sides = [ours, *([ours["reverse"]] if ours.get("reverse") else [])]
+    result = results[0]
+    sides = [result, *([result["reverse"]] if result.get("reverse") else [])]
 
-    def both(key: str) -> float:
+    def sum_of_sides(key: str) -> float:
         return sum(side[key] or 0.0 for side in sides)
 
-    name = "RDMA_Write_Bidirectional_BW_Test" if begun["bidirectional"] else "RDMA_Write_BW_Test"
+    name = "RDMA_Write_Bidirectional_BW_Test" if setup["bidirectional"] else "RDMA_Write_BW_Test"
     return {
-        "test_info": _test_info(name, begun, ours),
+        "test_info": _test_info(name, setup, result),
         "results": {
-            "MsgSize": ours["bytes"],
-            "n_iterations": ours["writes"],
-            "BW_peak": round(both("bw_peak_bps") / MIB_BITS, 6),
-            "BW_average": round(both("bw_average_bps") / MIB_BITS, 6),
-            "MsgRate": round(both("msg_rate_pps") / 1e6, 6),
+            "MsgSize": result["bytes"],
+            "n_iterations": result["writes"],
+            "BW_peak": round(sum_of_sides("bw_peak_bps") / MIB_BITS, 6),
+            "BW_average": round(sum_of_sides("bw_average_bps") / MIB_BITS, 6),
+            "MsgRate": round(sum_of_sides("msg_rate_pps") / 1e6, 6),
         },
     }
 
 
-def latency(begun: Event, results: list[Event]) -> dict[str, Any] | None:
+def latency(setup: Event, results: list[Event]) -> dict[str, Any] | None:
     """Document of a latency test; None: nothing measured."""
     if not results or results[0]["t_avg_us"] is None:
         return None
-    ours = results[0]
-    times = {key: ours[time] for key, time in TIMES.items()}
+    result = results[0]
+    times = {key: result[time] for key, time in TIMES.items()}
     return {
-        "test_info": _test_info("RDMA_Write_Latency_Test", begun, ours),
-        "results": {"MsgSize": ours["bytes"], "n_iterations": ours["writes"], **times},
+        "test_info": _test_info("RDMA_Write_Latency_Test", setup, result),
+        "results": {"MsgSize": result["bytes"], "n_iterations": result["writes"], **times},
     }
 
 
-def _test_info(name: str, begun: Event, result: Event) -> dict[str, Any]:
-    """What was tested. perftest says `IB` and `RC` of RoCEv2; MRC has no name there."""
-    mrc = begun["transport"] == "mrc"
+def _test_info(name: str, setup: Event, result: Event) -> dict[str, Any]:
+    """Return the description of the test. perftest says `IB` and `RC` of RoCEv2; MRC has no name there."""
+    mrc = setup["transport"] == "mrc"
     return {
         "test": name,
-        "Device": begun["host"],
-        "Number_of_qps": len(begun["qps"]),
+        "Device": setup["host"],
+        "Number_of_qps": len(setup["qps"]),
         "Transport_type": "MRC" if mrc else "IB",
         "Connection_type": "MRC" if mrc else "RC",
         "TX_depth": result["depth"],
-        "Mtu": begun["pmtu_bytes"],
+        "Mtu": setup["pmtu_bytes"],
         "Link_type": "Ethernet",
     }

@@ -1,4 +1,4 @@
-"""mrc-ping: EV probes over every path to a peer, one line per path: alive, or dead on the way out or back.
+"""mrc-ping: EV probes over every path to a peer, a line per path: alive, dead on the way out, or back.
 
 A path has two directions. The first answer to a probe comes back over the path itself; without it the probe is sent
 again, and that answer comes back another way (hosts/engine/paths/ack_paths.py). So `out` counts probes that are known
@@ -48,13 +48,13 @@ class PathReport:
     out: int = 0
     """Probes known to have arrived at the peer."""
     rtts_s: list[float] = field(default_factory=list)
-    """Of those whose answer came back over the same path."""
+    """RTTs of the probes whose answer came back over the same path, seconds."""
     port_down: bool = False
     """Our own port of the plane was down for a probe."""
 
     @property
     def out_lost(self) -> bool:
-        """Probes were sent and none arrived at the peer: the way out is dead, of the way back nothing is known."""
+        """Whether probes were sent and none arrived at the peer: the way out is dead, the way back unknown."""
         return self.sent > 0 and not self.out
 
     @property
@@ -112,47 +112,51 @@ def reports_for(plan: Plan, source: Host, peer: Host, evs: Iterable[Sequence[int
 def report(reports: list[PathReport], style: Style) -> str:
     """One line a path, and a summary."""
     heads: list[str] = ["EV", "path", "outer address", "sent", "out", "back", "loss", "RTT min/avg/max ms", "through"]
-    rows = [_row(one) for one in reports]
-    if not any(one.address for one in reports):  # modes without an outer header
+    rows = [_row(path_report) for path_report in reports]
+    if not any(path_report.address for path_report in reports):  # modes without an outer header
         del heads[2]
         rows = [row[:2] + row[3:] for row in rows]
     lines = [table(style, heads, rows, right=("sent", "out", "back", "loss"))]
-    sent, back = sum(one.sent for one in reports), sum(len(one.rtts_s) for one in reports)
-    share = f"{100 * (sent - back) / sent:.1f}% lost" if sent else "nothing lost"
-    dead = f"{sum(one.out_lost for one in reports)} lost out, {sum(one.back_lost for one in reports)} lost back"
-    lines.append(f"{len(reports)} paths, {dead}; {sent} probes sent, {back} came back, {share}")
+    sent, returned_probes = (
+        sum(path_report.sent for path_report in reports),
+        sum(len(path_report.rtts_s) for path_report in reports),
+    )
+    share = f"{100 * (sent - returned_probes) / sent:.1f}% lost" if sent else "nothing lost"
+    out_count, back_count = sum(r.out_lost for r in reports), sum(r.back_lost for r in reports)
+    loss_text = f"{out_count} lost out, {back_count} lost back"
+    lines.append(f"{len(reports)} paths, {loss_text}; {sent} probes sent, {returned_probes} came back, {share}")
     return "\n".join(lines)
 
 
-def _row(one: PathReport) -> list[Cell]:
+def _row(path_report: PathReport) -> list[Cell]:
     times: Cell = "-"
-    if one.rtts_s:
-        rtts = [rtt * 1e3 for rtt in one.rtts_s]
+    if path_report.rtts_s:
+        rtts = [rtt * 1e3 for rtt in path_report.rtts_s]
         times = f"{min(rtts):.3f}/{sum(rtts) / len(rtts):.3f}/{max(rtts):.3f}"
-    elif one.back_lost:
+    elif path_report.back_lost:
         times = "out ok, back lost", "bad"
-    elif one.out_lost:
-        times = ("out lost (port down)" if one.port_down else "out lost"), "bad"
+    elif path_report.out_lost:
+        times = ("out lost (port down)" if path_report.port_down else "out lost"), "bad"
     return [
-        f"{one.ev:#06x}",
-        path_label(one.plane, one.uplink),
-        one.address or "-",
-        str(one.sent),
-        str(one.out),
-        str(len(one.rtts_s)),
-        f"{one.loss_percent:.0f}%",
+        f"{path_report.ev:#06x}",
+        path_label(path_report.plane, path_report.uplink),
+        path_report.address or "-",
+        str(path_report.sent),
+        str(path_report.out),
+        str(len(path_report.rtts_s)),
+        f"{path_report.loss_percent:.0f}%",
         times,
-        turning_point(one.nodes),
+        turning_point(path_report.nodes),
     ]
 
 
 def probe_line(event: Event) -> str:
     """One probe, for -v."""
     if event["rtt_s"] is not None:
-        what = f"{event['rtt_s'] * 1e3:.3f} ms"
+        outcome = f"{event['rtt_s'] * 1e3:.3f} ms"
     else:
-        what = "out ok, back lost" if event["out"] else "out lost"
-    return f" probe {event['round']}  EV {event['ev']:#06x}  plane {event['plane']}  {what}"
+        outcome = "out ok, back lost" if event["out"] else "out lost"
+    return f" probe {event['round']}  EV {event['ev']:#06x}  plane {event['plane']}  {outcome}"
 
 
 def command(
@@ -190,8 +194,8 @@ def command(
         target = place.peer(peer)
         reports: dict[int, PathReport] = {}
 
-        def on_begin(begun: Event) -> None:
-            reports.update(reports_for(place.plan, place.host, target, begun["evs"]))
+        def on_begin(start: Event) -> None:
+            reports.update(reports_for(place.plan, place.host, target, start["evs"]))
             if not as_json:
                 times = f"{count} probe{'s' * (count > 1)} each" if count else "until Ctrl-C"
                 print(f"EV probes from {place.host.name} to {target.name}: {len(reports)} paths, {times}", flush=True)

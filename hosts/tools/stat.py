@@ -76,9 +76,9 @@ def _port(port: Event) -> Event:
 
 
 def _qp(qp: Event) -> Event:
-    shown = {key: qp[key] for key in ("qpn", "remote_qpn", "peer", "state", "busy", "outstanding", "error")}
+    row = {key: qp[key] for key in ("qpn", "remote_qpn", "peer", "state", "busy", "outstanding", "error")}
     return {
-        **shown,
+        **row,
         "transport": qp.get("transport", "mrc"),
         **{key: qp["counters"].get(key, 0) for key in QP_COUNTERS},
         "plane_bytes": qp["counters"].get("plane_bytes", []),
@@ -124,10 +124,10 @@ def text(shown: Event, *, evs: bool, plan: Plan, style: Style) -> str:
         return style.fold("\n".join([*lines, "  no QPs"]))
     lines.append(table(style, QP_HEADS, [_qp_row(qp) for qp in shown["qps"]], right=QP_HEADS[3:-1], indent=2))
     for qp in shown["qps"]:
-        more = [qp["error"]] if qp["error"] else []
+        notes = [qp["error"]] if qp["error"] else []
         if "delay_s" in qp["congestion"]:
-            more.append(_congestion(qp["congestion"]))
-        lines += [f"  {qp['qpn']:#08x}: {one}" for one in more]
+            notes.append(_congestion(qp["congestion"]))
+        lines += [f"  {qp['qpn']:#08x}: {one}" for one in notes]
         if evs:
             rows = [_ev_row(plan, shown["host"], qp["peer"], ev) for ev in qp["evs"]]
             lines += [f"  {qp['qpn']:#08x}: {len(rows)} EVs"] if len(shown["qps"]) > 1 else []
@@ -170,13 +170,14 @@ LATE_SHARE = 0.01
 
 def _late_line(ports: Iterable[Event]) -> list[str]:
     """A warning when ports with a rate do not keep their times: what is measured then is the machine."""
-    paced = [port["pacing"] for port in ports if port["pacing"]]
-    frames, late = sum(one["frames"] for one in paced), sum(one["late"] for one in paced)
-    if late <= LATE_SHARE * frames:
+    pacings = [port["pacing"] for port in ports if port["pacing"]]
+    frames, late_frames = sum(pacing["frames"] for pacing in pacings), sum(pacing["late"] for pacing in pacings)
+    if late_frames <= LATE_SHARE * frames:
         return []
-    worst = max(one["late_max_s"] for one in paced) * 1e3
+    worst_ms = max(pacing["late_max_s"] for pacing in pacings) * 1e3
     return [
-        f"  machine too busy for these rates: {late} of {frames} frames left 2 ms late or more, up to {worst:.0f} ms"
+        f"  machine too busy for these rates: {late_frames} of {frames} frames left 2 ms late or more, "
+        f"up to {worst_ms:.0f} ms"
     ]
 
 
@@ -197,20 +198,20 @@ def _qp_row(qp: Event) -> list[Cell]:
 
 def _congestion(cc: Event) -> str:
     """NSCC's view of the way to the peer: one window for all QPs there."""
-    measured = " (measured)" if cc["base_rtt_measured"] else ""
-    window, most, inflight = (cc[f"{key}_bytes"] / 1e3 for key in ("cwnd", "max_cwnd", "inflight"))
+    measured_note = " (measured)" if cc["base_rtt_measured"] else ""
+    window, max_window, inflight = (cc[f"{key}_bytes"] / 1e3 for key in ("cwnd", "max_cwnd", "inflight"))
     return (
-        f"{cc['algorithm']}, {cc['qps']} QPs: window {window:.0f} of {most:.0f} kB, {inflight:.0f} kB in flight; "
-        f"base RTT {cc['base_rtt_s'] * 1e3:.2f} ms{measured}, "
+        f"{cc['algorithm']}, {cc['qps']} QPs: window {window:.0f} of {max_window:.0f} kB, {inflight:.0f} kB in flight; "
+        f"base RTT {cc['base_rtt_s'] * 1e3:.2f} ms{measured_note}, "
         f"queueing {cc['delay_s'] * 1e3:.2f} ms, target {cc['target_delay_s'] * 1e3:.2f} ms"
     )
 
 
 def _ev_row(plan: Plan, host: str, peer: str, ev: Event) -> list[Cell]:
     try:
-        through = turning_point(plan.path(plan.host(host), plan.host(peer), ev["ev"], ev["plane"]).nodes)
+        route = turning_point(plan.path(plan.host(host), plan.host(peer), ev["ev"], ev["plane"]).nodes)
     except PlanError:
-        through = "no path of the plan"
+        route = "no path of the plan"
     rtt = "-" if ev.get("srtt_s") is None else f"{ev['srtt_s'] * 1e3:.3f} ms"
     counts = ("sent", "lost", "marked", "trimmed")
     return [
@@ -220,7 +221,7 @@ def _ev_row(plan: Plan, host: str, peer: str, ev: Event) -> list[Cell]:
         "active" if ev.get("active") else "backup",
         *(str(ev.get(key, 0)) for key in counts),
         rtt,
-        through,
+        route,
     ]
 
 
@@ -232,21 +233,21 @@ class Hosts:
 
     def __init__(self, clients: dict[str, JsonlClient], *, one: bool) -> None:
         self._clients = clients
-        self._one = one
-        self._before: dict[str, Event] = {}
+        self._is_single = one
+        self._last_samples: dict[str, Event] = {}
 
     def look(self) -> list[Event]:
         """A sample of all hosts; one of several that does not answer has its `error`. Raises ToolError."""
         out = []
         for name, client in self._clients.items():
             try:
-                now = add_rates(sample(client.request("status")), self._before.get(name))
+                now = add_rates(sample(client.request("status")), self._last_samples.get(name))
             except JsonlError as error:
-                if self._one:
+                if self._is_single:
                     raise ToolError(str(error)) from error
                 now = {"host": name, "error": str(error)}
             else:
-                self._before[name] = now
+                self._last_samples[name] = now
             out.append(now)
         if all("error" in host for host in out):
             raise ToolError(f"no agent answers: {out[0]['error']}")

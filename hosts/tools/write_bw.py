@@ -1,4 +1,4 @@
-"""mrc-write-bw: bandwidth of RDMA writes from one host to another, in the manner of perftest's ib_write_bw."""
+"""mrc-write-bw: bandwidth of RDMA writes from one host to another, like perftest's ib_write_bw."""
 
 from __future__ import annotations
 
@@ -23,26 +23,24 @@ EXAMPLES = (
 )
 RULE = "-" * 100
 STYLE = Style()
-"""Of rows that come one by one, in columns that do not move: as wide on a terminal as in a file."""
+"""Style of rows printed one by one, in fixed columns: as wide on a terminal as in a file."""
 
 
-def header(begun: Event) -> str:
+def header(setup: Event) -> str:
     """Header of the table: transport, QPs, path MTU, paths."""
-    direction = "both ways" if begun["bidirectional"] else "one way"
-    depths = sorted(set(begun["depth"]))
+    direction = "both ways" if setup["bidirectional"] else "one way"
+    depths = sorted(set(setup["depth"]))
     depth = str(depths[0]) if len(depths) == 1 else f"{depths[0]} to {depths[-1]}"
-    mtu, paths = f"{begun['pmtu_bytes']} bytes", f"{begun['evs']} EVs, {begun['planes']} planes"
+    mtu, paths = f"{setup['pmtu_bytes']} bytes", f"{setup['evs']} EVs, {setup['planes']} planes"
     lines = [
         RULE,
-        f"{'MRC' if begun['transport'] == 'mrc' else begun['transport']} write bandwidth: "
-        f"{begun['host']} to {begun['peer']}",
-        f" Transport : {begun['transport']:<20} Path MTU  : {mtu}",
-        f" QPs       : {len(begun['qps']):<20} Paths     : {paths}",
+        f"{'MRC' if setup['transport'] == 'mrc' else setup['transport']} write bandwidth: "
+        f"{setup['host']} to {setup['peer']}",
+        f" Transport : {setup['transport']:<20} Path MTU  : {mtu}",
+        f" QPs       : {len(setup['qps']):<20} Paths     : {paths}",
         f" TX depth  : {depth:<20} Direction : {direction}",
     ]
-    lines += [
-        f" QPN local : {one['qpn']:#08x}             QPN remote: {one['remote_qpn']:#08x}" for one in begun["qps"]
-    ]
+    lines += [f" QPN local : {qp['qpn']:#08x}             QPN remote: {qp['remote_qpn']:#08x}" for qp in setup["qps"]]
     return "\n".join([*lines, RULE])
 
 
@@ -90,15 +88,15 @@ class Output:
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
-        self.begun: Event = {}
+        self.setup: Event = {}
         self.results: list[Event] = []
         self._intervals: list[Event] = []
         self._headed = False
 
-    def begin(self, begun: Event) -> None:
-        self.begun = begun
+    def begin(self, setup: Event) -> None:
+        self.setup = setup
         if not self._as_json:
-            print(header(begun), flush=True)
+            print(header(setup), flush=True)
 
     def event(self, event: Event) -> None:
         kind = event.pop("event")
@@ -113,13 +111,13 @@ class Output:
             self._headed = True
         print(row(total(event)), flush=True)
         if reverse := event.get("reverse"):
-            there, back = megabits(event["bw_average_bps"]), megabits(reverse["bw_average_bps"])
-            host, peer = self.begun["host"], self.begun["peer"]
-            print(f" {'':<9} {host} to {peer}: {there} Mb/s, {peer} to {host}: {back} Mb/s", flush=True)
+            rate_out, rate_back = megabits(event["bw_average_bps"]), megabits(reverse["bw_average_bps"])
+            host, peer = self.setup["host"], self.setup["peer"]
+            print(f" {'':<9} {host} to {peer}: {rate_out} Mb/s, {peer} to {host}: {rate_back} Mb/s", flush=True)
 
     def end(self, end: Event) -> None:
         if self._as_json:
-            document = {"schema": SCHEMA, **self.begun, "state": end["state"], "error": end["error"]}
+            document = {"schema": SCHEMA, **self.setup, "state": end["state"], "error": end["error"]}
             print(json.dumps({**document, "results": self.results, "intervals": self._intervals}, indent=2))
         else:
             print(RULE)
@@ -193,7 +191,7 @@ def command(
         end = common.conduct(place, "write_bw", fields, output.begin, output.event)
         output.end(end)
         if file is not None:
-            perftest_json.write_file(file, perftest_json.bandwidth(output.begun, output.results))
+            perftest_json.write_file(file, perftest_json.bandwidth(output.setup, output.results))
         return common.finish(end, TOOL)
 
     return work

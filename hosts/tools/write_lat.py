@@ -26,15 +26,15 @@ COLUMNS = (
 WIDTHS = (10, 10, 10, 10, 10, 10, 0)
 
 
-def header(begun: Event) -> str:
+def header(setup: Event) -> str:
     """Header of the table: transport, path MTU, QPNs."""
-    (qp,) = begun["qps"]
+    (qp,) = setup["qps"]
     return "\n".join(
         [
             RULE,
-            f"{'MRC' if begun['transport'] == 'mrc' else begun['transport']} write latency, posting to completion, "
-            f"in microseconds: {begun['host']} to {begun['peer']}",
-            f" Transport : {begun['transport']:<20} Path MTU  : {begun['pmtu_bytes']} bytes",
+            f"{'MRC' if setup['transport'] == 'mrc' else setup['transport']} write latency, posting to completion, "
+            f"in microseconds: {setup['host']} to {setup['peer']}",
+            f" Transport : {setup['transport']:<20} Path MTU  : {setup['pmtu_bytes']} bytes",
             f" QPN local : {qp['qpn']:#08x}             QPN remote: {qp['remote_qpn']:#08x}",
             RULE,
             COLUMNS,
@@ -85,11 +85,11 @@ def command(
         file = perftest_json.file_for(out_json, out_json_file, all_sizes)
         place = common.find_place(TOOL, run_dir, source)
         place.peer(peer)
-        begun: Event = {}
+        setup: Event = {}
         results: list[Event] = []
 
         def on_begin(event: Event) -> None:
-            begun.update(event)
+            setup.update(event)
             if not as_json:
                 print(header(event), flush=True)
 
@@ -101,12 +101,12 @@ def command(
 
         end = common.conduct(place, "write_lat", options.fields(), on_begin, on_event)
         if as_json:
-            document = {"schema": SCHEMA, **begun, "state": end["state"], "error": end["error"], "results": results}
+            document = {"schema": SCHEMA, **setup, "state": end["state"], "error": end["error"], "results": results}
             print(json.dumps(document, indent=2))
         else:
             print(RULE)
         if file is not None:
-            perftest_json.write_file(file, perftest_json.latency(begun, results))
+            perftest_json.write_file(file, perftest_json.latency(setup, results))
         return common.finish(end, TOOL)
 
     return work
