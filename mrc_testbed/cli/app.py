@@ -164,7 +164,7 @@ def demo(
     "`mrc up --servers servers.yaml` · then, at the prompt: `link p1-t0-0 p1-t1-1 down` · `send h0 h2 64M` · `help`"
 )
 @expand_options
-def up(
+def bring_up(
     *,
     size: SizeOptions,
     links: LinkOptions,
@@ -214,7 +214,7 @@ def up(
     with open_fabric(plan, options, console()) as fabric:
         print(fabric.plan.describe_links())
         with closing(LivePage()) as page:
-            run_cli(fabric, open_page=page.open, begin=("dash",) if dash else ())
+            run_cli(fabric, open_page=page.open, commands=("dash",) if dash else ())
 
 
 @app.command("dash", epilog="Examples: `mrc dash` · `firefox $(mrc dash)` · `mrc dash results/e10` · `mrc dash --json`")
@@ -255,8 +255,8 @@ def clean(servers: ServersFile = None) -> None:
     folder = default_run_dir()
     if folder.exists():
         with RunDir(folder) as run_dir:
-            removed = run_dir.clean_leftovers()
-        print(f"clean: removed {', '.join(removed)}" if removed else "clean: nothing was left behind")
+            leftovers = run_dir.clean_leftovers()
+        print(f"clean: removed {', '.join(leftovers)}" if leftovers else "clean: nothing was left behind")
     else:
         print(f"clean: nothing to do ({folder} does not exist)")
     if machines is not None:
@@ -276,8 +276,8 @@ def _clean_machines(machines: Servers) -> None:
             if machine.is_local:
                 continue
             try:
-                told = RemoteMachine(machine, RunDir(sockets), lambda _one, _why: None).clean()
-                print(f"{machine.name}: {told}", flush=True)
+                report = RemoteMachine(machine, RunDir(sockets), lambda _part, _reason: None).clean()
+                print(f"{machine.name}: {report}", flush=True)
             except FabricError as error:
                 failed = True
                 print(f"{machine.name}: {error}", file=sys.stderr, flush=True)
@@ -289,7 +289,7 @@ def _clean_machines(machines: Servers) -> None:
     "compile", epilog="Examples: `mrc compile` · `mrc compile --again` · then `mrc --version` says `engine compiled`"
 )
 def compile_(
-    again: Annotated[bool, typer.Option("--again", help="Also when there is a build of these files.")] = False,
+    force: Annotated[bool, typer.Option("--again", help="Also when there is a build of these files.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compile the engine and the virtual fabric, once (about two minutes of CPU): runs are several times faster then.
@@ -307,16 +307,16 @@ def compile_(
         raise UsageError(
             f"a fabric is up ({fabric.state_file}): its times would suffer; compile when it is down (or `mrc clean`)"
         )
-    begun = time.monotonic()
+    start = time.monotonic()
     lines = console(stderr=as_json)
     try:
         with Progress(lines, "compile", guess_s=COMPILE_S) as progress:
-            folder = build(lambda said: progress.step(f"compile: {said}"), again=again)
+            folder = build(lambda text: progress.step(f"compile: {text}"), again=force)
     except FullCacheError as error:
         raise FullDiskError(f"compile: {error}") from None
     except BuildError as error:
         raise UsageError(f"compile: {error}") from None
-    seconds = round(time.monotonic() - begun, 1)
+    seconds = round(time.monotonic() - start, 1)
     lines.print(f"compile: {folder} ({seconds} s)", soft_wrap=True)
     if as_json:
         print(json.dumps({"folder": str(folder), "seconds": seconds}))
@@ -332,13 +332,13 @@ def doctor(servers: ServersFile = None, as_json: Json = False) -> None:
 
     machines = read_servers(servers)
     if machines is None:
-        found = checks.checks()
+        check_results = checks.checks()
     else:
         from mrc_testbed.doctor import servers as doctor_servers
 
-        found = doctor_servers.checks(machines)
+        check_results = doctor_servers.checks(machines)
     results = []
-    for check in found:
+    for check in check_results:
         results.append(check)
         if not as_json:
             mark = "ok  " if check.ok else ("FAIL" if check.needed else "note")
@@ -366,7 +366,7 @@ def shell(
     "`mrc pcap h0 --explain` · `mrc pcap h0.pcapng --explain --plan plan.json` · `mrc pcap --install-dissector`"
 )
 def pcap(
-    where: Annotated[
+    target: Annotated[
         str | None,
         typer.Argument(
             metavar="PORT|NODE|FILE",
@@ -410,13 +410,13 @@ def pcap(
     """
     if as_json and out == "-":
         raise UsageError("--json and --out - both want standard output: give --out a file")
-    given = {"--count": count, "--seconds": seconds, "--snap": snap, "--out": out, "--plan": plan}
+    options = {"--count": count, "--seconds": seconds, "--snap": snap, "--out": out, "--plan": plan}
     if install_dissector or uninstall_dissector:
         _refuse(
             "--install-dissector and --uninstall-dissector stand alone",
             {
-                **given,
-                "PORT|NODE|FILE": where,
+                **options,
+                "PORT|NODE|FILE": target,
                 "--explain": explain,
                 "--json": as_json,
                 "--uninstall-dissector": install_dissector and uninstall_dissector,
@@ -426,54 +426,54 @@ def pcap(
 
         print(install() if install_dissector else uninstall())
         return
-    result = _captured(where, given, explain)
+    result = _capture(target, options, explain)
     print(result, file=sys.stderr)
     if as_json:
         print(json.dumps(result.to_json(), indent=2))
 
 
-def _captured(where: str | None, given: dict[str, Any], explain: bool) -> Any:
+def _capture(target: str | None, options: dict[str, Any], explain: bool) -> Any:
     """The result of a capture, or of explaining a finished one."""
     from mrc_testbed.capture import pcap as capturing
     from mrc_testbed.capture.packet_files import SNAP_BYTES, is_capture_file
     from mrc_testbed.ipc.rundir import default_run_dir
     from mrc_testbed.topologies.plan import Port
 
-    if where is None:
+    if target is None:
         raise UsageError("give a port, switch or host of the running fabric, or a capture and --explain")
-    out, plan = given["--out"], given["--plan"]
-    if is_capture_file(where):
+    out, plan = options["--out"], options["--plan"]
+    if is_capture_file(target):
         if not explain:
-            raise UsageError(f"{where} is a finished capture: --explain comments its packets, tshark -r shows them")
+            raise UsageError(f"{target} is a finished capture: --explain comments its packets, tshark -r shows them")
         _refuse(
             "a finished capture takes --out and --plan",
-            {key: value for key, value in given.items() if key not in ("--out", "--plan")},
+            {key: value for key, value in options.items() if key not in ("--out", "--plan")},
         )
         from mrc_testbed.capture.explain.explained_file import explain_file  # scapy comes with it, and takes its time
 
-        return explain_file(Path(where), default_run_dir(), out=out, plan=plan)
+        return explain_file(Path(target), default_run_dir(), out=out, plan=plan)
     _refuse("a running fabric has its own plan", {"--plan": plan})
     require_root("pcap")
 
-    def ready(ports: list[Port], path: str) -> None:
+    def report_start(ports: list[Port], path: str) -> None:
         print(f"capturing {', '.join(port.interface for port in ports)} to {path}", file=sys.stderr, flush=True)
 
     return capturing.capture(
-        where,
+        target,
         default_run_dir(),
         out=out,
-        count=given["--count"],
-        seconds=given["--seconds"],
-        snap=given["--snap"] or SNAP_BYTES,
+        count=options["--count"],
+        seconds=options["--seconds"],
+        snap=options["--snap"] or SNAP_BYTES,
         explain=explain,
-        ready=ready,
+        ready=report_start,
     )
 
 
-def _refuse(why: str, given: dict[str, Any]) -> None:
+def _refuse(rule: str, options: dict[str, Any]) -> None:
     """Raises UsageError for options that were given."""
-    if wrong := [name for name, value in given.items() if value not in (None, False)]:
-        raise UsageError(f"{why}: leave out {', '.join(wrong)}")
+    if excess := [name for name, value in options.items() if value not in (None, False)]:
+        raise UsageError(f"{rule}: leave out {', '.join(excess)}")
 
 
 @app.command(
@@ -501,7 +501,8 @@ def fuzz(
     target: Annotated[
         str,
         typer.Argument(
-            autocompletion=offer.one_of(*offer.FUZZED), help="`wire`, `scapy`, `frame`, `jsonl`, `endpoints`, or `p4`."
+            autocompletion=offer.one_of(*offer.FUZZ_TARGETS),
+            help="`wire`, `scapy`, `frame`, `jsonl`, `endpoints`, or `p4`.",
         ),
     ],
     programs: Annotated[list[Path] | None, typer.Argument(help="`p4`: these programs, not random ones.")] = None,
@@ -564,8 +565,8 @@ def main() -> None:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
             raise
-        missing = f"this needs the package {module}, which is not installed: {package_cure(module)}"
-        print(f"mrc: error: {missing}", file=sys.stderr)
+        message = f"this needs the package {module}, which is not installed: {package_cure(module)}"
+        print(f"mrc: error: {message}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and _is_adrift():

@@ -26,7 +26,7 @@ NICS = ("fast", "scapy")
 MODES = ("srv6", "stev", "ecmp", "switch-spray", "flow-ecmp")
 POLICIES = ("off", "lossy", "all")
 REACTIONS = ("now", "never")
-FUZZED = ("wire", "scapy", "frame", "jsonl", "endpoints", "p4")
+FUZZ_TARGETS = ("wire", "scapy", "frame", "jsonl", "endpoints", "p4")
 SIZES = ("1", "2", "4", "8", "16")
 """Planes, racks and so on that fabrics have as a rule."""
 RATES = ("10M", "100M", "none")
@@ -56,11 +56,11 @@ def several_of(*names: str) -> Offer:
     """Offers the next of fixed names with commas between. For bash, spaces are escaped."""
 
     def offer(incomplete: str) -> list[str]:
-        before, comma, last = incomplete.rpartition(",")
-        left = [name for name in names if name not in before.split(",")]
-        found = [f"{before}{comma}{name}" for name in _starting(last, left)]
+        prefix, comma, last = incomplete.rpartition(",")
+        rest_names = [name for name in names if name not in prefix.split(",")]
+        matches = [f"{prefix}{comma}{name}" for name in _starting(last, rest_names)]
         is_bash = os.environ.get("_MRC_COMPLETE", "").endswith("bash")
-        return [name.replace(" ", "\\ ") for name in found] if is_bash else found
+        return [name.replace(" ", "\\ ") for name in matches] if is_bash else matches
 
     return offer
 
@@ -77,8 +77,8 @@ def studies(incomplete: str) -> list[str]:
 
 def programs(incomplete: str) -> list[str]:
     """P4 programs that come with the testbed."""
-    own = (path for path in P4_PROGRAMS.glob("*.p4") if "V1Switch(" in path.read_text(encoding="utf-8"))
-    return _starting(incomplete, (path.stem for path in own))
+    sources = (path for path in P4_PROGRAMS.glob("*.p4") if "V1Switch(" in path.read_text(encoding="utf-8"))
+    return _starting(incomplete, (path.stem for path in sources))
 
 
 def of_fabric(names: Callable[[Plan], Iterable[str]]) -> Offer:

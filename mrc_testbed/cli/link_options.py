@@ -68,14 +68,16 @@ class LinkOptions:
         rates = [_rate(tier or self.rate or default) for tier in (self.host_rate, self.fabric_rate)]
         limited = any(rate is not None for rate in rates)
         pmtu = self.pmtu or (link_speeds.SCALED_PMTU if limited else UNLIMITED_PMTU)
-        said = [_delay(tier or self.delay) for tier in (self.host_delay, self.fabric_delay)]
+        delays = [_delay(tier or self.delay) for tier in (self.host_delay, self.fabric_delay)]
         hops = [0, 1, 1, 0] if racks > 1 else [0, 0]
-        left = 0.0
-        if limited and any(said[tier] is None for tier in hops):
-            bare = [LinkSpeed(rates[tier], said[tier] or 0.0) for tier in hops]
-            silent = sum(said[tier] is None for tier in hops)
-            left = link_speeds.spare_delay_s(bare, link_speeds.SCALED_RTT_S, pmtu, mode, silent)
-        tiers = [LinkSpeed(rate, left if delay is None else delay) for rate, delay in zip(rates, said, strict=True)]
+        spare_s = 0.0
+        if limited and any(delays[tier] is None for tier in hops):
+            bare = [LinkSpeed(rates[tier], delays[tier] or 0.0) for tier in hops]
+            default_count = sum(delays[tier] is None for tier in hops)
+            spare_s = link_speeds.spare_delay_s(bare, link_speeds.SCALED_RTT_S, pmtu, mode, default_count)
+        tiers = [
+            LinkSpeed(rate, spare_s if delay is None else delay) for rate, delay in zip(rates, delays, strict=True)
+        ]
         return Plan(
             planes,
             racks,

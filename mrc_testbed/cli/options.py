@@ -138,15 +138,15 @@ class LabChoice:
     servers: ServersFile = None
     rootless: Rootless = False
 
-    def lab_options(self, **more: Any) -> LabOptions:
+    def lab_options(self, **command_fields: Any) -> LabOptions:
         """Check them; `more`: fields that only this command has. Raises UsageError, ServersError and FabricError."""
         from mrc_testbed.topologies.lab.options import LabOptions
 
         if self.servers is not None and self.rootless:
             raise UsageError("--servers with --rootless: root sets each machine up, by sudo too: leave --rootless out")
-        return LabOptions(target=self.target, wires=self.wires, servers=read_servers(self.servers), **more)
+        return LabOptions(target=self.target, wires=self.wires, servers=read_servers(self.servers), **command_fields)
 
-    def take_root(self, command: str, *, page: bool = False, other: str = "") -> None:
+    def take_root(self, command: str, *, page: bool = False, cure: str = "") -> None:
         """Go on in the user namespace of --rootless, or require root here; --servers has it elsewhere.
 
         `page`: with the live view; `other`: one more cure, for the error. Raises UsageError.
@@ -157,7 +157,7 @@ class LabChoice:
 
             enter(command, port=PREFERRED_PORT if page else None)
         if self.servers is None:
-            require_root(command, f", or `mrc {command} --rootless`{other}")
+            require_root(command, f", or `mrc {command} --rootless`{cure}")
 
 
 @dataclass(frozen=True)
@@ -189,10 +189,10 @@ class ExecutorChoice:
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter that is a dataclass by its fields, which typer makes options of."""
-    own = inspect.signature(command, eval_str=True)
+    signature = inspect.signature(command, eval_str=True)
     groups: dict[str, tuple[type, list[str]]] = {}
     parameters: list[inspect.Parameter] = []
-    for parameter in own.parameters.values():
+    for parameter in signature.parameters.values():
         group = parameter.annotation
         if not (isinstance(group, type) and is_dataclass(group)):
             parameters.append(parameter)
@@ -207,14 +207,14 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
         ]
 
     @wraps(command)
-    def expanded(**values: Any) -> None:
+    def command_with_options(**values: Any) -> None:
         for name, (group, names) in groups.items():
             values[name] = group(**{field: values.pop(field) for field in names})
         command(**values)
 
-    vars(expanded)["__signature__"] = own.replace(parameters=parameters)
-    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return expanded
+    vars(command_with_options)["__signature__"] = signature.replace(parameters=parameters)
+    command_with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command_with_options
 
 
 CLUSTER_PMTU = 1024
@@ -228,10 +228,10 @@ def read_servers(file: Path | None) -> Servers | None:
     return None if file is None else read(file)
 
 
-def require_root(command: str, other: str = "") -> None:
+def require_root(command: str, cure: str = "") -> None:
     """Require root: namespaces, veth pairs and raw sockets need it. `other`: a cure beside sudo. Raises UsageError."""
     if os.geteuid() != 0:
-        raise UsageError(f"{command} needs root (network namespaces, raw sockets): run it with sudo{other}")
+        raise UsageError(f"{command} needs root (network namespaces, raw sockets): run it with sudo{cure}")
 
 
 def parse_rate(text: str | None) -> float | None:
@@ -256,11 +256,11 @@ def replay_options(iterations: int, compute: float, size: float, groups: Path | 
     return Replay(iterations, compute, size, groups, placement)
 
 
-def _positive(read: Callable[[object], float], text: str, what: str) -> float:
+def _positive(read: Callable[[object], float], text: str, quantity: str) -> float:
     try:
         value = read(text)
     except units.UnitError as error:
         raise UsageError(str(error)) from None
     if not 0 < value < NUMBER_MAX:
-        raise UsageError(f"{what} {text!r}: give a positive number below 2**50")
+        raise UsageError(f"{quantity} {text!r}: give a positive number below 2**50")
     return value

@@ -35,8 +35,8 @@ def _source(text: str) -> Path:
     """A program as it is typed: a path, or the name of one that comes with mrc-testbed (`srv6`)."""
     from mrc_testbed.files.package import P4_PROGRAMS
 
-    own = P4_PROGRAMS / f"{text}.p4"
-    return own if not Path(text).exists() and "/" not in text and own.is_file() else Path(text)
+    packaged = P4_PROGRAMS / f"{text}.p4"
+    return packaged if not Path(text).exists() and "/" not in text and packaged.is_file() else Path(text)
 
 
 Program = Annotated[
@@ -87,12 +87,12 @@ def check(
     failed = False
     for program in programs:
         try:
-            found = check_program(program, include=include or (), defines=define or ())
+            warnings = check_program(program, include=include or (), defines=define or ())
         except P4Error as error:
             failed = True
             print("\n".join(error.lines()))
             continue
-        failed = _warn(found, werror, wdisable) or failed
+        failed = _warn(warnings, werror, wdisable) or failed
     raise typer.Exit(FAILED if failed else 0)
 
 
@@ -112,20 +112,20 @@ def compile(
     from google.protobuf import text_format
 
     _known_kinds(wdisable)
-    compiled = _compiled(program, include, define, ahead=False)
-    if _warn(compiled.warnings, werror, wdisable):
+    built = _compile_program(program, include, define, ahead=False)
+    if _warn(built.warnings, werror, wdisable):
         raise typer.Exit(FAILED)
     try:
         output.mkdir(parents=True, exist_ok=True)
-        written = [output / f"{compiled.name}{suffix}" for suffix in (".p4info.txtpb", ".c", ".config.p4")]
-        write_output(written[0], text_format.MessageToString(compiled.p4info).encode())
-        write_output(written[1], compiled.c_path.read_bytes())
-        write_output(written[2], compiled.config)
+        paths = [output / f"{built.name}{suffix}" for suffix in (".p4info.txtpb", ".c", ".config.p4")]
+        write_output(paths[0], text_format.MessageToString(built.p4info).encode())
+        write_output(paths[1], built.c_path.read_bytes())
+        write_output(paths[2], built.config)
     except OSError as error:
         if error.errno in FULL:  # with an exit code of its own
             raise
         _stop(f"{error.filename or output}: {error.strerror}")
-    for path in written:
+    for path in paths:
         print(path)
 
 
@@ -142,11 +142,11 @@ def run_stf(
     from mrc_testbed.switch.tools.stf import StfError, read_script
     from mrc_testbed.switch.tools.stf_run import run_script
 
-    compiled = _compiled(program, include, define)
+    built = _compile_program(program, include, define)
     failed = 0
     for case in cases:
         try:
-            report = run_script(compiled, read_script(case), seed=seed)
+            report = run_script(built, read_script(case), seed=seed)
         except StfError as error:
             failed += 1
             print(f"ERROR {case}\n{error}")
@@ -177,22 +177,22 @@ def trace(
     from mrc_testbed.switch.tools.stf import StfError, read_script
     from mrc_testbed.switch.tools.stf_run import StfRun
 
-    compiled = _compiled(program, include, define)
-    device = P4Device(1, compiled.name)
+    built = _compile_program(program, include, define)
+    device = P4Device(1, built.name)
     try:
-        device.load(compiled)
-        run = StfRun(device, compiled)
+        device.load(built)
+        run = StfRun(device, built)
         for command in read_script(stf) if stf else ():
             run.command(command)
         with _building():  # of a form of the program that tells its steps
-            found = device.trace(port, bytes.fromhex(data))
+            packet_trace = device.trace(port, bytes.fromhex(data))
     except (StfError, TableError) as error:
         _stop(str(error))
     except ValueError as error:
         _stop(f"trace: {error} (want a port and whole bytes in hexadecimal)")
     finally:
         device.close()
-    print(json.dumps(found.to_json(), indent=2) if as_json else found.text())
+    print(json.dumps(packet_trace.to_json(), indent=2) if as_json else packet_trace.text())
 
 
 @app.command(epilog="Examples: `mrc p4 graph p4src/srv6.p4 -o srv6.svg`; `mrc p4 graph x.p4 --control MyIngress`")
@@ -242,13 +242,15 @@ def _svg(dot: str) -> str:
     command = shutil.which("dot")
     if command is None:
         _stop("a picture needs graphviz's `dot`: install it (apt install graphviz), or use --format dot")
-    done = subprocess.run([command, "-Tsvg"], input=dot, capture_output=True, text=True, check=False, encoding="utf-8")
-    if done.returncode:
-        _stop(f"dot failed: {done.stderr.strip()}")
-    return done.stdout
+    process = subprocess.run(
+        [command, "-Tsvg"], input=dot, capture_output=True, text=True, check=False, encoding="utf-8"
+    )
+    if process.returncode:
+        _stop(f"dot failed: {process.stderr.strip()}")
+    return process.stdout
 
 
-def _compiled(
+def _compile_program(
     program: Path, include: list[Path] | None, define: list[str] | None, *, ahead: bool = True
 ) -> CompiledProgram:
     """The program, or the command ends with what is wrong; `ahead`: the runtime is wanted next."""
@@ -258,10 +260,10 @@ def _compiled(
     if ahead:
         build_ahead()
     with _building(), Progress(console(stderr=True), "p4 compile", guess_s=3.0, text=f"compiling {program}"):
-        compiled = compile_program(program, include=include or (), defines=define or ())
+        built = compile_program(program, include=include or (), defines=define or ())
         if ahead:
             runtime()
-        return compiled
+        return built
 
 
 @contextmanager
@@ -278,12 +280,12 @@ def _building() -> Iterator[None]:
         _stop(str(error), UNWRITTEN if isinstance(error, FullCacheError) else FAILED)
 
 
-def _warn(found: Iterable[P4Warning], werror: bool, wdisable: list[str] | None) -> bool:
+def _warn(warnings: Iterable[P4Warning], werror: bool, wdisable: list[str] | None) -> bool:
     """Print warnings, but for those of some kinds. Returns whether they are errors."""
-    told = [one for one in found if one.kind not in (wdisable or ())]
-    for one in told:
-        print(one.line("error") if werror else one.line(), file=sys.stdout if werror else sys.stderr)
-    return werror and bool(told)
+    shown_warnings = [warning for warning in warnings if warning.kind not in (wdisable or ())]
+    for warning in shown_warnings:
+        print(warning.line("error") if werror else warning.line(), file=sys.stdout if werror else sys.stderr)
+    return werror and bool(shown_warnings)
 
 
 def _known_kinds(kinds: list[str] | None) -> None:

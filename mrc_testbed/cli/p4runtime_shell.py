@@ -28,15 +28,15 @@ def command(switch: str, run_dir: Path) -> list[str]:
     python = PACKAGE.parent / ENVIRONMENT / "bin" / "python"
     if not python.is_file():
         raise UsageError(f"{python} is not there: `make setup` in a checkout makes it")
-    where = switches[switch]
+    server = switches[switch]
     return [
         str(python),
         "-m",
         "p4runtime_sh",
         "--grpc-addr",
-        where["address"],
+        server["address"],
         "--device-id",
-        str(where["device_id"]),
+        str(server["device_id"]),
         "--election-id",
         ELECTION_ID,
     ]

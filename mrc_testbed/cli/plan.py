@@ -47,19 +47,19 @@ def plan(
     """What a fabric takes: switches, links, EVs, uSIDs, table entries; and what a failure costs, beside one plane."""
     from mrc_testbed.topologies import infragraph_file
 
-    size = _asked(nics, radix, rate, planes, (racks, spines, hosts_per_rack), from_file)
+    size = _fabric_size(nics, radix, rate, planes, (racks, spines, hosts_per_rack), from_file)
     if infragraph is not None:
         infragraph_file.write(size, infragraph)
         if not as_json:
             print(f"plan: {infragraph}: {size.nics:,} NICs, {size.links:,} links", file=sys.stderr)
-    here = on_this_machine(size)
+    fit = on_this_machine(size)
     if as_json:
-        print(json.dumps({**size.to_json(), "here": here}, indent=2))
+        print(json.dumps({**size.to_json(), "here": fit}, indent=2))
         return
-    _show(size, here)
+    _show(size, fit)
 
 
-def _asked(
+def _fabric_size(
     nics: int | None,
     radix: int,
     rate: str,
@@ -92,7 +92,7 @@ def _asked(
     return FabricSize.for_parts(planes=planes, t0s=racks, uplinks=spines, nics_per_t0=hosts_per_rack, nic_bps=nic_bps)
 
 
-class Here(TypedDict):
+class MachineFit(TypedDict):
     """What of a fabric this machine can run. Too large for packets is not too large for the fluid model."""
 
     live: bool
@@ -106,7 +106,7 @@ class Here(TypedDict):
     """Memory of its EVs in the fluid model, one QP a NIC."""
 
 
-def on_this_machine(size: FabricSize) -> Here:
+def on_this_machine(size: FabricSize) -> MachineFit:
     """Whether it fits a live fabric, and what a second of it costs in virtual time when all NICs send what they can.
 
     The testbed's own fabrics have a T1 for each uplink.
@@ -148,17 +148,17 @@ def _outlined(size: FabricSize) -> bool:
     return True
 
 
-def _show(size: FabricSize, here: Here) -> None:
+def _show(size: FabricSize, fit: MachineFit) -> None:
     from rich.table import Table
 
     from mrc_testbed.console.terminal import console
     from mrc_testbed.topologies.sizing import TABLE_ENTRIES, USID_BITS
 
     out = console()
-    said = size.to_json()
+    figures = size.to_json()
     out.print(
         f"{size.nics:,} NICs of {size.nic_bps / 1e9:g} Gb/s: {size.planes} planes of {size.port_bps / 1e9:g} Gb/s, "
-        f"{said['tiers']} tier{'s' if said['tiers'] > 1 else ''}, switches of {size.radix} ports"
+        f"{figures['tiers']} tier{'s' if figures['tiers'] > 1 else ''}, switches of {size.radix} ports"
     )
     table = Table(box=None, pad_edge=False)
     for head in ("", "in a plane", "in all"):
@@ -173,20 +173,20 @@ def _show(size: FabricSize, here: Here) -> None:
     out.print(table)
     out.print(
         f"oversubscription of a T0 {size.oversubscription:g}; {size.paths:,} paths between NICs of two racks, "
-        f"{said['evs']} EVs a QP"
+        f"{figures['evs']} EVs a QP"
     )
     bits, entries = size.usid_bits(), size.entries()
     fits = "fits" if bits <= USID_BITS else "does NOT fit"
     out.print(f"uSIDs: role, plane and number take {bits} bits of {USID_BITS}: {fits}")
-    full = [f"{kind} {count:,} of {TABLE_ENTRIES:,}" for kind, count in entries.items()]
-    out.print(f"table entries of p4src/srv6.p4: {', '.join(full)}")
+    table_use = [f"{kind} {count:,} of {TABLE_ENTRIES:,}" for kind, count in entries.items()]
+    out.print(f"table entries of p4src/srv6.p4: {', '.join(table_use)}")
     blast = Table(box=None, pad_edge=False)
     for head in ("what fails", "NICs", "of each NIC", "of a T0's uplinks", "one plane, three tiers"):
         blast.add_column(head, justify="left" if head == "what fails" else "right")
-    for one in size.blast():
-        uplinks = "" if one.of_uplinks is None else _share(one.of_uplinks)
-        alone = "" if one.single_plane is None else _share(one.single_plane)
-        blast.add_row(one.what, f"{one.nics:,}", _share(one.of_nic), uplinks, alone)
+    for failure in size.blast():
+        uplinks = "" if failure.of_uplinks is None else _share(failure.of_uplinks)
+        single_share = "" if failure.single_plane is None else _share(failure.single_plane)
+        blast.add_row(failure.what, f"{failure.nics:,}", _share(failure.of_nic), uplinks, single_share)
     out.print(blast)
     single = size.single_plane()
     if single is not None:
@@ -195,22 +195,22 @@ def _show(size: FabricSize, here: Here) -> None:
             f"one plane of the same switches ({single['radix']} ports of {size.nic_bps / 1e9:g} Gb/s) has three tiers "
             f"and {single['nics_max']:,} NICs at most; for each NIC this fabric takes {shares}"
         )
-    if here["live"]:
+    if fit["live"]:
         out.print(
             "here: fits a live fabric (`mrc up`), and virtual time: a second at 10 Mb/s a link is "
-            f"{here['packets_per_virtual_second']:,} packets, about {here['cpu_s_per_virtual_second']:g} s of CPU, "
+            f"{fit['packets_per_virtual_second']:,} packets, about {fit['cpu_s_per_virtual_second']:g} s of CPU, "
             "compiled"
         )
-    elif here["virtual"]:
+    elif fit["virtual"]:
         out.print(
-            f"here: virtual time alone; a second at 10 Mb/s a link is {here['packets_per_virtual_second']:,} packets, "
-            f"about {here['cpu_s_per_virtual_second']:g} s of CPU, compiled"
+            f"here: virtual time alone; a second at 10 Mb/s a link is {fit['packets_per_virtual_second']:,} packets, "
+            f"about {fit['cpu_s_per_virtual_second']:g} s of CPU, compiled"
         )
     else:
-        out.print(f"here: too large for packets: {', '.join(here['too_large'])}")
-    if here["fluid"]:
+        out.print(f"here: too large for packets: {', '.join(fit['too_large'])}")
+    if fit["fluid"]:
         out.print(
-            f"here: as a fluid (`mrc run --fluid`) it takes some {here['fluid_bytes'] / 1e9:.2g} GB with a QP a NIC"
+            f"here: as a fluid (`mrc run --fluid`) it takes some {fit['fluid_bytes'] / 1e9:.2g} GB with a QP a NIC"
         )
 
 

@@ -31,43 +31,48 @@ if TYPE_CHECKING:
     from mrc_testbed.experiments.traces.command import Replay
 
 CPUS = os.cpu_count() or 1
-LIVE, BY_ROOT, VIRTUAL, FLUID = "live runs", "live runs by root", "runs in virtual time", "runs on the fluid model"
-FILES, TRACE = "runs of scenario files", "runs of a trace"
-NEW, RESUMED = "new results", "resumed results"
+LIVE_RUNS, ROOT_RUNS, VIRTUAL_RUNS, FLUID_RUNS = (
+    "live runs",
+    "live runs by root",
+    "runs in virtual time",
+    "runs on the fluid model",
+)
+FILE_RUNS, TRACE_RUNS = "runs of scenario files", "runs of a trace"
+NEW_RESULTS, RESUMED_RESULTS = "new results", "resumed results"
 
 
 class RunRule(NamedTuple):
     """Kinds of runs that an option is for; in others it is refused."""
 
     option: str
-    allowed: tuple[str, ...]
-    why: str
+    run_kinds: tuple[str, ...]
+    advice: str
     """Reason and cure."""
 
     @property
     def text(self) -> str:
         """The rule as the error that it makes."""
-        return f"{self.option} is for {' or '.join(self.allowed)}: {self.why}"
+        return f"{self.option} is for {' or '.join(self.run_kinds)}: {self.advice}"
 
 
 _OF_TRACE = "it says how a trace is replayed; give --trace too, or leave it out"
 RULES = (
-    RunRule("--virtual", (VIRTUAL,), "--fluid has no packets; leave one of the two out"),
-    RunRule("--rootless", (LIVE, VIRTUAL), "the fluid model needs no root; leave it out"),
-    RunRule("--servers", (BY_ROOT,), "root sets each machine up; leave --virtual, --fluid and --rootless out"),
-    RunRule("--wires", (LIVE,), "others have no switches to link; leave it out"),
-    RunRule("--dash", (LIVE,), "of others `mrc dash DIR` makes the page when they are over"),
-    RunRule("--scale", (VIRTUAL, FLUID), "a live fabric keeps its file's size; give --virtual or --fluid"),
-    RunRule("--resume", (VIRTUAL,), "others are made again from the start; give --virtual too"),
+    RunRule("--virtual", (VIRTUAL_RUNS,), "--fluid has no packets; leave one of the two out"),
+    RunRule("--rootless", (LIVE_RUNS, VIRTUAL_RUNS), "the fluid model needs no root; leave it out"),
+    RunRule("--servers", (ROOT_RUNS,), "root sets each machine up; leave --virtual, --fluid and --rootless out"),
+    RunRule("--wires", (LIVE_RUNS,), "others have no switches to link; leave it out"),
+    RunRule("--dash", (LIVE_RUNS,), "of others `mrc dash DIR` makes the page when they are over"),
+    RunRule("--scale", (VIRTUAL_RUNS, FLUID_RUNS), "a live fabric keeps its file's size; give --virtual or --fluid"),
+    RunRule("--resume", (VIRTUAL_RUNS,), "others are made again from the start; give --virtual too"),
     RunRule(
         "--executor",
-        (VIRTUAL,),
+        (VIRTUAL_RUNS,),
         "fluid runs take seconds, live ones have --servers; give --virtual, or leave it out",
     ),
-    RunRule("--out", (NEW,), "--resume says where the results are; leave --out out"),
-    RunRule("FILE", (FILES,), "--trace makes its own scenario; give it alone (a file may have `{trace: ...}`)"),
+    RunRule("--out", (NEW_RESULTS,), "--resume says where the results are; leave --out out"),
+    RunRule("FILE", (FILE_RUNS,), "--trace makes its own scenario; give it alone (a file may have `{trace: ...}`)"),
     *(
-        RunRule(option, (TRACE,), _OF_TRACE)
+        RunRule(option, (TRACE_RUNS,), _OF_TRACE)
         for option in ("--groups", "--iterations", "--compute-scale", "--size-scale", "--placement")
     ),
 )
@@ -138,15 +143,23 @@ class RunRequest(LabChoice, ExecutorChoice):
     as_json: Json = False
 
     @property
-    def where(self) -> str:
+    def backend(self) -> str:
         """Back end of the runs: "live", "virtual" or "fluid"."""
         return "fluid" if self.fluid else "virtual" if self.virtual else "live"
 
     @property
     def kinds(self) -> set[str]:
         """Kinds of these runs, in the words of the rules."""
-        kinds = {"fluid": {FLUID}, "virtual": {VIRTUAL}, "live": {LIVE} if self.rootless else {LIVE, BY_ROOT}}
-        return {*kinds[self.where], FILES if self.trace is None else TRACE, NEW if self.resume is None else RESUMED}
+        kinds = {
+            "fluid": {FLUID_RUNS},
+            "virtual": {VIRTUAL_RUNS},
+            "live": {LIVE_RUNS} if self.rootless else {LIVE_RUNS, ROOT_RUNS},
+        }
+        return {
+            *kinds[self.backend],
+            FILE_RUNS if self.trace is None else TRACE_RUNS,
+            NEW_RESULTS if self.resume is None else RESUMED_RESULTS,
+        }
 
     def has(self, option: str) -> bool:
         """Whether an option of a rule has another value than its default."""
@@ -158,7 +171,7 @@ class RunRequest(LabChoice, ExecutorChoice):
         """Raises UsageError for the first rule that is broken, and when there is nothing to run."""
         kinds = self.kinds
         for rule in RULES:
-            if self.has(rule.option) and kinds.isdisjoint(rule.allowed):
+            if self.has(rule.option) and kinds.isdisjoint(rule.run_kinds):
                 raise UsageError(rule.text)
         if not self.files and self.trace is None:
             raise UsageError("give scenarios (`mrc scenario list` shows them), or --trace FILE")
@@ -167,5 +180,5 @@ class RunRequest(LabChoice, ExecutorChoice):
         """The trace to replay, and how. Raises UsageError."""
         if self.trace is None:
             return None
-        how = replay_options(self.iterations, self.compute_scale, self.size_scale, self.groups, self.placement)
-        return self.trace, how
+        options = replay_options(self.iterations, self.compute_scale, self.size_scale, self.groups, self.placement)
+        return self.trace, options

@@ -17,12 +17,12 @@ class RunningFabric:
     """What mrc_testbed.topologies.lab.fabric.Fabric offers to words that read."""
 
     def __init__(self, path: Path) -> None:
-        self._live = LiveFabric(path)
-        self.plan = self._live.plan
+        self._fabric = LiveFabric(path)
+        self.plan = self._fabric.plan
         self.run_dir = RunDir(path)
         self.controller = Northbound(path)
         self.mapper = JsonlClient(self.run_dir.mapper_socket, name="mapper")
-        self.traffic = self._live.traffic
+        self.traffic = self._fabric.traffic
         self.traffic.touched_interfaces = set(switch_ports(self.plan))  # whoever set something is another process
 
     def agent(self, host: str) -> JsonlClient:
@@ -35,4 +35,4 @@ class RunningFabric:
 
     def link_is_up(self, link: Link) -> bool:
         """Carrier at a switch's end, which needs both ends up."""
-        return self._live.is_up(link.upper)
+        return self._fabric.is_up(link.upper)

@@ -46,17 +46,17 @@ def run(request: RunRequest) -> None:
 
     request.check()
     replay, executor = request.replay(), request.executor_options()
-    live = _live_runner(request) if request.where == "live" else None
+    runner = _live_runner(request) if request.backend == "live" else None
     raise typer.Exit(
         command.run(
             request.files or [],
-            where=request.where,
+            where=request.backend,
             seed=request.seed,
             repeat=request.repeat,
             out=request.out,
             jobs=request.jobs,
             as_json=request.as_json,
-            live=live,
+            live=runner,
             scale=request.scale,
             resume=request.resume,
             replay=replay,
@@ -68,7 +68,7 @@ def run(request: RunRequest) -> None:
 def _live_runner(request: RunRequest) -> LiveRunner:
     """The back end of live runs, with root. Raises UsageError, ServersError and FabricError."""
     lab = request.lab_options()
-    request.take_root("run", page=request.dash, other=", or give --virtual")
+    request.take_root("run", page=request.dash, cure=", or give --virtual")
     from mrc_testbed.experiments.live.live_run import LiveRunner
 
     pages = None
@@ -140,9 +140,9 @@ def study(
     """A scenario over seeds and parameters in virtual time: confidence intervals, as many seeds as they need."""
     from mrc_testbed.experiments.study import command
 
-    used = executor.executor_options()
+    options = executor.executor_options()
     raise typer.Exit(
-        command.run(file, out=out, resume=resume, jobs=jobs, executor=used, as_json=as_json, estimate=estimate)
+        command.run(file, out=out, resume=resume, jobs=jobs, executor=options, as_json=as_json, estimate=estimate)
     )
 
 
@@ -198,11 +198,11 @@ def report(
     if sum((summary, as_json, parquet is not None, nccl_tests is not None)) > 1:
         raise UsageError("--summary, --parquet, --nccl-tests and --json exclude each other: give one of them")
     # `results/*` of a shell also has the index that this command wrote there.
-    folders = [one for one in folders if one.name != "index.html" or not one.is_file()] or folders
+    folders = [folder for folder in folders if folder.name != "index.html" or not folder.is_file()] or folders
     if summary:
-        from mrc_testbed.experiments.report.summary import summary as summed
+        from mrc_testbed.experiments.report.summary import summary as summary_text
 
-        print(summed(folders), end="")
+        print(summary_text(folders), end="")
         return
     if parquet is not None or nccl_tests is not None:
         _export(folders, parquet, nccl_tests)
@@ -218,7 +218,7 @@ def report(
     for text in skipped:
         print(f"{'left out':10s} {text}", file=sys.stderr)
     if as_json:
-        listed = [
+        entries = [
             {
                 "page": str(p.folder / "report.html"),
                 "title": p.title,
@@ -228,7 +228,7 @@ def report(
             }
             for p in pages
         ]
-        print(json.dumps(listed, indent=2))
+        print(json.dumps(entries, indent=2))
         return
     for page in pages:
         print(f"{page.state:10s} {page.folder / 'report.html'}")

@@ -26,7 +26,7 @@ Host = Annotated[str, typer.Argument(autocompletion=offer.hosts)]
 Json = Annotated[bool, typer.Option("--json", help="Print data instead of a table.")]
 
 
-def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
+def run_word(name: str, args: Sequence[str], as_json: bool) -> int:
     """Run a read-only command on the running fabric; returns the exit code, 1 when it found something bad.
 
     Raises UsageError and what words raise.
@@ -39,7 +39,7 @@ def run_word(name: str, given: Sequence[str], as_json: bool) -> int:
     fabric = RunningFabric(default_run_dir())
     session = CliSession(fabric, sys.stdout, Style.of(sys.stdout))  # type: ignore[arg-type]
     try:
-        answer = WORDS[name].run(session, given)
+        answer = WORDS[name].run(session, args)
     except WordError as error:
         raise UsageError(str(error)) from error
     if isinstance(answer, Answer) and as_json:
@@ -82,7 +82,7 @@ def links(
 
 
 def faults(
-    which: Annotated[
+    choice: Annotated[
         str | None, typer.Argument(metavar="[active|all]", autocompletion=offer.one_of("active", "all"))
     ] = None,
     replay: Annotated[
@@ -96,14 +96,18 @@ def faults(
     With --replay: what the controller of this tree makes of a kept run, change by change, in virtual time.
     """
     if replay is None:
-        raise typer.Exit(run_word("faults", [which] if which else [], as_json))
-    if which is not None:
-        raise UsageError(f"--replay tells every change of its file: leave out {which!r}")
+        raise typer.Exit(run_word("faults", [choice] if choice else [], as_json))
+    if choice is not None:
+        raise UsageError(f"--replay tells every change of its file: leave out {choice!r}")
     from mrc_testbed.capture.replay import replay_faults
     from mrc_testbed.console.terminal import Style
 
-    told = replay_faults(replay)
-    print(json.dumps(told.to_json(), indent=2) if as_json else Style.of(sys.stdout).fold(told.text()))
+    replayed_faults = replay_faults(replay)
+    print(
+        json.dumps(replayed_faults.to_json(), indent=2)
+        if as_json
+        else Style.of(sys.stdout).fold(replayed_faults.text())
+    )
 
 
 def evs(source: Host, destination: Host, as_json: Json = False) -> None:
@@ -112,13 +116,13 @@ def evs(source: Host, destination: Host, as_json: Json = False) -> None:
 
 
 def queues(
-    where: Annotated[
+    target: Annotated[
         str | None, typer.Argument(metavar="[SWITCH|PORT]", autocompletion=offer.switches_and_ports)
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Queues of the running fabric's switch ports: limits, what waits, what was dropped."""
-    raise typer.Exit(run_word("queues", [where] if where else [], as_json))
+    raise typer.Exit(run_word("queues", [target] if target else [], as_json))
 
 
 def counters(

@@ -1,4 +1,4 @@
-"""Files of the page by the address under which it asks for them: what the server sends, and what a recording embeds."""
+"""Files of the page by URL path: the server sends them, and a recording embeds them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTENT_TYPES = {
 
 
 def text(path: str) -> str:
-    """Text of one of CONTENT_TYPES."""
+    """Return the text of one of CONTENT_TYPES."""
     if path == "/uplot.css":
         return uplot.style()
     if path == "/uplot.js":

@@ -1,4 +1,4 @@
-"""A finished run as the page shows it: one file, no server, with a slider for the time.
+"""Recording of a finished run for the page: one file, no server, with a slider for the time.
 
 Everything comes from a folder of results: the plan, injected faults, the controller's findings, states of EVs, rates
 and counts by interval. What a run did not record is null here and said on the page; nothing is made up.
@@ -27,61 +27,64 @@ from mrc_testbed.files.whole_files import write_whole
 from mrc_testbed.hosts.agent.path_health import address_of
 from mrc_testbed.topologies.plan import Link, Plan, PlanError
 
-DOWN = ("cut", "flap")
-"""Actions that take the link of ports."""
-OFF = ("power_off", "reboot")
+LINK_ACTIONS = ("cut", "flap")
+"""Actions that take the link of ports down."""
+POWER_ACTIONS = ("power_off", "reboot")
+"""Actions that take the power of a switch."""
 POINTS_MAX = 600
-"""Intervals that a page has; of more, several become one."""
+"""Most intervals on a page; more are thinned."""
 PAIRS_MAX = 64
-"""Pairs of hosts whose paths a page has."""
-WORST = ("failed", "denied", "assumed_bad", "port_down", "good")
-"""States of one EV in several QPs: the page shows the first of these."""
+"""Most pairs of hosts whose paths are on a page."""
+STATES_BY_SEVERITY = ("failed", "denied", "assumed_bad", "port_down", "good")
+"""States of an EV, worst first: the page shows the worst over all QPs."""
 
 
 def write_pages(folder: Path) -> list[Path]:
-    """Write DIR/replay/RUN.html for every run of a folder of results; their paths. Raises ResultsError."""
+    """Write DIR/replay/RUN.html for every run of a folder of results; return the paths. Raises ResultsError."""
     results, runs = measured_runs(folder)
     if not runs:
-        raise ResultsError(f"{folder}: no run has ended yet: there is nothing to show")
+        raise ResultsError(f"{folder}: no finished run. Cure: wait for the first run to end")
     out = folder / "replay"
     out.mkdir(exist_ok=True)
-    written = []
+    paths = []
     for name, _, measurement in runs:
         path = out / f"{file_name(name)}.html"
         write_whole(path, page(recording(name, measurement, results.manifest)).encode())
-        written.append(path)
-    return written
+        paths.append(path)
+    return paths
 
 
 def page(data: dict[str, Any]) -> str:
-    """The page with its script, its style and a recording inside. The browser runs and loads nothing else."""
-    whole = page_files.text("/")
-    allowed: dict[str, list[str]] = {"text/javascript": [], "text/css": []}
+    """Return the page with script, style and recording embedded; its policy allows the browser nothing else."""
+    document = page_files.text("/")
+    digests: dict[str, list[str]] = {"text/javascript": [], "text/css": []}
     for path, kind in page_files.CONTENT_TYPES.items():
-        if kind in allowed:
-            inside = page_files.text(path)
-            allowed[kind].append(f"'{_digest(inside)}'")
+        if kind in digests:
+            content = page_files.text(path)
+            digests[kind].append(f"'{_digest(content)}'")
             if kind == "text/css":
-                whole = _put(whole, f'<link rel="stylesheet" href="{path}">', f"<style>{inside}</style>")
+                document = _put(document, f'<link rel="stylesheet" href="{path}">', f"<style>{content}</style>")
             else:
-                whole = _put(whole, f'<script src="{path}"></script>', f"<script>{inside}</script>")
+                document = _put(document, f'<script src="{path}"></script>', f"<script>{content}</script>")
     policy = (
-        f"default-src 'none'; script-src {' '.join(allowed['text/javascript'])}; "
-        f"style-src {' '.join(allowed['text/css'])}; img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {' '.join(digests['text/javascript'])}; "
+        f"style-src {' '.join(digests['text/css'])}; img-src data:; base-uri 'none'; form-action 'none'"
     )
     meta = '<meta charset="utf-8">'
-    whole = _put(whole, meta, f'{meta}\n<meta http-equiv="Content-Security-Policy" content="{policy}">')
-    whole = _put(whole, "<title>MRC fabric</title>", f"<title>{html.escape(str(data['title']))}</title>")
+    document = _put(document, meta, f'{meta}\n<meta http-equiv="Content-Security-Policy" content="{policy}">')
+    document = _put(document, "<title>MRC fabric</title>", f"<title>{html.escape(str(data['title']))}</title>")
     # "</" would end the element the data stands in.
-    shown = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
-    return _put(whole, "</footer>", f'</footer>\n<script type="application/json" id="recording">{shown}</script>')
+    recording_json = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    return _put(
+        document, "</footer>", f'</footer>\n<script type="application/json" id="recording">{recording_json}</script>'
+    )
 
 
-def _put(whole: str, mark: str, inside: str) -> str:
-    """The text with `inside` in the place of a mark that it has once."""
-    before, found, after = whole.partition(mark)
-    assert found and mark not in after, mark
-    return before + inside + after
+def _put(document: str, mark: str, content: str) -> str:
+    """Return the document with `content` in the place of a mark that occurs once."""
+    head, mark_text, tail = document.partition(mark)
+    assert mark_text and mark not in tail, mark
+    return head + content + tail
 
 
 def _digest(text: str) -> str:
@@ -89,38 +92,38 @@ def _digest(text: str) -> str:
 
 
 def recording(name: str, measurement: Measurement, manifest: dict[str, Any]) -> dict[str, Any]:
-    """What the page of a run needs, in seconds, bits/s, bytes and packets; layout in dash.js."""
+    """Return the data of a run's page, in seconds, bits/s, bytes and packets; layout in dash.js."""
     outcome, plan = measurement.outcome, measurement.plan.fabric
     series = outcome.series
     step = -(-len(series.times_s) // POINTS_MAX) or 1
     every = series.every_s
     flows = {flow.name: flow for flow in outcome.flows}
-    found = lanes(measurement)
-    where = "virtual time" if outcome.where == "virtual" else f"live on {manifest.get('target') or 'embedded'}"
+    ev_lanes = lanes(measurement)
+    backend_text = "virtual time" if outcome.where == "virtual" else f"live on {manifest.get('target') or 'embedded'}"
     return {
         "title": f"{outcome.scenario}: {measurement.plan.scenario.title}",
-        "said": ", ".join([outcome.scenario, *([] if name == "run" else [name]), where, f"seed {outcome.seed}"]),
+        "said": ", ".join([outcome.scenario, *([] if name == "run" else [name]), backend_text, f"seed {outcome.seed}"]),
         "plan": drawing(plan) | {"said": str(plan)},
         "duration_s": outcome.duration_s,
-        "times_s": thinned(series.times_s, step, last=True),
+        "times_s": thin(series.times_s, step, last=True),
         "every_s": every * step,
         "rates": {link.name: _rate(link, plan) for link in plan.links},
-        "planes_bps": [thinned([row[p] for row in series.plane_bps], step) for p in range(plan.planes)],
+        "planes_bps": [thin([row[p] for row in series.plane_bps], step) for p in range(plan.planes)],
         "counts": {
-            key: thinned(getattr(series, key), step, add=True)
+            key: thin(getattr(series, key), step, add=True)
             for key in ("marked", "trimmed", "lost", "retransmitted", "dropped")
         },
         "flows": [
-            {"label": label, "bytes": flows[label].received_bytes if label in flows else 0, "bps": thinned(row, step)}
+            {"label": label, "bytes": flows[label].received_bytes if label in flows else 0, "bps": thin(row, step)}
             for label, row in series.received_bps.items()
         ],
         "collectives": [_collective(collective) for collective in outcome.collectives],
         "links": {link: _ways(rows, step) for link, rows in series.link_bps.items()},
         "packets": {flow: _packets(rows, step) for flow, rows in series.ev_packets.items()},
-        "queues": {port: thinned(row, step, last=True) for port, row in series.queues.items()},
-        "pairs": _pairs(plan, found),
+        "queues": {port: thin(row, step, last=True) for port, row in series.queues.items()},
+        "pairs": _pairs(plan, ev_lanes),
         "faults": list(_faults(plan, measurement)),
-        "found": _found(plan, measurement),
+        "found": _findings(plan, measurement),
         "log": _log(measurement),
     }
 
@@ -130,78 +133,83 @@ def _rate(link: Link, plan: Plan) -> float:
     return (plan.host_link if nic else plan.fabric_link).rate_bps or 0.0
 
 
-def thinned(values: list[Any], step: int, *, add: bool = False, last: bool = False) -> list[Any]:
-    """One value for each `step` of them: the mean, the sum (`add`) or the last one; None where none is known."""
+def thin(values: list[Any], step: int, *, add: bool = False, last: bool = False) -> list[Any]:
+    """Return one value per `step` values: mean, sum (`add`) or last; None where all are None."""
     out: list[Any] = []
-    for at in range(0, len(values), step):
-        known = [value for value in values[at : at + step] if value is not None]
-        if not known:
+    for offset in range(0, len(values), step):
+        values_present = [value for value in values[offset : offset + step] if value is not None]
+        if not values_present:
             out.append(None)
         elif last:
-            out.append(known[-1])
+            out.append(values_present[-1])
         else:
-            out.append(sum(known) if add else round(sum(known) / len(known)))
+            out.append(sum(values_present) if add else round(sum(values_present) / len(values_present)))
     return out
 
 
 def _ways(rows: list[list[int] | None], step: int) -> list[list[Any]]:
-    """Rates away from the hosts, and towards them."""
-    return [thinned([None if row is None else row[way] for row in rows], step) for way in (0, 1)]
+    """Return rates away from the hosts, and towards them."""
+    return [thin([None if row is None else row[way] for row in rows], step) for way in (0, 1)]
 
 
 def _packets(rows: list[dict[str, int]], step: int) -> dict[str, list[int]]:
-    """EV (a number, as text) -> packets of each interval."""
+    """Return packets of each interval by EV (its number as text)."""
     names = sorted({ev for row in rows for ev in row})
-    return {str(int(ev, 16)): thinned([row.get(ev, 0) for row in rows], step, add=True) for ev in names}
+    return {str(int(ev, 16)): thin([row.get(ev, 0) for row in rows], step, add=True) for ev in names}
 
 
-def _collective(one: Any) -> dict[str, Any]:
+def _collective(collective: Any) -> dict[str, Any]:
     return {
-        "label": f"{one.kind} {one.work}",
-        "wrong": sum(i.wrong for i in one.iterations),
-        "iterations": [[round(i.started_s, 6), round(i.finished_s, 6)] for i in one.iterations],
+        "label": f"{collective.kind} {collective.work}",
+        "wrong": sum(i.wrong for i in collective.iterations),
+        "iterations": [[round(i.started_s, 6), round(i.finished_s, 6)] for i in collective.iterations],
     }
 
 
-def _pairs(plan: Plan, found: Iterable[EvLane]) -> dict[str, list[dict[str, Any]]]:
-    """`h0 h1` -> its EVs: path, address, and the worst state of its QPs as [from, state] whenever it changes."""
-    mine: dict[str, dict[int, list[EvLane]]] = {}
-    for lane in found:
+def _pairs(plan: Plan, ev_lanes: Iterable[EvLane]) -> dict[str, list[dict[str, Any]]]:
+    """Return the EVs of each pair `h0 h1`: path, address, and changes of the worst state of its QPs.
+
+    A change is [time, state].
+    """
+    lanes_by_pair: dict[str, dict[int, list[EvLane]]] = {}
+    for lane in ev_lanes:
         pair = f"{lane.host} {lane.peer}"
-        if pair in mine or len(mine) < PAIRS_MAX:
-            mine.setdefault(pair, {}).setdefault(lane.ev, []).append(lane)
+        if pair in lanes_by_pair or len(lanes_by_pair) < PAIRS_MAX:
+            lanes_by_pair.setdefault(pair, {}).setdefault(lane.ev, []).append(lane)
     out: dict[str, list[dict[str, Any]]] = {}
-    for pair, evs in mine.items():
-        here, there = (plan.host(name) for name in pair.split())
+    for pair, evs in lanes_by_pair.items():
+        source, destination = (plan.host(name) for name in pair.split())
         out[pair] = []
-        for ev, several in evs.items():
-            plane = several[0].plane
+        for ev, same_ev in evs.items():
+            plane = same_ev[0].plane
             try:
-                path = list(plan.path(here, there, ev, plane).nodes)
-                address = address_of(plan, here, there, ev)
+                path = list(plan.path(source, destination, ev, plane).nodes)
+                address = address_of(plan, source, destination, ev)
             except PlanError:  # of another plan than the scenario's: the EV alone is known
                 path, address = [], None
-            out[pair].append({"ev": ev, "plane": plane, "path": path, "address": address, "states": _worst(several)})
+            out[pair].append(
+                {"ev": ev, "plane": plane, "path": path, "address": address, "states": _worst_states(same_ev)}
+            )
     return out
 
 
-def _worst(several: list[EvLane]) -> list[tuple[float, str]]:
-    edges = sorted({start for lane in several for start, _, _ in lane.spans})
+def _worst_states(ev_lanes: list[EvLane]) -> list[tuple[float, str]]:
+    edges = sorted({start for lane in ev_lanes for start, _, _ in lane.spans})
     out: list[tuple[float, str]] = []
     for edge in edges:
-        now = {state for lane in several for start, stop, state in lane.spans if start <= edge < stop}
-        state = next((one for one in WORST if one in now), "good")
+        now = {state for lane in ev_lanes for start, stop, state in lane.spans if start <= edge < stop}
+        state = next((candidate for candidate in STATES_BY_SEVERITY if candidate in now), "good")
         if not out or out[-1][1] != state:
             out.append((round(edge, 6), state))
     return out
 
 
 def _faults(plan: Plan, measurement: Measurement) -> Iterator[dict[str, Any]]:
-    """Injected faults: from, until, what, where (links and switches by name), and what it does to them."""
+    """Yield injected faults: start, end, kind, links and switches by name, and the effect on them."""
     end = measurement.outcome.duration_s
     for event, start, stop in spans_of(measurement):
         action = str(event["action"])
-        effect = "down" if action in DOWN else "off" if action in OFF else "hurt"
+        effect = "down" if action in LINK_ACTIONS else "off" if action in POWER_ACTIONS else "hurt"
         if action == "controller":
             continue
         yield {
@@ -210,34 +218,34 @@ def _faults(plan: Plan, measurement: Measurement) -> Iterator[dict[str, Any]]:
             "kind": action.replace("_", " "),
             "detail": "",
             "effect": effect,
-            "where": places(plan, str(event["text"])),
+            "where": locations_in(plan, str(event["text"])),
             "text": event["text"],
         }
 
 
-def _found(plan: Plan, measurement: Measurement) -> list[dict[str, Any]]:
-    """Findings of the controller: from, until, where, text."""
+def _findings(plan: Plan, measurement: Measurement) -> list[dict[str, Any]]:
+    """Return findings of the controller: start, end, links and switches, text."""
     end = measurement.outcome.duration_s
-    open_ones: dict[str, dict[str, Any]] = {}
+    open_findings: dict[str, dict[str, Any]] = {}
     out: list[dict[str, Any]] = []
     for event in measurement.outcome.events:
         change, _, text = str(event.get("text", "")).partition(": ")
         if event["what"] != "detected":
             continue
-        where = places(plan, text)
-        key = " ".join(where) or text
+        locations = locations_in(plan, text)
+        key = " ".join(locations) or text
         if change == "raised":
-            open_ones[key] = {"from": event["t"], "to": end + 1, "where": where, "text": text}
-            out.append(open_ones[key])
-        elif change == "cleared" and key in open_ones:
-            open_ones.pop(key)["to"] = event["t"]
+            open_findings[key] = {"from": event["t"], "to": end + 1, "where": locations, "text": text}
+            out.append(open_findings[key])
+        elif change == "cleared" and key in open_findings:
+            open_findings.pop(key)["to"] = event["t"]
     return out
 
 
-def places(plan: Plan, text: str) -> list[str]:
-    """Links and switches that a text names; a link is two nodes in a row that it joins."""
+def locations_in(plan: Plan, text: str) -> list[str]:
+    """Return the links and switches that a text names; a link is named by its two ends in a row."""
     names = set(plan.node_names)
-    joined = {frozenset((link.lower.node, link.upper.node)): link.name for link in plan.links}
+    link_names = {frozenset((link.lower.node, link.upper.node)): link.name for link in plan.links}
     words = [(word, gap) for word, gap in re.findall(r"(\w[\w-]*)(\W*)", text)]
     out: list[str] = []
     skip = False
@@ -245,14 +253,14 @@ def places(plan: Plan, text: str) -> list[str]:
         if skip or word not in names:
             skip = False
             continue
-        link = joined.get(frozenset((word, following[0]))) if gap.strip() in ("", "->") else None
+        link = link_names.get(frozenset((word, following[0]))) if gap.strip() in ("", "->") else None
         skip = link is not None
         out.append(link or word)
     return out
 
 
 def _log(measurement: Measurement) -> list[dict[str, Any]]:
-    lines = [(t, "made" if begins else "undone", text) for t, text, begins in fault_times(measurement)]
+    lines = [(t, "made" if is_start else "undone", text) for t, text, is_start in fault_times(measurement)]
     for event in measurement.outcome.events:
         match event["what"]:
             case "detected":
@@ -260,12 +268,12 @@ def _log(measurement: Measurement) -> list[dict[str, Any]]:
                 lines.append((event["t"], kind, f"controller: {event['text']}"))
             case "ev":
                 kind = "undone" if event["new"] == "good" else "made"
-                said = f"{event['host']}: EV {event['ev']:#06x} {event['new']} (to {event['peer']}): {event['cause']}"
-                lines.append((event["t"], kind, said))
+                text = f"{event['host']}: EV {event['ev']:#06x} {event['new']} (to {event['peer']}): {event['cause']}"
+                lines.append((event["t"], kind, text))
             case "plane" if event["peer"] is None:
                 state = "up" if event["up"] else "down"
-                said = f"{event['host']}: port of plane {event['plane']} {state}"
-                lines.append((event["t"], "undone" if event["up"] else "made", said))
+                text = f"{event['host']}: port of plane {event['plane']} {state}"
+                lines.append((event["t"], "undone" if event["up"] else "made", text))
             case "qp_error" | "control":
                 lines.append(
                     (event["t"], "fault", " ".join(str(v) for k, v in event.items() if k not in ("t", "what")))

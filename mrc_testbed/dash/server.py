@@ -1,4 +1,4 @@
-"""Server of the live view: one page, a stream of what changes, and commands; on loopback, for who has the key.
+"""Server of the live view: one page, a stream of changes, and commands; on loopback, behind a key.
 
     server = DashServer(session)
     url = server.start()          # http://127.0.0.1:9341/?key=...; also in dash.json of the run folder
@@ -53,7 +53,7 @@ PREFERRED_PORT = 9341
 """Taken when it is free; otherwise any port."""
 PERIOD_S = 0.5
 """Between two looks at the fabric."""
-KEPT = 240
+EVENTS_MAX = 240
 """Changes kept for browsers that come back: two minutes."""
 BACKLOG_MAX = 400
 """Changes for a browser that does not read; beyond it, its stream is closed and it begins anew."""
@@ -85,7 +85,7 @@ SAFETY = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-EXPECTED = (FabricError, PlanError, JsonlError, CommandError, UnitError)
+USER_ERRORS = (FabricError, PlanError, JsonlError, CommandError, UnitError)
 """Errors that are the user's or the fabric's."""
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class DashServer:
         self, session: CliSession, *, port: int | None = None, key: str | None = None, acts: bool = True
     ) -> None:
         """`port`: None = PREFERRED_PORT or any; `key`: None = a new one; `acts`: the page may break and heal."""
-        self._session, self._wanted, self._acts = session, port, acts
+        self._session, self._requested_port, self._acts = session, port, acts
         self._key = key or secrets.token_urlsafe(24)
         self._plan = json.dumps({**drawing(session.plan), "acts": acts}).encode()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -118,32 +118,33 @@ class DashServer:
         return f"http://{LOOPBACK}:{self._port}/?key={self._key}" if self._port else ""
 
     def start(self) -> str:
-        """Listen; the address. Idempotent. Raises FabricError when no port can be had."""
+        """Listen, and return the address. Idempotent. Raises FabricError when no port is free."""
         if self._thread is None:
-            ready: deque[Exception | None] = deque()
-            told = threading.Event()
+            outcomes: deque[Exception | None] = deque()
+            started = threading.Event()
 
-            def tell(error: Exception | None) -> None:
-                ready.append(error)
-                told.set()
+            def report(error: Exception | None) -> None:
+                outcomes.append(error)
+                started.set()
 
             def serve() -> None:
                 try:
-                    asyncio.run(self._serve(tell))
+                    asyncio.run(self._serve(report))
                 except Exception as error:
-                    why = f"{type(error).__name__}: {error}"
-                    if not told.is_set():
-                        tell(error)
+                    reason = f"{type(error).__name__}: {error}"
+                    if not started.is_set():
+                        report(error)
                     else:
                         self._thread = None
-                        self._session.fabric.notice(f"the live view has ended ({why}): the word `dash` begins it again")
+                        self._session.fabric.notice(f"the live view has ended ({reason}). Cure: type `dash`")
                     log.exception("dash")
 
+            # start() returns once the port is known, or raises in the caller's thread.
             thread = threading.Thread(target=serve, name="dash", daemon=True)
             self._thread = thread
             thread.start()
-            told.wait()
-            if (error := ready[0]) is not None:
+            started.wait()
+            if (error := outcomes[0]) is not None:
                 self._thread = None
                 thread.join()
                 raise FabricError(f"the live view cannot listen on {LOOPBACK}: {error}")
@@ -165,7 +166,7 @@ class DashServer:
         path = RunFiles(self._session.fabric.run_dir.path).dash_file
         write_private(path, json.dumps({"url": self.url, "pid": os.getpid()}))
 
-    async def _serve(self, tell: Callable[[Exception | None], None]) -> None:
+    async def _serve(self, report: Callable[[Exception | None], None]) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         self._stream = _Stream(FabricView(self._session.fabric, _transfers_of(self._session)))
         app = web.Application(middlewares=[self._guard], client_max_size=BODY_MAX)
@@ -177,28 +178,28 @@ class DashServer:
             app.router.add_get(path, self._get_page)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, logger=log)
         await runner.setup()
-        ports: tuple[int, ...] = (PREFERRED_PORT, 0) if self._wanted is None else (self._wanted,)
+        ports: tuple[int, ...] = (PREFERRED_PORT, 0) if self._requested_port is None else (self._requested_port,)
         try:
-            outside = rootless.listener()
-            if outside is not None:
+            inherited = rootless.listener()
+            if inherited is not None:
                 ports = ()
-                await web.SockSite(runner, outside).start()
+                await web.SockSite(runner, inherited).start()
             for number in ports:
                 try:
                     await web.TCPSite(runner, LOOPBACK, number).start()
                     break
                 except OSError as error:
                     if number == ports[-1]:
-                        tell(error)
+                        report(error)
                         return
             self._port = runner.addresses[0][1]
-            tell(None)
-            looking = asyncio.create_task(self._stream.look_on())
-            ending = asyncio.create_task(self._end.wait())
-            await asyncio.wait((looking, ending), return_when=asyncio.FIRST_COMPLETED)
-            if looking.done():
-                looking.result()
-            looking.cancel()
+            report(None)
+            look_task = asyncio.create_task(self._stream.look_on())
+            end_task = asyncio.create_task(self._end.wait())
+            await asyncio.wait((look_task, end_task), return_when=asyncio.FIRST_COMPLETED)
+            if look_task.done():
+                look_task.result()
+            look_task.cancel()
             self._stream.close()
         finally:
             await runner.cleanup()
@@ -223,19 +224,19 @@ class DashServer:
         return response
 
     def _refusal(self, request: web.Request) -> web.StreamResponse | None:
-        here = {f"{name}:{self._port}" for name in (LOOPBACK, "localhost")}
-        if request.headers.get("Host") not in here:
+        origins = {f"{name}:{self._port}" for name in (LOOPBACK, "localhost")}
+        if request.headers.get("Host") not in origins:
             return _error(403, f"Host {request.headers.get('Host')!r} is not this machine: use {LOOPBACK}:{self._port}")
         if request.path == "/" and "key" in request.query:
             if not secrets.compare_digest(request.query["key"].encode(), self._key.encode()):
-                return _error(403, "this is not the key: `dash` at the prompt, or `mrc dash`, tells the address")
+                return _error(403, "wrong key. Cure: use the address that `mrc dash` prints")
             answer = web.Response(status=303, headers={"Location": "/"})
             answer.set_cookie(self._cookie, self._key, httponly=True, samesite="Strict", path="/")
             return answer
         if not secrets.compare_digest(request.cookies.get(self._cookie, "").encode(), self._key.encode()):
-            return _error(403, "no key: `dash` at the prompt, or `mrc dash`, tells the address that has it")
+            return _error(403, "no key. Cure: use the address that `mrc dash` prints")
         if request.method not in ("GET", "HEAD"):
-            if request.headers.get("Origin") not in {f"http://{name}" for name in here}:
+            if request.headers.get("Origin") not in {f"http://{name}" for name in origins}:
                 return _error(403, f"Origin {request.headers.get('Origin')!r} may not give commands")
             if COMMAND_HEADER not in request.headers:
                 return _error(403, f"a command needs the header {COMMAND_HEADER}")
@@ -275,33 +276,33 @@ class DashServer:
 
     async def _post_command(self, request: web.Request) -> web.Response:
         try:
-            asked = await request.json()
-            line = asked["command"]
+            body = await request.json()
+            line = body["command"]
             if not isinstance(line, str):
                 raise TypeError
         except (ValueError, TypeError, KeyError, UnicodeDecodeError):
             return _error(400, 'a command is {"command": "link p0-t0-0 p0-t1-1 down"}')
         try:
-            said = await asyncio.to_thread(self._act, line)
-        except EXPECTED as error:
+            output = await asyncio.to_thread(self._act, line)
+        except USER_ERRORS as error:
             return _error(409, str(error))
         assert self._stream is not None
         self._stream.hurry()
-        return web.json_response({"said": said})
+        return web.json_response({"said": output})
 
     def _act(self, line: str) -> str:
-        """Carry out a word of the prompt; what it says. Raises EXPECTED."""
-        name, *given = line.split() or [""]
+        """Run a command of the prompt and return its output. Raises USER_ERRORS."""
+        name, *args = line.split() or [""]
         if not self._acts and name in COMMANDS and name != "trace":
-            raise CommandError(f"{name}: a scenario runs here, with faults and flows of its own; the page looks on")
+            raise CommandError(f"{name}: refused while a scenario runs. Cure: put faults and flows into its file")
         if name not in COMMANDS:
-            raise CommandError(f"no command {name!r} of the page (has: {', '.join(COMMANDS)})")
+            raise CommandError(f"no command {name!r} of the page. Known: {', '.join(COMMANDS)}")
         out = io.StringIO()
-        own = CliSession(self._session.fabric, out, transfers=self._session.transfers)
+        page_session = CliSession(self._session.fabric, out, transfers=self._session.transfers)
         with self._acting:
             if name not in ("trace", "send"):
                 self._session.fabric.notice(f"dash: {line}")
-            answer = WORDS[name].run(own, given)
+            answer = WORDS[name].run(page_session, args)
         text = answer.text if isinstance(answer, Answer) else answer or ""
         return f"{out.getvalue()}{text}".strip()
 
@@ -329,50 +330,50 @@ class DashServer:
 
 
 class _Stream:
-    """Looks at the fabric while somebody watches, and tells all watchers what changed."""
+    """Reader of the fabric while a watcher is connected; sends all watchers the changes."""
 
     def __init__(self, view: FabricView) -> None:
         self._view = view
         self._state: State = {}
         self._number = int(time.time() * 1000)
-        """Of the newest event: those of another server or life are never taken for ours."""
-        self._kept: deque[tuple[int, bytes]] = deque(maxlen=KEPT)
+        """Number of the newest event; starts at the time, so that numbers of two servers never mix."""
+        self._recent_events: deque[tuple[int, bytes]] = deque(maxlen=EVENTS_MAX)
         self._watchers: set[asyncio.Queue[bytes | None]] = set()
-        self._wanted = asyncio.Event()
-        """Somebody watches."""
-        self._hurried = asyncio.Event()
+        self._watch_event = asyncio.Event()
+        """Set while a watcher is connected."""
+        self._hurry_event = asyncio.Event()
 
     def join(self, last: int | None) -> asyncio.Queue[bytes | None]:
-        """A queue of events for a new watcher. `last`: the newest one it has, if any."""
+        """Return a queue of events for a new watcher. `last`: number of its newest event, if any."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        missed = [message for number, message in self._kept if last is not None and number > last]
-        known = last == self._number or (bool(missed) and self._kept[0][0] <= (last or 0) + 1)
+        messages = [message for number, message in self._recent_events if last is not None and number > last]
+        known = last == self._number or (bool(messages) and self._recent_events[0][0] <= (last or 0) + 1)
         if self._state and known:
-            for message in missed:
+            for message in messages:
                 queue.put_nowait(message)
         elif self._state:
             queue.put_nowait(_event("state", self._number, self._state))
         self._watchers.add(queue)
-        self._wanted.set()
+        self._watch_event.set()
         return queue
 
     def leave(self, queue: asyncio.Queue[bytes | None]) -> None:
         self._watchers.discard(queue)
         if not self._watchers:
-            self._wanted.clear()
+            self._watch_event.clear()
 
     def close(self) -> None:
         for queue in self._watchers:
             queue.put_nowait(None)
 
     def hurry(self) -> None:
-        """Look again at once: something was done."""
-        self._hurried.set()
+        """Read the fabric at once, after a command."""
+        self._hurry_event.set()
 
     async def look_on(self) -> None:
-        """Look every PERIOD_S while somebody watches."""
+        """Read the fabric every PERIOD_S while a watcher is connected."""
         while True:
-            await self._wanted.wait()
+            await self._watch_event.wait()
             began = time.monotonic()
             try:
                 state = await asyncio.to_thread(self._view.look)
@@ -384,13 +385,13 @@ class _Stream:
             if changes:
                 self._number += 1
                 message = _event("change", self._number, changes)
-                self._kept.append((self._number, message))
-                self._tell(_event("state", self._number, state) if first else message)
+                self._recent_events.append((self._number, message))
+                self._send(_event("state", self._number, state) if first else message)
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._hurried.wait(), max(0.05, PERIOD_S - (time.monotonic() - began)))
-            self._hurried.clear()
+                await asyncio.wait_for(self._hurry_event.wait(), max(0.05, PERIOD_S - (time.monotonic() - began)))
+            self._hurry_event.clear()
 
-    def _tell(self, message: bytes) -> None:
+    def _send(self, message: bytes) -> None:
         for queue in list(self._watchers):
             if queue.qsize() >= BACKLOG_MAX:
                 self._watchers.discard(queue)

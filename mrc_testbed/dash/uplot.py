@@ -1,7 +1,7 @@
-"""uPlot, which draws the page's curves: its files out of the PyPI package `uplot-python`, which carries them.
+"""Files of uPlot, which draws the page's curves, from the PyPI package `uplot-python`.
 
-The package is never imported: that would bring IPython along, and its files are all that is needed. Without it the page
-works and says in the place of the curves how to get it.
+The package is never imported, because that would import IPython. Without the package the page works and shows how to
+install it in the place of the curves.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from pathlib import Path
 
 CURE = "pip install --no-deps 'uplot-python>=1.1'"
 """Command that brings the package; also in scripts/setup."""
-MISSING = f"Curves are drawn by uPlot, which is not installed. This brings it: {CURE}"
+INSTALL_HINT = f"Curves are drawn by uPlot, which is not installed. Cure: {CURE}"
 
 
 def script() -> str:
-    """uPlot as a script that defines `uPlot`; without the package one that defines `uPlotMissing`, a text."""
-    found = _file("uPlot.iife.js")
-    return found.read_text(encoding="utf-8") if found else f"const uPlotMissing = {json.dumps(MISSING)};\n"
+    """Return a script that defines `uPlot`; without the package one that defines the text `uPlotMissing`."""
+    script_file = _file("uPlot.iife.js")
+    return (
+        script_file.read_text(encoding="utf-8")
+        if script_file
+        else f"const uPlotMissing = {json.dumps(INSTALL_HINT)};\n"
+    )
 
 
 def style() -> str:
-    """Style sheet of uPlot; empty without the package."""
-    found = _file("uPlot.min.css")
-    return found.read_text(encoding="utf-8") if found else ""
+    """Return the style sheet of uPlot; empty without the package."""
+    style_file = _file("uPlot.min.css")
+    return style_file.read_text(encoding="utf-8") if style_file else ""
 
 
 def installed() -> bool:
@@ -33,7 +37,7 @@ def installed() -> bool:
 
 
 def _file(name: str) -> Path | None:
-    """A file of the package; None where it is not, or is another package of that name."""
+    """Return a file of the package; None without the package, or with another one of that name."""
     spec = find_spec("uplot")
     folders = spec.submodule_search_locations if spec else None
     return next((path for folder in folders or () if (path := Path(folder) / "static" / name).is_file()), None)

@@ -1,4 +1,4 @@
-"""`mrc demo`: a file crosses the fabric while links are cut under it; the report says how the paths healed.
+"""`mrc demo`: a file crosses the fabric while links are cut; the report shows how the paths healed.
 
 A plan (plan.py, pure), a run of it on a fabric (run.py), a view of both on a console (view.py).
 """
@@ -15,9 +15,12 @@ from mrc_testbed.topologies.lab.open_fabric import open_fabric
 
 
 def show(plan: DemoPlan, console: Console) -> DemoReport:
-    """Bring the fabric up, give the show, take it down. Raises DemoError and the errors of the fabric and agents."""
+    """Bring the fabric up, run the demonstration, remove the fabric.
+
+    Raises DemoError and the errors of the fabric and agents.
+    """
     view = DemoView(console, plan)
     with open_fabric(plan.fabric, plan.lab, console) as fabric, DemoRun(plan, fabric, view) as run:
-        report = run.carry_out()
+        report = run.run()
     view.report(report)
     return report

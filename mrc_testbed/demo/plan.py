@@ -1,4 +1,4 @@
-"""The show of `mrc demo` before there is a fabric: what is sent, how fast, and which links are cut on the way.
+"""Plan of `mrc demo`, made without a fabric: file, rate, and the links to cut.
 
     plan = plan_demo(Plan(), file=Path("model.bin"))      # raises DemoError
 
@@ -22,9 +22,9 @@ DEFAULT_BYTES = {"fast": 64 << 20, "scapy": 6 << 20}
 MIN_BYTES = 4 << 20
 """A smaller file would not put packets on every path while a link is cut."""
 SHOW_S = 10.0
-"""The default offered load makes the file last about this long, seconds ..."""
+"""Duration of the transfer at the default offered load, seconds, if MAX_RATE_BPS allows it."""
 MAX_RATE_BPS = {"fast": 100e6, "scapy": 5e6}
-"""... but is never more than this, bits/s: the point is to look, `mrc bench mrc` is for speed."""
+"""Upper limit of the default offered load, bits/s: the demo is to watch, `mrc bench mrc` is for speed."""
 CUTS = ((0.15, 0.38), (0.50, 0.74))
 """Share of the file at which each link goes down and comes back."""
 
@@ -49,7 +49,7 @@ class DemoPlan:
     source: str
     destination: str
     file: Path | None
-    """None: random bytes."""
+    """File to send; None: random bytes."""
     size: int
     """Bytes sent."""
     rate_bps: float
@@ -85,7 +85,7 @@ def plan_demo(
 
 
 def _size_of(file: Path) -> int:
-    """Bytes of a file that can be sent. Raises DemoError."""
+    """Return the bytes of a file that can be sent. Raises DemoError."""
     try:
         size = file.stat().st_size
         with file.open("rb"):
@@ -103,8 +103,8 @@ def _size_of(file: Path) -> int:
 
 
 def links_to_cut(plan: Plan, source: str, destination: str) -> tuple[Link, Link]:
-    """The T0-T1 link (last T1, plane 1) and the receiver's NIC-T0 link (another plane) that the demo cuts."""
-    here, there = plan.host(source), plan.host(destination)
+    """Return the links to cut: T0-T1 (last T1, plane 1), and the receiver's NIC-T0 link (another plane)."""
+    sender, receiver = plan.host(source), plan.host(destination)
     plane_of_fabric_cut, plane_of_nic_cut = 1 % plan.planes, 2 % plan.planes
-    t0, t1 = plan.t0_name(plane_of_fabric_cut, here.rack), plan.t1_name(plane_of_fabric_cut, plan.spines - 1)
-    return plan.link(t0, t1), plan.link(destination, plan.t0_name(plane_of_nic_cut, there.rack))
+    t0, t1 = plan.t0_name(plane_of_fabric_cut, sender.rack), plan.t1_name(plane_of_fabric_cut, plan.spines - 1)
+    return plan.link(t0, t1), plan.link(destination, plan.t0_name(plane_of_nic_cut, receiver.rack))

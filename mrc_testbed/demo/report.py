@@ -47,5 +47,5 @@ class DemoReport:
             "packets": self.counters,
             "cuts": self.cuts,
             "machine": self.machine,
-            "checks": [{"what": what, "ok": ok, "seen": seen} for what, ok, seen in self.checks],
+            "checks": [{"what": condition, "ok": ok, "seen": value} for condition, ok, value in self.checks],
         }

@@ -1,4 +1,4 @@
-"""A demonstration on a fabric that is up: a file crosses it while links are cut under it, as its plan says."""
+"""Demonstration on a running fabric: a file crosses while links on its paths are cut, as planned."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ STALL_LIMIT_S = 30.0
 
 
 class DemoWatch(Protocol):
-    """Whoever looks on; demo/view.py does on a console."""
+    """Observer of a demonstration; demo/view.py prints to a console."""
 
     def start(self) -> None: ...
 
     def note(self, t: float, text: str) -> None: ...
 
-    def update(self, done: int, status: dict[str, Any], recorder: TimelineRecorder) -> None: ...
+    def update(self, done_bytes: int, status: dict[str, Any], recorder: TimelineRecorder) -> None: ...
 
     def stop(self) -> None: ...
 
 
 def transfer_reached(transfer: FollowedTransfer, share: float) -> bool:
-    """The transfer is that far; 1.0 means over, not only acknowledged (SHA-256 of both ends known)."""
-    return transfer.over or (share < 1.0 and transfer.share >= share)
+    """Return whether the transfer has reached a share; 1.0 means over (SHA-256 of both ends known)."""
+    return transfer.is_over or (share < 1.0 and transfer.share >= share)
 
 
 class DemoRun:
-    """One demonstration on a fabric that is up. Use it as a context manager; `carry_out` once."""
+    """Demonstration on a running fabric. Use it as a context manager; call `run` once."""
 
     def __init__(self, plan: DemoPlan, fabric: Fabric, view: DemoWatch) -> None:
         self.plan, self.fabric, self.view = plan, fabric, view
         self.transfer = FollowedTransfer(fabric, plan.source, plan.destination, view.note)
         self.recorder = self.transfer.recorder
-        self.stalled = ""
+        self.stall_reason = ""
         self.cpu = CpuWatch(fabric.thread_seconds, fabric.processors)
 
     def __enter__(self) -> DemoRun:
         return self
 
-    def __exit__(self, *_why: object) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.view.stop()
         self.transfer.close()
 
-    def carry_out(self) -> DemoReport:
+    def run(self) -> DemoReport:
         """Send, cut, restore, wait for healing. Raises DemoError and the errors of the fabric and agents."""
         path = self._file()
         tables_before = self.fabric.controller.request("verify", timeout_s=SWITCHES_S, patient=True)
@@ -83,10 +83,10 @@ class DemoRun:
 
     def _require_space(self, path: Path) -> None:
         size = self.plan.size
-        free = shutil.disk_usage(path.parent).free
-        if free < size * 1.05:
+        free_bytes = shutil.disk_usage(path.parent).free
+        if free_bytes < size * 1.05:
             raise DemoError(
-                f"{path.parent} has {free >> 20} MiB free and {size >> 20} MiB are needed for {path.name}: "
+                f"{path.parent} has {free_bytes >> 20} MiB free and {size >> 20} MiB are needed for {path.name}: "
                 "set MRC_RUN_DIR to a folder with room, or send a smaller file"
             )
 
@@ -95,7 +95,7 @@ class DemoRun:
         transfer = self.transfer
         for link, down_at, up_at in self.plan.cuts:
             self._follow_to(down_at)
-            if transfer.over or self.stalled:
+            if transfer.is_over or self.stall_reason:
                 return
             cut = transfer.cut(link)
             self._follow_to(up_at)
@@ -103,26 +103,26 @@ class DemoRun:
         self._follow_to(1.0)
 
     def _follow_to(self, share: float) -> None:
-        while not self.stalled and not transfer_reached(self.transfer, share):
+        while not self.stall_reason and not transfer_reached(self.transfer, share):
             self._tick()
             if time.monotonic() - self.transfer.last_progress_at > STALL_LIMIT_S:
-                self.stalled = f"nothing was acknowledged for {STALL_LIMIT_S:g} s"
+                self.stall_reason = f"nothing was acknowledged for {STALL_LIMIT_S:g} s"
 
     def _tick(self) -> None:
         """Take what agents and controller reported, show it, wait for the rest of a tick."""
-        until = time.monotonic() + TICK_S
+        deadline = time.monotonic() + TICK_S
         self.transfer.poll()
         self.view.update(self.transfer.done_bytes, self.transfer.agent.status(), self.recorder)
-        time.sleep(max(0.0, until - time.monotonic()))
+        time.sleep(max(0.0, deadline - time.monotonic()))
 
     # ---- after ------------------------------------------------------------------------------------------
 
     def _wait_for_healing(self) -> None:
-        usable, until = -1, 0.0
+        usable_count, deadline = -1, 0.0
         while not self.recorder.all_usable:
-            if (count := self.recorder.count_usable) > usable:
-                usable, until = count, time.monotonic() + HEAL_LIMIT_S
-            if time.monotonic() >= until:
+            if (count := self.recorder.count_usable) > usable_count:
+                usable_count, deadline = count, time.monotonic() + HEAL_LIMIT_S
+            if time.monotonic() >= deadline:
                 break
             self._tick()
         self._tick()
@@ -143,11 +143,11 @@ class DemoRun:
         return report
 
     def _checks(
-        self, report: DemoReport, outcome: dict[str, Any], before: dict[str, Any], after: dict[str, Any]
+        self, report: DemoReport, outcome: dict[str, Any], tables_before: dict[str, Any], tables_after: dict[str, Any]
     ) -> Iterator[tuple[str, bool, str]]:
         equal = bool(report.sha256_sent) and report.sha256_sent == report.sha256_received
         yield "every byte arrived", equal, f"SHA-256 {report.sha256_received[:16] or 'missing'}..."
-        error = self.stalled or outcome.get("error")
+        error = self.stall_reason or outcome.get("error")
         gap = f"longest time without an acknowledged byte {report.longest_gap_s * 1000:.0f} ms"
         yield "the transfer never stalled for good", not error, error or gap
         yield (
@@ -157,12 +157,12 @@ class DemoRun:
         )
         for cut in self.recorder.cuts:
             total = len(cut.evs)
-            early = f", {len(cut.out_before)} of them before the cut" if cut.out_before else ""
+            withdrawn_earlier = f", {len(cut.out_before)} of them before the cut" if cut.out_before else ""
             yield (
                 f"every EV through {cut.link.name} was withdrawn",
                 cut.all_withdrawn,
-                f"{len(cut.withdrawn_at)} of {total}{early}",
+                f"{len(cut.withdrawn_at)} of {total}{withdrawn_earlier}",
             )
             yield "  and came back", cut.all_back, f"{len(cut.back_at)} of {total}"
-        same = before["digests"] == after["digests"] and after["unchanged_since_start"]
-        yield "no switch table changed", same, f"{len(after['digests'])} switches read back and compared"
+        is_unchanged = tables_before["digests"] == tables_after["digests"] and tables_after["unchanged_since_start"]
+        yield "no switch table changed", is_unchanged, f"{len(tables_after['digests'])} switches read back and compared"

@@ -33,9 +33,9 @@ class FollowedTransfer:
 
     def __init__(self, fabric: Fabric, source: str, destination: str, note: Note | None = None) -> None:
         self.fabric, self.plan = fabric, fabric.plan
-        self.here: Host = self.plan.host(source)
-        self.there: Host = self.plan.host(destination)
-        self.recorder = TimelineRecorder(self.plan.evs(self.here, self.there))
+        self.sender: Host = self.plan.host(source)
+        self.receiver: Host = self.plan.host(destination)
+        self.recorder = TimelineRecorder(self.plan.evs(self.sender, self.receiver))
         self.size = 0
         self.done_bytes = 0
         self.last_progress_at = 0.0
@@ -59,28 +59,28 @@ class FollowedTransfer:
         self.agent.close()
 
     def start(self, path: Path, received: Path, rate_bps: float | None = None) -> None:
-        """Begin to send `path`; it arrives as `received`, a path of the receiver's machine."""
+        """Start to send `path`; it arrives as `received`, a path on the receiver's machine."""
         self.size = path.stat().st_size
         self.last_progress_at = time.monotonic()
-        begun = self.agent.send_file(
-            self.fabric.bring(self.here.name, path),
-            self.there.name,
+        reply = self.agent.send_file(
+            self.fabric.bring(self.sender.name, path),
+            self.receiver.name,
             dest_path=str(received),
             rate_bps=rate_bps,
             fresh=True,
             timeout_s=PEER_S,
             patient=True,
         )
-        self._transfer = begun["transfer"]
+        self._transfer = reply["transfer"]
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.outcome is not None
 
     @property
     def share(self) -> float:
         """Share of the file acknowledged; 1 when the transfer is over, however it ended."""
-        return 1.0 if self.over else self.done_bytes / max(1, self.size)
+        return 1.0 if self.is_over else self.done_bytes / max(1, self.size)
 
     def poll(self) -> None:
         """Take every event that has come. Raises ProcessError when a process of the fabric has died."""
@@ -91,12 +91,12 @@ class FollowedTransfer:
                 if handler is not None:
                     handler(event)
 
-    def wait_until(self, true: Callable[[], bool], limit_s: float) -> bool:
-        """Follow events until `true()` or the limit, seconds; whether it became true."""
+    def wait_until(self, condition: Callable[[], bool], limit_s: float) -> bool:
+        """Handle events until `condition()` holds; return False after `limit_s` seconds."""
         deadline = time.monotonic() + limit_s
         while True:
             self.poll()
-            if true():
+            if condition():
                 return True
             if time.monotonic() >= deadline:
                 return False
@@ -104,7 +104,7 @@ class FollowedTransfer:
 
     def cut(self, link: Link) -> CutRecord:
         """Take a link down, both ends."""
-        evs = self.plan.evs_through(self.here, self.there, link)
+        evs = self.plan.evs_through(self.sender, self.receiver, link)
         self.poll()  # what was withdrawn before is known before
         cut = self.recorder.cut(link, evs, time.monotonic())
         self.fabric.link(link.lower.node, link.upper.node, is_up=False)
@@ -113,11 +113,11 @@ class FollowedTransfer:
         return cut
 
     def restore(self, cut: CutRecord) -> None:
-        """Bring a link up again."""
-        at = time.monotonic()
-        self.recorder.restore(cut, at)
+        """Restore a link, both ends."""
+        time_s = time.monotonic()
+        self.recorder.restore(cut, time_s)
         self.fabric.link(cut.link.lower.node, cut.link.upper.node, is_up=True)
-        self._note(at, f"[green]restored[/green] {cut.link.name}")
+        self._note(time_s, f"[green]restored[/green] {cut.link.name}")
 
     # ---- events -----------------------------------------------------------------------------------------
 
@@ -143,10 +143,10 @@ class FollowedTransfer:
         self._note(event["t"], f"EV {event['ev']:#06x} [{colour}]{event['to']}[/{colour}]: {event['cause']}")
 
     def _on_plane(self, event: dict[str, Any]) -> None:
-        self.recorder.plane_state(event["peer"] or self.here.name, event["plane"], event["up"], event["t"])
-        whose = event["peer"] or self.here.name
-        what = "up again" if event["up"] else "down: its EVs leave the rotation"
-        self._note(event["t"], f"plane {event['plane']} at {whose} is {what}")
+        self.recorder.plane_state(event["peer"] or self.sender.name, event["plane"], event["up"], event["t"])
+        host = event["peer"] or self.sender.name
+        state = "up again" if event["up"] else "down: its EVs leave the rotation"
+        self._note(event["t"], f"plane {event['plane']} at {host} is {state}")
 
     def _on_port(self, event: dict[str, Any]) -> None:
         if "link" in event:  # the controller's; agents report their own ports as well

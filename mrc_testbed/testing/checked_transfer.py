@@ -27,12 +27,12 @@ class CheckedTransfer(FollowedTransfer):
 
     def reach(self, share: float) -> None:
         """Wait until that share of the file is acknowledged; fails when the transfer ends before."""
-        assert self.wait_until(lambda: self.over or self.share >= share, LIMIT_S), f"stuck at {self.share:.0%}"
-        assert not self.over, f"over before {share:.0%} was seen: {self.outcome}"
+        assert self.wait_until(lambda: self.is_over or self.share >= share, LIMIT_S), f"stuck at {self.share:.0%}"
+        assert not self.is_over, f"over before {share:.0%} was seen: {self.outcome}"
 
     def finish(self) -> None:
         """Wait for the end and compare the files' bytes, not the agents' reports."""
-        assert self.wait_until(lambda: self.over, LIMIT_S), f"stuck at {self.share:.0%}"
+        assert self.wait_until(lambda: self.is_over, LIMIT_S), f"stuck at {self.share:.0%}"
         assert self.outcome is not None and self.outcome["state"] == "done", self.outcome
         assert digest(self.received) == digest(self.sent), "the bytes that arrived are others than those sent"
 

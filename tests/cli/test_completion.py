@@ -128,7 +128,7 @@ def test_lists__are_those_of_the_code():
 
     assert list(completion.FAULT_KINDS) == list(faults.KINDS)
     assert list(completion.INCAST_VARIANTS) == list(incast.VARIANTS)
-    assert sorted(completion.FUZZED) == sorted([*fuzz.TARGETS, "p4"])
+    assert sorted(completion.FUZZ_TARGETS) == sorted([*fuzz.TARGETS, "p4"])
     assert (completion.NICS, completion.WIRES, completion.POLICIES) == (NICS, WIRES, POLICIES)
     assert (tuple(WIRES_OF), (NOW, NEVER)) == (completion.TARGETS, completion.REACTIONS)
     assert completion.EXECUTORS == EXECUTORS

@@ -62,5 +62,5 @@ def test_lab_options__take_what_one_command_has_beside_them(tmp_path):
 def test_take_root__says_every_cure(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(UsageError, match=r"run needs root .*: run it with sudo, or `mrc run --rootless`, or give --vi"):
-        LabChoice().take_root("run", other=", or give --virtual")
+        LabChoice().take_root("run", cure=", or give --virtual")
     LabChoice(servers=tmp_path).take_root("up")

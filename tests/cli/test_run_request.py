@@ -93,4 +93,4 @@ def test_page__has_the_same_rules():
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     table = page.partition("## Options of `mrc run` that go together")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([^`]+)` \| (.+) \| (.+) \|$", table, re.MULTILINE)
-    assert rows == [(rule.option, " or ".join(rule.allowed), rule.why) for rule in RULES]
+    assert rows == [(rule.option, " or ".join(rule.run_kinds), rule.advice) for rule in RULES]

@@ -28,10 +28,10 @@ def test_address__is_that_of_the_run_folder(run_dir):
 
 
 def test_address__without_a_fabric_or_a_view_says_what_to_do(run_dir):
-    with pytest.raises(UsageError, match="no fabric and no live view: begin with `mrc up --dash`"):
+    with pytest.raises(UsageError, match="no fabric is running. Cure: start one with `mrc up --dash`"):
         address()
     (run_dir / "state.json").write_text("{}")
-    with pytest.raises(UsageError, match="the fabric has no live view: type `dash` at its prompt"):
+    with pytest.raises(UsageError, match="fabric has no live view. Cure: type `dash` at its prompt"):
         address()
 
 
@@ -55,7 +55,7 @@ def test_view__that_ends_by_an_error_is_told_and_begins_again(run_dir, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(server_module._Stream, "look_on", fails)
         server.start()
-        assert told.get(timeout=60) == "the live view has ended (KeyError: 'h9'): the word `dash` begins it again"
+        assert told.get(timeout=60) == "the live view has ended (KeyError: 'h9'). Cure: type `dash`"
     monkeypatch.setattr(server_module._Stream, "look_on", lambda _self: asyncio.sleep(60))
     assert server.start().startswith("http://127.0.0.1:")
     server.close()

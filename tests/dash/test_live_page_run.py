@@ -75,7 +75,7 @@ def test_run__is_watched_and_left_alone(tmp_path, monkeypatch):
     assert outcome.finished and len(said) == 1
     assert wanted <= seen
     ((status, answer),) = refused
-    assert status == 409 and "a scenario runs here" in answer["error"]
+    assert status == 409 and "while a scenario runs" in answer["error"]
     rates = outcome.series.link_bps[CUT]
     assert len(rates) == len(outcome.series.times_s) and max(max(rate) for rate in rates if rate) > 100_000
     (page,) = write_pages(tmp_path / "out")

@@ -11,7 +11,7 @@ import pytest
 
 from mrc_testbed.dash import recording as recordings
 from mrc_testbed.dash import uplot
-from mrc_testbed.dash.recording import places, thinned, write_pages
+from mrc_testbed.dash.recording import locations_in, thin, write_pages
 from mrc_testbed.experiments.language.yaml_loader import read
 from mrc_testbed.experiments.results import Results, ResultsError
 from mrc_testbed.experiments.run_store import RunStore
@@ -100,19 +100,19 @@ def test_page__without_a_run_is_refused(tmp_path):
         write_pages(tmp_path / "none")
 
 
-def test_places__are_links_and_switches_of_the_plan():
+def test_locations_in__are_links_and_switches_of_the_plan():
     plan = Plan(2, 2, 2, 1)
-    assert places(plan, f"cut {CUT}, h0 p0-t0-0") == [CUT, "h0 p0-t0-0"]
-    assert places(plan, "one way p1-t1-1 -> p1-t0-0") == [CUT]
-    assert places(plan, "power off p0-t1-0") == ["p0-t1-0"]
-    assert places(plan, "T0 p0-t0-1 (P4Runtime stream lost, all 3 links down)") == ["p0-t0-1"]
-    assert places(plan, "heal") == []
+    assert locations_in(plan, f"cut {CUT}, h0 p0-t0-0") == [CUT, "h0 p0-t0-0"]
+    assert locations_in(plan, "one way p1-t1-1 -> p1-t0-0") == [CUT]
+    assert locations_in(plan, "power off p0-t1-0") == ["p0-t1-0"]
+    assert locations_in(plan, "T0 p0-t0-1 (P4Runtime stream lost, all 3 links down)") == ["p0-t0-1"]
+    assert locations_in(plan, "heal") == []
 
 
-def test_thinned__keeps_what_is_unknown():
-    assert thinned([1, None, 3, 5, None, None], 2) == [1, 4, None]
-    assert thinned([1, None, 3, 5, None, None], 2, add=True) == [1, 8, None]
-    assert thinned([1, None, 3, 5, 7], 2, last=True) == [1, 5, 7]
+def test_thin__keeps_what_is_unknown():
+    assert thin([1, None, 3, 5, None, None], 2) == [1, 4, None]
+    assert thin([1, None, 3, 5, None, None], 2, add=True) == [1, 8, None]
+    assert thin([1, None, 3, 5, 7], 2, last=True) == [1, 5, 7]
 
 
 def test_long_run__has_fewer_points(results, monkeypatch):

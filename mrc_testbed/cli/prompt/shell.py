@@ -36,7 +36,7 @@ from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
 from mrc_testbed.topologies.plan import PlanError
 
-NOT_HERE = {
+UNAVAILABLE = {
     "iperfudp": "there is no UDP between hosts, only MRC: `bw h0 h2` has options",
     "dpctl": "switches here speak P4Runtime, not OpenFlow: see `p4sh SWITCH`, `routes` and `counters`",
 }
@@ -44,7 +44,7 @@ NOT_HERE = {
 TOOLS_IN_HOSTS = ("ip", "mrc-ping", "mrc-stat", "mrc-write-bw", "mrc-write-lat")
 """Commands that Tab offers after a node."""
 OpenPage = Callable[[CliSession], str]
-EXPECTED = (FabricError, PlanError, JsonlError, CommandError, UnitError)
+USER_ERRORS = (FabricError, PlanError, JsonlError, CommandError, UnitError)
 """Errors that are the user's or the fabric's: one line. Anything else is our bug."""
 
 
@@ -54,13 +54,13 @@ def run_cli(
     stdin: IO[str] | None = None,
     stdout: IO[str] | None = None,
     open_page: OpenPage | None = None,
-    begin: Sequence[str] = (),
+    commands: Sequence[str] = (),
 ) -> int:
     """Run commands until `exit` or the end of the input; returns how many failed. `open_page`: as of CliSession;
     `begin`: commands before the first one that is read.
     """
     cli = FabricCLI(fabric, stdin or sys.stdin, stdout or sys.stdout, open_page)
-    cli.converse(begin)
+    cli.run_session(commands)
     return cli.failures
 
 
@@ -73,20 +73,20 @@ class FabricCLI(CLI):
         self.fabric = fabric
         self.failures = 0
         self.notices = Notices(stdout)
-        self.transfers = Transfers(fabric, self.say, self.notices.tell)
+        self.transfers = Transfers(fabric, self.print_text, self.notices.notify)
         self.session = CliSession(
             fabric, stdout, Style.of(stdout), self.transfers, open_page=open_page, notices=self.notices
         )
-        self._begun = False
+        self._is_started = False
         super().__init__(fabric.mininet, stdin=stdin, stdout=stdout)
         self.locals["fabric"] = fabric
 
     def run(self) -> None:
         """Do nothing at the end of Mininet's constructor, which calls this; `converse` begins the conversation."""
-        if self._begun:
+        if self._is_started:
             super().run()
 
-    def converse(self, begin: Sequence[str] = ()) -> None:
+    def run_session(self, commands: Sequence[str] = ()) -> None:
         """Read and run commands until the end of the input, after those given."""
         interactive = self.session.is_terminal = self.isatty()
         self.use_rawinput = interactive and self.stdin is sys.stdin
@@ -94,52 +94,52 @@ class FabricCLI(CLI):
         old_streams = [(handler, handler.setStream(self.stdout)) for handler in lg.handlers]  # it talks on stderr
         try:
             if interactive:
-                self.say(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
-            self._begun = True
-            self.fabric.notice = self.notices.tell
+                self.print_text(f"{self.fabric.plan}. `help` lists the commands, `exit` ends and removes everything.")
+            self._is_started = True
+            self.fabric.notice = self.notices.notify
             self.fabric.parts.cures = True
             with ExitStack() as stack:
                 stack.callback(self.transfers.close)
                 if interactive:
-                    stack.callback(FaultFollower(self.fabric, self.notices.tell).close)
+                    stack.callback(FaultFollower(self.fabric, self.notices.notify).close)
                 if self.use_rawinput:
-                    stack.enter_context(self.notices.edited())
-                for line in begin:
+                    stack.enter_context(self.notices.editing())
+                for line in commands:
                     self.onecmd(line)
                 self.run()
         finally:
-            self._begun = False
+            self._is_started = False
             for handler, stream in old_streams:
                 if stream is not None:  # None: it was that stream already
                     handler.setStream(stream)
 
-    def say(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
         """Print a text on the session's output; who reads it from a pipe gets each line whole."""
         print(folded(self.stdout, text), file=self.stdout, flush=True)
 
     def fail(self, text: str) -> None:
         self.failures += 1
-        self.say(f"*** {text}")
+        self.print_text(f"*** {text}")
 
     def do_word(self, word: CliCommand, line: str) -> None:
         """Run one of our commands and print its result. Raises EXPECTED."""
-        given = line.split()
-        wants_json = word.reads and "--json" in given
+        args = line.split()
+        wants_json = word.reads and "--json" in args
         if wants_json:
-            given.remove("--json")
+            args.remove("--json")
         self.session.style = replace(self.session.style, width=width_of(self.stdout))  # a terminal may have another
-        answer = word.run(self.session, given)
+        answer = word.run(self.session, args)
         if isinstance(answer, Answer) and wants_json:
-            self.say(json.dumps(answer.data, indent=2))
+            self.print_text(json.dumps(answer.data, indent=2))
         elif answer:
-            self.say(self.session.style.fold(answer.text if isinstance(answer, Answer) else answer))
+            self.print_text(self.session.style.fold(answer.text if isinstance(answer, Answer) else answer))
         if word.reads and not wants_json:
-            self._say_what_is_dead()
+            self._print_dead_parts()
 
-    def _say_what_is_dead(self) -> None:
+    def _print_dead_parts(self) -> None:
         """What a word shows may be old, or wrong, without a part that is dead."""
         for part in self.fabric.parts.dead_parts:
-            self.say(self.session.style.fold(f"dead: {part.cause}: {part.loses}; {part.cure}", hang=6))
+            self.print_text(self.session.style.fold(f"dead: {part.cause}: {part.loses}; {part.cure}", hang=6))
 
     # ---- Cmd's hooks ------------------------------------------------------------------------------------
 
@@ -164,9 +164,9 @@ class FabricCLI(CLI):
         """Run one command line; any failure is reported in one line."""
         try:
             return super().onecmd(line)
-        except EXPECTED as error:
+        except USER_ERRORS as error:
             self.fail(str(error))
-            self._say_what_is_dead()
+            self._print_dead_parts()
         except Exception as error:
             self._fail_unexpectedly(line, error)
         return None
@@ -177,13 +177,13 @@ class FabricCLI(CLI):
             self.fail(f"{error.filename or 'the disk'}: {error.strerror}: make room there, or write elsewhere")
             return
         log = self.fabric.run_dir.log("cli")
-        where = f"traceback in {log}"
+        hint = f"traceback in {log}"
         try:
             with log.open("a") as out:
                 traceback.print_exc(file=out)
         except OSError as unwritten:
-            where = f"no traceback: {log}: {unwritten.strerror}"
-        self.fail(f"internal error in {line.split()[0]!r}: {type(error).__name__}: {error} ({where})")
+            hint = f"no traceback: {log}: {unwritten.strerror}"
+        self.fail(f"internal error in {line.split()[0]!r}: {type(error).__name__}: {error} ({hint})")
 
     def default(self, line: str) -> None:
         """Run a command in a node (`h0 ip link`); anything else is a mistake."""
@@ -204,7 +204,7 @@ class FabricCLI(CLI):
     def waitForNode(self, node: Any) -> None:
         """Show what a command in a node prints; at a terminal it also gets what is typed."""
         if self.isatty():
-            with self.notices.held():
+            with self.notices.hold():
                 super().waitForNode(node)
             return
         try:
@@ -223,69 +223,73 @@ class FabricCLI(CLI):
             close = get_close_matches(line, self._commands(), n=3)
             raise CommandError(f"no command {line!r}" + (f" (did you mean: {', '.join(close)}?)" if close else ""))
         if line:
-            self.say(style.fill(WORDS[line].help if line in WORDS else _help_of(self, line)))
+            self.print_text(style.fill(WORDS[line].help if line in WORDS else _help_of(self, line)))
             return
-        self.say("MRC words (`help WORD` shows examples):")
-        shown = sorted((word for word in WORDS.values() if word.group), key=lambda word: _GROUPS.index(word.group))
-        for group, words in groupby(shown, key=lambda word: word.group):
-            self.say(f" {style.paint(group, 'head')}")
+        self.print_text("MRC words (`help WORD` shows examples):")
+        sorted_words = sorted(
+            (word for word in WORDS.values() if word.group), key=lambda word: _GROUPS.index(word.group)
+        )
+        for group, words in groupby(sorted_words, key=lambda word: word.group):
+            self.print_text(f" {style.paint(group, 'head')}")
             for word in words:
-                self.say(style.fold(f"  {word.name:<12} {word.summary}", hang=13))
-        mine = {*WORDS, "EOF", "help", *NOT_HERE}
-        self.say(style.fold("Mininet's: " + " ".join(c for c in self._commands() if c not in mine), hang=11))
-        self.say(style.fold("A command in a node:  h0 mrc-ping h2    h0 ip link    p1-t0-0 ip link", hang=22))
+                self.print_text(style.fold(f"  {word.name:<12} {word.summary}", hang=13))
+        excluded = {*WORDS, "EOF", "help", *UNAVAILABLE}
+        self.print_text(style.fold("Mininet's: " + " ".join(c for c in self._commands() if c not in excluded), hang=11))
+        self.print_text(style.fold("A command in a node:  h0 mrc-ping h2    h0 ip link    p1-t0-0 ip link", hang=22))
 
     def _commands(self) -> list[str]:
         return sorted(name[3:] for name in self.get_names() if name.startswith("do_") and name != "do_word")
 
-    def completenames(self, text: str, *_ignored: Any) -> list[str]:
+    def completenames(self, text: str, *_arguments: Any) -> list[str]:
         return _starting(text, [*self._commands(), *self.mn])
 
-    def complete_help(self, text: str, *_ignored: Any) -> list[str]:
+    def complete_help(self, text: str, *_arguments: Any) -> list[str]:
         return _starting(text, self._commands())
 
     def complete_switch(self, text: str, line: str, begin: int, _end: int) -> list[str]:
-        after = len(line[:begin].split()) > 1
-        return _starting(text, ("start", "stop") if after else [switch.name for switch in self.fabric.plan.switches])
+        has_switch = len(line[:begin].split()) > 1
+        return _starting(
+            text, ("start", "stop") if has_switch else [switch.name for switch in self.fabric.plan.switches]
+        )
 
-    def complete_source(self, text: str, *_ignored: Any) -> list[str]:
+    def complete_source(self, text: str, *_arguments: Any) -> list[str]:
         return _files(text)
 
     def completedefault(self, text: str, line: str, begin: int, _end: int) -> list[str]:
         """Of a command in a node, our tools; after it, as after Mininet's words, the nodes."""
-        before = line[:begin].split()
-        return _starting(text, TOOLS_IN_HOSTS if len(before) == 1 and before[0] in self.mn else self.mn)
+        words = line[:begin].split()
+        return _starting(text, TOOLS_IN_HOSTS if len(words) == 1 and words[0] in self.mn else self.mn)
 
     # ---- Mininet's, changed -----------------------------------------------------------------------------
 
     def do_switch(self, line: str) -> None:
         """Mininet's word for power: `switch p1-t1-0 stop`, `switch p1-t1-0 start`."""
-        given = line.split()
-        if len(given) != 2:
+        args = line.split()
+        if len(args) != 2:
             raise CommandError("usage: switch SWITCH start|stop")
-        name, what = given
-        if what not in ("start", "stop"):
-            raise CommandError(f"start or stop, not {what!r}: switch SWITCH start|stop")
-        self.do_word(WORDS["power"], f"{name} {'on' if what == 'start' else 'off'}")
+        name, state = args
+        if state not in ("start", "stop"):
+            raise CommandError(f"start or stop, not {state!r}: switch SWITCH start|stop")
+        self.do_word(WORDS["power"], f"{name} {'on' if state == 'start' else 'off'}")
 
     def do_sh(self, line: str) -> None:
         """Run a command of this machine: `sh ip link`."""
-        with self.notices.held():
+        with self.notices.hold():
             super().do_sh(line)
 
     def do_source(self, line: str) -> None:
         """Run the commands in a file: `source FILE`."""
-        given = line.split()
-        if len(given) != 1:
+        args = line.split()
+        if len(args) != 1:
             raise CommandError("usage: source FILE")
-        (path,) = given
+        (path,) = args
         try:
             with open(path) as commands:
                 lines = commands.read().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise CommandError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-        for one in lines:
-            self.onecmd(self.precmd(one))
+        for command_line in lines:
+            self.onecmd(self.precmd(command_line))
 
 
 _GROUPS = list(dict.fromkeys(word.group for word in WORDS.values() if word.group))
@@ -310,9 +314,9 @@ def _doer(word: CliCommand) -> Callable[[FabricCLI, str], None]:
 
 def _completer(word: CliCommand) -> Callable[..., list[str]]:
     def complete(self: FabricCLI, text: str, line: str, _begin: int, _end: int) -> list[str]:
-        before = line[: len(line) - len(text)].split()[1:]
-        names = [*word.complete(self.fabric, before), *(("--json",) if word.reads and text.startswith("-") else ())]
-        files = _files(text) if word.name == "send" and len(before) == 2 and text else []
+        words = line[: len(line) - len(text)].split()[1:]
+        names = [*word.complete(self.fabric, words), *(("--json",) if word.reads and text.startswith("-") else ())]
+        files = _files(text) if word.name == "send" and len(words) == 2 and text else []
         return _starting(text, names) + files
 
     return complete
@@ -335,5 +339,5 @@ def _refuser(cure: str) -> Callable[[FabricCLI, str], None]:
 for _word in WORDS.values():  # cmd.Cmd looks for methods by name
     setattr(FabricCLI, f"do_{_word.name}", _doer(_word))
     setattr(FabricCLI, f"complete_{_word.name}", _completer(_word))
-for _name, _cure in NOT_HERE.items():
+for _name, _cure in UNAVAILABLE.items():
     setattr(FabricCLI, f"do_{_name}", _refuser(_cure))

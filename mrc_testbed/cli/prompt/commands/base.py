@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric
 
 Args = Sequence[str]
-OFF = ("off", "none", "0", "0%")
+OFF_VALUES = ("off", "none", "0", "0%")
 """What takes a loss, a corruption, a rate or a delay away."""
 
 
@@ -34,7 +34,7 @@ class CommandError(Exception):
 class BackgroundTransfers(Protocol):
     """Transfers in the background, as mrc_testbed.cli.prompt.commands.transfers.Transfers has them."""
 
-    def begin(self, given: Args) -> None:
+    def start(self, args: Args) -> None:
         """Begin a transfer, with the arguments of `send`. Raises CommandError."""
 
     def wait(self) -> int:
@@ -69,10 +69,10 @@ class CliSession:
         """A line about a command that takes its time; notices wait meanwhile."""
         from rich.console import Console
 
-        shown = Console(file=self.out, force_terminal=self.is_terminal, highlight=False, width=self.style.width)
+        screen = Console(file=self.out, force_terminal=self.is_terminal, highlight=False, width=self.style.width)
         with (
-            self.notices.held() if self.notices and self.is_terminal else nullcontext(),
-            Progress(shown, command, guess_s=guess_s, size=size) as progress,
+            self.notices.hold() if self.notices and self.is_terminal else nullcontext(),
+            Progress(screen, command, guess_s=guess_s, size=size) as progress,
         ):
             yield progress
 
@@ -110,36 +110,36 @@ class CliCommand:
         return self.help.splitlines()[0]
 
 
-LOOK, BREAK, SEND, OPEN = "Look", "Break and heal", "Send", "Look inside"
+SHOW, BREAK, SEND, INSPECT = "Look", "Break and heal", "Send", "Look inside"
 WORDS: dict[str, CliCommand] = {}
 """Every command, in the order of `help`."""
 
 
-def _no_words(_fabric: Fabric, _before: list[str]) -> Iterable[str]:
+def _no_words(_fabric: Fabric, _words: list[str]) -> Iterable[str]:
     return ()
 
 
 def command(name: str, group: str, *, complete: Complete | None = None, reads: bool = False) -> Callable[[Run], Run]:
     """Register a function as a command. Its docstring is the help: a line, then examples."""
 
-    def made(run: Run) -> Run:
+    def register(run: Run) -> Run:
         WORDS[name] = CliCommand(name, group, run, complete or _no_words, reads)
         return run
 
-    return made
+    return register
 
 
 # ---- arguments ------------------------------------------------------------------------------------------------
 
 
-def arguments(given: Args, usage: str, low: int, high: int | None = None) -> Args:
+def arguments(args: Args, usage: str, low: int, high: int | None = None) -> Args:
     """`given` when its number is right. Raises CommandError."""
-    if not low <= len(given) <= (low if high is None else high):
+    if not low <= len(args) <= (low if high is None else high):
         raise CommandError(f"usage: {usage}")
-    return given
+    return args
 
 
-def known(plan: Plan, name: str) -> str:
+def known_node(plan: Plan, name: str) -> str:
     """`name` when it is a node. Raises CommandError with the names that look like it."""
     return one_of(name, plan.node_names, "node")
 
@@ -156,43 +156,43 @@ def switch(plan: Plan, name: str) -> str:
     return one_of(name, [switch.name for switch in plan.switches], "switch")
 
 
-def one_of(name: str, names: Sequence[str], what: str) -> str:
+def one_of(name: str, names: Sequence[str], kind: str) -> str:
     """`name` when it is one of those. Raises CommandError with the names that look like it."""
     if name in names:
         return name
     close = get_close_matches(name, names, n=3)
     hint = f"did you mean {', '.join(close)}?" if close else f"has {names[0]} ... {names[-1]}"
-    raise CommandError(f"no {what} {name!r} ({hint})")
+    raise CommandError(f"no {kind} {name!r} ({hint})")
 
 
-def two_hosts(session: CliSession, given: Args, usage: str) -> tuple[str, str]:
+def two_hosts(session: CliSession, args: Args, usage: str) -> tuple[str, str]:
     """The two different hosts that were given. Raises CommandError."""
-    source, destination = (host(session.plan, name) for name in given[:2])
+    source, destination = (host(session.plan, name) for name in args[:2])
     if source == destination:
         raise CommandError(f"give two hosts: {usage}")
     return source, destination
 
 
-def take_link(plan: Plan, given: Args, usage: str) -> tuple[Link, str | None, Args]:
+def take_link(plan: Plan, args: Args, usage: str) -> tuple[Link, str | None, Args]:
     """(link, sender, what follows): `A B ...` is a link, `A-eth1 ...` one end of it, which then is the sender.
 
     Also takes `A,B` and `A:B`. Raises CommandError.
     """
-    if not given:
+    if not args:
         raise CommandError(f"usage: {usage}")
-    first, rest = given[0], list(given[1:])
+    first, following = args[0], list(args[1:])
     for mark in (",", ":"):
         if mark in first:
             first, _, second = first.partition(mark)
-            rest.insert(0, second)
+            following.insert(0, second)
     ends = {end.interface: (link, end.node) for link in plan.links for end in (link.lower, link.upper)}
     if first in ends:
         link, sender = ends[first]
-        return link, sender, rest
-    known_first = known(plan, first)
-    if not rest:
+        return link, sender, following
+    known_first = known_node(plan, first)
+    if not following:
         raise CommandError(f"{first} has several links: usage: {usage}")
-    return plan.link(known_first, known(plan, rest[0])), None, rest[1:]
+    return plan.link(known_first, known_node(plan, following[0])), None, following[1:]
 
 
 # ---- completion -----------------------------------------------------------------------------------------------
@@ -203,17 +203,17 @@ def neighbours(plan: Plan, name: str) -> list[str]:
     return list(dict.fromkeys(n for link in plan.links if name in link.ends for n in sorted(link.ends - {name})))
 
 
-def node_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+def node_names(fabric: Fabric, _words: list[str]) -> Iterable[str]:
     """Every node."""
     return fabric.plan.node_names
 
 
-def host_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+def host_names(fabric: Fabric, _words: list[str]) -> Iterable[str]:
     """Every host."""
     return [host.name for host in fabric.plan.hosts]
 
 
-def switch_names(fabric: Fabric, _before: list[str]) -> Iterable[str]:
+def switch_names(fabric: Fabric, _words: list[str]) -> Iterable[str]:
     """Every switch."""
     return [switch.name for switch in fabric.plan.switches]
 
@@ -223,50 +223,50 @@ def interfaces(fabric: Fabric) -> list[str]:
     return [end.interface for link in fabric.plan.links for end in (link.lower, link.upper)]
 
 
-def two_hosts_then(*after: str) -> Complete:
+def two_hosts_then(*choices: str) -> Complete:
     """Two different hosts, then one of `after`."""
 
-    def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
-        if len(before) >= 2:
-            return [one for one in after if one not in before]
-        return [name for name in host_names(fabric, before) if name not in before]
+    def complete(fabric: Fabric, words: list[str]) -> Iterable[str]:
+        if len(words) >= 2:
+            return [choice for choice in choices if choice not in words]
+        return [name for name in host_names(fabric, words) if name not in words]
 
     return complete
 
 
-def place(fabric: Fabric, before: list[str]) -> Iterable[str]:
+def denylist_target(fabric: Fabric, words: list[str]) -> Iterable[str]:
     """A switch, or two ends of a link; before it the host that it is said of (`--host h0`)."""
-    if before[:1] == ["--host"]:
-        if len(before) == 1:
-            return host_names(fabric, before)
-        before = before[2:]
-    if not before:
-        return [*node_names(fabric, before), "--host"]
-    return neighbours(fabric.plan, before[0]) if len(before) == 1 else ()
+    if words[:1] == ["--host"]:
+        if len(words) == 1:
+            return host_names(fabric, words)
+        words = words[2:]
+    if not words:
+        return [*node_names(fabric, words), "--host"]
+    return neighbours(fabric.plan, words[0]) if len(words) == 1 else ()
 
 
-def nodes_and_ports(fabric: Fabric, before: list[str]) -> Iterable[str]:
+def nodes_and_ports(fabric: Fabric, words: list[str]) -> Iterable[str]:
     """Every node and every interface."""
-    return [*node_names(fabric, before), *interfaces(fabric)]
+    return [*node_names(fabric, words), *interfaces(fabric)]
 
 
-def link_then(*after: str) -> Complete:
+def link_then(*choices: str) -> Complete:
     """Two ends of a link, then one of `after`."""
 
-    def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
-        if not before:
-            return node_names(fabric, before)
-        if before[0] in interfaces(fabric):
-            return after
-        return neighbours(fabric.plan, before[0]) if len(before) == 1 else after if len(before) == 2 else ()
+    def complete(fabric: Fabric, words: list[str]) -> Iterable[str]:
+        if not words:
+            return node_names(fabric, words)
+        if words[0] in interfaces(fabric):
+            return choices
+        return neighbours(fabric.plan, words[0]) if len(words) == 1 else choices if len(words) == 2 else ()
 
     return complete
 
 
-def switch_then(*after: str) -> Complete:
+def switch_then(*choices: str) -> Complete:
     """A switch, then one of `after`."""
 
-    def complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
-        return after if before else switch_names(fabric, before)
+    def complete(fabric: Fabric, words: list[str]) -> Iterable[str]:
+        return choices if words else switch_names(fabric, words)
 
     return complete

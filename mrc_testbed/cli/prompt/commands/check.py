@@ -35,44 +35,44 @@ class CheckResult:
     note: str
 
     @property
-    def bad(self) -> list[dict[str, Any]]:
+    def bad_rows(self) -> list[dict[str, Any]]:
         """Links that lost probes or could not be probed, but for those that a note explains."""
-        excused = ("unknown",) if self.note else ()
-        return [row for row in self.rows if row["state"] not in ("ok", *excused)]
+        excused_states = ("unknown",) if self.note else ()
+        return [row for row in self.rows if row["state"] not in ("ok", *excused_states)]
 
     @property
     def ok(self) -> bool:
-        return not self.bad
+        return not self.bad_rows
 
     @property
     def verdict(self) -> str:
         """Summary in one line."""
         total = len(self.rows)
         if self.ok:
-            probed = sum(row["state"] == "ok" for row in self.rows)
-            rest = ", the others have carrier" if probed < total else ""
-            return f"{probed} of {total} links probed, all well{rest}"
-        counts = {state: sum(row["state"] == state for row in self.bad) for state in ("down", "lossy", "unknown")}
+            probed_count = sum(row["state"] == "ok" for row in self.rows)
+            remark = ", the others have carrier" if probed_count < total else ""
+            return f"{probed_count} of {total} links probed, all well{remark}"
+        counts = {state: sum(row["state"] == state for row in self.bad_rows) for state in ("down", "lossy", "unknown")}
         unknown = counts.pop("unknown")
-        what = [f"{count} {state}" for state, count in counts.items() if count]
-        what += [f"{unknown} could not be probed"] if unknown else []
-        where = f": {_some(self.suspects, ', ')}" if self.suspects else ""
-        return f"{', '.join(what)} of {total} links{where}"
+        parts = [f"{count} {state}" for state, count in counts.items() if count]
+        parts += [f"{unknown} could not be probed"] if unknown else []
+        switches = f": {_first_names(self.suspects, ', ')}" if self.suspects else ""
+        return f"{', '.join(parts)} of {total} links{switches}"
 
     def text(self, style: Style) -> str:
         """Table of bad links, then notes and the verdict."""
         lines = []
-        if self.bad:
+        if self.bad_rows:
             heads = ("link", "state", "control lost", "data lost", "trimmed", "RTT", "probed by")
-            right = ("control lost", "data lost", "trimmed", "RTT")
-            lines.append(table(style, heads, [_cells(row) for row in self.bad], right=right))
+            numeric = ("control lost", "data lost", "trimmed", "RTT")
+            lines.append(table(style, heads, [_cells(row) for row in self.bad_rows], right=numeric))
         lines += [style.paint(f"suspect: {name}, none of its links works", "bad") for name in self.suspects]
         if self.stalled_s >= OVERLOADED_S:
             lines.append(f"note: the prober was held up for {self.stalled_s * 1e3:.0f} ms: is the machine overloaded?")
         if self.note:
             lines.append(f"note: {self.note}")
-        each = f"{self.count} probes of each link, host and class in {self.duration_s:.1f} s"
-        return "\n".join([*lines, f"{each}: {self.verdict}"])
+        burst = f"{self.count} probes of each link, host and class in {self.duration_s:.1f} s"
+        return "\n".join([*lines, f"{burst}: {self.verdict}"])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -97,15 +97,15 @@ def _cells(row: dict[str, Any]) -> list[Cell]:
         lost("data"),
         str((row.get("data") or {}).get("trimmed", "-")),
         "-" if rtt is None else f"{rtt * 1e3:.2f} ms",
-        _some(row["by"], " ") or row["why"],
+        _first_names(row["by"], " ") or row["why"],
     ]
 
 
-def _some(names: list[str], between: str) -> str:
+def _first_names(names: list[str], separator: str) -> str:
     """Names for a line: all, or the first ones and how many more there are."""
     if len(names) <= NAMED_MAX:
-        return between.join(names)
-    return f"{between.join(names[: NAMED_MAX - 1])} and {len(names) - NAMED_MAX + 1} more"
+        return separator.join(names)
+    return f"{separator.join(names[: NAMED_MAX - 1])} and {len(names) - NAMED_MAX + 1} more"
 
 
 def check_fabric(mapper: JsonlClient, count: int, link_is_up: Callable[[str], bool]) -> CheckResult:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mrc_testbed.cli.prompt.commands.base import (
     BREAK,
-    OFF,
+    OFF_VALUES,
     Answer,
     Args,
     CliSession,
@@ -52,52 +52,60 @@ NO_STEP = -1
 _TIMES = re.compile(r"^[x×]?(\d+)$")
 
 
-def said(one: Injection) -> str:
+def injection_text(injection: Injection) -> str:
     """Text of an injection: `loss on p0-t0-0 p0-t1-1: 1 %`."""
-    return f"{one.kind.replace('_', ' ')} on {one.location}" + (f": {one.detail}" if one.detail else "")
+    return f"{injection.kind.replace('_', ' ')} on {injection.location}" + (
+        f": {injection.detail}" if injection.detail else ""
+    )
 
 
-def begin(session: CliSession, fault: InjectedFault) -> Injection:
+def start(session: CliSession, fault: InjectedFault) -> Injection:
     """Begin a fault of one place; its injection."""
-    made = Held()
-    fault.begin(LiveFaultTarget(session.fabric), made, NO_STEP)
-    if not made:  # a share of none, which a sweep may have
-        place = session.plan.link(*fault.targets[0]).name
-        raise CommandError(f"{fault.action} on {place}: give a probability above 0, or a pattern such as 0001")
-    one: Injection = made[0]
-    return one
+    injections = Held()
+    fault.begin(LiveFaultTarget(session.fabric), injections, NO_STEP)
+    if not injections:  # a share of none, which a sweep may have
+        link_name = session.plan.link(*fault.targets[0]).name
+        raise CommandError(f"{fault.action} on {link_name}: give a probability above 0, or a pattern such as 0001")
+    injection: Injection = injections[0]
+    return injection
 
 
 def _undo(session: CliSession, kind: str, link: Link) -> str:
     """End the injections of a kind on a link."""
-    ended = [one for one in session.fabric.inject.active if one.kind == kind and one.location == link.name]
-    for one in ended:
-        session.fabric.inject.undo(one)
-    return f"{link.name}: {kind} is as planned again" if ended else f"{link.name}: no {kind} was injected"
+    injections = [
+        injection
+        for injection in session.fabric.inject.active
+        if injection.kind == kind and injection.location == link.name
+    ]
+    for injection in injections:
+        session.fabric.inject.undo(injection)
+    return f"{link.name}: {kind} is as planned again" if injections else f"{link.name}: no {kind} was injected"
 
 
 def _on_link(
-    session: CliSession, given: Args, kind: str, usage: str, make: Callable[[Ends, Direction, str], InjectedFault]
+    session: CliSession, args: Args, kind: str, usage: str, make: Callable[[Ends, Direction, str], InjectedFault]
 ) -> str:
     """`KIND LINK VALUE|off`; a new value replaces what was injected of that kind there."""
-    link, sender, rest = take_link(session.plan, given, usage)
-    (value,) = arguments(rest, usage, 1)
-    if value.lower() in OFF:
+    link, sender, values = take_link(session.plan, args, usage)
+    (value,) = arguments(values, usage, 1)
+    if value.lower() in OFF_VALUES:
         return _undo(session, kind, link)
-    old = [
-        one
-        for one in session.fabric.inject.active
-        if one.kind == kind and one.location == link.name and one.detail.endswith(f" from {sender}" if sender else "")
+    replaced_injections = [
+        injection
+        for injection in session.fabric.inject.active
+        if injection.kind == kind
+        and injection.location == link.name
+        and injection.detail.endswith(f" from {sender}" if sender else "")
     ]
     direction: Direction = "both" if sender is None else "up" if sender == link.lower.node else "down"
-    made = begin(session, make((link.lower.node, link.upper.node), direction, value))
-    for one in old:
-        session.fabric.inject.undo(one)
-    return said(made)
+    injection = start(session, make((link.lower.node, link.upper.node), direction, value))
+    for replaced_injection in replaced_injections:
+        session.fabric.inject.undo(replaced_injection)
+    return injection_text(injection)
 
 
 @command("rate", BREAK, complete=link_then("1M", "5M", "off"))
-def rate(session: CliSession, given: Args) -> str:
+def rate(session: CliSession, args: Args) -> str:
     """Limit a link, in bits/s; `off` gives it the plan's rate again.
 
     rate p0-t0-0 p0-t1-1 5M       both directions
@@ -106,12 +114,12 @@ def rate(session: CliSession, given: Args) -> str:
     """
     usage = "rate LINK RATE|off, as in: rate p0-t0-0 p0-t1-1 5M"
     return _on_link(
-        session, given, "rate", usage, lambda ends, way, value: LineFault((ends,), rate=rate_of(value), direction=way)
+        session, args, "rate", usage, lambda ends, way, value: LineFault((ends,), rate=rate_of(value), direction=way)
     )
 
 
 @command("delay", BREAK, complete=link_then("1ms", "10ms", "off"))
-def delay(session: CliSession, given: Args) -> str:
+def delay(session: CliSession, args: Args) -> str:
     """Set the one-way delay of a link; `off` gives it the plan's again.
 
     delay p0-t0-0 p0-t1-1 5ms     both directions
@@ -120,12 +128,12 @@ def delay(session: CliSession, given: Args) -> str:
     """
     usage = "delay LINK TIME|off, as in: delay p0-t0-0 p0-t1-1 5ms"
     return _on_link(
-        session, given, "delay", usage, lambda ends, way, value: LineFault((ends,), delay=seconds(value), direction=way)
+        session, args, "delay", usage, lambda ends, way, value: LineFault((ends,), delay=seconds(value), direction=way)
     )
 
 
 @command("loss", BREAK, complete=link_then("1%", "10%", "off"))
-def loss(session: CliSession, given: Args) -> str:
+def loss(session: CliSession, args: Args) -> str:
     """Lose packets of a link by chance or by a pattern; the ports stay up.
 
     loss p0-t0-0 p0-t1-1 1%       both directions
@@ -133,77 +141,81 @@ def loss(session: CliSession, given: Args) -> str:
     loss h0 p0-t0-0 0001          each fourth packet (1 = lost, repeated)
     loss p0-t0-0 p0-t1-1 off
     """
-    return _chance(session, given, LossFault)
+    return _chance(session, args, LossFault)
 
 
 @command("corrupt", BREAK, complete=link_then("0.1%", "1%", "off"))
-def corrupt(session: CliSession, given: Args) -> str:
+def corrupt(session: CliSession, args: Args) -> str:
     """Flip a bit of packets of a link, by chance or by a pattern; the receiver finds out by the iCRC.
 
     corrupt p0-t0-0 p0-t1-1 0.1%
     corrupt p0-t0-0-eth3 01       each second packet this port sends
     corrupt p0-t0-0 p0-t1-1 off
     """
-    return _chance(session, given, CorruptFault)
+    return _chance(session, args, CorruptFault)
 
 
-def _chance(session: CliSession, given: Args, kind: type[LossFault]) -> str:
+def _chance(session: CliSession, args: Args, kind: type[LossFault]) -> str:
     name = kind.action
     usage = f"{name} LINK SHARE|PATTERN|off, as in: {name} p0-t0-0 p0-t1-1 1%"
 
     def make(ends: Ends, direction: Direction, value: str) -> InjectedFault:
         return kind((ends,), direction=direction, **chance(value))
 
-    return _on_link(session, given, name, usage, make)
+    return _on_link(session, args, name, usage, make)
 
 
 @command("oneway", BREAK, complete=link_then("off"))
-def oneway(session: CliSession, given: Args) -> str:
+def oneway(session: CliSession, args: Args) -> str:
     """Cut one direction: nothing that the first node sends arrives at the second; both ports stay up.
 
     oneway p0-t0-0 p0-t1-1
     oneway p0-t0-0 p0-t1-1 off
     """
     usage = "oneway SENDER RECEIVER [off], as in: oneway p0-t0-0 p0-t1-1"
-    link, sender, rest = take_link(session.plan, given, usage)
-    arguments(rest, usage, 0, 1)
-    sender = sender or given[0].partition(",")[0].partition(":")[0]
+    link, sender, values = take_link(session.plan, args, usage)
+    arguments(values, usage, 0, 1)
+    sender = sender or args[0].partition(",")[0].partition(":")[0]
     (receiver,) = link.ends - {sender}
-    if not rest:
-        return said(begin(session, OneWayFault(((sender, receiver),))))
-    if rest[0].lower() not in OFF:
+    if not values:
+        return injection_text(start(session, OneWayFault(((sender, receiver),))))
+    if values[0].lower() not in OFF_VALUES:
         raise CommandError(f"usage: {usage}")
-    ended = [
-        one
-        for one in session.fabric.inject.active
-        if one.kind == "one_way_cut" and one.location == link.name and one.detail == f"from {sender}"
+    injections = [
+        injection
+        for injection in session.fabric.inject.active
+        if injection.kind == "one_way_cut" and injection.location == link.name and injection.detail == f"from {sender}"
     ]
-    for one in ended:
-        session.fabric.inject.undo(one)
-    return f"{link.name}: what {sender} sends arrives" + ("" if ended else " (and did before)")
+    for injection in injections:
+        session.fabric.inject.undo(injection)
+    return f"{link.name}: what {sender} sends arrives" + ("" if injections else " (and did before)")
 
 
-@command("blackhole", BREAK, complete=lambda fabric, before: switch_names(fabric, before) if not before else ("off",))
-def blackhole(session: CliSession, given: Args) -> str:
+@command("blackhole", BREAK, complete=lambda fabric, words: switch_names(fabric, words) if not words else ("off",))
+def blackhole(session: CliSession, args: Args) -> str:
     """Make a switch lose every packet while its ports stay up and it answers P4Runtime.
 
     blackhole p1-t1-0
     blackhole p1-t1-0 off
     """
-    name, *rest = arguments(given, "blackhole SWITCH [off], as in: blackhole p1-t1-0", 1, 2)
+    name, *values = arguments(args, "blackhole SWITCH [off], as in: blackhole p1-t1-0", 1, 2)
     switch(session.plan, name)
-    if not rest:
-        return said(begin(session, BlackholeFault((name,))))
-    if rest[0].lower() not in OFF:
+    if not values:
+        return injection_text(start(session, BlackholeFault((name,))))
+    if values[0].lower() not in OFF_VALUES:
         raise CommandError("usage: blackhole SWITCH [off], as in: blackhole p1-t1-0")
-    ended = [one for one in session.fabric.inject.active if one.kind == "blackhole" and one.location == name]
-    for one in ended:
-        session.fabric.inject.undo(one)
-    return f"{name} forwards again" if ended else f"{name} was no black hole"
+    injections = [
+        injection
+        for injection in session.fabric.inject.active
+        if injection.kind == "blackhole" and injection.location == name
+    ]
+    for injection in injections:
+        session.fabric.inject.undo(injection)
+    return f"{name} forwards again" if injections else f"{name} was no black hole"
 
 
 @command("flap", BREAK, complete=link_then("2s", "500ms"))
-def flap(session: CliSession, given: Args) -> str:
+def flap(session: CliSession, args: Args) -> str:
     """Cut a link and restore it, again and again, in the background.
 
     flap p0-t0-0 p0-t1-1          every 2 s (1 s down, 1 s up), until `heal` or `link ... up`
@@ -211,63 +223,71 @@ def flap(session: CliSession, given: Args) -> str:
     flap h0 p2-t0-0 500ms x10
     """
     usage = "flap LINK [PERIOD] [xTIMES], as in: flap p0-t0-0 p0-t1-1 2s x5"
-    link, sender, rest = take_link(session.plan, given, usage)
-    arguments(rest, usage, 0, 2)
+    link, sender, values = take_link(session.plan, args, usage)
+    arguments(values, usage, 0, 2)
     if sender is not None:
         raise CommandError(f"a flap takes the whole link: usage: {usage}")
     times = None
-    if rest and rest[-1][:1] in "x×" and (found := _TIMES.match(rest[-1])):
-        times, rest = int(found[1]), rest[:-1]
-    if len(rest) > 1:
-        raise CommandError(f"{rest[1]!r}: give how often as x5: usage: {usage}")
-    period_s = seconds(rest[0]) if rest else FLAP_PERIOD_S
-    return said(begin(session, FlapFault((_ends(link),), period_s / 2, period_s / 2, times)))
+    if values and values[-1][:1] in "x×" and (times_match := _TIMES.match(values[-1])):
+        times, values = int(times_match[1]), values[:-1]
+    if len(values) > 1:
+        raise CommandError(f"{values[1]!r}: give how often as x5: usage: {usage}")
+    period_s = seconds(values[0]) if values else FLAP_PERIOD_S
+    return injection_text(start(session, FlapFault((_ends(link),), period_s / 2, period_s / 2, times)))
 
 
 @command("reboot", BREAK, complete=switch_names)
-def reboot(session: CliSession, given: Args) -> str:
+def reboot(session: CliSession, args: Args) -> str:
     """Take a switch's power and give it back: it comes up empty, and the controller fills it again.
 
     reboot p1-t1-0
     reboot p1-t1-0 2s             two seconds without power
     """
-    name, *rest = arguments(given, "reboot SWITCH [TIME], as in: reboot p1-t1-0 2s", 1, 2)
+    name, *values = arguments(args, "reboot SWITCH [TIME], as in: reboot p1-t1-0 2s", 1, 2)
     switch(session.plan, name)
-    one = begin(session, RebootFault((name,), seconds(rest[0]) if rest else 0.0))
-    off_s = (one.ended_at or one.began_at) - one.began_at
+    injection = start(session, RebootFault((name,), seconds(values[0]) if values else 0.0))
+    off_s = (injection.ended_at or injection.began_at) - injection.began_at
     return f"{name} was off for {off_s:.2f} s and is on again, empty: `faults` and `routes` show how it comes back"
 
 
 @command("injected", BREAK, reads=True)
-def injected(session: CliSession, given: Args) -> Answer:
+def list_injected(session: CliSession, args: Args) -> Answer:
     """Faults that were injected and hold now: what, where, for how long.
 
     injected
     """
-    arguments(given, "injected", 0)
+    arguments(args, "injected", 0)
     now = time.monotonic()
     active = session.fabric.inject.active
-    data: list[dict[str, Any]] = [one.to_json() for one in active]
+    data: list[dict[str, Any]] = [injection.to_json() for injection in active]
     if not active:
         return Answer("nothing is injected", data)
     rows: list[list[Cell]] = [
-        [str(one.number), (one.kind.replace("_", " "), "warn"), one.location, one.detail, f"{now - one.began_at:.1f} s"]
-        for one in active
+        [
+            str(injection.number),
+            (injection.kind.replace("_", " "), "warn"),
+            injection.location,
+            injection.detail,
+            f"{now - injection.began_at:.1f} s",
+        ]
+        for injection in active
     ]
     return Answer(table(session.style, ("#", "fault", "where", "how", "for"), rows, right=("#", "for")), data)
 
 
 @command("heal", BREAK)
-def heal(session: CliSession, given: Args) -> str:
+def heal(session: CliSession, args: Args) -> str:
     """Undo every injected fault: links up, switches powered, rates, delays and losses as planned.
 
     heal
     """
-    arguments(given, "heal", 0)
-    ended = session.fabric.inject.heal()
-    if not ended:
+    arguments(args, "heal", 0)
+    injections = session.fabric.inject.heal()
+    if not injections:
         return "nothing was injected; links, switches and queues are as planned"
-    return "\n".join([*(f"healed: {said(one)}" for one in ended), f"{len(ended)} undone"])
+    return "\n".join(
+        [*(f"healed: {injection_text(injection)}" for injection in injections), f"{len(injections)} undone"]
+    )
 
 
 def _ends(link: Link) -> tuple[str, str]:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mrc_testbed.cli.prompt.commands.base import (
     BREAK,
-    LOOK,
+    SHOW,
     Answer,
     Args,
     CliSession,
     CommandError,
     arguments,
     command,
-    known,
+    known_node,
     link_then,
     node_names,
     switch,
@@ -37,8 +37,8 @@ USE_S = 0.25
 """How long `links` watches the packets go by, seconds."""
 
 
-@command("links", LOOK, complete=node_names, reads=True)
-def links(session: CliSession, given: Args) -> Answer:
+@command("links", SHOW, complete=node_names, reads=True)
+def links(session: CliSession, args: Args) -> Answer:
     """State, rate, delay, loss and use of each link, or of those of one node.
 
     links
@@ -49,26 +49,26 @@ def links(session: CliSession, given: Args) -> Answer:
     ("?": its switch does not tell; BMv2 tells only in the terminal that started the fabric).
     use: what passes now, up / down (away from the hosts / towards them), over a quarter of a second.
     """
-    arguments(given, "links [NODE]", 0, 1)
-    of_node = known(session.plan, given[0]) if given else None
-    chosen = [one for one in session.plan.links if of_node is None or of_node in one.ends]
+    arguments(args, "links [NODE]", 0, 1)
+    of_node = known_node(session.plan, args[0]) if args else None
+    node_links = [link for link in session.plan.links if of_node is None or of_node in link.ends]
     use = _use(session.fabric.link_states)
-    rows = [_row(session.fabric, one, use.get(one.upper.interface)) for one in chosen]
+    rows = [_row(session.fabric, link, use.get(link.upper.interface)) for link in node_links]
     lines = [
         [
             str(row["plane"]),
             row["link"],
             ("up", "good") if row["up"] else ("DOWN", "bad"),
-            _both(row["rate_bps"], lambda bps: "-" if bps is None else show_rate(bps)),
-            _both(row["delay_s"], lambda s: "-" if not s else show_seconds(s)),
-            (_both(row["loss"], _share), "warn" if any(row["loss"]) else ""),
+            _both_directions(row["rate_bps"], lambda bps: "-" if bps is None else show_rate(bps)),
+            _both_directions(row["delay_s"], lambda s: "-" if not s else show_seconds(s)),
+            (_both_directions(row["loss"], _share), "warn" if any(row["loss"]) else ""),
             "-" if row["use_bps"] is None else _use_text(row),
         ]
         for row in rows
     ]
     heads = ("plane", "link", "state", "rate", "delay", "loss", "use")
-    shown = table(session.style, heads, lines, right=("plane",))
-    return Answer(f"{shown}\n{sum(row['up'] for row in rows)} of {len(rows)} links are up", rows)
+    text = table(session.style, heads, lines, right=("plane",))
+    return Answer(f"{text}\n{sum(row['up'] for row in rows)} of {len(rows)} links are up", rows)
 
 
 def _row(fabric: Fabric, link: Link, use: tuple[float, float] | None) -> dict[str, Any]:
@@ -118,69 +118,73 @@ def _share(value: float | None) -> str:
     return f"{100 * value:.3g}%" if value else "-"
 
 
-def _both(values: Iterable[Figure], show: Callable[[Figure], str]) -> str:
+def _both_directions(values: Iterable[Figure], show: Callable[[Figure], str]) -> str:
     """One text when both directions are alike."""
-    up, down = map(show, values)
-    return up if up == down else f"{up} / {down}"
+    up_text, down_text = map(show, values)
+    return up_text if up_text == down_text else f"{up_text} / {down_text}"
 
 
 def _use_text(row: dict[str, Any]) -> str:
-    def one(use: float, rate: float | None) -> str:
+    def show(use: float, rate: float | None) -> str:
         if use < 1:
             return "0"
         return show_rate(use) + (f" ({100 * use / rate:.0f}%)" if rate else "")
 
-    up, down = (one(use, rate) for use, rate in zip(row["use_bps"], row["rate_bps"], strict=True))
-    return f"{up} / {down}"
+    up_text, down_text = (show(use, rate) for use, rate in zip(row["use_bps"], row["rate_bps"], strict=True))
+    return f"{up_text} / {down_text}"
 
 
-def _use(look: Callable[[], Mapping[str, PortLook]]) -> dict[str, tuple[float, float]]:
+def _use(read_ports: Callable[[], Mapping[str, PortLook]]) -> dict[str, tuple[float, float]]:
     """(up, down) bits/s of links, by the interface of the upper end, which is always a switch's."""
-    before, began = look(), time.monotonic()
-    if not before:
+    first_ports, began = read_ports(), time.monotonic()
+    if not first_ports:
         return {}
     time.sleep(USE_S)
-    now = look()
+    now = read_ports()
     span = time.monotonic() - began
     out = {}
-    for name, first in before.items():
+    for name, first in first_ports.items():
         if (last := now.get(name)) is not None:
-            up, down = (8 * max(b - a, 0) / span for a, b in zip(first[1:], last[1:], strict=True))
-            out[name] = up, down
+            up_bps, down_bps = (8 * max(b - a, 0) / span for a, b in zip(first[1:], last[1:], strict=True))
+            out[name] = up_bps, down_bps
     return out
 
 
 @command("link", BREAK, complete=link_then("up", "down"))
-def link(session: CliSession, given: Args) -> str:
+def link(session: CliSession, args: Args) -> str:
     """Cut a link or restore it.
 
     link p1-t0-0 p1-t1-1 down     a T0-T1 link
     link h0 p2-t0-0 down          one port of a NIC
     link p1-t0-0 p1-t1-1 up
     """
-    a, b, state = arguments(given, "link NODE NODE up|down, as in: link p1-t0-0 p1-t1-1 down", 3)
+    a, b, state = arguments(args, "link NODE NODE up|down, as in: link p1-t0-0 p1-t1-1 down", 3)
     if state not in ("up", "down"):
         raise CommandError(f"up or down, not {state!r}: link {a} {b} up|down")
     fabric = session.fabric
-    one = fabric.plan.link(known(fabric.plan, a), known(fabric.plan, b))
+    fabric_link = fabric.plan.link(known_node(fabric.plan, a), known_node(fabric.plan, b))
     if state == "down":
         fabric.inject.cut(a, b)
     else:
         fabric.inject.restore(a, b)
-    if state == "up" and not fabric.link_is_up(one):
-        off = [n for n in one.ends if n in fabric.switches and not fabric.switches[n].powered]
-        return f"{one.name} will be up when {' and '.join(off)} has power" if off else f"{one.name} has no carrier"
-    return f"{one.name} is {state}"
+    if state == "up" and not fabric.link_is_up(fabric_link):
+        dark_switches = [n for n in fabric_link.ends if n in fabric.switches and not fabric.switches[n].powered]
+        return (
+            f"{fabric_link.name} will be up when {' and '.join(dark_switches)} has power"
+            if dark_switches
+            else f"{fabric_link.name} has no carrier"
+        )
+    return f"{fabric_link.name} is {state}"
 
 
 @command("power", BREAK, complete=switch_then("on", "off"))
-def power(session: CliSession, given: Args) -> str:
+def power(session: CliSession, args: Args) -> str:
     """Switch a switch off (state lost, ports down) or on.
 
     power p1-t1-0 off
     power p1-t1-0 on
     """
-    name, state = arguments(given, "power SWITCH on|off, as in: power p1-t1-0 off", 2)
+    name, state = arguments(args, "power SWITCH on|off, as in: power p1-t1-0 off", 2)
     if state not in ("on", "off"):
         raise CommandError(f"on or off, not {state!r}: power {name} on|off")
     switch(session.plan, name)

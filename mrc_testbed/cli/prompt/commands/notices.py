@@ -25,18 +25,18 @@ from mrc_testbed.ipc.signals import ENDING
 if TYPE_CHECKING:
     from mrc_testbed.topologies.lab.fabric import Fabric
 
-AGAIN_S = 1.0
+RETRY_S = 1.0
 """How long after a controller that does not answer, or has gone, it is asked again, seconds."""
-KEPT_MAX = 200
+WAITING_MAX = 200
 """Notices that wait for a terminal which is taken; older ones are dropped."""
 
 
 class _Terminal(Enum):
-    FREE = "free"
+    COMMAND = "free"
     """A command of ours runs: a line is printed at once."""
     PROMPT = "prompt"
     """Somebody types: the line editor makes room."""
-    TAKEN = "taken"
+    PROGRAM = "taken"
     """Another program has it: lines wait."""
 
 
@@ -47,23 +47,23 @@ class Notices:
         self.on = True
         self._out = out
         self._lock = threading.RLock()
-        self._waiting: deque[str] = deque(maxlen=KEPT_MAX)
-        self._terminal = _Terminal.FREE
+        self._waiting: deque[str] = deque(maxlen=WAITING_MAX)
+        self._terminal = _Terminal.COMMAND
         self._editor: _LineEditor | None = None
 
-    def tell(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """Print a line, now or as soon as the terminal is free; nothing when switched off."""
         with self._lock:
             if not self.on:
                 return
             self._waiting.append(text)
-            if self._terminal is _Terminal.FREE:
+            if self._terminal is _Terminal.COMMAND:
                 self._print()
 
     @contextlib.contextmanager
-    def edited(self) -> Iterator[None]:
+    def editing(self) -> Iterator[None]:
         """Lines are read by readline within: notices go above them."""
-        self._editor = _LineEditor.of_readline(self._above)
+        self._editor = _LineEditor.of_readline(self._print_above)
         try:
             yield
         finally:
@@ -78,25 +78,25 @@ class Notices:
 
     def running(self) -> None:
         """A line has been read, and its command begins."""
-        self._become(_Terminal.FREE)
+        self._become(_Terminal.COMMAND)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Another program has the terminal within."""
-        before = self._terminal
-        self._become(_Terminal.TAKEN)
+        previous_user = self._terminal
+        self._become(_Terminal.PROGRAM)
         try:
             yield
         finally:
-            self._become(before)
+            self._become(previous_user)
 
-    def _become(self, what: _Terminal) -> None:
+    def _become(self, user: _Terminal) -> None:
         with self._lock:
-            self._terminal = what
-            if what is _Terminal.FREE:
+            self._terminal = user
+            if user is _Terminal.COMMAND:
                 self._print()
 
-    def _above(self) -> None:
+    def _print_above(self) -> None:
         """Print what waits above the line that is being typed."""
         if self._waiting and self._terminal is _Terminal.PROMPT and self._editor is not None:
             with self._lock, self._editor.room():
@@ -111,20 +111,20 @@ class Notices:
 class _LineEditor:
     """GNU readline of this process, through the library that Python's own module is linked with."""
 
-    NEEDED = ("rl_clear_visible_line", "rl_forced_update_display")
+    FUNCTIONS = ("rl_clear_visible_line", "rl_forced_update_display")
 
-    def __init__(self, library: ctypes.PyDLL, idle: Callable[[], None]) -> None:
+    def __init__(self, library: ctypes.PyDLL, on_idle: Callable[[], None]) -> None:
         self._library = library
         self._libc = ctypes.PyDLL(None)
         self._slot = ctypes.c_void_p.in_dll(ctypes.pythonapi, "PyOS_InputHook")
-        self._before = self._slot.value
-        self._idle = idle
-        self._hook = ctypes.PYFUNCTYPE(ctypes.c_int)(self._waits)  # kept: C has its address alone
-        self._signals = PromptSignals(_LineEditor._waits, self._hold, self._go_on)
+        self._original_hook = self._slot.value
+        self._on_idle = on_idle
+        self._hook = ctypes.PYFUNCTYPE(ctypes.c_int)(self._on_wait)  # kept: C has its address alone
+        self._signals = PromptSignals(_LineEditor._on_wait, self._hold, self._go_on)
         self._go_on()
 
     @classmethod
-    def of_readline(cls, idle: Callable[[], None]) -> _LineEditor | None:
+    def of_readline(cls, on_idle: Callable[[], None]) -> _LineEditor | None:
         """The editor, which calls `idle` while it waits; None where it is another one, or none."""
         try:
             import readline
@@ -132,10 +132,10 @@ class _LineEditor:
             library = ctypes.PyDLL(readline.__file__)
         except (ImportError, OSError, AttributeError, TypeError):  # built into the interpreter, it has no file
             return None
-        return cls(library, idle) if all(hasattr(library, name) for name in cls.NEEDED) else None
+        return cls(library, on_idle) if all(hasattr(library, name) for name in cls.FUNCTIONS) else None
 
-    def _waits(self) -> int:
-        self._idle()
+    def _on_wait(self) -> int:
+        self._on_idle()
         return 0
 
     @contextlib.contextmanager
@@ -150,7 +150,7 @@ class _LineEditor:
 
     def _hold(self) -> None:
         """Keep C from calling."""
-        self._slot.value = self._before
+        self._slot.value = self._original_hook
 
     def _go_on(self) -> None:
         self._slot.value = ctypes.cast(self._hook, ctypes.c_void_p).value
@@ -165,20 +165,20 @@ class _LineEditor:
 class _Sender(threading.Thread):
     """Sends a signal to the main thread again and again, until that has answered it."""
 
-    AGAIN_S = 0.02
+    RETRY_S = 0.02
 
     def __init__(self, number: int) -> None:
         super().__init__(name="signal", daemon=True)
         self._number = number
-        self._answered = threading.Event()
+        self._stop_event = threading.Event()
         self.start()
 
     def run(self) -> None:
-        while not self._answered.wait(self.AGAIN_S):
+        while not self._stop_event.wait(self.RETRY_S):
             signal.pthread_kill(threading.main_thread().ident or 0, self._number)
 
     def stop(self) -> None:
-        self._answered.set()
+        self._stop_event.set()
         self.join()
 
 
@@ -194,14 +194,14 @@ class PromptSignals:
         self._hold, self._go_on = hold, go_on
         self._senders: dict[int, _Sender] = {}
         self._answering: int | None = None
-        self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, *ENDING):
                 if callable(handler := signal.getsignal(number)):  # else it is ignored, or ends the process by itself
-                    self._before[number] = handler
-                    signal.signal(number, self._came)
+                    self._handlers[number] = handler
+                    signal.signal(number, self._on_signal)
 
-    def _came(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == self._answering:  # sent once more than needed
             return
         if self._is_within(frame):
@@ -210,7 +210,7 @@ class PromptSignals:
                 self._senders[number] = _Sender(number)
             return
         self._stop(number)
-        self._before[number](number, frame)
+        self._handlers[number](number, frame)
 
     def _is_within(self, frame: FrameType | None) -> bool:
         while frame is not None and frame.f_code is not self._code:
@@ -231,8 +231,8 @@ class PromptSignals:
 
     def close(self) -> None:
         """Let signals have their handlers of before, those too that are not answered yet."""
-        waiting = [number for number in self._before if self._stop(number)]
-        for number, handler in self._before.items():
+        waiting = [number for number in self._handlers if self._stop(number)]
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
         for number in waiting:
             signal.raise_signal(number)
@@ -241,11 +241,11 @@ class PromptSignals:
 class FaultFollower:
     """A thread that tells what the controller finds, what keeps it from its work, and what is over."""
 
-    def __init__(self, fabric: Fabric, tell: Callable[[str], None]) -> None:
-        self._fabric, self._tell = fabric, tell
-        self._over = threading.Event()
+    def __init__(self, fabric: Fabric, notify: Callable[[str], None]) -> None:
+        self._fabric, self._notify = fabric, notify
+        self._stop_event = threading.Event()
         self._watch: Any = None
-        self._known = KnownFaults("kind", "location")  # figures in the text change all the time
+        self._known_faults = KnownFaults("kind", "location")  # figures in the text change all the time
         self._problems: dict[tuple[int, float], bool] = {}
         """Problems that were told, and whether they last: by number and time of their begin (a restarted controller
         counts anew)."""
@@ -254,38 +254,38 @@ class FaultFollower:
 
     def close(self) -> None:
         """End it. Idempotent."""
-        self._over.set()
+        self._stop_event.set()
         if self._watch is not None:
             self._watch.close()
-        self._thread.join(AGAIN_S)
+        self._thread.join(RETRY_S)
 
     def _run(self) -> None:
-        while not self._over.is_set():
+        while not self._stop_event.is_set():
             try:
                 with self._fabric.controller.watch(events="fault,problem") as self._watch:
                     self._catch_up()
-                    while not self._over.is_set():
-                        if event := self._watch.get(AGAIN_S):
-                            self._heard(event)
+                    while not self._stop_event.is_set():
+                        if event := self._watch.get(RETRY_S):
+                            self._on_event(event)
             except JsonlError:  # it is restarting, or the fabric ends
-                self._over.wait(AGAIN_S)
+                self._stop_event.wait(RETRY_S)
 
     def _catch_up(self) -> None:
         """Tell the end of what was told before and ended while no stream was open: a new one does not name it."""
-        listed = self._fabric.controller.request("faults")
-        for change, fault in self._known.missed(listed["faults"]):
-            self._tell(self.told(change, fault))
-        for problem in listed["problems"]:
+        answer = self._fabric.controller.request("faults")
+        for change, fault in self._known_faults.missed(answer["faults"]):
+            self._notify(self.fault_text(change, fault))
+        for problem in answer["problems"]:
             if problem["over"] is not None and self._problems.get((problem["number"], problem["began"])):
-                self._heard({"event": "problem", "change": "over", "problem": problem})
+                self._on_event({"event": "problem", "change": "over", "problem": problem})
 
-    def _heard(self, event: dict[str, Any]) -> None:
-        if event.get("event") == "fault" and (change := self._known.change(event["fault"])):
-            self._tell(self.told(change, event["fault"]))
-        if event.get("event") == "problem" and (text := self.told_problem(event["change"], event["problem"])):
-            self._tell(text)
+    def _on_event(self, event: dict[str, Any]) -> None:
+        if event.get("event") == "fault" and (change := self._known_faults.change(event["fault"])):
+            self._notify(self.fault_text(change, event["fault"]))
+        if event.get("event") == "problem" and (text := self.problem_text(event["change"], event["problem"])):
+            self._notify(text)
 
-    def told_problem(self, change: str, problem: dict[str, Any]) -> str | None:
+    def problem_text(self, change: str, problem: dict[str, Any]) -> str | None:
         """A line about a problem of the controller; None when it was told before."""
         key, lasts = (problem["number"], problem["began"]), change != "over"
         if self._problems.get(key) in (lasts, False):  # what is over does not begin again
@@ -297,12 +297,14 @@ class FaultFollower:
         return f"controller: over after {lasted_s:.1f} s: {problem['kind']}: {problem['about']}"
 
     @staticmethod
-    def told(change: str, fault: dict[str, Any]) -> str:
+    def fault_text(change: str, fault: dict[str, Any]) -> str:
         """A line about a change of a fault."""
         number, text = fault["number"], fault["text"]
         if change == "cleared":
             return f"fault {number} is over after {fault['cleared'] - fault['first_seen']:.1f} s: {text}"
         if change == "merged":
             return f"fault {number} is part of fault {', '.join(map(str, fault['into']))}: {text}"
-        by = ", ".join(dict.fromkeys(str(one["source"]).split()[0] for one in fault["evidence"]))
-        return f"fault {number}{' is now' if change == 'updated' else ''}: {text}" + (f" (seen by {by})" if by else "")
+        sources = ", ".join(dict.fromkeys(str(entry["source"]).split()[0] for entry in fault["evidence"]))
+        return f"fault {number}{' is now' if change == 'updated' else ''}: {text}" + (
+            f" (seen by {sources})" if sources else ""
+        )

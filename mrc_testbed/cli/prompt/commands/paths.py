@@ -7,16 +7,16 @@ from typing import Any
 
 from mrc_testbed.cli.prompt.commands.base import (
     BREAK,
-    LOOK,
     SEND,
+    SHOW,
     Answer,
     Args,
     CliSession,
     CommandError,
     arguments,
     command,
+    denylist_target,
     host,
-    place,
     two_hosts,
     two_hosts_then,
 )
@@ -35,8 +35,8 @@ EVS_PROBES, EVS_INTERVAL_S = 3, 0.02
 """Probes of each path that `evs` sends: one that is lost by chance does not make a path dead."""
 
 
-@command("evs", LOOK, complete=two_hosts_then(), reads=True)
-def evs(session: CliSession, given: Args) -> Answer:
+@command("evs", SHOW, complete=two_hosts_then(), reads=True)
+def evs(session: CliSession, args: Args) -> Answer:
     """Every path between two hosts: plane, uplink, uSID address, state, loss, and whether probes pass now.
 
     evs h0 h2
@@ -48,27 +48,27 @@ def evs(session: CliSession, given: Args) -> Answer:
     arrived, and its answer took another way). through: the T1 that the path turns at, or the T0 inside a rack.
     """
     usage = "evs HOST HOST, as in: evs h0 h2"
-    source, destination = two_hosts(session, arguments(given, usage, 2), usage)
+    source, destination = two_hosts(session, arguments(args, usage, 2), usage)
     answer = session.fabric.agent(source).request("health", peer=destination)
     (peer,) = answer["peers"]
-    digits = 4 if all(one["ev"] < 1 << 16 for one in peer["evs"]) else 8
-    probes: dict[int, list[dict[str, Any]]] = {one["ev"]: [] for one in peer["evs"]}
+    digits = 4 if all(path["ev"] < 1 << 16 for path in peer["evs"]) else 8
+    probes: dict[int, list[dict[str, Any]]] = {path["ev"]: [] for path in peer["evs"]}
     for probe in sweep(session, source, destination, EVS_PROBES, EVS_INTERVAL_S):
         probes[probe["ev"]].append(probe)
-    for one in peer["evs"]:
-        one["probes"] = _counted(probes[one["ev"]])
-    rows = [_ev_row(one, digits) for one in peer["evs"]]
+    for path in peer["evs"]:
+        path["probes"] = _probe_tally(probes[path["ev"]])
+    rows = [_ev_row(path, digits) for path in peer["evs"]]
     heads: tuple[str, ...] = ("EV", "path", "uSID address", "state", "sent", "lost", "loss", "now", "through")
-    if not any(one["address"] for one in peer["evs"]):  # modes without an outer header
+    if not any(path["address"] for path in peer["evs"]):  # modes without an outer header
         heads, rows = heads[:2] + heads[3:], [row[:2] + row[3:] for row in rows]
-    right = ("sent", "lost", "loss")
+    numeric = ("sent", "lost", "loss")
     count = peer["qps"]
     qps = f"{count} QP{'s' * (count != 1)}" if count else f"no QP now (`send {source} {destination} 16M` makes one)"
     head = f"{source} to {destination}: {len(rows)} paths, mode {answer['mode']}, {qps}"
-    return Answer(f"{head}\n{table(session.style, heads, rows, right=right)}", peer)
+    return Answer(f"{head}\n{table(session.style, heads, rows, right=numeric)}", peer)
 
 
-def _counted(probes: list[dict[str, Any]]) -> dict[str, Any]:
+def _probe_tally(probes: list[dict[str, Any]]) -> dict[str, Any]:
     """Tally of one path's probes: sent, arrived, answered, and the shortest round trip in seconds."""
     rtts = [probe["rtt_s"] for probe in probes if probe["rtt_s"] is not None]
     out = sum(probe["out"] for probe in probes)
@@ -77,29 +77,29 @@ def _counted(probes: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _now(probes: dict[str, Any]) -> tuple[str, str]:
     """State of a path by its probes, and its colour."""
-    sent, out, back = probes["sent"], probes["out"], probes["back"]
-    if not out or not back:
-        return ("back lost" if out else "out lost"), "bad"
-    if back < sent:
-        return (f"out {out}/{sent}" if out < sent else f"back {back}/{out}"), "warn"
+    sent, out_count, back_count = probes["sent"], probes["out"], probes["back"]
+    if not out_count or not back_count:
+        return ("back lost" if out_count else "out lost"), "bad"
+    if back_count < sent:
+        return (f"out {out_count}/{sent}" if out_count < sent else f"back {back_count}/{out_count}"), "warn"
     return show_seconds(probes["rtt_s"]), ""
 
 
-def _ev_row(one: dict[str, Any], digits: int) -> list[Cell]:
-    state, sent, lost = one["state"], one["sent"], one["lost"]
-    mark = "*" if one["active"] else ""
-    why = f" by {', '.join(one['denied_by'])}" if one["denied_by"] else ""
+def _ev_row(path: dict[str, Any], digits: int) -> list[Cell]:
+    state, sent, lost = path["state"], path["sent"], path["lost"]
+    mark = "*" if path["active"] else ""
+    causes = f" by {', '.join(path['denied_by'])}" if path["denied_by"] else ""
     loss = f"{100 * lost / sent:.1f}%" if sent else "-"
     return [
-        f"0x{one['ev']:0{digits}x}",
-        path_label(one["plane"], one["uplink"]),
-        one["address"] or "-",
-        (f"{state}{mark}{why}", LOOKS.get(state, "")),
+        f"0x{path['ev']:0{digits}x}",
+        path_label(path["plane"], path["uplink"]),
+        path["address"] or "-",
+        (f"{state}{mark}{causes}", LOOKS.get(state, "")),
         str(sent),
         (str(lost), "bad" if lost else ""),
         loss,
-        _now(one["probes"]),
-        turning_point(one["path"]),
+        _now(path["probes"]),
+        turning_point(path["path"]),
     ]
 
 
@@ -128,7 +128,7 @@ def sweep(
 
 
 @command("pingall", SEND)
-def pingall(session: CliSession, _given: Args) -> str:
+def pingall(session: CliSession, _args: Args) -> str:
     """Probe every path between all pairs of hosts once, as Mininet's pingall does with its one path.
 
     pingall
@@ -140,7 +140,7 @@ def pingall(session: CliSession, _given: Args) -> str:
 
 
 @command("pingallfull", SEND)
-def pingallfull(session: CliSession, _given: Args) -> str:
+def pingallfull(session: CliSession, _args: Args) -> str:
     """As pingall, with the RTT over the fastest and the slowest path.
 
     pingallfull
@@ -149,7 +149,7 @@ def pingallfull(session: CliSession, _given: Args) -> str:
 
 
 @command("pingpair", SEND)
-def pingpair(session: CliSession, _given: Args) -> str:
+def pingpair(session: CliSession, _args: Args) -> str:
     """pingall between the first host and the first one in another rack.
 
     pingpair
@@ -159,7 +159,7 @@ def pingpair(session: CliSession, _given: Args) -> str:
 
 
 @command("pingpairfull", SEND)
-def pingpairfull(session: CliSession, _given: Args) -> str:
+def pingpairfull(session: CliSession, _args: Args) -> str:
     """pingpair with RTTs.
 
     pingpairfull
@@ -170,11 +170,11 @@ def pingpairfull(session: CliSession, _given: Args) -> str:
 
 def _ping_pairs(session: CliSession, names: list[str], times: bool) -> str:
     with session.progress("pingall", PAIR_S * len(names) ** 2) as progress:
-        return _pinged(session, names, times, progress)
+        return _ping_report(session, names, times, progress)
 
 
-def _pinged(session: CliSession, names: list[str], times: bool, progress: Progress) -> str:
-    lines, sent, out, back = ["*** Ping: testing reachability over every path"], 0, 0, 0
+def _ping_report(session: CliSession, names: list[str], times: bool, progress: Progress) -> str:
+    lines, sent, out_count, back_count = ["*** Ping: testing reachability over every path"], 0, 0, 0
     for number, source in enumerate(names):
         progress.share(number / len(names), f"probes from {source}")
         cells = []
@@ -183,17 +183,19 @@ def _pinged(session: CliSession, names: list[str], times: bool, progress: Progre
                 continue
             probes = list(sweep(session, source, destination, 1, 0.01))
             sent += len(probes)
-            out += sum(probe["out"] for probe in probes)
-            back += sum(probe["rtt_s"] is not None for probe in probes)
-            cells.append(_reached(session.style, destination, probes, times))
+            out_count += sum(probe["out"] for probe in probes)
+            back_count += sum(probe["rtt_s"] is not None for probe in probes)
+            cells.append(_host_cell(session.style, destination, probes, times))
         lines.append(f"{source} -> {' '.join(cells)}")
-    lost = 100 * (sent - out) / sent if sent else 0.0
-    tail = f"; {out - back} answered another way, their own way back is lost" if out > back else ""
-    lines.append(f"*** Results: {lost:.0f}% dropped ({out}/{sent} received){tail}")
+    lost = 100 * (sent - out_count) / sent if sent else 0.0
+    tail = (
+        f"; {out_count - back_count} answered another way, their own way back is lost" if out_count > back_count else ""
+    )
+    lines.append(f"*** Results: {lost:.0f}% dropped ({out_count}/{sent} received){tail}")
     return "\n".join(lines)
 
 
-def _reached(style: Style, name: str, probes: list[dict[str, Any]], times: bool) -> str:
+def _host_cell(style: Style, name: str, probes: list[dict[str, Any]], times: bool) -> str:
     """Name of a host in the output of pingall, by one probe on each path."""
     out = sum(probe["out"] for probe in probes)
     if not out:
@@ -209,19 +211,20 @@ def _reached(style: Style, name: str, probes: list[dict[str, Any]], times: bool)
     return f"{name}{share}{span}"
 
 
-@command("denylist", LOOK, reads=True)
-def denylist(session: CliSession, given: Args) -> Answer:
+@command("denylist", SHOW, reads=True)
+def denylist(session: CliSession, args: Args) -> Answer:
     """What every host is told to avoid, by whom, and which EVs that takes away.
 
     denylist
     """
-    arguments(given, "denylist", 0)
+    arguments(args, "denylist", 0)
     rows, data = [], {}
-    for one in session.plan.hosts:
-        data[one.name] = answer = session.fabric.agent(one.name).request("denylist")
+    for sender in session.plan.hosts:
+        data[sender.name] = answer = session.fabric.agent(sender.name).request("denylist")
         denied = sum(len(evs) for evs in answer["denied"].values()) if answer["denied"] else 0
         rows += [
-            [one.name, entry["scope"], entry["name"], entry["cause"] or "-", str(denied)] for entry in answer["entries"]
+            [sender.name, entry["scope"], entry["name"], entry["cause"] or "-", str(denied)]
+            for entry in answer["entries"]
         ]
     if not rows:
         return Answer("no host has a denylist entry", data)
@@ -229,8 +232,8 @@ def denylist(session: CliSession, given: Args) -> Answer:
     return Answer(table(session.style, heads, rows, right=("EVs denied",)), data)
 
 
-@command("deny", BREAK, complete=place)
-def deny(session: CliSession, given: Args) -> str:
+@command("deny", BREAK, complete=denylist_target)
+def deny(session: CliSession, args: Args) -> str:
     """Take a place off the paths of all hosts, or of one: no packet uses it until `allow`.
 
     deny p1-t1-0                  a T1
@@ -238,31 +241,33 @@ def deny(session: CliSession, given: Args) -> str:
     deny h3 p1-t0-1               a NIC port, for those who send to it or from it
     deny --host h0 p1-t1-0        for h0 alone
     """
-    return _change_denylist(session, given, "deny")
+    return _change_denylist(session, args, "deny")
 
 
-@command("allow", BREAK, complete=place)
-def allow(session: CliSession, given: Args) -> str:
+@command("allow", BREAK, complete=denylist_target)
+def allow(session: CliSession, args: Args) -> str:
     """Take a place off the denylist again; without one, everything.
 
     allow p1-t1-0
     allow
     """
-    return _change_denylist(session, given, "allow")
+    return _change_denylist(session, args, "allow")
 
 
-def _change_denylist(session: CliSession, given: Args, op: str) -> str:
-    names, places = [one.name for one in session.plan.hosts], list(given)
-    if places[:1] == ["--host"]:
-        arguments(places, f"{op} --host HOST PLACE, as in: {op} --host h0 p1-t1-0", 3, 4)
-        names, places = [host(session.plan, places[1])], places[2:]
-    if op == "allow" and not places:
-        changed = [session.fabric.agent(name).request("denylist", entries=[])["changed"] for name in names]
-        return f"no host has a denylist entry any more ({sum(changed)} EVs of QPs changed)"
-    place = arguments(places, f"{op} SWITCH, or {op} NODE NODE: {op} p1-t1-0", 1, 2)
-    entry = denylist_entry(session.plan, *place)
+def _change_denylist(session: CliSession, args: Args, op: str) -> str:
+    names, targets = [listed_host.name for listed_host in session.plan.hosts], list(args)
+    if targets[:1] == ["--host"]:
+        arguments(targets, f"{op} --host HOST PLACE, as in: {op} --host h0 p1-t1-0", 3, 4)
+        names, targets = [host(session.plan, targets[1])], targets[2:]
+    if op == "allow" and not targets:
+        ev_counts = [session.fabric.agent(name).request("denylist", entries=[])["changed"] for name in names]
+        return f"no host has a denylist entry any more ({sum(ev_counts)} EVs of QPs changed)"
+    ends = arguments(targets, f"{op} SWITCH, or {op} NODE NODE: {op} p1-t1-0", 1, 2)
+    entry = denylist_entry(session.plan, *ends)
     if op == "deny":
         entry["cause"] = "cli"
-    changed = [session.fabric.agent(name).request(op, entries=[entry])["changed"] for name in names]
-    who = names[0] if len(names) == 1 else f"{len(names)} hosts"
-    return f"{entry['name']} is {'denied' if op == 'deny' else 'allowed'} on {who}: {sum(changed)} EVs of QPs changed"
+    ev_counts = [session.fabric.agent(name).request(op, entries=[entry])["changed"] for name in names]
+    hosts = names[0] if len(names) == 1 else f"{len(names)} hosts"
+    return (
+        f"{entry['name']} is {'denied' if op == 'deny' else 'allowed'} on {hosts}: {sum(ev_counts)} EVs of QPs changed"
+    )

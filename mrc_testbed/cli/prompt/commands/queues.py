@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mrc_testbed.cli.prompt.commands.base import (
-    LOOK,
+    SHOW,
     Answer,
     Args,
     CliSession,
@@ -29,46 +29,46 @@ from mrc_testbed.topologies.plan import Plan
 CLASS_NAMES = {DATA: "data", CONTROL: "control"}
 
 
-@command("queues", LOOK, complete=nodes_and_ports, reads=True)
-def queues(session: CliSession, given: Args) -> Answer:
+@command("queues", SHOW, complete=nodes_and_ports, reads=True)
+def queues(session: CliSession, args: Args) -> Answer:
     """Queues of switch ports: limits, what waits now, what passed and what was dropped.
 
     queues                        those where something waits or was dropped
     queues p0-t0-0                both classes of every port of a switch
     queues p0-t0-0-eth3           every priority of one port
     """
-    arguments(given, "queues [SWITCH|PORT], as in: queues p0-t0-0", 0, 1)
+    arguments(args, "queues [SWITCH|PORT], as in: queues p0-t0-0", 0, 1)
     plan, traffic = session.plan, session.fabric.traffic
     names = [end.interface for switch in plan.switches for end in plan.ports(switch.name)]
-    if not given:
-        wanted = names
+    if not args:
+        ports = names
         keep: Callable[[Queue], bool] = _holds_or_dropped
-    elif given[0] in names:
-        wanted, keep = [given[0]], _any_queue
+    elif args[0] in names:
+        ports, keep = [args[0]], _any_queue
     else:
-        node = one_of(given[0], [*(switch.name for switch in plan.switches), *names], "switch or port")
-        wanted = [end.interface for end in plan.ports(node)]
+        node = one_of(args[0], [*(switch.name for switch in plan.switches), *names], "switch or port")
+        ports = [end.interface for end in plan.ports(node)]
         keep = _in_use
     rows: list[list[Cell]] = []
     data: list[dict[str, Any]] = []
-    dark: list[str] = []
-    for name in wanted:
+    unread: list[str] = []
+    for name in ports:
         try:
             port = traffic.read(name)
         except FabricError as error:
-            if len(wanted) == 1:
+            if len(ports) == 1:
                 raise
-            dark.append(str(error))
+            unread.append(str(error))
             continue
-        chosen = [queue for queue in port.queues if keep(queue)]
-        data += [{"interface": name, "port_rate_bps": port.rate_bps, **asdict(queue)} for queue in chosen]
-        rows += [_queue_row(name, port.rate_bps, queue) for queue in chosen]
+        queues_shown = [queue for queue in port.queues if keep(queue)]
+        data += [{"interface": name, "port_rate_bps": port.rate_bps, **asdict(queue)} for queue in queues_shown]
+        rows += [_queue_row(name, port.rate_bps, queue) for queue in queues_shown]
     heads = ("port", "queue", "rate", "limit", "waiting", "bytes", "sent", "dropped")
-    right = ("limit", "waiting", "bytes", "sent", "dropped")
-    lines = [table(session.style, heads, rows, right=right)] if rows else []
-    if not given:
-        lines.append(f"{len(names) - len(dark)} ports read, {len(rows)} queues hold or dropped packets")
-    lines += [f"not read: {len(dark)} ports, the first one: {dark[0]}"] if dark else []
+    numeric = ("limit", "waiting", "bytes", "sent", "dropped")
+    lines = [table(session.style, heads, rows, right=numeric)] if rows else []
+    if not args:
+        lines.append(f"{len(names) - len(unread)} ports read, {len(rows)} queues hold or dropped packets")
+    lines += [f"not read: {len(unread)} ports, the first one: {unread[0]}"] if unread else []
     return Answer("\n".join(lines), data)
 
 
@@ -98,8 +98,8 @@ def _queue_row(name: str, port_rate: int | None, queue: Queue) -> list[Cell]:
     ]
 
 
-@command("counters", LOOK, complete=switch_names, reads=True)
-def counters(session: CliSession, given: Args) -> Answer:
+@command("counters", SHOW, complete=switch_names, reads=True)
+def counters(session: CliSession, args: Args) -> Answer:
     """What the switches' P4 programs counted: packets by port, marked, trimmed, dropped and why.
 
     counters                      all switches, one line each
@@ -108,41 +108,41 @@ def counters(session: CliSession, given: Args) -> Answer:
     in: what came by the port; forwarded, marked, trimmed (before / at the last hop): what left by it; dropped: what
     came in by it and went no further.
     """
-    arguments(given, "counters [SWITCH], as in: counters p0-t0-0", 0, 1)
+    arguments(args, "counters [SWITCH], as in: counters p0-t0-0", 0, 1)
     names = [switch.name for switch in session.plan.switches]
-    if given:
-        answer = _read(session, one_of(given[0], names, "switch"))
-        rows = [counter_row(session.plan, given[0], port, answer["counters"]) for port in answer["ports"]]
+    if args:
+        answer = _read(session, one_of(args[0], names, "switch"))
+        rows = [counter_row(session.plan, args[0], port, answer["counters"]) for port in answer["ports"]]
         return Answer(_counter_table(session, ("port", "to"), rows), answer)
-    answers, rows, dark = {}, [], []
+    answers, rows, unread = {}, [], []
     for name in names:
         try:
             answers[name] = answer = _read(session, name)
         except JsonlError as error:  # it has no power, most likely
-            dark.append(f"{name}: {error}")
+            unread.append(f"{name}: {error}")
             continue
         rows.append(
             [name, *_sum(counter_row(session.plan, name, port, answer["counters"])[2:] for port in answer["ports"])]
         )
     lines = [_counter_table(session, ("switch",), rows)] if rows else []
-    return Answer("\n".join([*lines, *dark]), answers)
+    return Answer("\n".join([*lines, *unread]), answers)
 
 
-COUNTED = ("in", "forwarded", "marked", "trimmed", "dropped", "why")
+COUNTER_HEADS = ("in", "forwarded", "marked", "trimmed", "dropped", "why")
 
 
 def _read(session: CliSession, name: str) -> dict[str, Any]:
     return session.fabric.controller.request("counters", timeout_s=SWITCHES_S, patient=True, switch=name)
 
 
-def counter_row(plan: Plan, name: str, port: dict[str, Any], counted: dict[str, list[dict[str, Any]]]) -> list[Any]:
+def counter_row(plan: Plan, name: str, port: dict[str, Any], counters: dict[str, list[dict[str, Any]]]) -> list[Any]:
     """Port, neighbour, and the columns of COUNTED: numbers, (before, at) the last hop, {reason: number}."""
     interface = port["interface"]
     link = plan.link_of_interface(interface)
-    mine = {key: [cell for cell in cells if cell["interface"] == interface] for key, cells in counted.items()}
-    trims = {cell["reason"]: cell["packets"] for cell in mine.get("trimmed", ())}
-    why = {cell["reason"]: cell["packets"] for cell in mine.get("drops", ())}
-    total = {key: sum(cell["packets"] for cell in mine.get(key, ())) for key in ("forwarded", "marked")}
+    port_cells = {key: [cell for cell in cells if cell["interface"] == interface] for key, cells in counters.items()}
+    trims = {cell["reason"]: cell["packets"] for cell in port_cells.get("trimmed", ())}
+    drops = {cell["reason"]: cell["packets"] for cell in port_cells.get("drops", ())}
+    total = {key: sum(cell["packets"] for cell in port_cells.get(key, ())) for key in ("forwarded", "marked")}
     return [
         interface,
         next(iter(link.ends - {name})),
@@ -150,8 +150,8 @@ def counter_row(plan: Plan, name: str, port: dict[str, Any], counted: dict[str, 
         total["forwarded"],
         total["marked"],
         Counter(trims),
-        sum(why.values()),
-        Counter(why),
+        sum(drops.values()),
+        Counter(drops),
     ]
 
 
@@ -164,20 +164,22 @@ def _sum(rows: Iterable[list[Any]]) -> list[Any]:
 
 
 def _counter_table(session: CliSession, heads: tuple[str, ...], rows: list[list[Any]]) -> str:
-    shown = []
+    lines = []
     for row in rows:
-        *left, came, forwarded, marked, trims, dropped, why = row
+        *labels, came, forwarded, marked, trims, dropped, drops = row
         at_last = sum(number for reason, number in trims.items() if "last" in reason)
-        before = sum(trims.values()) - at_last
-        shown.append(
+        before_last = sum(trims.values()) - at_last
+        lines.append(
             [
-                *left,
+                *labels,
                 str(came),
                 str(forwarded),
                 (str(marked), "warn" if marked else ""),
-                (f"{before} / {at_last}", "warn" if trims else ""),
+                (f"{before_last} / {at_last}", "warn" if trims else ""),
                 (str(dropped), "bad" if dropped else ""),
-                ", ".join(f"{reason} {number}" for reason, number in sorted(why.items())),
+                ", ".join(f"{reason} {number}" for reason, number in sorted(drops.items())),
             ]
         )
-    return table(session.style, (*heads, *COUNTED), shown, right=("in", "forwarded", "marked", "trimmed", "dropped"))
+    return table(
+        session.style, (*heads, *COUNTER_HEADS), lines, right=("in", "forwarded", "marked", "trimmed", "dropped")
+    )

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from mrc_testbed.cli.prompt.commands.base import (
-    LOOK,
-    OPEN,
+    INSPECT,
     SEND,
+    SHOW,
     Args,
     CliSession,
     CommandError,
@@ -47,26 +47,26 @@ CAPTURE_S = 5
 
 
 @command("ping", SEND, complete=two_hosts_then("-c", "-i", "-W", "-v", "--json"))
-def ping(session: CliSession, given: Args) -> None:
+def ping(session: CliSession, args: Args) -> None:
     """Probe every path between two hosts, one line a path (mrc-ping).
 
     ping h0 h2
     ping h0 h2 -c 1               one round; -i 0.05 -W 2 as in ping(8)
     """
-    _tool(session, "ping", given)
+    _tool(session, "ping", args)
 
 
 @command("mping", "", complete=two_hosts_then("-c", "-i", "-W", "-v", "--json"))
-def mping(session: CliSession, given: Args) -> None:
+def mping(session: CliSession, args: Args) -> None:
     """The older name of `ping`.
 
     mping h0 h2
     """
-    _tool(session, "ping", given, "mping")
+    _tool(session, "ping", args, "mping")
 
 
 @command("bw", SEND, complete=two_hosts_then("-s", "-a", "-n", "-D", "-q", "-t", "-b", "-i", "--rocev2", "--json"))
-def bw(session: CliSession, given: Args) -> None:
+def bw(session: CliSession, args: Args) -> None:
     """Measure the bandwidth of writes from host to host (mrc-write-bw).
 
     bw h0 h2                      1000 writes of 64 KiB
@@ -74,65 +74,65 @@ def bw(session: CliSession, given: Args) -> None:
     bw h0 h2 --transport rocev2   the single-path baseline
     bw --help                     all options
     """
-    _tool(session, "bw", given)
+    _tool(session, "bw", args)
 
 
 @command("lat", SEND, complete=two_hosts_then("-s", "-a", "-n", "-D", "--rocev2", "--json"))
-def lat(session: CliSession, given: Args) -> None:
+def lat(session: CliSession, args: Args) -> None:
     """Measure the latency of writes from host to host (mrc-write-lat).
 
     lat h0 h2
     lat h0 h2 -s 4096 -n 500
     """
-    _tool(session, "lat", given)
+    _tool(session, "lat", args)
 
 
 @command(
-    "stat", LOOK, complete=lambda fabric, before: ("-e", "-i", "-c", "--json") if before else host_names(fabric, before)
+    "stat", SHOW, complete=lambda fabric, words: ("-e", "-i", "-c", "--json") if words else host_names(fabric, words)
 )
-def stat(session: CliSession, given: Args) -> None:
+def stat(session: CliSession, args: Args) -> None:
     """Live QPs, EV states and counters of all hosts or of one (mrc-stat).
 
     stat
     stat h0 -e                    every EV
     stat h0 -i 1                  again every second; Ctrl-C ends it
     """
-    _tool(session, "stat", given)
+    _tool(session, "stat", args)
 
 
 @command("iperf", SEND, complete=two_hosts_then())
-def iperf(session: CliSession, given: Args) -> str:
+def iperf(session: CliSession, args: Args) -> str:
     """Bandwidth between two hosts as Mininet's iperf says it, measured with MRC writes for five seconds.
 
     iperf                         the first host and the first one in another rack
     iperf h0 h3
     """
     usage = "iperf [HOST HOST], as in: iperf h0 h2 (`bw` has options)"
-    given = arguments(given, usage, 0, 2)
-    if not given:
+    args = arguments(args, usage, 0, 2)
+    if not args:
         first = session.plan.hosts[0].name
-        given = (first, session.plan.first_remote_host(first).name)
-    source, destination = two_hosts(session, arguments(given, usage, 2), usage)
+        args = (first, session.plan.first_remote_host(first).name)
+    source, destination = two_hosts(session, arguments(args, usage, 2), usage)
     argv = _argv(session, "bw", ["--from", source, "-D", str(IPERF_S), "-t", IPERF_DEPTH, "--json", destination])
     with session.progress("iperf", IPERF_S + 1.0):
         run = subprocess.run(argv, cwd=PACKAGE.parent, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if run.returncode:
-        why = (run.stderr or run.stdout).strip().splitlines() or [f"ended with exit code {run.returncode}"]
-        raise CommandError(f"iperf: {why[-1]}")
+        output_lines = (run.stderr or run.stdout).strip().splitlines() or [f"ended with exit code {run.returncode}"]
+        raise CommandError(f"iperf: {output_lines[-1]}")
     rate_bps = json.loads(run.stdout)["results"][-1]["bw_average_bps"]
-    said = f"*** Iperf: testing MRC bandwidth between {source} and {destination}"
-    return f"{said}\n*** Results: ['{rate_bps / 1e6:.1f} Mbits/sec']"
+    head = f"*** Iperf: testing MRC bandwidth between {source} and {destination}"
+    return f"{head}\n*** Results: ['{rate_bps / 1e6:.1f} Mbits/sec']"
 
 
 # ---- looking inside -------------------------------------------------------------------------------------------
 
 
-def _capture_complete(fabric: Fabric, before: list[str]) -> Iterable[str]:
-    return ("--count", "--seconds", "--snap", "--out", "--explain") if before else nodes_and_ports(fabric, before)
+def _capture_complete(fabric: Fabric, words: list[str]) -> Iterable[str]:
+    return ("--count", "--seconds", "--snap", "--out", "--explain") if words else nodes_and_ports(fabric, words)
 
 
-@command("capture", OPEN, complete=_capture_complete)
-def capture(session: CliSession, given: Args) -> None:
+@command("capture", INSPECT, complete=_capture_complete)
+def capture(session: CliSession, args: Args) -> None:
     """Capture the packets of a port, or of all ports of a node, to a file (`mrc pcap`).
 
     capture p1-t0-0-eth3          five seconds to p1-t0-0-eth3.pcap
@@ -140,33 +140,33 @@ def capture(session: CliSession, given: Args) -> None:
     capture h0-eth2 --seconds 60 --snap 128 --out long.pcap
     capture p1-t0-0 --explain     with a comment on each packet
     """
-    if not {"-h", "--help", "--count", "--seconds"} & {text.partition("=")[0] for text in given}:
+    if not {"-h", "--help", "--count", "--seconds"} & {text.partition("=")[0] for text in args}:
         usage = "capture PORT|NODE [OPTIONS], as in: capture p1-t0-0-eth3 --count 100 (`capture --help` shows all)"
-        given = [*arguments(given, usage, 1, 99), "--seconds", str(CAPTURE_S)]
-    _mrc(session, "capture", ["pcap", *given])
+        args = [*arguments(args, usage, 1, 99), "--seconds", str(CAPTURE_S)]
+    _mrc(session, "capture", ["pcap", *args])
 
 
 @command("pcap", "", complete=_capture_complete)
-def pcap(session: CliSession, given: Args) -> None:
+def pcap(session: CliSession, args: Args) -> None:
     """The older name of `capture`.
 
     pcap p1-t0-0-eth3
     """
-    capture(session, given)
+    capture(session, args)
 
 
-def _trace_complete(fabric: Fabric, before: list[str]) -> Sequence[str]:
-    if len(before) < 2:
-        return [one.name for one in fabric.plan.hosts]
+def _trace_complete(fabric: Fabric, words: list[str]) -> Sequence[str]:
+    if len(words) < 2:
+        return [sender.name for sender in fabric.plan.hosts]
     try:
-        source, destination = (fabric.plan.host(name) for name in before[:2])
+        source, destination = (fabric.plan.host(name) for name in words[:2])
     except ValueError:
         return ()
-    return [f"{ev:#06x}" for ev in fabric.plan.evs(source, destination)] if len(before) == 2 else ("--full",)
+    return [f"{ev:#06x}" for ev in fabric.plan.evs(source, destination)] if len(words) == 2 else ("--full",)
 
 
-@command("trace", OPEN, complete=_trace_complete)
-def trace(session: CliSession, given: Args) -> None:
+@command("trace", INSPECT, complete=_trace_complete)
+def trace(session: CliSession, args: Args) -> None:
     """Follow one packet hop by hop: what each switch's program decides, with the tables it has now.
 
     trace h0 h2 0x0101            a write over that EV
@@ -176,87 +176,87 @@ def trace(session: CliSession, given: Args) -> None:
     that are down now; then a frame is pushed through. Nothing is sent, no counter moves.
     """
     usage = "trace HOST HOST EV [--full], as in: trace h0 h2 0x0101 (`evs h0 h2` lists them)"
-    arguments(given, usage, 3, 5)
-    two_hosts(session, given, usage)
-    _mrc(session, "trace", ["trace", *given], fine=(0, NOT_ARRIVED, INTERRUPTED))
+    arguments(args, usage, 3, 5)
+    two_hosts(session, args, usage)
+    _mrc(session, "trace", ["trace", *args], success_codes=(0, NOT_ARRIVED, INTERRUPTED))
 
 
-@command("dash", OPEN)
-def dash(session: CliSession, given: Args) -> str:
+@command("dash", INSPECT)
+def dash(session: CliSession, args: Args) -> str:
     """Open the live view: a page that draws the fabric, tells what happens, and cuts and heals what is clicked.
 
     dash
 
     The page is for this machine's browser alone, and its address has a key in it: whoever has it may break things.
     """
-    arguments(given, "dash", 0)
+    arguments(args, "dash", 0)
     if session.open_page is None:
         raise CommandError("there is no live view here: it belongs to `mrc up`")
     return session.open_page(session)
 
 
-@command("p4sh", OPEN, complete=switch_names)
-def p4sh(session: CliSession, given: Args) -> None:
+@command("p4sh", INSPECT, complete=switch_names)
+def p4sh(session: CliSession, args: Args) -> None:
     """Open p4runtime-shell on a switch, to read its tables; `exit` comes back here (`mrc shell`).
 
     p4sh p1-t0-0
     """
-    (name,) = arguments(given, "p4sh SWITCH, as in: p4sh p1-t0-0", 1)
+    (name,) = arguments(args, "p4sh SWITCH, as in: p4sh p1-t0-0", 1)
     _mrc(session, "p4sh", ["shell", switch(session.plan, name)], interactive=session.is_terminal)
 
 
 # ---- running --------------------------------------------------------------------------------------------------
 
 
-def _tool(session: CliSession, name: str, given: Args, called: str | None = None) -> None:
+def _tool(session: CliSession, name: str, args: Args, word: str | None = None) -> None:
     """Run a tool such as `bw HOST HOST [OPTIONS]` and copy its output as it comes.
 
     Ctrl-C is for the tool, which then tells what it has so far. Raises CommandError when it failed.
     """
-    called = called or name
-    if name != "stat" and "-h" not in given and "--help" not in given:
-        usage = f"{called} HOST HOST [OPTIONS], as in: {called} h0 h2 (`{called} --help` shows all)"
-        source, destination, *options = arguments(given, usage, 2, 99)
-        given = ["--from", host(session.plan, source), *options, host(session.plan, destination)]
-    run(session, called, _argv(session, name, given), cwd=PACKAGE.parent)
+    word = word or name
+    if name != "stat" and "-h" not in args and "--help" not in args:
+        usage = f"{word} HOST HOST [OPTIONS], as in: {word} h0 h2 (`{word} --help` shows all)"
+        source, destination, *options = arguments(args, usage, 2, 99)
+        args = ["--from", host(session.plan, source), *options, host(session.plan, destination)]
+    run(session, word, _argv(session, name, args), cwd=PACKAGE.parent)
 
 
-def _argv(session: CliSession, name: str, given: Args) -> list[str]:
+def _argv(session: CliSession, name: str, args: Args) -> list[str]:
     module = f"mrc_testbed.hosts.tools.{TOOLS[name]}"
-    return [sys.executable, "-m", module, "--run-dir", str(session.fabric.run_dir.path), *given]
+    return [sys.executable, "-m", module, "--run-dir", str(session.fabric.run_dir.path), *args]
 
 
 def _mrc(
     session: CliSession,
-    called: str,
-    given: Args,
+    word: str,
+    args: Args,
     *,
     interactive: bool = False,
-    fine: tuple[int, ...] = (0, INTERRUPTED),
+    success_codes: tuple[int, ...] = (0, INTERRUPTED),
 ) -> None:
     """Run a sub-command of `mrc` on this fabric; `fine`: exit codes that are no failure."""
-    where = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), "PYTHONPATH": str(PACKAGE.parent)}
-    argv = [sys.executable, "-m", "mrc_testbed", *given]
+    environment = {"MRC_RUN_DIR": str(session.fabric.run_dir.path), "PYTHONPATH": str(PACKAGE.parent)}
+    argv = [sys.executable, "-m", "mrc_testbed", *args]
     if interactive:
-        with session.notices.held() if session.notices else nullcontext():
-            code = subprocess.run(argv, env={**os.environ, **where}, check=False).returncode
+        with session.notices.hold() if session.notices else nullcontext():
+            code = subprocess.run(argv, env={**os.environ, **environment}, check=False).returncode
         if code not in (0, INTERRUPTED):
-            raise CommandError(f"{called}: ended with exit code {code}")
+            raise CommandError(f"{word}: ended with exit code {code}")
         return
-    run(session, called, argv, env=where, fine=fine)
+    run(session, word, argv, env=environment, success_codes=success_codes)
 
 
 def run(
     session: CliSession,
-    called: str,
+    word: str,
     argv: Sequence[str],
     *,
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
-    fine: tuple[int, ...] = (0, INTERRUPTED),
+    success_codes: tuple[int, ...] = (0, INTERRUPTED),
 ) -> None:
     """Run one of our commands and copy its output to `out` as it comes. Raises CommandError when it failed."""
-    running = processes.popen(
+    process = processes.popen(
         argv,
         session.fabric.run_dir.state.token,
         cwd=cwd,
@@ -268,25 +268,25 @@ def run(
         env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": str(session.style.width), **(env or {})},
     )
     try:
-        code = _copy(running, session.out)
+        code = _copy(process, session.out)
     except BaseException:
-        running.kill()
+        process.kill()
         raise
     finally:
-        if running.stdout is not None:
-            running.stdout.close()
-        running.wait()
-    if code not in fine:
-        raise CommandError(f"{called}: ended with exit code {code}")
+        if process.stdout is not None:
+            process.stdout.close()
+        process.wait()
+    if code not in success_codes:
+        raise CommandError(f"{word}: ended with exit code {code}")
 
 
-def _copy(running: subprocess.Popen[Any], out: IO[str]) -> int:
+def _copy(process: subprocess.Popen[Any], out: IO[str]) -> int:
     """Copy the output of a process until it ends; its exit code. In a session of its own, it gets our Ctrl-C once."""
     while True:
         try:
-            for line in running.stdout or ():
+            for line in process.stdout or ():
                 out.write(line)
                 out.flush()
-            return int(running.wait())
+            return int(process.wait())
         except KeyboardInterrupt:
-            running.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 DEFAULT_SEND = "64M"
 PROGRESS_STEP = 0.25
 """Share of a transfer between two lines about it."""
-FOLLOWED_MAX = 50
+FOLLOWERS_MAX = 50
 """Transfers that are remembered."""
 TRANSPORTS = ("mrc", "rocev2")
 
 
 @command("send", SEND, complete=two_hosts_then("64M", "--rocev2"))
-def send(session: CliSession, given: Args) -> None:
+def send(session: CliSession, args: Args) -> None:
     """Send random bytes or a file from host to host, in the background.
 
     send h0 h2                    64 MiB
@@ -49,16 +49,16 @@ def send(session: CliSession, given: Args) -> None:
     send h0 h2 64M --rocev2       by the baseline: RoCEv2 RC over a single path
     """
     assert session.transfers is not None
-    session.transfers.begin(given)
+    session.transfers.start(args)
 
 
 @command("wait", SEND)
-def wait(session: CliSession, given: Args) -> None:
+def wait(session: CliSession, args: Args) -> None:
     """Wait until every transfer begun with `send` has ended.
 
     wait
     """
-    arguments(given, "wait", 0)
+    arguments(args, "wait", 0)
     assert session.transfers is not None
     if failed := session.transfers.wait():
         raise CommandError(f"{failed} of the transfers failed")
@@ -70,34 +70,34 @@ class Transfers:
     `say` answers a command; `tell` is for what happens later (and during `wait`, which asks for it, `say` is).
     """
 
-    def __init__(self, fabric: Fabric, say: Callable[[str], None], tell: Callable[[str], None]) -> None:
+    def __init__(self, fabric: Fabric, print_text: Callable[[str], None], notify: Callable[[str], None]) -> None:
         self._fabric = fabric
-        self._say = say
-        self._tell = tell
+        self._print_text = print_text
+        self._notify = notify
         self._is_waited_for = False
-        self._followed: deque[_Follow] = deque(maxlen=FOLLOWED_MAX)
+        self._followers: deque[_Follower] = deque(maxlen=FOLLOWERS_MAX)
         self._running: dict[threading.Thread, Watch] = {}
         self._count = 0
         self._failed = 0
 
-    def begin(self, given: Args) -> None:
+    def start(self, args: Args) -> None:
         """`send HOST HOST [SIZE|FILE] [RATE] [--rocev2]`. Raises CommandError; refusals of the agent as JsonlError."""
         usage = "send HOST HOST [SIZE|FILE] [RATE] [--rocev2], as in: send h0 h2 64M 40M"
-        transport = next((name for name in TRANSPORTS if f"--{name}" in given), None)
-        given = [text for text in given if text not in [f"--{name}" for name in TRANSPORTS]]
-        if unknown := [text for text in given if text.startswith("--")]:
+        transport = next((name for name in TRANSPORTS if f"--{name}" in args), None)
+        args = [text for text in args if text not in [f"--{name}" for name in TRANSPORTS]]
+        if unknown := [text for text in args if text.startswith("--")]:
             raise CommandError(f"no option {unknown[0]!r} (has: --rocev2): {usage}")
-        given = arguments(given, usage, 2, 4)
-        source, destination = (host(self._fabric.plan, name) for name in given[:2])
+        args = arguments(args, usage, 2, 4)
+        source, destination = (host(self._fabric.plan, name) for name in args[:2])
         if source == destination:
             raise CommandError(f"{source} cannot send to itself: {usage}")
         rate = None
-        if len(given) == 4:
-            rate = rate_of(given[3])
+        if len(args) == 4:
+            rate = rate_of(args[3])
             if rate < 1:
-                raise CommandError(f"rate {given[3]!r}: give 1 bit/s or more, such as 500K, 40M or 1G")
+                raise CommandError(f"rate {args[3]!r}: give 1 bit/s or more, such as 500K, 40M or 1G")
         self._count += 1
-        path, is_ours = self._file(given[2] if len(given) > 2 else DEFAULT_SEND)
+        path, is_ours = self._file(args[2] if len(args) > 2 else DEFAULT_SEND)
         try:
             self._launch(source, destination, path, is_ours, rate, transport)
         except BaseException:
@@ -118,7 +118,7 @@ class Transfers:
 
     def progress(self) -> list[dict[str, Any]]:
         """The latest ones, also those that ended: label, bytes, bytes_done, state (`running`, `done`, `failed`)."""
-        return [one.to_json() for one in list(self._followed)]
+        return [follower.to_json() for follower in list(self._followers)]
 
     def close(self) -> None:
         """Stop following. Idempotent."""
@@ -127,19 +127,19 @@ class Transfers:
             thread.join()
 
     def _report(self, text: str) -> None:
-        (self._say if self._is_waited_for else self._tell)(text)
+        (self._print_text if self._is_waited_for else self._notify)(text)
 
-    def _file(self, what: str) -> tuple[Path, bool]:
+    def _file(self, argument: str) -> tuple[Path, bool]:
         """The file to send, and whether it is a temporary one of ours."""
-        size = _size(what)
+        size = _size(argument)
         if size is None:
-            path = Path(what).expanduser().absolute()
+            path = Path(argument).expanduser().absolute()
             if not path.is_file():
-                raise CommandError(f"{what!r} is neither a file nor a size such as 4096, 16M or 1G")
+                raise CommandError(f"{argument!r} is neither a file nor a size such as 4096, 16M or 1G")
             return path, False
         path = self._fabric.run_dir.data / f"send-{self._count}"
-        free = os.statvfs(path.parent)
-        if size * 2 > free.f_bavail * free.f_frsize:
+        disk = os.statvfs(path.parent)
+        if size * 2 > disk.f_bavail * disk.f_frsize:
             raise CommandError(f"{path.parent} has no room for two copies of {size:,} bytes: send less, or a file")
         write_random(path, size)
         return path, True
@@ -148,8 +148,8 @@ class Transfers:
         self, source: str, destination: str, path: Path, is_ours: bool, rate: float | None, transport: str | None
     ) -> None:
         agent = self._fabric.agent(source)
-        there = self._fabric.bring(source, path)
-        fields: dict[str, Any] = {"path": str(there), "peer": destination}
+        sent_path = self._fabric.bring(source, path)
+        fields: dict[str, Any] = {"path": str(sent_path), "peer": destination}
         if rate is not None:
             fields["rate_bps"] = rate
         if transport is not None:
@@ -159,24 +159,24 @@ class Transfers:
             transfer = agent.request("send_file", timeout_s=PEER_S, patient=True, **fields)["transfer"]
         except BaseException:
             watch.close()
-            if there != path:
-                self._fabric.discard(source, there)
+            if sent_path != path:
+                self._fabric.discard(source, sent_path)
             raise
-        by = f", {transport}" if transport else ""
-        label = f"send {self._count} ({source} to {destination}, {path.stat().st_size:,} bytes{by})"
-        self._say(f"{label}: begun")
-        follow = _Follow(label, transfer, path.stat().st_size, watch, self._report)
-        self._followed.append(follow)
+        transport_text = f", {transport}" if transport else ""
+        label = f"send {self._count} ({source} to {destination}, {path.stat().st_size:,} bytes{transport_text})"
+        self._print_text(f"{label}: begun")
+        follower = _Follower(label, transfer, path.stat().st_size, watch, self._report)
+        self._followers.append(follower)
 
         def run() -> None:
-            if not follow.run():
+            if not follower.run():
                 self._failed += 1
-            if there != path:
-                self._fabric.discard(source, there)
+            if sent_path != path:
+                self._fabric.discard(source, sent_path)
             if is_ours:  # random bytes, at either end of no further use
                 path.unlink(missing_ok=True)
-                if follow.remote_path is not None:
-                    self._fabric.discard(destination, follow.remote_path)
+                if follower.remote_path is not None:
+                    self._fabric.discard(destination, follower.remote_path)
             self._running.pop(thread, None)
             watch.close()
 
@@ -185,12 +185,12 @@ class Transfers:
         thread.start()
 
 
-class _Follow:
+class _Follower:
     """Report on one transfer, from its agent's events."""
 
-    def __init__(self, label: str, transfer: int, size: int, watch: Watch, say: Callable[[str], None]) -> None:
+    def __init__(self, label: str, transfer: int, size: int, watch: Watch, report: Callable[[str], None]) -> None:
         self.label, self.transfer, self.size = label, transfer, size
-        self.watch, self.say = watch, say
+        self.watch, self.report = watch, report
         self.began = time.monotonic()
         self.next_share = PROGRESS_STEP
         self.bytes_done = 0
@@ -212,29 +212,29 @@ class _Follow:
                     continue
                 if event["event"] == "transfer" and event["state"] in ("done", "failed"):
                     self.state = event["state"]
-                    return self._ended(event)
+                    return self._report_end(event)
                 if event["event"] == "progress":
                     self._progress(event)
         except JsonlError as error:
-            self.say(f"{self.label}: no more news: {error}")
+            self.report(f"{self.label}: no more news: {error}")
             return False
 
     def _progress(self, event: dict[str, Any]) -> None:
         self.bytes_done = event["bytes_done"]
         share = event["bytes_done"] / self.size if self.size else 1.0
         if self.next_share <= share < 1.0:
-            self.say(f"{self.label}: {share:.0%} after {event['t'] - self.began:.1f} s")
+            self.report(f"{self.label}: {share:.0%} after {event['t'] - self.began:.1f} s")
             self.next_share = (share // PROGRESS_STEP + 1) * PROGRESS_STEP
 
-    def _ended(self, event: dict[str, Any]) -> bool:
+    def _report_end(self, event: dict[str, Any]) -> bool:
         if event["state"] == "failed":
-            self.say(f"{self.label}: failed after {event['t'] - self.began:.1f} s: {event['error']}")
+            self.report(f"{self.label}: failed after {event['t'] - self.began:.1f} s: {event['error']}")
             return False
         self.remote_path = Path(event["remote_path"])
         self.bytes_done = self.size
         counters = event["counters"]
         rate = f", {event['goodput_bps'] / 1e6:.0f} Mb/s" if event["goodput_bps"] else ""
-        self.say(
+        self.report(
             f"{self.label}: arrived bit for bit in {event['duration_s']:.2f} s{rate}; "
             f"{counters.get('lost', 0)} packets lost, {counters.get('retransmitted', 0)} retransmitted"
         )

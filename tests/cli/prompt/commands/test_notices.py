@@ -202,7 +202,7 @@ def test_notices__wait_while_another_program_has_the_terminal():
     out = io.StringIO()
     told = Notices(out)
     told.tell("one")
-    with told.held():
+    with told.hold():
         told.tell("two")
         assert out.getvalue() == "one\n"
     assert out.getvalue() == "one\ntwo\n"
