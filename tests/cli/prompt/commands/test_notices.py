@@ -52,7 +52,7 @@ class Controller(Client):
 fabric = StandInFabric(Path(sys.argv[1]).parent)
 fabric.controller = Controller()
 fabric.events = Events
-above = Notices._above
+above = Notices._print_above
 
 def signalled(notices):
     if notices._terminal is _Terminal.PROMPT and (numbers := sys.argv[2:]):
@@ -60,7 +60,7 @@ def signalled(notices):
         signal.raise_signal(int(numbers[0]))
     above(notices)
 
-Notices._above = signalled
+Notices._print_above = signalled
 with terminating():
     print("failures", run_cli(fabric))
 """
@@ -201,13 +201,13 @@ def test_a_signal_to_end__at_the_prompt_ends_it(tmp_path, number, within):
 def test_notices__wait_while_another_program_has_the_terminal():
     out = io.StringIO()
     told = Notices(out)
-    told.tell("one")
+    told.notify("one")
     with told.hold():
-        told.tell("two")
+        told.notify("two")
         assert out.getvalue() == "one\n"
     assert out.getvalue() == "one\ntwo\n"
     told.reading()
-    told.tell("three")
+    told.notify("three")
     assert out.getvalue() == "one\ntwo\n"  # no line editor that makes room: it comes before the next command
     told.running()
     assert out.getvalue() == "one\ntwo\nthree\n"
@@ -247,7 +247,7 @@ class Controller:
 
 
 def test_follower__tells_changes_once_and_survives_a_restart(monkeypatch):
-    monkeypatch.setattr(notices, "AGAIN_S", 0.01)
+    monkeypatch.setattr(notices, "RETRY_S", 0.01)
     changed = a_fault(kind="T1", location="p1-t1-1", text="T1 p1-t1-1 down")
     figures = a_fault(kind="T1", location="p1-t1-1", text="T1 p1-t1-1 down, 3 flaps")
     controller = Controller(
@@ -278,7 +278,7 @@ def a_problem(change="begun", number=1, over=None):
 
 
 def test_follower__tells_problems_of_the_controller_once_and_their_end(monkeypatch):
-    monkeypatch.setattr(notices, "AGAIN_S", 0.01)
+    monkeypatch.setattr(notices, "RETRY_S", 0.01)
     controller = Controller(a_problem(), None, a_problem(), a_problem("over", over=5.0), a_problem("begun", 2))
     lines = []
     follower = FaultFollower(type("Fabric", (), {"controller": controller})(), lines.append)
