@@ -28,10 +28,10 @@ def test_address__is_that_of_the_run_folder(run_dir):
 
 
 def test_address__without_a_fabric_or_a_view_says_what_to_do(run_dir):
-    with pytest.raises(UsageError, match="no fabric is running. Cure: start one with `mrc up --dash`"):
+    with pytest.raises(UsageError, match=r"no fabric is running\. Cure: start one with `mrc up --dash`"):
         address()
     (run_dir / "state.json").write_text("{}")
-    with pytest.raises(UsageError, match="fabric has no live view. Cure: type `dash` at its prompt"):
+    with pytest.raises(UsageError, match=r"fabric has no live view\. Cure: type `dash` at its prompt"):
         address()
 
 
