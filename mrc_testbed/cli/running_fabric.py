@@ -29,7 +29,7 @@ class RunningFabric:
         self.plan.host(host)
         return JsonlClient(self.run_dir.agent_socket(host), name=host)
 
-    def look(self) -> dict[str, PortLook]:
+    def link_states(self) -> dict[str, PortLook]:
         """All links at a glance, each by the interface of its upper end."""
         return link_states(self.plan.links, states_of(self.run_dir.switchd_socket))
 

@@ -17,10 +17,10 @@ LATE = "ready to run and without a CPU: h0 31 % of the time: other work keeps th
 def a_report(machine) -> DemoReport:
     """One cut of two EVs: one was out before it, the other left 20 ms after the command began."""
     recorder = TimelineRecorder((0x200, 0x201))
-    recorder.ev_state(0x200, good=False, at=100.9)
-    cut = recorder.cut(PLAN.link("h2", "p2-t0-1"), (0x200, 0x201), at=101.0)
-    recorder.ev_state(0x201, good=False, at=101.02)
-    recorder.is_down(cut, at=101.08)
+    recorder.ev_state(0x200, good=False, time_s=100.9)
+    cut = recorder.cut(PLAN.link("h2", "p2-t0-1"), (0x200, 0x201), time_s=101.0)
+    recorder.ev_state(0x201, good=False, time_s=101.02)
+    recorder.is_down(cut, time_s=101.08)
     assert cut.all_withdrawn
     return DemoReport(plan_demo(PLAN), 1.0, cuts=[recorder.story(cut)], machine=machine)
 
