@@ -19,7 +19,7 @@ from mrc_testbed.hosts.engine.errors import LocalError, PeerError
 from mrc_testbed.hosts.verbs import enums
 from mrc_testbed.hosts.verbs.attributes import (
     TRANSITIONS,
-    UNSUPPORTED,
+    UNSUPPORTED_ATTRIBUTES,
     AddressVector,
     MrcQpAttr,
     QpAttr,
@@ -86,7 +86,7 @@ from mrc_testbed.hosts.verbs.virtual import VirtualDriver, VirtualWire
 __all__ = [
     "EV_UNPOPULATED",
     "TRANSITIONS",
-    "UNSUPPORTED",
+    "UNSUPPORTED_ATTRIBUTES",
     "AccessFlags",
     "AddressVector",
     "AsyncEvent",

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from mrc_testbed.hosts.engine.config import PATH_MTUS
-from mrc_testbed.hosts.verbs.checks import flags, number, record, shown
+from mrc_testbed.hosts.verbs.checks import flags, number, record, short_repr
 from mrc_testbed.hosts.verbs.cq import CompletionQueue
 from mrc_testbed.hosts.verbs.enums import AccessFlags, MrcQpAttrMask, MrcQpCap, QpAttrMask, QpState, QpType, names
 from mrc_testbed.hosts.verbs.errors import VerbsError
@@ -173,7 +173,7 @@ MRC_FIELDS: dict[str, MrcQpAttrMask] = {
     "vendor_cfg": _M.MRC_QP_VENDOR_CFG,
 }
 
-UNSUPPORTED: dict[QpAttrMask, str] = {
+UNSUPPORTED_ATTRIBUTES: dict[QpAttrMask, str] = {
     _I.IBV_QP_PORT: "a QP uses all ports of the device",
     _I.IBV_QP_TIMEOUT: "use MRC_QP_TIMEOUT",
     _I.IBV_QP_RETRY_CNT: "use MRC_QP_RETRY_CNT (linear_cnt, exp_cnt)",
@@ -222,44 +222,47 @@ TRANSITIONS: dict[tuple[QpState, QpState], QpTransition] = {
 """Every move there is. A pair that is missing is refused with the list of those that are not."""
 
 
-def given(attr: QpAttr) -> QpAttrMask:
+def mask_of(attr: QpAttr) -> QpAttrMask:
     """Mask of the fields that are not None."""
     return sum((FIELDS[f.name] for f in fields(attr) if getattr(attr, f.name) is not None), QpAttrMask(0))
 
 
-def given_mrc(attr: MrcQpAttr) -> MrcQpAttrMask:
+def mrc_mask_of(attr: MrcQpAttr) -> MrcQpAttrMask:
     """Mask of the fields that are not None."""
     mask = MrcQpAttrMask(0)
-    for one in fields(attr):
-        if getattr(attr, one.name) is not None:
-            mask |= MRC_FIELDS[one.name]
+    for attribute in fields(attr):
+        if getattr(attr, attribute.name) is not None:
+            mask |= MRC_FIELDS[attribute.name]
     return mask
 
 
 def check_modify(
-    old: QpState, new: QpState, mask: QpAttrMask, mrc_mask: MrcQpAttrMask, mpr_name: str = "MPR_DEST"
+    old_state: QpState, new_state: QpState, mask: QpAttrMask, mrc_mask: MrcQpAttrMask, mpr_name: str = "MPR_DEST"
 ) -> None:
     """Whether this move exists and has its attributes. Raises VerbsError naming those that are missing or too many.
 
     `mpr_name`: what the message calls the responder's window (Config.qp.mpr_name).
     """
-    what = f"modify_qp {old.name}->{new.name}"
-    move = TRANSITIONS.get((old, new))
+    subject = f"modify_qp {old_state.name}->{new_state.name}"
+    move = TRANSITIONS.get((old_state, new_state))
     if move is None:
         order = (_INIT, _RTR, _RTS, _ERROR, _RESET)
-        there = ", ".join(state.name for state in order if (old, state) in TRANSITIONS)
-        raise VerbsError(f"{what}: not a transition (from {old.name}: {there})")
-    for bit, instead in UNSUPPORTED.items():
+        targets = ", ".join(state.name for state in order if (old_state, state) in TRANSITIONS)
+        raise VerbsError(f"{subject}: not a transition (from {old_state.name}: {targets})")
+    for bit, instead in UNSUPPORTED_ATTRIBUTES.items():
         if mask & bit:
-            raise VerbsError(f"{what}: {names(bit)} is not supported by MRC: {instead}")
-    known, known_mrc = move.need | move.may | _I.IBV_QP_STATE | _I.IBV_QP_CUR_STATE, move.need_mrc | move.may_mrc
-    too_many = _names(mask & ~known, mrc_mask & ~known_mrc, mpr_name)
+            raise VerbsError(f"{subject}: {names(bit)} is not supported by MRC: {instead}")
+    valid_mask, valid_mrc_mask = (
+        move.need | move.may | _I.IBV_QP_STATE | _I.IBV_QP_CUR_STATE,
+        move.need_mrc | move.may_mrc,
+    )
+    too_many = _names(mask & ~valid_mask, mrc_mask & ~valid_mrc_mask, mpr_name)
     if too_many:
-        allowed = _names(move.need | move.may, move.need_mrc | move.may_mrc, mpr_name) or "IBV_QP_STATE alone"
-        raise VerbsError(f"{what}: {too_many} cannot be set here (can: {allowed})")
-    missing = _names(move.need & ~mask, move.need_mrc & ~mrc_mask, mpr_name)
-    if missing:
-        raise VerbsError(f"{what}: needs {missing} too")
+        valid_names = _names(move.need | move.may, move.need_mrc | move.may_mrc, mpr_name) or "IBV_QP_STATE alone"
+        raise VerbsError(f"{subject}: {too_many} cannot be set here (can: {valid_names})")
+    missing_names = _names(move.need & ~mask, move.need_mrc & ~mrc_mask, mpr_name)
+    if missing_names:
+        raise VerbsError(f"{subject}: needs {missing_names} too")
 
 
 def _names(mask: QpAttrMask, mrc_mask: MrcQpAttrMask, mpr_name: str) -> str:
@@ -286,30 +289,30 @@ MRC_RANGES: dict[str, tuple[int, int]] = {
 }
 
 
-def check_values(attr: QpAttr, mrc_attr: MrcQpAttr, what: str) -> None:
+def check_values(attr: QpAttr, mrc_attr: MrcQpAttr, subject: str) -> None:
     """Kinds and ranges of everything given. Raises VerbsError."""
     for record_, ranges in ((attr, RANGES), (mrc_attr, MRC_RANGES)):
         for key, (low, high) in ranges.items():
             value = getattr(record_, key)
             if value is not None:
-                number(f"{what}: {key}", value, low, high)
+                number(f"{subject}: {key}", value, low, high)
     if attr.path_mtu is not None and (isinstance(attr.path_mtu, bool) or attr.path_mtu not in PATH_MTUS):
         sizes = ", ".join(map(str, PATH_MTUS))
-        raise VerbsError(f"{what}: path_mtu = {shown(attr.path_mtu)}: must be one of {sizes} bytes")
+        raise VerbsError(f"{subject}: path_mtu = {short_repr(attr.path_mtu)}: must be one of {sizes} bytes")
     if attr.ah_attr is not None:
-        record(f"{what}: dgid", record(f"{what}: ah_attr", attr.ah_attr, AddressVector).dgid, str)
+        record(f"{subject}: dgid", record(f"{subject}: ah_attr", attr.ah_attr, AddressVector).dgid, str)
     if attr.qp_access_flags is not None:
-        access = flags(f"{what}: qp_access_flags", attr.qp_access_flags, AccessFlags)
+        access = flags(f"{subject}: qp_access_flags", attr.qp_access_flags, AccessFlags)
         if access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE):
-            raise VerbsError(f"{what}: {names(access)}: MRC has remote writes only (IBV_ACCESS_REMOTE_WRITE)")
+            raise VerbsError(f"{subject}: {names(access)}: MRC has remote writes only (IBV_ACCESS_REMOTE_WRITE)")
     for key, kind in MRC_KINDS.items():
         value = getattr(mrc_attr, key)
         if value is not None:
-            record(f"{what}: {key}", value, kind)
+            record(f"{subject}: {key}", value, kind)
     if mrc_attr.cap is not None:
-        flags(f"{what}: cap", mrc_attr.cap, MrcQpCap)
+        flags(f"{subject}: cap", mrc_attr.cap, MrcQpCap)
     if mrc_attr.vendor_cfg is not None and len(mrc_attr.vendor_cfg) > 128:
-        raise VerbsError(f"{what}: vendor_cfg has {len(mrc_attr.vendor_cfg)} bytes: at most 128")
+        raise VerbsError(f"{subject}: vendor_cfg has {len(mrc_attr.vendor_cfg)} bytes: at most 128")
 
 
 MRC_KINDS: dict[str, type] = {"dynamic_mpr": bool, "qp_hint": QpHint, "vendor_cfg": bytes}

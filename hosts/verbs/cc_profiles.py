@@ -16,11 +16,11 @@ from mrc_testbed.hosts.verbs.control_types import (
     MAX_CC_PROFILES,
     OFFLINE,
     ONLINE,
-    listed,
-    may_change,
-    moved,
+    check_capacity,
+    check_changes,
+    comma_list,
     number_of,
-    room_in,
+    state_after,
 )
 from mrc_testbed.hosts.verbs.errors import VerbsError
 
@@ -50,29 +50,31 @@ class CcProfileTable:
         `config`: the parameters of §10.4 under their names and in their units (hosts.engine.cc.ccprofile.CcProfile).
         """
         with self._context.lock:
-            what = f"CC profile {profile_id}"
+            subject = f"CC profile {profile_id}"
             if number_of(profile_id, "CC profile") == AUTO_PROFILE:
                 raise VerbsError("CC profile 0 is the endpoint's configuration: change that instead")
             entry = self._cc.get(profile_id) or _Entry()
             changes = dict(config) if algorithm is ... else {"algorithm": algorithm, **config}
-            may_change(entry.state, state, what, **changes)
+            check_changes(entry.state, state, subject, **changes)
             try:
                 profile = CcProfile.from_json({**entry.profile.to_json(), **changes})
             except LocalError as error:
-                raise VerbsError(f"{what}: {error}") from None
-            old, new = entry.state, moved(entry.state, state, what)
-            if old is ONLINE and new is OFFLINE and entry.users:
-                raise VerbsError(f"{what} is used by {len(entry.users)} QPs: destroy or reset these first", errno.EBUSY)
-            if new is INIT:
+                raise VerbsError(f"{subject}: {error}") from None
+            old_state, new_state = entry.state, state_after(entry.state, state, subject)
+            if old_state is ONLINE and new_state is OFFLINE and entry.users:
+                raise VerbsError(
+                    f"{subject} is used by {len(entry.users)} QPs: destroy or reset these first", errno.EBUSY
+                )
+            if new_state is INIT:
                 self._cc.pop(profile_id, None)
                 return
-            room_in(self._cc, profile_id, MAX_CC_PROFILES, what)
-            if new is not old and ONLINE in (old, new):
-                self._tell_engine(entry, profile, new is ONLINE)
-            entry.state, entry.profile = new, profile
+            check_capacity(self._cc, profile_id, MAX_CC_PROFILES, subject)
+            if new_state is not old_state and ONLINE in (old_state, new_state):
+                self._update_engine(entry, profile, new_state is ONLINE)
+            entry.state, entry.profile = new_state, profile
             self._cc[profile_id] = entry
 
-    def _tell_engine(self, entry: _Entry, profile: CcProfile, online: bool) -> None:
+    def _update_engine(self, entry: _Entry, profile: CcProfile, online: bool) -> None:
         table = self._context.driver.endpoint.cc_profiles
         if online:
             entry.engine_id = table.create(profile)
@@ -87,14 +89,14 @@ class CcProfileTable:
         entry = self._cc.get(number_of(profile_id, "CC profile")) or _Entry()
         return entry.state, entry.profile
 
-    def check(self, profile_id: int | None, what: str) -> None:
+    def check(self, profile_id: int | None, subject: str) -> None:
         """Whether a QP may use it now (called by QPs)."""
         if not profile_id:
             return
         entry = self._cc.get(profile_id) or _Entry()
         if entry.state is not ONLINE:
-            online = listed([i for i, one in self._cc.items() if one.state is ONLINE])
-            text = f"{what}: CC profile {profile_id} is {entry.state.name}, needs ONLINE (online: {online})"
+            online = comma_list([i for i, candidate in self._cc.items() if candidate.state is ONLINE])
+            text = f"{subject}: CC profile {profile_id} is {entry.state.name}, needs ONLINE (online: {online})"
             raise VerbsError(text, errno.ENOENT)
 
     def engine_id(self, profile_id: int) -> int:

@@ -18,61 +18,61 @@ E = TypeVar("E", bound=Enum)
 F = TypeVar("F", bound=IntFlag)
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A value in a message, not too long."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def required(value: T | None, name: str, what: str) -> T:
+def require(value: T | None, name: str, subject: str) -> T:
     """An attribute that `what` cannot do without. Raises VerbsError when it is None."""
     if value is None:
-        raise VerbsError(f"{what}: {name} is not set")
+        raise VerbsError(f"{subject}: {name} is not set")
     return value
 
 
-def number(what: str, value: Any, low: int, high: int) -> int:
+def number(subject: str, value: Any, low: int, high: int) -> int:
     """A whole number in a range."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise VerbsError(f"{what} = {shown(value)}: must be {low} to {high}")
+        raise VerbsError(f"{subject} = {short_repr(value)}: must be {low} to {high}")
     return value
 
 
-def choice(what: str, value: Any, enum: type[E]) -> E:
+def choice(subject: str, value: Any, enum: type[E]) -> E:
     """A member of an enumeration, or its value."""
     try:
         member = enum(value)
     except (ValueError, TypeError):
         member = None
     if member is None or isinstance(value, bool) or member not in tuple(enum):
-        raise VerbsError(f"{what} = {shown(value)}: must be one of {', '.join(enum.__members__)}")
+        raise VerbsError(f"{subject} = {short_repr(value)}: must be one of {', '.join(enum.__members__)}")
     return member
 
 
-def flags(what: str, value: Any, enum: type[F]) -> F:
+def flags(subject: str, value: Any, enum: type[F]) -> F:
     """A combination of flags."""
-    every = sum({int(member) for member in enum.__members__.values()})
-    if not isinstance(value, int) or isinstance(value, bool) or value & ~every or value < 0:
-        raise VerbsError(f"{what} = {shown(value)}: must be made of {', '.join(enum.__members__)}")
+    all_bits = sum({int(member) for member in enum.__members__.values()})
+    if not isinstance(value, int) or isinstance(value, bool) or value & ~all_bits or value < 0:
+        raise VerbsError(f"{subject} = {short_repr(value)}: must be made of {', '.join(enum.__members__)}")
     return enum(value)
 
 
-def record(what: str, value: Any, kind: type[T]) -> T:
+def record(subject: str, value: Any, kind: type[T]) -> T:
     """An object of one class."""
     if not isinstance(value, kind):
-        raise VerbsError(f"{what} = {shown(value)}: must be of type {kind.__name__}")
+        raise VerbsError(f"{subject} = {short_repr(value)}: must be of type {kind.__name__}")
     return value
 
 
-def records(what: str, value: Any, kind: type[T]) -> list[T]:
+def records(subject: str, value: Any, kind: type[T]) -> list[T]:
     """Several objects of one class."""
     if not isinstance(value, Iterable):
-        raise VerbsError(f"{what} = {shown(value)}: must be a list of {kind.__name__}")
-    return [record(f"{what}[{i}]", one, kind) for i, one in enumerate(value)]
+        raise VerbsError(f"{subject} = {short_repr(value)}: must be a list of {kind.__name__}")
+    return [record(f"{subject}[{i}]", element, kind) for i, element in enumerate(value)]
 
 
-def iterable(what: str, value: Any) -> Iterable[Any]:
+def iterable(subject: str, value: Any) -> Iterable[Any]:
     """One request is not this; several are."""
     if not isinstance(value, Iterable):
-        raise VerbsError(f"{what}: got {shown(value)}: must be a request, or several")
+        raise VerbsError(f"{subject}: got {short_repr(value)}: must be a request, or several")
     return value

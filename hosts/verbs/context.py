@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.hosts.verbs.checks import shown
+from mrc_testbed.hosts.verbs.checks import short_repr
 from mrc_testbed.hosts.verbs.driver import Driver
 from mrc_testbed.hosts.verbs.enums import EventType
 from mrc_testbed.hosts.verbs.errors import VerbsError
@@ -47,7 +47,7 @@ class DeviceContext:
     def plane_of(self, port_num: int) -> int:
         """Plane of a port number. Raises VerbsError for one that does not exist."""
         if not isinstance(port_num, int) or isinstance(port_num, bool) or not 1 <= port_num <= self.driver.planes:
-            raise VerbsError(f"no port {shown(port_num)}: ports are 1 to {self.driver.planes}")
+            raise VerbsError(f"no port {short_repr(port_num)}: ports are 1 to {self.driver.planes}")
         return port_num - 1
 
     def after_call(self) -> None:

@@ -19,7 +19,7 @@ from mrc_testbed.hosts.engine.cc.ccprofile import ALGORITHMS
 from mrc_testbed.hosts.engine.events import EvChanged, EvProbeResult
 from mrc_testbed.hosts.engine.qp import EngineQueuePair
 from mrc_testbed.hosts.verbs.cc_profiles import CcProfileTable
-from mrc_testbed.hosts.verbs.checks import number, record, records, shown
+from mrc_testbed.hosts.verbs.checks import number, record, records, short_repr
 from mrc_testbed.hosts.verbs.context import DeviceContext
 from mrc_testbed.hosts.verbs.control_types import (
     MAX_CC_PROFILES,
@@ -87,10 +87,10 @@ class Controller:
 
     # ---- for QPs and the device -------------------------------------------------------------------------------
 
-    def check_profiles(self, ev_profile_id: int | None, cc_profile_id: int | None, what: str) -> None:
+    def check_profiles(self, ev_profile_id: int | None, cc_profile_id: int | None, subject: str) -> None:
         """Whether a QP may use these now (called by QPs)."""
-        self.ev_profiles.check(ev_profile_id, what)
-        self.cc_profiles.check(cc_profile_id, what)
+        self.ev_profiles.check(ev_profile_id, subject)
+        self.cc_profiles.check(cc_profile_id, subject)
 
     def attach(self, qp: EngineQueuePair, ev_profile_id: int | None, cc_profile_id: int | None) -> None:
         """A QP connected with these (called by QPs)."""
@@ -108,9 +108,9 @@ class Controller:
 
     def on_probe_result(self, event: EvProbeResult) -> None:
         """An EV probe ended (called by the device, lock held)."""
-        found = self._probes.pop(event.request_id, None)
-        if found is not None:
-            found[0].finish(found[1], event)
+        probe = self._probes.pop(event.request_id, None)
+        if probe is not None:
+            probe[0].finish(probe[1], event)
 
     # ---- endpoint operations -----------------------------------------------------------------------------------
 
@@ -128,12 +128,12 @@ class Controller:
         if len(set(ids)) != len(ids):
             raise VerbsError("ep_op: request ids must be there once each in a batch")
         targets = []
-        for at, r in enumerate(requests):
+        for index, r in enumerate(requests):
             if r.op != EpOp.EV_PROBE:
-                raise VerbsError(f"ep_op, entry {at}: op {shown(r.op)} (has: EV_PROBE)")
-            number(f"ep_op, entry {at}: timeout_ns", r.timeout_ns, 1, 60 * 10**9)
-            number(f"ep_op, entry {at}: ev", r.ev, 0, (1 << 32) - 1)
-            record(f"ep_op, entry {at}: dgid", r.dgid, str)
+                raise VerbsError(f"ep_op, entry {index}: op {short_repr(r.op)} (has: EV_PROBE)")
+            number(f"ep_op, entry {index}: timeout_ns", r.timeout_ns, 1, 60 * 10**9)
+            number(f"ep_op, entry {index}: ev", r.ev, 0, (1 << 32) - 1)
+            record(f"ep_op, entry {index}: dgid", r.dgid, str)
             targets.append((context.driver.resolve(r.dgid), context.plane_of(r.port)))
         batch = EpBatch(len(ids))
         with context.lock:

@@ -175,9 +175,9 @@ class EpResponse:
         return self.rtt_ns is not None
 
 
-def number_of(profile_id: Any, what: str) -> int:
+def number_of(profile_id: Any, subject: str) -> int:
     """A profile's number, 64 bits."""
-    return number(f"{what} id", profile_id, 0, (1 << 64) - 1)
+    return number(f"{subject} id", profile_id, 0, (1 << 64) - 1)
 
 
 def name_of(value: Enum | None) -> str:
@@ -185,33 +185,33 @@ def name_of(value: Enum | None) -> str:
     return "not set" if value is None else value.name
 
 
-def listed(items: Iterable[object]) -> str:
+def comma_list(items: Iterable[object]) -> str:
     """Items for a message, separated by commas; `none` when there are none."""
     return ", ".join(map(str, items)) or "none"
 
 
-def moved(old: ProfileState, new: ProfileState | None, what: str) -> ProfileState:
+def state_after(old_state: ProfileState, new_state: ProfileState | None, subject: str) -> ProfileState:
     """The state after a move. Raises VerbsError naming those that exist."""
-    if new is not None:
-        choice(f"{what}: state", new, ProfileState)
-    if new is None or new is old:
-        return old
-    if new not in MOVES[old]:
-        there = " or ".join(s.name for s in MOVES[old])
-        raise VerbsError(f"{what}: {old.name}->{new.name} is no move (from {old.name}: {there})")
-    return new
+    if new_state is not None:
+        choice(f"{subject}: state", new_state, ProfileState)
+    if new_state is None or new_state is old_state:
+        return old_state
+    if new_state not in MOVES[old_state]:
+        targets = " or ".join(s.name for s in MOVES[old_state])
+        raise VerbsError(f"{subject}: {old_state.name}->{new_state.name} is no move (from {old_state.name}: {targets})")
+    return new_state
 
 
-def may_change(old: ProfileState, new: ProfileState | None, what: str, **changes: Any) -> None:
+def check_changes(old_state: ProfileState, new_state: ProfileState | None, subject: str, **changes: Any) -> None:
     """Check that the attributes in `changes` may be set on the way from `old` to `new`. Raises VerbsError."""
-    given = [name for name, value in changes.items() if value is not None]
-    if given and old is ONLINE:
-        raise VerbsError(f"{what} is ONLINE: take it OFFLINE to change {', '.join(given)}", errno.EBUSY)
-    if given and new is INIT:
-        raise VerbsError(f"{what}: {', '.join(given)} given, but INIT forgets everything")
+    change_names = [name for name, value in changes.items() if value is not None]
+    if change_names and old_state is ONLINE:
+        raise VerbsError(f"{subject} is ONLINE: take it OFFLINE to change {', '.join(change_names)}", errno.EBUSY)
+    if change_names and new_state is INIT:
+        raise VerbsError(f"{subject}: {', '.join(change_names)} given, but INIT forgets everything")
 
 
-def room_in(table: dict[int, Any], profile_id: int, limit: int, what: str) -> None:
+def check_capacity(table: dict[int, Any], profile_id: int, limit: int, subject: str) -> None:
     """Whether one more profile fits. Raises VerbsError (ENOMEM)."""
     if profile_id not in table and len(table) >= limit:
-        raise VerbsError(f"{what}: {limit} profiles exist, the limit: take one to INIT", errno.ENOMEM)
+        raise VerbsError(f"{subject}: {limit} profiles exist, the limit: take one to INIT", errno.ENOMEM)

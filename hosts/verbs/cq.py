@@ -49,7 +49,7 @@ class CompletionChannel:
 
     def __init__(self, context: DeviceContext) -> None:
         self._context = context
-        self._ready: deque[CompletionQueue] = deque()
+        self._pending: deque[CompletionQueue] = deque()
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.users = 0
         """CQs that announce themselves here."""
@@ -59,17 +59,17 @@ class CompletionChannel:
 
     def announce(self, cq: CompletionQueue) -> None:
         """An armed CQ has something (called by the CQ)."""
-        self._ready.append(cq)
+        self._pending.append(cq)
         os.eventfd_write(self._eventfd, 1)
 
     def get_event(self, timeout_s: float | None = None) -> CompletionQueue | None:
         """The next CQ that was armed and has something; None when `timeout_s` is over."""
-        self._context.wait_for(lambda: bool(self._ready), timeout_s)
+        self._context.wait_for(lambda: bool(self._pending), timeout_s)
         with self._context.lock:
-            if not self._ready:
+            if not self._pending:
                 return None
-            cq = self._ready.popleft()
-            if not self._ready:
+            cq = self._pending.popleft()
+            if not self._pending:
                 os.eventfd_read(self._eventfd)
             return cq
 
@@ -150,8 +150,8 @@ class CompletionQueue:
                     self._context.report_async(EventType.IBV_EVENT_CQ_ERR, self, f"more than {self.cqe} completions")
                 continue
             self._entries.append(entry)
-        worth = not self._solicited_only or solicited or any(not e.ok for e in entries)
-        if entries and self._armed and worth and self.channel is not None:
+        is_due = not self._solicited_only or solicited or any(not e.ok for e in entries)
+        if entries and self._armed and is_due and self.channel is not None:
             self._armed = False
             self.channel.announce(self)
 

@@ -270,8 +270,8 @@ class Device:
                 if qp := self._qps.get(event.qpn):
                     qp.on_error(event.detail)
             case PlaneChanged(peer=None):
-                what = EventType.IBV_EVENT_PORT_ACTIVE if event.up else EventType.IBV_EVENT_PORT_ERR
-                self.context.report_async(what, event.plane + 1, "link up" if event.up else "link down")
+                event_type = EventType.IBV_EVENT_PORT_ACTIVE if event.up else EventType.IBV_EVENT_PORT_ERR
+                self.context.report_async(event_type, event.plane + 1, "link up" if event.up else "link down")
             case EvChanged():
                 self.controller.on_ev_changed(event)
             case EvProbeResult():

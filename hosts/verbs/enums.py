@@ -182,7 +182,7 @@ IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_ERR = (
     QpState.ERROR,
 )
 
-_PUBLISHED = (
+_PUBLISHED_ENUMS = (
     QpAttrMask,
     MrcQpAttrMask,
     DeviceCap,
@@ -195,11 +195,11 @@ _PUBLISHED = (
     EventType,
     PortState,
 )
-for _enum in _PUBLISHED:
+for _enum in _PUBLISHED_ENUMS:
     globals().update(_enum.__members__)  # C names as module constants; the aliases too
 
 CONSTANTS = [
-    *sorted({name for enum in _PUBLISHED for name in enum.__members__}),
+    *sorted({name for enum in _PUBLISHED_ENUMS for name in enum.__members__}),
     *("IBV_QPS_ERR", "IBV_QPS_INIT", "IBV_QPS_RESET", "IBV_QPS_RTR", "IBV_QPS_RTS"),
 ]
 

@@ -19,8 +19,8 @@ class VerbsError(LocalError):
     True
     """
 
-    def __init__(self, message: str, errno: int = _errno.EINVAL, *, done: int = 0) -> None:
+    def __init__(self, message: str, errno: int = _errno.EINVAL, *, done_count: int = 0) -> None:
         super().__init__(message)
         self.errno = errno
-        self.done = done
+        self.done_count = done_count
         """Of a list of requests, this many were carried out before the one that was refused."""

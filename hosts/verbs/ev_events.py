@@ -40,12 +40,12 @@ class EvEventCq:
 
     def push(self, profile_id: int, ev: Any, state: Any, at: float) -> None:
         """An EV changed (called by the controller, lock held)."""
-        old = self._pending.pop((profile_id, ev), None)
-        dropped = 0 if old is None else old.drop_count + 1
+        old_event = self._pending.pop((profile_id, ev), None)
+        dropped = 0 if old_event is None else old_event.drop_count + 1
         self._pending[profile_id, ev] = EvEvent(profile_id, ev, state, dropped, at)
         while len(self._pending) > self.cqe:
-            _, lost = self._pending.popitem(last=False)
-            next(iter(self._pending.values())).drop_count += lost.drop_count + 1
+            _, oldest_event = self._pending.popitem(last=False)
+            next(iter(self._pending.values())).drop_count += oldest_event.drop_count + 1
 
     def poll(self, count: int = 16) -> list[EvEvent]:
         """Up to `count` events, oldest first; does not wait."""

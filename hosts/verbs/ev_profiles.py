@@ -13,7 +13,7 @@ from mrc_testbed.hosts.engine.errors import LocalError
 from mrc_testbed.hosts.engine.events import EvChanged
 from mrc_testbed.hosts.engine.paths.ev_state import EvState
 from mrc_testbed.hosts.engine.qp import EngineQueuePair
-from mrc_testbed.hosts.verbs.checks import choice, flags, number, record, records, shown
+from mrc_testbed.hosts.verbs.checks import choice, flags, number, record, records, short_repr
 from mrc_testbed.hosts.verbs.context import DeviceContext
 from mrc_testbed.hosts.verbs.control_types import (
     AUTO_PROFILE,
@@ -31,12 +31,12 @@ from mrc_testbed.hosts.verbs.control_types import (
     EvOpEntry,
     EvProfileAttr,
     EvStateMask,
-    listed,
-    may_change,
-    moved,
+    check_capacity,
+    check_changes,
+    comma_list,
     name_of,
     number_of,
-    room_in,
+    state_after,
 )
 from mrc_testbed.hosts.verbs.errors import VerbsError
 from mrc_testbed.hosts.verbs.ev_events import EvEventCq
@@ -51,7 +51,7 @@ from mrc_testbed.hosts.verbs.fields import (
     packed_width,
 )
 
-_TOLD = {
+_EVENT_STATES = {
     EvState.GOOD: EvStateMask.GOOD,
     EvState.SKIP: EvStateMask.GOOD,
     EvState.ASSUMED_BAD: EvStateMask.ASSUMED_BAD,
@@ -96,36 +96,38 @@ class EvProfileTable:
         To OFFLINE it needs `mode`, to ONLINE `fields`; it is changed OFFLINE only.
         """
         with self._context.lock:
-            old = self._formats.get(number_of(profile_id, "EV format profile"), EvFmtProfile())
-            what = f"EV format profile {profile_id}"
-            new = replace(old, fields=list(old.fields))
-            may_change(old.state, state, what, mode=mode, fields=fields)
+            old_format = self._formats.get(number_of(profile_id, "EV format profile"), EvFmtProfile())
+            subject = f"EV format profile {profile_id}"
+            new_format = replace(old_format, fields=list(old_format.fields))
+            check_changes(old_format.state, state, subject, mode=mode, fields=fields)
             if mode is not None:
-                new.mode = choice(f"{what}: mode", mode, EvFormat)
+                new_format.mode = choice(f"{subject}: mode", mode, EvFormat)
             if fields is not None:
-                new.fields = records(f"{what}: fields", fields, int)
-            if new.mode is not None:
-                _check_format(new, what)
-            new.state = moved(old.state, state, what)
-            if new.state is OFFLINE and new.mode is None:
-                raise VerbsError(f"{what}: to OFFLINE it needs mode")
-            if new.state is ONLINE and not new.fields:
-                raise VerbsError(f"{what}: to ONLINE it needs fields")
-            if old.state is ONLINE and new.state is OFFLINE:
+                new_format.fields = records(f"{subject}: fields", fields, int)
+            if new_format.mode is not None:
+                _check_format(new_format, subject)
+            new_format.state = state_after(old_format.state, state, subject)
+            if new_format.state is OFFLINE and new_format.mode is None:
+                raise VerbsError(f"{subject}: to OFFLINE it needs mode")
+            if new_format.state is ONLINE and not new_format.fields:
+                raise VerbsError(f"{subject}: to ONLINE it needs fields")
+            if old_format.state is ONLINE and new_format.state is OFFLINE:
                 users = [p.id for p in self._profiles.values() if p.attr.ev_fmt_profile_id == profile_id]
                 online = [i for i in users if self._profiles[i].attr.state is ONLINE]
                 if online:
-                    raise VerbsError(f"{what} is used by EV profiles {online}: take these offline first", errno.EBUSY)
-            if new.state is INIT:
+                    raise VerbsError(
+                        f"{subject} is used by EV profiles {online}: take these offline first", errno.EBUSY
+                    )
+            if new_format.state is INIT:
                 self._formats.pop(profile_id, None)
             else:
-                room_in(self._formats, profile_id, MAX_PROFILES, what)
-                self._formats[profile_id] = new
+                check_capacity(self._formats, profile_id, MAX_PROFILES, subject)
+                self._formats[profile_id] = new_format
 
     def query_ev_fmt_profile(self, profile_id: int) -> EvFmtProfile:
         """State, kind and widths."""
-        found = self._formats.get(number_of(profile_id, "EV format profile"), EvFmtProfile())
-        return replace(found, fields=list(found.fields))
+        fmt_profile = self._formats.get(number_of(profile_id, "EV format profile"), EvFmtProfile())
+        return replace(fmt_profile, fields=list(fmt_profile.fields))
 
     @property
     def ev_count(self) -> int:
@@ -141,100 +143,104 @@ class EvProfileTable:
         OFFLINE -> ONLINE: entries of EXPLICIT profiles must all be filled in; ev_min_active defaults to a quarter.
         """
         with self._context.lock:
-            what = f"EV profile {profile_id}"
-            _check_attr(record(what, attr, EvProfileAttr), what)
+            subject = f"EV profile {profile_id}"
+            _check_attr(record(subject, attr, EvProfileAttr), subject)
             if number_of(profile_id, "EV profile") == AUTO_PROFILE:
                 raise VerbsError("EV profile 0 is AUTO, for QPs without a profile: it cannot be changed")
             profile = self._profiles.get(profile_id) or _EvProfile(profile_id)
-            old = profile.attr
+            old_attr = profile.attr
             changes = {
                 f.name: v for f in fields(attr) if f.name != "state" and (v := getattr(attr, f.name)) is not None
             }
-            may_change(old.state or INIT, attr.state, what, **changes)
-            if old.ev_count is not None and attr.ev_count not in (None, old.ev_count):
-                raise VerbsError(f"{what} has {old.ev_count} EVs for its life: take it to INIT to begin anew")
-            new = replace(old, **changes, state=moved(old.state or INIT, attr.state, what))
-            self._check_profile(new, what)
-            if old.state is ONLINE and new.state is OFFLINE and profile.users:
+            check_changes(old_attr.state or INIT, attr.state, subject, **changes)
+            if old_attr.ev_count is not None and attr.ev_count not in (None, old_attr.ev_count):
+                raise VerbsError(f"{subject} has {old_attr.ev_count} EVs for its life: take it to INIT to begin anew")
+            new_attr = replace(old_attr, **changes, state=state_after(old_attr.state or INIT, attr.state, subject))
+            self._check_profile(new_attr, subject)
+            if old_attr.state is ONLINE and new_attr.state is OFFLINE and profile.users:
                 raise VerbsError(
-                    f"{what} is used by {len(profile.users)} QPs: destroy or reset these first", errno.EBUSY
+                    f"{subject} is used by {len(profile.users)} QPs: destroy or reset these first", errno.EBUSY
                 )
-            if new.state is INIT:
+            if new_attr.state is INIT:
                 self._profiles.pop(profile_id, None)
                 return
-            room_in(self._profiles, profile_id, MAX_PROFILES, what)
-            if old.state is INIT and new.mode is not EvMode.AUTO:
-                profile.entries = [EV_UNPOPULATED] * (new.ev_count or 0)
-            if new.state is ONLINE and old.state is not ONLINE:
-                self._go_online(profile, new, what)
-            profile.attr = new
+            check_capacity(self._profiles, profile_id, MAX_PROFILES, subject)
+            if old_attr.state is INIT and new_attr.mode is not EvMode.AUTO:
+                profile.entries = [EV_UNPOPULATED] * (new_attr.ev_count or 0)
+            if new_attr.state is ONLINE and old_attr.state is not ONLINE:
+                self._go_online(profile, new_attr, subject)
+            profile.attr = new_attr
             self._profiles[profile_id] = profile
 
-    def _check_profile(self, attr: EvProfileAttr, what: str) -> None:
+    def _check_profile(self, attr: EvProfileAttr, subject: str) -> None:
         if attr.state is INIT:
             return
         if attr.mode is None:
-            raise VerbsError(f"{what}: to OFFLINE it needs mode (AUTO, EXPLICIT or GENERATED)")
+            raise VerbsError(f"{subject}: to OFFLINE it needs mode (AUTO, EXPLICIT or GENERATED)")
         if attr.ev_event_mask is not None and attr.ev_event_mask & ~(EvStateMask.GOOD | EvStateMask.ASSUMED_BAD):
-            raise VerbsError(f"{what}: ev_event_mask has GOOD and ASSUMED_BAD only")
+            raise VerbsError(f"{subject}: ev_event_mask has GOOD and ASSUMED_BAD only")
         if attr.mode is EvMode.AUTO:
             return
-        missing = [n for n in ("ev_fmt_profile_id", "ev_count") if getattr(attr, n) is None]
+        missing_names = [n for n in ("ev_fmt_profile_id", "ev_count") if getattr(attr, n) is None]
         if attr.mode is EvMode.GENERATED and not attr.fields:
-            missing.append("fields")
-        if missing:
-            raise VerbsError(f"{what}: to OFFLINE a profile of mode {attr.mode.name} needs {', '.join(missing)} too")
+            missing_names.append("fields")
+        if missing_names:
+            raise VerbsError(
+                f"{subject}: to OFFLINE a profile of mode {attr.mode.name} needs {', '.join(missing_names)} too"
+            )
         count = attr.ev_count or 0
         if not 1 <= count <= MAX_EVS_PROFILE:
-            raise VerbsError(f"{what}: ev_count = {count}: must be 1 to {MAX_EVS_PROFILE}", errno.E2BIG)
+            raise VerbsError(f"{subject}: ev_count = {count}: must be 1 to {MAX_EVS_PROFILE}", errno.E2BIG)
         if attr.ev_min_active is not None and not 0 <= attr.ev_min_active <= count:
-            raise VerbsError(f"{what}: ev_min_active = {attr.ev_min_active}: must be 0 to ev_count = {count}")
+            raise VerbsError(f"{subject}: ev_min_active = {attr.ev_min_active}: must be 0 to ev_count = {count}")
         form = self._formats.get(attr.ev_fmt_profile_id or 0)
         if form is None or form.state is not ONLINE:
             online = ", ".join(str(i) for i, f in self._formats.items() if f.state is ONLINE) or "none"
-            raise VerbsError(f"{what}: EV format profile {attr.ev_fmt_profile_id} is not online (online: {online})")
+            raise VerbsError(f"{subject}: EV format profile {attr.ev_fmt_profile_id} is not online (online: {online})")
         if attr.fields:
             check_fields(attr.fields, form.fields)
         for port in attr.ports or ():
             self._context.plane_of(port)
 
-    def _go_online(self, profile: _EvProfile, attr: EvProfileAttr, what: str) -> None:
+    def _go_online(self, profile: _EvProfile, attr: EvProfileAttr, subject: str) -> None:
         if attr.mode is EvMode.GENERATED:
-            profile.entries = self._generate(attr, what)
+            profile.entries = self._generate(attr, subject)
         empty = sum(1 for entry in profile.entries if entry == EV_UNPOPULATED)
         if empty:
-            raise VerbsError(f"{what}: {empty} of {len(profile.entries)} EVs are not filled in (ev_op REPLACE_EV)")
+            raise VerbsError(f"{subject}: {empty} of {len(profile.entries)} EVs are not filled in (ev_op REPLACE_EV)")
         for entry in profile.entries:
             self.engine_ev(attr, entry)
 
-    def _generate(self, attr: EvProfileAttr, what: str) -> list[EvEntry]:
+    def _generate(self, attr: EvProfileAttr, subject: str) -> list[EvEntry]:
         """As many EVs from each port, each a random subset of what the ranges allow (§5.5)."""
-        wanted, rng = attr.ev_count or 0, Random(f"{self._context.name}/{what}")
+        ev_count, rng = attr.ev_count or 0, Random(f"{self._context.name}/{subject}")
         ports = attr.ports or list(range(1, self._context.driver.planes + 1))
         total = count_generated(attr.fields or [])
-        if total < wanted:
-            raise VerbsError(f"{what}: the ranges of its fields allow {total} EVs, ev_count is {wanted}", errno.E2BIG)
+        if total < ev_count:
+            raise VerbsError(
+                f"{subject}: the ranges of its fields allow {total} EVs, ev_count is {ev_count}", errno.E2BIG
+            )
         if self._format(attr).mode is EvFormat.SRV6:
-            return self._generate_by_plane(attr, ports, total, wanted, rng, what)
-        picked = rng.sample(range(total), wanted)
-        return [EvEntry(nth_generated(i, attr.fields or []), ports[n % len(ports)]) for n, i in enumerate(picked)]
+            return self._generate_by_plane(attr, ports, total, ev_count, rng, subject)
+        indexes = rng.sample(range(total), ev_count)
+        return [EvEntry(nth_generated(i, attr.fields or []), ports[n % len(ports)]) for n, i in enumerate(indexes)]
 
     def _generate_by_plane(
-        self, attr: EvProfileAttr, ports: list[int], total: int, wanted: int, rng: Random, what: str
+        self, attr: EvProfileAttr, ports: list[int], total: int, ev_count: int, rng: Random, subject: str
     ) -> list[EvEntry]:
         """SRv6: the EV names its plane, so candidates are sorted by it and drawn in turn."""
         by_port: dict[int, list[EvEntry]] = {port: [] for port in ports}
         for index in rng.sample(range(total), min(total, 1 << 14)):
             packed = nth_generated(index, attr.fields or [])
-            port = (self._expanded(attr, packed)[0] >> 8 & 0xFF) + 1
+            port = (self._expand_ev(attr, packed)[0] >> 8 & 0xFF) + 1
             if port in by_port:
                 by_port[port].append(EvEntry(packed, port))
         out: list[EvEntry] = []
-        while len(out) < wanted:
-            left = [port for port in ports if by_port[port]]
-            if not left:
-                raise VerbsError(f"{what}: the ranges allow {len(out)} EVs on ports {ports}, ev_count is {wanted}")
-            out += [by_port[port].pop() for port in left[: wanted - len(out)]]
+        while len(out) < ev_count:
+            nonempty_ports = [port for port in ports if by_port[port]]
+            if not nonempty_ports:
+                raise VerbsError(f"{subject}: the ranges allow {len(out)} EVs on ports {ports}, ev_count is {ev_count}")
+            out += [by_port[port].pop() for port in nonempty_ports[: ev_count - len(out)]]
         return out
 
     def query_ev_profile(self, profile_id: int) -> EvProfileAttr:
@@ -251,7 +257,7 @@ class EvProfileTable:
         with self._context.lock:
             profile = self._profiles.get(number_of(profile_id, "EV profile"))
             if profile is None:
-                raise VerbsError(f"no EV profile {profile_id} (has: {listed(self._profiles)})", errno.ENOENT)
+                raise VerbsError(f"no EV profile {profile_id} (has: {comma_list(self._profiles)})", errno.ENOENT)
             if choice("ev_op: op", op, EvOp) is EvOp.QUERY_ARRAY:
                 return [EvOpEntry(ev, state=self._state(profile, ev), success=True) for ev in profile.entries]
             batch = records("ev_op: entries", () if entries is None else entries, EvOpEntry)
@@ -259,12 +265,14 @@ class EvProfileTable:
                 raise VerbsError(f"ev_op: {len(batch)} entries: at most {MAX_OP_ENTRIES} a call", errno.E2BIG)
             for entry in batch:
                 entry.success = False
-            for done, entry in enumerate(batch):
+            for done_count, entry in enumerate(batch):
                 try:
                     self._one_op(profile, op, entry)
                 except LocalError as error:
                     number = getattr(error, "errno", errno.EINVAL)
-                    raise VerbsError(f"ev_op {op.name}, entry {done}: {error}", number, done=done) from None
+                    raise VerbsError(
+                        f"ev_op {op.name}, entry {done_count}: {error}", number, done_count=done_count
+                    ) from None
                 entry.success = True
             return batch
 
@@ -285,13 +293,13 @@ class EvProfileTable:
             raise VerbsError(
                 f"EV profile {profile.id} is {name_of(profile.attr.state)}: EVs are replaced OFFLINE", errno.EBUSY
             )
-        old, new = self._member(profile, entry.ev), entry.ev_new
-        if new != EV_UNPOPULATED:
-            self.engine_ev(profile.attr, new)
-        places = [i for i, ev in enumerate(profile.entries) if ev == old]
-        for i in places if entry.all_copies else places[:1]:
-            profile.entries[i] = new
-        self._set_state(profile, new, entry.state)
+        old_ev, new_ev = self._member(profile, entry.ev), entry.ev_new
+        if new_ev != EV_UNPOPULATED:
+            self.engine_ev(profile.attr, new_ev)
+        indexes = [i for i, ev in enumerate(profile.entries) if ev == old_ev]
+        for i in indexes if entry.all_copies else indexes[:1]:
+            profile.entries[i] = new_ev
+        self._set_state(profile, new_ev, entry.state)
 
     def _member(self, profile: _EvProfile, ev: EvEntry) -> EvEntry:
         if ev not in profile.entries and profile.attr.mode is not EvMode.AUTO:
@@ -300,15 +308,15 @@ class EvProfileTable:
 
     def _set_state(self, profile: _EvProfile, ev: EvEntry, state: EvStateMask) -> None:
         if state not in (EvStateMask.GOOD, EvStateMask.DENIED):
-            raise VerbsError(f"state {shown(state)}: an EV can be made GOOD or DENIED")
+            raise VerbsError(f"state {short_repr(state)}: an EV can be made GOOD or DENIED")
         deny = state is EvStateMask.DENIED
         value = self.engine_ev(profile.attr, ev)[0] if ev != EV_UNPOPULATED else 0
-        now, known = self._context.now(), False
+        now, is_known = self._context.now(), False
         for qp in profile.users:
             if any(row["ev"] == value for row in qp.ev_states()):
                 qp.deny_ev(value, deny, now)
-                known = True
-        if profile.attr.mode is EvMode.AUTO and not known:
+                is_known = True
+        if profile.attr.mode is EvMode.AUTO and not is_known:
             raise VerbsError(f"EV {value:#x} is in no QP of EV profile {profile.id}", errno.ENOENT)
         (profile.denied.add if deny else profile.denied.discard)(ev)
         self._context.after_call()
@@ -330,7 +338,7 @@ class EvProfileTable:
     def _format(self, attr: EvProfileAttr) -> EvFmtProfile:
         return self._formats[attr.ev_fmt_profile_id or 0]
 
-    def _expanded(self, attr: EvProfileAttr, packed: int) -> tuple[int, int]:
+    def _expand_ev(self, attr: EvProfileAttr, packed: int) -> tuple[int, int]:
         """(EV of the engine, expanded EV). A whole SRv6 address is read at its T1 uSID: plane << 8 | uplink."""
         if attr.mode is EvMode.AUTO:
             return packed, packed
@@ -348,18 +356,18 @@ class EvProfileTable:
         plane = self._context.plane_of(ev.port)
         if ev.val < 0 or (attr.fields and ev.val >> packed_width(attr.fields)):
             raise VerbsError(f"EV {ev.val:#x} does not fit the {packed_width(attr.fields or [])} bits of its fields")
-        value, _ = self._expanded(attr, ev.val)
+        value, _ = self._expand_ev(attr, ev.val)
         if attr.mode is not EvMode.AUTO and self._format(attr).mode is EvFormat.SRV6 and value >> 8 & 0xFF != plane:
             raise VerbsError(f"EV {ev.val:#x} names plane {value >> 8 & 0xFF}, but port {ev.port} is plane {plane}")
         return value, plane
 
-    def check(self, profile_id: int | None, what: str) -> None:
+    def check(self, profile_id: int | None, subject: str) -> None:
         """Whether a QP may use it now (called by QPs)."""
         profile = self._profiles.get(profile_id or AUTO_PROFILE)
         if profile is None or profile.attr.state is not ONLINE:
             state = (INIT if profile is None else profile.attr.state or INIT).name
-            online = listed([i for i, p in self._profiles.items() if p.attr.state is ONLINE])
-            text = f"{what}: EV profile {profile_id} is {state}, needs ONLINE (online: {online})"
+            online = comma_list([i for i, p in self._profiles.items() if p.attr.state is ONLINE])
+            text = f"{subject}: EV profile {profile_id} is {state}, needs ONLINE (online: {online})"
             raise VerbsError(text, errno.ENOENT)
 
     def config_changes(self, ev_profile_id: int | None) -> dict[str, Any]:
@@ -367,14 +375,14 @@ class EvProfileTable:
         profile = self._profiles[ev_profile_id or AUTO_PROFILE]
         return {"ev_min_active": profile.attr.ev_min_active}
 
-    def evs_for(self, ev_profile_id: int | None, peer: str, what: str) -> list[tuple[int, int]]:
+    def evs_for(self, ev_profile_id: int | None, peer: str, subject: str) -> list[tuple[int, int]]:
         """(EV, plane) pairs of a QP to `peer`: those of its profile that lead there (called by QPs)."""
-        self.check(ev_profile_id, what)
+        self.check(ev_profile_id, subject)
         driver = self._context.driver
         profile = self._profiles[ev_profile_id or AUTO_PROFILE]
         if profile.attr.mode is EvMode.AUTO:
             return list(driver.evs(peer))
-        wrong = ""
+        reason = ""
         pairs: dict[int, int] = {}
         for entry in profile.entries:
             ev, plane = self.engine_ev(profile.attr, entry)
@@ -382,9 +390,9 @@ class EvProfileTable:
             if problem is None:
                 pairs.setdefault(ev, plane)
             else:
-                wrong = problem
+                reason = problem
         if not pairs:
-            raise VerbsError(f"{what}: no EV of profile {profile.id} leads to {peer}: {wrong}")
+            raise VerbsError(f"{subject}: no EV of profile {profile.id} leads to {peer}: {reason}")
         return list(pairs.items())
 
     def denied_evs(self, profile_id: int | None) -> list[int]:
@@ -414,7 +422,7 @@ class EvProfileTable:
 
     def ev_changed(self, event: EvChanged) -> None:
         """An EV of a QP came to another state: tell those who listen (called by the device, lock held)."""
-        state = _TOLD.get(event.new)
+        state = _EVENT_STATES.get(event.new)
         if state is None or not self._event_cqs:
             return
         for profile in self._profiles.values():
@@ -430,29 +438,29 @@ class EvProfileTable:
         return EvEntry(ev, plane + 1)
 
 
-def _check_attr(attr: EvProfileAttr, what: str) -> None:
+def _check_attr(attr: EvProfileAttr, subject: str) -> None:
     """Kinds of the fields that are given."""
     if attr.mode is not None:
-        choice(f"{what}: mode", attr.mode, EvMode)
+        choice(f"{subject}: mode", attr.mode, EvMode)
     if attr.ev_event_mask is not None:
-        flags(f"{what}: ev_event_mask", attr.ev_event_mask, EvStateMask)
+        flags(f"{subject}: ev_event_mask", attr.ev_event_mask, EvStateMask)
     for name in ("ev_fmt_profile_id", "ev_count", "ev_min_active"):
         value = getattr(attr, name)
         if value is not None:
-            number(f"{what}: {name}", value, 0, (1 << 64) - 1)
+            number(f"{subject}: {name}", value, 0, (1 << 64) - 1)
     if attr.fields is not None:
-        records(f"{what}: fields", attr.fields, EvField)
+        records(f"{subject}: fields", attr.fields, EvField)
     if attr.ports is not None:
-        records(f"{what}: ports", attr.ports, int)
+        records(f"{subject}: ports", attr.ports, int)
 
 
-def _check_format(form: EvFmtProfile, what: str) -> None:
+def _check_format(form: EvFmtProfile, subject: str) -> None:
     if form.mode not in MAX_WIDTH:
-        raise VerbsError(f"{what}: mode is one of STEV, SRV6, UDP")
+        raise VerbsError(f"{subject}: mode is one of STEV, SRV6, UDP")
     if any(not isinstance(w, int) or not 1 <= w <= 128 for w in form.fields):
-        raise VerbsError(f"{what}: fields are widths of 1 to 128 bits, got {form.fields}")
+        raise VerbsError(f"{subject}: fields are widths of 1 to 128 bits, got {form.fields}")
     if sum(form.fields) > MAX_WIDTH[form.mode]:
         raise VerbsError(
-            f"{what}: its fields have {sum(form.fields)} bits, {form.mode.name} carries {MAX_WIDTH[form.mode]}",
+            f"{subject}: its fields have {sum(form.fields)} bits, {form.mode.name} carries {MAX_WIDTH[form.mode]}",
             errno.E2BIG,
         )

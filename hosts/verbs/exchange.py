@@ -59,10 +59,10 @@ class QpInfo:
     @classmethod
     def from_json(cls, data: Any) -> QpInfo:
         """Inverse of to_json. Raises PeerError for what is missing, unknown or out of range."""
-        names = {f.name for f in fields(cls)}
-        needed = {"qpn", "psn", "gid", "path_mtu", "mpr", "max_wimm"}
-        if not isinstance(data, dict) or not set(data) <= names or not needed <= set(data):
-            raise PeerError(f"QP information has the keys {', '.join(sorted(names))}; got {str(data)[:200]}")
+        known_keys = {f.name for f in fields(cls)}
+        required_keys = {"qpn", "psn", "gid", "path_mtu", "mpr", "max_wimm"}
+        if not isinstance(data, dict) or not set(data) <= known_keys or not required_keys <= set(data):
+            raise PeerError(f"QP information has the keys {', '.join(sorted(known_keys))}; got {str(data)[:200]}")
         for key, value in data.items():
             low, high = _RANGES.get(key, (0, 0))
             if key == "gid":
@@ -93,7 +93,7 @@ def local_info(qp: QueuePair, mr: MemoryRegion | None = None) -> QpInfo:
     """What to tell the peer about a QP and, if given, the region it may write to; from the configuration."""
     context = qp.context
     config = context.config
-    offered = (0, 0, 0) if mr is None else (mr.addr, mr.rkey, mr.length)
+    region = (0, 0, 0) if mr is None else (mr.addr, mr.rkey, mr.length)
     return QpInfo(
         qp.qp_num,
         qp.engine.first_psn,
@@ -104,44 +104,47 @@ def local_info(qp: QueuePair, mr: MemoryRegion | None = None) -> QpInfo:
         config.qp.dynamic_mpr,
         config.acks.trim_nack,
         False,
-        *offered,
+        *region,
     )
 
 
 def bring_up(
     qp: QueuePair,
-    mine: QpInfo,
-    theirs: QpInfo,
+    local_end: QpInfo,
+    peer_end: QpInfo,
     *,
     ev_profile_id: int | None = None,
     cc_profile_id: int | None = None,
-    to: QpState = QpState.RTS,
+    final_state: QpState = QpState.RTS,
 ) -> None:
     """Move a QP in RESET up to `to` with all attributes that follow from both ends. Raises VerbsError."""
     qp.modify(
         QpAttr(qp_state=QpState.INIT, pkey_index=0, qp_access_flags=AccessFlags.IBV_ACCESS_REMOTE_WRITE),
         mrc_attr=MrcQpAttr(ev_profile_id=ev_profile_id, cc_profile_id=cc_profile_id),
     )
-    if to is QpState.INIT:
+    if final_state is QpState.INIT:
         return
     cap = MrcQpCap.SVC_TIME_DEST_UNSUPPORTED
-    if not theirs.trim_nack:
+    if not peer_end.trim_nack:
         cap |= MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED
     qp.modify(
         QpAttr(
             qp_state=QpState.RTR,
-            ah_attr=AddressVector(theirs.gid),
-            path_mtu=min(mine.path_mtu, theirs.path_mtu),
-            dest_qp_num=theirs.qpn,
-            rq_psn=theirs.psn,
+            ah_attr=AddressVector(peer_end.gid),
+            path_mtu=min(local_end.path_mtu, peer_end.path_mtu),
+            dest_qp_num=peer_end.qpn,
+            rq_psn=peer_end.psn,
         ),
         mrc_attr=MrcQpAttr(
-            max_wimm_dest=mine.max_wimm, mpr_dest=mine.mpr, dynamic_mpr=mine.dynamic_mpr and theirs.dynamic_mpr, cap=cap
+            max_wimm_dest=local_end.max_wimm,
+            mpr_dest=local_end.mpr,
+            dynamic_mpr=local_end.dynamic_mpr and peer_end.dynamic_mpr,
+            cap=cap,
         ),
     )
-    if to is QpState.RTR:
+    if final_state is QpState.RTR:
         return
-    _to_rts(qp, mine, theirs)
+    _to_rts(qp, local_end, peer_end)
 
 
 def connect_pair(
@@ -149,17 +152,17 @@ def connect_pair(
 ) -> tuple[QpInfo, QpInfo]:
     """Both ends in one process; `profiles` as for bring_up, for both. Returns what each end told."""
     info_a, info_b = local_info(a, mr_a), local_info(b, mr_b)
-    bring_up(a, info_a, info_b, to=QpState.RTR, **profiles)
+    bring_up(a, info_a, info_b, final_state=QpState.RTR, **profiles)
     bring_up(b, info_b, info_a, **profiles)
     _to_rts(a, info_a, info_b)
     return info_a, info_b
 
 
-def _to_rts(qp: QueuePair, mine: QpInfo, theirs: QpInfo) -> None:
+def _to_rts(qp: QueuePair, local_end: QpInfo, peer_end: QpInfo) -> None:
     config = qp.context.config
-    mrc = MrcQpAttr(max_wimm=theirs.max_wimm, mpr=theirs.mpr, timeout=config.loss.timeout)
+    mrc = MrcQpAttr(max_wimm=peer_end.max_wimm, mpr=peer_end.mpr, timeout=config.loss.timeout)
     mrc.linear_cnt, mrc.exp_cnt = config.loss.linear_cnt, config.loss.exp_cnt
-    qp.modify(QpAttr(qp_state=QpState.RTS, sq_psn=mine.psn), mrc_attr=mrc)
+    qp.modify(QpAttr(qp_state=QpState.RTS, sq_psn=local_end.psn), mrc_attr=mrc)
 
 
 def send_info(sock: socket.socket, info: Any) -> None:
@@ -184,9 +187,9 @@ def receive_info(sock: socket.socket) -> Any:
         raise PeerError(f"the other end sent no JSON: {error}") from None
 
 
-def swap(sock: socket.socket, mine: QpInfo) -> QpInfo:
+def swap(sock: socket.socket, local_end: QpInfo) -> QpInfo:
     """Tell ours, hear theirs, over a connected stream socket."""
-    send_info(sock, mine)
+    send_info(sock, local_end)
     return QpInfo.from_json(receive_info(sock))
 
 
@@ -195,13 +198,13 @@ def connect_over(sock: socket.socket, qp: QueuePair, mr: MemoryRegion | None = N
 
     Without the last step the first packets may find nobody, and the requestor would take their paths for broken.
     """
-    mine = local_info(qp, mr)
-    theirs = swap(sock, mine)
-    bring_up(qp, mine, theirs, **profiles)
+    local_end = local_info(qp, mr)
+    peer_end = swap(sock, local_end)
+    bring_up(qp, local_end, peer_end, **profiles)
     send_info(sock, {"ready": True})
     if receive_info(sock) != {"ready": True}:
         raise PeerError("the other end did not say that it is ready")
-    return theirs
+    return peer_end
 
 
 def establish(
@@ -221,10 +224,10 @@ def establish(
         return connect_over(sock, qp, mr, **profiles)
 
 
-def meet(path: Path | str, mine: QpInfo, *, listen: bool, timeout_s: float = 30.0) -> QpInfo:
+def meet(path: Path | str, local_end: QpInfo, *, listen: bool, timeout_s: float = 30.0) -> QpInfo:
     """`swap` over a Unix socket at `path`, as `establish`, for programs that bring their QPs up by themselves."""
     with _meeting(Path(path), listen, timeout_s) as sock:
-        return swap(sock, mine)
+        return swap(sock, local_end)
 
 
 @contextmanager
@@ -244,8 +247,8 @@ def _meeting(path: Path, listen: bool, timeout_s: float) -> Iterator[socket.sock
                 _dial(sock, path, timeout_s)
             yield sock
         except OSError as error:
-            why = "no answer" if isinstance(error, TimeoutError) else error.strerror or error
-            raise PeerError(f"{path}: {why} (waited {timeout_s:g} s at most)") from None
+            reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or error
+            raise PeerError(f"{path}: {reason} (waited {timeout_s:g} s at most)") from None
 
 
 def _dial(sock: socket.socket, path: Path, timeout_s: float) -> None:

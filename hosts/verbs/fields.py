@@ -80,19 +80,19 @@ class EvField:
 
     def overlay(self, bits: int) -> int:
         """`init_val` with the low `bits` of a packed EV under the mask."""
-        value, left = self.init_val, self.bits
-        for at in range(self.width - 1, -1, -1):
-            if self.mask >> at & 1:
-                left -= 1
-                value = value & ~(1 << at) | (bits >> left & 1) << at
+        value, bits_left = self.init_val, self.bits
+        for position in range(self.width - 1, -1, -1):
+            if self.mask >> position & 1:
+                bits_left -= 1
+                value = value & ~(1 << position) | (bits >> bits_left & 1) << position
         return value
 
     def extract(self, value: int) -> int:
         """Inverse of `overlay`: the bits under the mask."""
         bits = 0
-        for at in range(self.width - 1, -1, -1):
-            if self.mask >> at & 1:
-                bits = bits << 1 | value >> at & 1
+        for position in range(self.width - 1, -1, -1):
+            if self.mask >> position & 1:
+                bits = bits << 1 | value >> position & 1
         return bits
 
 
@@ -106,10 +106,10 @@ def expand(packed: int, fields: Sequence[EvField], format_widths: Sequence[int] 
     width = packed_width(fields)
     if packed < 0 or packed >> width:
         raise VerbsError(f"EV {packed:#x} does not fit the {width} bits of the profile's fields")
-    value, left = 0, width
+    value, bits_left = 0, width
     for field, format_width in zip(fields, format_widths or [f.width for f in fields], strict=False):
-        left -= field.bits
-        value = value << format_width | field.overlay(packed >> left & (1 << field.bits) - 1)
+        bits_left -= field.bits
+        value = value << format_width | field.overlay(packed >> bits_left & (1 << field.bits) - 1)
     for format_width in (format_widths or [])[len(fields) :]:
         value <<= format_width
     return value
@@ -118,10 +118,10 @@ def expand(packed: int, fields: Sequence[EvField], format_widths: Sequence[int] 
 def collapse(value: int, fields: Sequence[EvField], format_widths: Sequence[int] | None = None) -> int:
     """Inverse of `expand`: the packed EV in an expanded one; constant bits are not looked at."""
     widths = list(format_widths or [f.width for f in fields])
-    packed, at = 0, sum(widths)
+    packed, shift = 0, sum(widths)
     for field, width in zip(fields, widths, strict=False):
-        at -= width
-        packed = packed << field.bits | field.extract(value >> at & (1 << width) - 1)
+        shift -= width
+        packed = packed << field.bits | field.extract(value >> shift & (1 << width) - 1)
     return packed
 
 
@@ -129,9 +129,9 @@ def check_fields(fields: Sequence[EvField], format_widths: Sequence[int]) -> Non
     """Whether EV fields fit their format. Raises VerbsError (E2BIG)."""
     if len(fields) > len(format_widths):
         raise VerbsError(f"{len(fields)} EV fields, but the format has {len(format_widths)}", errno.E2BIG)
-    for at, (field, width) in enumerate(zip(fields, format_widths, strict=False)):
+    for index, (field, width) in enumerate(zip(fields, format_widths, strict=False)):
         if field.width > width:
-            raise VerbsError(f"EV field {at} has {field.width} bits, the format's has {width}", errno.E2BIG)
+            raise VerbsError(f"EV field {index} has {field.width} bits, the format's has {width}", errno.E2BIG)
 
 
 def count_generated(fields: Sequence[EvField]) -> int:
@@ -149,7 +149,7 @@ def nth_generated(index: int, fields: Sequence[EvField]) -> int:
     return packed
 
 
-def generated(fields: Sequence[EvField]) -> Iterator[int]:
+def all_generated(fields: Sequence[EvField]) -> Iterator[int]:
     """All packed EVs the ranges allow, in order.
 
     >>> [hex(ev) for ev in generated([EvField(4, mask=0b11, max_val=1), EvField(4, mask=0b11, min_val=1, max_val=2)])]

@@ -71,9 +71,9 @@ def open_device(
     except (OSError, ValueError) as error:
         raise VerbsError(f"{path}: {error}") from None
     try:
-        here = plan.host(host) if host is not None else find_host(plan)
+        plan_host = plan.host(host) if host is not None else find_host(plan)
         return Device(
-            LiveDriver(plan, here, Path(run_dir), config or host_config(plan), nic=nic, thread=thread, seed=seed)
+            LiveDriver(plan, plan_host, Path(run_dir), config or host_config(plan), nic=nic, thread=thread, seed=seed)
         )
     except (NicError, PlanError, OSError) as error:
         raise VerbsError(f"cannot open the device: {error}") from None
@@ -82,13 +82,13 @@ def open_device(
 def find_host(plan: Plan) -> Host:
     """The host whose ports are in this network namespace. Raises VerbsError when none or several are."""
     names = {name for _, name in socket.if_nameindex()}
-    found = [h for h in plan.hosts if all(plan.host_port(h, p).interface in names for p in range(plan.planes))]
-    if len(found) != 1:
-        some = ", ".join(h.name for h in found) or "no host"
+    hosts = [h for h in plan.hosts if all(plan.host_port(h, p).interface in names for p in range(plan.planes))]
+    if len(hosts) != 1:
+        host_names = ", ".join(h.name for h in hosts) or "no host"
         raise VerbsError(
-            f"this network namespace has the ports of {some}: run inside a host (`h0 python ...` at the Mininet prompt)"
+            f"this network namespace has the ports of {host_names}: run inside a host (`h0 python ...` at the Mininet prompt)"
         )
-    return found[0]
+    return hosts[0]
 
 
 class LiveDriver(PlanDriver):
@@ -103,31 +103,31 @@ class LiveDriver(PlanDriver):
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
         """What ended the thread."""
-        with ExitStack() as made:
+        with ExitStack() as stack:
             self._slot, self.slot = claim_slot()
-            made.callback(self._slot.close)
+            stack.callback(self._slot.close)
             first = self.slot << VERBS_SLOT_BITS
             self.qpns = range(first, first + (1 << VERBS_SLOT_BITS))
             rng = random.SystemRandom().getrandbits(64) if seed is None else seed
             super().__init__(plan, host, Endpoint(host.name, config, planes=plan.planes, seed=rng, qpns=self.qpns))
             self.nic = open_nic(nic, plan, host, config)
-            made.callback(self.nic.close)
+            stack.callback(self.nic.close)
             self._interfaces = {port.interface: plane for plane, port in self.nic.ports.items()}
             self._links = LinkWatcher(self._interfaces)
-            made.callback(self._links.close)
-            self._wake, self._woken = socket.socketpair()
-            for end in (self._wake, self._woken):
+            stack.callback(self._links.close)
+            self._wake_writer, self._wake_reader = socket.socketpair()
+            for end in (self._wake_writer, self._wake_reader):
                 end.setblocking(False)
-                made.callback(end.close)
+                stack.callback(end.close)
             self._selector = selectors.DefaultSelector()
-            made.callback(self._selector.close)
+            stack.callback(self._selector.close)
             self._alarm = TimerFd()
-            made.callback(self._alarm.close)
-            for readable in (self._links, self._woken, self._alarm):
+            stack.callback(self._alarm.close)
+            for readable in (self._links, self._wake_reader, self._alarm):
                 self._selector.register(readable, selectors.EVENT_READ)
             self._nic_files: list[int] = []
             self._watch_nic()
-            self._parts = made.pop_all()
+            self._parts = stack.pop_all()
         for interface, state in self._links.states.items():
             if not state.up:
                 self._on_link(interface, state)
@@ -158,7 +158,7 @@ class LiveDriver(PlanDriver):
     def kick(self) -> None:
         if not self._kicked:
             self._kicked = True
-            self._wake.send(b"k")
+            self._wake_writer.send(b"k")
 
     # ---- the loop ---------------------------------------------------------------------------------------------
 
@@ -169,20 +169,20 @@ class LiveDriver(PlanDriver):
             raise VerbsError("the device is closed")
         if self._thread is not None and threading.current_thread() is not self._thread:
             with self._progress:
-                left = None if deadline is None else deadline - self.now()
-                if left is not None and left <= 0:
+                remaining_s = None if deadline is None else deadline - self.now()
+                if remaining_s is not None and remaining_s <= 0:
                     return False
-                self._progress.wait(left)
+                self._progress.wait(remaining_s)
             return True
         self._turn(deadline)
         return deadline is None or self.now() < deadline
 
     def _turn(self, deadline: float | None) -> None:
         """Wait for something to do, no longer than `deadline`, and do it."""
-        ready = self._selector.select(self._timeout(deadline))
+        events = self._selector.select(self._timeout(deadline))
         with self.lock:
-            if self._kicked and any(key.fileobj is self._woken for key, _ in ready):
-                self._woken.recv(16)
+            if self._kicked and any(key.fileobj is self._wake_reader for key, _ in events):
+                self._wake_reader.recv(16)
                 self._kicked = False
             for interface, state in self._links.poll():
                 self._on_link(interface, state)
@@ -200,21 +200,21 @@ class LiveDriver(PlanDriver):
         """One round: down to the last frame first, and only then timers, as in mrc_testbed.hosts.agent."""
         endpoint, nic = self.endpoint, self.nic
         nic.flush()
-        before = self.now()
-        arrived = nic.receive(RECEIVE_BATCH)
-        now, taken = self.now(), 0
-        for plane, peer, packet in arrived:
-            taken += 1
+        poll_time = self.now()
+        packets = nic.receive(RECEIVE_BATCH)
+        now, received_count = self.now(), 0
+        for plane, peer, packet in packets:
+            received_count += 1
             endpoint.receive(packet, plane, peer, now)
-        if taken < RECEIVE_BATCH:  # so no port had more
-            endpoint.on_timer(before)
-        sent = 0
+        if received_count < RECEIVE_BATCH:  # so no port had more
+            endpoint.on_timer(poll_time)
+        sent_count = 0
         for plane, peer, packet in endpoint.transmit(self.now(), TRANSMIT_BATCH, nic.room(), nic.control_room()):
             if type(packet) is not EndpointResponse or not self._agent_answers():
                 nic.send(plane, peer, packet)
-            sent += 1
+            sent_count += 1
         nic.flush()
-        self._busy = bool(taken or sent)
+        self._busy = bool(received_count or sent_count)
         if self.collect():
             self._notify()
 
@@ -234,14 +234,14 @@ class LiveDriver(PlanDriver):
 
     def _agent_answers(self) -> bool:
         """The agent of this host is there; looked at once a second at most."""
-        at, alive = self._agent_seen
+        checked_at, is_alive = self._agent_seen
         now = self.now()
-        if now - at > AGENT_CHECK_S:
+        if now - checked_at > AGENT_CHECK_S:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
                 sock.settimeout(0.1)
-                alive = sock.connect_ex(str(self._agent_path)) == 0
-            self._agent_seen = now, alive
-        return alive
+                is_alive = sock.connect_ex(str(self._agent_path)) == 0
+            self._agent_seen = now, is_alive
+        return is_alive
 
     def _watch_nic(self) -> None:
         for number in self._nic_files:

@@ -33,8 +33,8 @@ class RegionTable:
     def register(self, pd: ProtectionDomain, buffer: Any, access: int, addr: int | None) -> MemoryRegion:
         """See Device.reg_mr."""
         access = flags("reg_mr: access", access, AccessFlags)
-        bad = access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE)
-        if bad:
+        unsupported = access & ~(AccessFlags.IBV_ACCESS_LOCAL_WRITE | AccessFlags.IBV_ACCESS_REMOTE_WRITE)
+        if unsupported:
             raise VerbsError("reg_mr: MRC has remote writes only (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE)")
         with self._context.lock:
             remote = bool(access & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
@@ -132,10 +132,10 @@ class QpAccess:
 
     def check(self, rkey: int, va: int, length: int) -> EngineRegion:
         """As Memory.check. Raises AccessError."""
-        found = self._check(rkey, va, length)
+        region = self._check(rkey, va, length)
         if not self._qp.remote_write:
             raise AccessError("the QP does not allow remote writes (IBV_ACCESS_REMOTE_WRITE)")
         mr = self._find(rkey)
         if mr is None or mr.pd is not self._qp.pd:
             raise AccessError(f"region {rkey:#010x} belongs to another protection domain")
-        return found
+        return region

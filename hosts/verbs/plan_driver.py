@@ -35,9 +35,9 @@ class PlanDriver(Driver):
         return tuple(str(self.plan.address(self.host, plane)) for plane in range(self.planes))
 
     def resolve(self, gid: str) -> str:
-        known = {str(self.plan.address(h, p)): h.name for h in self.plan.hosts for p in range(self.planes)}
+        names_by_gid = {str(self.plan.address(h, p)): h.name for h in self.plan.hosts for p in range(self.planes)}
         try:
-            peer = self.plan.host(known.get(gid, gid))
+            peer = self.plan.host(names_by_gid.get(gid, gid))
         except PlanError as error:
             raise LocalError(f"nobody has the address {gid!r}: {error}") from None
         if peer == self.host:

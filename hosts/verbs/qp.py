@@ -25,10 +25,10 @@ from mrc_testbed.hosts.verbs.attributes import (
     QpInitAttr,
     check_modify,
     check_values,
-    given,
-    given_mrc,
+    mask_of,
+    mrc_mask_of,
 )
-from mrc_testbed.hosts.verbs.checks import choice, flags, iterable, number, record, records, required, shown
+from mrc_testbed.hosts.verbs.checks import choice, flags, iterable, number, record, records, require, short_repr
 from mrc_testbed.hosts.verbs.context import DeviceContext
 from mrc_testbed.hosts.verbs.control import Controller
 from mrc_testbed.hosts.verbs.cq import CompletionQueue, WorkCompletion
@@ -150,52 +150,52 @@ class QueuePair:
     ) -> None:
         """`mrc_modify_qp`: move to another state, or change attributes in this one.
 
-        Without masks every field that is not None counts as given. Nothing has changed when it raises.
+        Without masks every field that is not None counts as mask_of. Nothing has changed when it raises.
         """
         attr = record("attr", QpAttr() if attr is None else attr, QpAttr)
         mrc_attr = record("mrc_attr", MrcQpAttr() if mrc_attr is None else mrc_attr, MrcQpAttr)
-        attr = _masked(attr, attr_mask, FIELDS)
-        mrc_attr = _masked(mrc_attr, mrc_attr_mask, MRC_FIELDS)
+        attr = _select_fields(attr, attr_mask, FIELDS)
+        mrc_attr = _select_fields(mrc_attr, mrc_attr_mask, MRC_FIELDS)
         with self.context.lock:
-            self._alive()
+            self._require_alive()
             if attr.cur_qp_state is not None and attr.cur_qp_state != self.state:
-                believed = choice("cur_qp_state", attr.cur_qp_state, QpState).name
-                raise VerbsError(f"modify_qp: cur_qp_state is {believed}, but the QP is in {self.state.name}")
-            new = self.state if attr.qp_state is None else choice("qp_state", attr.qp_state, QpState)
-            what = f"modify_qp {self.state.name}->{new.name}"
-            check_modify(self.state, new, given(attr), given_mrc(mrc_attr), self.context.config.qp.mpr_name)
-            check_values(attr, mrc_attr, what)
-            self._move(new, _merge(self._attr, attr), _merge(self._mrc_attr, mrc_attr), what)
+                expected_state = choice("cur_qp_state", attr.cur_qp_state, QpState).name
+                raise VerbsError(f"modify_qp: cur_qp_state is {expected_state}, but the QP is in {self.state.name}")
+            new_state = self.state if attr.qp_state is None else choice("qp_state", attr.qp_state, QpState)
+            subject = f"modify_qp {self.state.name}->{new_state.name}"
+            check_modify(self.state, new_state, mask_of(attr), mrc_mask_of(mrc_attr), self.context.config.qp.mpr_name)
+            check_values(attr, mrc_attr, subject)
+            self._move(new_state, _merge(self._attr, attr), _merge(self._mrc_attr, mrc_attr), subject)
 
-    def _move(self, new: QpState, attr: QpAttr, mrc: MrcQpAttr, what: str) -> None:
+    def _move(self, new_state: QpState, attr: QpAttr, mrc: MrcQpAttr, subject: str) -> None:
         """Carry a checked move out; `attr` and `mrc` are old and new attributes together."""
-        old, now = self.state, self.context.now()
-        if new is QpState.RESET:
+        old_state, now = self.state, self.context.now()
+        if new_state is QpState.RESET:
             self._reset()
             return
-        if new is QpState.ERROR:
-            if old is not QpState.ERROR:
+        if new_state is QpState.ERROR:
+            if old_state is not QpState.ERROR:
                 self._abort("modify_qp to ERROR")
             return
-        if new is QpState.INIT:
-            self._controller.check_profiles(mrc.ev_profile_id, mrc.cc_profile_id, what)
-        elif old is QpState.INIT:
-            self._connect(attr, mrc, now, what)
-        elif old is QpState.RTR:
-            psn, mpr = required(attr.sq_psn, "sq_psn", what), required(mrc.mpr, "mpr", what)
-            self.engine.begin_sending(psn, mpr * UNIT_MPR, self._config(attr, mrc, what))
+        if new_state is QpState.INIT:
+            self._controller.check_profiles(mrc.ev_profile_id, mrc.cc_profile_id, subject)
+        elif old_state is QpState.INIT:
+            self._connect(attr, mrc, now, subject)
+        elif old_state is QpState.RTR:
+            psn, mpr = require(attr.sq_psn, "sq_psn", subject), require(mrc.mpr, "mpr", subject)
+            self.engine.begin_sending(psn, mpr * UNIT_MPR, self._config(attr, mrc, subject))
         elif mrc.mpr_dest != self._mrc_attr.mpr_dest:
-            self.engine.set_mpr(required(mrc.mpr_dest, "mpr_dest", what) * UNIT_MPR)
+            self.engine.set_mpr(require(mrc.mpr_dest, "mpr_dest", subject) * UNIT_MPR)
         self.remote_write = bool((attr.qp_access_flags or 0) & AccessFlags.IBV_ACCESS_REMOTE_WRITE)
-        self.state, self._attr, self._mrc_attr = new, attr, mrc
+        self.state, self._attr, self._mrc_attr = new_state, attr, mrc
         self.context.after_call()
 
-    def _config(self, attr: QpAttr, mrc: MrcQpAttr, what: str) -> Config:
+    def _config(self, attr: QpAttr, mrc: MrcQpAttr, subject: str) -> Config:
         """The device's configuration with what this QP's attributes say."""
         base = self.context.config
         changes: dict[str, Any] = {
             "pmtu_bytes": attr.path_mtu,
-            "mpr_packets": required(mrc.mpr_dest, "mpr_dest", what) * UNIT_MPR,
+            "mpr_packets": require(mrc.mpr_dest, "mpr_dest", subject) * UNIT_MPR,
             "max_wimm": mrc.max_wimm_dest,
             "dynamic_mpr": _dynamic(mrc),
             "timeout": mrc.timeout,
@@ -205,26 +205,28 @@ class QueuePair:
         changes.update(self._controller.ev_profiles.config_changes(mrc.ev_profile_id))
         return base.with_values(**{key: value for key, value in changes.items() if value is not None})
 
-    def _connect(self, attr: QpAttr, mrc: MrcQpAttr, now: float, what: str) -> None:
+    def _connect(self, attr: QpAttr, mrc: MrcQpAttr, now: float, subject: str) -> None:
         context, controller = self.context, self._controller
-        path_mtu = required(attr.path_mtu, "path_mtu", what)
+        path_mtu = require(attr.path_mtu, "path_mtu", subject)
         if path_mtu > context.config.qp.pmtu_bytes:
-            raise VerbsError(f"{what}: path_mtu = {path_mtu}: this device has at most {context.config.qp.pmtu_bytes}")
-        peer = context.driver.resolve(required(attr.ah_attr, "ah_attr", what).dgid)
+            raise VerbsError(
+                f"{subject}: path_mtu = {path_mtu}: this device has at most {context.config.qp.pmtu_bytes}"
+            )
+        peer = context.driver.resolve(require(attr.ah_attr, "ah_attr", subject).dgid)
         cap = mrc.cap or MrcQpCap(0)
         remote = QpAttributes(
-            qpn=required(attr.dest_qp_num, "dest_qp_num", what),
-            psn=required(attr.rq_psn, "rq_psn", what),
+            qpn=require(attr.dest_qp_num, "dest_qp_num", subject),
+            psn=require(attr.rq_psn, "rq_psn", subject),
             pmtu_bytes=path_mtu,
-            mpr_packets=required(mrc.mpr_dest, "mpr_dest", what) * UNIT_MPR,  # until RTS says what the peer's is
+            mpr_packets=require(mrc.mpr_dest, "mpr_dest", subject) * UNIT_MPR,  # until RTS says what the peer's is
             max_wimm=0xFFFF,  # MRC_QP_MAX_WIMM is checked here
             trim_nack=not cap & MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED,
             dynamic_mpr=_dynamic(mrc),
         )
-        evs = controller.ev_profiles.evs_for(mrc.ev_profile_id, peer, what)
-        config = self._config(attr, mrc, what)
+        evs = controller.ev_profiles.evs_for(mrc.ev_profile_id, peer, subject)
+        config = self._config(attr, mrc, subject)
         if mrc.cc_profile_id:
-            controller.cc_profiles.check(mrc.cc_profile_id, what)
+            controller.cc_profiles.check(mrc.cc_profile_id, subject)
             self.engine.set_cc_profile(controller.cc_profiles.engine_id(mrc.cc_profile_id))
         denied = controller.ev_profiles.denied_evs(mrc.ev_profile_id)
         self.engine.limit_access(QpAccess(self, context.driver.endpoint.memory))
@@ -259,7 +261,7 @@ class QueuePair:
     def query(self) -> tuple[QpAttr, MrcQpAttr, QpInitAttr]:
         """`mrc_query_qp`: the attributes in force; None where none was set yet."""
         with self.context.lock:
-            self._alive()
+            self._require_alive()
             attr = replace(self._attr, qp_state=self.state, cur_qp_state=self.state)
             return attr, replace(self._mrc_attr), self.init
 
@@ -276,7 +278,7 @@ class QueuePair:
             self.pd.users -= 1
             self._on_destroy(self)
 
-    def _alive(self) -> None:
+    def _require_alive(self) -> None:
         if self.destroyed:
             raise VerbsError(f"QP {self.qp_num:#x} was destroyed", errno.ENOENT)
 
@@ -288,20 +290,20 @@ class QueuePair:
         The bytes must stay unchanged until the completion (at once free with IBV_SEND_INLINE).
         """
         with self.context.lock:
-            for done, one in enumerate([wr] if isinstance(wr, SendWR) else iterable("post_send", wr)):
+            for done_count, request in enumerate([wr] if isinstance(wr, SendWR) else iterable("post_send", wr)):
                 try:
-                    self._post_send(one)
+                    self._post_send(request)
                 except LocalError as error:
-                    number = getattr(error, "errno", errno.EINVAL)
-                    raise VerbsError(f"post_send: {error}", number, done=done) from None
+                    error_number = getattr(error, "errno", errno.EINVAL)
+                    raise VerbsError(f"post_send: {error}", error_number, done_count=done_count) from None
             self.context.after_call()
 
     def _post_send(self, wr: SendWR) -> None:
-        self._alive()
+        self._require_alive()
         record("request", wr, SendWR)
         if self.state is not QpState.RTS:
-            why = f": {self.error}" if self.error else ""
-            raise VerbsError(f"QP {self.qp_num:#x} is in {self.state.name}, needs RTS{why}")
+            reason = f": {self.error}" if self.error else ""
+            raise VerbsError(f"QP {self.qp_num:#x} is in {self.state.name}, needs RTS{reason}")
         if len(self._sends) >= self.init.cap.max_send_wr:
             raise VerbsError(
                 f"the send queue is full: max_send_wr = {self.init.cap.max_send_wr} requests have not completed",
@@ -309,7 +311,7 @@ class QueuePair:
             )
         flags("send_flags", wr.send_flags, SendFlags)
         if wr.opcode not in tuple(WrOpcode):
-            raise VerbsError(f"opcode {shown(wr.opcode)}: MRC has {' and '.join(WrOpcode.__members__)}")
+            raise VerbsError(f"opcode {short_repr(wr.opcode)}: MRC has {' and '.join(WrOpcode.__members__)}")
         with_imm = wr.opcode == WrOpcode.IBV_WR_RDMA_WRITE_WITH_IMM
         if with_imm != (wr.imm_data is not None):
             raise VerbsError("imm_data goes with IBV_WR_RDMA_WRITE_WITH_IMM, and only with it")
@@ -340,7 +342,7 @@ class QueuePair:
             try:
                 data = b"".join(map(self._local, elements)) if wr.inline is None else bytes(memoryview(wr.inline))
             except TypeError:
-                raise VerbsError(f"inline = {shown(wr.inline)}: must be bytes, or anything like bytes") from None
+                raise VerbsError(f"inline = {short_repr(wr.inline)}: must be bytes, or anything like bytes") from None
             if len(data) > self.init.cap.max_inline_data:
                 raise VerbsError(f"{len(data)} bytes inline: max_inline_data = {self.init.cap.max_inline_data}")
             return data
@@ -368,20 +370,21 @@ class QueuePair:
     def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None:
         """Post receives, from INIT on. A WriteIMM of the peer that finds none ends the QP (§6.3: there is no RNR)."""
         with self.context.lock:
-            for done, one in enumerate([wr] if isinstance(wr, RecvWR) else iterable("post_recv", wr)):
-                self._alive()
-                record(f"post_recv: request {done}", one, RecvWR)
+            for done_count, request in enumerate([wr] if isinstance(wr, RecvWR) else iterable("post_recv", wr)):
+                self._require_alive()
+                record(f"post_recv: request {done_count}", request, RecvWR)
                 if self.state in (QpState.RESET, QpState.ERROR):
                     raise VerbsError(
-                        f"post_recv: QP {self.qp_num:#x} is in {self.state.name}, needs INIT, RTR or RTS", done=done
+                        f"post_recv: QP {self.qp_num:#x} is in {self.state.name}, needs INIT, RTR or RTS",
+                        done_count=done_count,
                     )
                 if len(self._receives) >= self.init.cap.max_recv_wr:
                     raise VerbsError(
                         f"post_recv: the receive queue is full: max_recv_wr = {self.init.cap.max_recv_wr}",
                         errno.ENOMEM,
-                        done=done,
+                        done_count=done_count,
                     )
-                self._receives[self.engine.post_recv()] = one.wr_id
+                self._receives[self.engine.post_recv()] = request.wr_id
 
     @property
     def outstanding(self) -> int:
@@ -430,12 +433,12 @@ class QueuePair:
 
     def _flush_receives(self) -> None:
         status, opcode, now = WcStatus.IBV_WC_WR_FLUSH_ERR, WcOpcode.IBV_WC_RECV_RDMA_WITH_IMM, self.context.now()
-        flushed = [
+        completions = [
             WorkCompletion(wr_id, status, opcode, self.qp_num, detail=self.error or "", at=now)
             for wr_id in self._receives.values()
         ]
         self._receives.clear()
-        self.recv_cq.push(flushed)
+        self.recv_cq.push(completions)
 
     # ---- what tools look at --------------------------------------------------------------------------------
 
@@ -457,20 +460,20 @@ def _dynamic(mrc: MrcQpAttr) -> bool:
     return bool(mrc.dynamic_mpr) or bool((mrc.cap or 0) & MrcQpCap.DYNAMIC_MPR)
 
 
-def _masked(record: Any, mask: Any, table: dict[str, Any]) -> Any:
+def _select_fields(record: Any, mask: Any, table: dict[str, Any]) -> Any:
     """The record with only the fields the mask names; raises when one of them has no value."""
     if mask is None:
         return record
     mask = flags("mask", mask, type(next(iter(table.values()))))
     values = {}
-    for one in fields(record):
-        wanted = mask & table[one.name]
-        values[one.name] = getattr(record, one.name) if wanted else None
-        if wanted and values[one.name] is None:
-            raise VerbsError(f"{names(table[one.name])} is in the mask, but {one.name} is not set")
+    for attribute in fields(record):
+        is_selected = mask & table[attribute.name]
+        values[attribute.name] = getattr(record, attribute.name) if is_selected else None
+        if is_selected and values[attribute.name] is None:
+            raise VerbsError(f"{names(table[attribute.name])} is in the mask, but {attribute.name} is not set")
     return type(record)(**values)
 
 
-def _merge(old: Any, new: Any) -> Any:
+def _merge(base: Any, changes: Any) -> Any:
     """`old` with the fields that `new` has."""
-    return replace(old, **{f.name: v for f in fields(new) if (v := getattr(new, f.name)) is not None})
+    return replace(base, **{f.name: v for f in fields(changes) if (v := getattr(changes, f.name)) is not None})

@@ -91,12 +91,12 @@ class VirtualWire:
         """Jump to the next thing that happens and let it happen; False when there is none until `deadline`."""
         with self.lock:
             self._transmit()
-            at = self._next_time()
-            if at is None or (deadline is not None and at > deadline):
+            next_time = self._next_time()
+            if next_time is None or (deadline is not None and next_time > deadline):
                 if deadline is not None:
                     self.now = max(self.now, deadline)
                 return False
-            self.now = max(self.now, at)
+            self.now = max(self.now, next_time)
             while self._heap and self._heap[0][0] <= self.now:
                 _, _, source, target, plane, data = heapq.heappop(self._heap)
                 self._arrive(source, target, plane, data)
@@ -110,7 +110,7 @@ class VirtualWire:
         if self._heap:
             times.append(self._heap[0][0])
         if self.per_packet_s:
-            times += [at for driver in self.drivers.values() for at in driver.free_at if at > self.now]
+            times += [free_at for driver in self.drivers.values() for free_at in driver.free_at if free_at > self.now]
         return min(times, default=None)
 
     def _arrive(self, source: str, target: str, plane: int, data: Any) -> None:
@@ -126,14 +126,14 @@ class VirtualWire:
         while busy:
             busy = False
             for driver in self.drivers.values():
-                room = [int(at <= self.now) for at in driver.free_at] if self.per_packet_s else None
+                room = [int(free_at <= self.now) for free_at in driver.free_at] if self.per_packet_s else None
                 packets = driver.endpoint.transmit(self.now, room=room)
                 for plane, peer, packet in packets:
                     driver.free_at[plane] = self.now + self.per_packet_s
-                    self._leave(driver, peer, plane, packet)
+                    self._send(driver, peer, plane, packet)
                 busy = bool(driver.collect()) or bool(packets) or busy
 
-    def _leave(self, driver: VirtualDriver, peer: str, plane: int, packet: Any) -> None:
+    def _send(self, driver: VirtualDriver, peer: str, plane: int, packet: Any) -> None:
         self.sent += 1
         source = driver.endpoint.name
         copies = self.filter(source, peer, plane, packet) if self.filter is not None else None
@@ -145,11 +145,11 @@ class VirtualWire:
         if driver.codec is not None:
             data = driver.codec.encode(packet, driver.addressing(target)).join()
         for extra in (0.0,) if copies is None else copies:
-            at = self.now + path.delay_s + extra
+            arrival = self.now + path.delay_s + extra
             if not extra:
-                at = path.free_at = max(at, path.free_at)
+                arrival = path.free_at = max(arrival, path.free_at)
             self._count += 1
-            heapq.heappush(self._heap, (at, self._count, source, peer, plane, data))
+            heapq.heappush(self._heap, (arrival, self._count, source, peer, plane, data))
 
 
 class VirtualDriver(Driver):
@@ -164,7 +164,7 @@ class VirtualDriver(Driver):
         config = endpoint.config
         self.codec = in_dialect(Codec(config), config, outer_header=False) if wire._framed else None
         self._number = number
-        self._up = [True] * wire.planes
+        self._ports_up = [True] * wire.planes
 
     def now(self) -> float:
         return self.wire.now
@@ -187,18 +187,18 @@ class VirtualDriver(Driver):
         for name, driver in self.wire.drivers.items():
             if driver is not self and (gid == name or gid in driver.gids()):
                 return name
-        others = [f"{n} ({d.gids()[0]})" for n, d in self.wire.drivers.items() if d is not self]
-        raise LocalError(f"nobody on the wire has the address {gid!r} (has: {', '.join(others) or 'none'})")
+        peer_names = [f"{n} ({d.gids()[0]})" for n, d in self.wire.drivers.items() if d is not self]
+        raise LocalError(f"nobody on the wire has the address {gid!r} (has: {', '.join(peer_names) or 'none'})")
 
     def addressing(self, target: VirtualDriver) -> Addressing:
         """Inner addresses of frames to `target`."""
         return Addressing(bytes(15) + bytes([self._number]), bytes(15) + bytes([target._number]))
 
     def port_up(self, plane: int) -> bool:
-        return self._up[plane]
+        return self._ports_up[plane]
 
     def set_port(self, plane: int, enabled: bool) -> None:
-        self._up[plane] = enabled
+        self._ports_up[plane] = enabled
         super().set_port(plane, enabled)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from mrc_testbed.hosts.verbs import (
     IBV_QP_PKEY_INDEX,
     IBV_QP_STATE,
     MRC_QP_TIMEOUT,
-    UNSUPPORTED,
+    UNSUPPORTED_ATTRIBUTES,
     AccessFlags,
     AddressVector,
     MrcQpAttr,
@@ -39,7 +39,7 @@ def test_modify__each_missing_attribute_is_named(old, new):
 
 def test_modify__attributes_mrc_does_not_have_are_refused_by_name_and_say_what_instead():
     names = {mask: name for name, mask in FIELDS.items()}
-    for bit, instead in UNSUPPORTED.items():
+    for bit, instead in UNSUPPORTED_ATTRIBUTES.items():
         pair = VerbsPair(connect=False)
         attr = QpAttr(qp_state=INIT, pkey_index=0, qp_access_flags=AccessFlags(0), **{names[bit]: 1})
         with pytest.raises(VerbsError) as error:
