@@ -150,7 +150,7 @@ class QueuePair:
     ) -> None:
         """`mrc_modify_qp`: move to another state, or change attributes in this one.
 
-        Without masks every field that is not None counts as mask_of. Nothing has changed when it raises.
+        Without masks every field that is not None counts as given. Nothing has changed when it raises.
         """
         attr = record("attr", QpAttr() if attr is None else attr, QpAttr)
         mrc_attr = record("mrc_attr", MrcQpAttr() if mrc_attr is None else mrc_attr, MrcQpAttr)

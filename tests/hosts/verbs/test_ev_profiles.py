@@ -230,7 +230,7 @@ def test_ev_op__stops_at_the_first_error_and_says_what_was_done():
         VerbsError, match="ev_op MODIFY_STATE, entry 1: EV 0x55 of port 1 is not in EV profile 7"
     ) as error:
         control.ev_op(7, EvOp.MODIFY_STATE, batch)
-    assert (error.value.done, error.value.errno) == (1, errno.ENOENT)
+    assert (error.value.done_count, error.value.errno) == (1, errno.ENOENT)
     assert [entry.success for entry in batch] == [True, False, False]
     assert [entry.state for entry in control.ev_op(7, EvOp.QUERY_ARRAY)] == [DENIED, GOOD, GOOD]
     with pytest.raises(VerbsError, match="can be made GOOD or DENIED"):

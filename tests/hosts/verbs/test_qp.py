@@ -218,7 +218,7 @@ def test_post_send__bad_requests_are_refused_and_nothing_is_posted(change, words
     pair = VerbsPair()
     with pytest.raises(VerbsError, match=words) as error:
         pair.a.qp.post_send([pair.write(wr_id=1), pair.write(wr_id=2, **change), pair.write(wr_id=3)])
-    assert error.value.done == 1
+    assert error.value.done_count == 1
     assert [wc.wr_id for wc in pair.a.cq.wait(3, timeout_s=1)] == [1]
 
 
@@ -240,7 +240,7 @@ def test_post_send__a_full_queue_says_so_and_empties():
     pair = VerbsPair(cap=QpCap(max_send_wr=4))
     with pytest.raises(VerbsError, match="max_send_wr = 4 requests") as error:
         pair.a.qp.post_send(pair.write(wr_id=i) for i in range(6))
-    assert (error.value.errno, error.value.done) == (errno.ENOMEM, 4)
+    assert (error.value.errno, error.value.done_count) == (errno.ENOMEM, 4)
     pair.a.cq.wait(4, timeout_s=1)
     pair.a.qp.post_send(pair.write(wr_id=9))
 
@@ -275,7 +275,7 @@ def test_write_imm__more_than_max_wimm_are_refused_before_they_hurt():
     pair.receives(5)
     with pytest.raises(VerbsError, match="max_wimm = 2 WriteIMM are in flight: wait for a completion") as error:
         pair.a.qp.post_send(pair.write_imm(i) for i in range(5))
-    assert error.value.done == 2
+    assert error.value.done_count == 2
     pair.a.cq.wait(2, timeout_s=1)
     pair.a.qp.post_send(pair.write_imm(7))
     assert [wc.imm_data for wc in pair.b.cq.wait(3, timeout_s=1)] == [0, 1, 7]
@@ -288,7 +288,7 @@ def test_post_recv__states_and_sizes():
     connect_pair(pair.a.qp, pair.b.qp)
     with pytest.raises(VerbsError, match="max_recv_wr = 2") as error:
         pair.receives(3)
-    assert error.value.done == 2
+    assert error.value.done_count == 2
 
 
 # ---- the end of a QP -----------------------------------------------------------------------------
