@@ -399,7 +399,7 @@ class SwitchesConfig(ConfigGroup):
         int,
         NumberRange(0, 9000),
         Condition(
-            lambda kept: kept == 0 or kept >= TRIM_LEN_MIN, f"0, or {TRIM_LEN_MIN} to keep METH and TSETH (§4.3)"
+            lambda length: length == 0 or length >= TRIM_LEN_MIN, f"0, or {TRIM_LEN_MIN} to keep METH and TSETH (§4.3)"
         ),
     ] = 0
     """Bytes kept of a trimmed frame; 0 = up to RETH, 138 with and 98 without outer header. Lengths in the headers stay

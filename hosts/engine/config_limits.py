@@ -49,30 +49,30 @@ class Only:
     """The single value that works, and why no other does: a variant of an open point that cannot exist."""
 
     works: Any
-    why: str
+    reason: str
 
     def allows(self, value: Any) -> bool:
         return bool(value == self.works)
 
     def __str__(self) -> str:
-        return f"only {self.works!r} can work: {self.why}"
+        return f"only {self.works!r} can work: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class Widths:
     """A list of bit widths: fewest, most, and how many bits in all."""
 
-    fewest: int
-    most: int
+    min_count: int
+    max_count: int
     bits: int
 
     def allows(self, value: Any) -> bool:
-        if not isinstance(value, (tuple, list)) or not self.fewest <= len(value) <= self.most:
+        if not isinstance(value, (tuple, list)) or not self.min_count <= len(value) <= self.max_count:
             return False
         return all(type(width) is int and width >= 1 for width in value) and sum(value) <= self.bits
 
     def __str__(self) -> str:
-        return f"must be {self.fewest} to {self.most} widths of 1 bit or more, {self.bits} bits in all"
+        return f"must be {self.min_count} to {self.max_count} widths of 1 bit or more, {self.bits} bits in all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Condition:
         return self.words
 
 
-WHOLE = Condition(lambda value: isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
+WHOLE_NUMBER = Condition(lambda value: isinstance(value, int) and not isinstance(value, bool), "must be a whole number")
 """Limit of every `int`: Python would go on with 14.5, and machine code ends in a TypeError."""
 Limit: TypeAlias = NumberRange | Choice | Only | Widths | Condition
 
@@ -104,7 +104,7 @@ def _limits(hint: Any) -> tuple[Limit, ...]:
     if get_origin(hint) is Literal:
         return (Choice(get_args(hint)),)
     limits: tuple[Limit, ...] = getattr(hint, "__metadata__", ())
-    return (*limits, WHOLE) if getattr(hint, "__origin__", hint) is int else limits
+    return (*limits, WHOLE_NUMBER) if getattr(hint, "__origin__", hint) is int else limits
 
 
 def check_value(key: str, value: Any, limits: Sequence[Limit]) -> None:

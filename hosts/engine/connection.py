@@ -47,12 +47,12 @@ class Context:
     answer_ids: tuple[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        own, peer = self.qpn & 0xFFFF, self.remote_qpn & 0xFFFF
-        self.request_ids = self.answer_ids = (own, peer)
+        own_id, peer_id = self.qpn & 0xFFFF, self.remote_qpn & 0xFFFF
+        self.request_ids = self.answer_ids = (own_id, peer_id)
         if self.config.wire.dcids == "roles":
-            self.answer_ids = (peer, own)
+            self.answer_ids = (peer_id, own_id)
         elif self.config.wire.dcids == "connection":
-            self.request_ids = self.answer_ids = (min(own, peer),) * 2
+            self.request_ids = self.answer_ids = (min(own_id, peer_id),) * 2
 
 
 @dataclass(slots=True)
@@ -127,21 +127,21 @@ class Counters:
 class TxCredit:
     """Packets each port can take now. `free` has bit p set while plane p has room."""
 
-    __slots__ = ("_left", "free")
+    __slots__ = ("_credits", "free_ports")
 
-    def __init__(self, planes: int, room: Sequence[int] | None, up: int) -> None:
-        self.free = up & (1 << planes) - 1
-        self._left = None
+    def __init__(self, planes: int, room: Sequence[int] | None, ports_up: int) -> None:
+        self.free_ports = ports_up & (1 << planes) - 1
+        self._credits = None
         if room is not None:
-            self._left = list(room)
+            self._credits = list(room)
             for plane in range(planes):
                 if plane >= len(room) or room[plane] <= 0:
-                    self.free &= ~(1 << plane)
+                    self.free_ports &= ~(1 << plane)
 
     def take(self, plane: int) -> None:
         """One packet goes to the port of `plane`."""
-        left = self._left
-        if left is not None:
-            left[plane] -= 1
-            if left[plane] <= 0:
-                self.free &= ~(1 << plane)
+        credits = self._credits
+        if credits is not None:
+            credits[plane] -= 1
+            if credits[plane] <= 0:
+                self.free_ports &= ~(1 << plane)

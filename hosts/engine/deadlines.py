@@ -12,7 +12,7 @@ COMPACT_FROM: Final = 64
 """Entries of a queue below which it is never looked through."""
 
 
-class Timed:
+class TimedItem:
     """What a Deadlines queue holds."""
 
     __slots__ = ("due_at", "queued_at")
@@ -33,17 +33,17 @@ class Deadlines:
     __slots__ = ("_heap", "_limit", "_serial")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Timed]] = []
+        self._heap: list[tuple[float, int, TimedItem]] = []
         self._serial = 0
         self._limit = COMPACT_FROM
 
-    def put(self, item: Timed, due: float) -> None:
+    def put(self, item: TimedItem, due: float) -> None:
         """Set the deadline of an item; NEVER takes it out."""
         item.due_at = due
         if due < item.queued_at:
             self._push(item, due)
 
-    def _push(self, item: Timed, due: float) -> None:
+    def _push(self, item: TimedItem, due: float) -> None:
         heap = self._heap
         self._serial += 1
         heappush(heap, (due, self._serial, item))
@@ -53,7 +53,7 @@ class Deadlines:
 
     def _compact(self) -> None:
         """Free the queue of entries that no longer mean anything."""
-        kept: list[tuple[float, int, Timed]] = []
+        entries: list[tuple[float, int, TimedItem]] = []
         for entry in self._heap:
             item = entry[2]
             if entry[0] != item.queued_at:
@@ -61,29 +61,29 @@ class Deadlines:
             if item.due_at == NEVER:
                 item.queued_at = NEVER
             else:
-                kept.append(entry)
-        self._heap[:] = kept
+                entries.append(entry)
+        self._heap[:] = entries
         heapify(self._heap)
-        self._limit = max(COMPACT_FROM, 2 * len(kept))
+        self._limit = max(COMPACT_FROM, 2 * len(entries))
 
     def first(self) -> float:
         """The earliest deadline; NEVER when there is none."""
         heap = self._heap
         while heap:
             entry = heap[0]
-            at, item = entry[0], entry[2]
-            if at == item.due_at and at == item.queued_at:
-                return at
+            time, item = entry[0], entry[2]
+            if time == item.due_at and time == item.queued_at:
+                return time
             heappop(heap)
-            if at == item.queued_at:
+            if time == item.queued_at:
                 item.queued_at = NEVER
                 if item.due_at != NEVER:
                     self._push(item, item.due_at)
         return NEVER
 
-    def take_due(self, now: float) -> list[Timed]:
+    def take_due(self, now: float) -> list[TimedItem]:
         """Take out what is due, earliest first; each stays out until it is put again."""
-        due: list[Timed] = []
+        due: list[TimedItem] = []
         while self.first() <= now:
             item = heappop(self._heap)[2]
             item.queued_at = NEVER

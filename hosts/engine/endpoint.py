@@ -78,11 +78,11 @@ class Endpoint:
         self._turn: list[EngineQueuePair] = []
         """The QPs in the order in which they are served, `_next` first; each knows its place."""
         self._next = 0
-        self._ready: list[int] = []
+        self._ready_turns: list[int] = []
         """Places of those that may have something to send, of what is not in `_touched`; sorted."""
         self._owing: list[EngineQueuePair] = []
         """Those that owe a Transport ACK, of what is not in `_touched`."""
-        self._touched: list[EngineQueuePair] = []
+        self._touched_qps: list[EngineQueuePair] = []
         """QPs that changed since their deadlines were asked for."""
         self._deadlines = Deadlines()
         """Of the QPs, of what is not in `_touched`."""
@@ -91,7 +91,7 @@ class Endpoint:
             raise LocalError(f"first_qpn = {first_qpn}: not in {qpns.start} to {qpns.stop - 1}")
         self._next_qpn: int | None = None if first_qpn is None else qpns.index(first_qpn)
         """Where in `qpns` the next free one is looked for; None until the first one is drawn."""
-        self.unclaimed = 0
+        self.unclaimed_packets = 0
         """Packets received for QPs that do not exist or belong to another peer."""
 
     # ---- application ------------------------------------------------------------------------------------
@@ -128,17 +128,17 @@ class Endpoint:
                 raise LocalError(f"all {len(self._qpns)} QPNs are in use: destroy a QP")
         elif qpn in self._qps or not FIRST_QPN <= qpn <= PSN_MASK:
             raise LocalError(f"QPN {qpn} is in use or not in {FIRST_QPN} to {PSN_MASK}")
-        psn, drawn = self._rng.getrandbits(PSN_BITS), self._rng.getrandbits(64)
-        rng = Random(drawn)
+        psn, random_bits = self._rng.getrandbits(PSN_BITS), self._rng.getrandbits(64)
+        rng = Random(random_bits)
         if qpn is None:
-            qpn = self._free_qpn(drawn)
-        own = (qpn, psn, self.planes, self.config)
-        peers, events, touched = self._peers, self._events, self._touched
+            qpn = self._free_qpn(random_bits)
+        common_arguments = (qpn, psn, self.planes, self.config)
+        peers, events, touched_qps = self._peers, self._events, self._touched_qps
         qp: EngineQueuePair
         if transport == "rocev2":
-            qp = RcQueuePair(*own, settings or RcConfig(), self.memory, peers, events, rng, touched)
+            qp = RcQueuePair(*common_arguments, settings or RcConfig(), self.memory, peers, events, rng, touched_qps)
         else:
-            qp = EngineQueuePair(*own, self.memory, peers, events, rng, touched)
+            qp = EngineQueuePair(*common_arguments, self.memory, peers, events, rng, touched_qps)
         self._qps[qpn] = qp
         if self._next:  # it is served after all others
             self._turn.insert(self._next, qp)
@@ -151,18 +151,18 @@ class Endpoint:
 
     def _number_turns(self) -> None:
         """Tell the QPs their places anew."""
-        for place, qp in enumerate(self._turn):
-            qp.turn = place
-        self._ready = [qp.turn for qp in self._turn if qp.listed]
+        for turn, qp in enumerate(self._turn):
+            qp.turn = turn
+        self._ready_turns = [qp.turn for qp in self._turn if qp.listed]
 
-    def _free_qpn(self, drawn: int) -> int:
+    def _free_qpn(self, random_bits: int) -> int:
         """The next QPN that no QP has; the very first from the number drawn."""
         span = len(self._qpns)
-        at = drawn % span if self._next_qpn is None else self._next_qpn
-        while self._qpns[at % span] in self._qps:
-            at += 1
-        self._next_qpn = at + 1
-        return self._qpns[at % span]
+        index = random_bits % span if self._next_qpn is None else self._next_qpn
+        while self._qpns[index % span] in self._qps:
+            index += 1
+        self._next_qpn = index + 1
+        return self._qpns[index % span]
 
     def destroy_qp(self, qpn: int) -> None:
         """Forget a QP; packets for it are dropped from now on, its work requests never complete. Raises LocalError."""
@@ -176,7 +176,7 @@ class Endpoint:
         self._number_turns()
         qp.release()
         if qp.peer is not None:
-            self._peers.disconnected(self._peers.get(qp.peer), qp)
+            self._peers.on_disconnect(self._peers.get(qp.peer), qp)
 
     def qp(self, qpn: int) -> EngineQueuePair:
         """The QP of that number. Raises LocalError."""
@@ -189,9 +189,9 @@ class Endpoint:
         """Events since the last call, in order."""
         if not self._events:
             return []
-        found = self._events[:]
+        events = self._events[:]
         self._events.clear()
-        return found
+        return events
 
     def probe_ev(self, peer: str, ev: int, plane: int, *, now: float, timeout_s: float = 0.1) -> int:
         """Send an EV probe (ERTH op 1, needs no QP); its EvProbeResult event carries the id returned."""
@@ -208,33 +208,33 @@ class Endpoint:
             return
         qp = self._qps.get(packet.dest_qp)
         if qp is None or qp.peer != peer:
-            self.unclaimed += 1
+            self.unclaimed_packets += 1
             return
         packet.plane = plane
         sender = qp.link
         assert sender is not None
-        sender.ack_paths.heard(plane, packet.ev)
+        sender.ack_paths.on_packet(plane, packet.ev)
         if sender.probe_at == NEVER and isinstance(packet, (Write, ReliabilityProbe)):
-            self._peers.heard_data(sender, now)
+            self._peers.on_data(sender, now)
         qp.receive(packet, now)
 
     def _receive_endpoint(self, packet: PacketRecord, plane: int, name: str, now: float) -> None:
         packet.plane = plane
         peer = self._peers.get(name)
         if type(packet) is EndpointRequest:
-            peer.ack_paths.heard(plane, packet.ev)
+            peer.ack_paths.on_packet(plane, packet.ev)
             self._peers.on_request(peer, packet, now)
         elif type(packet) is EndpointResponse:
-            peer.ack_paths.heard(plane, packet.ev)
+            peer.ack_paths.on_packet(plane, packet.ev)
             self._peers.on_response(peer, packet, now)
         else:
-            self.unclaimed += 1
+            self.unclaimed_packets += 1
 
-    def on_port(self, plane: int, up: bool, now: float) -> None:
+    def on_port(self, plane: int, is_up: bool, now: float) -> None:
         """Local link state: the plane is withdrawn or readmitted at once, and our peers are notified (§5.12)."""
         if not 0 <= plane < self.planes:
             raise LocalError(f"no plane {plane}: there are 0 to {self.planes - 1}")
-        self._peers.on_port(plane, up, now)
+        self._peers.on_port(plane, is_up, now)
 
     def next_timer(self) -> float | None:
         """Time of the next on_timer() call; None = nothing is pending."""
@@ -243,24 +243,24 @@ class Endpoint:
 
     def next_deadline(self) -> float:
         """As next_timer(); NEVER when nothing is pending."""
-        self._ask_touched()
+        self._update_deadlines()
         first, peers = self._deadlines.first(), self._peers.next_deadline()
         return peers if peers < first else first
 
-    def _ask_touched(self) -> None:
+    def _update_deadlines(self) -> None:
         """Ask the QPs that changed for their deadlines, and whether they have something to send."""
-        touched = self._touched
-        if touched:
-            self._see_ready()
-            for qp in touched:
+        touched_qps = self._touched_qps
+        if touched_qps:
+            self._update_ready()
+            for qp in touched_qps:
                 if qp.turn >= 0:
                     self._deadlines.put(qp, qp.next_deadline())
                 qp.sender_changed = False
-            touched.clear()
+            touched_qps.clear()
 
-    def _see_ready(self) -> None:
+    def _update_ready(self) -> None:
         """See whether the QPs that changed have something to send."""
-        for qp in self._touched:
+        for qp in self._touched_qps:
             if qp.turn < 0:
                 continue
             if not qp.owing and qp.owes_ack():
@@ -268,16 +268,16 @@ class Endpoint:
                 self._owing.append(qp)
             if qp.sender_changed and qp.can_send() != qp.listed:
                 qp.listed = not qp.listed
-                at = bisect_left(self._ready, qp.turn)
+                index = bisect_left(self._ready_turns, qp.turn)
                 if qp.listed:
-                    self._ready.insert(at, qp.turn)
+                    self._ready_turns.insert(index, qp.turn)
                 else:
-                    del self._ready[at]
+                    del self._ready_turns[index]
 
     def on_timer(self, now: float) -> None:
         """Do everything due at `now`. Harmless when early."""
         self._peers.on_timer(now)
-        self._ask_touched()
+        self._update_deadlines()
         due = self._deadlines.take_due(now)
         if due:
             for qp in self._in_turn([qp for qp in due if isinstance(qp, EngineQueuePair)]):
@@ -298,33 +298,33 @@ class Endpoint:
             return out
         ports = TxCredit(self.planes, room, self._peers.local_ports)
         control_ports = ports if control_room is None else TxCredit(self.planes, control_room, self._peers.local_ports)
-        if not control_ports.free:
+        if not control_ports.free_ports:
             return out
-        ready, turn = self._ready, self._turn
-        first = bisect_left(ready, self._next)
+        ready_turns, turn = self._ready_turns, self._turn
+        first = bisect_left(ready_turns, self._next)
         if self._owing:
             self._collect_acks()
         if self._peers.has_control:
             self._peers.transmit(out, limit, control_ports)
-        idle, at = 0, first
-        while idle < len(ready) and len(out) < limit and ports.free:
-            if at == len(ready):
-                at = 0
-            before, qp = len(out), turn[ready[at]]
-            qp.transmit(now, out, min(BURST, limit - before), ports)
-            if len(out) == before:
-                idle += 1
+        idle_count, index = 0, first
+        while idle_count < len(ready_turns) and len(out) < limit and ports.free_ports:
+            if index == len(ready_turns):
+                index = 0
+            sent_before, qp = len(out), turn[ready_turns[index]]
+            qp.transmit(now, out, min(BURST, limit - sent_before), ports)
+            if len(out) == sent_before:
+                idle_count += 1
             else:
-                idle, self._next = 0, qp.turn + 1
-            at += 1
+                idle_count, self._next = 0, qp.turn + 1
+            index += 1
         if self._next == len(turn):
             self._next = 0
         return out
 
     def can_send(self) -> bool:
         """Transmit may have something to send, as far as ports let it; False saves finding out their room."""
-        self._see_ready()
-        return bool(self._ready or self._owing or self._peers.has_control)
+        self._update_ready()
+        return bool(self._ready_turns or self._owing or self._peers.has_control)
 
     def _collect_acks(self) -> None:
         """Queue the Transport ACKs that are owed."""
@@ -340,6 +340,6 @@ class Endpoint:
         """QPs, without those that were destroyed, in the order in which they are served."""
         if len(qps) == 1 and qps[0].turn >= 0:
             return qps
-        places = sorted([qp.turn for qp in qps if qp.turn >= 0])
-        first = bisect_left(places, self._next)
-        return [self._turn[place] for place in places[first:] + places[:first]]
+        turns = sorted([qp.turn for qp in qps if qp.turn >= 0])
+        first = bisect_left(turns, self._next)
+        return [self._turn[place] for place in turns[first:] + turns[:first]]

@@ -32,7 +32,7 @@ class PayloadSink:
     def __init__(self, length: int) -> None:
         self.length = length
 
-    def place(self, start: int, data: Payload) -> None:
+    def write(self, start: int, data: Payload) -> None:
         """Take the payload for `len(data)` bytes from an offset on; its bytes are there until the call ends."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class WritableMemory(Protocol):
     """Memory as a responder uses it: the check of a remote write, and its placement."""
 
     def check(self, rkey: int, va: int, length: int) -> EngineMemoryRegion: ...
-    def place(self, region: EngineMemoryRegion, va: int, data: Payload) -> None: ...
+    def write(self, region: EngineMemoryRegion, va: int, data: Payload) -> None: ...
 
 
 class Memory:
@@ -118,11 +118,11 @@ class Memory:
         return region
 
     @staticmethod
-    def place(region: EngineMemoryRegion, va: int, data: Payload) -> None:
+    def write(region: EngineMemoryRegion, va: int, data: Payload) -> None:
         """Copy `data` to `va`, or hand it to the sink; the caller has checked the range."""
         start = va - region.va
         sink = region.sink
         if sink is None:
             region.view[start : start + len(data)] = buffer_of(data)
         else:
-            sink.place(start, data)
+            sink.write(start, data)

@@ -14,7 +14,7 @@ from mrc_testbed.hosts.engine.cc.ccprofile import DEFAULT_PROFILE
 from mrc_testbed.hosts.engine.cc.qpcc import Window
 from mrc_testbed.hosts.engine.config import PATH_MTUS, Config
 from mrc_testbed.hosts.engine.connection import Context, Counters, TxCredit
-from mrc_testbed.hosts.engine.deadlines import NEVER, Timed
+from mrc_testbed.hosts.engine.deadlines import NEVER, TimedItem
 from mrc_testbed.hosts.engine.errors import LocalError, PeerError
 from mrc_testbed.hosts.engine.events import Event, QpError, Status
 from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
@@ -149,7 +149,7 @@ class SendingHalf(Protocol):
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None: ...
 
 
-class EngineQueuePair(Timed):
+class EngineQueuePair(TimedItem):
     """Made by Endpoint.create_qp; `connected` is None until connect()."""
 
     transport = "mrc"
@@ -164,7 +164,7 @@ class EngineQueuePair(Timed):
         peers: PeerTable,
         events: list[Event],
         rng: Random,
-        touched: list[EngineQueuePair],
+        touched_qps: list[EngineQueuePair],
         counters: Counters | None = None,
     ) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class EngineQueuePair(Timed):
         self._changed = False
         self.sender_changed = True
         """More changed than the responder, since the endpoint asked for deadlines last."""
-        self._touched = touched
+        self._touched_qps = touched_qps
         """QPs that changed, for the endpoint to ask for their deadlines and whether they have something to send."""
 
     def touch(self) -> None:
@@ -209,7 +209,7 @@ class EngineQueuePair(Timed):
         """
         if not self._changed:
             self._changed = True
-            self._touched.append(self)
+            self._touched_qps.append(self)
 
     def _need_connected(self) -> Connected:
         """Raises LocalError before connect()."""
@@ -244,7 +244,7 @@ class EngineQueuePair(Timed):
     def attributes(self, region: EngineMemoryRegion | None = None) -> QpAttributes:
         """Attributes for the peer, out of band; with the EngineMemoryRegion it may write to, if any."""
         config = self._config
-        offered = (0, 0, 0) if region is None else (region.va, region.rkey, region.length)
+        region_fields = (0, 0, 0) if region is None else (region.va, region.rkey, region.length)
         return QpAttributes(
             self.qpn,
             self.first_psn,
@@ -252,7 +252,7 @@ class EngineQueuePair(Timed):
             config.qp.mpr_packets,
             config.qp.max_wimm,
             config.acks.trim_nack,
-            *offered,
+            *region_fields,
             config.qp.dynamic_mpr,
             self.transport,
         )
@@ -304,8 +304,10 @@ class EngineQueuePair(Timed):
         if self.state is not EngineQpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: only a new one can be connected")
         self._check_transport(remote)
-        if bad := sorted({plane for _, plane in evs if not 0 <= plane < self._planes}):
-            raise LocalError(f"EVs on planes {bad}, but there are {self._planes} planes, 0 to {self._planes - 1}")
+        if bad_planes := sorted({plane for _, plane in evs if not 0 <= plane < self._planes}):
+            raise LocalError(
+                f"EVs on planes {bad_planes}, but there are {self._planes} planes, 0 to {self._planes - 1}"
+            )
         config = self._config = config or self._config
         try:
             profile = EvProfile(evs, config, self._rng, denied)
@@ -355,7 +357,7 @@ class EngineQueuePair(Timed):
         self.touch()
         for listener in link.listeners:
             listener.touch()  # its window is perhaps no longer its own
-        self._peers.connected(link, self, profile, now)
+        self._peers.on_connect(link, self, profile, now)
 
     def _check_transport(self, remote: QpAttributes) -> None:
         """Raises LocalError when the peer said that it speaks another one."""
@@ -401,8 +403,8 @@ class EngineQueuePair(Timed):
     def _checked_write(self, local: Any, remote_va: int, rkey: int, imm: int | None) -> Data:
         """Bytes of a write whose values fit their fields. Raises LocalError, also when the QP is not in RTS."""
         if self.state is not _RTS:
-            why = f": {self.error}" if self.error else ""
-            raise LocalError(f"QP {self.qpn} is in {self.state.value}, needs rts{why}")
+            reason = f": {self.error}" if self.error else ""
+            raise LocalError(f"QP {self.qpn} is in {self.state.value}, needs rts{reason}")
         data = local if isinstance(local, TextPart) else memoryview(local).cast("B")
         for name, value, bits in (("remote_va", remote_va, 64), ("rkey", rkey, 32), ("imm", imm or 0, 32)):
             if not 0 <= value < 1 << bits:
@@ -468,8 +470,8 @@ class EngineQueuePair(Timed):
             return "idle"
         if not sender.wants_to_send():
             return "pending" if sender.in_flight() else "idle"
-        ready = sender.window_open()
-        return "ready" if ready is (self._config.qp.scheduler_names == "primer") else "active"
+        is_open = sender.window_open()
+        return "ready" if is_open is (self._config.qp.scheduler_names == "primer") else "active"
 
     def ev_states(self) -> list[dict[str, Any]]:
         """One dict per EV, by value; `state` in words, `active` = in rotation, `probes_ok` of `probes_needed`."""
@@ -489,9 +491,9 @@ class EngineQueuePair(Timed):
                 "rtt_s": _if_known(ev.rtt_s),
                 "srtt_s": _if_known(ev.srtt_s),
                 "probes_ok": ev.streak,
-                "probes_needed": ev.needed,
+                "probes_needed": ev.needed_streak,
                 "probes_answered": ev.probes_answered,
-                "held_by_floor": ev.held,
+                "held_by_floor": ev.held_count,
             }
             for ev in self.connected.paths.profile
         ]

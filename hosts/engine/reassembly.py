@@ -22,91 +22,104 @@ RING_FROM: Final = 32
 class MessagePart:
     """What is remembered of a packet: a record and no tuple, whose numbers would be objects of their own."""
 
-    __slots__ = ("announced", "msn", "opcode", "rqmsn", "size", "va")
+    __slots__ = ("dma_length", "msn", "opcode", "rqmsn", "size", "va")
 
     def __init__(self, packet: Write) -> None:
         self.opcode: Opcode = packet.opcode
         self.msn, self.rqmsn, self.va = packet.msn, packet.rqmsn, packet.va
         self.size = len(packet.payload)
         """Bytes of payload."""
-        self.announced = packet.dma_length
+        self.dma_length = packet.dma_length
 
 
 class Reassembly:
     """`remainder`: DMALen tells what is left of the message from its packet on, not its length (§12 row 12)."""
 
-    __slots__ = ("_begun", "_held", "_held_mask", "_left", "_length", "_msn", "_remainder", "_rqmsn", "_va", "ended")
+    __slots__ = (
+        "_begun",
+        "_bytes_left",
+        "_held_mask",
+        "_held_parts",
+        "_length",
+        "_msn",
+        "_remainder",
+        "_rqmsn",
+        "_va",
+        "ended_lengths",
+    )
 
     def __init__(self, remainder: bool) -> None:
         self._remainder = remainder
-        self._held: list[MessagePart | None] = [None] * RING_FROM
+        self._held_parts: list[MessagePart | None] = [None] * RING_FROM
         """Packets here above a hole, at the lowest bits of their PSN."""
         self._held_mask = RING_FROM - 1
         self._begun = False
         """A message is; else the next packet must begin one."""
         self._msn = self._rqmsn = 0
         """Of that message."""
-        self._length = self._left = self._va = 0
+        self._length = self._bytes_left = self._va = 0
         """Of that message: bytes in all, bytes still to come, address of the next one."""
-        self.ended: deque[int] = deque()
+        self.ended_lengths: deque[int] = deque()
         """Lengths in bytes of the messages that ended and were not taken out yet, in order."""
 
-    def hold(self, psn: int, above: int, packet: Write) -> None:
+    def hold(self, psn: int, distance: int, packet: Write) -> None:
         """A packet accepted `above` the hole (PSNs, 1 or more)."""
-        if above > self._held_mask:
-            self._widen(psn - above, above)
-        self._held[psn & self._held_mask] = MessagePart(packet)
+        if distance > self._held_mask:
+            self._widen(psn - distance, distance)
+        self._held_parts[psn & self._held_mask] = MessagePart(packet)
 
-    def _widen(self, hole: int, above: int) -> None:
+    def _widen(self, hole: int, distance: int) -> None:
         """Make room for PSNs so far above the hole."""
-        old, held = self._held_mask, self._held
-        mask = self._held_mask = (1 << above.bit_length()) - 1
-        self._held = [None] * (mask + 1)
-        for psn in range(hole, hole + old + 1):
-            self._held[psn & mask] = held[psn & old]
+        old_mask, held_parts = self._held_mask, self._held_parts
+        mask = self._held_mask = (1 << distance.bit_length()) - 1
+        self._held_parts = [None] * (mask + 1)
+        for psn in range(hole, hole + old_mask + 1):
+            self._held_parts[psn & mask] = held_parts[psn & old_mask]
 
     def read(self, packet: Write, psn: int, run: int) -> tuple[int, str | None]:
         """The hole at `psn` is filled by `packet`, and `run` packets are here from there on without another.
 
         Returns how many of them are right, and what is wrong with the next one; None when all are right.
         """
-        wrong = self._next(MessagePart(packet))
-        held, mask, count = self._held, self._held_mask, 0
-        while wrong is None:
+        fault = self._next(MessagePart(packet))
+        held_parts, mask, count = self._held_parts, self._held_mask, 0
+        while fault is None:
             count += 1
             if count == run:
                 break
-            part = held[psn + count & mask]
+            part = held_parts[psn + count & mask]
             assert part is not None
-            held[psn + count & mask] = None
-            wrong = self._next(part)
-        return count, wrong
+            held_parts[psn + count & mask] = None
+            fault = self._next(part)
+        return count, fault
 
     def _next(self, part: MessagePart) -> str | None:
         opcode, msn, rqmsn, va = part.opcode, part.msn, part.rqmsn, part.va
-        size, announced = part.size, part.announced
+        size, dma_length = part.size, part.dma_length
         if opcode in START_OPCODES:
             if self._begun:
-                return f"a message begins, and {self._left} bytes of the one before it (MSN {self._msn}) never came"
+                return (
+                    f"a message begins, and {self._bytes_left} bytes of the one before it (MSN {self._msn}) never came"
+                )
             self._begun, self._msn, self._rqmsn = True, msn, rqmsn
-            self._length = self._left = announced
+            self._length = self._bytes_left = dma_length
         elif not self._begun:
             return f"{opcode.name} without a message begun"
         elif self._msn != msn or self._rqmsn != rqmsn:
             return f"MSN {msn}, RQMSN {rqmsn} inside the message of MSN {self._msn}, RQMSN {self._rqmsn}"
         else:
-            expected = self._left if self._remainder else self._length
-            if announced != expected:
-                return f"DMALen {announced}, where the packets before it make it {expected}"
+            expected_length = self._bytes_left if self._remainder else self._length
+            if dma_length != expected_length:
+                return f"DMALen {dma_length}, where the packets before it make it {expected_length}"
             if va != self._va:
                 return f"virtual address {va:#x}, where the packet before it ended at {self._va:#x}"
         self._va = va + size
-        self._left -= size
+        self._bytes_left -= size
         if opcode in END_OPCODES:
-            if self._left:
-                return f"the message ends with {self._length - self._left} of {self._length} bytes"
+            if self._bytes_left:
+                return f"the message ends with {self._length - self._bytes_left} of {self._length} bytes"
             self._begun = False
-            self.ended.append(self._length)
-        elif self._left <= 0:
+            self.ended_lengths.append(self._length)
+        elif self._bytes_left <= 0:
             return f"{opcode.name} reaches the end of a message of {self._length} bytes"
         return None

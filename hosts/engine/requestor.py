@@ -122,15 +122,15 @@ class Requestor:
         self.wimm_outstanding = 0
         """WriteIMM posted and not completed; the peer allows max_wimm."""
         self._completed = 0
-        self._again: list[int] = []
+        self._retransmit_psns: list[int] = []
         """Heap of PSNs to retransmit; valid while their latest transmission is GIVEN_UP."""
-        self._deferred: list[tuple[float, int]] = []
+        self._deferred_psns: list[tuple[float, int]] = []
         """Heap of (when, PSN) refused by the responder: they wait a round trip (§5.14)."""
-        self._asked: Sent | None = None
+        self._last_ack_request: Sent | None = None
         """The last packet that left with the A bit."""
         self._rcvd_units = 0
         """Newest rcvd_bytes of the responder, in its unit."""
-        self._settled = 0
+        self._settled_bytes = 0
         """Bytes that left the window although no SACK had counted them yet."""
         self._charged_completion = 0
         """Expiries in a row of the wait for a Transport ACK."""
@@ -143,7 +143,7 @@ class Requestor:
         self._opens_at = NEVER
         """When to send the packet that a window below one packet lets go next; NEVER: none waits for that."""
         self._tail_probe = TailLossProbe(paths, proof)
-        self._shown = first_psn
+        self._bitmap_psn = first_psn
         """PSN of bit 0 in the newest bitmap."""
         self.restart(first_psn, context.remote_mpr, context.config)
 
@@ -180,7 +180,7 @@ class Requestor:
         self._dscp_first = config.dscp.trimmable if trims else config.dscp.no_trim
         self._dscp_again = config.dscp.trimmable_retx if trims else config.dscp.no_trim
         """DSCPs of the first transmission of a packet and of the others."""
-        self._heuristic = HeuristicLoss.of(config)
+        self._heuristic = HeuristicLoss.for_config(config)
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -204,14 +204,14 @@ class Requestor:
 
     def wants_to_send(self) -> bool:
         """There is something that only windows or ports hold back."""
-        return bool(self._again or self._unsent)
+        return bool(self._retransmit_psns or self._unsent)
 
     def can_send(self) -> bool:
         """There is something to send and the window is open, or whether it is can change behind our back."""
-        if not self._again and not self._unsent:
+        if not self._retransmit_psns and not self._unsent:
             return False
         window = self._window
-        return bool(not self.flight.bytes or window.may_send() or not window.alone or self._paths.profile.skips)
+        return bool(not self.flight.bytes or window.may_send() or not window.is_alone or self._paths.profile.skips)
 
     def in_flight(self) -> bool:
         """Something was sent and is not known to have arrived."""
@@ -219,8 +219,8 @@ class Requestor:
 
     def window_open(self) -> bool:
         """Both windows let the next packet go (§5.3)."""
-        beyond = not self._again and self.flight.next_psn > self.flight.cack + self._mpr
-        return self._window.may_send() and not beyond
+        is_beyond = not self._retransmit_psns and self.flight.next_psn > self.flight.cack + self._mpr
+        return self._window.may_send() and not is_beyond
 
     # ---- sending ----------------------------------------------------------------------------------------
 
@@ -238,12 +238,12 @@ class Requestor:
             self._opens_at = opens_at if opens_at > now else NEVER
             limit = int(opens_at <= now)
         last_psn = flight.cack + self._mpr
-        while limit > 0 and credit.free and window.may_send():
+        while limit > 0 and credit.free_ports and window.may_send():
             lost = self._next_lost()
             if lost is None:
                 if not self._unsent or flight.next_psn > last_psn:
                     return
-                ev = profile.choose(credit.free)
+                ev = profile.choose(credit.free_ports)
                 if ev is None:
                     return
                 message = self._unsent[0]
@@ -254,10 +254,10 @@ class Requestor:
             else:
                 if lost.psn > last_psn:
                     return  # the window shrank (§5.3)
-                ev = profile.choose(credit.free, lost.ev)
+                ev = profile.choose(credit.free_ports, lost.ev)
                 if ev is None:
                     return
-                heappop(self._again)
+                heappop(self._retransmit_psns)
                 packet = self._send(lost.psn, lost.message, ev, lost, now, False)
             credit.take(ev.plane)
             out.append((ev.plane, self._context.peer, packet))
@@ -267,50 +267,50 @@ class Requestor:
 
     def _next_lost(self) -> Sent | None:
         """The lowest PSN that has to be sent again; stays in the heap."""
-        again, flight = self._again, self.flight
-        while again:
-            sent = flight.latest(again[0])
+        psns, flight = self._retransmit_psns, self.flight
+        while psns:
+            sent = flight.latest(psns[0])
             if sent is not None and sent.state == GIVEN_UP:
                 return sent
-            heappop(again)  # it arrived after all
+            heappop(psns)  # it arrived after all
         return None
 
-    def _send(self, psn: int, message: Message, ev: Ev, before: Sent | None, now: float, window_ends: bool) -> Write:
+    def _send(self, psn: int, message: Message, ev: Ev, previous: Sent | None, now: float, window_ends: bool) -> Write:
         """One transmission; `before`: the one given up, when it is not the first. `window_ends`: MPR allows no more."""
         context, flight, window, counters = self._context, self.flight, self._window, self._counters
         start = (psn - message.first_psn) * self._pmtu
         payload = cut(message.data, start, start + self._pmtu)
         opcode = message.opcode(psn)
         timestamp = int(now / self._stamp_s) & 0xFFFF if self._stamp_s else None
-        if before is not None:
-            timestamp = before.fresh_timestamp(timestamp, ev)
-        carried = len(payload)
-        if opcode is _MIDDLE and carried == self._pmtu:
+        if previous is not None:
+            timestamp = previous.fresh_timestamp(timestamp, ev)
+        payload_size = len(payload)
+        if opcode is _MIDDLE and payload_size == self._pmtu:
             size = self._full_size
         else:
-            size = self._size_of(opcode, carried, timestamp is not None)
+            size = self._size_of(opcode, payload_size, timestamp is not None)
         flight.serial += 1
-        second_chance = ev.in_doubt and self._proof.newest > ev.accused_at
-        if before is None:
+        second_chance = ev.in_doubt and self._proof.newest_read > ev.accused_at
+        if previous is None:
             deadline = now + self.rtt.timer_s(0, now, ev)
             sent = Sent(psn, message, ev, size, flight.serial, 1, 0, now, deadline, timestamp, (), second_chance)
             counters.packets_sent += 1
-            counters.bytes_sent += carried
+            counters.bytes_sent += payload_size
             dscp = self._dscp_first
         else:
-            deadline = now + self.rtt.timer_s(before.expiries, now, ev)
+            deadline = now + self.rtt.timer_s(previous.expiries, now, ev)
             sent = Sent(
                 psn,
                 message,
                 ev,
                 size,
                 flight.serial,
-                before.attempt + 1,
-                before.expiries,
+                previous.attempt + 1,
+                previous.expiries,
                 now,
                 deadline,
                 timestamp,
-                before.as_copies(),
+                previous.as_copies(),
                 second_chance,
             )
             counters.retransmitted += 1
@@ -319,14 +319,14 @@ class Requestor:
         window.on_send(size)
         ev.sent += 1
         counters.plane_packets[ev.plane] += 1
-        counters.plane_bytes[ev.plane] += carried
-        ask = psn == message.last_psn
-        imm = (message.imm or 0) if ask else 0
-        if not ask and (window_ends or window.about_to_stall()):
-            asked = self._asked
-            ask = asked is None or asked.state != IN_FLIGHT
-        if ask:
-            self._asked = sent
+        counters.plane_bytes[ev.plane] += payload_size
+        ack_request = psn == message.last_psn
+        imm = (message.imm or 0) if ack_request else 0
+        if not ack_request and (window_ends or window.about_to_stall()):
+            last_request = self._last_ack_request
+            ack_request = last_request is None or last_request.state != IN_FLIGHT
+        if ack_request:
+            self._last_ack_request = sent
         return Write(
             context.remote_qpn,
             ev.value,
@@ -345,8 +345,8 @@ class Requestor:
             imm,
             timestamp,
             1 if timestamp is not None else 0,
-            ask,
-            before is not None,
+            ack_request,
+            previous is not None,
             message.solicited and psn == message.last_psn,
         )
 
@@ -376,7 +376,7 @@ class Requestor:
             counters.bad_feedback += 1
             return None
         counters.sacks_received += 1
-        self._heard(now)
+        self._on_answer(now)
         trigger_psn = cack + sack.ack_psn_offset
         trigger = self._find_trigger(sack, trigger_psn, now)
         if sack.cc_type != CC_NSCC:
@@ -413,9 +413,9 @@ class Requestor:
         copy = sent.earlier(sack)
         if copy is not None:
             self._counters.spurious += 1
-            self.rtt.answered_late(now - copy.sent_at, now)
-            copy.ev.sampled(now - copy.sent_at)
-            self._proof.answered(copy.ev.plane, copy.sent_at, False, now)
+            self.rtt.on_late_answer(now - copy.sent_at, now)
+            copy.ev.on_sample(now - copy.sent_at)
+            self._proof.on_answer(copy.ev.plane, copy.sent_at, False, now)
         return None
 
     def _without_congestion(self, sack: Sack, trigger: Sent | None) -> Sack:
@@ -444,20 +444,20 @@ class Requestor:
             sack.restore_cwnd,
             None if trigger is None else trigger.size,
         )
-        if self._settled:  # bytes that left the window before a SACK counted them must not leave it twice
-            counted = min(self._settled, feedback.received_bytes)
-            self._settled -= counted
-            self._window.on_unlost(counted)
-        self._arrived(acked, trigger, now)
+        if self._settled_bytes:  # bytes that left the window before a SACK counted them must not leave it twice
+            counted_bytes = min(self._settled_bytes, feedback.received_bytes)
+            self._settled_bytes -= counted_bytes
+            self._window.on_unlost(counted_bytes)
+        self._on_arrivals(acked, trigger, now)
 
     def _declare_losses(self, feedback: Feedback, now: float) -> bool:
         """Give up what a fresh SACK shows to be missing (§5.9 a and b); False when the retry budget was spent on it."""
         flight = self.flight
-        self._shown = feedback.base
+        self._bitmap_psn = feedback.base
         if flight.outstanding:
             highest = feedback.highest
             if self._heuristic is not None:
-                patience_s = self.rtt.one_s() + 4 * self.rtt.deviation_s
+                patience_s = self.rtt.typical_s() + 4 * self.rtt.deviation_s
                 window_packets = self._window.cwnd / self._full_size
                 highest = self._heuristic.suspect(
                     flight, feedback.sack, feedback.base, highest, window_packets, patience_s, now
@@ -474,34 +474,34 @@ class Requestor:
     def _update_path(self, feedback: Feedback, now: float) -> None:
         """Apply the verdict on the path, and watch for a wait that begins when no path is left."""
         self._verdict(feedback.sack, feedback.trigger, now)
-        if not self._paths.profile.usable:
+        if not self._paths.profile.usable_planes:
             self.watch_paths(now)
 
     def _sample(self, trigger: Sent | None, now: float) -> float | None:
         """RTT in seconds of the SACK's trigger; None when it is unknown or was sampled before."""
         if trigger is None:
             return None
-        ev, left = trigger.ev, trigger.sent_at
-        rtt_s = now - left
-        self._proof.answered(ev.plane, left, self.rtt.ordinary(rtt_s, ev), now)
-        ev.sampled(rtt_s)
-        self.rtt.measured(rtt_s, now)
+        ev, sent_at = trigger.ev, trigger.sent_at
+        rtt_s = now - sent_at
+        self._proof.on_answer(ev.plane, sent_at, self.rtt.ordinary(rtt_s, ev), now)
+        ev.on_sample(rtt_s)
+        self.rtt.on_sample(rtt_s, now)
         return rtt_s
 
-    def _heard(self, now: float) -> None:
+    def _on_answer(self, now: float) -> None:
         """The peer answered something."""
         self._proof.heard_at = now
         if self._silent:
             self._silent = False
             self._window.on_life()
 
-    def _arrived(self, news: list[Sent], trigger: Sent | None, now: float) -> None:
+    def _on_arrivals(self, news: list[Sent], trigger: Sent | None, now: float) -> None:
         flight = self.flight
         for sent in news:
             if sent.state == GIVEN_UP:
                 self._counters.not_lost += 1
                 self._window.on_unlost(sent.size)
-            flight.arrived(sent, sent.attempt == 1 or sent is trigger)
+            flight.mark_arrived(sent, sent.attempt == 1 or sent is trigger)
         for sent in news:
             # A PSN sent more than once: which copy arrived is known of the trigger only.
             if sent.attempt == 1 or sent is trigger:
@@ -530,7 +530,7 @@ class Requestor:
         if ev is None:
             return
         ev.failures = 0
-        self._paths.proved(ev, now)
+        self._paths.on_proof(ev, now)
         if self._trials:
             self._trials = deque(trial for trial in self._trials if not trial.acquits(ev, sack))
         if sack.verdict == Verdict.SKIP_ONCE:
@@ -551,7 +551,7 @@ class Requestor:
 
     def on_transport_ack(self, ack: TransportAck, now: float) -> None:
         """§2.7: completes messages in posting order, or ends the QP."""
-        self._heard(now)
+        self._on_answer(now)
         flight = self.flight
         psn = unwrap(ack.psn, flight.cack)
         if psn > flight.next_psn or (psn == flight.next_psn and ack.syndrome == Syndrome.ACK):
@@ -566,31 +566,31 @@ class Requestor:
                 self._fail(status, f"the responder answered PSN {ack.psn:#x} with {status.value}", psn, now)
             return
         progress = psn > flight.cack
-        self._arrived(flight.acknowledge(psn), None, now)
+        self._on_arrivals(flight.acknowledge(psn), None, now)
         if not flight.bytes:
             self._settle()  # should the SACK be lost, nothing else would report it
-        done = self._complete(psn, len(self._messages), now)
+        completed_count = self._complete(psn, len(self._messages), now)
         if progress:
             self._progress(now)
-        elif done:
+        elif completed_count:
             self._expect_ack(now)
 
-    def _complete(self, psn: int, most: int, now: float) -> int:
+    def _complete(self, psn: int, limit: int, now: float) -> int:
         """End up to `most` messages whose packets are all at or below `psn`; returns how many those were.
 
         A Transport NAK completes what its MSN counts: the responder got so far before it failed.
         """
-        done = 0
-        while done < most and self._messages and self._messages[0].last_psn <= psn:
+        count = 0
+        while count < limit and self._messages and self._messages[0].last_psn <= psn:
             message = self._messages.popleft()
             message.release()
             self.wimm_outstanding -= message.imm is not None
-            done += 1
+            count += 1
             self._context.events.append(
                 Completion(self._context.qpn, message.wr_id, Status.SUCCESS, message.length, now)
             )
-        self._completed += done
-        return done
+        self._completed += count
+        return count
 
     def _settle(self) -> None:
         """Packets left the flight, and no SACK reported it. What had arrived was counted before it expired or a copy of
@@ -601,10 +601,10 @@ class Requestor:
         if self.flight.bytes:
             self._window.cap(self.flight.bytes)
             return
-        before = self._window.inflight
+        inflight = self._window.inflight
         self._window.cap(0)
-        if before > 0:
-            self._settled += before
+        if inflight > 0:
+            self._settled_bytes += inflight
 
     # ---- loss and refusal -------------------------------------------------------------------------------
 
@@ -617,7 +617,7 @@ class Requestor:
         ev.newest_lost = max(ev.newest_lost, sent.serial)
         self.flight.give_up(sent)
         self._window.on_loss(now, sent.size, sent.sent_at)
-        heappush(self._again, sent.psn)
+        heappush(self._retransmit_psns, sent.psn)
         context.events.append(
             PacketLost(context.qpn, sent.psn & 0xFFFFFF, ev.value, ev.plane, cause, sent.sent_at, now)
         )
@@ -638,13 +638,15 @@ class Requestor:
         """Whether a packet whose timer expired is the fault of its path beyond doubt (notes 3 and 5)."""
         if sent.second_chance and sent.ev.in_doubt and self._proof.attention(sent.sent_at) > 0:
             return True
-        shown = self._shown <= sent.psn < self._shown + BITMAP_BITS  # else the SACK that reported it may be lost
+        shown = (
+            self._bitmap_psn <= sent.psn < self._bitmap_psn + BITMAP_BITS
+        )  # else the SACK that reported it may be lost
         return shown and not trims and self._proof.missed(sent.ev, sent.sent_at)
 
     def on_nack(self, nack: Nack, now: float) -> None:
         """§2.10 and §5.14. The EV is judged even when the PSN is no longer of interest."""
         flight, counters = self.flight, self._counters
-        self._heard(now)
+        self._on_answer(now)
         psn = unwrap(nack.psn, flight.cack)
         if psn >= flight.next_psn:
             counters.bad_feedback += 1
@@ -669,14 +671,14 @@ class Requestor:
         sent = flight.latest(psn)
         if sent is None or sent.state != IN_FLIGHT or sent.ev is not ev:
             return
-        told = sent.timestamp is None or sent.timestamp == nack.timestamp
-        if not told and nack.timestamp:
+        is_certain = sent.timestamp is None or sent.timestamp == nack.timestamp
+        if not is_certain and nack.timestamp:
             return  # an earlier copy, over the same EV; 0 is a packet cut in front of its TSETH, which may be any copy
         flight.give_up(sent)
-        self._refused(nack, sent, psn, told, now)
+        self._on_refusal(nack, sent, psn, is_certain, now)
         self._settle()
 
-    def _refused(self, nack: Nack, sent: Sent, psn: int, told: bool, now: float) -> None:
+    def _on_refusal(self, nack: Nack, sent: Sent, psn: int, is_certain: bool, now: float) -> None:
         """A packet in flight came back: trimmed, it goes again at once; refused for want of resources, later.
 
         `told`: the NACK says beyond doubt which copy it was.
@@ -685,28 +687,28 @@ class Requestor:
         if nack.reason in _TRIMS:
             counters.trimmed += 1
             counters.trimmed_lasthop += nack.reason == NackReason.TRIMMED_LASTHOP
-            if told or sent.attempt == 1:
+            if is_certain or sent.attempt == 1:
                 self._sample(sent, now)
             is_last_hop = nack.reason == NackReason.TRIMMED_LASTHOP
             self._window.on_trim(now, sent.size, is_last_hop, sent.sent_at, sent.attempt)
-            heappush(self._again, psn)
+            heappush(self._retransmit_psns, psn)
             return
         counters.refused += 1
         counters.refusals[nack.reason if nack.reason in counters.refusals else NackReason.NO_RESOURCE] += 1
         self._window.on_other_nack(sent.size)
-        heappush(self._deferred, (now + self.rtt.one_s(), psn))
+        heappush(self._deferred_psns, (now + self.rtt.typical_s(), psn))
         self._charge(now)
 
     def _unknown_nack(self, nack: Nack, psn: int, now: float) -> bool:
         """A reason that §2.10 does not have (§12 rows 30 and 31); True when that is all there is to do."""
-        what = f"the responder refused PSN {nack.psn:#x} for reason {nack.reason:#x}"
+        detail = f"the responder refused PSN {nack.psn:#x} for reason {nack.reason:#x}"
         if nack.reason == self._overflow:
             if psn > self.flight.cack or (self._messages and psn >= self._messages[0].first_psn):
-                self._fail(Status.REMOTE_INVALID_REQUEST, what, psn, now)
+                self._fail(Status.REMOTE_INVALID_REQUEST, detail, psn, now)
             return True
         self._counters.unknown_nacks += 1
         if self._loss.unknown_nack == "fail":
-            self._fail(Status.REMOTE_OPERATION, what, psn, now)
+            self._fail(Status.REMOTE_OPERATION, detail, psn, now)
         return self._loss.unknown_nack != "no_resource"
 
     def _charge(self, now: float) -> bool:
@@ -717,10 +719,10 @@ class Requestor:
         budget = self._budget
         if self._stranded():
             return True
-        before = budget.charges
-        whole = budget.charge(now)
-        self._counters.retry_charges += budget.charges - before
-        if whole:
+        charges_before = budget.charges
+        has_budget = budget.charge(now)
+        self._counters.retry_charges += budget.charges - charges_before
+        if has_budget:
             return True
         detail = (
             f"nothing got through in {self._budget.charges} retries (linear_cnt {self._loss.linear_cnt} + "
@@ -735,12 +737,12 @@ class Requestor:
         """Expired packets (§5.9 c), refused ones that waited, and a Transport ACK that does not come."""
         if self._opens_at <= now:
             self._opens_at = NEVER
-        while self._deferred and self._deferred[0][0] <= now:
-            psn = heappop(self._deferred)[1]
-            heappush(self._again, psn)
+        while self._deferred_psns and self._deferred_psns[0][0] <= now:
+            psn = heappop(self._deferred_psns)[1]
+            heappush(self._retransmit_psns, psn)
         while self._trials and self._trials[0].verdict_at <= now:
             self._paths.put_on_trial(self._trials.popleft().ev)
-        due = self.flight.expired(now)
+        due = self.flight.take_expired(now)
         if due:
             if not self._charge(now):
                 return
@@ -755,7 +757,7 @@ class Requestor:
             if self._silent:
                 self._paths.ask_spares()
         else:
-            self._tail_probe.ask(self.flight, now)
+            self._tail_probe.queue_probes(self.flight, now)
         self.watch_paths(now)
         if self._stranded_due <= now:
             if not self._charge(now):
@@ -774,7 +776,7 @@ class Requestor:
 
     def _stranded(self) -> bool:
         """No EV can be used, and that is not charged (note 4)."""
-        return not self._paths.profile.usable and not self._waits_charged()
+        return not self._paths.profile.usable_planes and not self._waits_charged()
 
     def _waits_charged(self) -> bool:
         """No EV can be used, and that is charged (note 4)."""
@@ -783,7 +785,7 @@ class Requestor:
 
     def watch_paths(self, now: float) -> None:
         """Ports or EVs changed, or there is something new to send: a wait that is charged begins or ends."""
-        if self._paths.profile.usable or not self._messages or not self._waits_charged():
+        if self._paths.profile.usable_planes or not self._messages or not self._waits_charged():
             self._stranded_due = NEVER
         elif self._stranded_due == NEVER:
             self._stranded_due = max(now + self.rtt.timer_s(0, now), self._budget.again_at)
@@ -797,8 +799,8 @@ class Requestor:
                 first = due
         if self._trials and self._trials[0].verdict_at < first:
             first = self._trials[0].verdict_at
-        if self._deferred and self._deferred[0][0] < first:
-            first = self._deferred[0][0]
+        if self._deferred_psns and self._deferred_psns[0][0] < first:
+            first = self._deferred_psns[0][0]
         if self._ack_due_at < first:
             first = self._ack_due_at
         if self._opens_at < first:
@@ -815,12 +817,14 @@ class Requestor:
             guilty = next((m for m in self._messages if m.first_psn <= psn <= m.last_psn), guilty)
         for message in self._messages:
             message.release()
-            how = status if message is guilty else Status.FLUSHED
-            self._context.events.append(Completion(self._context.qpn, message.wr_id, how, message.length, now))
+            message_status = status if message is guilty else Status.FLUSHED
+            self._context.events.append(
+                Completion(self._context.qpn, message.wr_id, message_status, message.length, now)
+            )
         self._messages.clear()
         self._unsent.clear()
-        self._again.clear()
-        self._deferred.clear()
+        self._retransmit_psns.clear()
+        self._deferred_psns.clear()
         self._trials.clear()
         self._ack_due_at = self._stranded_due = self._opens_at = NEVER
         self.flight.give_up_all()

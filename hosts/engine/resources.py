@@ -20,7 +20,7 @@ PENALTY_MAX: Final = 127
 class Resources:
     """Of one QP. `full` is how much of the buffer is in use, bytes."""
 
-    __slots__ = ("_at", "_bits", "_buffer", "_drain", "_flow_control", "_slots", "_start", "full")
+    __slots__ = ("_bits", "_buffer", "_drain", "_drained_at", "_flow_control", "_slots", "_start", "fill_bytes")
 
     def __init__(self, config: Config) -> None:
         limits = config.resources
@@ -30,16 +30,16 @@ class Resources:
         self._drain = limits.rx_drain_bytes_per_s
         self._flow_control = limits.flow_control
         self._start = limits.flow_control_start
-        self.full = 0.0
-        self._at = 0.0
+        self.fill_bytes = 0.0
+        self._drained_at = 0.0
 
     @staticmethod
-    def of(config: Config) -> Resources | None:
+    def for_config(config: Config) -> Resources | None:
         """None when nothing is limited, which saves the checks."""
         limits = config.resources
         return Resources(config) if limits.bitmap_packets or limits.work_slots or limits.rx_buffer_bytes else None
 
-    def refuse(self, size: int, offset: int, remembered: int, ends: bool, now: float) -> NackReason | None:
+    def refuse(self, size: int, offset: int, waiting_count: int, is_end: bool, now: float) -> NackReason | None:
         """Why a packet cannot be taken, or None; then its bytes are in the buffer.
 
         `offset`: packets between it and the next one in order; `remembered`: work that waits; `ends`: it would add
@@ -47,19 +47,19 @@ class Resources:
         """
         if offset >= self._bits:
             return NackReason.NO_BITMAP
-        if ends and offset and remembered >= self._slots:
+        if is_end and offset and waiting_count >= self._slots:
             return NackReason.NO_RESOURCE
         if self._buffer:
-            self.full = max(0.0, self.full - (now - self._at) * self._drain)
-            self._at = now
-            if self.full and self.full + size > self._buffer:
+            self.fill_bytes = max(0.0, self.fill_bytes - (now - self._drained_at) * self._drain)
+            self._drained_at = now
+            if self.fill_bytes and self.fill_bytes + size > self._buffer:
                 return NackReason.NO_PKT_BUFFER
-            self.full += size
+            self.fill_bytes += size
         return None
 
     def penalty(self) -> int:
         """rcv_cwnd_pen, 0..127: grows from `flow_control_start` of the buffer to all of it."""
         if not self._flow_control or not self._buffer:
             return 0
-        over = (self.full / self._buffer - self._start) / (1.0 - self._start)
-        return max(0, min(PENALTY_MAX, int(over * PENALTY_MAX)))
+        excess = (self.fill_bytes / self._buffer - self._start) / (1.0 - self._start)
+        return max(0, min(PENALTY_MAX, int(excess * PENALTY_MAX)))

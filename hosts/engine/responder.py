@@ -58,19 +58,19 @@ MARKED_EVS: Final = 1024
 """EVs whose CE marks are counted at a time; a peer may name any number."""
 
 
-class Awaited:
+class AwaitedWork:
     """Work due when cack passes `psn`: an A bit, the end of a message, an immediate."""
 
-    __slots__ = ("ask", "ends", "imm", "psn", "rqmsn", "solicited")
+    __slots__ = ("ack_request", "ends", "imm", "psn", "rqmsn", "solicited")
 
     def __init__(self, psn: int, packet: Write, ends: bool, rqmsn: int | None) -> None:
-        self.psn, self.ask, self.ends = psn, packet.ack_request, ends
+        self.psn, self.ack_request, self.ends = psn, packet.ack_request, ends
         self.rqmsn = rqmsn
         """Unwrapped; None = the message is a plain write."""
         self.imm, self.solicited = packet.imm, packet.solicited
 
-    def __lt__(self, other: Awaited) -> bool:
-        return self.psn < other.psn
+    def __lt__(self, work: AwaitedWork) -> bool:
+        return self.psn < work.psn
 
 
 class Responder:
@@ -94,7 +94,7 @@ class Responder:
         self._receives, self._send, self._fail = receives, send, fail
         config = self._config = context.config
         self._acks, self._dscp_control = config.acks, config.dscp.control
-        self._resources = Resources.of(config)
+        self._resources = Resources.for_config(config)
         self._nominal = NOMINAL_EXTRA[config.qp.rcvd_counts]
         """Added to a payload it makes the size that counts; None = the size on the wire does."""
         self._remainder = config.wire.dma_length == "remainder"
@@ -114,7 +114,7 @@ class Responder:
         """CE marks in a row by EV, when they are counted."""
         self.cack = first_psn - 1
         """Nothing is missing at or below this PSN (unwrapped)."""
-        self._above = 0
+        self._arrived_bits = 0
         """Bit i: PSN cack + 1 + i is here. Bit 0 is clear, or cack would have moved on."""
         self._max_psn = self.cack
         """Highest PSN here."""
@@ -125,7 +125,7 @@ class Responder:
         self._rcvd_bytes = 0
         self._unsacked_bytes = 0
         """sack_trigger_cnt."""
-        self._awaited: list[Awaited] = []
+        self._awaited_work: list[AwaitedWork] = []
         """Heap: what to do when cack passes there."""
         self._rqmsn: int | None = None
         """Number of the last WriteIMM delivered (unwrapped); the first may be 0 or 1 (§12 row 11)."""
@@ -152,7 +152,7 @@ class Responder:
         counters = self._counters
         psn = unwrap(packet.psn, self.cack)
         offset = psn - self.cack - 1
-        known = offset < 0 or self._above >> offset & 1
+        known = offset < 0 or self._arrived_bits >> offset & 1
         if packet.trimmed is not None:
             self._on_trimmed(packet, psn, bool(known), now)
             return
@@ -176,16 +176,16 @@ class Responder:
                 return
         if self._resources is not None and not self._take(self._resources, packet, offset, now):
             return
-        if not self._place(packet, psn, now):
+        if not self._write_payload(packet, psn, now):
             return
         self._accept(packet, psn, offset, rqmsn, now)
 
     def _check_rqmsn(self, packet: Write, psn: int, now: float) -> int | None:
         """The unwrapped number of a WriteIMM; None when it breaks the limit or was delivered: the QP failed."""
-        done = self._rqmsn
-        rqmsn = unwrap(packet.rqmsn, 0 if done is None else done, RQMSN_BITS)
-        limit = (done or 0) + self._config.qp.max_wimm
-        if rqmsn < 0 or (done is not None and rqmsn <= done):
+        last_delivered = self._rqmsn
+        rqmsn = unwrap(packet.rqmsn, 0 if last_delivered is None else last_delivered, RQMSN_BITS)
+        limit = (last_delivered or 0) + self._config.qp.max_wimm
+        if rqmsn < 0 or (last_delivered is not None and rqmsn <= last_delivered):
             self._refuse(packet, psn, Syndrome.NAK_INVALID_REQUEST, f"RQMSN {packet.rqmsn} was delivered already", now)
             return None
         if rqmsn > limit:
@@ -204,12 +204,12 @@ class Responder:
     def _take(self, resources: Resources, packet: Write, offset: int, now: float) -> bool:
         """Whether there are resources for the packet; else it was NACKed."""
         ends = packet.opcode in END_OPCODES or packet.ack_request
-        reason = resources.refuse(packet.size, offset, len(self._awaited), ends, now)
+        reason = resources.refuse(packet.size, offset, len(self._awaited_work), ends, now)
         if reason is not None:
             self._nack(packet, reason, packet.psn)
         return reason is None
 
-    def _place(self, packet: Write, psn: int, now: float) -> bool:
+    def _write_payload(self, packet: Write, psn: int, now: float) -> bool:
         """Check and copy. On failure the peer gets a Transport NAK, the QP fails and nothing was written."""
         data, va, total = packet.payload, packet.va, packet.dma_length
         length = len(data)
@@ -225,12 +225,12 @@ class Responder:
             span = total
         elif packet.opcode in END_OPCODES and not self._remainder:
             start, span = va + length - total, total
-        own = self._own_memory
+        own_memory = self._own_memory
         try:
-            if own is not None:
-                own.place(own.check(packet.rkey, start, span), va, data)
+            if own_memory is not None:
+                own_memory.write(own_memory.check(packet.rkey, start, span), va, data)
             else:
-                self._memory.place(self._memory.check(packet.rkey, start, span), va, data)
+                self._memory.write(self._memory.check(packet.rkey, start, span), va, data)
         except AccessError as error:
             self._refuse(packet, psn, Syndrome.NAK_REMOTE_ACCESS, str(error), now)
             return False
@@ -249,27 +249,29 @@ class Responder:
             self._max_psn = psn
         ends = packet.opcode in END_OPCODES
         if ends or packet.ack_request:
-            heappush(self._awaited, Awaited(psn, packet, ends, rqmsn if packet.opcode in IMM_OPCODES else None))
-        asked = False
+            heappush(
+                self._awaited_work, AwaitedWork(psn, packet, ends, rqmsn if packet.opcode in IMM_OPCODES else None)
+            )
+        is_ack_requested = False
         if offset:
-            self._above |= 1 << offset
+            self._arrived_bits |= 1 << offset
             self._assembly.hold(psn, offset, packet)
             counters.out_of_order += 1
         else:
-            above = self._above >> 1
-            run = (~above & above + 1).bit_length()  # 1 + trailing ones
-            right, wrong = self._assembly.read(packet, psn, run)
-            self.cack += right
-            self._above >>= right
+            bits_above = self._arrived_bits >> 1
+            run = (~bits_above & bits_above + 1).bit_length()  # 1 + trailing ones
+            right_count, fault = self._assembly.read(packet, psn, run)
+            self.cack += right_count
+            self._arrived_bits >>= right_count
             edge = self.cack + self.mpr_packets - self._less
             if edge > self._edge:
                 self._edge = edge
-            if self._awaited and self._awaited[0].psn <= self.cack:
-                asked = self._settle(packet, now)
+            if self._awaited_work and self._awaited_work[0].psn <= self.cack:
+                is_ack_requested = self._settle(packet, now)
                 if self._nak is not None or self._last_nack is not None:
                     return
-            if wrong is not None:
-                self._refuse(packet, self.cack + 1, Syndrome.NAK_INVALID_REQUEST, wrong, now)
+            if fault is not None:
+                self._refuse(packet, self.cack + 1, Syndrome.NAK_INVALID_REQUEST, fault, now)
                 return
         if marked:
             counters.marks_received += 1
@@ -279,7 +281,7 @@ class Responder:
         if self._eager:
             self._eager -= 1
             self._sack(packet, psn, now)
-        elif self._unsacked_bytes > self._threshold or packet.ack_request or packet.rtx or asked:
+        elif self._unsacked_bytes > self._threshold or packet.ack_request or packet.rtx or is_ack_requested:
             self._sack(packet, psn, now)
         else:
             self._last = packet
@@ -288,19 +290,19 @@ class Responder:
 
     def _settle(self, packet: Write, now: float) -> bool:
         """cack moved: do the work that waited for it. True when a SACK was requested behind the hole (prev_ar)."""
-        asked = False
-        while self._awaited and self._awaited[0].psn <= self.cack:
-            work = heappop(self._awaited)
-            length = self._assembly.ended.popleft() if work.ends else 0
+        is_ack_requested = False
+        while self._awaited_work and self._awaited_work[0].psn <= self.cack:
+            work = heappop(self._awaited_work)
+            length = self._assembly.ended_lengths.popleft() if work.ends else 0
             if work.rqmsn is not None and not self._deliver(work, length, packet, now):
                 return False
-            asked = asked or work.ask
+            is_ack_requested = is_ack_requested or work.ack_request
             self.ack_plane = packet.plane
             if work.ends:
                 self._messages += 1
-        return asked
+        return is_ack_requested
 
-    def _deliver(self, work: Awaited, length: int, packet: Write, now: float) -> bool:
+    def _deliver(self, work: AwaitedWork, length: int, packet: Write, now: float) -> bool:
         """A WriteIMM is complete and its turn has come; False when the QP failed of it."""
         rqmsn = work.rqmsn or 0
         if rqmsn > 1 if self._rqmsn is None else rqmsn != self._rqmsn + 1:
@@ -318,7 +320,7 @@ class Responder:
         self._context.events.append(WriteImmReceived(self._context.qpn, work.imm, length, now, recv_id, work.solicited))
         return True
 
-    def _no_receive(self, work: Awaited, packet: Write, now: float) -> None:
+    def _no_receive(self, work: AwaitedWork, packet: Write, now: float) -> None:
         """§6.3: there is no RNR, so a WriteIMM without a posted receive ends the QP."""
         if self._config.qp.no_receive == "nak":
             self._nak, self._nak_psn = Syndrome.NAK_REMOTE_OPERATION, work.psn
@@ -388,14 +390,14 @@ class Responder:
                 ECN_NOT_ECT,
                 cack_psn=self.cack & 0xFFFFFF,
                 sack_offset=base - self.cack,
-                bitmap=self._above >> base - self.cack - 1 & _BITMAP_MASK,
+                bitmap=self._arrived_bits >> base - self.cack - 1 & _BITMAP_MASK,
                 ack_psn_offset=0 if psn is None else max(-0x8000, psn - self.cack),
                 probe_id=None if psn is not None or isinstance(trigger, Write) else trigger.probe_id,
                 entropy=trigger.ev,
                 verdict=self._verdict(trigger.ev) if marked else Verdict.NONE,
                 timestamp=trigger.timestamp or 0,
                 rcvd_units=(self._rcvd_bytes + RCVD_UNIT - 1) // RCVD_UNIT & 0xFFFFFF,
-                ooo_count=min(self._above.bit_count(), OOO_MAX),
+                ooo_count=min(self._arrived_bits.bit_count(), OOO_MAX),
                 mpr=self.mpr_packets // MPR_UNIT if context.dynamic_mpr else 0,
                 penalty=penalty,
                 restore_cwnd=self._restores,
@@ -497,7 +499,7 @@ class Responder:
     @property
     def held_packets(self) -> int:
         """Packets above a hole that are here: how far the network reorders (ooo_count, §2.8)."""
-        return self._above.bit_count()
+        return self._arrived_bits.bit_count()
 
     def set_mpr(self, packets: int) -> None:
         """A window of `packets` from now on (a multiple of 128); sent in each SACK when both ends support it (§5.3)."""

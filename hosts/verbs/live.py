@@ -86,7 +86,8 @@ def find_host(plan: Plan) -> Host:
     if len(hosts) != 1:
         host_names = ", ".join(h.name for h in hosts) or "no host"
         raise VerbsError(
-            f"this network namespace has the ports of {host_names}: run inside a host (`h0 python ...` at the Mininet prompt)"
+            f"this network namespace has the ports of {host_names}. Cure: run inside a host "
+            "(`h0 python ...` at the Mininet prompt)"
         )
     return hosts[0]
 

@@ -123,12 +123,12 @@ class RemoteWritable(Protocol):
 class QpAccess:
     """What the peer of one QP may write to: regions of the QP's protection domain, if the QP allows remote writes."""
 
-    __slots__ = ("_check", "_find", "_qp", "place")
+    __slots__ = ("_check", "_find", "_qp", "write")
 
     def __init__(self, qp: RemoteWritable, memory: Memory) -> None:
         self._qp, self._find = qp, qp.pd.regions.find
         self._check = memory.check
-        self.place = memory.place
+        self.write = memory.write
 
     def check(self, rkey: int, va: int, length: int) -> EngineRegion:
         """As Memory.check. Raises AccessError."""

@@ -33,7 +33,7 @@ class MessageSlots(PayloadSink):
         self.damaged: set[int] = set()
         """Messages of which a payload was not what was sent, came twice, or began or ended where none does."""
 
-    def place(self, start: int, data: Payload) -> None:
+    def write(self, start: int, data: Payload) -> None:
         slot = start // self._size
         offset, length = start % self._size, len(data)
         seen, bit = self._seen[slot], 1 << offset // self._unit

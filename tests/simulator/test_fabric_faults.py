@@ -200,7 +200,7 @@ def test_vanish__nobody_answers_until_another_process_begins():
     fabric.set_link("h1", "p1-t0-1", up=False)
     endpoint = fabric.start_process("h1")
     fabric.run_until(0.6)
-    assert host.alive and endpoint is host.endpoint is not old and endpoint.unclaimed > 0
+    assert host.alive and endpoint is host.endpoint is not old and endpoint.unclaimed_packets > 0
     assert received and endpoint._peers.local_ports == 0b01, "it looked at its ports"
     with pytest.raises(LocalError, match="no QP"):
         endpoint.qp(flow.peer_qp.qpn)

@@ -23,13 +23,13 @@ def place(slots, content, number, order=(0, 1, 2, 3)):
     """Place payloads of a message, by their numbers in it."""
     for part in order:
         at = part * UNIT
-        slots.place(number % SLOTS * SIZE + at, content.part(number)[at : at + UNIT])
+        slots.write(number % SLOTS * SIZE + at, content.part(number)[at : at + UNIT])
 
 
 def test_place__parts_of_the_text_by_their_place(slots, content):
     message = content.text_part(0)
     for at in (2 * UNIT, 0, 3 * UNIT, UNIT):
-        slots.place(at, message.part(at, at + UNIT))
+        slots.write(at, message.part(at, at + UNIT))
     assert slots.finish(0)
 
 
@@ -40,7 +40,7 @@ def test_place__a_part_of_the_text_that_is_not_the_payload(slots, content, wrong
         part = TextPart(part.text, part.begin + 1, UNIT)
     elif wrong == "another text":
         part = TextPart(part.text[:-1], part.begin, UNIT)
-    slots.place(UNIT, part)
+    slots.write(UNIT, part)
     assert slots.damaged == {0}
 
 
@@ -79,20 +79,20 @@ def test_finish__one_payload_twice_and_another_not_at_all(slots, content):
     ],
 )
 def test_place__what_is_no_payload_of_the_message(slots, content, at, length, wrong):
-    slots.place(at, wrong + content.text[content.start(0) + at :][: length - len(wrong)])
+    slots.write(at, wrong + content.text[content.start(0) + at :][: length - len(wrong)])
     assert slots.damaged == {0}
 
 
 @pytest.mark.parametrize("length", [0, UNIT])
 def test_place__more_than_the_message(slots, content, length):
-    slots.place(0, content.part(0)[:length])
+    slots.write(0, content.part(0)[:length])
     place(slots, content, 0)
     assert not slots.finish(0)
 
 
 def test_finish__bytes_of_another_message(slots, content):
     place(slots, content, 0, (0, 1, 2))
-    slots.place(3 * UNIT, content.part(2)[3 * UNIT :])
+    slots.write(3 * UNIT, content.part(2)[3 * UNIT :])
     assert not slots.finish(0)
 
 

@@ -101,7 +101,7 @@ class AdminService:
             "cpu_system_s": usage.ru_stime,
             "max_rss_kib": usage.ru_maxrss,
             "ports": ports,
-            "unclaimed": self._endpoint.unclaimed,
+            "unclaimed": self._endpoint.unclaimed_packets,
             "regions": [region.to_json() for region in self._regions],
             "qps": [connection.to_json(self._connections.uplink(connection)) for connection in self._connections],
             "transfers": [transfer.to_json() for transfer in self._transfers],

@@ -13,9 +13,9 @@ from mrc_testbed.hosts.engine.cc.nscc import INF, NsccParameters
 from mrc_testbed.hosts.engine.errors import LocalError
 
 NSCC: Final = "uet-1.0-nscc"
-FIXED: Final = "fixed"
+FIXED_WINDOW: Final = "fixed"
 """Ours: a window of max_cwnd bytes that never changes."""
-ALGORITHMS: Final = (NSCC, FIXED)
+ALGORITHMS: Final = (NSCC, FIXED_WINDOW)
 """None, NULL in the API, is allowed too: no congestion control, MPR alone bounds what is in flight."""
 QA_THRESHOLD_OFF: Final = (1 << 64) - 1
 """qa_threshold at its maximum: no delay causes a quick adapt, for trims do."""
@@ -58,8 +58,8 @@ class CcProfile:
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-                what = "a whole number" if kinds is int else "a number"
-                raise LocalError(f"{name} = {value!r}: must be {what}, {low} to {high}, or None for the default")
+                value_kind = "a whole number" if kinds is int else "a number"
+                raise LocalError(f"{name} = {value!r}: must be {value_kind}, {low} to {high}, or None for the default")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -67,11 +67,11 @@ class CcProfile:
     @classmethod
     def from_json(cls, data: Any) -> CcProfile:
         """Inverse of to_json; keys left out have their default. Raises LocalError naming what is wrong."""
-        known = [f.name for f in fields(cls)]
+        field_names = [f.name for f in fields(cls)]
         if not isinstance(data, dict):
             raise LocalError(f"a CC profile is a table of keys; got {data!r}")
-        if unknown := sorted(map(str, set(data) - set(known))):
-            raise LocalError(f"a CC profile has no key {', '.join(unknown)} (has: {', '.join(known)})")
+        if unknown := sorted(map(str, set(data) - set(field_names))):
+            raise LocalError(f"a CC profile has no key {', '.join(unknown)} (has: {', '.join(field_names)})")
         return cls(**data)
 
     def parameters(
@@ -88,8 +88,8 @@ class CcProfile:
         that it may be measured as.
         """
         target = None if self.target_delay is None else self.target_delay * NS
-        derived = NsccParameters.derive(mtu, rate, base_rtt_s, trimming=trimming, scaling=scaling, target=target)
-        given: dict[str, Any] = {
+        defaults = NsccParameters.derive(mtu, rate, base_rtt_s, trimming=trimming, scaling=scaling, target=target)
+        overrides: dict[str, Any] = {
             "max_cwnd": self.max_cwnd,
             "eta": self.eta,
             "fi": self.fi,
@@ -102,10 +102,10 @@ class CcProfile:
             "base_min": base_min_s,
         }
         if self.adjust_period_threshold is not None:
-            given["adjust_period"] = self.adjust_period_threshold * NS
+            overrides["adjust_period"] = self.adjust_period_threshold * NS
         if self.qa_threshold is not None:
-            given["qa_threshold"] = INF if self.qa_threshold == QA_THRESHOLD_OFF else self.qa_threshold * NS
-        return replace(derived, **{key: value for key, value in given.items() if value is not None})
+            overrides["qa_threshold"] = INF if self.qa_threshold == QA_THRESHOLD_OFF else self.qa_threshold * NS
+        return replace(defaults, **{key: value for key, value in overrides.items() if value is not None})
 
 
 _NS_MAX: Final = 3600 * 10**9
@@ -185,15 +185,17 @@ class CcProfiles:
         """INIT -> OFFLINE -> ONLINE -> OFFLINE -> INIT. Not away from ONLINE while a QP uses the profile."""
         entry = self._entry(profile_id)
         if state not in PROFILE_MOVES[entry.state]:
-            to = " or ".join(s.value for s in PROFILE_MOVES[entry.state])
-            raise LocalError(f"CC profile {profile_id} is {entry.state.value}: it can go to {to}, not {state.value}")
+            targets = " or ".join(s.value for s in PROFILE_MOVES[entry.state])
+            raise LocalError(
+                f"CC profile {profile_id} is {entry.state.value}: it can go to {targets}, not {state.value}"
+            )
         if entry.state is ProfileState.ONLINE:
-            self._idle(profile_id, entry)
+            self._check_unused(profile_id, entry)
         entry.state = state
 
     def destroy(self, profile_id: int) -> None:
         """Forget a profile that no QP uses."""
-        self._idle(profile_id, self._entry(profile_id))
+        self._check_unused(profile_id, self._entry(profile_id))
         del self._entries[profile_id]
 
     def get(self, profile_id: int) -> CcProfile:
@@ -233,7 +235,7 @@ class CcProfiles:
             raise LocalError(f"no CC profile {profile_id!r} (has: {', '.join(map(str, self._entries))})") from None
 
     @staticmethod
-    def _idle(profile_id: int, entry: _Entry) -> None:
+    def _check_unused(profile_id: int, entry: _Entry) -> None:
         if profile_id == DEFAULT_PROFILE:
             raise LocalError("CC profile 0 is the endpoint's configuration: change that instead")
         if entry.users:

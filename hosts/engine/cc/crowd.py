@@ -31,17 +31,17 @@ DRAIN: Final = 0.0212
 """Share of the window that a round trip takes at a delay of the target; the increase there follows from both."""
 POWER: Final = 5
 """Power of the delay with which that share grows: at twice the target increase and decrease cancel at a 1024th."""
-MOST: Final = 0.5
+DRAIN_MAX: Final = 0.5
 """Largest share that one packet's delay takes, or those of all packets of a flight."""
 SPEED_MAX: Final = 4.0
 """Windows above PACKETS grow and shrink faster in proportion, at most so much: they meet where they did."""
-CALM: Final = 0.2
+CALM_INCREASE: Final = 0.2
 """Increase while there is no queue, in MTU a packet at a window of one or more."""
 CUT: Final = 0.7
 """Share of the window that a trim or a loss leaves."""
-LEAST: Final = 1 / 128
+WINDOW_MIN: Final = 1 / 128
 """Least window, in packets: 512 senders share the shortest pipe of four hops, five packets, with it ..."""
-LOSS_LEAST: Final = 1 / 8
+LOSS_WINDOW_MIN: Final = 1 / 8
 """... and least that losses leave: a path that loses all is no crowd, and its QP is to find that out soon."""
 
 
@@ -88,7 +88,7 @@ class Crowd:
         if left_at >= self._flight_at:
             self._flight_at, self._flight_window = now, window
         if is_calm:
-            window += CALM * size * sqrt(min(1.0, share))
+            window += CALM_INCREASE * size * sqrt(min(1.0, share))
             self._calm_bytes += size
             if self._calm_bytes > window >= goal * mtu:
                 self.joined = False
@@ -97,26 +97,26 @@ class Crowd:
         if left_at < self._cut_at:  # note 2
             return window
         speed = min(max(1.0, share / PACKETS), SPEED_MAX)
-        drain = min(speed * DRAIN * pressure**POWER, MOST)
+        drain = min(speed * DRAIN * pressure**POWER, DRAIN_MAX)
         part = min(1.0, size / max(window, mtu))  # note 2
-        least = max(min(window, self._flight_window * (1.0 - MOST)), LEAST * mtu)  # note 2
-        return max(window * (1.0 + part * (speed * DRAIN * sqrt(goal / share) - drain)), least)
+        minimum = max(min(window, self._flight_window * (1.0 - DRAIN_MAX)), WINDOW_MIN * mtu)  # note 2
+        return max(window * (1.0 + part * (speed * DRAIN * sqrt(goal / share) - drain)), minimum)
 
     def after_trim(self, window: float, now: float, left_at: float, base: float) -> float:
         """Return the window after a packet that left at `left_at` was trimmed."""
-        return self._cut(window, now, left_at, base, LEAST)
+        return self._cut(window, now, left_at, base, WINDOW_MIN)
 
     def after_loss(self, window: float, now: float, left_at: float, base: float, size: int, is_late: bool) -> float:
         """Return the window after a packet of `size` was lost; `is_late`: the delay is at the target (note 5)."""
         if not is_late:
             return max(window - size, min(window, self._mtu))
-        return self._cut(window, now, left_at, base, LOSS_LEAST)
+        return self._cut(window, now, left_at, base, LOSS_WINDOW_MIN)
 
-    def _cut(self, window: float, now: float, left_at: float, base: float, least: float) -> float:
+    def _cut(self, window: float, now: float, left_at: float, base: float, minimum: float) -> float:
         if left_at < self._cut_at:  # note 2
             return window
         self._cut_at = now
-        window = min(window, max(window * CUT, least * self._mtu))
+        window = min(window, max(window * CUT, minimum * self._mtu))
         if window < self._mtu:  # note 3
             self.turn_at = now - self._rng.random() * base * self._mtu / window
         return window

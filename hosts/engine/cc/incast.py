@@ -11,16 +11,16 @@ from __future__ import annotations
 class IncastSignal:
     """One per endpoint. `penalty` 0..127 for `hold_s` seconds after each trim; 0 = never."""
 
-    __slots__ = ("_hold_s", "_penalty", "_until")
+    __slots__ = ("_hold_ends", "_hold_s", "_penalty")
 
     def __init__(self, penalty: int = 0, hold_s: float = 0.0) -> None:
         self._penalty, self._hold_s = penalty, hold_s
-        self._until = float("-inf")
+        self._hold_ends = float("-inf")
 
     def on_trim(self, now: float) -> None:
         """A packet for us was trimmed at the last hop."""
-        self._until = now + self._hold_s
+        self._hold_ends = now + self._hold_s
 
     def penalty(self, now: float) -> int:
         """rcv_cwnd_pen of a SACK that leaves now, as far as incast goes."""
-        return self._penalty if now < self._until else 0
+        return self._penalty if now < self._hold_ends else 0

@@ -28,7 +28,7 @@ from enum import Enum
 from random import Random
 from typing import Final
 
-from mrc_testbed.hosts.engine.cc.crowd import LEAST, PACKETS, Crowd, share_at_target
+from mrc_testbed.hosts.engine.cc.crowd import PACKETS, WINDOW_MIN, Crowd, share_at_target
 
 INF: Final = float("inf")
 
@@ -82,7 +82,7 @@ class NsccParameters:
     """Unconditional increase: bytes per adjust_period."""
     fi_scale: float
     """Fast increase: bytes per byte acknowledged."""
-    calm: float
+    calm_delay: float
     """A delay below this counts as none."""
     gamma: float = 0.8
     """Gain of the multiplicative decrease, and the smallest factor that one may apply."""
@@ -127,11 +127,11 @@ class NsccParameters:
         if scaling == "uet":
             size = bdp / REFERENCE_BDP
             slowness = target * unit_s / REFERENCE_RTT_S
-            calm, fast = 1e-6 / unit_s, FAST * size
+            calm_delay, fast = 1e-6 / unit_s, FAST * size
         else:
             size = bdp / mtu / REFERENCE_PACKETS
             slowness = target / base_rtt
-            calm, fast = base_rtt / CALM_SHARE, min(FAST * size, FAST_MAX)
+            calm_delay, fast = base_rtt / CALM_SHARE, min(FAST * size, FAST_MAX)
         return cls(
             mtu,
             rate,
@@ -142,7 +142,7 @@ class NsccParameters:
             fi=FAIR * size * mtu,
             eta=ETA * size * mtu,
             fi_scale=fast,
-            calm=calm,
+            calm_delay=calm_delay,
             adjust_bytes=ADJUST_PACKETS * mtu,
             adjust_period=base_rtt,
             qa_threshold=INF if trimming else QA_TARGETS * target,
@@ -190,13 +190,13 @@ class Nscc:
         "crowd",
         "cwnd",
         "inflight",
-        "mute",
-        "muted",
+        "mute_bytes",
+        "muted_bytes",
         "p",
         "qa_due",
         "qa_limited",
         "qa_trim_at",
-        "saved",
+        "saved_window",
         "settled_bytes",
         "sprint",
         "t_avg",
@@ -215,7 +215,7 @@ class Nscc:
         self.wmax = parameters.max_cwnd
         self.cwnd = parameters.max_cwnd
         self.inflight = 0
-        self.saved = 0.0
+        self.saved_window = 0.0
         """Window from before the receiver throttled us; 0 = it does not."""
         self.credit = 0.0
         """Increases earned and not applied yet, bytes squared (note 2)."""
@@ -231,7 +231,7 @@ class Nscc:
         """In this quick-adapt window the sender was held back by cwnd (note 5)."""
         self.qa_trim_at: float | None = None
         """Last trim since the last quick adapt: what arms it."""
-        self.mute = self.muted = 0
+        self.mute_bytes = self.muted_bytes = 0
         """Bytes whose marks a quick adapt ignores (the flight of that moment), and how many of them have passed."""
         self.t_settle = self.t_cut = self.t_avg = now
         self.avg = 0.0
@@ -279,8 +279,8 @@ class Nscc:
         self._average(now, delay)
         if self.crowd.joined:
             return self._share_crowd(now, size, rtt, delay, penalty)
-        if (adapted := self._quick_adapt(now, delay, marked, lost=False)) is not None:
-            return adapted
+        if (adaptation := self._quick_adapt(now, delay, marked, lost=False)) is not None:
+            return adaptation
         reaction = QUADRANTS[marked, delay >= self.p.target]
         if reaction is Reaction.DECREASE:
             reaction = self._decrease(now)
@@ -308,11 +308,11 @@ class Nscc:
             self.cwnd = self.crowd.after_trim(self.cwnd, now, left_at, self.base)
             return
         self.qa_trim_at = now
-        adapted = self._quick_adapt(now, 0.0, True, lost=True)
-        if adapted is None:
+        adaptation = self._quick_adapt(now, 0.0, True, lost=True)
+        if adaptation is None:
             self._shrink(size)
         else:
-            self.counts[adapted] += 1
+            self.counts[adaptation] += 1
         if last_hop:
             self._join_crowd()
 
@@ -335,7 +335,7 @@ class Nscc:
         if self.inflight + self.p.mtu > self.cwnd:
             self.qa_limited = True
         self.inflight -= size
-        self.muted += size
+        self.muted_bytes += size
 
     def _shrink(self, size: int) -> None:
         self.cwnd = max(self.cwnd - size, self.p.mtu)
@@ -347,7 +347,7 @@ class Nscc:
     def _join_crowd(self) -> None:
         """Begin to share as in a crowd."""
         self.crowd.join()
-        self.saved = self.credit = 0.0
+        self.saved_window = self.credit = 0.0
         self.calm_bytes, self.settled_bytes, self.sprint = 0, 0, False
 
     def _share_crowd(self, now: float, size: int, rtt: float, delay: float, penalty: int) -> Reaction:
@@ -357,7 +357,7 @@ class Nscc:
             cut = self.cwnd - (penalty * size >> PENALTY_UNIT)
             self.cwnd = max(min(self.cwnd, p.mtu), cut)
             return Reaction.HELD
-        is_calm = delay < p.calm
+        is_calm = delay < p.calm_delay
         window = self.crowd.after_ack(self.cwnd, now, size, now - rtt, is_calm, delay / p.target, p.crowd_share)
         self.cwnd = min(window, self.wmax)
         if not self.crowd.joined:
@@ -387,12 +387,12 @@ class Nscc:
     def _receiver(self, penalty: int, restore: bool | None, size: int) -> None:
         """Throttle while it asks (§2.6); afterwards the old window comes back if it says so, else it is forgotten."""
         if penalty:
-            self.saved = self.saved or self.cwnd
+            self.saved_window = self.saved_window or self.cwnd
             self.cwnd = max(self.p.mtu, min(self.cwnd, self.inflight) - (penalty * size >> PENALTY_UNIT))
-        elif self.saved and restore is not None:
+        elif self.saved_window and restore is not None:
             if restore:
-                self.cwnd = self.saved
-            self.saved = 0.0
+                self.cwnd = self.saved_window
+            self.saved_window = 0.0
 
     # ---- quick adapt ------------------------------------------------------------------------------------
 
@@ -401,9 +401,9 @@ class Nscc:
         p = self.p
         if not p.quick_adapt:
             return None
-        acted = None
-        if marked and self.muted < self.mute:
-            acted = Reaction.MUTED  # about packets sent before the reset
+        reaction = None
+        if marked and self.muted_bytes < self.mute_bytes:
+            reaction = Reaction.MUTED  # about packets sent before the reset
         elif now >= self.qa_due:
             length = self.base + p.target
             if self.qa_trim_at is not None and now - self.qa_trim_at > FLAG_WINDOWS * length:
@@ -411,21 +411,21 @@ class Nscc:
             cause = lost or self.qa_trim_at is not None or delay > p.qa_threshold
             if self.qa_due and self.qa_limited and cause and self.won < self.wmax / (1 << p.qa_gate):
                 self.cwnd = max(self.won, p.mtu)
-                self.mute, self.muted, self.qa_trim_at = self.inflight, 0, None
-                acted = Reaction.QUICK_ADAPT
+                self.mute_bytes, self.muted_bytes, self.qa_trim_at = self.inflight, 0, None
+                reaction = Reaction.QUICK_ADAPT
             self.won, self.qa_due = 0, now + length
             self.qa_limited = False
         if self.inflight <= 0:
             self.won, self.qa_due = 0, 0.0  # idle: the next window begins with the next acknowledgment
-        if acted is not None:
+        if reaction is not None:
             self.credit, self.settled_bytes = 0.0, 0
-        return acted
+        return reaction
 
     # ---- increase and decrease --------------------------------------------------------------------------
 
     def _sprints(self, size: int, delay: float) -> bool:
         """Fast increase once more than a whole window arrived without any queue; ends with the first delay."""
-        if delay >= self.p.calm:
+        if delay >= self.p.calm_delay:
             self.calm_bytes, self.sprint = 0, False
             return False
         self.calm_bytes += size
@@ -460,4 +460,4 @@ class Nscc:
         self.p = parameters
         self.base = min(self.base, parameters.base_rtt)
         self._follow_base()
-        self.cwnd = max(min(self.cwnd, self.wmax), LEAST * parameters.mtu if self.crowd.joined else parameters.mtu)
+        self.cwnd = max(min(self.cwnd, self.wmax), WINDOW_MIN * parameters.mtu if self.crowd.joined else parameters.mtu)

@@ -11,7 +11,15 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from mrc_testbed.hosts.engine.cc.ccprofile import ALGORITHMS, DEFAULT_PROFILE, FIXED, NS, NSCC, CcProfile, CcProfiles
+from mrc_testbed.hosts.engine.cc.ccprofile import (
+    ALGORITHMS,
+    DEFAULT_PROFILE,
+    FIXED_WINDOW,
+    NS,
+    NSCC,
+    CcProfile,
+    CcProfiles,
+)
 from mrc_testbed.hosts.engine.cc.nscc import START_BDPS, Nscc, NsccParameters
 from mrc_testbed.hosts.engine.cc.window import LONG_AGO, FixedWindow, plausible_inflight
 from mrc_testbed.hosts.engine.config import Config
@@ -32,23 +40,23 @@ RATE_STEP: Final = 1.1
 class RateMeter:
     """The most bytes per second that were ever acknowledged over `RATE_WINDOW_RTTS` base RTTs."""
 
-    __slots__ = ("_bytes", "_since", "rate")
+    __slots__ = ("_bytes", "_window_start", "rate")
 
     def __init__(self) -> None:
         self.rate = 0.0
         self._bytes = 0
-        self._since: float | None = None
+        self._window_start: float | None = None
 
     def on_ack(self, now: float, size: int, base_rtt_s: float) -> bool:
         """Count; True when the rate grew."""
-        if self._since is None:
-            self._since = now  # what comes with the first acknowledgment took no time to arrive
+        if self._window_start is None:
+            self._window_start = now  # what comes with the first acknowledgment took no time to arrive
             return False
         self._bytes += size
-        length = now - self._since
+        length = now - self._window_start
         if length < RATE_WINDOW_RTTS * base_rtt_s:
             return False
-        rate, self._bytes, self._since = self._bytes / length, 0, now
+        rate, self._bytes, self._window_start = self._bytes / length, 0, now
         if rate <= self.rate * RATE_STEP:
             return False
         self.rate = rate
@@ -56,7 +64,7 @@ class RateMeter:
 
     def pause(self) -> None:
         """Nothing is in flight: idle time must not count."""
-        self._bytes, self._since = 0, None
+        self._bytes, self._window_start = 0, None
 
 
 class Share:
@@ -82,7 +90,7 @@ class Share:
         return self._cc.cwnd
 
     @property
-    def alone(self) -> bool:
+    def is_alone(self) -> bool:
         """No other QP goes to this destination."""
         return len(self.qpcc.shares) == 1
 
@@ -118,11 +126,11 @@ class Share:
         rtt_s: float | None,
         penalty: int = 0,
         restore: bool = False,
-        sampled: int | None = None,
+        sample_size: int | None = None,
     ) -> None:
         self.inflight -= size
-        if rtt_s is not None and sampled is not None and sampled < self._mtu:
-            rtt_s += self.qpcc.shorter_s(sampled)
+        if rtt_s is not None and sample_size is not None and sample_size < self._mtu:
+            rtt_s += self.qpcc.shorter_s(sample_size)
         self.qpcc.on_ack(self, now, size, marked, rtt_s, penalty, restore)
         self._keep_surplus(size)
 
@@ -200,7 +208,7 @@ class Qpcc:
         "_probing",
         "_profile",
         "_rng",
-        "_throttled",
+        "_throttled_shares",
         "_trimming",
         "_window",
         "cc",
@@ -227,7 +235,7 @@ class Qpcc:
         self._hops = config.congestion.path_hops
         self._probes_left = PROBES if config.congestion.cc_probe else 0
         self._probing = False
-        self._throttled: set[Share] = set()
+        self._throttled_shares: set[Share] = set()
         """QPs whose responder throttles us: the episode ends with the last of them."""
         base = config.congestion.base_rtt_s if profile.base_rtt is None else profile.base_rtt * NS
         self._known_base = base
@@ -261,10 +269,10 @@ class Qpcc:
     def join(self, now: float) -> Share:
         """A QP connects. The first one after a time without any starts with a fresh window, but a known base RTT."""
         if not self.shares:
-            old = self.cc
-            self.cc = Nscc(old.p, now, self._rng)
-            self.cc.counts = old.counts
-            self.cc.learn_base(old.base)
+            old_controller = self.cc
+            self.cc = Nscc(old_controller.p, now, self._rng)
+            self.cc.counts = old_controller.counts
+            self.cc.learn_base(old_controller.base)
             self.cc.cwnd = max(self.cc.wmax * self._config.congestion.cc_start, self.cc.p.mtu)
             if self._meter is not None:
                 self._meter.pause()
@@ -276,7 +284,7 @@ class Qpcc:
         """The QP is gone; what it had in flight is no longer ours."""
         if share in self.shares:
             self.shares.remove(share)
-            self._throttled.discard(share)
+            self._throttled_shares.discard(share)
             if not share.parked:
                 self.cc.inflight -= max(0, share.inflight)
             share.inflight = 0
@@ -292,13 +300,13 @@ class Qpcc:
         self, share: Share, now: float, size: int, marked: bool, rtt_s: float | None, penalty: int, restore: bool
     ) -> None:
         """Feedback of one QP, for the window of all."""
-        cc, throttled = self.cc, self._throttled
+        cc, throttled_shares = self.cc, self._throttled_shares
         ends: bool | None = restore
         if penalty:
-            throttled.add(share)
-        elif throttled:
-            throttled.discard(share)
-            if throttled:
+            throttled_shares.add(share)
+        elif throttled_shares:
+            throttled_shares.discard(share)
+            if throttled_shares:
                 ends = None
         if rtt_s is not None and not self._base_configured:
             self._measure_base(rtt_s)
@@ -392,14 +400,14 @@ class Qpccs:
         profile = self.profiles.get(profile_id) if profile_id != DEFAULT_PROFILE else default_profile(config)
         if profile.algorithm is None:
             return FixedWindow(mpr_packets * mtu, mtu, congestion.base_rtt_s, self._rng, now)
-        if profile.algorithm == FIXED:
+        if profile.algorithm == FIXED_WINDOW:
             return FixedWindow(profile.max_cwnd or congestion.cwnd_bytes, mtu, congestion.base_rtt_s, self._rng, now)
         key = (peer, profile_id, profile, trims)
         shared = congestion.cc_scope == "destination"
-        found = self._by_key.get(key) if shared else None
-        if found is None:
+        qpcc = self._by_key.get(key) if shared else None
+        if qpcc is None:
             trimming = trims and congestion.fabric_trims
-            found = Qpcc(peer, profile, config, self._planes, mtu, trimming, self._probe, now, self._rng)
+            qpcc = Qpcc(peer, profile, config, self._planes, mtu, trimming, self._probe, now, self._rng)
             if shared:
-                self._by_key[key] = found
-        return found.join(now)
+                self._by_key[key] = qpcc
+        return qpcc.join(now)

@@ -30,7 +30,7 @@ CROWDED_ATTEMPT: Final = 3
 """Transmission of a packet whose trim at the last hop begins a crowd: two are what a burst costs."""
 TARGET: Final = 0.75
 """Delay in base RTTs that a crowd steers to ..."""
-CALM: Final = 1 / 12
+CALM_DELAY: Final = 1 / 12
 """... and below which there is no queue, both as for NSCC in fabrics that trim."""
 
 
@@ -40,15 +40,15 @@ class FixedWindow:
     `base_rtt_s`: the round trip of an idle fabric; 0: the shortest of a full packet so far.
     """
 
-    __slots__ = ("_base_s", "_crowd", "_delay", "_whole", "alone", "cwnd", "inflight", "mtu")
+    __slots__ = ("_base_s", "_crowd", "_delay", "_full_window", "cwnd", "inflight", "is_alone", "mtu")
 
     def __init__(
-        self, whole: int, mtu: int, base_rtt_s: float = 0.0, rng: Random | None = None, now: float = 0.0
+        self, window_bytes: int, mtu: int, base_rtt_s: float = 0.0, rng: Random | None = None, now: float = 0.0
     ) -> None:
-        self.cwnd = self._whole = float(whole)
+        self.cwnd = self._full_window = float(window_bytes)
         self.mtu = mtu
         self.inflight = 0
-        self.alone = True
+        self.is_alone = True
         """No other QP sends by it."""
         self._base_s = base_rtt_s
         self._crowd = Crowd(float(mtu), rng or Random(0), now)
@@ -83,22 +83,22 @@ class FixedWindow:
         rtt_s: float | None,
         penalty: int = 0,
         restore: bool = False,
-        sampled: int | None = None,
+        sample_size: int | None = None,
     ) -> None:
         """`size` bytes newly reported by rcvd_bytes; mark and RTT are those of the SACK's trigger, which had `sampled`
         bytes (None: a full packet's).
         """
         self.inflight -= size
-        if not rtt_s or (sampled is not None and sampled < self.mtu):  # 0.0: the clock did not move
+        if not rtt_s or (sample_size is not None and sample_size < self.mtu):  # 0.0: the clock did not move
             return
         if not 0.0 < self._base_s <= rtt_s:
             self._base_s = rtt_s
         delay = self._delay = rtt_s / self._base_s - 1.0
         if self._crowd.joined:  # nothing is known of the pipe, so the share at target is that of a short one
             self.cwnd = self._crowd.after_ack(
-                self.cwnd, now, size, now - rtt_s, delay < CALM, delay / TARGET, float(PACKETS)
+                self.cwnd, now, size, now - rtt_s, delay < CALM_DELAY, delay / TARGET, float(PACKETS)
             )
-            self.cwnd = min(self.cwnd, self._whole) if self._crowd.joined else self._whole
+            self.cwnd = min(self.cwnd, self._full_window) if self._crowd.joined else self._full_window
 
     def on_trim(self, now: float, size: int, last_hop: bool, left_at: float, attempt: int) -> None:
         """A packet that left at `left_at` was trimmed on its way; `last_hop`: at the port to its receiver.
@@ -110,7 +110,7 @@ class FixedWindow:
             self.cwnd = self._crowd.after_trim(self.cwnd, now, left_at, self._base_s)
         elif last_hop and attempt >= CROWDED_ATTEMPT:
             self._crowd.join()
-            self.cwnd = min(self._whole, PACKETS * float(self.mtu))
+            self.cwnd = min(self._full_window, PACKETS * float(self.mtu))
 
     def on_other_nack(self, size: int) -> None:
         """A packet was refused for want of resources at the responder."""

@@ -29,57 +29,57 @@ PLANES: Final = 32
 class ProofOfLoss:
     """Of one requestor. All times are seconds; `left` is when a packet of ours left."""
 
-    __slots__ = ("_from", "_read", "_to", "heard_at", "newest", "rtt")
+    __slots__ = ("_attentive_from", "_attentive_to", "_read", "heard_at", "newest_read", "rtt")
 
     def __init__(self, rtt: RoundTrips) -> None:
         self.rtt = rtt
         self._read = [LONG_AGO] * PLANES
         """By plane: when the newest packet left that the peer is known to have read there."""
-        self._from: float | None = None
+        self._attentive_from: float | None = None
         """When the first packet left that was answered in ordinary time, since the last late answer; None: none yet."""
-        self._to = LONG_AGO
+        self._attentive_to = LONG_AGO
         """And the newest of those."""
-        self.newest = LONG_AGO
+        self.newest_read = LONG_AGO
         """When the newest packet left that the peer is known to have read."""
         self.heard_at = LONG_AGO
         """When the peer last answered anything."""
 
-    def read(self, plane: int, left: float) -> None:
+    def on_read(self, plane: int, sent_at: float) -> None:
         """The peer has read a packet on that plane."""
-        if left > self._read[plane]:
-            self._read[plane] = left
-            if left > self.newest:
-                self.newest = left
+        if sent_at > self._read[plane]:
+            self._read[plane] = sent_at
+            if sent_at > self.newest_read:
+                self.newest_read = sent_at
 
-    def answered(self, plane: int, left: float, ordinary: bool, now: float) -> None:
+    def on_answer(self, plane: int, sent_at: float, ordinary: bool, now: float) -> None:
         """A packet was answered, and its round trip is known: `ordinary`, or late."""
         self.heard_at = now
-        self.read(plane, left)
+        self.on_read(plane, sent_at)
         if not ordinary:
-            self._from = None
-        elif self._from is None:
-            self._from = self._to = left
-        elif left > self._to:
-            self._to = left
+            self._attentive_from = None
+        elif self._attentive_from is None:
+            self._attentive_from = self._attentive_to = sent_at
+        elif sent_at > self._attentive_to:
+            self._attentive_to = sent_at
 
-    def attention(self, left: float) -> float:
+    def attention(self, sent_at: float) -> float:
         """How long packets that left after `left` were answered in ordinary time; 0 or less: not at all."""
-        start = self._from
+        start = self._attentive_from
         if start is None:
             return LONG_AGO
-        return self._to - (start if start > left else left)
+        return self._attentive_to - (start if start > sent_at else sent_at)
 
-    def span(self, plane: int, left: float) -> float:
+    def span(self, plane: int, sent_at: float) -> float:
         """As attention, of what was read on one plane."""
-        start = self._from
+        start = self._attentive_from
         if start is None:
             return LONG_AGO
         read = self._read[plane]
-        return (read if read < self._to else self._to) - (start if start > left else left)
+        return (read if read < self._attentive_to else self._attentive_to) - (start if start > sent_at else sent_at)
 
-    def missed(self, ev: Ev, left: float) -> bool:
+    def missed(self, ev: Ev, sent_at: float) -> bool:
         """Whether what left over that EV at that time, and was not answered, must be lost: the peer read on since."""
-        rtt, known = self.rtt, ev.rtt_s
-        return self.span(ev.plane, left) >= rtt.skew_s(known) or self.attention(left) >= max(
-            rtt.rest_s(), rtt.patience_s(known)
+        rtt, path_rtt_s = self.rtt, ev.rtt_s
+        return self.span(ev.plane, sent_at) >= rtt.skew_s(path_rtt_s) or self.attention(sent_at) >= max(
+            rtt.rest_s(), rtt.patience_s(path_rtt_s)
         )

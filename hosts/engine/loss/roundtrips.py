@@ -33,7 +33,7 @@ PATIENCE: Final = 1.5
 """Round trips before distance alone makes a packet suspect."""
 SKEW: Final = 1.25
 """Round trips by which one path of a plane may be behind another: switches trim beyond a queue of one."""
-REST: Final = 0.25
+REST_PART: Final = 0.25
 """Part of the retry timer that a host which was held up may take from one of its ports to the next."""
 
 LATE_HALVES_S: Final = 10.0
@@ -75,26 +75,26 @@ class RoundTrips:
 
     # ---- what was measured ------------------------------------------------------------------------------
 
-    def measured(self, rtt_s: float, now: float) -> None:
+    def on_sample(self, rtt_s: float, now: float) -> None:
         """A round trip took that long."""
         if self.srtt_s is None:
             self.srtt_s, self.deviation_s = rtt_s, rtt_s / 2
         else:
             self.deviation_s += (abs(rtt_s - self.srtt_s) - self.deviation_s) / 4
             self.srtt_s += (rtt_s - self.srtt_s) / 8
-        if self._late_s and self._late_left(now) < self.srtt_s:
+        if self._late_s and self._decayed_late_s(now) < self.srtt_s:
             self._late_s = 0.0
 
-    def answered_late(self, rtt_s: float, now: float) -> None:
+    def on_late_answer(self, rtt_s: float, now: float) -> None:
         """The answer to a copy that had been given up came after all, so long after the copy left."""
-        if rtt_s > self._late_left(now):
+        if rtt_s > self._decayed_late_s(now):
             self._late_s, self._late_at = rtt_s, now
-        self.measured(rtt_s, now)
+        self.on_sample(rtt_s, now)
 
-    def _late_left(self, now: float) -> float:
+    def _decayed_late_s(self, now: float) -> float:
         """Decayed delay of the longest late answer, seconds."""
-        left: float = self._late_s * 0.5 ** ((now - self._late_at) / self._late_halves_s)
-        return left
+        delay_s: float = self._late_s * 0.5 ** ((now - self._late_at) / self._late_halves_s)
+        return delay_s
 
     # ---- what follows -----------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class RoundTrips:
         else:
             floor = self._rtts * self.srtt_s + 4 * self.deviation_s
         if self._late_s:
-            floor = max(floor, LATE_MARGIN * self._late_left(now))
+            floor = max(floor, LATE_MARGIN * self._decayed_late_s(now))
         return min(floor, self._ceiling_s)
 
     def timer_s(self, expiries: int, now: float, ev: Ev | None = None) -> float:
@@ -125,32 +125,32 @@ class RoundTrips:
 
     def known_s(self, now: float, ev: Ev) -> float:
         """Longest delay known of answers over that path, late ones of any path included; seconds."""
-        return min(max(LATE_MARGIN * self._late_left(now), PATIENCE * ev.rtt_s), self._ceiling_s)
+        return min(max(LATE_MARGIN * self._decayed_late_s(now), PATIENCE * ev.rtt_s), self._ceiling_s)
 
     def ordinary(self, rtt_s: float, ev: Ev) -> bool:
         """Whether an answer over that path came no later than is usual, or than T allows while nothing is measured."""
         return rtt_s <= self.patience_s(ev.rtt_s)
 
-    def one_s(self) -> float:
+    def typical_s(self) -> float:
         """A round trip, or T as long as none is known."""
         return self.srtt_s or self._base_s
 
     def patience_s(self, path_rtt_s: float) -> float:
         """Age below which no packet of a path with that round trip (or UNKNOWN) is suspect, whatever passed it."""
-        return PATIENCE * max(self.one_s(), path_rtt_s) + 4 * self.deviation_s
+        return PATIENCE * max(self.typical_s(), path_rtt_s) + 4 * self.deviation_s
 
     def skew_s(self, path_rtt_s: float) -> float:
         """How long its plane has to be read on before a packet of a path with that round trip must have been read."""
-        return SKEW * max(self.one_s(), path_rtt_s) + 4 * self.deviation_s
+        return SKEW * max(self.typical_s(), path_rtt_s) + 4 * self.deviation_s
 
     def usual_s(self, ev: Ev) -> float:
         """Usual limit of the delay of an answer over that path, seconds; 0 while no round trip is known."""
-        known = max(self.srtt_s or 0.0, ev.rtt_s)
-        return 0.0 if self.srtt_s is None and ev.rtt_s < 0 else PATIENCE * known + 4 * self.deviation_s
+        rtt_s = max(self.srtt_s or 0.0, ev.rtt_s)
+        return 0.0 if self.srtt_s is None and ev.rtt_s < 0 else PATIENCE * rtt_s + 4 * self.deviation_s
 
     def rest_s(self) -> float:
         """Time that a delayed peer may need from one of its ports to the next, seconds (proof_of_loss.py)."""
-        return max(REST * self._base_s, self.srtt_s or 0.0)
+        return max(REST_PART * self._base_s, self.srtt_s or 0.0)
 
     def verdict_s(self, now: float) -> float:
         """How long after a retransmission arrived an answer to the first copy may still come."""

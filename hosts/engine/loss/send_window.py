@@ -134,8 +134,8 @@ class Sent(Transmission):
         default unit in exactly eight retry timers.
         """
         if timestamp is not None:
-            taken = [copy.timestamp for copy in self.as_copies() if copy.ev is ev]
-            while timestamp in taken:
+            used_timestamps = [copy.timestamp for copy in self.as_copies() if copy.ev is ev]
+            while timestamp in used_timestamps:
                 timestamp = timestamp + 1 & 0xFFFF
         return timestamp
 
@@ -147,88 +147,88 @@ class Sent(Transmission):
 class ByAge:
     """Transmissions over one plane, oldest first."""
 
-    __slots__ = ("_count", "_limit", "_newest", "oldest", "since")
+    __slots__ = ("_count", "_limit", "_newest_sent", "oldest_sent", "oldest_sent_at")
 
     def __init__(self) -> None:
-        self.oldest: Sent | None = None
-        self._newest: Sent | None = None
-        self.since = NEVER
+        self.oldest_sent: Sent | None = None
+        self._newest_sent: Sent | None = None
+        self.oldest_sent_at = NEVER
         """When the oldest left; NEVER: there is none."""
         self._count = 0
         self._limit = COMPACT_FROM
 
     def add(self, sent: Sent) -> None:
         """The youngest; once in a while the chain is freed of what is over."""
-        newest = self._newest
-        if newest is None:
-            self.oldest, self.since = sent, sent.sent_at
+        newest_sent = self._newest_sent
+        if newest_sent is None:
+            self.oldest_sent, self.oldest_sent_at = sent, sent.sent_at
         else:
-            newest.next_on_plane = sent
-        self._newest = sent
+            newest_sent.next_on_plane = sent
+        self._newest_sent = sent
         self._count += 1
         if self._count > self._limit:
-            self._free()
+            self._compact()
 
-    def drop_oldest(self, oldest: Sent) -> Sent | None:
+    def drop_oldest(self, oldest_sent: Sent) -> Sent | None:
         """Take the oldest one out; returns the next one."""
-        following = self.oldest = oldest.next_on_plane
-        oldest.next_on_plane = None  # it may stay elsewhere, and must not keep all that follow
+        following = self.oldest_sent = oldest_sent.next_on_plane
+        oldest_sent.next_on_plane = None  # it may stay elsewhere, and must not keep all that follow
         self._count -= 1
         if following is None:
-            self._newest, self.since = None, NEVER
+            self._newest_sent, self.oldest_sent_at = None, NEVER
         else:
-            self.since = following.sent_at
+            self.oldest_sent_at = following.sent_at
         return following
 
-    def _free(self) -> None:
-        one, self.oldest, self._newest = self.oldest, None, None
+    def _compact(self) -> None:
+        sent, self.oldest_sent, self._newest_sent = self.oldest_sent, None, None
         self._count, self._limit = 0, 1 << 62
-        while one is not None:
-            following, one.next_on_plane = one.next_on_plane, None
-            if one.state == IN_FLIGHT:
-                self.add(one)
-            one = following
+        while sent is not None:
+            following, sent.next_on_plane = sent.next_on_plane, None
+            if sent.state == IN_FLIGHT:
+                self.add(sent)
+            sent = following
         self._limit = max(COMPACT_FROM, 2 * self._count)
 
 
 def keep(ev: Ev, sent: Sent) -> None:
     """Put a transmission, the youngest, behind the others of its EV; once in a while what is over is freed."""
-    newest = ev.newest
-    if newest is None:
-        ev.oldest = sent
+    newest_sent = ev.newest_kept
+    if newest_sent is None:
+        ev.oldest_kept = sent
     else:
-        newest.after = sent
-    ev.newest = sent
-    ev.kept += 1
-    if ev.kept > max(ev.kept_limit, COMPACT_FROM):
+        newest_sent.next_on_ev = sent
+    ev.newest_kept = sent
+    ev.kept_count += 1
+    if ev.kept_count > max(ev.kept_limit, COMPACT_FROM):
         _free_kept(ev)
 
 
 def _free_kept(ev: Ev) -> None:
-    one = ev.oldest
-    ev.oldest = ev.newest = None
-    ev.kept = 0
-    while one is not None:
-        following, one.after = one.after, None
-        if one.state == IN_FLIGHT:
-            if ev.newest is None:
-                ev.oldest = one
+    sent = ev.oldest_kept
+    ev.oldest_kept = ev.newest_kept = None
+    ev.kept_count = 0
+    while sent is not None:
+        following, sent.next_on_ev = sent.next_on_ev, None
+        if sent.state == IN_FLIGHT:
+            if ev.newest_kept is None:
+                ev.oldest_kept = sent
             else:
-                ev.newest.after = one
-            ev.newest = one
-            ev.kept += 1
-        one = following
-    ev.kept_limit = 2 * ev.kept
+                ev.newest_kept.next_on_ev = sent
+            ev.newest_kept = sent
+            ev.kept_count += 1
+        sent = following
+    ev.kept_limit = 2 * ev.kept_count
 
 
 class SendWindow:
     """`cack`: nothing is missing at or below this PSN. `next_psn`: first PSN never sent. Both unwrapped."""
 
     __slots__ = (
-        "_above",
+        "_arrived_bits",
         "_by_age",
         "_fifo",
-        "_newest",
+        "_newest_arrived",
         "_proof",
         "_ring",
         "_ring_mask",
@@ -257,11 +257,11 @@ class SendWindow:
         """Nominal bytes of those IN_FLIGHT."""
         self.serial = 0
         self._fifo = ev_fifo
-        self._above = 0
+        self._arrived_bits = 0
         """Bit i: PSN cack + 1 + i is known to have arrived."""
         self._by_age: list[ByAge] = []
         """By plane."""
-        self._newest = 0
+        self._newest_arrived = 0
         """Highest serial known to have arrived, of those where the copy is beyond doubt."""
         self._suspects: list[tuple[Sent, LossCause]] = []
         self._timers: deque[Sent] = deque()
@@ -284,9 +284,9 @@ class SendWindow:
         while len(self._by_age) <= ev.plane:
             self._by_age.append(ByAge())
         mates = self._by_age[ev.plane]
-        oldest = mates.oldest
-        while oldest is not None and oldest.state != IN_FLIGHT:
-            oldest = mates.drop_oldest(oldest)
+        oldest_sent = mates.oldest_sent
+        while oldest_sent is not None and oldest_sent.state != IN_FLIGHT:
+            oldest_sent = mates.drop_oldest(oldest_sent)
         mates.add(sent)
         keep(ev, sent)
         timers = self._timers
@@ -299,55 +299,55 @@ class SendWindow:
 
     def _widen(self) -> None:
         """Make the ring wide enough for the PSN that was sent last."""
-        first, last, old = self.cack + 1, self.next_psn - 1, self._ring_mask
+        first, last, old_mask = self.cack + 1, self.next_psn - 1, self._ring_mask
         mask = (1 << (last - first).bit_length()) - 1
         ring: list[Sent | None] = [None] * (mask + 1)
         for psn in range(first, last):
-            ring[psn & mask] = self._ring[psn & old]
+            ring[psn & mask] = self._ring[psn & old_mask]
         self._ring, self._ring_mask = ring, mask
 
     def latest(self, psn: int) -> Sent | None:
         """Latest transmission of a PSN; None: it was never sent, or is known to have arrived."""
         return self._ring[psn & self._ring_mask] if self.cack < psn < self.next_psn else None
 
-    def unarrived(self) -> list[Sent]:
+    def outstanding_sent(self) -> list[Sent]:
         """The latest transmissions of all that is not known to have arrived, in order of PSN."""
-        found = [self.latest(psn) for psn in range(self.cack + 1, self.next_psn)]
-        return [sent for sent in found if sent is not None]
+        transmissions = [self.latest(psn) for psn in range(self.cack + 1, self.next_psn)]
+        return [sent for sent in transmissions if sent is not None]
 
     def give_up_all(self) -> None:
         """Forget all that is outstanding; its timers no longer matter."""
-        for sent in self.unarrived():
+        for sent in self.outstanding_sent():
             sent.state = ARRIVED
             self._ring[sent.psn & self._ring_mask] = None
         self.outstanding = self.bytes = 0
 
     def _free_timers(self) -> None:
         """Free the timers of what is over."""
-        left = [sent for sent in self._timers if sent.state == IN_FLIGHT]
+        live_timers = [sent for sent in self._timers if sent.state == IN_FLIGHT]
         self._timers.clear()
-        self._timers.extend(left)
-        apart = self._timers_apart
-        apart[:] = [entry for entry in apart if entry[2].state == IN_FLIGHT]
-        heapify(apart)
-        self._timer_limit = max(COMPACT_FROM, 2 * (len(left) + len(apart)))
+        self._timers.extend(live_timers)
+        timers_apart = self._timers_apart
+        timers_apart[:] = [entry for entry in timers_apart if entry[2].state == IN_FLIGHT]
+        heapify(timers_apart)
+        self._timer_limit = max(COMPACT_FROM, 2 * (len(live_timers) + len(timers_apart)))
 
     # ---- arrivals ---------------------------------------------------------------------------------------
 
     def acknowledge(self, cack: int) -> list[Sent]:
         """Everything up to `cack` (below next_psn) arrived. Returns what is news, in order of PSN."""
         news: list[Sent] = []
-        old = self.cack
-        if cack <= old:
+        old_cack = self.cack
+        if cack <= old_cack:
             return news
         ring, mask = self._ring, self._ring_mask
-        for psn in range(old + 1, cack + 1):
+        for psn in range(old_cack + 1, cack + 1):
             sent = ring[psn & mask]
             if sent is not None:
                 ring[psn & mask] = None
                 news.append(sent)
         self.outstanding -= len(news)
-        self._above >>= cack - old
+        self._arrived_bits >>= cack - old_cack
         self.cack = cack
         return news
 
@@ -357,8 +357,8 @@ class SendWindow:
         if shift <= -BITMAP_BITS:
             return False
         if shift >= 0:
-            return bool(self._above >> shift & _BITMAP_MASK & ~bitmap)
-        return bool(self._above & _BITMAP_MASK >> -shift & ~(bitmap >> -shift))
+            return bool(self._arrived_bits >> shift & _BITMAP_MASK & ~bitmap)
+        return bool(self._arrived_bits & _BITMAP_MASK >> -shift & ~(bitmap >> -shift))
 
     def acknowledge_bitmap(self, base: int, bitmap: int) -> list[Sent]:
         """Bit i: PSN base + i arrived. Bits of PSNs never sent are ignored. Returns what is news."""
@@ -368,19 +368,19 @@ class SendWindow:
             return news
         bits = bitmap << shift if shift >= 0 else bitmap >> -shift
         bits &= (1 << (self.next_psn - 1 - self.cack)) - 1
-        fresh = bits & ~self._above
-        if not fresh:
+        new_bits = bits & ~self._arrived_bits
+        if not new_bits:
             return news
-        self._above |= fresh
+        self._arrived_bits |= new_bits
         ring, mask = self._ring, self._ring_mask
-        while fresh:
-            low = fresh & -fresh
-            at = self.cack + low.bit_length() & mask
-            sent = ring[at]
+        while new_bits:
+            low = new_bits & -new_bits
+            index = self.cack + low.bit_length() & mask
+            sent = ring[index]
             assert sent is not None
-            ring[at] = None
+            ring[index] = None
             news.append(sent)
-            fresh ^= low
+            new_bits ^= low
         self.outstanding -= len(news)
         return news
 
@@ -391,7 +391,7 @@ class SendWindow:
         sent.state = GIVEN_UP
         self.bytes -= sent.size
 
-    def arrived(self, sent: Sent, beyond_doubt: bool) -> None:
+    def mark_arrived(self, sent: Sent, beyond_doubt: bool) -> None:
         """Mark news; `beyond_doubt`: it was this transmission that arrived, not an earlier copy.
 
         Call for all news of a SACK before `overtake`.
@@ -400,25 +400,25 @@ class SendWindow:
             self.bytes -= sent.size
         sent.state = ARRIVED
         if beyond_doubt:
-            self._proof.read(sent.ev.plane, sent.sent_at)
-            if sent.serial > self._newest:
-                self._newest = sent.serial
+            self._proof.on_read(sent.ev.plane, sent.sent_at)
+            if sent.serial > self._newest_arrived:
+                self._newest_arrived = sent.serial
 
     def overtake(self, sent: Sent) -> None:
         """`sent` arrived beyond doubt: older packets of its EV that did not become suspects (rule a)."""
         ev, serial = sent.ev, sent.serial
         if serial > ev.newest_arrived:
             ev.newest_arrived = serial
-        old = ev.oldest
-        while old is not None and old.serial <= serial:
-            following, old.after = old.after, None
-            ev.kept -= 1
-            if old.state == IN_FLIGHT and self._fifo:
-                assert isinstance(old, Sent)
-                self._suspects.append((old, LossCause.OVERTAKEN))
-            old = ev.oldest = following
-        if old is None:
-            ev.newest = None
+        transmission = ev.oldest_kept
+        while transmission is not None and transmission.serial <= serial:
+            following, transmission.next_on_ev = transmission.next_on_ev, None
+            ev.kept_count -= 1
+            if transmission.state == IN_FLIGHT and self._fifo:
+                assert isinstance(transmission, Sent)
+                self._suspects.append((transmission, LossCause.OVERTAKEN))
+            transmission = ev.oldest_kept = following
+        if transmission is None:
+            ev.newest_kept = None
 
     def presume_lost(self, first: int, last: int, now: float, patience_s: float) -> None:
         """PSNs `first` to `last` in flight for so long become suspects, whatever their EV (Config: clear_bits, ooo)."""
@@ -427,7 +427,7 @@ class SendWindow:
             if sent is not None and sent.state == IN_FLIGHT and now - sent.sent_at >= patience_s:
                 self._suspects.append((sent, LossCause.DISTANCE))
 
-    def lost(self, threshold: int | None, base: int, seen: int, now: float) -> list[tuple[Sent, LossCause]]:
+    def lost(self, threshold: int | None, base: int, last_shown: int, now: float) -> list[tuple[Sent, LossCause]]:
         """Losses that a fresh SACK proves; it covered PSNs `base` to `seen` (at most 64). Each is still IN_FLIGHT.
 
         A packet becomes suspect (rule b; `threshold` None: never) when it is older than `patience_s` of its EV,
@@ -436,71 +436,73 @@ class SendWindow:
         `rest_s`. The first finds losses of senders that have little to send, the second a plane that is silent.
         """
         if threshold is not None:
-            limit, proof, rtt = self._newest - threshold, self._proof, self._proof.rtt
-            rest, least = rtt.rest_s(), rtt.patience_s(UNKNOWN)
+            limit, proof, rtt = self._newest_arrived - threshold, self._proof, self._proof.rtt
+            rest_s, patience_min_s = rtt.rest_s(), rtt.patience_s(UNKNOWN)
             for plane, mates in enumerate(self._by_age):
-                if now - mates.since < least:
+                if now - mates.oldest_sent_at < patience_min_s:
                     continue
-                old = mates.oldest
-                while old is not None:
-                    if old.state == IN_FLIGHT:
-                        known, left = old.ev.rtt_s, old.sent_at
-                        patience = rtt.patience_s(known)
-                        if now - left < patience:
+                candidate = mates.oldest_sent
+                while candidate is not None:
+                    if candidate.state == IN_FLIGHT:
+                        path_rtt_s, sent_at = candidate.ev.rtt_s, candidate.sent_at
+                        patience = rtt.patience_s(path_rtt_s)
+                        if now - sent_at < patience:
                             break
-                        read = known >= 0 and proof.span(plane, left) >= rtt.skew_s(known)
-                        if not read and (old.serial > limit or proof.attention(left) < max(rest, patience)):
+                        read = path_rtt_s >= 0 and proof.span(plane, sent_at) >= rtt.skew_s(path_rtt_s)
+                        if not read and (candidate.serial > limit or proof.attention(sent_at) < max(rest_s, patience)):
                             break
-                        self._suspects.append((old, LossCause.DISTANCE))
-                    old = mates.drop_oldest(old)
+                        self._suspects.append((candidate, LossCause.DISTANCE))
+                    candidate = mates.drop_oldest(candidate)
         if not self._suspects:
             return []
         proven: list[tuple[Sent, LossCause]] = []
         waiting: list[tuple[Sent, LossCause]] = []
-        last = min(base + BITMAP_BITS - 1, seen)
-        listed: set[int] = set()
+        last = min(base + BITMAP_BITS - 1, last_shown)
+        serials: set[int] = set()
         for pair in self._suspects:
             sent = pair[0]
-            if sent.state != IN_FLIGHT or sent.serial in listed:
+            if sent.state != IN_FLIGHT or sent.serial in serials:
                 continue
-            listed.add(sent.serial)
+            serials.add(sent.serial)
             (proven if base <= sent.psn <= last else waiting).append(pair)
         self._suspects = waiting
         return proven
 
     # ---- timers -----------------------------------------------------------------------------------------
 
-    def expired(self, now: float) -> list[Sent]:
+    def take_expired(self, now: float) -> list[Sent]:
         """Packets in flight whose timer is due (rule c), oldest first; their timers are spent.
 
         A timer that was set before answers turned out to take longer runs on for as long as they take.
         """
         due: list[Sent] = []
-        timers, apart, rtt = self._timers, self._timers_apart, self._proof.rtt
+        timers, timers_apart, rtt = self._timers, self._timers_apart, self._proof.rtt
         while (sent := self.first_timer()) is not None and sent.deadline <= now:
             if timers and timers[0] is sent:
                 timers.popleft()
             else:
-                heappop(apart)
+                heappop(timers_apart)
             deadline = sent.sent_at + rtt.known_s(now, sent.ev)
             if deadline > now:
                 sent.deadline = deadline
-                heappush(apart, (deadline, sent.serial, sent))
+                heappush(timers_apart, (deadline, sent.serial, sent))
             else:
                 due.append(sent)
         return sorted(due, key=lambda sent: sent.serial)
 
     def first_timer(self) -> Sent | None:
         """The packet in flight whose timer is due first."""
-        timers, apart = self._timers, self._timers_apart
-        while apart and apart[0][2].state != IN_FLIGHT:
-            heappop(apart)
+        timers, timers_apart = self._timers, self._timers_apart
+        while timers_apart and timers_apart[0][2].state != IN_FLIGHT:
+            heappop(timers_apart)
         while timers:
             sent = timers[0]
             if sent.state == IN_FLIGHT:
                 due = sent.deadline
-                if apart and (apart[0][0] < due or (apart[0][0] == due and apart[0][1] < sent.serial)):
+                if timers_apart and (
+                    timers_apart[0][0] < due or (timers_apart[0][0] == due and timers_apart[0][1] < sent.serial)
+                ):
                     break
                 return sent
             timers.popleft()
-        return apart[0][2] if apart else None
+        return timers_apart[0][2] if timers_apart else None

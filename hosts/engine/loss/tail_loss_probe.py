@@ -26,31 +26,31 @@ PROBE_AT: Final = 0.5
 class TailLossProbe:
     """Of one requestor."""
 
-    __slots__ = ("_paths", "_probed", "_proof")
+    __slots__ = ("_paths", "_probed_serial", "_proof")
 
     def __init__(self, paths: QpPaths, proof: ProofOfLoss) -> None:
         self._paths, self._proof = paths, proof
-        self._probed = 0
+        self._probed_serial = 0
         """Serial of the last packet for which probes were queued or not needed."""
 
     def due(self, sent: Sent) -> float:
         """When something has to be done about the packet whose timer is the first: ask, or let it expire."""
-        if sent.serial <= self._probed:
+        if sent.serial <= self._probed_serial:
             return sent.deadline
         return sent.sent_at + PROBE_AT * (sent.deadline - sent.sent_at)
 
-    def ask(self, flight: SendWindow, now: float) -> None:
+    def queue_probes(self, flight: SendWindow, now: float) -> None:
         """Queue the probes that are due, unless the packet is known to be missing or no EV can be used.
 
         One leaves over another EV of its plane, for its answer proves that the peer has read that port since; one over
         another plane, for the answer to the packet itself may be what was lost, and that plane's way back is dead.
         """
         sent = flight.first_timer()
-        if sent is None or sent.serial <= self._probed or now < self.due(sent):
+        if sent is None or sent.serial <= self._probed_serial or now < self.due(sent):
             return
-        self._probed = sent.serial
-        if self._paths.profile.usable and not self._proof.missed(sent.ev, sent.sent_at):
-            self._paths.ask(self._paths.profile.sibling(sent.ev))
+        self._probed_serial = sent.serial
+        if self._paths.profile.usable_planes and not self._proof.missed(sent.ev, sent.sent_at):
+            self._paths.queue_probe(self._paths.profile.sibling(sent.ev))
             self._paths.refresh(sent.ev)
 
 
@@ -82,20 +82,20 @@ class HeuristicLoss:
         """The PSN whose arrival ends the recovery; None = there is none."""
 
     @classmethod
-    def of(cls, config: Config) -> HeuristicLoss | None:
+    def for_config(cls, config: Config) -> HeuristicLoss | None:
         """None for a configuration that guesses nothing."""
         return cls(config) if config.loss.clear_bits == "lost" or config.loss.loss_rule == "ooo" else None
 
     def suspect(
-        self, flight: SendWindow, sack: Sack, base: int, seen: int, window: float, patience_s: float, now: float
+        self, flight: SendWindow, sack: Sack, base: int, last_shown: int, window: float, patience_s: float, now: float
     ) -> int:
         """Make suspects of what is missing and `patience_s` old; returns up to which PSN the SACK counts as proof.
 
         `window`: in packets.
         """
         if self._clear_is_lost:
-            seen = base + BITMAP_BITS - 1
-            flight.presume_lost(base, seen, now, patience_s)
+            last_shown = base + BITMAP_BITS - 1
+            flight.presume_lost(base, last_shown, now, patience_s)
         if self._ooo:
             if self._recovery is None and sack.ooo_count >= max(1.5 * window, OOO_PACKETS):
                 self._recovery = flight.next_psn - 1
@@ -104,4 +104,4 @@ class HeuristicLoss:
             if self._recovery is not None:
                 last = min(self._recovery, flight.cack + max(1, int(window)))
                 flight.presume_lost(flight.cack + 1, last, now, patience_s)
-        return seen
+        return last_shown

@@ -16,7 +16,7 @@ from mrc_testbed.hosts.engine.wire.packets import elsewhere
 
 PLANE_FAILURES: Final = 2
 """EV probes unanswered in a row on a plane, whichever EVs they tried, after which its proven EV is tried again."""
-NOTHING: Final = -1
+NO_EV: Final = -1
 """No EV: a plain number, since EVs are compared for every packet."""
 _WORKING: Final = (EvState.GOOD, EvState.SKIP)
 
@@ -24,14 +24,14 @@ _WORKING: Final = (EvState.GOOD, EvState.SKIP)
 class Slot:
     """State of one plane."""
 
-    __slots__ = ("ev", "failed", "heard", "heard_before")
+    __slots__ = ("earlier_heard_ev", "ev", "failed", "heard_ev")
 
     def __init__(self) -> None:
         self.ev: Ev | None = None
         """Proven to reach the peer."""
-        self.heard = NOTHING
+        self.heard_ev = NO_EV
         """EV on which a packet of this plane came in last."""
-        self.heard_before = NOTHING
+        self.earlier_heard_ev = NO_EV
         """The one before that was another one."""
         self.failed = 0
         """EV probes on this plane without answer since the last proof."""
@@ -39,7 +39,7 @@ class Slot:
     @property
     def last_heard(self) -> int | None:
         """`heard`, or None."""
-        return None if self.heard == NOTHING else self.heard
+        return None if self.heard_ev == NO_EV else self.heard_ev
 
     @property
     def failing(self) -> bool:
@@ -67,27 +67,27 @@ class AckPaths:
 
     # ---- evidence ---------------------------------------------------------------------------------------
 
-    def heard(self, plane: int, ev: int) -> None:
+    def on_packet(self, plane: int, ev: int) -> None:
         """A packet of the peer came in."""
         slot = self._slots[plane]
-        if ev != slot.heard:
-            slot.heard_before, slot.heard = slot.heard, ev
+        if ev != slot.heard_ev:
+            slot.earlier_heard_ev, slot.heard_ev = slot.heard_ev, ev
 
-    def proved(self, ev: Ev, now: float) -> None:
+    def on_proof(self, ev: Ev, now: float) -> None:
         """A SACK names a packet of ours that went over this EV."""
         slot = self._slots[ev.plane]
         slot.ev = ev
         slot.failed = 0
         self.proved_at = now
 
-    def answered(self, ev: Ev, rtt_s: float) -> None:
+    def on_probe_answered(self, ev: Ev, rtt_s: float) -> None:
         """An EV probe over it was answered."""
         slot = self._slots[ev.plane]
         slot.ev = ev
         slot.failed = 0
         self.rtt_s = rtt_s if self.rtt_s is None else self.rtt_s + (rtt_s - self.rtt_s) / 8
 
-    def unanswered(self, ev: Ev) -> None:
+    def on_probe_unanswered(self, ev: Ev) -> None:
         """An EV probe over it was not: maybe the EV, maybe the answer's way."""
         slot = self._slots[ev.plane]
         slot.failed += 1
@@ -102,12 +102,12 @@ class AckPaths:
 
     # ---- choice -----------------------------------------------------------------------------------------
 
-    def draw(self, free: int) -> Ev | None:
+    def draw(self, free_ports: int) -> Ev | None:
         """An EV for the next probe, from the planes in `free`: one whose proof is in doubt, else each in turn, in
         random order; None: no QP has one.
         """
         for plane, slot in enumerate(self._slots):
-            if free >> plane & 1 and slot.failed >= PLANE_FAILURES and slot.ev is not None:
+            if free_ports >> plane & 1 and slot.failed >= PLANE_FAILURES and slot.ev is not None:
                 return slot.ev
         if not self._profiles:
             return None
@@ -115,7 +115,7 @@ class AckPaths:
         for _ in (1, 2):  # what is left of this round, then a whole one
             while self._round:
                 ev = profile.find(self._round.pop())
-                if ev is not None and free >> ev.plane & 1 and ev.state in _WORKING:
+                if ev is not None and free_ports >> ev.plane & 1 and ev.state in _WORKING:
                     return ev
             self._round = profile.values()
             shuffle(self._round, self._rng)
@@ -126,15 +126,15 @@ class AckPaths:
         """Some plane has a proven EV."""
         return any(slot.ev is not None for slot in self._slots)
 
-    def _any(self, plane: int, avoid: int | None = None) -> Ev | None:
+    def _random_ev(self, plane: int, avoid: int | None = None) -> Ev | None:
         """One of the plane's EVs that our own data has not found bad, at random, but not `avoid`."""
         for profile in self._profiles:
-            found = [ev for ev in profile.on_plane(plane) if ev.state in _WORKING and ev.value != avoid]
-            if found:
-                return found[int(self._rng.random() * len(found))]
+            evs = [ev for ev in profile.on_plane(plane) if ev.state in _WORKING and ev.value != avoid]
+            if evs:
+                return evs[int(self._rng.random() * len(evs))]
         return None
 
-    def route(self, plane: int, up: int, free: int) -> tuple[int, int]:
+    def route(self, plane: int, ports_up: int, free_ports: int) -> tuple[int, int]:
         """(plane, EV) for a control packet whose trigger came in on `plane`; (ports, NOTHING) when it has to wait for
         room at any of `ports`, a mask: 0 when no EV of the planes in `up` is known.
 
@@ -142,9 +142,9 @@ class AckPaths:
         those whose port has room. A packet rather waits for room than to take a plane whose probes fail.
         """
         if plane < 0:
-            return self._other_way(elsewhere(plane), up, free)
+            return self._other_way(elsewhere(plane), ports_up, free_ports)
         slots = self._slots
-        if free >> plane & 1 and not slots[plane].failing:
+        if free_ports >> plane & 1 and not slots[plane].failing:
             ev = self._ev(plane)
             if ev is not None:
                 return plane, ev
@@ -153,51 +153,57 @@ class AckPaths:
             # Among failing planes by chance: packets that come in pairs would meet the same ones in turn.
             start = int(self._rng.random() * count) if failing else self._turn
             for step in range(1, count + 1):
-                other = (start + step) % count
-                if up >> other & 1 and slots[other].failing is failing:
-                    ev = self._ev(other)
+                candidate = (start + step) % count
+                if ports_up >> candidate & 1 and slots[candidate].failing is failing:
+                    ev = self._ev(candidate)
                     if ev is None:
                         continue
-                    if free >> other & 1:
-                        self._turn = other
-                        return other, ev
-                    wait |= 1 << other
+                    if free_ports >> candidate & 1:
+                        self._turn = candidate
+                        return candidate, ev
+                    wait |= 1 << candidate
             if wait:
                 break
-        return wait, NOTHING
+        return wait, NO_EV
 
-    def _other_way(self, usual: int, up: int, free: int) -> tuple[int, int]:
+    def _other_way(self, usual: int, ports_up: int, free_ports: int) -> tuple[int, int]:
         """See route(). Planes in turn, the usual one last."""
         self._usual_next = not self._usual_next
         if not self._usual_next:
-            return self.route(usual, up, free)
+            return self.route(usual, ports_up, free_ports)
         slot, count = self._slots[usual], len(self._slots)
         avoid = slot.last_heard if slot.ev is None else slot.ev.value
         self._doubt(usual, avoid)
-        best: tuple[int, bool, int] | None = None
+        best_rank: tuple[int, bool, int] | None = None
         way = None
         for step in range(1, count + 1):
             plane = (self._turn + step) % count
-            if up >> plane & 1:
-                rank, ev = self._known(plane, avoid, self._rng.random() < 0.5)  # what was heard may be dead this way
-                if ev is not None and (best is None or (rank, plane == usual, step) < best):
-                    best, way = (rank, plane == usual, step), (plane, ev)
+            if ports_up >> plane & 1:
+                rank, ev = self._best_known_ev(
+                    plane, avoid, self._rng.random() < 0.5
+                )  # what was heard may be dead this way
+                if ev is not None and (best_rank is None or (rank, plane == usual, step) < best_rank):
+                    best_rank, way = (rank, plane == usual, step), (plane, ev)
         if way is None:
-            return self.route(usual, up, free)  # there is no other
-        if not free >> way[0] & 1:
-            return 1 << way[0], NOTHING
+            return self.route(usual, ports_up, free_ports)  # there is no other
+        if not free_ports >> way[0] & 1:
+            return 1 << way[0], NO_EV
         self._turn = way[0]
         return way
 
-    def other_ways(self, plane: int, ev: int, up: int) -> list[tuple[int, int]]:
+    def other_ways(self, plane: int, ev: int, ports_up: int) -> list[tuple[int, int]]:
         """(plane, EV) of the best-known EV of each usable plane but that of a lost answer, which went over `ev`.
 
         Without another plane: another EV of the same, if there is one, else `ev` again.
         """
         self._doubt(plane, ev)
-        found = {other: self._known(other, ev, True)[1] for other in range(len(self._slots)) if up >> other & 1}
-        own = found.pop(plane, None)
-        return [(p, e) for p, e in found.items() if e is not None] or [(plane, ev if own is None else own)]
+        evs = {
+            other_plane: self._best_known_ev(other_plane, ev, True)[1]
+            for other_plane in range(len(self._slots))
+            if ports_up >> other_plane & 1
+        }
+        own_ev = evs.pop(plane, None)
+        return [(p, e) for p, e in evs.items() if e is not None] or [(plane, ev if own_ev is None else own_ev)]
 
     def _doubt(self, plane: int, ev: int | None) -> None:
         """An answer over it was lost: its proof is put to the test by the next EV probe."""
@@ -205,7 +211,7 @@ class AckPaths:
         if slot.ev is not None and slot.ev.value == ev:
             slot.failed = max(slot.failed, PLANE_FAILURES)
 
-    def _known(self, plane: int, avoid: int | None, heard: bool) -> tuple[int, int | None]:
+    def _best_known_ev(self, plane: int, avoid: int | None, heard: bool) -> tuple[int, int | None]:
         """(rank, EV) of the best-known EV of a plane: 0 = proven, 1 = heard, 2 = any, 3 = probes of the plane fail.
 
         `heard`: those on which the peer was heard come before any.
@@ -214,10 +220,10 @@ class AckPaths:
         if slot.ev is not None and slot.ev.value != avoid and slot.ev.state in _WORKING and not slot.failed:
             return 0, slot.ev.value
         rank = 3 if slot.failing else 1
-        for value in (slot.heard, slot.heard_before) if heard else ():
-            if value != NOTHING and value != avoid:
+        for value in (slot.heard_ev, slot.earlier_heard_ev) if heard else ():
+            if value != NO_EV and value != avoid:
                 return rank, value
-        ev = self._any(plane, avoid)
+        ev = self._random_ev(plane, avoid)
         return max(rank, 2), None if ev is None else ev.value
 
     def _ev(self, plane: int) -> int | None:
@@ -228,7 +234,7 @@ class AckPaths:
             ev = slot.ev = None
         if ev is not None:
             return ev.value
-        if slot.heard != NOTHING and not (slot.failing and self._profiles):
-            return slot.heard
-        ev = self._any(plane)
+        if slot.heard_ev != NO_EV and not (slot.failing and self._profiles):
+            return slot.heard_ev
+        ev = self._random_ev(plane)
         return slot.last_heard if ev is None else ev.value

@@ -46,14 +46,14 @@ class Obstacle(Enum):
 class Transmission:
     """What keeps the packets sent over one EV in order: a chain, oldest first, in place of a queue for each EV."""
 
-    __slots__ = ("after", "serial", "state")
+    __slots__ = ("next_on_ev", "serial", "state")
 
     def __init__(self, serial: int) -> None:
         self.serial = serial
         """Number of this transmission among all of the QP; grows by one each."""
         self.state = 0
         """See send_window.py; 0 = in flight."""
-        self.after: Transmission | None = None
+        self.next_on_ev: Transmission | None = None
         """The next one over the same EV that is kept."""
 
 
@@ -65,12 +65,12 @@ class Ev:
     value: int
     state: EvState
     plane: int
-    kept: int
+    kept_count: int
     sent: int
     acked: int
-    doubted: int
-    oldest: Transmission | None
-    newest: Transmission | None
+    acked_at_doubt: int
+    oldest_kept: Transmission | None
+    newest_kept: Transmission | None
     rtt_s: float
     srtt_s: float
     deviation_s: float
@@ -81,21 +81,21 @@ class Ev:
     __slots__ = (
         "accused_at",
         "acked",
+        "acked_at_doubt",
         "active",
         "deviation_s",
-        "doubted",
         "failures",
         "fault_at",
-        "held",
-        "kept",
+        "held_count",
+        "kept_count",
         "kept_limit",
         "lost",
         "marked",
-        "needed",
-        "newest",
+        "needed_streak",
         "newest_arrived",
+        "newest_kept",
         "newest_lost",
-        "oldest",
+        "oldest_kept",
         "plane",
         "probes_answered",
         "probing",
@@ -117,12 +117,12 @@ class Ev:
         self.sent = 0
         self.acked = 0
         """Packets known to have arrived over it."""
-        self.doubted = -1
+        self.acked_at_doubt = -1
         """`acked` when it was suspected last and not withdrawn: while it is the same, nothing has got through since."""
-        self.oldest = None
+        self.oldest_kept = None
         """Packets over it, up to `newest`, that the send window keeps in order: `kept` of them."""
-        self.newest = None
-        self.kept = 0
+        self.newest_kept = None
+        self.kept_count = 0
         self.rtt_s = self.srtt_s = UNKNOWN
         """Last round-trip time sampled, seconds; smoothed round-trip time of this path alone (gain 1/8), probes
         included. UNKNOWN before the first sample."""
@@ -143,14 +143,14 @@ class Ev:
         """Packets trimmed on it before the last hop."""
         self.trimmed_at = float("-inf")
         """When a NACK said so last."""
-        self.held = 0
+        self.held_count = 0
         """Demotions refused by the floor, or because it was the last of its plane and still carried packets."""
         self.accused_at = 0.0
         """When it was suspected last and not withdrawn for want of proof."""
         self.probes_answered = 0
         self.streak = 0
         """Probes answered in a row since the last failure."""
-        self.needed = needed
+        self.needed_streak = needed
         """Streak that ends ASSUMED_BAD; doubles for a repeat offender."""
         self.fault_at: float | None = None
         """When it last became ASSUMED_BAD."""
@@ -159,7 +159,7 @@ class Ev:
         self.stand_in: Ev | None = None
         """The backup that took its slot when it last left the rotation."""
 
-    def sampled(self, rtt_s: float) -> None:
+    def on_sample(self, rtt_s: float) -> None:
         """A round trip over it took that long."""
         self.rtt_s = rtt_s
         if self.srtt_s < 0:
@@ -178,7 +178,7 @@ class Ev:
     @property
     def in_doubt(self) -> bool:
         """Suspected and still in use, and not heard of since."""
-        return self.doubted == self.acked
+        return self.acked_at_doubt == self.acked
 
     def __repr__(self) -> str:
         return f"Ev({self.value:#06x}, plane {self.plane}, {self.state.name})"
@@ -209,11 +209,11 @@ class _Plane:
         self.whole_rotation = skip_mode == "rotation"
         self.members = evs
         self.size = size
-        allowed = [ev for ev in evs if ev.state is _GOOD]
-        self._order = allowed[:size]
+        good_evs = [ev for ev in evs if ev.state is _GOOD]
+        self._order = good_evs[:size]
         self._turns: list[int] = []
         """The rotation by places in `_order`; empty: as it stands there."""
-        self.backups = allowed[size:]
+        self.backups = good_evs[size:]
         self.cursor = 0
         for ev in self._order:
             ev.active = True
@@ -279,13 +279,13 @@ def shuffle(items: list[Any], rng: Random) -> None:
 class Move:
     """Effect of a signal on an EV: the states before and after, and the backup that took its place, if any."""
 
-    __slots__ = ("by", "left", "new", "old")
+    __slots__ = ("left_rotation", "new_state", "old_state", "substitute")
 
-    def __init__(self, old: EvState, new: EvState, left: bool, by: Ev | None) -> None:
-        self.old, self.new = old, new
-        self.left = left
+    def __init__(self, old_state: EvState, new_state: EvState, left: bool, by: Ev | None) -> None:
+        self.old_state, self.new_state = old_state, new_state
+        self.left_rotation = left
         """It left the rotation; `by` (None: no EV) has its slot now."""
-        self.by = by
+        self.substitute = by
 
 
 SignalObserver = Callable[[Ev, EvState, EvSignal, EvState, float], None]
@@ -315,7 +315,7 @@ class EvProfile:
         "observer",
         "skips",
         "up_since",
-        "usable",
+        "usable_planes",
     )
 
     def __init__(
@@ -334,27 +334,29 @@ class EvProfile:
         """skip_mode "timer": when each SKIP ends, oldest first; None in the other modes. See tick()."""
         self._by_value: dict[int, Ev] = {}
         members: dict[int, list[Ev]] = {}
-        refused = frozenset(denied)
+        denied_values = frozenset(denied)
         for value, plane in evs:
             if value in self._by_value:
                 raise ValueError(f"EV {value:#x} appears twice in the profile")
             ev = self._by_value[value] = Ev(value, plane, config.probes.ok_count)
-            if value in refused:
+            if value in denied_values:
                 ev.state = EvState.DENIED
             members.setdefault(plane, []).append(ev)
         if not members:
             raise ValueError("an EV profile needs at least one EV")
         share = max(1, config.paths.max_active // len(members))
         self._planes: dict[int, _Plane] = {}
-        for plane, found in sorted(members.items()):
-            shuffle(found, rng)
-            spare = len(found) // 4 if config.paths.backup_per_plane < 0 else config.paths.backup_per_plane
-            self._planes[plane] = _Plane(plane, found, max(1, min(share, len(found) - spare)), config.paths.skip_mode)
+        for plane, plane_evs in sorted(members.items()):
+            shuffle(plane_evs, rng)
+            spare = len(plane_evs) // 4 if config.paths.backup_per_plane < 0 else config.paths.backup_per_plane
+            self._planes[plane] = _Plane(
+                plane, plane_evs, max(1, min(share, len(plane_evs) - spare)), config.paths.skip_mode
+            )
         self._floor = self._usable_count = 0
         self._local = self._peer = ~0
         self.up_since = {plane: 0.0 for plane in self._planes}
         """When each plane last came up again at both ends; a loss of what left before is the port's fault."""
-        self.usable = 0
+        self.usable_planes = 0
         """Bit p set: plane p is up at both ends and has an EV in rotation. choose() takes from these only."""
         self._turns = list(self._planes)
         self._round: list[int] = []
@@ -407,19 +409,19 @@ class EvProfile:
 
     # ---- choice -----------------------------------------------------------------------------------------
 
-    def choose(self, free: int, avoid: Ev | None = None) -> Ev | None:
+    def choose(self, free_ports: int, avoid: Ev | None = None) -> Ev | None:
         """The EV of the next packet, or None when no usable plane is in `free` (bit p = the port of plane p has room).
 
         `avoid`: the EV that just failed this packet; taken only when there is no other.
         """
-        usable = free & self.usable
-        if not usable:
+        candidates = free_ports & self.usable_planes
+        if not candidates:
             return None
         fallback = False
         for _ in (1, 2):  # what is left of this round, then a whole one
             while self._round:
                 plane = self._round.pop()
-                if usable >> plane & 1:
+                if candidates >> plane & 1:
                     ev = self._planes[plane].next(self._rng, avoid)
                     if ev is not None:
                         return ev
@@ -427,33 +429,33 @@ class EvProfile:
             self._new_round()
         return avoid if fallback else None
 
-    def another(self, avoid: Ev | None) -> Ev | None:
+    def other_ev(self, avoid: Ev | None) -> Ev | None:
         """An EV in rotation for a probe, of another plane than `avoid` if there is one; takes nobody's turn."""
         first = 0 if avoid is None else avoid.plane + 1
         count = max(self._planes) + 1
         for step in range(count):
             plane = (first + step) % count
-            if self.usable >> plane & 1:
-                found = [ev for ev in self._planes[plane].order if ev is not avoid]
-                if found:
-                    return found[int(self._rng.random() * len(found))]
-        return avoid if avoid is not None and avoid.active and self.usable >> avoid.plane & 1 else None
+            if self.usable_planes >> plane & 1:
+                evs = [ev for ev in self._planes[plane].order if ev is not avoid]
+                if evs:
+                    return evs[int(self._rng.random() * len(evs))]
+        return avoid if avoid is not None and avoid.active and self.usable_planes >> avoid.plane & 1 else None
 
     def sibling(self, ev: Ev) -> Ev | None:
         """Another EV in rotation of the same plane, for a probe; None: there is none, or the plane is down."""
-        if not self.usable >> ev.plane & 1:
+        if not self.usable_planes >> ev.plane & 1:
             return None
-        found = [other for other in self._planes[ev.plane].order if other is not ev]
-        return found[int(self._rng.random() * len(found))] if found else None
+        siblings = [candidate for candidate in self._planes[ev.plane].order if candidate is not ev]
+        return siblings[int(self._rng.random() * len(siblings))] if siblings else None
 
     def spares(self) -> list[Ev]:
         """A GOOD backup of each plane that is up and has one, drawn at random."""
-        found = []
+        backups = []
         for number, plane in self._planes.items():
-            good = [ev for ev in plane.backups if ev.state is _GOOD] if self.plane_up(number) else []
-            if good:
-                found.append(good[int(self._rng.random() * len(good))])
-        return found
+            good_backups = [ev for ev in plane.backups if ev.state is _GOOD] if self.plane_up(number) else []
+            if good_backups:
+                backups.append(good_backups[int(self._rng.random() * len(good_backups))])
+        return backups
 
     def _new_round(self) -> None:
         if self._rounds == 0:
@@ -468,53 +470,53 @@ class EvProfile:
         """Move an EV by the table; None when it stays. Keeps rotation, backups, floor and hold-down in order."""
         if self.observer is None:
             return self._signal(ev, signal, now)
-        old = ev.state
+        old_state = ev.state
         move = self._signal(ev, signal, now)
-        self.observer(ev, old, signal, ev.state, now)
+        self.observer(ev, old_state, signal, ev.state, now)
         return move
 
     def _signal(self, ev: Ev, signal: EvSignal, now: float) -> Move | None:
-        old = ev.state
-        new = self._moves[old, signal]
-        if new is old:
+        old_state = ev.state
+        new_state = self._moves[old_state, signal]
+        if new_state is old_state:
             return None
-        if new is _SKIP and self.skips is not None:
+        if new_state is _SKIP and self.skips is not None:
             self.skips.append((now + self._config.paths.skip_timer_s, ev))
         plane = self._planes[ev.plane]
-        if new is _BAD:
+        if new_state is _BAD:
             last = signal is EvSignal.LOST and plane.in_rotation == 1 and ev.carries()
             kept = last or (self._usable_count <= self._floor and self.plane_up(ev.plane))
             if kept and ev.active and not any(b.state is _GOOD for b in plane.backups):
-                ev.held += 1
-                ev.doubted = ev.acked
+                ev.held_count += 1
+                ev.acked_at_doubt = ev.acked
                 return None
             self._hold_down(ev, now)
-        ev.state = new
-        if new in (_GOOD, _SKIP):
-            if old in (_BAD, _DENIED):
+        ev.state = new_state
+        if new_state in (_GOOD, _SKIP):
+            if old_state in (_BAD, _DENIED):
                 ev.streak = ev.failures = 0
                 self._admit(plane, ev)
-            return Move(old, new, False, None)
-        left, by = ev.active, None
-        if left:
-            by = self._withdraw(plane, ev)
+            return Move(old_state, new_state, False, None)
+        was_active, substitute = ev.active, None
+        if was_active:
+            substitute = self._withdraw(plane, ev)
         elif ev in plane.backups:
             plane.backups.remove(ev)
-        return Move(old, new, left, by)
+        return Move(old_state, new_state, was_active, substitute)
 
     def least_bad(self) -> Ev | None:
         """The EV to be used when there is no other: ASSUMED_BAD, of a plane that is up. None: there is one, or no
         floor, or no such EV. First comes the one whose probes are answered, then the one that lost the least.
         """
-        if self.usable or not self._floor:
+        if self.usable_planes or not self._floor:
             return None
-        bad = [ev for ev in self if ev.state is _BAD and self.plane_up(ev.plane)]
-        return min(bad, key=lambda ev: (-ev.streak, ev.lost / max(1, ev.sent)), default=None)
+        bad_evs = [ev for ev in self if ev.state is _BAD and self.plane_up(ev.plane)]
+        return min(bad_evs, key=lambda ev: (-ev.streak, ev.lost / max(1, ev.sent)), default=None)
 
     @property
     def obstacle(self) -> Obstacle | None:
         """Why no EV can be used; None when one can."""
-        if self.usable:
+        if self.usable_planes:
             return None
         if all(ev.state is _DENIED for ev in self._by_value.values()):
             return Obstacle.DENIED
@@ -539,7 +541,7 @@ class EvProfile:
         probes = self._config.probes
         if ev.fault_at is not None:
             quiet = int((now - ev.fault_at) / probes.forgive_s)
-            ev.needed = max(probes.ok_count, min(ev.needed * 2 >> min(quiet, 64), probes.ok_max))
+            ev.needed_streak = max(probes.ok_count, min(ev.needed_streak * 2 >> min(quiet, 64), probes.ok_max))
         ev.fault_at = now
         ev.streak = ev.failures = 0
 
@@ -561,18 +563,18 @@ class EvProfile:
 
     def _withdraw(self, plane: _Plane, ev: Ev) -> Ev | None:
         """Take an EV out of rotation; a GOOD backup of the same plane, never of another, gets its slot (§5.5)."""
-        place = plane.order.index(ev)
+        index = plane.order.index(ev)
         ev.active = False
         ev.stand_in = None
         for i, backup in enumerate(plane.backups):
             if backup.state is _GOOD:
                 del plane.backups[i]
-                plane.order[place] = backup
+                plane.order[index] = backup
                 backup.active = True
                 ev.stand_in = backup
                 return backup
-        del plane.order[place]
-        if place < plane.cursor:
+        del plane.order[index]
+        if index < plane.cursor:
             plane.cursor -= 1
         self._refresh()
         return None
@@ -581,11 +583,11 @@ class EvProfile:
 
     def set_ports(self, local: int, peer: int, now: float) -> None:
         """Masks of the planes whose port is up here and at the peer. EV states are kept (§5.5)."""
-        before = self._local & self._peer
+        ports_before = self._local & self._peer
         self._local, self._peer = local, peer
         self._round.clear()
         for plane in self._planes:
-            if local & peer & ~before & 1 << plane:
+            if local & peer & ~ports_before & 1 << plane:
                 self.up_since[plane] = now
         self._refresh()
 
@@ -594,12 +596,12 @@ class EvProfile:
         return bool(self._local & self._peer & 1 << plane)
 
     def _refresh(self) -> None:
-        up, least = self._local & self._peer, self._config.paths.ev_min_active
-        self.usable = self._usable_count = members = 0
+        ports_up, min_active = self._local & self._peer, self._config.paths.ev_min_active
+        self.usable_planes = self._usable_count = members = 0
         for number, plane in self._planes.items():
-            if up >> number & 1:
+            if ports_up >> number & 1:
                 members += len(plane.members)
                 self._usable_count += plane.in_rotation
                 if plane.in_rotation:
-                    self.usable |= 1 << number
-        self._floor = max(1, members // 4) if least < 0 else min(least, members)
+                    self.usable_planes |= 1 << number
+        self._floor = max(1, members // 4) if min_active < 0 else min(min_active, members)

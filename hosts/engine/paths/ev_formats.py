@@ -27,9 +27,9 @@ class EvFormatError(ValueError):
     """Values do not fit the format; the message says what would."""
 
 
-def _fit(what: str, value: int, bits: int) -> int:
+def _fit(name: str, value: int, bits: int) -> int:
     if not 0 <= value < 1 << bits:
-        raise EvFormatError(f"{what} = {value}: must be 0 to {(1 << bits) - 1} ({bits} bits)")
+        raise EvFormatError(f"{name} = {value}: must be 0 to {(1 << bits) - 1} ({bits} bits)")
     return value
 
 
@@ -118,16 +118,16 @@ class EcmpFormat:
     def evs(self, planes: Iterable[int], count: int, rng: Random) -> list[EvPlane]:
         """`count` random distinct EVs for each plane. Two may share a path: only statistics covers them all."""
         planes = list(planes)
-        wanted = count * len(planes)
-        if not 0 < wanted <= 1 << self.bits:
+        total = count * len(planes)
+        if not 0 < total <= 1 << self.bits:
             raise EvFormatError(f"{count} EVs for each of {len(planes)} planes: 1 to {1 << self.bits} in all")
         if self.bits == IPV4_BITS:
-            values = rng.sample(range(1 << IPV4_BITS), wanted)
+            values = rng.sample(range(1 << IPV4_BITS), total)
         else:
-            drawn: dict[int, None] = {}
-            while len(drawn) < wanted:
-                drawn[rng.getrandbits(EV_BITS)] = None
-            values = list(drawn)
+            distinct: dict[int, None] = {}
+            while len(distinct) < total:
+                distinct[rng.getrandbits(EV_BITS)] = None
+            values = list(distinct)
         return [(value, planes[i % len(planes)]) for i, value in enumerate(values)]
 
 

@@ -35,7 +35,7 @@ from mrc_testbed.hosts.engine.wire.packets import ECN_ECT0, PacketRecord, Reliab
 
 ASKINGS: Final = 2
 """Transmissions of a probe, evenly spread over probe_timeout_s, each with another way back, before it has failed."""
-_SHOWN: Final = (EvState.ASSUMED_BAD, EvState.DENIED)
+_REPORTED_STATES: Final = (EvState.ASSUMED_BAD, EvState.DENIED)
 _ANSWERS: Final[dict[int, EvSignal]] = {
     Verdict.SKIP_ONCE: EvSignal.PROBE_SKIP_ONCE,
     Verdict.ALWAYS_SKIP: EvSignal.PROBE_FAILED,
@@ -45,17 +45,17 @@ _ANSWERS: Final[dict[int, EvSignal]] = {
 class _Probe:
     """A reliability probe of an EV: sent once, twice, or as long as the peer is silent."""
 
-    __slots__ = ("asked", "asked_at", "began_at", "ev", "ids", "over")
+    __slots__ = ("ask_count", "asked_at", "began_at", "ev", "ids", "is_over")
 
     def __init__(self, ev: Ev) -> None:
         self.ev = ev
-        self.asked = 0
+        self.ask_count = 0
         """How often."""
         self.ids: deque[int] = deque()
         """Ids of the newest ASKINGS of them."""
         self.began_at = self.asked_at = 0.0
         """When the first asking left, and the last that the verdict is about, the second."""
-        self.over = False
+        self.is_over = False
         """Answered or failed."""
 
 
@@ -105,9 +105,9 @@ class QpPaths:
         """The EV of that value, or None."""
         return self.profile.find(value)
 
-    def proved(self, ev: Ev, now: float) -> None:
+    def on_proof(self, ev: Ev, now: float) -> None:
         """A SACK names a packet of ours that went over this EV."""
-        self._ack_paths.proved(ev, now)
+        self._ack_paths.on_proof(ev, now)
 
     # ---- states -----------------------------------------------------------------------------------------
 
@@ -118,8 +118,8 @@ class QpPaths:
             if ev.in_doubt:
                 self._seek(ev.plane, now)
             return
-        self._told(ev, move, signal, now)
-        if not self.profile.usable:
+        self._report_move(ev, move, signal, now)
+        if not self.profile.usable_planes:
             self.recall(now)
 
     def recall(self, now: float) -> None:
@@ -129,49 +129,51 @@ class QpPaths:
             return
         move = self.profile.signal(ev, EvSignal.RECALLED, now)
         if move is not None:  # pragma: no branch - the table moves every ASSUMED_BAD EV that is recalled
-            self._told(ev, move, EvSignal.RECALLED, now)
+            self._report_move(ev, move, EvSignal.RECALLED, now)
         self.accuse(ev, now)
 
-    def _told(self, ev: Ev, move: Move, signal: EvSignal, now: float) -> None:
+    def _report_move(self, ev: Ev, move: Move, signal: EvSignal, now: float) -> None:
         context = self._context
-        if move.new in _SHOWN or move.old in _SHOWN:
+        if move.new_state in _REPORTED_STATES or move.old_state in _REPORTED_STATES:
             context.events.append(
-                EvChanged(context.qpn, context.peer, ev.value, ev.plane, move.old, move.new, signal.value, now)
+                EvChanged(
+                    context.qpn, context.peer, ev.value, ev.plane, move.old_state, move.new_state, signal.value, now
+                )
             )
-        if move.left:
-            by = None if move.by is None else move.by.value
-            context.events.append(EvReplaced(context.qpn, ev.value, by, ev.plane, now))
-        if move.new is EvState.ASSUMED_BAD:
+        if move.left_rotation:
+            substitute = None if move.substitute is None else move.substitute.value
+            context.events.append(EvReplaced(context.qpn, ev.value, substitute, ev.plane, now))
+        if move.new_state is EvState.ASSUMED_BAD:
             self._schedule(ev, now + context.config.probes.interval_s)
 
     def accuse(self, ev: Ev, now: float) -> None:
         """A packet over it expired, and nothing proves it lost: the peer may not have read it yet, or may be dead."""
-        ev.doubted, ev.accused_at = ev.acked, now
+        ev.acked_at_doubt, ev.accused_at = ev.acked, now
         self._seek(ev.plane, now)
 
     def put_on_trial(self, ev: Ev) -> None:
         """A packet over it is overdue, and nothing proves it lost: ask the EV itself; no answer will be its failure."""
         if ev.state in (EvState.GOOD, EvState.SKIP):
             ev.failures = max(ev.failures, self._context.config.probes.fail_count - 1)
-            self.ask(ev)
+            self.queue_probe(ev)
 
-    def _schedule(self, ev: Ev, at: float) -> None:
+    def _schedule(self, ev: Ev, time: float) -> None:
         if not ev.probing:
             ev.probing = True
             self._order += 1
-            heapq.heappush(self._due, (at, self._order, ev))
+            heapq.heappush(self._due, (time, self._order, ev))
 
     def on_ports(self, now: float) -> None:
         """Ports changed: what waits for a plane that came up just now is probed at once."""
-        for plane, since in self.profile.up_since.items():
-            if since == now:
+        for plane, up_at in self.profile.up_since.items():
+            if up_at == now:
                 self._hurry(plane, now)
-        if not self.profile.usable:
+        if not self.profile.usable_planes:
             self.recall(now)
 
     def _hurry(self, plane: int, now: float) -> None:
         """Probe at once what waits on a plane."""
-        self._due = [(now if ev.plane == plane else at, order, ev) for at, order, ev in self._due]
+        self._due = [(now if ev.plane == plane else time, order, ev) for time, order, ev in self._due]
         heapq.heapify(self._due)
 
     def _seek(self, plane: int, now: float) -> None:
@@ -184,14 +186,14 @@ class QpPaths:
 
     def refresh(self, avoid: Ev | None) -> None:
         """Ask for the state of the responder over another EV than `avoid` (§5.11: on an expiry)."""
-        self.ask(self.profile.another(avoid))
+        self.queue_probe(self.profile.other_ev(avoid))
 
     def ask_spares(self) -> None:
         """Nothing is heard over any EV in rotation: one that is not may lead to the peer, and show that it lives."""
         for ev in self.profile.spares():
-            self.ask(ev)
+            self.queue_probe(ev)
 
-    def ask(self, ev: Ev | None) -> None:
+    def queue_probe(self, ev: Ev | None) -> None:
         """Queue a probe over an EV, unless it is None or has one."""
         if ev is not None and not ev.probing:
             ev.probing = True
@@ -203,22 +205,22 @@ class QpPaths:
         for _ in range(len(self._queue)):
             probe = self._queue.popleft()
             ev = probe.ev
-            if probe.over:
+            if probe.is_over:
                 continue
             if not self.profile.plane_up(ev.plane):
                 self._end(probe)
-                self._rest(ev, now)
+                self._schedule_next(ev, now)
                 continue
-            if not credit.free >> ev.plane & 1:
+            if not credit.free_ports >> ev.plane & 1:
                 self._queue.append(probe)
                 continue
             credit.take(ev.plane)
             probe_id = self._next_id = self._next_id + 1 & 0xFFFF
-            again = probe.asked > 0
-            if not again:
+            is_repeat = probe.ask_count > 0
+            if not is_repeat:
                 probe.began_at = now
-            probe.asked += 1
-            if probe.asked <= ASKINGS:
+            probe.ask_count += 1
+            if probe.ask_count <= ASKINGS:
                 probe.asked_at = now
                 patience = context.config.probes.timeout_s / ASKINGS
             else:
@@ -245,44 +247,44 @@ class QpPaths:
                         timestamp,
                         int(wire.timestamps),
                         *context.request_ids,
-                        again,
+                        is_repeat,
                     ),
                 )
             )
 
-    def _wait(self, probe: _Probe, until: float) -> None:
+    def _wait(self, probe: _Probe, deadline: float) -> None:
         self._order += 1
-        heapq.heappush(self._expect, (until, self._order, probe))
+        heapq.heappush(self._expect, (deadline, self._order, probe))
 
     def _end(self, probe: _Probe) -> None:
         """Stop waiting for it."""
-        probe.over = True
+        probe.is_over = True
         for probe_id in probe.ids:
             self._pending.pop(probe_id, None)
 
     def on_answer(self, sack: Sack, now: float) -> None:
         """A SACK with pr = 1. Unknown ids and ids of another EV are ignored."""
-        found = None if sack.probe_id is None else self._pending.get(sack.probe_id)
-        if found is None or sack.entropy != found[0].ev.value:
+        pending = None if sack.probe_id is None else self._pending.get(sack.probe_id)
+        if pending is None or sack.entropy != pending[0].ev.value:
             return
-        probe, sent_at = found
+        probe, sent_at = pending
         ev, began_at = probe.ev, probe.began_at
         self._end(probe)
-        self.proved(ev, now)
+        self.on_proof(ev, now)
         proof, rtt_s = self._proof, now - sent_at
-        proof.answered(ev.plane, sent_at, proof.rtt.ordinary(rtt_s, ev), now)
-        ev.sampled(rtt_s)
+        proof.on_answer(ev.plane, sent_at, proof.rtt.ordinary(rtt_s, ev), now)
+        ev.on_sample(rtt_s)
         ev.probes_answered += 1
         self._counters.probes_answered += 1
         signal = _ANSWERS.get(sack.verdict, EvSignal.PROBE_CLEAN)
         if signal is EvSignal.PROBE_FAILED:
             self._failed(ev, now, began_at)
             return
-        ev.failures, ev.doubted = 0, -1
+        ev.failures, ev.acked_at_doubt = 0, -1
         ev.streak += 1
-        if ev.state is EvState.ASSUMED_BAD and (ev.streak >= ev.needed or self.profile.at_a_loss(ev.plane)):
+        if ev.state is EvState.ASSUMED_BAD and (ev.streak >= ev.needed_streak or self.profile.at_a_loss(ev.plane)):
             self.signal(ev, signal, now)
-        self._rest(ev, began_at)
+        self._schedule_next(ev, began_at)
 
     def _failed(self, ev: Ev, now: float, began_at: float) -> None:
         """A probe was not answered in time, or badly. A GOOD EV needs several in a row to fall (§5.12)."""
@@ -291,22 +293,22 @@ class QpPaths:
         if ev.failures >= self._context.config.probes.fail_count:
             ev.failures = 0
             self.signal(ev, EvSignal.PROBE_FAILED, now)
-        self._rest(ev, began_at)
+        self._schedule_next(ev, began_at)
 
-    def _rest(self, ev: Ev, since: float) -> None:
+    def _schedule_next(self, ev: Ev, began_at: float) -> None:
         """The probe is over; another follows one interval after it, as long as the EV is ASSUMED_BAD."""
         ev.probing = False
         if ev.state is EvState.ASSUMED_BAD:
-            self._schedule(ev, since + self._context.config.probes.interval_s)
+            self._schedule(ev, began_at + self._context.config.probes.interval_s)
 
     # ---- clock ------------------------------------------------------------------------------------------
 
     def on_timer(self, now: float) -> None:
         """Queue probes that are due, ask again and fail those not answered."""
-        while self._expect and (self._expect[0][0] <= now or self._expect[0][2].over):
+        while self._expect and (self._expect[0][0] <= now or self._expect[0][2].is_over):
             probe = heapq.heappop(self._expect)[2]
-            if not probe.over:
-                self._overdue(probe, now)
+            if not probe.is_over:
+                self._on_overdue(probe, now)
         while self._due and self._due[0][0] <= now:
             ev = heapq.heappop(self._due)[2]
             ev.probing = False
@@ -318,14 +320,14 @@ class QpPaths:
             else:
                 self._schedule(ev, now + self._context.config.probes.interval_s)
 
-    def _overdue(self, probe: _Probe, now: float) -> None:
+    def _on_overdue(self, probe: _Probe, now: float) -> None:
         """Patience with a probe has ended."""
         ev = probe.ev
-        if probe.asked < ASKINGS:
+        if probe.ask_count < ASKINGS:
             self._queue.append(probe)
         elif probe.began_at < self.profile.up_since[ev.plane]:
             self._end(probe)  # a port was down meanwhile
-            self._rest(ev, now)
+            self._schedule_next(ev, now)
         elif self._proof.missed(ev, probe.asked_at):
             self._end(probe)
             self._failed(ev, now, probe.began_at)
@@ -335,7 +337,7 @@ class QpPaths:
 
     def next_deadline(self) -> float:
         """When on_timer has something to do; NEVER when nothing is pending."""
-        while self._expect and self._expect[0][2].over:
+        while self._expect and self._expect[0][2].is_over:
             heapq.heappop(self._expect)
         due = self._due[0][0] if self._due else NEVER
         expect = self._expect[0][0] if self._expect else NEVER

@@ -28,9 +28,9 @@ from mrc_testbed.hosts.engine.cc.incast import IncastSignal
 from mrc_testbed.hosts.engine.cc.qpcc import Qpcc, Qpccs
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.connection import TxCredit
-from mrc_testbed.hosts.engine.deadlines import NEVER, Deadlines, Timed
+from mrc_testbed.hosts.engine.deadlines import NEVER, Deadlines, TimedItem
 from mrc_testbed.hosts.engine.events import Event, EvProbeResult, PlaneChanged
-from mrc_testbed.hosts.engine.paths.ack_paths import NOTHING, AckPaths
+from mrc_testbed.hosts.engine.paths.ack_paths import NO_EV, AckPaths
 from mrc_testbed.hosts.engine.paths.ev import Ev, EvProfile
 from mrc_testbed.hosts.engine.wire.packets import (
     ECN_ECT0,
@@ -71,7 +71,7 @@ class PortListener(Protocol):
         """Something that it depends on has changed."""
 
 
-class Peer(Timed):
+class Peer(TimedItem):
     """State of one other host."""
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Peer(Timed):
         self.acknowledged = True
 
 
-class EvProbe(Timed):
+class EvProbe(TimedItem):
     """An EV probe in flight, sent once or twice. `ev`: of the reverse set, None for a probe of the application."""
 
     __slots__ = (
@@ -175,9 +175,9 @@ class EvProbe(Timed):
 def _put(queue: deque[tuple[Peer, Packet]], peer: Peer, packet: Packet) -> None:
     """Append to a queue of control packets. Where that is full, its oldest is lost, as it might on the wire."""
     if len(queue) >= CONTROL_MOST:
-        other, lost = queue.popleft()
-        if type(lost) is EndpointRequest and lost.op == EndpointOp.PORT_STATUS_UPDATE:
-            other.update_waits = False
+        dropped_peer, dropped_packet = queue.popleft()
+        if type(dropped_packet) is EndpointRequest and dropped_packet.op == EndpointOp.PORT_STATUS_UPDATE:
+            dropped_peer.update_waits = False
     queue.append((peer, packet))
 
 
@@ -191,7 +191,7 @@ class PeerTable:
         self.local_ports = self._mask
         self._control: deque[tuple[Peer, Packet]] = deque()
         """Control packets to be sent that were not tried yet, oldest first."""
-        self._held: dict[int, deque[tuple[Peer, Packet]]] = {}
+        self._held_packets: dict[int, deque[tuple[Peer, Packet]]] = {}
         """Those that wait for room at any of some ports, by the mask of these; 0: no EV of a port that is up is known.
         So each is tried when it comes and when a port that it waits for has room, however many wait for others."""
         self._renewing = 0
@@ -223,7 +223,7 @@ class PeerTable:
             due = peer.lease_ends
         self._peer_times.put(peer, due)
 
-    def connected(self, peer: Peer, qp: PortListener, profile: EvProfile, now: float) -> None:
+    def on_connect(self, peer: Peer, qp: PortListener, profile: EvProfile, now: float) -> None:
         """A QP with that peer is up, and the peer may have been restarted: see the design note.
 
         Its map stays as it is: its word may have been faster than the news that it has connected.
@@ -236,31 +236,31 @@ class PeerTable:
         peer.profiles.append(profile)
         qp.on_ports(self.local_ports, peer.ports, now)
         if first or self.local_ports != self._mask or not peer.acknowledged:
-            self.tell(peer, now)
+            self.start_update(peer, now)
 
     @staticmethod
-    def disconnected(peer: Peer, qp: PortListener) -> None:
+    def on_disconnect(peer: Peer, qp: PortListener) -> None:
         """A QP with that peer is gone. With the last one goes what would renew the proof of reverse EVs."""
         if qp in peer.listeners:
-            at = peer.listeners.index(qp)
-            del peer.listeners[at], peer.profiles[at]
+            index = peer.listeners.index(qp)
+            del peer.listeners[index], peer.profiles[index]
             if not peer.listeners:
                 peer.ack_paths.forget()
 
     # ---- control packets --------------------------------------------------------------------------------
 
     @staticmethod
-    def _route(peer: Peer, packet: Packet, up: int, free: int) -> tuple[int, int]:
+    def _route(peer: Peer, packet: Packet, ports_up: int, free_ports: int) -> tuple[int, int]:
         """See AckPaths.route. Answers to EV probes have a way of their own (on_request)."""
         plane = packet.plane
-        if type(packet) is EndpointResponse and packet.op == EndpointOp.EV_PROBE and up >> plane & 1:
-            return (plane, packet.ev) if free >> plane & 1 else (1 << plane, NOTHING)
-        return peer.ack_paths.route(plane, up, free)
+        if type(packet) is EndpointResponse and packet.op == EndpointOp.EV_PROBE and ports_up >> plane & 1:
+            return (plane, packet.ev) if free_ports >> plane & 1 else (1 << plane, NO_EV)
+        return peer.ack_paths.route(plane, ports_up, free_ports)
 
     @property
     def has_control(self) -> bool:
         """Control packets wait to be sent."""
-        return bool(self._control or self._held)
+        return bool(self._control or self._held_packets)
 
     def queue(self, peer: Peer, packet: Packet) -> None:
         """Have a control packet leave when ports let it."""
@@ -268,26 +268,26 @@ class PeerTable:
 
     def _release(self) -> None:
         """Have all that is held tried anew: with other ports there are other ways."""
-        held = [item for queue in self._held.values() for item in queue]
-        self._held.clear()
-        self._control.extendleft(reversed(held))
+        held_packets = [item for queue in self._held_packets.values() for item in queue]
+        self._held_packets.clear()
+        self._control.extendleft(reversed(held_packets))
 
     def _hold(self, ports: int, peer: Peer, packet: Packet) -> None:
-        _put(self._held.setdefault(ports, deque()), peer, packet)
+        _put(self._held_packets.setdefault(ports, deque()), peer, packet)
 
     def transmit(self, out: list[tuple[int, str, PacketRecord]], limit: int, credit: TxCredit) -> None:
         """Send what is queued, where ports have room; the rest stays."""
-        for ports in list(self._held):
-            if ports and not ports & credit.free:
+        for ports in list(self._held_packets):
+            if ports and not ports & credit.free_ports:
                 continue
-            queue = self._held[ports]
+            queue = self._held_packets[ports]
             for _ in range(min(len(queue), limit)):
-                if len(out) >= limit or (ports and not ports & credit.free):
+                if len(out) >= limit or (ports and not ports & credit.free_ports):
                     break
                 self._send(*queue.popleft(), out, credit)
-            del self._held[ports]
+            del self._held_packets[ports]
             if queue:
-                self._held[ports] = queue  # the last one now: those of other masks may wait for the same port
+                self._held_packets[ports] = queue  # the last one now: those of other masks may wait for the same port
         while self._control and len(out) < limit:
             self._send(*self._control.popleft(), out, credit)
 
@@ -300,8 +300,8 @@ class PeerTable:
             packet.request_id, packet.port_mask = peer.update_id, self._port_mask()  # of now: it may have waited
         # With no port up at both ends one belief must be wrong, and only a packet sent all the same can tell.
         usable = self.local_ports & peer.ports or self.local_ports
-        plane, ev = self._route(peer, packet, usable, usable & credit.free)
-        if ev == NOTHING:
+        plane, ev = self._route(peer, packet, usable, usable & credit.free_ports)
+        if ev == NO_EV:
             self._hold(plane, peer, packet)
             return
         if type(packet) is EndpointRequest:
@@ -314,7 +314,7 @@ class PeerTable:
         self, peer: Peer, packet: EndpointRequest, out: list[tuple[int, str, PacketRecord]], credit: TxCredit
     ) -> None:
         """EV probes leave on their own EV or not at all: where the port is down they fail by their timeout."""
-        if credit.free >> packet.plane & 1:
+        if credit.free_ports >> packet.plane & 1:
             credit.take(packet.plane)
             out.append((packet.plane, peer.name, packet))
         elif self.local_ports >> packet.plane & 1:
@@ -322,23 +322,23 @@ class PeerTable:
 
     # ---- ports ------------------------------------------------------------------------------------------
 
-    def on_port(self, plane: int, up: bool, now: float) -> None:
+    def on_port(self, plane: int, is_up: bool, now: float) -> None:
         """Our port changed: withdraw or readmit its plane at once, and tell everyone we talk to."""
         bit = 1 << plane
-        if bool(self.local_ports & bit) == up:
+        if bool(self.local_ports & bit) == is_up:
             return
         self.local_ports ^= bit
-        self._events.append(PlaneChanged(None, plane, up, now))
+        self._events.append(PlaneChanged(None, plane, is_up, now))
         self._release()
         for peer in self._by_name.values():
             self._apply(peer, now)
-            self.tell(peer, now)
+            self.start_update(peer, now)
 
     def _apply(self, peer: Peer, now: float) -> None:
         for qp in peer.listeners:
             qp.on_ports(self.local_ports, peer.ports, now)
 
-    def tell(self, peer: Peer, now: float) -> None:
+    def start_update(self, peer: Peer, now: float) -> None:
         """Start a port status update to a peer with whom a QP is connected."""
         if peer.listeners:
             peer.update_id = self._new_id()
@@ -352,12 +352,12 @@ class PeerTable:
         """
         ports = request.port_mask >> self._config.ports.bit_base | ALL_PORTS & ~self._mask
         last = peer.last_update
-        behind = last is not None and (request.request_id - last & 0xFFFF) >= 1 << REQUEST_BITS - 1
-        again = (
+        is_older = last is not None and (request.request_id - last & 0xFFFF) >= 1 << REQUEST_BITS - 1
+        is_repeated = (
             request.request_id == peer.passed_over and now - peer.last_update_at >= self._config.ports.status_refresh_s
         )
-        peer.passed_over = request.request_id if behind else None
-        if not behind or again:
+        peer.passed_over = request.request_id if is_older else None
+        if not is_older or is_repeated:
             peer.last_update, peer.last_update_at = request.request_id, now
             self._believe(peer, ports, now)
         elif ports != peer.ports:
@@ -369,13 +369,13 @@ class PeerTable:
 
     def _believe(self, peer: Peer, ports: int, now: float) -> None:
         """What we hold of the peer's ports changes, perhaps."""
-        changed = peer.ports ^ ports
+        changed_ports = peer.ports ^ ports
         peer.ports, peer.lease_ends = ports, NEVER
         self._time(peer)
         for plane in range(self._planes):
-            if changed >> plane & 1:
+            if changed_ports >> plane & 1:
                 self._events.append(PlaneChanged(peer.name, plane, bool(ports >> plane & 1), now))
-        if changed:
+        if changed_ports:
             self._release()
             self._apply(peer, now)
 
@@ -408,22 +408,22 @@ class PeerTable:
 
     def on_response(self, peer: Peer, response: EndpointResponse, now: float) -> None:
         """The peer answered. Matched by request id, not by op (§12 row 6)."""
-        found = self._probes.get(response.request_id)
-        if found is not None and found.peer is peer:
-            if response.request_id == found.request_id:
-                self._probed(found, now - found.sent_at, False, now)
+        probe = self._probes.get(response.request_id)
+        if probe is not None and probe.peer is peer:
+            if response.request_id == probe.request_id:
+                self._end_probe(probe, now - probe.sent_at, False, now)
                 return
-            if found.again_rtt_s is None:  # the first of the ways
-                found.again_rtt_s = now - found.again_at
-            if found.ev is not None or found.qpcc is not None:
-                self._probed(found, found.again_rtt_s, True, now)  # who wants to know of the way back waits on
+            if probe.again_rtt_s is None:  # the first of the ways
+                probe.again_rtt_s = now - probe.again_at
+            if probe.ev is not None or probe.qpcc is not None:
+                self._end_probe(probe, probe.again_rtt_s, True, now)  # who wants to know of the way back waits on
         elif not peer.acknowledged and response.request_id == peer.update_id:
             peer.acknowledged = True
             all_up = self.local_ports == self._mask
             peer.update_at = NEVER if all_up else now + self._config.ports.status_refresh_s
             self._time(peer)
 
-    def _probed(self, probe: EvProbe, rtt_s: float | None, back_lost: bool, now: float) -> None:
+    def _end_probe(self, probe: EvProbe, rtt_s: float | None, back_lost: bool, now: float) -> None:
         """An EV probe ended, with its round trip or (None) without any answer."""
         del self._probes[probe.request_id]
         if probe.again_id is not None:
@@ -439,9 +439,9 @@ class PeerTable:
             result = EvProbeResult(probe.request_id, name, probe.value, probe.plane, rtt_s, now, back_lost)
             self._events.append(result)
         elif rtt_s is None:
-            ack_paths.unanswered(probe.ev)
+            ack_paths.on_probe_unanswered(probe.ev)
         else:
-            ack_paths.answered(probe.ev, rtt_s)
+            ack_paths.on_probe_answered(probe.ev, rtt_s)
 
     def probe_ev(
         self,
@@ -462,17 +462,17 @@ class PeerTable:
         probe = EvProbe(request_id, self._probes_asked, peer, value, plane, now, now + timeout_s, ev, qpcc)
         self._probes[request_id] = probe
         self._probe_times.put(probe, now + timeout_s / 2)
-        self._ask(probe, request_id, now)
+        self._queue_probe(probe, request_id, now)
         return request_id
 
     def _new_id(self) -> int:
         self._request_id = self._request_id + 1 & 0xFFFF
         return self._request_id
 
-    def _ask(self, probe: EvProbe, request_id: int, now: float) -> None:
+    def _queue_probe(self, probe: EvProbe, request_id: int, now: float) -> None:
         # Probes for control packets travel in their class, those of the application in that of data (§2.13).
-        ours = probe.ev is not None or probe.qpcc is not None
-        dscp, ecn = (self._config.dscp.control, ECN_NOT_ECT) if ours else (self._config.dscp.trimmable, ECN_ECT0)
+        is_control = probe.ev is not None or probe.qpcc is not None
+        dscp, ecn = (self._config.dscp.control, ECN_NOT_ECT) if is_control else (self._config.dscp.trimmable, ECN_ECT0)
         self.queue(
             probe.peer,
             EndpointRequest(
@@ -489,15 +489,15 @@ class PeerTable:
             ),
         )
 
-    def _overdue(self, probe: EvProbe, now: float) -> None:
+    def _on_overdue(self, probe: EvProbe, now: float) -> None:
         """Ask again, or end it."""
         if probe.again_id is None and now < probe.deadline:
             probe.again_id, probe.again_at = self._new_id(), now
             self._probes[probe.again_id] = probe
             self._probe_times.put(probe, probe.deadline)
-            self._ask(probe, probe.again_id, now)
+            self._queue_probe(probe, probe.again_id, now)
         else:
-            self._probed(probe, probe.again_rtt_s, probe.again_rtt_s is not None, now)
+            self._end_probe(probe, probe.again_rtt_s, probe.again_rtt_s is not None, now)
 
     def _probe_base(self, qpcc: Qpcc, now: float) -> bool:
         """Probe the base RTT (nscc.md §2.8) over any EV that works; False when there is none."""
@@ -507,7 +507,7 @@ class PeerTable:
             self.probe_ev(peer, ev.value, ev.plane, now, self._config.probes.timeout_s, qpcc=qpcc)
         return ev is not None
 
-    def heard_data(self, peer: Peer, now: float) -> None:
+    def on_data(self, peer: Peer, now: float) -> None:
         """Data or a probe came in: a round trip later, if we sent no data, an EV probe renews the set (§6.8)."""
         self._renew_later(peer, now)
         peer.probes_left = PROBES_WITHOUT_PROOF
@@ -517,8 +517,8 @@ class PeerTable:
         """Time between two EV probes to a peer. The more peers send to us, the longer: the answers to all of them come
         in by one port, beside the data.
         """
-        shared = self._config.paths.reverse_probe_s * (self._renewing / RENEWED_PEERS)
-        return max(peer.ack_paths.rtt_s or 0.0, self._config.paths.reverse_probe_s, shared)
+        shared_period_s = self._config.paths.reverse_probe_s * (self._renewing / RENEWED_PEERS)
+        return max(peer.ack_paths.rtt_s or 0.0, self._config.paths.reverse_probe_s, shared_period_s)
 
     def _renew_later(self, peer: Peer, now: float) -> None:
         self._renewing += 1
@@ -562,7 +562,7 @@ class PeerTable:
         probes = [item for item in self._probe_times.take_due(now) if isinstance(item, EvProbe)]
         probes.sort(key=lambda probe: probe.number)
         for probe in probes:
-            self._overdue(probe, now)
+            self._on_overdue(probe, now)
 
     def _update(self, peer: Peer, now: float) -> None:
         config = self._config

@@ -78,7 +78,7 @@ def encode_rc(record: RcPacket) -> RcBody:
 
 
 def decode_rc(
-    view: memoryview, at: int, opcode: RcOpcode, flags1: int, word: int, envelope: Envelope, length: int
+    view: memoryview, offset: int, opcode: RcOpcode, flags1: int, word: int, envelope: Envelope, length: int
 ) -> RcPacket:
     """The record whose first byte after BTH is at `at`; `view` ends with the iCRC, which was found right.
 
@@ -87,15 +87,17 @@ def decode_rc(
     pad = flags1 >> 4 & 3
     end = len(view) - 4 - pad
     if opcode in RC_WRITES:
-        start = at + _SIZES[opcode]
+        start = offset + _SIZES[opcode]
         if end < start:
-            raise WireError(f"RC {opcode.name}: headers need {start - at} bytes, {len(view) - 4 - at} are there")
+            raise WireError(
+                f"RC {opcode.name}: headers need {start - offset} bytes, {len(view) - 4 - offset} are there"
+            )
         if end - start + pad & 3:
             raise WireError(f"RC {opcode.name}: pad {pad} after {end - start} bytes")
         values = {"va": 0, "rkey": 0, "dma_length": 0, "imm": 0}
         for layout in rc_headers(opcode):
-            values.update(layout.unpack(view, at))
-            at += layout.size
+            values.update(layout.unpack(view, offset))
+            offset += layout.size
         return RcWrite(
             *envelope,
             opcode,
@@ -110,9 +112,9 @@ def decode_rc(
             flags1 & FLAGS_SE_OR_M != 0,
         )
     size = CNP_RESERVED if opcode is RcOpcode.CNP else AETH.size
-    if pad or end - at != size:
-        raise WireError(f"RC {opcode.name}: {end - at} bytes after BTH, pad {pad}")
+    if pad or end - offset != size:
+        raise WireError(f"RC {opcode.name}: {end - offset} bytes after BTH, pad {pad}")
     if opcode is RcOpcode.CNP:
         return Cnp(*envelope)
-    header = AETH.unpack(view, at)
+    header = AETH.unpack(view, offset)
     return RcAck(*envelope, word & 0xFFFFFF, header["syndrome"], header["msn"])

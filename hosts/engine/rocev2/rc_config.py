@@ -64,9 +64,9 @@ class RcConfig:
     @classmethod
     def from_json(cls, data: Any) -> RcConfig:
         """The defaults with the keys of `data` replaced. Raises ConfigError for an unknown key or a bad value."""
-        known = {f.name for f in fields(cls)}
+        field_names = {f.name for f in fields(cls)}
         if not isinstance(data, dict):
             raise ConfigError(f"the baseline's configuration is a table of keys; got {data!r}")
-        if unknown := sorted(map(str, set(data) - known)):
-            raise ConfigError(f"no key {', '.join(unknown)} (has: {', '.join(sorted(known))})")
+        if unknown := sorted(map(str, set(data) - field_names)):
+            raise ConfigError(f"no key {', '.join(unknown)} (has: {', '.join(sorted(field_names))})")
         return cls(**data)

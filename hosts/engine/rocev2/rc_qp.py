@@ -61,11 +61,11 @@ class RcQueuePair(EngineQueuePair):
         peers: PeerTable,
         events: list[Event],
         rng: Random,
-        touched: list[EngineQueuePair],
+        touched_qps: list[EngineQueuePair],
     ) -> None:
         self.rc_counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
         """Those of `counters`, with the baseline's own."""
-        super().__init__(qpn, psn, planes, config, memory, peers, events, rng, touched, self.rc_counters)
+        super().__init__(qpn, psn, planes, config, memory, peers, events, rng, touched_qps, self.rc_counters)
         self.settings = settings
         self.baseline: RcConnected | None = None
         """In place of `connected`, which stays None."""
@@ -104,16 +104,18 @@ class RcQueuePair(EngineQueuePair):
         if self.state is not EngineQpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: only a new one can be connected")
         self._check_transport(remote)
-        if bad := sorted({plane for _, plane in evs if not 0 <= plane < self._planes}):
-            raise LocalError(f"EVs on planes {bad}, but there are {self._planes} planes, 0 to {self._planes - 1}")
-        refused = set(denied)
-        usable = [pair for pair in evs if pair[0] not in refused]
-        if not usable:
-            raise LocalError(f"no EV to choose from: {len(evs)} given, {len(refused)} denied")
+        if bad_planes := sorted({plane for _, plane in evs if not 0 <= plane < self._planes}):
+            raise LocalError(
+                f"EVs on planes {bad_planes}, but there are {self._planes} planes, 0 to {self._planes - 1}"
+            )
+        denied_values = set(denied)
+        usable_evs = [pair for pair in evs if pair[0] not in denied_values]
+        if not usable_evs:
+            raise LocalError(f"no EV to choose from: {len(evs)} given, {len(denied_values)} denied")
         if window is not None and not isinstance(window, (LineRate, Dcqcn)):
             raise LocalError(f"window = {type(window).__name__}: a rocev2 QP needs a LineRate or a Dcqcn")
         spread = self.settings.ev_choice == "spread"
-        path = usable[self.qpn % len(usable)] if spread else self._rng.choice(usable)
+        path = usable_evs[self.qpn % len(usable_evs)] if spread else self._rng.choice(usable_evs)
         config = self._config = config or self._config
         pmtu = min(config.qp.pmtu_bytes, remote.pmtu_bytes)
         context = Context(self.qpn, remote.qpn, peer, config, self._events, pmtu, remote.mpr_packets, False)

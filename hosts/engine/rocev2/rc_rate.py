@@ -51,10 +51,10 @@ class Dcqcn:
 
     def _catch_up(self, now: float) -> None:
         config = self._config
-        idle = int((now - self._alpha_at) / config.alpha_period_s)
-        if idle > 0:
-            self.alpha *= (1 - config.g) ** idle
-            self._alpha_at += idle * config.alpha_period_s
+        periods = int((now - self._alpha_at) / config.alpha_period_s)
+        if periods > 0:
+            self.alpha *= (1 - config.g) ** periods
+            self._alpha_at += periods * config.alpha_period_s
         while now - self._period >= config.increase_period_s:
             if self.rate_bps >= config.line_rate_bps:
                 self._period = now

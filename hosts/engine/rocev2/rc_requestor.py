@@ -116,9 +116,9 @@ class RcRequestor:
         self.rate = rate
         self._ev, self._plane = path
         self._port_up, self._fail = port_up, fail
-        full = rc_write_size(RcOpcode.WRITE_MIDDLE, context.pmtu_bytes)
+        full_size = rc_write_size(RcOpcode.WRITE_MIDDLE, context.pmtu_bytes)
         self._dscp = context.config.dscp.no_trim
-        self.window_packets = settings.window_packets or max(1, context.config.congestion.cwnd_bytes // full)
+        self.window_packets = settings.window_packets or max(1, context.config.congestion.cwnd_bytes // full_size)
         self._messages: dict[int, RcMessage] = {}
         """Not completed, by ordinal."""
         self._first = self._cursor = self._count = 0
@@ -180,7 +180,7 @@ class RcRequestor:
         dead = not self._port_up()
         bit = 1 << self._plane
         while limit > 0 and self.can_send() and self.rate.send_at(now) <= now:
-            if not dead and not credit.free & bit:
+            if not dead and not credit.free_ports & bit:
                 return
             packet = self._packet(now)
             limit -= 1
@@ -211,7 +211,7 @@ class RcRequestor:
         counters.plane_bytes[self._plane] += len(payload)
         self.rate.on_send(size, now)
         stalls = self.next_psn == self.una_psn + self.window_packets
-        ask = last or stalls or not (psn + 1) % self._settings.ack_every_packets
+        ack_request = last or stalls or not (psn + 1) % self._settings.ack_every_packets
         write = RcWrite(
             context.remote_qpn,
             self._ev,
@@ -222,7 +222,7 @@ class RcRequestor:
             psn & 0xFFFFFF,
             payload,
             size,
-            ack_request=ask,
+            ack_request=ack_request,
         )
         if psn == message.first_psn:
             write.va, write.rkey, write.dma_length = message.va, message.rkey, message.length
@@ -337,8 +337,8 @@ class RcRequestor:
         """
         if self._deadline == NEVER or not self.can_send():
             return self._deadline
-        at = max(self._resume_at, self.rate.send_at(self._seen_at))
-        return min(at, self._deadline) if at > self._seen_at else self._deadline
+        send_at = max(self._resume_at, self.rate.send_at(self._seen_at))
+        return min(send_at, self._deadline) if send_at > self._seen_at else self._deadline
 
     def flush(self, status: Status, psn: int | None, now: float) -> None:
         """The QP failed: as Requestor.flush."""
@@ -348,8 +348,10 @@ class RcRequestor:
             guilty = next((m for m in messages if m.first_psn <= psn <= m.last_psn), guilty)
         for message in messages:
             message.data.release()
-            how = status if message is guilty else Status.FLUSHED
-            self._context.events.append(Completion(self._context.qpn, message.wr_id, how, message.length, now))
+            message_status = status if message is guilty else Status.FLUSHED
+            self._context.events.append(
+                Completion(self._context.qpn, message.wr_id, message_status, message.length, now)
+            )
         self._messages.clear()
         self._first = self._cursor = self._count
         self.next_psn = self._end_psn = self.una_psn

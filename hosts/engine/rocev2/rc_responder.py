@@ -47,7 +47,7 @@ class RcResponder:
         self._receives, self._fail = receives, fail
         self.expected_psn = first_psn
         """The only PSN that is taken (unwrapped)."""
-        self._va = self._rkey = self._total = self._left = 0
+        self._va = self._rkey = self._total = self._bytes_left = 0
         """Of the message begun: next address, R_Key, whole length and what is missing of it; _left 0 = none is."""
         self._messages = 0
         self._ack_owed = False
@@ -79,30 +79,32 @@ class RcResponder:
         elif packet.opcode in RC_IMM and not self._receives and self._context.config.qp.no_receive != "deliver":
             self._nak_sent = True  # what follows is dropped without another word
             self._nak_owed, self._nak_psn = RcSyndrome.RNR_NAK | self._settings.rnr_timer, psn
-        elif self._place(packet, psn, now):
+        elif self._write_payload(packet, psn, now):
             self._accept(packet, now)
 
-    def _place(self, packet: RcWrite, psn: int, now: float) -> bool:
+    def _write_payload(self, packet: RcWrite, psn: int, now: float) -> bool:
         """Check and copy. On failure the peer gets a NAK, the QP fails and nothing was written."""
         opcode, data, pmtu = packet.opcode, packet.payload, self._context.pmtu_bytes
         length = len(data)
-        begins, ends = opcode in RC_START, opcode in RC_END
-        if begins == bool(self._left):
-            what = "inside a message" if begins else "without a message begun"
-            return self._refuse(packet, psn, RcSyndrome.NAK_INVALID_REQUEST, f"{opcode.name} {what}", now)
-        va, rkey, left = (packet.va, packet.rkey, packet.dma_length) if begins else (self._va, self._rkey, self._left)
-        if length != (left if ends else pmtu) or (length >= left) != ends or length > pmtu:
-            detail = f"{opcode.name} with {length} bytes where {left} of the message are missing, path MTU {pmtu}"
+        is_start, is_end = opcode in RC_START, opcode in RC_END
+        if is_start == bool(self._bytes_left):
+            problem = "inside a message" if is_start else "without a message begun"
+            return self._refuse(packet, psn, RcSyndrome.NAK_INVALID_REQUEST, f"{opcode.name} {problem}", now)
+        va, rkey, bytes_left = (
+            (packet.va, packet.rkey, packet.dma_length) if is_start else (self._va, self._rkey, self._bytes_left)
+        )
+        if length != (bytes_left if is_end else pmtu) or (length >= bytes_left) != is_end or length > pmtu:
+            detail = f"{opcode.name} with {length} bytes where {bytes_left} of the message are missing, path MTU {pmtu}"
             return self._refuse(packet, psn, RcSyndrome.NAK_INVALID_REQUEST, detail, now)
-        if left:
+        if bytes_left:
             try:
-                region = self._memory.check(rkey, va, left)
+                region = self._memory.check(rkey, va, bytes_left)
             except AccessError as error:
                 return self._refuse(packet, psn, RcSyndrome.NAK_REMOTE_ACCESS, str(error), now)
-            self._memory.place(region, va, data)
-        if begins:
-            self._total = left
-        self._va, self._rkey, self._left = va + length, rkey, left - length
+            self._memory.write(region, va, data)
+        if is_start:
+            self._total = bytes_left
+        self._va, self._rkey, self._bytes_left = va + length, rkey, bytes_left - length
         return True
 
     def _accept(self, packet: RcWrite, now: float) -> None:
@@ -145,11 +147,11 @@ class RcResponder:
         context, counters = self._context, self._counters
         bit = 1 << self._plane
         head = (context.remote_qpn, self._ev, self._plane, context.config.dscp.control, ECN_NOT_ECT)
-        if self._cnp_owed and credit.free & bit:
+        if self._cnp_owed and credit.free_ports & bit:
             self._cnp_owed = False
             counters.cnps_sent += 1
             self._send(Cnp(*head), out, credit)
-        if not credit.free & bit:
+        if not credit.free_ports & bit:
             return
         msn = self._messages & 0xFFFFFF
         if self._nak_owed is not None:

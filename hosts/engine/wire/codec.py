@@ -85,7 +85,7 @@ _METH_RETH: Final = Struct(">HHQII")
 _METH_TSETH: Final = Struct(">HHHH")
 _SETH_CC: Final = Struct(">HHIHHIBBhQHHI")
 _WORD: Final = Struct(">I")
-_SHORT: Final = Struct(">H")
+_HALF_WORD: Final = Struct(">H")
 _ICRC: Final = Struct("<I")
 _PADDING: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
 
@@ -134,8 +134,8 @@ class Addressing:
         """CRC register after LRH and the masked IPv6 header of a packet with that payload length."""
         crc = self._prefix_crc.get(length)
         if crc is None:
-            masked = LRH + b"\x6f\xff\xff\xff" + _SHORT.pack(length) + b"\x11\xff" + self.pair
-            crc = self._prefix_crc[length] = crc32(masked)
+            masked_header = LRH + b"\x6f\xff\xff\xff" + _HALF_WORD.pack(length) + b"\x11\xff" + self.pair
+            crc = self._prefix_crc[length] = crc32(masked_header)
         return crc
 
 
@@ -163,8 +163,8 @@ def addresses(packet: bytes | memoryview) -> tuple[bytes, bytes]:
 
 def write_size(opcode: Opcode, payload: int, timestamp: bool) -> int:
     """Nominal size (UDP length + 40) of a write with that many payload bytes (§6.2)."""
-    padded = payload + (-payload & 3)
-    return UDP_SIZE + BTH_SIZE + _WRITE_SIZE[opcode, timestamp] + padded + ICRC_SIZE + NOMINAL_OVERHEAD
+    padded_size = payload + (-payload & 3)
+    return UDP_SIZE + BTH_SIZE + _WRITE_SIZE[opcode, timestamp] + padded_size + ICRC_SIZE + NOMINAL_OVERHEAD
 
 
 def nominal_size(config: Config) -> Callable[[Opcode, int, bool], int]:
@@ -244,7 +244,7 @@ class Codec:
         return EncodedPacket(header + headers, payload, _PADDING[pad] + _ICRC.pack(crc))
 
     def _start(
-        self, record: PacketRecord, to: Addressing, opcode: int, flags1: int, flags: int, psn: int, length: int
+        self, record: PacketRecord, addressing: Addressing, opcode: int, flags1: int, flags: int, psn: int, length: int
     ) -> tuple[bytes, int]:
         """IP, UDP and BTH in front of `length` bytes, and the CRC register after them."""
         length += UDP_SIZE + BTH_SIZE + ICRC_SIZE
@@ -252,18 +252,18 @@ class Codec:
         dport, pkey, qpn = self.dport, self._pkey, record.dest_qp
         word = flags << 24 | psn
         traffic_class = record.dscp << 2 | record.ecn
-        masked = _MASKED_UDP_BTH.pack(sport, dport, length, 0xFFFF, opcode, flags1, pkey, 0xFF000000 | qpn, word)
-        if to.is_ipv4:
-            ip = _ipv4_header(traffic_class, length, to)
+        masked_udp = _MASKED_UDP_BTH.pack(sport, dport, length, 0xFFFF, opcode, flags1, pkey, 0xFF000000 | qpn, word)
+        if addressing.is_ipv4:
+            ip = _ipv4_header(traffic_class, length, addressing)
             udp = _UDP_BTH.pack(sport, dport, length, 0, opcode, flags1, pkey, qpn, word)
-            masked_ip = b"".join((LRH, b"\x45\xff", ip[2:8], b"\xff\x11\xff\xff", to.pair))
-            return ip + udp, crc32(masked, crc32(masked_ip))
+            masked_ip = b"".join((LRH, b"\x45\xff", ip[2:8], b"\xff\x11\xff\xff", addressing.pair))
+            return ip + udp, crc32(masked_udp, crc32(masked_ip))
         header = _IPV6_UDP_BTH.pack(
             0x60000000 | traffic_class << 20 | label,
             length,
             PROTOCOL_UDP,
-            to.hop_limit,
-            to.pair,
+            addressing.hop_limit,
+            addressing.pair,
             sport,
             dport,
             length,
@@ -274,7 +274,7 @@ class Codec:
             qpn,
             word,
         )
-        return header, crc32(masked, to.prefix_crc(length))
+        return header, crc32(masked_udp, addressing.prefix_crc(length))
 
     # ---- decode -----------------------------------------------------------------------------------------
 
@@ -373,18 +373,18 @@ class Codec:
 # ---- IPv4 and checksums -----------------------------------------------------------------------------------
 
 
-def _ipv4_header(traffic_class: int, length: int, to: Addressing) -> bytes:
+def _ipv4_header(traffic_class: int, length: int, addressing: Addressing) -> bytes:
     """20 bytes: no options, don't fragment, identification 0."""
-    fields = (0x45, traffic_class, IPV4_SIZE + length, 0, 0x4000, to.hop_limit, PROTOCOL_UDP)
-    checksum = ~_ones_sum(_IPV4_HEADER.pack(*fields, 0, to.pair)) & 0xFFFF
-    return _IPV4_HEADER.pack(*fields, checksum, to.pair)
+    fields = (0x45, traffic_class, IPV4_SIZE + length, 0, 0x4000, addressing.hop_limit, PROTOCOL_UDP)
+    checksum = ~_ones_sum(_IPV4_HEADER.pack(*fields, 0, addressing.pair)) & 0xFFFF
+    return _IPV4_HEADER.pack(*fields, checksum, addressing.pair)
 
 
 def _ones_sum(data: bytes | memoryview) -> int:
     """16-bit one's complement sum of `data` (padded to even length); 0xFFFF over anything with a right checksum."""
-    whole = int.from_bytes(bytes(data) + b"\0" * (len(data) & 1), "big")
+    number = int.from_bytes(bytes(data) + b"\0" * (len(data) & 1), "big")
     # 2**16 = 1 modulo 0xFFFF, so the sum of the 16-bit words is the remainder of the whole number.
-    return (whole % 0xFFFF or 0xFFFF) if whole else 0
+    return (number % 0xFFFF or 0xFFFF) if number else 0
 
 
 def udp_checksum(packet: bytes | bytearray | memoryview, ip: int, version: int) -> int:
@@ -399,22 +399,24 @@ def udp_checksum(packet: bytes | bytearray | memoryview, ip: int, version: int) 
 
 
 def _decode_write(
-    view: memoryview, at: int, opcode: Opcode, flags1: int, word: int, envelope: Envelope, length: int
+    view: memoryview, body_offset: int, opcode: Opcode, flags1: int, word: int, envelope: Envelope, length: int
 ) -> Write:
     timestamp, tsr, imm = None, 0, 0
     has_timestamp = bool(word >> 24 & FLAG_TS)
-    start = at + _WRITE_SIZE[opcode, has_timestamp]
+    start = body_offset + _WRITE_SIZE[opcode, has_timestamp]
     pad = flags1 >> 4 & 3
     end = len(view) - ICRC_SIZE - pad
     if end < start:
-        raise WireError(f"{opcode.name}: headers need {start - at} bytes, {len(view) - ICRC_SIZE - at} are there")
+        raise WireError(
+            f"{opcode.name}: headers need {start - body_offset} bytes, {len(view) - ICRC_SIZE - body_offset} are there"
+        )
     if end - start + pad & 3:
         raise WireError(f"{opcode.name}: pad {pad} after {end - start} bytes")
     if has_timestamp:
-        rqmsn, msn, timestamp, tail, va, rkey, dma_length = _METH_TSETH_RETH.unpack_from(view, at)
+        rqmsn, msn, timestamp, tail, va, rkey, dma_length = _METH_TSETH_RETH.unpack_from(view, body_offset)
         tsr = tail >> 15
     else:
-        rqmsn, msn, va, rkey, dma_length = _METH_RETH.unpack_from(view, at)
+        rqmsn, msn, va, rkey, dma_length = _METH_RETH.unpack_from(view, body_offset)
     if opcode in IMM_OPCODES:
         imm = _WORD.unpack_from(view, start - 4)[0]
     flags = word >> 24
@@ -440,7 +442,7 @@ def _decode_write(
 
 def _decode_trimmed(
     packet: bytes | memoryview,
-    at: int,
+    body_offset: int,
     opcode: Opcode,
     flags1: int,
     word: int,
@@ -456,14 +458,14 @@ def _decode_trimmed(
     if opcode not in WRITE_OPCODES:
         raise WireError(f"{opcode.name} with a TRIMMED codepoint: only data packets are trimmed")
     flags = word >> 24
-    if len(packet) < at + _SHORT_METH.size:
+    if len(packet) < body_offset + _SHORT_METH.size:
         raise WireError(f"trimmed {opcode.name} of {len(packet)} bytes ends before its METH does")
     timestamp, tsr = None, 0
-    if flags & FLAG_TS and len(packet) >= at + _METH_TSETH.size:
-        rqmsn, msn, timestamp, tail = _METH_TSETH.unpack_from(packet, at)
+    if flags & FLAG_TS and len(packet) >= body_offset + _METH_TSETH.size:
+        rqmsn, msn, timestamp, tail = _METH_TSETH.unpack_from(packet, body_offset)
         tsr = tail >> 15
     else:
-        rqmsn, msn = _SHORT_METH.unpack_from(packet, at)
+        rqmsn, msn = _SHORT_METH.unpack_from(packet, body_offset)
     return Write(
         *envelope,
         opcode,
@@ -579,9 +581,9 @@ _BODIES: Final[dict[type, Callable[[Any], tuple[Opcode, int, int, bytes]]]] = {
 }
 
 
-def _decode_sack(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> Sack:
+def _decode_sack(packet: bytes | memoryview, body_offset: int, word: int, envelope: Envelope) -> Sack:
     (flags, offset, entropy, spdcid, dpdcid, cack, cc, mpr, sack_offset, bitmap, timestamp, ooo, tail) = (
-        _SETH_CC.unpack_from(packet, at)
+        _SETH_CC.unpack_from(packet, body_offset)
     )
     probe = flags & 0x02
     signed = offset - 0x10000 if offset & 0x8000 else offset
@@ -607,27 +609,27 @@ def _decode_sack(packet: bytes | memoryview, at: int, word: int, envelope: Envel
     )
 
 
-def _decode_nack(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> Nack:
-    h = NETH.unpack(packet, at)
+def _decode_nack(packet: bytes | memoryview, body_offset: int, word: int, envelope: Envelope) -> Nack:
+    h = NETH.unpack(packet, body_offset)
     return Nack(
         *envelope, h["nack_psn"], h["reason"], h["entropy"], h["tx_timestamp"], h["spdcid"], h["dpdcid"], h["cc_type"]
     )
 
 
-def _decode_ack(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> TransportAck:
-    h = AETH.unpack(packet, at)
+def _decode_ack(packet: bytes | memoryview, body_offset: int, word: int, envelope: Envelope) -> TransportAck:
+    h = AETH.unpack(packet, body_offset)
     return TransportAck(*envelope, word & 0xFFFFFF, h["syndrome"], h["msn"])
 
 
-def _decode_probe(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> ReliabilityProbe:
-    h = PETH.unpack(packet, at)
+def _decode_probe(packet: bytes | memoryview, body_offset: int, word: int, envelope: Envelope) -> ReliabilityProbe:
+    h = PETH.unpack(packet, body_offset)
     return ReliabilityProbe(
         *envelope, h["probe_id"], h["tx_timestamp"], h["tsr"], h["spdcid"], h["dpdcid"], word >> 24 & FLAG_RTX != 0
     )
 
 
-def _decode_request(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> EndpointRequest:
-    h = ERTH.unpack(packet, at)
+def _decode_request(packet: bytes | memoryview, body_offset: int, word: int, envelope: Envelope) -> EndpointRequest:
+    h = ERTH.unpack(packet, body_offset)
     return EndpointRequest(
         *envelope,
         word & 0xFFFF,
@@ -639,8 +641,8 @@ def _decode_request(packet: bytes | memoryview, at: int, word: int, envelope: En
     )
 
 
-def _decode_response(packet: bytes | memoryview, at: int, word: int, envelope: Envelope) -> EndpointResponse:
-    h = EETH.unpack(packet, at)
+def _decode_response(packet: bytes | memoryview, body_offset: int, word: int, envelope: Envelope) -> EndpointResponse:
+    h = EETH.unpack(packet, body_offset)
     return EndpointResponse(*envelope, word & 0xFFFF, h["op"], h["tx_timestamp"])
 
 

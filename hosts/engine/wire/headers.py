@@ -37,21 +37,21 @@ class Layout:
 
     def pack(self, values: Mapping[str, int]) -> bytes:
         """Bytes of the header; fields not given are zero. Raises ValueError for a value that does not fit."""
-        whole = 0
+        number = 0
         for field, low, mask in self._fields:
             value = values.get(field, 0)
             if value & ~mask:
                 raise ValueError(f"{self.name}.{field} = {value:#x} does not fit {mask.bit_length()} bits")
-            whole |= value << low
-        return whole.to_bytes(self.size, "big")
+            number |= value << low
+        return number.to_bytes(self.size, "big")
 
     def unpack(self, buffer: bytes | memoryview, offset: int = 0) -> dict[str, int]:
         """Fields of the header at `offset`. Raises ValueError when the buffer ends before it does."""
         end = offset + self.size
         if len(buffer) < end:
             raise ValueError(f"{self.name} needs {self.size} bytes, {max(0, len(buffer) - offset)} are left")
-        whole = int.from_bytes(buffer[offset:end], "big")
-        return {field: whole >> low & mask for field, low, mask in self._fields}
+        number = int.from_bytes(buffer[offset:end], "big")
+        return {field: number >> low & mask for field, low, mask in self._fields}
 
 
 ETHERNET: Final = Layout("Ethernet", [("destination", 48), ("source", 48), ("ethertype", 16)])

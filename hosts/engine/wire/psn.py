@@ -29,15 +29,15 @@ def unwrap(psn: int, near: int, bits: int = PSN_BITS) -> int:
     return near + ((psn - near + half) & ((1 << bits) - 1)) - half
 
 
-def before(a: int, b: int) -> bool:
+def precedes(a: int, b: int) -> bool:
     """Whether wire PSN `a` comes before wire PSN `b` (§2.15)."""
     return 0 < (b - a) & PSN_MASK < PSN_HALF
 
 
-def advance(old: int, new: int, bits: int = PSN_BITS) -> int:
+def advance(old_value: int, new_value: int, bits: int = PSN_BITS) -> int:
     """How far a wrapping counter has moved from `old` to `new`; 0 when `new` is the older of the two.
 
     Used for rcvd_bytes (nscc.md §1.3): 0xFFFFFE -> 0x000003 is 5, 0x000003 -> 0xFFFFFE is stale, hence 0.
     """
-    step = (new - old) & ((1 << bits) - 1)
+    step = (new_value - old_value) & ((1 << bits) - 1)
     return step if step < 1 << (bits - 1) else 0

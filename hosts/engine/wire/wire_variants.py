@@ -53,7 +53,7 @@ SE_BIT: Final = 7
 EETH_OP_SHIFT: Final = 2
 _DEFAULTS: Final = Config().wire
 _WORD: Final = Struct(">I")
-_SHORT: Final = Struct(">H")
+_HALF_WORD: Final = Struct(">H")
 _ICRC: Final = Struct("<I")
 _FTYPE_AT: Final = {ReliabilityProbe: BTH_SIZE + 15, EndpointRequest: BTH_SIZE + 15}
 """Byte of the datagram's payload whose low four bits are ftype."""
@@ -124,17 +124,17 @@ class WireVariants:
             packet[bth + BTH_SIZE + 1] = (record.op & 3) << wire.eeth_op_shift
             changed = True
         elif type(record) is ReliabilityProbe and wire.probe_psn == "probe_id":
-            packet[bth + 10 : bth + 12] = _SHORT.pack(record.probe_id)
+            packet[bth + 10 : bth + 12] = _HALF_WORD.pack(record.probe_id)
             changed = True
         if isinstance(record, (ReliabilityProbe, EndpointRequest)) and record.timestamp is None:
-            at = bth + _FTYPE_AT[type(record)]
-            packet[at] = packet[at] & 0xF0 | wire.ftype_bare
+            offset = bth + _FTYPE_AT[type(record)]
+            packet[offset] = packet[offset] & 0xF0 | wire.ftype_bare
             changed = True
         if changed:
             body = memoryview(packet)[:-ICRC_SIZE]
             packet[-ICRC_SIZE:] = _ICRC.pack((icrc_ipv6 if is_v6 else icrc_ipv4)(body))
         if wire.udp_checksum == "computed":
-            packet[udp + 6 : udp + 8] = _SHORT.pack(checksum_of(packet, udp, 6 if is_v6 else 4) or 0xFFFF)
+            packet[udp + 6 : udp + 8] = _HALF_WORD.pack(checksum_of(packet, udp, 6 if is_v6 else 4) or 0xFFFF)
         return EncodedPacket(bytes(packet), b"", b"")
 
     def label(self, ev: int) -> int:
@@ -165,11 +165,11 @@ class WireVariants:
             packet, outer_traffic_class = self._decapsulate(packet, outer_traffic_class)
         record = self.frame_codec.decode(packet, plane, outer_traffic_class)
         if is_v6 and self._label_outside and outer_label is not None:
-            sport = _SHORT.unpack_from(packet, IPV6_SIZE)[0]
+            sport = _HALF_WORD.unpack_from(packet, IPV6_SIZE)[0]
             record.ev = fields_to_ev(sport, outer_label, self._layout)
         if type(record) is EndpointResponse:
-            at = (IPV6_SIZE if is_v6 else IPV4_SIZE) + UDP_SIZE + BTH_SIZE + 1
-            record.op = packet[at] >> wire.eeth_op_shift & 3
+            offset = (IPV6_SIZE if is_v6 else IPV4_SIZE) + UDP_SIZE + BTH_SIZE + 1
+            record.op = packet[offset] >> wire.eeth_op_shift & 3
         return record
 
     def _decapsulate(self, packet: bytes | memoryview, outer: int) -> tuple[bytes | memoryview, int]:

@@ -255,11 +255,11 @@ class Victims:
             assert memory.startswith(_FENCE) and memory.endswith(_FENCE), "written outside the region"
             responder, flight = qp.responder, qp.requestor.flight
             window = self.config.qp.mpr_packets
-            assert responder._above.bit_length() <= window
-            assert len(responder._awaited) <= window + 1
+            assert responder._arrived_bits.bit_length() <= window
+            assert len(responder._awaited_work) <= window + 1
             assert flight.bytes >= 0 and flight.cack < flight.next_psn
             peers = endpoint._peers
-            assert all(len(queue) <= CONTROL_MOST for queue in (peers._control, *peers._held.values()))
+            assert all(len(queue) <= CONTROL_MOST for queue in (peers._control, *peers._held_packets.values()))
 
 
 def _hostile(feed: Feed, victims: Victims, name: str) -> PacketRecord:

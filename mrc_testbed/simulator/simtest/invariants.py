@@ -485,11 +485,13 @@ class InvariantChecker:
                 raise self.violation("timers", f"QP {qp.qpn} of {side.name} is due at {due:.6f} s, {kept}")
             if qp.next_deadline() < wakes_at:
                 raise self.violation("timers", f"QP {qp.qpn} of {side.name} is due before it wakes up at {first} s")
-            if (qp.can_send() and qp.turn not in endpoint._ready) or (qp.owes_ack() and qp not in endpoint._owing):
+            if (qp.can_send() and qp.turn not in endpoint._ready_turns) or (
+                qp.owes_ack() and qp not in endpoint._owing
+            ):
                 raise self.violation("forgotten", f"QP {qp.qpn} of {side.name} can send, and is not asked to")
         for lane in self.lanes:
             if lane.sender is side and not lane.closed:
-                for sent in lane.sender_qp.requestor.flight.unarrived():
+                for sent in lane.sender_qp.requestor.flight.outstanding_sent():
                     if sent.deadline < self.now and sent.state == IN_FLIGHT:
                         late = f"its timer ran out at {sent.deadline:.6f} s"
                         raise self.violation("timers", f"{lane.name}: PSN {sent.psn} is still in flight, {late}")

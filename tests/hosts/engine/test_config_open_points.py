@@ -160,7 +160,7 @@ def test_dma_length__of_the_message_or_of_what_is_left(kind: str) -> None:
     left = {n: size - n * MTU for n in range(4)}
     assert lengths == ({n: size for n in range(4)} if kind == "message" else left)
     assert [e.length for e in pair.of(WriteImmReceived, "b")] == [size] * 8, "the length delivered is the message's"
-    assert not any(pair.b.qp.responder._assembly._held) and not pair.b.qp.responder._assembly.ended
+    assert not any(pair.b.qp.responder._assembly._held_parts) and not pair.b.qp.responder._assembly.ended_lengths
 
 
 def test_dma_length__remainder_still_lets_nobody_out_of_the_region() -> None:
@@ -314,7 +314,7 @@ def test_revival_slot__a_backup_or_the_old_place(slot: str) -> None:
     found = profile(revival_slot=slot)
     ev = some_active(found)
     move = found.signal(ev, EvSignal.LOST, 0.0)
-    stand_in = move.by
+    stand_in = move.substitute
     found.signal(ev, EvSignal.PROBE_CLEAN, 1.0)
     assert (ev.active, stand_in.active) == ((True, False) if slot == "own" else (False, True))
     assert found.active_count == 4
@@ -325,7 +325,7 @@ def test_revival_slot__a_backup_or_the_old_place(slot: str) -> None:
 def test_revival_slot__own_when_the_stand_in_failed_too() -> None:
     found = profile(revival_slot="own")
     ev = some_active(found)
-    stand_in = found.signal(ev, EvSignal.LOST, 0.0).by
+    stand_in = found.signal(ev, EvSignal.LOST, 0.0).substitute
     found.signal(stand_in, EvSignal.LOST, 0.0)
     found.signal(ev, EvSignal.PROBE_CLEAN, 1.0)
     assert not ev.active and found.active_count == 4, "its slot has another owner: a backup"
@@ -402,10 +402,10 @@ def test_port_bit_base__on_the_wire(base: int) -> None:
     pair.port("b", 2, up=False)
     pair.run(0.02)
     assert {line.packet.port_mask for line in pair.sent(EndpointRequest, "b")} == {0b011 << base}
-    assert pair.a.qp.paths.profile.usable == 0b011
+    assert pair.a.qp.paths.profile.usable_planes == 0b011
     pair.port("b", 2, up=True)
     pair.run(0.02)
-    assert pair.a.qp.paths.profile.usable == 0b111
+    assert pair.a.qp.paths.profile.usable_planes == 0b111
 
 
 @pytest.mark.parametrize("names, ready, active", [("primer", "ready", "active"), ("tool", "active", "ready")])

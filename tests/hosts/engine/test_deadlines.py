@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from mrc_testbed.hosts.engine.deadlines import COMPACT_FROM, NEVER, Deadlines, Timed
+from mrc_testbed.hosts.engine.deadlines import COMPACT_FROM, NEVER, Deadlines, TimedItem
 
 
 def test_first__is_never_without_items_and_after_the_last_is_taken_out():
-    deadlines, item = Deadlines(), Timed()
+    deadlines, item = Deadlines(), TimedItem()
     assert deadlines.first() == NEVER
     deadlines.put(item, 3.0)
     assert deadlines.first() == 3.0
@@ -19,7 +19,7 @@ def test_first__is_never_without_items_and_after_the_last_is_taken_out():
 
 
 def test_take_due__takes_each_once_although_it_was_queued_twice():
-    deadlines, item = Deadlines(), Timed()
+    deadlines, item = Deadlines(), TimedItem()
     for due in (2.0, 1.0, 2.0):
         deadlines.put(item, due)
     assert deadlines.first() == 2.0
@@ -28,17 +28,17 @@ def test_take_due__takes_each_once_although_it_was_queued_twice():
 
 
 def test_compaction__does_not_lose_an_item_that_had_been_taken_out():
-    deadlines, gone = Deadlines(), Timed()
+    deadlines, gone = Deadlines(), TimedItem()
     deadlines.put(gone, 1.0)
     deadlines.put(gone, NEVER)
     for number in range(COMPACT_FROM + 1):
-        deadlines.put(Timed(), 10.0 + number)
+        deadlines.put(TimedItem(), 10.0 + number)
     deadlines.put(gone, 2.0)
     assert deadlines.first() == 2.0
 
 
 def test_compaction__keeps_one_entry_of_an_item_whose_deadline_came_nearer_all_the_time():
-    deadlines, item = Deadlines(), Timed()
+    deadlines, item = Deadlines(), TimedItem()
     for number in range(COMPACT_FROM + 1):
         deadlines.put(item, 100.0 - number)
     assert len(deadlines._heap) == 1 and deadlines.first() == 100.0 - COMPACT_FROM
@@ -47,7 +47,7 @@ def test_compaction__keeps_one_entry_of_an_item_whose_deadline_came_nearer_all_t
 @pytest.mark.parametrize("seed", range(20))
 def test_random_changes__agree_with_a_plain_minimum(seed: int) -> None:
     rng, deadlines = Random(seed), Deadlines()
-    items = [Timed() for _ in range(rng.choice((1, 2, 30)))]
+    items = [TimedItem() for _ in range(rng.choice((1, 2, 30)))]
     due = dict.fromkeys(items, NEVER)
     now = 0.0
     for _ in range(600):

@@ -85,7 +85,7 @@ def test_register__a_sink_takes_what_is_placed() -> None:
             super().__init__(100)
             self.seen: list[tuple[int, bytes]] = []
 
-        def place(self, start: int, data: bytes | memoryview) -> None:
+        def write(self, start: int, data: bytes | memoryview) -> None:
             self.seen.append((start, bytes(data)))
 
     space, sink = memory(), Sink()
@@ -94,7 +94,7 @@ def test_register__a_sink_takes_what_is_placed() -> None:
     assert space.check(region.rkey, region.va + 90, 10) is region
     with pytest.raises(AccessError, match="leave region"):
         space.check(region.rkey, region.va + 91, 10)
-    space.place(region, region.va + 90, b"0123456789")
+    space.write(region, region.va + 90, b"0123456789")
     assert sink.seen == [(90, b"0123456789")]
     with pytest.raises(NotImplementedError):
-        PayloadSink(1).place(0, b"x")
+        PayloadSink(1).write(0, b"x")

@@ -97,7 +97,7 @@ def test_right_messages__complete_in_any_order_and_leave_nothing_behind(kind: st
     pair.take(*packets)
     assert pair.naks() == [] and pair.completed() == 6
     assert [event.length for event in pair.of(WriteImmReceived, "b")] == [2 * MTU]
-    assert not any(pair.b.qp.responder._assembly._held) and not pair.b.qp.responder._assembly.ended
+    assert not any(pair.b.qp.responder._assembly._held_parts) and not pair.b.qp.responder._assembly.ended_lengths
 
 
 WRONG: dict[str, tuple[int, dict[str, Any], int]] = {
@@ -155,7 +155,7 @@ def test_state__is_bounded_by_the_window_whatever_the_peer_begins() -> None:
     (packet,) = pair.message(PSN, 0, MTU)
     for n in range(1, 1000):
         pair.take(replace(packet, opcode=MIDDLE, psn=PSN + n, msn=n))
-    held = pair.b.qp.responder._assembly._held
+    held = pair.b.qp.responder._assembly._held_parts
     assert len(held) == 128 and sum(part is not None for part in held) == 127
     assert {a.reason for a in pair.answers if hasattr(a, "reason")} == {NackReason.PSN_OOR_WINDOW}
     pair.take(packet)

@@ -403,7 +403,7 @@ def test_destroy_qp__forgets_it() -> None:
     pair.a.endpoint.destroy_qp(pair.a.qp.qpn)
     pair.b.qp.post_write(b"x", 0, 0, now=0.0)
     pair.run(0.02)
-    assert pair.a.endpoint.unclaimed == 1
+    assert pair.a.endpoint.unclaimed_packets == 1
     with pytest.raises(ValueError, match="no QP"):
         pair.a.endpoint.qp(pair.a.qp.qpn)
     assert not [e for e in pair.a.events if isinstance(e, Completion)]

@@ -68,7 +68,7 @@ def test_trims__in_front_of_the_timestamp_are_answered_and_cost_no_path() -> Non
     assert {line.packet.timestamp for line in pair.sent(Nack, "b")} == {0}
     counters = pair.a.qp.counters
     assert (counters.trimmed, counters.retransmitted, counters.timeouts, counters.lost) == (40, 40, 0, 0)
-    assert all(event.new != "assumed_bad" for event in pair.of(EvChanged)) and pair.a.qp.paths.profile.usable
+    assert all(event.new != "assumed_bad" for event in pair.of(EvChanged)) and pair.a.qp.paths.profile.usable_planes
 
 
 def test_nack__of_another_copy_is_told_by_its_timestamp() -> None:

@@ -169,7 +169,7 @@ def test_write__from_another_host_or_for_another_qp_is_not_ours() -> None:
     pair = Pair(psn=100)
     assert to_b(pair, data(pair), peer="mallory") == []
     assert to_b(pair, data(pair, dest_qp=999)) == []
-    assert pair.b.endpoint.unclaimed == 2
+    assert pair.b.endpoint.unclaimed_packets == 2
     assert not any(pair.memory)
 
 

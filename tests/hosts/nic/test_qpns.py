@@ -170,5 +170,5 @@ def test_packets__of_an_earlier_life_are_dropped_and_counted():
     qp.connect("a", pair.a.qp.attributes(), pair.evs, 1.0)
     for packet in late:
         again.receive(packet, 0, "a", 1.0)
-    assert qp.qpn != pair.b.qp.qpn and again.unclaimed == len(late) > 0
+    assert qp.qpn != pair.b.qp.qpn and again.unclaimed_packets == len(late) > 0
     assert qp.counters.packets_received == qp.counters.nacks_sent == 0 and not any(memory)

@@ -15,7 +15,7 @@ from mrc_testbed.hosts.verbs import (
     QpAttrMask,
     VerbsError,
 )
-from mrc_testbed.hosts.verbs.attributes import FIELDS, given
+from mrc_testbed.hosts.verbs.attributes import FIELDS, mask_of
 from tests.hosts.verbs.test_qp import INIT, RESET, RTR, RTS, attributes, bring_to, move
 from tests.hosts.verbs.verbs_devices import MTU, VerbsPair
 
@@ -98,4 +98,4 @@ def test_query__gives_back_what_is_in_force():
     assert (attr.qp_state, attr.dest_qp_num, attr.path_mtu) == (RTS, pair.b.qp.qp_num, MTU)
     assert (mrc.mpr, mrc.mpr_dest, mrc.max_wimm, mrc.timeout) == (8, 8, 32, 15)
     assert init.send_cq is pair.a.cq
-    assert given(attr) & QpAttrMask.IBV_QP_SQ_PSN
+    assert mask_of(attr) & QpAttrMask.IBV_QP_SQ_PSN

@@ -104,7 +104,7 @@ def bring_to(pair, state):
 def test_rtr__receives_before_it_can_send():
     pair = VerbsPair(connect=False)
     info_a, info_b = local_info(pair.a.qp), local_info(pair.b.qp, pair.b.mr)
-    bring_up(pair.b.qp, info_b, info_a, to=RTR)
+    bring_up(pair.b.qp, info_b, info_a, final_state=RTR)
     bring_up(pair.a.qp, info_a, info_b)
     pair.a.mr.view[:1000] = random.Random(1).randbytes(1000)
     pair.a.qp.post_send(pair.write(1000))

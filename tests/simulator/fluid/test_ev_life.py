@@ -138,7 +138,7 @@ def test_rotation_and_backups__as_in_the_engine(seed):
         if change.kind == RETIRED:
             profile.signal(ev, EvSignal.LOST, change.at)
         else:
-            ev.streak = ev.needed
+            ev.streak = ev.needed_streak
             profile.signal(ev, EvSignal.PROBE_CLEAN, change.at)
     ours = sorted(ev for ev in one.slots if ev != EMPTY)
     assert sorted(order.index(ev.value) for ev in profile if ev.active) == ours

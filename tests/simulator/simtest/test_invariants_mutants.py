@@ -68,9 +68,9 @@ def _one_too_many(transport_ack: Any) -> Any:
 
 def _sack_ahead(sack: Any) -> Any:
     def broken(self: Responder, *arguments: Any) -> None:
-        self._above, kept = self._above | 1 << 3, self._above
+        self._arrived_bits, kept = self._arrived_bits | 1 << 3, self._arrived_bits
         sack(self, *arguments)
-        self._above = kept
+        self._arrived_bits = kept
 
     return broken
 
@@ -144,7 +144,7 @@ def _keep_bad(withdraw: Any) -> Any:
 def _one_probe(on_answer: Any) -> Any:
     def broken(self: QpPaths, sack: Any, now: float) -> None:
         for ev in self.profile:
-            ev.streak = ev.needed
+            ev.streak = ev.needed_streak
         on_answer(self, sack, now)
 
     return broken
@@ -213,7 +213,7 @@ def _convict(lost: Any) -> Any:
 
 def _hoard(on_sack: Any) -> Any:
     def broken(self: Requestor, *arguments: Any) -> None:
-        self._deferred.append((float("inf"), 0))
+        self._deferred_psns.append((float("inf"), 0))
         on_sack(self, *arguments)
 
     return broken

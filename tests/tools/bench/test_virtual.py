@@ -83,7 +83,7 @@ class TestRuns:
 
     def test_permutation_run__a_write_that_fails_is_an_error(self):
         load = virtual.PermutationRun(4, 64, False)
-        load.flows[0].memory.place(7, b"of nobody")
+        load.flows[0].memory.write(7, b"of nobody")
         with pytest.raises(RuntimeError, match="did not arrive"):
             load.run()
 

@@ -6,7 +6,7 @@ import pytest
 
 from mrc_testbed.hosts.engine.cc.ccprofile import (
     DEFAULT_PROFILE,
-    FIXED,
+    FIXED_WINDOW,
     NSCC,
     QA_THRESHOLD_OFF,
     CcProfile,
@@ -77,7 +77,7 @@ def test_from_json__inverse_of_to_json():
 
 
 def test_life_cycle__only_the_moves_of_the_api():
-    profiles = CcProfiles(CcProfile(FIXED))
+    profiles = CcProfiles(CcProfile(FIXED_WINDOW))
     number = profiles.create(name="bulk")
     with pytest.raises(LocalError, match="is init: it can go to offline, not online"):
         profiles.move(number, ProfileState.ONLINE)
@@ -109,15 +109,15 @@ def test_life_cycle__only_the_moves_of_the_api():
 
 
 def test_default_profile__is_the_configuration_and_stays():
-    profiles = CcProfiles(CcProfile(FIXED))
-    assert profiles.take(DEFAULT_PROFILE).algorithm == FIXED
+    profiles = CcProfiles(CcProfile(FIXED_WINDOW))
+    assert profiles.take(DEFAULT_PROFILE).algorithm == FIXED_WINDOW
     for spoil in (profiles.destroy, lambda n: profiles.move(n, ProfileState.OFFLINE)):
         with pytest.raises(LocalError, match="configuration"):
             spoil(DEFAULT_PROFILE)
 
 
 def test_create__has_a_limit():
-    profiles = CcProfiles(CcProfile(FIXED), limit=2)
+    profiles = CcProfiles(CcProfile(FIXED_WINDOW), limit=2)
     online(profiles)
     with pytest.raises(LocalError, match="limit"):
         profiles.create()

@@ -37,7 +37,7 @@ def test_derive__set_r_is_the_reference_network():
     assert (R.bdp, R.target, R.fi, R.eta) == (150_000, 9, 20_480, pytest.approx(614.4))
     assert R.alpha == pytest.approx(1365.3333)
     assert (R.fi_scale, R.max_cwnd, R.qa_threshold, R.adjust_bytes) == (0.25, 225_000, INF, 32_768)
-    assert R.calm == pytest.approx(1.0)
+    assert R.calm_delay == pytest.approx(1.0)
 
 
 def test_derive__set_e_keeps_the_shape():
@@ -46,7 +46,7 @@ def test_derive__set_e_keeps_the_shape():
     assert E.fi == pytest.approx(8533.333)
     assert E.eta == pytest.approx(256)
     assert E.fi_scale == pytest.approx(0.284444, rel=1e-5)
-    assert E.calm == pytest.approx(416.667)
+    assert E.calm_delay == pytest.approx(416.667)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_derive__the_table_of_links(mbps, rtt_ms, mtu, trim, drop, fi, eta):
 
 def test_derive__both_scalings_agree_at_the_reference():
     shape = NsccParameters.derive(4096, 12_500, 12.0, scaling="shape", unit_s=US)
-    for name in ("alpha", "fi", "eta", "fi_scale", "calm", "max_cwnd", "target"):
+    for name in ("alpha", "fi", "eta", "fi_scale", "calm_delay", "max_cwnd", "target"):
         assert getattr(shape, name) == pytest.approx(getattr(R, name)), name
 
 
@@ -162,20 +162,20 @@ def test_12__a_trim_costs_one_packet():
 def test_13__quick_adapt_when_little_arrived(won, cwnd, mute):
     cc = controller(R, cwnd=100_000, qa_due=100.0, won=won)
     cc.on_trim(100.0, 4096)
-    assert (cc.cwnd, cc.mute, cc.won, cc.qa_due) == (cwnd, mute, 0, 121.0)
+    assert (cc.cwnd, cc.mute_bytes, cc.won, cc.qa_due) == (cwnd, mute, 0, 121.0)
 
 
 def test_14__marks_of_the_old_flight_are_ignored():
     cc = controller(R, cwnd=100_000, qa_due=100.0, won=20_000)
     cc.on_trim(100.0, 4096)
     assert ack(cc, 40, marked=True) is Reaction.MUTED
-    assert (cc.cwnd, cc.muted) == (20_000, 4096)
+    assert (cc.cwnd, cc.muted_bytes) == (20_000, 4096)
 
 
 def test_15__quick_adapt_by_delay_alone_where_nothing_trims():
     cc = controller(E, cwnd=60_000, inflight=60_000, won=7500, qa_due=200_000.0)
     assert ack(cc, 26_000, marked=True) is Reaction.QUICK_ADAPT
-    assert (cc.cwnd, cc.mute) == (9000, 58_500)
+    assert (cc.cwnd, cc.mute_bytes) == (9000, 58_500)
 
 
 def test_16__a_loss_costs_one_packet_and_no_more():
@@ -190,7 +190,7 @@ def test_17__the_receiver_throttles_and_gives_back(penalty, cwnd):
     assert ack(cc, 15, penalty=penalty) is Reaction.HELD
     assert cc.cwnd == cwnd
     ack(cc, 15, restore=True)
-    assert (cc.cwnd, cc.saved) == (100_000, 0)
+    assert (cc.cwnd, cc.saved_window) == (100_000, 0)
 
 
 def test_18__a_shorter_round_trip_lowers_the_ceiling():

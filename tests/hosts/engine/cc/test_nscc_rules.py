@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_testbed.hosts.engine.cc.crowd import BDPS, CUT, LEAST, LOSS_LEAST, MOST, PACKETS, POWER
+from mrc_testbed.hosts.engine.cc.crowd import BDPS, CUT, DRAIN_MAX, LOSS_WINDOW_MIN, PACKETS, POWER, WINDOW_MIN
 from mrc_testbed.hosts.engine.cc.nscc import QUADRANTS, Nscc, NsccParameters, Reaction
 
 MTU, RTT = 1500, 0.005
@@ -92,7 +92,7 @@ def test_fast__a_mark_without_delay_does_not_end_it():
     cc = controller(cwnd=10_000, calm_bytes=20_000, sprint=True)
     cc.on_ack(10.0, MTU, True, RTT)
     assert cc.sprint
-    cc.on_ack(10.0, MTU, False, RTT + PIPE.calm)
+    cc.on_ack(10.0, MTU, False, RTT + PIPE.calm_delay)
     assert (cc.sprint, cc.calm_bytes) == (False, 0)
 
 
@@ -144,14 +144,14 @@ def test_penalty__without_restore_the_old_window_is_forgotten():
     low = cc.cwnd
     cc.on_ack(10.0, MTU, True, RTT)
     cc.on_ack(10.0, MTU, True, RTT, restore=True)  # nothing to restore any more
-    assert (cc.cwnd, cc.saved) == (low, 0)
+    assert (cc.cwnd, cc.saved_window) == (low, 0)
 
 
 def test_penalty__goes_on_while_another_qp_of_the_destination_is_throttled():
     cc = controller(cwnd=60_000)
     cc.on_ack(10.0, MTU, True, RTT, penalty=64)
     cc.on_ack(10.0, MTU, True, RTT, restore=None)
-    assert cc.saved == 60_000
+    assert cc.saved_window == 60_000
 
 
 # ---- quick adapt -------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def starved(**state: float) -> Nscc:
 def test_quick_adapt__one_window_limited_and_starved():
     cc = starved()
     assert cc.on_ack(10.0, MTU, False, RTT) is Reaction.QUICK_ADAPT
-    assert (cc.cwnd, cc.mute, cc.qa_trim_at) == (4500, 58_500, None)
+    assert (cc.cwnd, cc.mute_bytes, cc.qa_trim_at) == (4500, 58_500, None)
 
 
 def test_quick_adapt__not_when_the_application_was_the_limit():
@@ -268,7 +268,7 @@ def test_any_signals__window_within_bounds_and_nothing_stays_in_flight(signals, 
             cc.on_ack(now, size, False, None)
         else:
             cc.on_ack(now, size, kind == "mark", rtt, penalty if kind == "penalty" else 0, kind == "restore")
-        assert (MTU * LEAST if cc.crowd.joined else MTU) <= cc.cwnd <= p.max_cwnd
+        assert (MTU * WINDOW_MIN if cc.crowd.joined else MTU) <= cc.cwnd <= p.max_cwnd
         assert cc.inflight == out
         assert cc.avg >= 0
         assert cc.base <= RTT
@@ -352,12 +352,12 @@ def test_crowd__losses_alone_leave_more_than_trims():
     for n in range(100):
         cc.avg = PIPE.target
         cc.on_loss(21.0 + n, MTU)
-    assert cc.cwnd == LOSS_LEAST * MTU
+    assert cc.cwnd == LOSS_WINDOW_MIN * MTU
     for n in range(100):
         cc.on_trim(121.0 + n, MTU, True)
-    assert cc.cwnd == LEAST * MTU
+    assert cc.cwnd == WINDOW_MIN * MTU
     cc.on_loss(300.0, MTU)
-    assert cc.cwnd == LEAST * MTU, "a loss gives nothing back"
+    assert cc.cwnd == WINDOW_MIN * MTU, "a loss gives nothing back"
 
 
 @pytest.mark.parametrize("share", [0.5, 4.0])
@@ -377,9 +377,9 @@ def test_crowd__delays_of_one_flight_take_half_of_the_window_at_most(share):
     cc = crowd(share)
     for number in range(20):
         cc.on_ack(20.0 + number * RTT / 20, MTU, False, 4 * RTT)
-    assert cc.cwnd == share * MTU * (1 - MOST)
+    assert cc.cwnd == share * MTU * (1 - DRAIN_MAX)
     cc.on_ack(20.0 + 5 * RTT, MTU, False, 4 * RTT)  # left after the first answer
-    assert cc.cwnd < share * MTU * (1 - MOST)
+    assert cc.cwnd < share * MTU * (1 - DRAIN_MAX)
 
 
 def test_crowd__losses_that_took_more_than_half_of_a_flight_are_not_given_back_by_its_delays():
@@ -389,7 +389,7 @@ def test_crowd__losses_that_took_more_than_half_of_a_flight_are_not_given_back_b
     for _ in range(4):
         cc.on_loss(20.0, MTU)
     left = cc.cwnd
-    assert left < 6 * MTU * (1 - MOST)
+    assert left < 6 * MTU * (1 - DRAIN_MAX)
     cc.on_ack(20.01, MTU, False, 2.5 * RTT)
     assert cc.cwnd == left
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mrc_testbed.faults import LossFault
-from mrc_testbed.hosts.engine.cc.ccprofile import FIXED, NSCC, CcProfile, ProfileState
+from mrc_testbed.hosts.engine.cc.ccprofile import FIXED_WINDOW, NSCC, CcProfile, ProfileState
 from mrc_testbed.hosts.engine.cc.incast import IncastSignal
 from mrc_testbed.hosts.engine.cc.nscc import Reaction
 from mrc_testbed.hosts.engine.cc.qpcc import Qpcc, RateMeter, Share
@@ -133,7 +133,7 @@ def test_quiet__nothing_is_in_flight_any_more():
 def test_default__a_fixed_window_for_each_qp():
     net = VirtualFabric(Plan(1, 2, 1, 1))
     flows = [Flow(net, "h0", "h1", messages=1) for _ in range(2)]
-    assert [flow.qp.cc_state()["algorithm"] for flow in flows] == [FIXED, FIXED]
+    assert [flow.qp.cc_state()["algorithm"] for flow in flows] == [FIXED_WINDOW, FIXED_WINDOW]
     assert flows[0].qp.connected.window is not flows[1].qp.connected.window
 
 
@@ -147,7 +147,7 @@ def test_none__only_mpr_bounds_what_is_in_flight():
 
 
 def test_profile__chosen_before_connecting_and_counted():
-    net = fabric(cc_algorithm=FIXED)
+    net = fabric(cc_algorithm=FIXED_WINDOW)
     endpoint = net.host("h0").endpoint
     number = endpoint.cc_profiles.create(CcProfile(base_rtt=4_000_000, max_cwnd=50_000), "lab")
     qp = endpoint.create_qp()

@@ -6,11 +6,11 @@ import pytest
 
 from mrc_testbed.hosts.engine.config import Config
 from mrc_testbed.hosts.engine.loss.proof_of_loss import ProofOfLoss
-from mrc_testbed.hosts.engine.loss.roundtrips import REST, RoundTrips
+from mrc_testbed.hosts.engine.loss.roundtrips import REST_PART, RoundTrips
 from mrc_testbed.hosts.engine.paths.ev import Ev
 
 RTT_S = 0.010
-REST_S = REST * Config().loss.base_timeout_s
+REST_S = REST_PART * Config().loss.base_timeout_s
 """16.8 ms: more than one round trip and a half."""
 
 
@@ -19,9 +19,9 @@ def proof() -> ProofOfLoss:
     """After 200 round trips of RTT_S, the last of a packet that left at 0."""
     rtt = RoundTrips(Config())
     for n in range(200):
-        rtt.measured(RTT_S, n * RTT_S)
+        rtt.on_sample(RTT_S, n * RTT_S)
     proof = ProofOfLoss(rtt)
-    proof.answered(0, 0.0, True, RTT_S)
+    proof.on_answer(0, 0.0, True, RTT_S)
     return proof
 
 
@@ -29,13 +29,13 @@ def proof() -> ProofOfLoss:
 def ev() -> Ev:
     """A path of plane 0."""
     ev = Ev(0x0001, 0, 3)
-    ev.sampled(RTT_S)
+    ev.on_sample(RTT_S)
     return ev
 
 
 def answer(proof: ProofOfLoss, plane: int, *left: float, ordinary: bool = True) -> None:
     for at in left:
-        proof.answered(plane, at, ordinary, at + RTT_S)
+        proof.on_answer(plane, at, ordinary, at + RTT_S)
 
 
 def test_missed__once_its_own_plane_was_read_on_for_a_queue_that_trims(proof: ProofOfLoss, ev: Ev) -> None:
@@ -57,9 +57,9 @@ def test_first_answer__proves_nothing_of_what_left_before_it(ev: Ev) -> None:
     """A peer that wakes up may read the newest packet of a ring first: what it says of the time before is nothing."""
     config = Config()
     proof = ProofOfLoss(RoundTrips(config))
-    proof.answered(1, 1.0, True, 1.0 + RTT_S)
+    proof.on_answer(1, 1.0, True, 1.0 + RTT_S)
     assert not proof.missed(ev, 1.0 - 2 * config.loss.base_timeout_s)
-    proof.answered(1, 1.0 + 2 * config.loss.base_timeout_s, True, 1.2)
+    proof.on_answer(1, 1.0 + 2 * config.loss.base_timeout_s, True, 1.2)
     assert proof.missed(ev, 1.0 - 2 * config.loss.base_timeout_s)
 
 
@@ -81,5 +81,5 @@ def test_missed__what_left_after_all_that_was_answered_is_not(proof: ProofOfLoss
 def test_newest__is_of_what_left_not_of_when_it_was_answered(proof: ProofOfLoss) -> None:
     answer(proof, 1, 2.0)
     answer(proof, 0, 1.0)
-    proof.read(3, 1.5)
-    assert proof.newest == 2.0
+    proof.on_read(3, 1.5)
+    assert proof.newest_read == 2.0

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from mrc_testbed.hosts.engine.config import Config
-from mrc_testbed.hosts.engine.loss.roundtrips import LATE_HALVES_S, LATE_MARGIN, REST, RetryBudget, RoundTrips
+from mrc_testbed.hosts.engine.loss.roundtrips import LATE_HALVES_S, LATE_MARGIN, REST_PART, RetryBudget, RoundTrips
 from mrc_testbed.hosts.engine.paths.ev import Ev
 
 RTT_S = 0.010
@@ -20,16 +20,16 @@ def calm(config: Config = CONFIG, samples: int = 200) -> RoundTrips:
     """So many round trips of RTT_S, in the first 2 s: no deviation is left."""
     rtt = RoundTrips(config)
     for n in range(samples):
-        rtt.measured(RTT_S, n * RTT_S)
+        rtt.on_sample(RTT_S, n * RTT_S)
     return rtt
 
 
 def test_srtt__follows_with_gain_an_eighth_the_deviation_with_a_quarter() -> None:
     rtt = RoundTrips(CONFIG)
     assert rtt.srtt_s is None
-    rtt.measured(0.008, 1.0)
+    rtt.on_sample(0.008, 1.0)
     assert (rtt.srtt_s, rtt.deviation_s) == (0.008, 0.004)
-    rtt.measured(0.016, 1.1)
+    rtt.on_sample(0.016, 1.1)
     assert (rtt.srtt_s, rtt.deviation_s) == (pytest.approx(0.009), pytest.approx(0.005))
 
 
@@ -42,7 +42,7 @@ def test_timer__is_t_and_backs_off_while_nothing_is_known() -> None:
 
 def test_timer__is_never_shorter_than_four_round_trips_and_four_deviations() -> None:
     rtt = RoundTrips(CONFIG)
-    rtt.measured(RTT_S, 0.0)
+    rtt.on_sample(RTT_S, 0.0)
     assert rtt.timer_s(0, 0.0) == pytest.approx(4 * RTT_S + 4 * RTT_S / 2)
     assert calm().timer_s(0, 2.0) == pytest.approx(4 * RTT_S)
     assert calm().timer_s(8, 2.0) == CONFIG.loss.retry_interval_s(8), "longer anyway"
@@ -54,7 +54,7 @@ def path(*rtts_s: float) -> Ev:
     """A path on which round trips took that long."""
     ev = Ev(1, 0, 3)
     for rtt_s in rtts_s:
-        ev.sampled(rtt_s)
+        ev.on_sample(rtt_s)
     return ev
 
 
@@ -62,7 +62,7 @@ def test_timer__goes_by_the_path_where_its_round_trips_are_known() -> None:
     """A path that takes seconds must not slow down the timers of those that take milliseconds, nor the reverse."""
     mixed = RoundTrips(CONFIG)
     for n in range(200):
-        mixed.measured(0.002 if n % 2 else 0.5, n * 0.01)
+        mixed.on_sample(0.002 if n % 2 else 0.5, n * 0.01)
     assert mixed.timer_s(0, 2.0) > 1.0
     assert mixed.timer_s(0, 2.0, path()) > 1.0, "not known"
     assert mixed.timer_s(0, 2.0, path(*[0.002] * 50)) == T
@@ -79,7 +79,7 @@ def test_known__is_what_late_answers_and_the_path_took() -> None:
     rtt = calm()
     assert rtt.known_s(5.0, path()) == 0.0
     assert rtt.known_s(5.0, path(0.2)) == pytest.approx(0.3)
-    rtt.answered_late(0.4, 5.0)
+    rtt.on_late_answer(0.4, 5.0)
     assert rtt.known_s(5.0, path(0.2)) == pytest.approx(LATE_MARGIN * 0.4)
     assert rtt.known_s(5.0 + LATE_HALVES_S, path()) == pytest.approx(LATE_MARGIN * 0.2)
 
@@ -96,14 +96,14 @@ def test_ordinary__is_an_answer_within_what_reordering_explains() -> None:
 
 def test_late_answer__keeps_the_timer_above_its_round_trip_for_a_while() -> None:
     rtt, now, late = calm(), 5.0, 0.33
-    rtt.answered_late(late, now)
+    rtt.on_late_answer(late, now)
     assert rtt.timer_s(0, now) >= LATE_MARGIN * late * 0.99
     for n in range(1, 201):
-        rtt.measured(RTT_S, now + LATE_HALVES_S * n / 200)
+        rtt.on_sample(RTT_S, now + LATE_HALVES_S * n / 200)
     later = now + LATE_HALVES_S
     assert rtt.timer_s(0, later) == pytest.approx(max(4 * RTT_S, LATE_MARGIN * late / 2), rel=0.01)
     for n in range(200):
-        rtt.measured(RTT_S, now + 8 * LATE_HALVES_S + n * RTT_S)
+        rtt.on_sample(RTT_S, now + 8 * LATE_HALVES_S + n * RTT_S)
     assert rtt.timer_s(0, now + 9 * LATE_HALVES_S) == pytest.approx(4 * RTT_S), "forgotten"
 
 
@@ -113,20 +113,20 @@ def test_late_answer__a_shorter_one_does_not_hide_a_longer_one() -> None:
     for answers in ((0.33,), (0.33, 0.16)):
         rtt = calm()
         for answer in answers:
-            rtt.answered_late(answer, now)
+            rtt.on_late_answer(answer, now)
         for n in range(200):
-            rtt.measured(RTT_S, now + n * 1e-6)
+            rtt.on_sample(RTT_S, now + n * 1e-6)
         floors.append(rtt.timer_s(0, now))
     assert floors[0] == pytest.approx(floors[1], rel=1e-3)
 
 
 def test_one__is_t_until_a_round_trip_is_known() -> None:
-    assert RoundTrips(CONFIG).one_s() == T
-    assert calm().one_s() == pytest.approx(RTT_S)
+    assert RoundTrips(CONFIG).typical_s() == T
+    assert calm().typical_s() == pytest.approx(RTT_S)
 
 
 def test_verdict__waits_for_two_of_the_four_round_trips_of_the_timer() -> None:
-    assert RoundTrips(CONFIG).verdict_s(0.0) == REST * T
+    assert RoundTrips(CONFIG).verdict_s(0.0) == REST_PART * T
     assert calm().verdict_s(2.0) == pytest.approx(2 * RTT_S)
     assert calm(Config.of(timeout=14, timeout_rtts=0)).verdict_s(2.0) == pytest.approx(RTT_S)
 
@@ -167,7 +167,7 @@ def test_late_answer__is_forgotten_sooner_where_timers_are_short() -> None:
     """Times of a data centre: T is 65 us, and half of a late answer is forgotten after 600 of them."""
     config = Config.of(timeout=6)
     rtt = RoundTrips(config)
-    rtt.answered_late(1e-3, 0.0)
+    rtt.on_late_answer(1e-3, 0.0)
     half_s = 600 * config.loss.base_timeout_s
     assert half_s < 0.1
     assert rtt.known_s(half_s, path()) == pytest.approx(LATE_MARGIN * 0.5e-3)

@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from mrc_testbed.hosts.engine.cc.crowd import LEAST
+from mrc_testbed.hosts.engine.cc.crowd import WINDOW_MIN
 from mrc_testbed.hosts.engine.config import KEYS
 from mrc_testbed.hosts.engine.events import QpError, Status
 from mrc_testbed.hosts.engine.loss.roundtrips import RetryBudget, RoundTrips
@@ -139,7 +139,7 @@ def test_trims_that_end__leave_the_budget_as_it_was() -> None:
     pair.filter = lambda s, p: trims(s, p) if pair.now < end_s else losses(s, p)
     pair.run(WAIT_S)
     [error] = pair.of(QpError)
-    pace_s = 2 * pair.delay_s / LEAST * (pair.config.loss.retry_limit or 0)
+    pace_s = 2 * pair.delay_s / WINDOW_MIN * (pair.config.loss.retry_limit or 0)
     silent_s = error.at - end_s + pair.config.loss.base_timeout_s
     assert schedule_s(pair) <= silent_s <= 2 * schedule_s(pair) + SLACK_S + pace_s
 

@@ -27,7 +27,7 @@ def window() -> SendWindow:
 
 def on_plane(mates: ByAge) -> list[int]:
     """Serials in the chain of a plane, oldest first."""
-    found, one = [], mates.oldest
+    found, one = [], mates.oldest_sent
     while one is not None:
         found.append(one.serial)
         one = one.next_on_plane
@@ -37,24 +37,24 @@ def on_plane(mates: ByAge) -> list[int]:
 def on_ev(ev: Ev) -> list[int]:
     """Serials in the chain of an EV, oldest first."""
     found: list[int] = []
-    one: Transmission | None = ev.oldest
+    one: Transmission | None = ev.oldest_kept
     while one is not None:
         found.append(one.serial)
-        one = one.after
+        one = one.next_on_ev
     return found
 
 
 def test_by_age__tells_when_its_oldest_left() -> None:
     mates, ev = ByAge(), Ev(1, 0, 3)
-    assert (on_plane(mates), mates.since) == ([], inf)
+    assert (on_plane(mates), mates.oldest_sent_at) == ([], inf)
     first, second = sent(1, ev), sent(2, ev)
     mates.add(first)
     mates.add(second)
-    assert (on_plane(mates), mates.since) == ([1, 2], 1.0)
+    assert (on_plane(mates), mates.oldest_sent_at) == ([1, 2], 1.0)
     assert mates.drop_oldest(first) is second and first.next_on_plane is None
-    assert (on_plane(mates), mates.since) == ([2], 2.0)
+    assert (on_plane(mates), mates.oldest_sent_at) == ([2], 2.0)
     assert mates.drop_oldest(second) is None
-    assert (on_plane(mates), mates.since) == ([], inf)
+    assert (on_plane(mates), mates.oldest_sent_at) == ([], inf)
     mates.add(sent(3, ev))
     assert on_plane(mates) == [3]
 
@@ -67,7 +67,7 @@ def test_by_age__is_freed_of_what_is_over_behind_one_that_stays() -> None:
     for packet in packets[1:-1]:
         packet.state = GIVEN_UP
     mates.add(sent(1000, ev))
-    assert on_plane(mates) == [0, COMPACT_FROM - 1, 1000] and mates.since == 0.0
+    assert on_plane(mates) == [0, COMPACT_FROM - 1, 1000] and mates.oldest_sent_at == 0.0
     assert packets[1].next_on_plane is None, "what was freed keeps nothing"
 
 
@@ -76,12 +76,12 @@ def test_ev__is_freed_of_what_is_over_behind_one_that_stays() -> None:
     packets = [sent(serial, ev) for serial in range(COMPACT_FROM)]
     for packet in packets:
         keep(ev, packet)
-    assert ev.kept == COMPACT_FROM
+    assert ev.kept_count == COMPACT_FROM
     for packet in packets[1:-1]:
         packet.state = GIVEN_UP
     keep(ev, sent(1000, ev))
-    assert on_ev(ev) == [0, COMPACT_FROM - 1, 1000] and (ev.kept, ev.kept_limit) == (3, 6)
-    assert packets[1].after is None, "what was freed keeps nothing"
+    assert on_ev(ev) == [0, COMPACT_FROM - 1, 1000] and (ev.kept_count, ev.kept_limit) == (3, 6)
+    assert packets[1].next_on_ev is None, "what was freed keeps nothing"
 
 
 def test_ev__that_is_freed_of_all_but_the_newest_goes_on() -> None:
@@ -112,7 +112,7 @@ def test_timers__of_one_instant_come_in_the_order_of_sending() -> None:
     flight.add(sent(1, ev, at=1.0, timer_s=4.0))
     flight.add(sent(2, ev, at=2.0, timer_s=3.0))
     flight.add(sent(3, ev, at=3.0, timer_s=3.0))
-    due = flight.expired(6.0)
+    due = flight.take_expired(6.0)
     assert [packet.serial for packet in due] == [0, 1, 2, 3] and flight.first_timer() is None
 
 
@@ -120,11 +120,13 @@ def test_timer__that_was_set_before_answers_took_longer_runs_on() -> None:
     flight, ev = window(), Ev(1, 0, 3)
     first = sent(0, ev, at=0.0, timer_s=1.0)
     flight.add(first)
-    ev.sampled(2.0)
-    assert flight.expired(1.0) == [] and first.deadline == 3.0
+    ev.on_sample(2.0)
+    assert flight.take_expired(1.0) == [] and first.deadline == 3.0
     flight.add(sent(1, ev, at=1.0, timer_s=2.0))
     assert flight.first_timer() is first, "both are due then, and it left earlier"
-    assert [packet.serial for packet in flight.expired(3.0)] == [0], "1.5 x 2 s after it left; the other may run on"
+    assert [packet.serial for packet in flight.take_expired(3.0)] == [0], (
+        "1.5 x 2 s after it left; the other may run on"
+    )
 
 
 def test_timers__are_freed_of_what_is_over() -> None:
@@ -155,7 +157,7 @@ def test_window__knows_what_is_outstanding_however_wide_it_is() -> None:
             psn = rng.choice(list(known))  # once more
             serial += 1
             known[psn] = packet = Sent(psn, MESSAGE, ev, 1000, 10_000 + serial, 2, 0, 0.0, 1.0, None)
-            flight.give_up(flight.unarrived()[0])
+            flight.give_up(flight.outstanding_sent()[0])
             flight.add(packet)
         elif what < 0.74:
             cack = rng.randrange(flight.cack, min(flight.next_psn, flight.cack + 20))
@@ -166,10 +168,10 @@ def test_window__knows_what_is_outstanding_however_wide_it_is() -> None:
             gone = [psn for psn in sorted(known) if 0 <= psn - base < 64 and bits >> psn - base & 1]
             assert flight.acknowledge_bitmap(base, bits) == [known.pop(psn) for psn in gone]
         widest = max(widest, flight.next_psn - flight.cack)
-        assert flight.unarrived() == [known[psn] for psn in sorted(known)]
+        assert flight.outstanding_sent() == [known[psn] for psn in sorted(known)]
         assert flight.outstanding == len(known)
         for psn in (flight.cack, flight.next_psn, flight.next_psn + 7, flight.cack - 40):
             assert flight.latest(psn) is None
     assert widest > 4 * RING_FROM
     flight.give_up_all()
-    assert not flight.outstanding and not flight.unarrived()
+    assert not flight.outstanding and not flight.outstanding_sent()

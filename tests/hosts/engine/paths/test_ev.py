@@ -152,8 +152,8 @@ def test_lost__a_backup_of_the_same_plane_takes_the_slot() -> None:
     assert paths.active_count == 6
     ev = paths.choose(ALL)
     move = paths.signal(ev, EvSignal.LOST, 0.0)
-    assert move is not None and move.by is not None
-    assert move.by.plane == ev.plane and move.by.active and not ev.active
+    assert move is not None and move.substitute is not None
+    assert move.substitute.plane == ev.plane and move.substitute.active and not ev.active
     assert paths.active_count == 6
 
 
@@ -161,7 +161,7 @@ def test_lost__without_backup_the_slot_stays_empty_and_the_plane_keeps_its_share
     paths = profile(planes=2, uplinks=2)
     ev = next(iter(paths))
     move = paths.signal(ev, EvSignal.LOST, 0.0)
-    assert move is not None and move.left and move.by is None
+    assert move is not None and move.left_rotation and move.substitute is None
     chosen = [paths.choose(ALL) for _ in range(20)]
     assert ev not in chosen
     assert planes_of(chosen) == {0: 10, 1: 10}
@@ -185,7 +185,7 @@ def test_floor__losses_leave_ev_min_active() -> None:
     for ev in paths:
         paths.signal(ev, EvSignal.LOST, 0.0)
     left = [ev for ev in paths if ev.active]
-    assert len(left) == paths.floor == 1 and left[0].held == 1
+    assert len(left) == paths.floor == 1 and left[0].held_count == 1
     paths.signal(left[0], EvSignal.DENY, 0.0)  # the controller's word is not held
     assert paths.active_count == 0 and paths.choose(ALL) is None
 
@@ -208,7 +208,7 @@ def test_hold_down__a_repeat_offender_needs_twice_as_many_and_quiet_halves_it() 
     needed = []
     for at in (0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 190.0, 1000.0):
         paths.signal(ev, EvSignal.LOST, at)
-        needed.append(ev.needed)
+        needed.append(ev.needed_streak)
         paths.signal(ev, EvSignal.PROBE_CLEAN, at + 1)
     # 130 s of quiet halve 128 twice; 810 s more often than there is to halve.
     assert needed == [3, 6, 12, 24, 48, 64, 64, 32, 3]
@@ -219,7 +219,7 @@ def test_hold_down__a_ceiling_below_the_first_number_does_not_ease_the_way_back(
     ev = next(iter(paths))
     for at in (0.0, 10.0):
         paths.signal(ev, EvSignal.LOST, at)
-        assert ev.needed == 3
+        assert ev.needed_streak == 3
         paths.signal(ev, EvSignal.PROBE_CLEAN, at + 1)
 
 
@@ -292,7 +292,7 @@ def test_least_bad__never_without_a_floor_nor_a_denied_one() -> None:
     bare = profile(planes=1, uplinks=2, ev_min_active=0)
     for ev in bare:
         bare.signal(ev, EvSignal.LOST, 0.0)
-    assert bare.usable == 0 and bare.least_bad() is None and bare.obstacle is Obstacle.PATHS
+    assert bare.usable_planes == 0 and bare.least_bad() is None and bare.obstacle is Obstacle.PATHS
     denied = profile(planes=1, uplinks=2)
     for ev in denied:
         denied.signal(ev, EvSignal.DENY, 0.0)
@@ -335,7 +335,7 @@ def test_withdraw__a_backup_that_is_skipped_takes_no_slot() -> None:
     for ev in backups:
         found.signal(ev, EvSignal.TRIMMED, 0.0)
     move = found.signal(next(ev for ev in found if ev.active), EvSignal.LOST, 0.0)
-    assert len(backups) == 2 and move is not None and move.left and move.by is None
+    assert len(backups) == 2 and move is not None and move.left_rotation and move.substitute is None
     assert not any(ev.active for ev in backups)
 
 

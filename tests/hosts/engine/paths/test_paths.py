@@ -17,7 +17,7 @@ def asked() -> tuple[Pair, Ev, ReliabilityProbe]:
     paths = pair.a.qp.paths
     ev = paths.find(EV)
     assert ev is not None
-    paths.ask(ev)
+    paths.queue_probe(ev)
     (probe,) = probes(pair, 0.0)
     pair.a.endpoint.on_timer(0.06)
     return pair, ev, probe
@@ -73,7 +73,7 @@ def lose(pair: Pair) -> list[Packet]:
 def test_ask__over_a_plane_that_went_down_sends_nothing() -> None:
     pair = Pair()
     ev = pair.a.qp.paths.find(EV)
-    pair.a.qp.paths.ask(ev)
+    pair.a.qp.paths.queue_probe(ev)
     pair.a.endpoint.on_port(PLANE, False, 0.0)
     assert ev is not None and probes(pair, 0.0) == [] and not ev.probing
 

@@ -66,11 +66,11 @@ def test_half_timer__an_answer_that_does_not_show_the_packet_proves_nothing() ->
     pair.write(pair.bytes(MTU))
     timeout, requestor = pair.config.loss.base_timeout_s, pair.a.qp.requestor
     pair.run(0.7 * timeout)
-    (sent,) = requestor.flight.unarrived()
+    (sent,) = requestor.flight.outstanding_sent()
     assert requestor._proven(sent, False)
     for shown in (sent.psn + 1, sent.psn - 64):
-        requestor._shown = shown
+        requestor._bitmap_psn = shown
         assert not requestor._proven(sent, False)
-    requestor._shown = sent.psn - 63
+    requestor._bitmap_psn = sent.psn - 63
     assert requestor._proven(sent, False)
     assert not requestor._proven(sent, True), "it may have been trimmed, and the NACK lost"

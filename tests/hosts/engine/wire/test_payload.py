@@ -48,5 +48,5 @@ def test_post_write__takes_one_and_registered_memory_gets_its_bytes(framed: bool
 def test_place__copies_its_bytes() -> None:
     memory, buffer = Memory(Random(1)), bytearray(8)
     region = memory.register(buffer)
-    memory.place(region, region.va + 2, TextPart(TEXT, 7, 3))
+    memory.write(region, region.va + 2, TextPart(TEXT, 7, 3))
     assert buffer == b"\0\0\7\x08\x09\0\0\0"

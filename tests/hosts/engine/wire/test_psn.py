@@ -18,10 +18,10 @@ def test_unwrap__undoes_wire(near: int, distance: int) -> None:
 
 
 def test_before__is_half_of_the_ring() -> None:
-    assert psn.before(0xFFFFFF, 0)
-    assert not psn.before(0, 0xFFFFFF)
-    assert not psn.before(7, 7)
-    assert not psn.before(0, 1 << 23)
+    assert psn.precedes(0xFFFFFF, 0)
+    assert not psn.precedes(0, 0xFFFFFF)
+    assert not psn.precedes(7, 7)
+    assert not psn.precedes(0, 1 << 23)
 
 
 def test_advance__examples_of_nscc_3_2() -> None:
