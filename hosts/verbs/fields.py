@@ -150,9 +150,10 @@ def nth_generated(index: int, fields: Sequence[EvField]) -> int:
 
 
 def all_generated(fields: Sequence[EvField]) -> Iterator[int]:
-    """All packed EVs the ranges allow, in order.
+    """Return all packed EVs the ranges allow, in order.
 
-    >>> [hex(ev) for ev in all_generated([EvField(4, mask=0b11, max_val=1), EvField(4, mask=0b11, min_val=1, max_val=2)])]
+    >>> fields = [EvField(4, mask=0b11, max_val=1), EvField(4, mask=0b11, min_val=1, max_val=2)]
+    >>> [hex(ev) for ev in all_generated(fields)]
     ['0x1', '0x2', '0x5', '0x6']
     """
     return (nth_generated(i, fields) for i in range(count_generated(fields)))

@@ -119,7 +119,10 @@ def test_live__errors_name_cause_and_cure(wire):
         timeout=60,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert done.returncode == 1 and "this network namespace has the ports of no host: run inside a host" in done.stderr
+    assert (
+        done.returncode == 1
+        and "this network namespace has the ports of no host. Cure: run inside a host" in done.stderr
+    )
 
 
 PORTS_SERVER = """

@@ -44,7 +44,7 @@ def _unnoticed(receive: Any) -> Any:
         receive(self, packet, now)
         if not changed:
             self._changed = False
-            self._touched.remove(self)
+            self._touched_qps.remove(self)
 
     return broken
 
@@ -163,8 +163,8 @@ MUTANTS: dict[str, tuple[Patch, set[str]]] = {
     "a responder that acks one PSN too many": (wrap(Responder, "transport_ack", _one_too_many), {"claims"}),
     "a responder that sacks what is not there": (wrap(Responder, "_sack", _sack_ahead), {"claims"}),
     "a responder that counts bytes twice": (wrap(Responder, "_accept", _count_twice), {"claims"}),
-    "a responder that writes a byte too many": (wrap(Memory, "place", _place_too_much), {"bounds", "placed"}),
-    "a responder that writes one byte off": (wrap(Memory, "place", _place_elsewhere), {"bounds", "placed"}),
+    "a responder that writes a byte too many": (wrap(Memory, "write", _place_too_much), {"bounds", "placed"}),
+    "a responder that writes one byte off": (wrap(Memory, "write", _place_elsewhere), {"bounds", "placed"}),
     "a requestor that ignores its window": (wrap(FixedWindow, "may_send", _yes), {"window"}),
     "a requestor that completes the next write too": (
         wrap(Requestor, "on_transport_ack", _complete_early),
@@ -324,11 +324,11 @@ LATER: dict[str, tuple[Patch, set[str], str]] = {
         "neighbours",
     ),
     "a QP that does not see that others open its window": (
-        lambda monkeypatch: monkeypatch.setattr(Share, "alone", True),
+        lambda monkeypatch: monkeypatch.setattr(Share, "is_alone", True),
         {"forgotten", "ends"},
         "neighbours",
     ),
-    "round trips that are never measured": (wrap(RoundTrips, "measured", _nothing), {"learns"}, "slow"),
+    "round trips that are never measured": (wrap(RoundTrips, "on_sample", _nothing), {"learns"}, "slow"),
 }
 """Broken in ways that show only in schedules of one kind."""
 
