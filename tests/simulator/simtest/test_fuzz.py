@@ -64,7 +64,7 @@ def test_decode__allocates_no_more_than_the_packet() -> None:
 def test_target__a_responder_without_bounds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def unbounded(self: Memory, rkey: int, va: int, length: int) -> object:
         region = next(iter(self._regions.values()))
-        monkeypatch.setattr(Memory, "place", staticmethod(lambda region, va, data: region.view.obj.__setitem__(0, 1)))
+        monkeypatch.setattr(Memory, "write", staticmethod(lambda region, va, data: region.view.obj.__setitem__(0, 1)))
         return region
 
     monkeypatch.setattr(Memory, "check", unbounded)
