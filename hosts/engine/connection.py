@@ -24,7 +24,7 @@ REFUSALS: Final[dict[int, str]] = {
 
 @dataclass(slots=True)
 class Context:
-    """Fixed for the life of a connection."""
+    """Properties of a connection, fixed for its life."""
 
     qpn: int
     remote_qpn: int
@@ -41,7 +41,7 @@ class Context:
     dynamic_mpr: bool = False
     """Both ends can change their windows: Sack.mpr means something (§5.3)."""
     incast: IncastSignal = field(default_factory=IncastSignal)
-    """Of the endpoint: what its SACKs say about trims at the last hop."""
+    """Incast signal of the endpoint: what its SACKs say about trims at the last hop."""
     request_ids: tuple[int, int] = field(init=False)
     """spdcid and dpdcid of what we send as requestor (Config.wire.dcids); `answer_ids`: as responder."""
     answer_ids: tuple[int, int] = field(init=False)
@@ -57,7 +57,7 @@ class Context:
 
 @dataclass(slots=True)
 class Counters:
-    """Since the QP was made. `packets` are data packets; sizes are payload bytes."""
+    """Counters of one QP since its creation. `packets` are data packets; sizes are payload bytes."""
 
     packets_sent: int = 0
     bytes_sent: int = 0
@@ -66,7 +66,7 @@ class Counters:
     lost: int = 0
     """Packets declared lost without trace, whatever the rule."""
     losses: dict[LossCause, int] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0))
-    """The same by cause."""
+    """Lost packets by cause."""
     not_lost: int = 0
     """Declared lost, but arrived before it was sent again."""
     spurious: int = 0
@@ -75,11 +75,11 @@ class Counters:
     """SACKs whose verdict was SKIP_ONCE: packets of ours that were CE-marked."""
     trimmed: int = 0
     trimmed_lasthop: int = 0
-    """... of them at the last hop."""
+    """Packets trimmed at the last hop; included in `trimmed`."""
     refused: int = 0
     """NACKs for reasons of the responder."""
     refusals: dict[int, int] = field(default_factory=lambda: dict.fromkeys(REFUSALS, 0))
-    """The same by NackReason; a reason that §2.10 does not have counts as NO_RESOURCE."""
+    """Refusals by NackReason; a reason that §2.10 does not have counts as NO_RESOURCE."""
     unknown_nacks: int = 0
     """NACKs of a reason that is none of §2.10's (Config.loss.unknown_nack)."""
     retry_charges: int = 0

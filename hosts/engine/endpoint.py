@@ -81,16 +81,16 @@ class Endpoint:
         self._ready_turns: list[int] = []
         """Places of those that may have something to send, of what is not in `_touched`; sorted."""
         self._owing: list[EngineQueuePair] = []
-        """Those that owe a Transport ACK, of what is not in `_touched`."""
+        """QPs that owe a Transport ACK, without those in `_touched_qps`."""
         self._touched_qps: list[EngineQueuePair] = []
         """QPs that changed since their deadlines were asked for."""
         self._deadlines = Deadlines()
-        """Of the QPs, of what is not in `_touched`."""
+        """Deadlines of the QPs, without those in `_touched_qps`."""
         self._qpns = qpns
         if first_qpn is not None and first_qpn not in qpns:
             raise LocalError(f"first_qpn = {first_qpn}: not in {qpns.start} to {qpns.stop - 1}")
         self._next_qpn: int | None = None if first_qpn is None else qpns.index(first_qpn)
-        """Where in `qpns` the next free one is looked for; None until the first one is drawn."""
+        """Index in `qpns` from which the next free QPN is searched; None until the first one is drawn."""
         self.unclaimed_packets = 0
         """Packets received for QPs that do not exist or belong to another peer."""
 
@@ -242,7 +242,7 @@ class Endpoint:
         return None if first == NEVER else first
 
     def next_deadline(self) -> float:
-        """As next_timer(); NEVER when nothing is pending."""
+        """Return the time of the next on_timer() call; NEVER when nothing is pending."""
         self._update_deadlines()
         first, peers = self._deadlines.first(), self._peers.next_deadline()
         return peers if peers < first else first
@@ -312,6 +312,7 @@ class Endpoint:
                 index = 0
             sent_before, qp = len(out), turn[ready_turns[index]]
             qp.transmit(now, out, min(BURST, limit - sent_before), ports)
+            # A QP that sent nothing does not end the round; the round ends when all are idle.
             if len(out) == sent_before:
                 idle_count += 1
             else:

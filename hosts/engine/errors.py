@@ -1,4 +1,4 @@
-"""Whose fault it is: LocalError our caller's, PeerError the other side's."""
+"""Errors by origin: LocalError is our caller's fault, PeerError the other side's."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from mrc_testbed.hosts.engine.paths.ev_state import EvState
 
 
 class Status(Enum):
-    """How a work request ended."""
+    """Result of a work request."""
 
     SUCCESS = "success"
     RETRY_EXCEEDED = "Retry Counter Exceeded"
@@ -23,7 +23,7 @@ class Status(Enum):
 
 
 class LossCause(Enum):
-    """How a packet without trace was found out (§5.9)."""
+    """Evidence by which a packet lost without trace was detected (§5.9)."""
 
     OVERTAKEN = "a younger packet of the same EV arrived"
     DISTANCE = "a whole window of younger packets arrived"

@@ -72,13 +72,13 @@ class QpAttributes:
     max_wimm: int
     """WriteIMM messages this end can have in flight towards it."""
     trim_nack: bool
-    """This end answers trimmed packets with a NACK."""
+    """Whether this end answers trimmed packets with a NACK."""
     va: int = 0
     """Registered region the peer may write to, when one is offered: virtual address, R_Key, length in bytes."""
     rkey: int = 0
     length: int = 0
     dynamic_mpr: bool = False
-    """This end's window may change, and it follows the peer's."""
+    """Whether this end's window may change, and this end follows the peer's."""
     transport: str | None = None
     """"mrc" or "rocev2", which must be the peer's; None: not said, not checked."""
 
@@ -123,7 +123,7 @@ class Connected:
     """State of a queue pair from connect() on, kept in ERROR."""
 
     remote: QpAttributes
-    """Of the peer."""
+    """Attributes of the peer."""
     requestor: Requestor
     responder: Responder
     paths: QpPaths
@@ -150,7 +150,7 @@ class SendingHalf(Protocol):
 
 
 class EngineQueuePair(TimedItem):
-    """Made by Endpoint.create_qp; `connected` is None until connect()."""
+    """MRC queue pair of an endpoint (Endpoint.create_qp); `connected` is None until connect()."""
 
     transport = "mrc"
 
@@ -173,11 +173,11 @@ class EngineQueuePair(TimedItem):
         self.state = EngineQpState.INIT
         self.peer: str | None = None
         self.link: Peer | None = None
-        """What its endpoint knows of the peer."""
+        """State of the peer in the endpoint's table."""
         self.connected: Connected | None = None
         self.counters = counters or Counters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
         self.error: str | None = None
-        """Why the QP is in ERROR."""
+        """Reason of ERROR; None in other states."""
         self._planes, self._config, self._memory, self._peers = planes, config, memory, peers
         self._events, self._rng = events, rng
         self._wr_id = self._recv_id = 0
@@ -191,7 +191,7 @@ class EngineQueuePair(TimedItem):
         self._deadline = NEVER
         """Result of the last next_deadline(), which holds until something changes."""
         self._sender_deadline = NEVER
-        """That of its sending half alone."""
+        """Deadline of the sending half alone."""
         self._changed = False
         self.sender_changed = True
         """More changed than the responder, since the endpoint asked for deadlines last."""
@@ -451,7 +451,7 @@ class EngineQueuePair(TimedItem):
 
     @property
     def sends(self) -> bool:
-        """In RTS: connected, and not failed."""
+        """Whether the QP is in RTS: connected, and not failed."""
         return self.state is _RTS
 
     def outstanding(self) -> int:
@@ -594,7 +594,7 @@ class EngineQueuePair(TimedItem):
             connected.requestor.on_timer(now)
 
     def next_deadline(self) -> float:
-        """When on_timer has something to do; NEVER when nothing is pending."""
+        """Return the time of the next on_timer call; NEVER when nothing is pending."""
         if self._changed:
             self._changed = False
             if self.state is not _RTS:
@@ -607,13 +607,13 @@ class EngineQueuePair(TimedItem):
         return self._deadline
 
     def _sending_due(self) -> float:
-        """When the sending half or its paths have something to do."""
+        """Return the next deadline of the sending half and its paths."""
         connected = self._need_connected()
         first, probe = connected.requestor.next_deadline(), connected.paths.next_deadline()
         return probe if probe < first else first
 
     def _answer_due(self) -> float:
-        """When the responder has."""
+        """Return the next deadline of the responder."""
         return self._need_connected().responder.next_deadline()
 
     # ---- the end ----------------------------------------------------------------------------------------

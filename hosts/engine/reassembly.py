@@ -20,7 +20,7 @@ RING_FROM: Final = 32
 
 
 class MessagePart:
-    """What is remembered of a packet: a record and no tuple, whose numbers would be objects of their own."""
+    """Record of a packet above a hole; a class, because a tuple would make objects of its numbers."""
 
     __slots__ = ("dma_length", "msn", "opcode", "rqmsn", "size", "va")
 
@@ -108,6 +108,7 @@ class Reassembly:
         elif self._msn != msn or self._rqmsn != rqmsn:
             return f"MSN {msn}, RQMSN {rqmsn} inside the message of MSN {self._msn}, RQMSN {self._rqmsn}"
         else:
+            # DMALen counts the whole message, or what is left of it (§12 row 12).
             expected_length = self._bytes_left if self._remainder else self._length
             if dma_length != expected_length:
                 return f"DMALen {dma_length}, where the packets before it make it {expected_length}"

@@ -61,7 +61,7 @@ _TRIMS: Final = frozenset((NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP))
 _MIDDLE: Final = Opcode.WRITE_MIDDLE
 
 NACK_LOST_RTTS: Final = 4
-"""How long after the last NACK for a trim others may have been lost."""
+"""Round trips after the last NACK for a trim in which other such NACKs may have been lost."""
 
 
 class Feedback:
@@ -81,7 +81,7 @@ class Feedback:
         advances: bool,
     ) -> None:
         self.sack = sack
-        """Without its congestion part where that is not NSCC's."""
+        """SACK, without its congestion part where that is not NSCC's."""
         self.trigger = trigger
         """Transmission that the SACK answers; None: unknown, or a probe."""
         self.cack = cack
@@ -116,9 +116,9 @@ class Requestor:
         self._fail = fail
         self._pmtu = context.pmtu_bytes
         self._messages: deque[Message] = deque()
-        """Not completed, in posting order."""
+        """Messages not completed, in posting order."""
         self._unsent: deque[Message] = deque()
-        """Those with packets that were never sent."""
+        """Messages with packets that were never sent."""
         self.wimm_outstanding = 0
         """WriteIMM posted and not completed; the peer allows max_wimm."""
         self._completed = 0
@@ -137,9 +137,9 @@ class Requestor:
         self._trials: deque[Trial] = deque()
         """EVs whose packet is overdue, by the time of the verdict."""
         self._ack_due_at = NEVER
-        """When to ask for the Transport ACK of a message all of whose packets arrived; NEVER = nothing is owed."""
+        """Time to ask for the Transport ACK of a message all of whose packets arrived; NEVER = nothing is owed."""
         self._stranded_due = NEVER
-        """With no EV that can be used and nothing in flight: when the wait is charged (note 4)."""
+        """Time at which the wait is charged with no usable EV and nothing in flight (note 4)."""
         self._opens_at = NEVER
         """When to send the packet that a window below one packet lets go next; NEVER: none waits for that."""
         self._tail_probe = TailLossProbe(paths, proof)
@@ -163,6 +163,7 @@ class Requestor:
         """Number of the next message (§2.3, §12 row 11)."""
         self._rqmsn = config.wire.first_rqmsn - 1 & 0xFFFF
         """Number of the last WriteIMM."""
+        # An exclusive window ends one PSN earlier (§12 row 14).
         self._less = int(config.qp.window_end == "exclusive")
         self._mpr = remote_mpr - self._less
         """The peer's window now, packets; moves only with dynamic MPR."""
@@ -203,11 +204,11 @@ class Requestor:
         return len(self._messages)
 
     def wants_to_send(self) -> bool:
-        """There is something that only windows or ports hold back."""
+        """Whether only windows or ports hold packets back."""
         return bool(self._retransmit_psns or self._unsent)
 
     def can_send(self) -> bool:
-        """There is something to send and the window is open, or whether it is can change behind our back."""
+        """Whether there is something to send and the window is open, or may open without a call to this QP."""
         if not self._retransmit_psns and not self._unsent:
             return False
         window = self._window
@@ -286,6 +287,7 @@ class Requestor:
             timestamp = previous.fresh_timestamp(timestamp, ev)
         payload_size = len(payload)
         if opcode is _MIDDLE and payload_size == self._pmtu:
+            # A full packet from the middle of a message, the usual one: its size was computed once.
             size = self._full_size
         else:
             size = self._size_of(opcode, payload_size, timestamp is not None)
@@ -323,6 +325,7 @@ class Requestor:
         ack_request = psn == message.last_psn
         imm = (message.imm or 0) if ack_request else 0
         if not ack_request and (window_ends or window.about_to_stall()):
+            # The sender is about to stall: one outstanding request is enough.
             last_request = self._last_ack_request
             ack_request = last_request is None or last_request.state != IN_FLIGHT
         if ack_request:
@@ -746,6 +749,7 @@ class Requestor:
         if due:
             if not self._charge(now):
                 return
+            # No answer since the oldest expired packet left: its flight must not hold the window of other QPs.
             if self._proof.heard_at < due[0].sent_at and not self._silent:
                 self._silent = True
                 self._window.on_silence()
@@ -791,7 +795,7 @@ class Requestor:
             self._stranded_due = max(now + self.rtt.timer_s(0, now), self._budget.again_at)
 
     def next_deadline(self) -> float:
-        """When on_timer has something to do; NEVER when nothing is pending."""
+        """Return the time of the next on_timer call; NEVER when nothing is pending."""
         sent, first = self.flight.first_timer(), self._stranded_due
         if sent is not None:
             due = self._tail_probe.due(sent)

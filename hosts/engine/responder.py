@@ -90,13 +90,13 @@ class Responder:
     ) -> None:
         self._context, self._counters, self._memory = context, counters, memory
         self._own_memory = memory if isinstance(memory, Memory) else None
-        """The same where it is the endpoint's, called as what it is: by far the quickest when compiled."""
+        """`_memory` if it is the endpoint's own, by its class: the quickest call when compiled."""
         self._receives, self._send, self._fail = receives, send, fail
         config = self._config = context.config
         self._acks, self._dscp_control = config.acks, config.dscp.control
         self._resources = Resources.for_config(config)
         self._nominal = NOMINAL_EXTRA[config.qp.rcvd_counts]
-        """Added to a payload it makes the size that counts; None = the size on the wire does."""
+        """Bytes added to a payload to get the size that counts; None = the size on the wire counts."""
         self._remainder = config.wire.dma_length == "remainder"
         """A message's length is in its first packet alone (§12 row 12)."""
         self._assembly = Reassembly(self._remainder)
@@ -113,13 +113,13 @@ class Responder:
         self._marks: dict[int, int] = {}
         """CE marks in a row by EV, when they are counted."""
         self.cack = first_psn - 1
-        """Nothing is missing at or below this PSN (unwrapped)."""
+        """PSN up to which nothing is missing (unwrapped)."""
         self._arrived_bits = 0
         """Bit i: PSN cack + 1 + i is here. Bit 0 is clear, or cack would have moved on."""
         self._max_psn = self.cack
         """Highest PSN here."""
         self._lowest_unsacked = first_psn
-        """Where the next bitmap begins when one does not show the whole window (§6.5)."""
+        """Start of the next bitmap when one does not show the whole window (§6.5)."""
         self._near_turn = False
         """The last requested SACK showed the surroundings of its trigger."""
         self._rcvd_bytes = 0
@@ -130,20 +130,20 @@ class Responder:
         self._rqmsn: int | None = None
         """Number of the last WriteIMM delivered (unwrapped); the first may be 0 or 1 (§12 row 11)."""
         self._messages = 0
-        """Completed in order."""
+        """Messages completed in order."""
         self.ack_plane: int | None = None
         """Plane on which a Transport ACK is owed; None when none is. transport_ack() pays it."""
         self._eager = 0
         """Packets still to be acknowledged one by one, after a mark."""
         self._flush_at = NEVER
-        """When the SACK owed for too few bytes leaves; NEVER when none is owed."""
+        """Time at which the SACK owed for too few bytes leaves; NEVER when none is owed."""
         self._last: Write | None = None
         """Trigger of that SACK; without its payload."""
         self._nak: Syndrome | None = None
-        """Sent when the QP failed, and again for each packet that shows the peer missed it."""
+        """Return how long a plane must be read on before a packet of such a path must have been read, seconds."""
         self._nak_psn = 0
         self._last_nack: int | None = None
-        """As _nak, but the answer is a NACK of this reason."""
+        """Reason of the NACK that is sent instead of `_nak`."""
 
     # ---- data -------------------------------------------------------------------------------------------
 
@@ -378,6 +378,7 @@ class Responder:
         self._counters.sacks_sent += 1
         self._unsacked_bytes = 0
         self._flush_at, self._last = NEVER, None
+        # The strongest of three penalties counts: the application's, the incast signal's, the buffer's.
         penalty, resources = max(self._penalty, context.incast.penalty(now)), self._resources
         if resources is not None:
             penalty = max(penalty, resources.penalty())
@@ -524,5 +525,5 @@ class Responder:
             self._sack(self._last, unwrap(self._last.psn, self.cack), now)
 
     def next_deadline(self) -> float:
-        """When on_timer has something to do; NEVER when nothing is pending."""
+        """Return the time of the next on_timer call; NEVER when nothing is pending."""
         return self._flush_at

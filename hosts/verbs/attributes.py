@@ -92,7 +92,7 @@ class QpAttr:
     path_mig_state: int | None = None
     qkey: int | None = None
     cap: QpCap | None = None
-    """Only in what `query` returns."""
+    """Queue sizes; set only in what `query` returns."""
 
 
 @dataclass

@@ -159,6 +159,6 @@ class EpBatch:
         return len(self.responses) == self._count
 
     def finish(self, request: EpRequest, event: EvProbeResult) -> None:
-        """Called by the controller."""
+        """Store the response to a request (called by the controller)."""
         rtt = None if event.rtt_s is None else round(event.rtt_s * 1e9)
         self.responses[request.req_id] = EpResponse(request.req_id, request.port, rtt, rtt)

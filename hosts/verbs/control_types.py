@@ -27,7 +27,7 @@ MOVES = {INIT: (OFFLINE,), OFFLINE: (ONLINE, INIT), ONLINE: (OFFLINE,)}
 
 
 class EvMode(IntFlag):
-    """Who makes a profile's EVs."""
+    """Source of a profile's EVs."""
 
     AUTO = 1 << 0
     """The device: every path to the peer."""

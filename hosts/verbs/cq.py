@@ -21,7 +21,7 @@ class WorkCompletion:
     """One entry of a completion queue (`ibv_wc`)."""
 
     wr_id: int
-    """What the application gave its request."""
+    """Number that the application gave the request."""
     status: WcStatus
     opcode: WcOpcode
     """Valid in failed ones too."""

@@ -43,7 +43,7 @@ class Driver(ABC):
         self._receivers.append(receiver)
 
     def deliver(self, events: Sequence[Event]) -> None:
-        """Called by the driver with what `endpoint.events()` gave."""
+        """Pass the events of `endpoint.events()` to the subscribers (called by the driver)."""
         for receiver in self._receivers:
             receiver(events)
 
@@ -78,7 +78,7 @@ class Driver(ABC):
         """The peer (as the engine calls it) that has this address, or this name. Raises LocalError for an unknown."""
 
     def check_ev(self, _peer: str, _ev: int, _plane: int) -> str | None:
-        """Why an EV of a plane cannot lead to a peer; None when it can, or when the driver cannot tell."""
+        """Return why an EV of a plane cannot lead to a peer; None when it can, or is not known."""
         return None
 
     def port_up(self, _plane: int) -> bool:
@@ -99,7 +99,7 @@ class Driver(ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """What tools print about the driver."""
+        """Return what tools print about the driver."""
         return {"driver": type(self).__name__, "host": self.endpoint.name, "planes": self.planes}
 
     def close(self) -> None:  # noqa: B027 - a driver without ports has nothing to close

@@ -100,7 +100,7 @@ class DeviceCap(IntFlag):
 
 
 class AccessFlags(IntFlag):
-    """What a registration or a QP allows."""
+    """Access that a registration or a QP allows."""
 
     IBV_ACCESS_LOCAL_WRITE = 1 << 0
     IBV_ACCESS_REMOTE_WRITE = 1 << 1
@@ -128,7 +128,7 @@ class WrOpcode(IntEnum):
 
 
 class WcOpcode(IntEnum):
-    """What a completion is about."""
+    """Operation that a completion reports."""
 
     IBV_WC_RDMA_WRITE = 1
     IBV_WC_RECV_RDMA_WITH_IMM = 129
@@ -141,7 +141,7 @@ class WcFlags(IntFlag):
 
 
 class WcStatus(IntEnum):
-    """How a work request ended (ibverbs values; those that can occur)."""
+    """Result of a work request (ibverbs values; those that can occur)."""
 
     IBV_WC_SUCCESS = 0
     IBV_WC_LOC_LEN_ERR = 1

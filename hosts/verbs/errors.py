@@ -23,4 +23,4 @@ class VerbsError(LocalError):
         super().__init__(message)
         self.errno = errno
         self.done_count = done_count
-        """Of a list of requests, this many were carried out before the one that was refused."""
+        """Number of requests carried out before the refused one of a list."""

@@ -111,6 +111,7 @@ class EvProfileTable:
                 raise VerbsError(f"{subject}: to OFFLINE it needs mode")
             if new_format.state is ONLINE and not new_format.fields:
                 raise VerbsError(f"{subject}: to ONLINE it needs fields")
+            # A format may not change below an EV profile that QPs use.
             if old_format.state is ONLINE and new_format.state is OFFLINE:
                 users = [p.id for p in self._profiles.values() if p.attr.ev_fmt_profile_id == profile_id]
                 online = [i for i in users if self._profiles[i].attr.state is ONLINE]
@@ -165,6 +166,7 @@ class EvProfileTable:
                 self._profiles.pop(profile_id, None)
                 return
             check_capacity(self._profiles, profile_id, MAX_PROFILES, subject)
+            # The controller fills EXPLICIT entries later (REPLACE_EV); GENERATED ones are made on the way to ONLINE.
             if old_attr.state is INIT and new_attr.mode is not EvMode.AUTO:
                 profile.entries = [EV_UNPOPULATED] * (new_attr.ev_count or 0)
             if new_attr.state is ONLINE and old_attr.state is not ONLINE:
@@ -179,6 +181,7 @@ class EvProfileTable:
             raise VerbsError(f"{subject}: to OFFLINE it needs mode (AUTO, EXPLICIT or GENERATED)")
         if attr.ev_event_mask is not None and attr.ev_event_mask & ~(EvStateMask.GOOD | EvStateMask.ASSUMED_BAD):
             raise VerbsError(f"{subject}: ev_event_mask has GOOD and ASSUMED_BAD only")
+        # The driver gives the EVs of AUTO: no format and no count are needed.
         if attr.mode is EvMode.AUTO:
             return
         missing_names = [n for n in ("ev_fmt_profile_id", "ev_count") if getattr(attr, n) is None]

@@ -124,6 +124,7 @@ def bring_up(
     )
     if final_state is QpState.INIT:
         return
+    # No responder of ours reports a service time (§12 row 34).
     cap = MrcQpCap.SVC_TIME_DEST_UNSUPPORTED
     if not peer_end.trim_nack:
         cap |= MrcQpCap.TRIM_NACK_DEST_UNSUPPORTED

@@ -32,7 +32,7 @@ from mrc_testbed.hosts.verbs.errors import VerbsError
 
 
 class EvFormat(IntFlag):
-    """Where an expanded EV goes."""
+    """Header fields that carry an expanded EV."""
 
     STEV = 1 << 0
     """Structured: flow label and UDP source port, at most 32 bits; switches read their subfield."""
@@ -75,7 +75,7 @@ class EvField:
 
     @property
     def values(self) -> int:
-        """How many values a generated EV can have here."""
+        """Number of values that a generated EV can have here."""
         return self.max_val - self.min_val + 1
 
     def overlay(self, bits: int) -> int:
@@ -135,7 +135,7 @@ def check_fields(fields: Sequence[EvField], format_widths: Sequence[int]) -> Non
 
 
 def count_generated(fields: Sequence[EvField]) -> int:
-    """How many packed EVs the ranges allow."""
+    """Return how many packed EVs the ranges allow."""
     return prod(f.values for f in fields)
 
 

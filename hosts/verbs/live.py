@@ -44,7 +44,7 @@ SLOTS = range(1, 256)
 RECEIVE_BATCH = 8
 TRANSMIT_BATCH = 64
 RETRY_S = 0.001
-"""How soon to try again when the kernel took no more frames."""
+"""Wait before the next attempt when the kernel took no more frames, seconds."""
 AGENT_CHECK_S = 1.0
 log = logging.getLogger("mrc_testbed.hosts.verbs")
 
@@ -103,7 +103,7 @@ class LiveDriver(PlanDriver):
         self._closed = self._busy = self._kicked = False
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        """What ended the thread."""
+        """Error that ended the thread; None while the thread runs."""
         with ExitStack() as stack:
             self._slot, self.slot = claim_slot()
             stack.callback(self._slot.close)
@@ -116,6 +116,7 @@ class LiveDriver(PlanDriver):
             self._interfaces = {port.interface: plane for plane, port in self.nic.ports.items()}
             self._links = LinkWatcher(self._interfaces)
             stack.callback(self._links.close)
+            # kick() writes one byte here to wake the thread from select().
             self._wake_writer, self._wake_reader = socket.socketpair()
             for end in (self._wake_writer, self._wake_reader):
                 end.setblocking(False)

@@ -23,7 +23,7 @@ class RegionTable:
         self._by_key: dict[int, MemoryRegion] = {}
 
     def __iter__(self) -> Iterator[MemoryRegion]:
-        """Those of now; they may be deregistered meanwhile."""
+        """Iterate over a copy: regions may be deregistered meanwhile."""
         return iter(list(self._by_key.values()))
 
     def find(self, key: int) -> MemoryRegion | None:
@@ -131,7 +131,7 @@ class QpAccess:
         self.write = memory.write
 
     def check(self, rkey: int, va: int, length: int) -> EngineRegion:
-        """As Memory.check. Raises AccessError."""
+        """Check a write as Memory.check does, and that the QP allows it. Raises AccessError."""
         region = self._check(rkey, va, length)
         if not self._qp.remote_write:
             raise AccessError("the QP does not allow remote writes (IBV_ACCESS_REMOTE_WRITE)")

@@ -58,7 +58,7 @@ STATUS = {
     Status.REMOTE_OPERATION: WcStatus.IBV_WC_REM_OP_ERR,
     Status.FLUSHED: WcStatus.IBV_WC_WR_FLUSH_ERR,
 }
-"""How the engine calls it -> how ibverbs does."""
+"""Status of the engine -> status of ibverbs."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class SendWR:
     imm_data: int | None = None
     send_flags: SendFlags = SendFlags.IBV_SEND_SIGNALED
     inline: Any = None
-    """With IBV_SEND_INLINE: the bytes themselves, instead of `sg_list`."""
+    """Bytes to send with IBV_SEND_INLINE, instead of `sg_list`."""
 
 
 @dataclass
@@ -117,7 +117,7 @@ class QueuePair:
         self.peer: str | None = None
         """The engine's name of the other host, from RTR on."""
         self.error: str | None = None
-        """Why it is in ERROR."""
+        """Reason of ERROR; None in other states."""
         self.destroyed = False
         self.remote_write = False
         """The peer may write (qp_access_flags)."""
@@ -324,6 +324,7 @@ class QueuePair:
         solicited = bool(wr.send_flags & SendFlags.IBV_SEND_SOLICITED)
         if solicited and not with_imm:
             raise VerbsError("IBV_SEND_SOLICITED wakes a receiver: only with IBV_WR_RDMA_WRITE_WITH_IMM")
+        # The peer allows max_wimm at a time (§5.3); a completion frees one.
         if with_imm and self._wimm_in_flight >= (self._mrc_attr.max_wimm or 0):
             raise VerbsError(
                 f"max_wimm = {self._mrc_attr.max_wimm} WriteIMM are in flight: wait for a completion", errno.ENOMEM

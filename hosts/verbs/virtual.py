@@ -34,7 +34,7 @@ class _Path:
     delay_s: float
     cut: bool = False
     free_at: float = 0.0
-    """Nothing arrives before what left earlier."""
+    """Time before which nothing arrives: what left earlier arrives first."""
 
 
 class VirtualWire:
@@ -160,7 +160,7 @@ class VirtualDriver(Driver):
         self.wire = wire
         self.lock = wire.lock  # one lock for all: each moves the others
         self.free_at = [0.0] * wire.planes
-        """When each port can send its next packet."""
+        """Time at which each port can send its next packet."""
         config = endpoint.config
         self.codec = in_dialect(Codec(config), config, outer_header=False) if wire._framed else None
         self._number = number

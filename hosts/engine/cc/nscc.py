@@ -277,6 +277,7 @@ class Nscc:
         self.learn_base(rtt)
         delay = max(0.0, rtt - self.base)
         self._average(now, delay)
+        # In a crowd the delay alone moves the window (note 6).
         if self.crowd.joined:
             return self._share_crowd(now, size, rtt, delay, penalty)
         if (adaptation := self._quick_adapt(now, delay, marked, lost=False)) is not None:

@@ -1,4 +1,4 @@
-"""What a requestor knows of its peer's reading: when is silence about a packet a proof that it is lost?
+"""Decides when silence about a packet proves its loss, given that the peer may read its ports late.
 
 A host that has no CPU for a while keeps all its packets in the rings of its ports. When it wakes up it reads them one
 port after the other, in any order, and answers what it has read. So one plane may be acknowledged long before another,
@@ -27,22 +27,22 @@ PLANES: Final = 32
 
 
 class ProofOfLoss:
-    """Of one requestor. All times are seconds; `left` is when a packet of ours left."""
+    """Evidence of one requestor. Times are seconds; `sent_at` is when a packet of ours left."""
 
     __slots__ = ("_attentive_from", "_attentive_to", "_read", "heard_at", "newest_read", "rtt")
 
     def __init__(self, rtt: RoundTrips) -> None:
         self.rtt = rtt
         self._read = [LONG_AGO] * PLANES
-        """By plane: when the newest packet left that the peer is known to have read there."""
+        """By plane, the time of sending of the newest packet that the peer is known to have read there."""
         self._attentive_from: float | None = None
-        """When the first packet left that was answered in ordinary time, since the last late answer; None: none yet."""
+        """Time of sending of the first packet answered in ordinary time since the last late answer; None: none."""
         self._attentive_to = LONG_AGO
-        """And the newest of those."""
+        """Time of sending of the newest of those packets."""
         self.newest_read = LONG_AGO
-        """When the newest packet left that the peer is known to have read."""
+        """Time of sending of the newest packet that the peer is known to have read."""
         self.heard_at = LONG_AGO
-        """When the peer last answered anything."""
+        """Time of the peer's last answer of any kind."""
 
     def on_read(self, plane: int, sent_at: float) -> None:
         """The peer has read a packet on that plane."""
@@ -63,14 +63,14 @@ class ProofOfLoss:
             self._attentive_to = sent_at
 
     def attention(self, sent_at: float) -> float:
-        """How long packets that left after `left` were answered in ordinary time; 0 or less: not at all."""
+        """Return for how long packets sent after `sent_at` were answered in ordinary time; 0 or less: not at all."""
         start = self._attentive_from
         if start is None:
             return LONG_AGO
         return self._attentive_to - (start if start > sent_at else sent_at)
 
     def span(self, plane: int, sent_at: float) -> float:
-        """As attention, of what was read on one plane."""
+        """Return the attention of the peer to one plane."""
         start = self._attentive_from
         if start is None:
             return LONG_AGO

@@ -44,7 +44,7 @@ LATE_MARGIN: Final = 1.25
 
 
 class RoundTrips:
-    """Of all paths together; what each path needs by itself, its EV knows."""
+    """RTT estimate over all paths. The RTT of one path is in its `Ev`."""
 
     __slots__ = (
         "_base_s",
@@ -69,7 +69,7 @@ class RoundTrips:
         loss = self._loss = config.loss
         self._late_halves_s = min(LATE_HALVES_S, LATE_HALVES_TIMERS * loss.base_timeout_s)
         self._intervals = [loss.retry_interval_s(0)]
-        """By expiries, as far as they were asked for: most packets never expire."""
+        """Retry intervals by number of expiries, computed on demand: most packets never expire."""
         self._base_s, self._ceiling_s = loss.base_timeout_s, loss.timeout_ceiling_s
         self._rtts = loss.timeout_rtts
 
@@ -140,7 +140,7 @@ class RoundTrips:
         return PATIENCE * max(self.typical_s(), path_rtt_s) + 4 * self.deviation_s
 
     def skew_s(self, path_rtt_s: float) -> float:
-        """How long its plane has to be read on before a packet of a path with that round trip must have been read."""
+        """Return how long a plane must be read on before a packet of such a path must have been read, seconds."""
         return SKEW * max(self.typical_s(), path_rtt_s) + 4 * self.deviation_s
 
     def usual_s(self, ev: Ev) -> float:
@@ -153,12 +153,12 @@ class RoundTrips:
         return max(REST_PART * self._base_s, self.srtt_s or 0.0)
 
     def verdict_s(self, now: float) -> float:
-        """How long after a retransmission arrived an answer to the first copy may still come."""
+        """Return how long after a retransmission arrived an answer to the first copy may still come."""
         return max(self.srtt_s or 0.0, self._floor_s(None, now) / 2, self.rest_s())
 
 
 class RetryBudget:
-    """How long nothing got through, in charges of the retry counter (§5.11; notes 2 and 3)."""
+    """Time without progress, in charges of the retry counter (§5.11; notes 2 and 3)."""
 
     __slots__ = ("_limit", "_rtt", "_trimmed", "again_at", "charges")
 
@@ -166,9 +166,9 @@ class RetryBudget:
         self._limit = config.loss.retry_limit
         self._rtt = rtt
         self.charges = 0
-        """Since something got through."""
+        """Charges since the last progress."""
         self.again_at = 0.0
-        """Before this time nothing is charged: the round is paid."""
+        """Time before which nothing is charged: the round is paid."""
         self._trimmed = False
         """A NACK for a trim came in this round: the round is free."""
 

@@ -52,7 +52,7 @@ class Copy:
     def __init__(self, sent: Sent, accused: bool) -> None:
         self.ev, self.sent_at, self.timestamp = sent.ev, sent.sent_at, sent.timestamp
         self.accused = accused
-        """It timed out and nothing proves it lost: its EV is put on trial when a later copy arrives."""
+        """Whether it timed out without proof of loss: its EV is put on trial when a later copy arrives."""
 
 
 class Sent(Transmission):
@@ -104,13 +104,13 @@ class Sent(Transmission):
         self.message = message
         self.deadline = deadline
         self.expiries = expiries
-        """How often the timer of this PSN has expired so far; sets the next interval."""
+        """Number of expiries of this PSN's timer so far; sets the next interval."""
         self.copies = copies
         """The last COPIES transmissions before this one, oldest first."""
         self.second_chance = second_chance
-        """Its EV was accused before, and the peer was heard since: if it is lost as well, that is proof enough."""
+        """Whether its EV was accused before and the peer answered since: its loss is then proof enough."""
         self.accused = False
-        """It timed out, and whether it is lost is not clear."""
+        """Whether it timed out without proof of loss."""
 
     def triggered(self, sack: Sack) -> bool:
         """Whether it was this very transmission that triggered a SACK which names its PSN (§5.8)."""
@@ -153,7 +153,7 @@ class ByAge:
         self.oldest_sent: Sent | None = None
         self._newest_sent: Sent | None = None
         self.oldest_sent_at = NEVER
-        """When the oldest left; NEVER: there is none."""
+        """Time of sending of the oldest; NEVER: there is none."""
         self._count = 0
         self._limit = COMPACT_FROM
 
@@ -252,7 +252,7 @@ class SendWindow:
         for all from cack to next_psn. A dict's entries would be all over the CPU's caches."""
         self._ring_mask = RING_FROM - 1
         self.outstanding = 0
-        """How many those are."""
+        """Number of PSNs sent and not known to have arrived."""
         self.bytes = 0
         """Nominal bytes of those IN_FLIGHT."""
         self.serial = 0
@@ -260,12 +260,12 @@ class SendWindow:
         self._arrived_bits = 0
         """Bit i: PSN cack + 1 + i is known to have arrived."""
         self._by_age: list[ByAge] = []
-        """By plane."""
+        """Transmissions by plane."""
         self._newest_arrived = 0
         """Highest serial known to have arrived, of those where the copy is beyond doubt."""
         self._suspects: list[tuple[Sent, LossCause]] = []
         self._timers: deque[Sent] = deque()
-        """In order of (deadline, serial), as most of them come."""
+        """Timers in order of (deadline, serial), as most of them come."""
         self._timers_apart: list[tuple[float, int, Sent]] = []
         """Heap of (deadline, serial, transmission): those that would come before one that left earlier."""
         self._timer_limit = COMPACT_FROM
@@ -439,6 +439,7 @@ class SendWindow:
             limit, proof, rtt = self._newest_arrived - threshold, self._proof, self._proof.rtt
             rest_s, patience_min_s = rtt.rest_s(), rtt.patience_s(UNKNOWN)
             for plane, mates in enumerate(self._by_age):
+                # Even the oldest packet of this plane is too young to suspect.
                 if now - mates.oldest_sent_at < patience_min_s:
                     continue
                 candidate = mates.oldest_sent

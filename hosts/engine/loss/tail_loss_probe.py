@@ -24,7 +24,7 @@ PROBE_AT: Final = 0.5
 
 
 class TailLossProbe:
-    """Of one requestor."""
+    """Tail-loss probe timer and state of one requestor."""
 
     __slots__ = ("_paths", "_probed_serial", "_proof")
 
@@ -34,7 +34,7 @@ class TailLossProbe:
         """Serial of the last packet for which probes were queued or not needed."""
 
     def due(self, sent: Sent) -> float:
-        """When something has to be done about the packet whose timer is the first: ask, or let it expire."""
+        """Return when the packet whose timer is first needs an action: ask, or let it expire."""
         if sent.serial <= self._probed_serial:
             return sent.deadline
         return sent.sent_at + PROBE_AT * (sent.deadline - sent.sent_at)
@@ -71,7 +71,7 @@ class Trial:
 
 
 class HeuristicLoss:
-    """Of one requestor whose configuration has one of the two variants."""
+    """Losses assumed without proof, for a requestor whose configuration has one of the two variants."""
 
     __slots__ = ("_clear_is_lost", "_ooo", "_recovery")
 

@@ -36,7 +36,7 @@ _DENIED: Final = EvState.DENIED
 
 
 class Obstacle(Enum):
-    """Why no EV can be used."""
+    """Reason that no EV can be used."""
 
     DENIED = "every EV is denied"
     PORTS = "no plane has its ports up at both ends"
@@ -44,7 +44,7 @@ class Obstacle(Enum):
 
 
 class Transmission:
-    """What keeps the packets sent over one EV in order: a chain, oldest first, in place of a queue for each EV."""
+    """Link in the send-order list of one EV's packets, oldest first; replaces a queue per EV."""
 
     __slots__ = ("next_on_ev", "serial", "state")
 
@@ -133,27 +133,27 @@ class Ev:
         self.newest_arrived = self.newest_lost = 0
         """Highest serials (Sent.serial) known to have arrived over it, and lost on it."""
         self.kept_limit = 0
-        """With more of them kept, those that are over are looked for."""
+        """Length of that list above which packets that are over are removed."""
         self.active = False
-        """In the rotation; only EvProfile changes it. GOOD and not active = backup."""
+        """Whether it is in the rotation; only EvProfile changes it. GOOD and not active = backup."""
         self.lost = 0
         self.marked = 0
         """SACKs that named it with SKIP_ONCE."""
         self.trimmed = 0
         """Packets trimmed on it before the last hop."""
         self.trimmed_at = float("-inf")
-        """When a NACK said so last."""
+        """Time of the last NACK for such a trim, seconds."""
         self.held_count = 0
         """Demotions refused by the floor, or because it was the last of its plane and still carried packets."""
         self.accused_at = 0.0
-        """When it was suspected last and not withdrawn for want of proof."""
+        """Time of the last suspicion that was not withdrawn for want of proof."""
         self.probes_answered = 0
         self.streak = 0
         """Probes answered in a row since the last failure."""
         self.needed_streak = needed
         """Streak that ends ASSUMED_BAD; doubles for a repeat offender."""
         self.fault_at: float | None = None
-        """When it last became ASSUMED_BAD."""
+        """Time at which it last became ASSUMED_BAD; None: never."""
         self.probing = False
         """A probe of it is due, queued or in flight (owner: Prober)."""
         self.stand_in: Ev | None = None
@@ -177,7 +177,7 @@ class Ev:
 
     @property
     def in_doubt(self) -> bool:
-        """Suspected and still in use, and not heard of since."""
+        """Whether it is suspected and still in use, with nothing delivered since."""
         return self.acked_at_doubt == self.acked
 
     def __repr__(self) -> str:
@@ -242,6 +242,7 @@ class _Plane:
         turns = self._turns
         count = len(self._order)
         cursor = self.cursor
+        # The round is over: shuffle the order for the next one.
         if cursor >= count or (self.whole_rotation and all(ev.state is not _GOOD for ev in self.order[cursor:])):
             if not turns:
                 turns.extend(range(count))
@@ -284,7 +285,7 @@ class Move:
     def __init__(self, old_state: EvState, new_state: EvState, left: bool, by: Ev | None) -> None:
         self.old_state, self.new_state = old_state, new_state
         self.left_rotation = left
-        """It left the rotation; `by` (None: no EV) has its slot now."""
+        """Whether it left the rotation; `substitute` (None: no EV) has its slot now."""
         self.substitute = by
 
 
@@ -328,7 +329,7 @@ class EvProfile:
     ) -> None:
         self._config, self._rng = config, rng
         self.observer = observer
-        """Called with every signal, also with those that change nothing."""
+        """Observer of every signal, also of those that change nothing."""
         self._moves = ev_moves(config)
         self.skips: deque[tuple[float, Ev]] | None = deque() if config.paths.skip_mode == "timer" else None
         """skip_mode "timer": when each SKIP ends, oldest first; None in the other modes. See tick()."""
@@ -344,6 +345,7 @@ class EvProfile:
             members.setdefault(plane, []).append(ev)
         if not members:
             raise ValueError("an EV profile needs at least one EV")
+        # Every plane gets the same share of the slots: equal planes protect the receiver's ports (§5.5).
         share = max(1, config.paths.max_active // len(members))
         self._planes: dict[int, _Plane] = {}
         for plane, plane_evs in sorted(members.items()):
@@ -355,7 +357,7 @@ class EvProfile:
         self._floor = self._usable_count = 0
         self._local = self._peer = ~0
         self.up_since = {plane: 0.0 for plane in self._planes}
-        """When each plane last came up again at both ends; a loss of what left before is the port's fault."""
+        """Time at which each plane last came up at both ends; the port is to blame for losses of earlier packets."""
         self.usable_planes = 0
         """Bit p set: plane p is up at both ends and has an EV in rotation. choose() takes from these only."""
         self._turns = list(self._planes)
@@ -484,6 +486,7 @@ class EvProfile:
             self.skips.append((now + self._config.paths.skip_timer_s, ev))
         plane = self._planes[ev.plane]
         if new_state is _BAD:
+            # Keep the last EV of a lossy plane, and never fall below the floor, unless a backup can take the slot.
             last = signal is EvSignal.LOST and plane.in_rotation == 1 and ev.carries()
             kept = last or (self._usable_count <= self._floor and self.plane_up(ev.plane))
             if kept and ev.active and not any(b.state is _GOOD for b in plane.backups):
@@ -515,7 +518,7 @@ class EvProfile:
 
     @property
     def obstacle(self) -> Obstacle | None:
-        """Why no EV can be used; None when one can."""
+        """Reason that no EV can be used; None when one can."""
         if self.usable_planes:
             return None
         if all(ev.state is _DENIED for ev in self._by_value.values()):
@@ -529,7 +532,7 @@ class EvProfile:
         return bool(order) and all(ev.in_doubt for ev in order)
 
     def tick(self, now: float) -> None:
-        """With skip_mode "timer": every SKIP whose time is over ends."""
+        """End every SKIP whose time is over (skip_mode "timer")."""
         skips = self.skips
         while skips and skips[0][0] <= now:
             ev = skips.popleft()[1]

@@ -207,6 +207,7 @@ class QpPaths:
             ev = probe.ev
             if probe.is_over:
                 continue
+            # Without ports at both ends no probe can be answered: end it, and wait an interval.
             if not self.profile.plane_up(ev.plane):
                 self._end(probe)
                 self._schedule_next(ev, now)
@@ -224,6 +225,7 @@ class QpPaths:
                 probe.asked_at = now
                 patience = context.config.probes.timeout_s / ASKINGS
             else:
+                # The peer is silent: forget the oldest asking, and ask again each interval.
                 self._pending.pop(probe.ids.popleft(), None)
                 patience = context.config.probes.interval_s
             probe.ids.append(probe_id)

@@ -111,6 +111,7 @@ def decode_rc(
             word >> 24 & FLAG_A != 0,
             flags1 & FLAGS_SE_OR_M != 0,
         )
+    # Neither ACK nor CNP has padding; anything after its header is an error.
     size = CNP_RESERVED if opcode is RcOpcode.CNP else AETH.size
     if pad or end - offset != size:
         raise WireError(f"RC {opcode.name}: {end - offset} bytes after BTH, pad {pad}")

@@ -114,6 +114,7 @@ class RcQueuePair(EngineQueuePair):
             raise LocalError(f"no EV to choose from: {len(evs)} given, {len(denied_values)} denied")
         if window is not None and not isinstance(window, (LineRate, Dcqcn)):
             raise LocalError(f"window = {type(window).__name__}: a rocev2 QP needs a LineRate or a Dcqcn")
+        # Spread: n QPs with consecutive numbers use n paths.
         spread = self.settings.ev_choice == "spread"
         path = usable_evs[self.qpn % len(usable_evs)] if spread else self._rng.choice(usable_evs)
         config = self._config = config or self._config

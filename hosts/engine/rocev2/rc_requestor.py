@@ -201,6 +201,7 @@ class RcRequestor:
         self.next_psn = psn + 1
         if last:
             self._cursor += 1
+        # Go-Back-N returned to a PSN that was sent before: a retransmission.
         if psn < self._sent_psn:
             counters.retransmitted += 1
         else:

@@ -253,6 +253,7 @@ class Codec:
         word = flags << 24 | psn
         traffic_class = record.dscp << 2 | record.ecn
         masked_udp = _MASKED_UDP_BTH.pack(sport, dport, length, 0xFFFF, opcode, flags1, pkey, 0xFF000000 | qpn, word)
+        # The kept prefix CRC is for IPv6; the masked IPv4 header is summed anew.
         if addressing.is_ipv4:
             ip = _ipv4_header(traffic_class, length, addressing)
             udp = _UDP_BTH.pack(sport, dport, length, 0, opcode, flags1, pkey, qpn, word)
@@ -404,6 +405,7 @@ def _decode_write(
     timestamp, tsr, imm = None, 0, 0
     has_timestamp = bool(word >> 24 & FLAG_TS)
     start = body_offset + _WRITE_SIZE[opcode, has_timestamp]
+    # The view ends with padding and iCRC; the iCRC was checked by the caller.
     pad = flags1 >> 4 & 3
     end = len(view) - ICRC_SIZE - pad
     if end < start:
@@ -461,6 +463,7 @@ def _decode_trimmed(
     if len(packet) < body_offset + _SHORT_METH.size:
         raise WireError(f"trimmed {opcode.name} of {len(packet)} bytes ends before its METH does")
     timestamp, tsr = None, 0
+    # The switch may have cut the frame in front of TSETH.
     if flags & FLAG_TS and len(packet) >= body_offset + _METH_TSETH.size:
         rqmsn, msn, timestamp, tail = _METH_TSETH.unpack_from(packet, body_offset)
         tsr = tail >> 15

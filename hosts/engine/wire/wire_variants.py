@@ -130,6 +130,7 @@ class WireVariants:
             offset = bth + _FTYPE_AT[type(record)]
             packet[offset] = packet[offset] & 0xF0 | wire.ftype_bare
             changed = True
+        # Flow label and UDP checksum lie outside the iCRC; all else needs a new one.
         if changed:
             body = memoryview(packet)[:-ICRC_SIZE]
             packet[-ICRC_SIZE:] = _ICRC.pack((icrc_ipv6 if is_v6 else icrc_ipv4)(body))
