@@ -1,4 +1,4 @@
-"""From source to CompiledProgram, with a cache of everything behind the preprocessor."""
+"""Compiles a source to a CompiledProgram and caches all results behind the preprocessor."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def prepare() -> None:
 def check_program(
     source: Path | str, *, include: Sequence[Path | str] = (), defines: Sequence[str] = ()
 ) -> list[P4Warning]:
-    """Everything compile_program does short of gcc: what an editor wants to know; the warnings. Raises P4Error."""
+    """Run all of compile_program but gcc, as an editor wants; return the warnings. Raises P4Error."""
     return _translate(*preprocess(source, include, defines))[2]
 
 
@@ -145,7 +145,7 @@ def _translate(name: str, text: str) -> tuple[str, p4i.P4Info, list[P4Warning]]:
 
 @contextmanager
 def _report_bugs(name: str) -> Iterator[None]:
-    """What the compiler did not foresee becomes an error of the program, with the bug as its cause."""
+    """Raise an unforeseen exception as a P4Error of the program, with the bug as its cause."""
     try:
         yield
     except P4Error:
@@ -159,7 +159,7 @@ def _report_bugs(name: str) -> Iterator[None]:
 
 
 def _error_at(error: BaseException, name: str, message: str) -> P4Error:
-    """`message` at the construct that the compiler was busy with: the innermost call that was given one has it."""
+    """Return `message` as an error at the construct that the innermost call was given."""
     location = None
     for frame, _ in walk_tb(error.__traceback__):
         for value in frame.f_locals.values():

@@ -1,4 +1,4 @@
-"""Where something is in a P4 program, and the one error the compiler raises."""
+"""Locations in a P4 program, and the one error that the compiler raises."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import NoReturn
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in the source as its author sees it. Line and column count from 1; column 0: only the line is known."""
+    """Position in the source as its author sees it.
+
+    Line and column count from 1; column 0: only the line is known.
+    """
 
     file: str
     line: int
@@ -22,7 +25,7 @@ class Location:
 
     @property
     def short(self) -> str:
-        """As `str`, with the file's name alone: for comments in the generated C."""
+        """Format like `str`, with the file's base name only, for comments in the generated C."""
         return str(Location(Path(self.file).name, self.line, self.column))
 
 
@@ -56,7 +59,10 @@ class UnwrittenP4Error(P4Error):
 
 @dataclass(frozen=True, slots=True)
 class P4Warning:
-    """What a program may say, and its author hardly means. `kind` as p4c names it: `unused`, `overflow` ..."""
+    """Warning about valid P4 that its author hardly means.
+
+    `kind` is p4c's name of the warning: `unused`, `overflow` ...
+    """
 
     location: Location
     kind: str

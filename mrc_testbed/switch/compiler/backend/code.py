@@ -20,7 +20,7 @@ _RESERVED = frozenset(_C_WORDS.split())
 _RESERVED_PATTERN = re.compile(
     r"(p4|P4|_|U128$|(action|table|control|state|stack|array|function|varbit|wide|metered|tuple|ACTION)_|\w+_(MAX|MIN|WIDTH|C)$)|\w+_$"
 )
-"""Names the generated file, p4rt.h or the C headers use; and those with the mark that tells ours from these."""
+"""Names of the generated file, p4rt.h and the C headers, and names that end like escaped ones."""
 
 
 def c_name(name: str) -> str:
@@ -98,7 +98,7 @@ def mask_text(text: str, bits: int) -> str:
 
 
 def narrow_text(text: str, bits: int, target_bits: int) -> str:
-    """`text`, computed with `bits` bits, as a C value no wider than `to` bits need: `mask_text` relies on it."""
+    """Narrow `text`, computed with `bits` bits, to the C type of `target_bits`; `mask_text` relies on it."""
     return f"({c_type(target_bits)}){text}" if work_type(bits) != work_type(target_bits) else text
 
 
@@ -111,7 +111,10 @@ DeferredLines = Callable[[], list[str]]
 
 
 class Code:
-    """Lines of C at an indentation. A line may be a function that gives its lines when everything else is written."""
+    """Lines of C with their indentation.
+
+    A line may be a function that returns its lines when all else is written.
+    """
 
     def __init__(self) -> None:
         self.lines: list[tuple[int, str | DeferredLines]] = []

@@ -117,6 +117,7 @@ class Emitter:
     def _structs(self) -> str:
         code = Code()
         for record in self.types.structs:
+            # A number of more than 128 bits is a struct of bytes, or C could not copy it with `=`.
             if isinstance(record, Wide):
                 code.add(f"{self.types.struct(record)} {{ uint8_t b[{record.bytes}]; }};", "")
                 continue
@@ -183,6 +184,7 @@ class Emitter:
         code.add("if (pkt->kept)", "    keep_fields(pkt->kept, p, pkt->kept_list);")
         code.close()
         code.add("")
+        # A clone starts with the parser: its headers come from the frame, not from the original.
         code.add("static void parse_only(struct p4rt_device *dev, struct p4rt_packet *pkt)")
         code.open("{")
         code.add("struct phv *p = pkt->phv;", "struct variables variables, *v = &variables;")
@@ -281,13 +283,14 @@ class Emitter:
         return out
 
     def _trace_fields(self) -> str:
-        """Where the fields of the packet live, for the tracer."""
+        """Return the table of packet fields and their offsets that the tracer reads."""
         code = Code()
         code.add("#ifdef P4_TRACE")
         code.open("static const struct p4rt_trace_field trace_fields[] = {")
 
         def visit(p4_type: Any, c: str, name: str) -> None:
             record = form(p4_type)
+            # The tracer prints C integers only.
             if isinstance(record, (Varbit, Wide)):
                 return
             if isinstance(record, Stack):
@@ -320,6 +323,7 @@ class Emitter:
     def _program(self) -> str:
         program = self.program
         code = Code()
+        # The one symbol that the device looks up; its fields are those of struct p4_program.
         code.open('__attribute__((visibility("default"))) const struct p4_program p4_program = {')
         code.add(
             ".abi = P4RT_ABI,",

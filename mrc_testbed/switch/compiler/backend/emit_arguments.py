@@ -31,7 +31,7 @@ class ArgumentEmitter:
     externs: ExternEmitter
 
     def pass_all(self, e: tree.Call, frame: FunctionFrame) -> tuple[list[str], list[tuple[tree.Expr, str]]]:
-        """C arguments of an action or function, and what is to be copied out after the call: (target, variable)."""
+        """Return the C arguments of an action or function, and what to copy out: (target, variable)."""
         texts: dict[int, str] = {}
         outs: dict[int, list[tuple[tree.Expr, str]]] = {}
         pairs = as_written(e, e.callee.args)
@@ -100,7 +100,7 @@ class ArgumentEmitter:
     def bound(
         self, inner: ControlInstance, pairs: list[tuple[tree.Param, tree.Expr]], frame: FunctionFrame
     ) -> tuple[dict[int, Lvalue], list[tuple[tree.Expr, Lvalue]]]:
-        """Places of the parameters of a control or parser applied with these arguments, and what to copy out after.
+        """Return the lvalues of a control's or parser's parameters, and what to copy out after the call.
 
         What lives in the packet is passed by name, unless two arguments overlap or the evaluation of one may change
         another; there is but one standard_metadata, which always goes by name.

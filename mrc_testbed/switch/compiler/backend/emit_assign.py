@@ -81,6 +81,7 @@ class AssignmentEmitter:
             return
         if not isinstance(e, (tree.PathExpression, tree.Member, tree.Index)):
             unsupported(e.where, f"this as a value of {record}")
+        # A struct or header elsewhere: one C assignment copies it, but its bytes in the frame stay with the source.
         source = self.lvalues.lvalue(e, frame)
         self.context.usage.note(source, False)
         self.context.usage.note(lvalue, True)

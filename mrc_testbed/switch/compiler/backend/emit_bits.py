@@ -1,4 +1,4 @@
-"""C text that loads and stores values of so many bits at so many bits from a pointer, most significant bit first."""
+"""C text that loads and stores values at a bit offset, most significant bit first."""
 
 from __future__ import annotations
 

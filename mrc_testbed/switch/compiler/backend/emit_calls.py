@@ -1,4 +1,7 @@
-"""Calls -> C statements and expressions. What is called: emit_functions.py, emit_tables.py, emit_externs.py."""
+"""Calls -> C statements and expressions.
+
+The functions called: emit_functions.py, emit_tables.py, emit_externs.py.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,10 @@ class CallEmitter:
             invalidate_siblings(lvalue, frame)
 
     def _stack(self, e: tree.Call, frame: FunctionFrame) -> None:
-        """push_front and pop_front: elements move with their bytes in the frame, those that are new are not valid."""
+        """Write push_front or pop_front.
+
+        Elements move with their bytes in the frame; new elements are not valid.
+        """
         lvalue = self.lvalues.lvalue(e.callee.base, frame)
         stack_type, shift = form(lvalue.type), e.args[0].value.const
         assert isinstance(stack_type, Stack)
@@ -182,4 +188,4 @@ class CallEmitter:
         "method": _method,
         "function": _function,
     }
-    """By `kind` of the callee (check_calls.Callee)."""
+    """Methods by `kind` of the callee (check_calls.Callee)."""

@@ -1,4 +1,4 @@
-"""What the writers of a C file share: program, C types, functions; and each other where two need each other."""
+"""State that the writers of a C file share: program, C types, functions, and the mutual references."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ class DescriptorEmitter:
     def code(self) -> Code:
         """Constant data of the program: what p4rt.h calls descriptors."""
         code = Code()
+        # C wants the arrays that a descriptor points to before it.
         for action in self.program.actions:
             self._action_fields(action, code)
         code.open("static const struct p4rt_action_desc actions[] = {")
@@ -108,6 +109,7 @@ class DescriptorEmitter:
         if default is not None:
             first = action_constant(table.actions[names.index(default.action.name)])
         else:
+            # Without a default_action, a miss runs NoAction where the table lists it, as in p4c.
             first = action_constant(table.actions[names.index("NoAction")]) if "NoAction" in names else "P4RT_NONE"
         counter = _COUNT[table.direct_counter.args["type"]] if table.direct_counter else "P4RT_COUNT_NONE"
         code.open("{")
@@ -219,6 +221,7 @@ class DescriptorEmitter:
 
     def _state(self, code: Code) -> None:
         """Profiles, counters, registers, meters and digests."""
+        # Every array ends in an empty element: C has no empty arrays.
         code.open("static const struct p4rt_meter_desc meters[] = {")
         for one in self.program.of_kind("meter"):
             unit = int(one.args["type"] == "bytes")

@@ -1,4 +1,4 @@
-"""Which controls, actions and tables may say `exit`."""
+"""Finds the controls, actions and tables that may run `exit`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Exits:
         self.results: dict[tuple[int, int], bool] = {}
 
     def runs(self, decl: Any, control: ControlInstance | None) -> bool:
-        """Does anything that a control or action runs say `exit`?"""
+        """Return whether any code that a control or action runs is an `exit`."""
         key = id(decl), id(control)
         if key not in self.results:
             self.results[key] = False  # recursion is impossible in P4
@@ -37,7 +37,7 @@ class Exits:
         return False
 
     def table(self, table: TableInstance) -> bool:
-        """Does a table, or one that it is applied for, run an action that may?"""
+        """Return whether a table, or a table applied in its key, runs an action that may exit."""
         return any(self.runs(action.decl, table.control) for action in table.actions) or any(
             self.table(table.control.members[id(call.callee.decl)])
             for call in walk(table.decl.key)

@@ -51,7 +51,7 @@ class ExpressionEmitter:
         return write(self, e, frame)
 
     def values(self, exprs: list[tree.Expr], frame: FunctionFrame) -> list[str]:
-        """C values of expressions evaluated from left to right: what a later one may change is taken before it."""
+        """Return C values of expressions, left to right; a value that a later one may change is copied."""
         out = []
         for index, expr in enumerate(exprs):
             text = self.value(expr, frame)
@@ -198,6 +198,7 @@ class ExpressionEmitter:
         if isinstance(left_type, Wide):
             return self.wide_numbers.order(e, left_type, frame)
         assert isinstance(left_type, Bits)
+        # A shift amount of more than 128 bits is no C value: p4wide.h clips it.
         if isinstance(form(e.right.type), Wide) and e.op in ("<<", ">>") and e.right.const is None:
             lhs = self.value(e.left, frame)
             return self._shift(e, lhs, self.wide_numbers.amount(e.right, frame), left_type)
@@ -221,7 +222,7 @@ class ExpressionEmitter:
         return self._shift(e, lhs, rhs, left_type)
 
     def _logical(self, e: tree.Binary, frame: FunctionFrame) -> str:
-        """&& and ||: the right side is evaluated only when it matters."""
+        """Return C for && or ||; the right operand is evaluated only when the left does not decide."""
         if not acts(e.right):
             return f"({self.value(e.left, frame)} {e.op} {self.value(e.right, frame)})"
         name = frame.name("t")
@@ -292,7 +293,7 @@ class ExpressionEmitter:
         tree.Cast: _cast,
         tree.Call: _call,
     }
-    """How the value of a node is written that the compiler does not know."""
+    """Writers of values unknown at compile time, by kind of node."""
 
     NO_VALUES: ClassVar[frozenset[type[tree.Expr]]] = frozenset(
         {
@@ -316,7 +317,7 @@ class ExpressionEmitter:
 
 
 def _closes_at_end(text: str) -> bool:
-    """Does the parenthesis that opens `text` close at its very end?"""
+    """Return whether the parenthesis that opens `text` closes at its very end."""
     depth = 0
     for i, char in enumerate(text):
         depth += {"(": 1, ")": -1}.get(char, 0)

@@ -40,7 +40,7 @@ IMPLIED_LIST = 1 << 16
 
 @dataclass(eq=False, repr=False)
 class ExternEmitter:
-    """Writes calls of extern functions and of methods of extern objects, each by the method that its table names."""
+    """Writes calls of extern functions and methods, each by the method that its table names."""
 
     context: EmitContext
     lvalues: LvalueEmitter
@@ -64,7 +64,7 @@ class ExternEmitter:
         return instance
 
     def instance_of(self, e: tree.Expr, frame: FunctionFrame) -> ExternInstance | None:
-        """The instance that a name stands for: made here, given to the constructor or to apply(), or at top level."""
+        """Return the instance of a name: made here, given to the constructor or apply(), or at top level."""
         if not isinstance(e, tree.PathExpression) or not isinstance(e.decl, (tree.Instance, tree.Param)):
             unsupported(e.where, "something that is not an instance here")
         if id(e.decl) in frame.bindings:
@@ -116,7 +116,7 @@ class ExternEmitter:
         frame.code.add(f"P4_COUNT({c_string(instance.name)}, {location_string(e.where)}, {index});")
 
     def _direct_counter_count(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
-        """Counted by the table whenever it is applied, as v1model has it; the call adds nothing."""
+        """Write nothing: as in v1model, the table counts on every apply()."""
 
     def _register_read(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
         target, index = (arg for _, arg in e.callee.args)
@@ -131,7 +131,7 @@ class ExternEmitter:
         )
 
     def _previous_value(self, target: tree.Expr, frame: FunctionFrame) -> str:
-        """What an `out` argument holds before the call, as a number: an index out of range leaves it as it is."""
+        """Return the value of an `out` argument before the call: an index out of range leaves it unchanged."""
         return "0" if isinstance(target, tree.DontCare) else self.expressions.value(target, frame)
 
     def _register_write(self, e: tree.Call, instance: ExternInstance, frame: FunctionFrame) -> None:
@@ -357,7 +357,7 @@ class ExternEmitter:
         ("meter", "execute_meter"): _meter_execute_meter,
         ("direct_meter", "read"): _direct_meter_read,
     }
-    """By kind of the object and name of the method."""
+    """Methods by (kind of the extern object, name of its method)."""
 
     FUNCTIONS: ClassVar[Mapping[str, Callable[[ExternEmitter, tree.Call, list[tree.Expr], FunctionFrame], None]]] = {
         "mark_to_drop": _fn_mark_to_drop,
@@ -380,4 +380,4 @@ class ExternEmitter:
         "verify_checksum_with_payload": _fn_verify_checksum_with_payload,
         "verify": _fn_verify,
     }
-    """By name. Those that are missing are refused."""
+    """Extern functions by name; functions without an entry are refused."""

@@ -1,4 +1,7 @@
-"""What the writers of C share: places, the record of which header fields are used, and the function being written."""
+"""Lvalues, the usage of header fields, and the C function being written.
+
+Shared by all writers of C.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,21 @@ class Lvalue:
     shared: bool = False
     """Outlives the function (the packet's headers and metadata): may be passed by name instead of by copy."""
     field: tuple[str, Record, str] | None = None
-    """Of a header's field: key of the header, its type, name of the field."""
+    """Key of the header, its type and the name of the field; None outside a header."""
     siblings: tuple[str, ...] = ()
-    """Of a member of a header union: the others, of which none is valid when this one is."""
+    """C lvalues of the other members of a header union; none is valid when this member is."""
     valid: str = ""
-    """Of what is in a header: C condition, whether the header is valid."""
+    """C condition for the validity of the header around the lvalue; empty outside a header."""
     instance: Any = None
-    """Of a parameter that is an extern: the instance it is given; `c` tells this one from others and is no C."""
+    """Extern instance bound to a parameter; None for other lvalues.
+
+    `c` then only distinguishes instances and is no C.
+    """
 
 
 @dataclass
 class Usage:
-    """Fields of the headers of the program that are read and written anywhere, as (key of the header, field).
+    """Header fields that the program reads and writes, as (key of the header, field).
 
     The parser loads only these, and the deparser stores only those written.
     """
@@ -85,7 +91,7 @@ class Usage:
 
 @dataclass
 class FunctionFrame:
-    """Where code is being written: a function of the C file."""
+    """C function being written."""
 
     code: Code
     bindings: dict[int, Lvalue]
@@ -96,13 +102,13 @@ class FunctionFrame:
     at_exit: str = "return 1;"
     in_parser: bool = False
     labels: str = ""
-    """Of a parser: what tells the labels of this application from others."""
+    """Prefix that keeps the labels of one application of a parser apart from the others."""
     accept: str = "done"
     """Label that `accept` goes to."""
     loops: list[tuple[str, str]] = field(default_factory=list)
     """Labels that break and continue of the loops around go to, the innermost last."""
     returns: Type | None = None
-    """Of a function of the program: the type of its result."""
+    """Result type of a P4 function; None in other C functions."""
 
     def name(self, stem: str) -> str:
         """A C name for a local, not used before in this function."""
@@ -121,7 +127,7 @@ class FunctionFrame:
 
 
 def acts(e: Any) -> bool:
-    """Does evaluating an expression do anything but give a value, or need statements before it?"""
+    """Return whether an expression has effects or needs statements before it."""
     return any(
         isinstance(node, tree.Call)
         and node.callee is not None
@@ -131,7 +137,10 @@ def acts(e: Any) -> bool:
 
 
 def element_of(stack: Lvalue, index: int) -> Lvalue:
-    """An element of a header stack or an array. All of them share one key: what is read of one is loaded for all."""
+    """Return an element of a header stack or an array.
+
+    All elements share one key: what is read of one is loaded for all.
+    """
     stack_type = form(stack.type)
     assert isinstance(stack_type, Stack)
     part, valid = (None, "") if stack_type.of_headers else (stack.field, stack.valid)

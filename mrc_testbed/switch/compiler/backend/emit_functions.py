@@ -97,7 +97,7 @@ class FunctionEmitter:
         return name
 
     def user(self, decl: tree.Function, frame: FunctionFrame, instances: dict[int, Lvalue]) -> str:
-        """Name of the C function of a function of the program, for the externs given to it; written on first use."""
+        """Return the C name of a P4 function for the externs given; the function is written on first use."""
         key = (id(decl), "function", *sorted((param_id, lvalue.c) for param_id, lvalue in instances.items()))
         if key in self.context.functions_by_key:
             return self.context.functions_by_key[key]

@@ -18,11 +18,11 @@ class HeaderShape:
     """Bytes of a header type."""
 
     fixed_bytes: int
-    """Without the varbit field."""
+    """Bytes without the varbit field."""
     varbit: str | None = None
     """Name of the varbit field."""
     varbit_bits: int = 0
-    """Of the varbit field, bits."""
+    """Maximum bits of the varbit field; 0 without such a field."""
 
     @property
     def max_bytes(self) -> int:
@@ -52,7 +52,7 @@ def header_shape(record: Record, e: tree.Expr) -> HeaderShape:
 
 
 def forget_bytes(lvalue: Lvalue, frame: FunctionFrame) -> None:
-    """After a copy the bytes of a header are those of its fields, not those in the frame."""
+    """Detach a copied header from its bytes in the frame: its fields are now its only source."""
     record = form(lvalue.type)
     if isinstance(record, Record) and record.kind == "header":
         frame.code.add(f"{lvalue.c}.at = P4_AT_NONE;")
@@ -67,7 +67,7 @@ def invalidate_siblings(lvalue: Lvalue, frame: FunctionFrame) -> None:
 
 
 def set_valid(lvalue: Lvalue, valid: bool, frame: FunctionFrame) -> None:
-    """As the program says by setValid, setInvalid, a list or {#}: simple_switch's packet_length goes with it."""
+    """Set or clear validity, and adjust simple_switch's packet_length with it."""
     if frame.phase in ("ingress", "egress"):
         fields = form(lvalue.type).fields.values()
         size = sum(width_of(field) or 0 for field in fields) // 8

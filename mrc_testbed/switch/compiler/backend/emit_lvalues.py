@@ -1,4 +1,4 @@
-"""Expressions -> places: C lvalues."""
+"""Expressions -> C lvalues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mrc_testbed.switch.compiler.sema.types import Record, Stack, Tuple, Wide, f
 
 @dataclass(eq=False, repr=False)
 class LvalueEmitter:
-    """Finds the place that an expression names. `frame` is the function being written."""
+    """Finds the lvalue of an expression. `frame` is the function being written."""
 
     context: EmitContext
     temporaries: int = field(default=0, init=False)
@@ -25,7 +25,7 @@ class LvalueEmitter:
     """Declarations made here, so that no other gets their id()."""
 
     def lvalue(self, e: tree.Expr, frame: FunctionFrame) -> Lvalue:
-        """The place an expression names. Raises P4Error for what the backend cannot address."""
+        """Return the lvalue of an expression. Raises P4Error for what the backend cannot address."""
         if isinstance(e, tree.PathExpression):
             lvalue = frame.bindings.get(id(e.decl))
             if lvalue is None and isinstance(e.decl, tree.Const) and isinstance(form(e.type), (Record, Wide)):
@@ -54,12 +54,13 @@ class LvalueEmitter:
             valid = f"{base.c}.is_valid" if record.kind == "header" else base.valid
             key = f"{base.key}.{e.name}"
             return Lvalue(f"{base.c}.{name}", record.fields[e.name], key, base.shared, part, siblings, valid)
+        # A call, list or choice has no lvalue of its own: a local takes its value.
         if isinstance(form(e.type), (Record, Stack, Wide)):
             return self.temporary_lvalue(e, frame)
         unsupported(e.where, "this as something to write to")
 
     def temporary_lvalue(self, e: tree.Expr, frame: FunctionFrame) -> Lvalue:
-        """A new local that holds the value of an expression that is no place: a list, a call, a choice."""
+        """Return a new local with the value of an expression that is no lvalue: a list, a call, a choice."""
         self.temporaries += 1
         name = frame.name("t")
         lvalue = Lvalue(name, e.type, f"temporary {self.temporaries}")
@@ -85,7 +86,7 @@ class LvalueEmitter:
         return replace(element_of(stack, 0), c=f"{stack.c}.h[{name}]", shared=False)
 
     def _last_or_next(self, stack: Lvalue, e: tree.Member, frame: FunctionFrame) -> Lvalue:
-        """In a parser, `next` beyond the last element and `last` of an empty stack end it with an error."""
+        """Return `next` or `last` of a stack; out of range, the parser ends with an error."""
         stack_type = form(stack.type)
         assert isinstance(stack_type, Stack)
         if not frame.in_parser:
@@ -96,7 +97,7 @@ class LvalueEmitter:
         return replace(element_of(stack, 0), c=f"{stack.c}.h[{index}]", shared=False)
 
     def freeze_indexes(self, e: tree.Expr, frame: FunctionFrame) -> tree.Expr:
-        """An lvalue whose index of a header stack is evaluated now, as the language demands, not at the copying out."""
+        """Return an lvalue whose indexes are evaluated now, not at the copying out (as P4 demands)."""
         if isinstance(e, tree.Slice) and e.width is not None:
             base = self.freeze_indexes(e.base, frame)
             frozen = tree.Slice(e.where, base, e.high, self._freeze_index(e.low, frame), e.width)

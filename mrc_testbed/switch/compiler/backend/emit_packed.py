@@ -37,7 +37,7 @@ class PackedEmitter:
     expressions: ExpressionEmitter
 
     def pack(self, data: list[tree.Expr], frame: FunctionFrame, buffer: str, *, copied: bool = False) -> int | str:
-        """Write statements that lay out values, most significant bit first, in `buffer`; returns its bytes (C).
+        """Write statements that lay out values in `buffer`, most significant bit first; return its bytes (C).
 
         Fields of headers that are not valid are left out, as BMv2 does it; what is computed from such a field is not.
         `copied`: nor is a field given by itself, for p4c gives BMv2 copies of the arguments; whole headers are.
@@ -61,6 +61,7 @@ class PackedEmitter:
             return self._pack_present(leaves, frame, buffer)
         clear = "" if max_bytes == 0 or all(packed_leaf.bits % 8 == 0 for packed_leaf in leaves) else " = {0}"
         frame.code.add(f"uint8_t {buffer}[{max(max_bytes, 1)}]{clear};")
+        # Without headers every leaf has a fixed offset; with them, invalid ones are left out at run time.
         if not headers:
             self._pack_all(leaves, frame, buffer)
             return max_bytes
@@ -110,7 +111,7 @@ class PackedEmitter:
         return f"({offset} + 7) / 8"
 
     def pack_padded(self, e: tree.Expr, p4_type: Type, frame: FunctionFrame, buffer: str) -> int:
-        """Write statements that lay out a value for the control plane (typespec.py) in `buffer`; returns its bytes."""
+        """Write statements that lay out a value for the control plane (typespec.py); return its bytes."""
         leaves: list[tuple[str, int]] = []
         self._padded_leaves(e, p4_type, frame, leaves)
         size = sum((bits + 7) // 8 for _, bits in leaves)
@@ -179,7 +180,7 @@ class PackedEmitter:
 
 
 def _is_part(e: tree.Expr) -> bool:
-    """Is it a part of a header?"""
+    """Return whether an expression names a part of a header."""
     while isinstance(e, (tree.Member, tree.Index)):
         base = form(e.base.type)
         if isinstance(e, tree.Member) and isinstance(base, Stack):

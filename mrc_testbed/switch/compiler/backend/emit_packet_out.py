@@ -1,4 +1,7 @@
-"""Calls of packet_out.emit -> C. Only fields that the program writes are stored; the rest is copied from the frame."""
+"""Calls of packet_out.emit -> C.
+
+Only fields that the program writes are stored; the rest is copied from the frame.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,9 @@ class PacketOutEmitter:
     context: EmitContext
     lvalues: LvalueEmitter
     sending: bool = field(default=False, init=False)
-    """Is a deparser that does more than emit being written?"""
+    """Whether the deparser being written does more than emit."""
     sent_bytes: int = field(default=0, init=False)
-    """Of all headers that it may send."""
+    """Maximum bytes of all headers that the deparser may send."""
 
     def call(self, e: tree.Call, frame: FunctionFrame) -> None:
         """emit, in a deparser that does more than emit."""
@@ -70,7 +73,7 @@ class PacketOutEmitter:
             self._headers_at(part, call, out)
 
     def append(self, header: EmittedHeader, block: str, offset: str, code: Code) -> None:
-        """Put a valid header behind those in `block`: its bytes in the frame, with what was written stored over."""
+        """Append a valid header to `block`: its bytes in the frame, with the written fields stored over."""
         lvalue = header.lvalue
         code.open(f"if ({lvalue.c}.is_valid) {{")
         code.open(f"if ({lvalue.c}.at == P4_AT_NONE)")

@@ -141,6 +141,7 @@ class ParserEmitter:
                 test: str | None = self._in_value_set(first, names, frame)
             else:
                 test = self._matches(case, names)
+            # This row always matches: the rows below are unreachable.
             if test is None:
                 self._goto(case.state, frame)
                 return

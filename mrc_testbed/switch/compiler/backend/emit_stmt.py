@@ -100,7 +100,7 @@ class StatementEmitter:
             self.statement(s, frame)
 
     def _for(self, s: tree.For, frame: FunctionFrame) -> None:
-        """At most MAX_ROUNDS times: a loop that never ends would hold the switch."""
+        """Write a `for` of at most MAX_ROUNDS rounds: an endless loop would block the switch."""
         code = frame.code
         code.open("{")
         for child in s.start:
@@ -140,6 +140,7 @@ class StatementEmitter:
             code.add(f"{ends[0]}: ;")
             code.close()
             return
+        # Count in 64 bits: a range up to the largest value of its type would never end in that type.
         low, high, counter = frame.name("low"), frame.name("high"), frame.name("at")
         bounds = (
             f"(uint64_t){self.expressions.value(s.low, frame)}",

@@ -76,7 +76,7 @@ class TableEmitter:
         return name
 
     def _key(self, table: TableInstance, frame: FunctionFrame) -> int:
-        """Write the key's 64-bit words: the fields in order, each padded to bytes, big-endian; returns its bytes."""
+        """Write the key's 64-bit words and return its bytes: fields in order, byte-padded, big-endian."""
         pieces: list[tuple[str, int]] = []
         for number, field in enumerate(table.keys):
             if isinstance(form(field.value.type), Wide):
@@ -118,6 +118,7 @@ class TableEmitter:
         args, offset, copies = [], 0, []
         frame.code.open(f"case {action_constant(action)}: {{")
         for param in action.decl.params:
+            # Parameters with a direction come from the program; the others are bytes of the entry.
             if param.direction:
                 arg = next(direction_args).value
                 text, out = self.arguments.pass_argument(param, arg, frame)

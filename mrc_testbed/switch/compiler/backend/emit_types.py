@@ -15,7 +15,7 @@ class CTypes:
 
     def __init__(self) -> None:
         self.structs: list[Record | Stack | Varbit | Wide] = []
-        """Needed by the file, parts before the whole."""
+        """Types that the file needs, parts before the aggregates that hold them."""
         self.arrays: set[str] = set()
         """C types of the stacks and arrays in `structs`."""
 

@@ -1,4 +1,7 @@
-"""Numbers of more than 128 bits -> calls of p4wide.h. They live in structs of bytes, which expressions fill."""
+"""Numbers of more than 128 bits -> calls of p4wide.h.
+
+Such numbers live in structs of bytes, which expressions fill.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class WideEmitter:
     lvalues: LvalueEmitter
 
     def operand(self, e: tree.Expr, frame: FunctionFrame, *later: tree.Expr) -> Lvalue:
-        """Where the value of an operand is; a copy when the evaluation of a later one may change it."""
+        """Return the lvalue of an operand; a copy when a later operand may change it."""
         if any(acts(later_operand) for later_operand in later):
             return self.lvalues.temporary_lvalue(e, frame)
         lvalue = self.lvalues.lvalue(e, frame)

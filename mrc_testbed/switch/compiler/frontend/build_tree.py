@@ -1,4 +1,7 @@
-"""lark's parse tree -> the AST of tree.py. Most nodes are made by the rule of their name; the others are said here."""
+"""lark's parse tree -> the AST of tree.py.
+
+Most nodes are made by the rule of their name; the others are written here.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _MAX_DEPTH = 200
 """Deepest nesting taken: beyond it Python's own stack would end first."""
 Notes = list[Annotation]
 Body = tuple[list[Any], Any]
-"""Of a parser: its local declarations and its states; of a control: its local declarations and its block."""
+"""Local declarations, then the states of a parser or the block of a control."""
 
 
 def _location(item: Any) -> Location:
@@ -30,7 +33,7 @@ def _location(item: Any) -> Location:
 
 
 def _node(inline: bool, meta: bool) -> Callable[[type[Any]], Callable[..., Any]]:
-    """The decorator that create_transformer asks for: a node of a rule's children, at the place of the first."""
+    """Return the decorator of create_transformer: a node of a rule's children, located at the first."""
 
     def decorate(node: type[Any]) -> Callable[..., Any]:
         def make(_: TreeBuilder, children: list[Any]) -> Any:
@@ -66,7 +69,7 @@ _with_annotations = v_args(wrapper=_after_notes)
 
 @v_args(inline=True)
 class TreeBuilder(Transformer[Token, Any]):
-    """Builds the AST of parsed programs: a method for every rule of p4.lark that is not named as a node is."""
+    """Builds the AST of parsed programs: one method per rule of p4.lark that names no node."""
 
     def __init__(self, parse_arguments: Callable[[Source], list[Arg]]) -> None:
         super().__init__(visit_tokens=False)
@@ -75,7 +78,7 @@ class TreeBuilder(Transformer[Token, Any]):
         create_transformer(tree, self, _node)
 
     def _build(self, parse_tree: Tree[Token], depth: int) -> Any:
-        """What a parse tree at this depth of a program stands for. Raises P4Error."""
+        """Return the AST of a parse tree at this depth of a program. Raises P4Error."""
         level: list[Tree[Token]] = [parse_tree]
         for _ in range(depth, _MAX_DEPTH + 1):
             level = [child for parent in level for child in parent.children if type(child) is Tree]

@@ -66,12 +66,12 @@ class Lexeme:
     line: int
     column: int
     body: list[Lexeme] | None = None
-    """Of an ANNOTATION: what its parentheses or brackets hold; None when it has none. `text` is its name."""
+    """Tokens in the parentheses or brackets of an ANNOTATION; None without them. `text` is its name."""
     bracket: str = ""
 
 
 class SourceLine(NamedTuple):
-    """Where a line of the preprocessed text comes from."""
+    """Origin of a line of the preprocessed text."""
 
     file: str
     number: int
@@ -92,7 +92,7 @@ class Source:
 
 
 def tokenize(text: str) -> Source:
-    """Tokens of a preprocessed text. Raises P4Error for directives, and what outside annotations is not P4."""
+    """Tokenize a preprocessed text. Raises P4Error for directives and for text that is not P4."""
     lines = _origins(text)
     source = Source([], lines)
     source.tokens = list(_scan(text, source))
@@ -260,7 +260,7 @@ def _unmark_hidden(tokens: list[Lexeme]) -> None:
 
 
 def _scope_of(tokens: list[Lexeme], i: int) -> tuple[int, int]:
-    """First and end index of where the parameter or variable declared at i is known; (i, i) for fields and the like."""
+    """Return the range in which the parameter or variable at i is known; (i, i) for fields."""
     depth, index = 0, i
     while index >= 0 and depth <= 0:  # back to the bracket around it
         depth += {"LPAR": 1, "LBRACE": 1, "RPAR": -1, "RBRACE": -1}.get(tokens[index].kind, 0)
@@ -299,7 +299,7 @@ def _kind_at(tokens: list[Lexeme], i: int) -> str:
 
 
 def _is_declaration(tokens: list[Lexeme], i: int) -> bool:
-    """Does `typedef` or `type` at i begin a declaration? `type` is also an ordinary name."""
+    """Return whether `typedef` or `type` at i begins a declaration; `type` is also an ordinary name."""
     previous_kind = _kind_at(tokens, i - 1)
     next_kind = _kind_at(tokens, i + 1)
     opens = previous_kind in ("END", "SEMICOLON", "RBRACE", "ANNOTATION")
@@ -345,7 +345,7 @@ def _type_parameters(tokens: list[Lexeme], i: int) -> set[str]:
 
 
 def _start_of(tokens: list[Lexeme], i: int) -> int:
-    """First token of the declaration or statement that token i is in: its return type may use the parameters."""
+    """Return the first token of the declaration around i: its return type may use the parameters."""
     while i > 0 and tokens[i - 1].kind not in ("SEMICOLON", "LBRACE", "RBRACE"):
         i -= 1
     return i
@@ -427,5 +427,5 @@ def _opens_types(tokens: list[Lexeme], i: int) -> bool:
 
 
 def _sized_at(tokens: list[Lexeme], i: int) -> bool:
-    """Is the name at i the width in `bit<N>`?"""
+    """Return whether the name at i is the width in `bit<N>`."""
     return _kind_at(tokens, i - 1) == "LT" and _kind_at(tokens, i - 2) in ("BIT", "INT", "VARBIT")

@@ -116,7 +116,7 @@ def _parser() -> Lark:
 
 
 def prepare_grammar() -> None:
-    """Have the tables of the grammar in the cache."""
+    """Store the tables of the grammar in the cache."""
     _parser()
 
 
@@ -134,12 +134,12 @@ _KEPT_TERMINALS = {
 
 
 def parse_program(text: str) -> list[tree.Node]:
-    """Top-level declarations of a preprocessed program. Raises P4Error at the first token that cannot stand there."""
+    """Return the top-level declarations of a preprocessed program. Raises P4Error for a syntax error."""
     return _builder().program(_parse(tokenize(text), "start"))
 
 
 def parse_arguments(source: Source) -> list[tree.Arg]:
-    """What the parentheses of an annotation hold, where that is a list of expressions. Raises P4Error."""
+    """Return the expressions in the parentheses of an annotation. Raises P4Error."""
     return _builder().arguments(_parse(source, "args"))
 
 
@@ -202,7 +202,7 @@ def _describe_token(token: Lexeme) -> str:
 
 
 def _describe_expected(error: UnexpectedToken) -> str:
-    """What could stand there, in words: groups of terminals have one name each."""
+    """Return the terminals that could stand here, in words; groups of terminals have one name each."""
     accepts = _accepted_terminals(error)
     words = []
     if accepts >= {"INTEGER", "TRUE", "FALSE"}:

@@ -122,8 +122,10 @@ def _lines_of(file: str, _stamp: int) -> list[str]:
 
 
 def _blank_comments(text: str) -> str:
-    """`text` with comments replaced by as many blanks, lines kept. Strings are left alone: one may span lines, and
-    what looks like a comment in it is part of it. cpp does not know these, so it leaves the comments in (-C).
+    """Return `text` with comments replaced by as many blanks, lines kept.
+
+    Strings are left alone: one may span lines, and what looks like a comment in it is part of it.
+    cpp does not know these, so it leaves the comments in (-C).
     """
     pattern = r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/'
 

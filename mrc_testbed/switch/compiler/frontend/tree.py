@@ -1,4 +1,6 @@
-"""The abstract syntax tree of a P4 program. Plain data; check.py fills in `type` and `const` of expressions.
+"""The abstract syntax tree of a P4 program.
+
+Plain data; check.py fills in `type` and `const` of expressions.
 
 `where` is the Location of the token that stands for the node: the name of a declaration, the operator's left operand.
 A node with a rule of its name in p4.lark is made of what the rule holds, in the order of its fields here; of one that
@@ -52,7 +54,7 @@ class Annotation(Node):
     """Tokens between the parentheses or brackets; None: there are none."""
     bracket: str
     source: Source | None = field(default=None, compare=False, repr=False)
-    """What it stands in."""
+    """Source that the annotation comes from."""
 
     def string(self) -> str | None:
         """The one string literal it holds, else None."""
@@ -137,7 +139,7 @@ class Integer(Expr):
     width: int | None
     signed: bool
     base: int = 10
-    """In which it is written: 2, 8, 10 or 16."""
+    """Base of the literal: 2, 8, 10 or 16."""
 
 
 @dataclass(slots=True)
@@ -161,7 +163,7 @@ class PathExpression(Expr):
     name: str
     top: bool = False
     decl: Any = field(default=None, compare=False)
-    """What the name stands for, set by the checker: a declaration or a Param."""
+    """Declaration or Param that the name refers to, set by the checker."""
 
 
 @dataclass(slots=True)
@@ -190,7 +192,7 @@ class Index(Expr):
 
 @dataclass(slots=True)
 class Slice(Expr):
-    """`base[high:low]`; and `base[low +: width]`, which the checker turns into the former when `low` is known."""
+    """`base[high:low]`, or `base[low +: width]`: the checker turns that into the former if `low` is known."""
 
     base: Expr
     high: Expr
@@ -248,7 +250,7 @@ class Call(Expr):
     type_args: list[TypeNode]
     args: list[Arg]
     callee: Any = field(default=None, compare=False)
-    """What is called, set by the checker (check_calls.py: Callee)."""
+    """Callee (check_calls.py), set by the checker."""
 
 
 @dataclass(slots=True)
@@ -287,7 +289,10 @@ class Dots(WithMeta, Expr):
 
 @dataclass(slots=True)
 class Default(Expr):
-    """The default value of its type (zero, false, the first member of an enum, nothing valid), made by the checker."""
+    """Default value of its type, made by the checker.
+
+    Zero, false, the first member of an enum, nothing valid.
+    """
 
 
 @dataclass(slots=True)
@@ -431,7 +436,7 @@ class SwitchStatement(Node):
 
 @dataclass(slots=True)
 class Decl(Node):
-    """What gives something a name."""
+    """A declaration: introduces a name."""
 
     annotations: list[Annotation]
     name: str
@@ -474,7 +479,7 @@ class Field(Decl):
 
     type_node: TypeNode
     lists: list[Expr]
-    """Of @field_list: the numbers of the lists that the field is in."""
+    """Numbers of the lists that the field is in, from @field_list."""
 
 
 @dataclass(slots=True)
@@ -485,7 +490,7 @@ class Aggregate(Decl):
     type_params: list[str]
     fields: list[Field]
     record: Any = None
-    """Its type (types.Record), set by the checker."""
+    """Type (types.Record), set by the checker."""
 
 
 @dataclass(slots=True)
@@ -548,7 +553,7 @@ class Function(Decl):
     params: list[Param]
     body: Block
     type: Any = None
-    """Of the result, set by the checker."""
+    """Result type, set by the checker."""
 
 
 @dataclass(slots=True)
@@ -621,7 +626,7 @@ class Property(Node):
 
     @property
     def expr(self) -> Expr:
-        """Its value, of any property but `default_action`."""
+        """Value of any property but `default_action`."""
         assert isinstance(self.value, Expr)
         return self.value
 

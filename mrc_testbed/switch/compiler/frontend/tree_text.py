@@ -46,7 +46,7 @@ def _call(e: tree.Call) -> str:
 
 
 def arguments(args: list[tree.Arg]) -> str:
-    """What stands between the parentheses of a call."""
+    """Return the text between the parentheses of a call."""
     return ", ".join(f"{arg.name} = {expression(arg.value)}" if arg.name else expression(arg.value) for arg in args)
 
 

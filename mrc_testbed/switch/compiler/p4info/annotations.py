@@ -1,4 +1,4 @@
-"""Annotations in P4Info, as p4c writes them: text, structured, documentation, and those of the package."""
+"""Annotations in P4Info, as p4c writes them: text, structured, documentation, package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXPRESSION_ANNOTATIONS = (
     "command_line",
     "controller_header",
 )
-"""Annotations that p4c prints as the expressions they hold; of others it prints the tokens, with blanks between."""
+"""Annotations that p4c prints as expressions; others as tokens with blanks between."""
 _PACKAGE = ("name", "version", "organization", "contact", "url", "arch")
 _OPERATORS = (
     ast.Expression,
@@ -49,11 +49,11 @@ _OPERATORS = (
     ast.Gt,
     ast.GtE,
 )
-"""What the expressions of structured annotations are made of."""
+"""AST nodes allowed in the expressions of structured annotations."""
 
 
 def fill_notes(message: Any, notes: Iterable[tree.Annotation], skip: tuple[str, ...] = ()) -> None:
-    """Enters annotations in a P4Info message, without those that have a place of their own and those of `skip`."""
+    """Enter annotations in a P4Info message, without those with fields of their own and those of `skip`."""
     for note in notes:
         if note.name in ("brief", "description"):
             if "doc" in message.DESCRIPTOR.fields_by_name:

@@ -1,4 +1,4 @@
-"""What of a program the control plane sees: the tables, actions and digests that code can reach, in p4c's order.
+"""Tables, actions and digests that the control plane sees: those that code reaches, in p4c's order.
 
 p4c makes P4Info of a program that its front end has simplified: branches that constants rule out are gone, with the
 tables applied there only; an action that controls call by name stays, without parameters; controls are inlined into
@@ -67,6 +67,7 @@ class Plane:
         shared_actions = [action for table in tables for action in _in_source_order(table)] + calls
         shared_actions = list(dict.fromkeys(action for action in shared_actions if id(action) not in local_ids))
         ordered_actions = [*shared_actions, *(action for action in local_actions if id(action) in self._actions)]
+        # p4c numbers digests in the order of the actions, then of the control's own code.
         for action in ordered_actions:
             for call in _calls(action.decl.body):
                 self._extern_call(call)
@@ -82,9 +83,7 @@ class Plane:
                 self._with_data.add(id(first))
 
     def _body(self, control: ControlInstance, calls: list[ActionInstance], other_calls: list[tree.Call]) -> None:
-        """What the code of a control reaches: tables, the actions and functions it calls, and all that by the controls
-        it applies.
-        """
+        """Collect the tables, actions and functions that a control's code reaches, also by the controls it applies."""
         self._reached_controls.append(control)
         pending: list[Any] = [
             *(local for local in control.decl.locals if isinstance(local, tree.Var)),

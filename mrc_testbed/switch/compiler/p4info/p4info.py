@@ -166,7 +166,7 @@ def _free_id(kind: str, name: str, used_ids: set[int]) -> int:
 
 
 def field_ids(notes: Iterable[list[tree.Annotation]]) -> list[int]:
-    """Ids of match fields, parameters or metadata from the annotations of each: @id, or counted from 1 around these."""
+    """Return ids of match fields, parameters or metadata: @id, or counted from 1 around these."""
     explicit_ids = [next((note.number() for note in field_id if note.name == "id"), None) for field_id in notes]
     used_ids = {field_id for field_id in explicit_ids if field_id is not None}
     out, number = [], 1
@@ -216,7 +216,7 @@ def _notes_of(decl: tree.Field | None) -> list[tree.Annotation]:
 
 
 def _member_fields(p4_type: Type, prefix: str = "") -> list[tuple[str, Type, Any]]:
-    """(name, type, declaration) of the values in a value_set's member; those of structs in it as `outer.inner`."""
+    """Return (name, type, declaration) of a value_set member's values; nested ones as `outer.inner`."""
     if isinstance(p4_type, Record):
         parts = [(field.name, p4_type.fields[field.name], field) for field in p4_type.decl.fields]
     elif isinstance(p4_type, Tuple):
@@ -235,7 +235,7 @@ def _member_fields(p4_type: Type, prefix: str = "") -> list[tuple[str, Type, Any
 
 
 def key_name(key_element: tree.KeyElement) -> str:
-    """Name of a match field: its @name, or the expression as p4c writes it. Raises P4Error for other expressions."""
+    """Return a match field's name: its @name, or the expression as p4c writes it. Raises P4Error."""
     for note in key_element.annotations:
         if note.name == "name":
             name = note.string()
@@ -275,7 +275,7 @@ def _expression_text(e: tree.Expr) -> str | None:
 
 
 def _field_name(e: tree.Member) -> str:
-    """The member's name, or the @name of the field; one with a leading dot stands for the whole expression."""
+    """Return the member's name or the field's @name; with a leading dot, that of the whole expression."""
     base_type = plain(e.base.type)
     field = (
         next((decl_field for decl_field in base_type.decl.fields if decl_field.name == e.name), None)
@@ -306,7 +306,7 @@ def _base(e: tree.Expr) -> int:
 
 
 def source_text(e: tree.Expr) -> str:
-    """An expression as its author might have written it, for people to read; "..." when it is not a simple one."""
+    """Return an expression as text for people; "..." for one that is not simple."""
     return _expression_text(e) or "..."
 
 
@@ -336,6 +336,7 @@ def make_p4info(program: ElaboratedProgram, ids: Ids) -> p4i.P4Info:
             out = value_set_message.match.add(id=number, name=name, bitwidth=bits, match_type=_MATCH[match])
             fill_notes(out, _notes_of(decl), ("match",))
     for digest in ids.plane.digests:
+        # A digest has no declaration, so no annotations.
         sent = info.digests.add()
         sent.preamble.id = ids.of("digest", digest.name)
         sent.preamble.name = digest.name
@@ -354,7 +355,7 @@ def _preamble(message: Any, kind: str, name: str, ids: Ids, decl: Any) -> None:
 
 
 def _width(p4_type: Type, info: p4i.P4Info) -> tuple[int, str | None]:
-    """(bits, name of the type when it is a `type`, or an enum without values), with the type noted in type_info."""
+    """Return (bits, name of a `type` or of an enum without values), and note the type in type_info."""
     if isinstance(p4_type, NewType):
         return note_new_type(p4_type, info), p4_type.name
     if isinstance(p4_type, EnumType):
@@ -380,6 +381,7 @@ def _table(info: p4i.P4Info, table: TableInstance, ids: Ids) -> None:
         entry = out.action_refs.add(id=ids.of("action", action.name))
         names = {note.name for note in ref.annotations}
         fill_notes(entry, ref.annotations)
+        # P4Runtime's scope of an action reference: without one it is TABLE_AND_DEFAULT.
         if "tableonly" in names:
             entry.scope = p4i.ActionRef.TABLE_ONLY
         elif "defaultonly" in names:
@@ -406,7 +408,7 @@ def idle_timeouts(table: TableInstance) -> bool:
 
 
 def _default(out: p4i.Table, table: TableInstance, ids: Ids) -> None:
-    """As recent p4c: a const default action is in both places."""
+    """Fill in the default action; a const one in both fields, as recent p4c does."""
     default_property = table.decl.properties.get("default_action")
     names = [action_ref.name for action_ref in table.decl.actions]
     if default_property is None:

@@ -96,6 +96,7 @@ def data_spec(p4_type: Type, info: p4i.P4Info, errors: list[str], where: Locatio
             note_serializable(p4_type, info)
             spec.serializable_enum.name = p4_type.name
         else:
+            # Two values of one type share the entry in type_info.
             spec.enum.name = p4_type.name
             if not info.type_info.enums[p4_type.name].members:
                 for name in p4_type.members:
@@ -125,7 +126,7 @@ class HeaderField:
     name: str
     type: Type
     annotations: list[tree.Annotation]
-    """Its own, then those of the structs around it that it has not itself."""
+    """Annotations of the field, then those of the structs around it that the field lacks."""
 
 
 def header_fields(header: Record) -> list[HeaderField]:

@@ -52,7 +52,7 @@ class Checker:
 
     @property
     def warnings(self) -> list[P4Warning]:
-        """What the program may say and hardly means."""
+        """Warnings about valid P4 that its author hardly means."""
         return self.context.warnings
 
     def checked(self, node: Any) -> list[Any]:

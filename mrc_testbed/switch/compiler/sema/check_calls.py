@@ -1,4 +1,4 @@
-"""What a call calls, and whether its arguments fit."""
+"""Resolves the callee of a call, and checks its arguments."""
 
 from __future__ import annotations
 
@@ -45,13 +45,16 @@ HEADER_METHODS = (
 
 @dataclass(slots=True)
 class Callee:
-    """What a Call runs. `kind`: table, control, action, header, method (of an extern instance), function (extern)."""
+    """Callee of a Call.
+
+    `kind`: table, control, action, header, method (of an extern instance), function (extern).
+    """
 
     kind: str
     decl: Any
     name: str
     base: tree.Expr | None = None
-    """Of methods: the instance or header before the dot."""
+    """Instance or header before the dot of a method call; None for functions."""
     args: list[tuple[tree.Param, tree.Expr]] = field(default_factory=list)
     bound: dict[str, Type] = field(default_factory=dict)
     """Types of the type parameters."""
@@ -80,6 +83,7 @@ class CallChecker:
         if isinstance(declaration, list) and isinstance(declaration[0], tree.Function):
             matching = [function for function in declaration if len(function.params) == len(e.args)]
             declaration = matching[0] if matching else declaration[0]
+        # An int parameter is a constant in the body, so each set of constants needs a checked copy.
         if isinstance(declaration, (tree.Action, tree.Function)) and numbers_of(declaration.params):
             declaration = self.with_numbers(declaration, e, scope)
         if isinstance(declaration, tree.Action) and (self.context.in_parser or self.context.in_function):
@@ -106,7 +110,10 @@ class CallChecker:
         fail(e.where, f"{e.target.name} cannot be called: it is no action and no function")
 
     def with_numbers(self, declaration: Any, e: tree.Call, scope: Scope) -> Any:
-        """`found` for the constants that this call gives its parameters of type int, which leave the call with that."""
+        """Return a copy of the declaration for this call's constants for int parameters.
+
+        These arguments leave the call.
+        """
         values, other_args = [], []
         numbers = list(map(id, numbers_of(declaration.params)))
         for param, arg in pair(declaration.name, declaration.params, e.args, e.where):
@@ -212,6 +219,7 @@ class CallChecker:
                 fail(e.where, "a parser can be applied only in a parser")
             if object_type.kind == "control" and self.context.in_parser:
                 fail(e.where, "a control cannot be applied in a parser")
+            # apply() may give constants to int parameters: the instance then has the type of that copy.
             object_type = self._with_numbers_inside(e, target.base, object_type, scope)
             return self.finish(
                 e,
@@ -258,6 +266,7 @@ class CallChecker:
         if callee.kind == "function" and callee.name == "verify" and not self.context.in_parser:
             fail(e.where, "verify stands only in parsers: elsewhere, write if (...) { ... }")
         method = matching[0]
+        # P4 distinguishes overloads by their number of arguments: the first match is the only one.
         callee.decl = method
         if e.type_args:
             if len(e.type_args) != len(method.type_params):
@@ -408,7 +417,7 @@ def size_in_bits(p4_type: Type, largest: bool) -> int:
 
 
 def is_data(p4_type: Type) -> bool:
-    """Can a value be laid out as bits?"""
+    """Return whether a value can be laid out as bits."""
     base = plain(p4_type)
     if isinstance(base, Record):
         return base.kind != "header_union" and all(is_data(part) for part in base.fields.values())

@@ -27,8 +27,9 @@ class ConstructorChecker:
     copies: CopyMaker
 
     def construct(self, object_type: Object, args: list[tree.Arg], node: Any, scope: Scope) -> Object:
-        """Check constructor arguments. Returns the type of what is made: a copy of the parser or control for the values
-        given, which are known at compile time in it.
+        """Check constructor arguments; return the object's type.
+
+        That is a copy of the parser or control for the values given, which are known at compile time in it.
 
         What else is given to a package is checked when the program is put together.
         """
@@ -72,6 +73,7 @@ class ConstructorChecker:
             if value_key(arg) is None:
                 fail(arg.where, f"argument {param.name} of {object_type.decl.name} must be known at compile time")
             values[param.name] = arg
+        # The values are constants in the body: each set of values has a checked copy.
         template = self.copies.templates.get(id(object_type.decl))
         return Object(object_type.kind, self.copies.with_values(template, values)) if template else object_type
 

@@ -1,4 +1,4 @@
-"""What the checkers of a program share: its names, where they are in it, what they found wrong."""
+"""State that the checkers of a program share: names, position, problems."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CheckContext:
         self.errors: list[str] = []
         self.match_kinds: list[str] = []
         self.in_parser = False
-        """Is the code of a parser being checked?"""
+        """Whether the code of a parser is being checked."""
         self.in_action = False
         self.in_function: tree.Function | None = None
         self.owner: Any = None
@@ -85,11 +85,11 @@ class CheckContext:
         self.warnings.append(P4Warning(where, kind, message))
 
     def save_position(self) -> tuple[Any, bool, bool, tree.Function | None, int]:
-        """What is being checked, for go_back()."""
+        """Return the position of the checker, for restore_position()."""
         return self.owner, self.in_parser, self.in_action, self.in_function, self.loops
 
     def restore_position(self, position: tuple[Any, bool, bool, tree.Function | None, int]) -> None:
-        """Go on with what inside() gave."""
+        """Restore a position that save_position() returned."""
         self.owner, self.in_parser, self.in_action, self.in_function, self.loops = position
 
     def attempt(self, check: Callable[[Any, Scope], None], node: Any, scope: Scope) -> None:

@@ -1,4 +1,4 @@
-"""Copies of declarations: for type arguments, for constants given to parameters of type int, for constructor values."""
+"""Copies of declarations: for type arguments, int constants and constructor values."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Template:
     decl: Any
     """The declaration, checked with example values."""
     source_decl: Any
-    """The same as it was written."""
+    """Declaration as written, before any check."""
     scope: Scope
-    """Where it was declared."""
+    """Scope of the declaration."""
     copies: dict[tuple[Any, ...], tuple[Any, list[P4Error]]] = field(default_factory=dict)
-    """By the values of the constructor's parameters: the declaration checked with these, and what is wrong then."""
+    """Checked declaration and its problems, by the values of the constructor's parameters."""
     problems: list[P4Error] = field(default_factory=list)
-    """What was wrong with the example values: told when there are no others."""
+    """Problems found with the example values; reported only when no copy exists."""
     warnings: list[P4Warning] = field(default_factory=list)
-    """The same of warnings."""
+    """Warnings found with the example values; reported only when no copy exists."""
 
 
 @dataclass(eq=False, repr=False)
@@ -41,7 +41,7 @@ class CopyMaker:
     types: TypeResolver
     expressions: ExpressionChecker
     copies: dict[tuple[int, tuple[Any, ...]], Any] = field(default_factory=dict, init=False)
-    """Declarations with their type arguments, or with constants for parameters of type int, by id() and these."""
+    """Declarations with type arguments or int constants, by id() and these."""
     homes: dict[int, tuple[Any, Scope]] = field(default_factory=dict, init=False)
     """Declarations with parameters of type int, by id(), with the scope they are in."""
     templates: dict[int, Template] = field(default_factory=dict, init=False)
@@ -57,7 +57,7 @@ class CopyMaker:
         return [copied for copy in out for copied in self.checked(copy)] or [node]
 
     def with_numbers(self, decl: Any, values: tuple[int, ...]) -> Any:
-        """A copy of a declaration with constants for its parameters of type int, checked; one for equal constants."""
+        """Return a checked copy with constants for parameters of type int; one for equal constants."""
         key = (id(decl), values)
         if key not in self.copies:
             copy, inner, numbers = deepcopy(decl), Scope(self.homes[id(decl)][1]), numbers_of(decl.params)
@@ -78,7 +78,7 @@ class CopyMaker:
         return self.copies[key]
 
     def needs_numbers(self, node: Any, scope: Scope) -> bool:
-        """Is its body checked for each call, with the constants that this gives its parameters of type int?"""
+        """Return whether each call checks a copy of the body, with constants for parameters of type int."""
         for number in numbers_of(node.params):
             if number.direction:
                 fail(
@@ -112,12 +112,13 @@ class CopyMaker:
         return self.copies[key]
 
     def is_copied(self, node: Any, scope: Scope) -> bool:
-        """Is a parser or control checked as copies: for type arguments, values of its constructor, or numbers?"""
+        """Return whether a parser or control is checked as copies: for type arguments, values or numbers."""
         return bool(node.type_params) or self._is_template(node, scope) or self.needs_numbers(node, scope)
 
     def _is_template(self, node: Any, scope: Scope) -> bool:
-        """Does the constructor take values? Then each instance gets a copy (`with_values`); the declaration itself is
-        checked with the default values of the types.
+        """Return whether the constructor takes values.
+
+        Each instance then gets a copy (`with_values`); the declaration itself is checked with example values.
         """
         if id(node) in self.constructor_values:
             return False
@@ -133,7 +134,7 @@ class CopyMaker:
         return True
 
     def with_values(self, template: Template, values: dict[str, tree.Expr]) -> Any:
-        """A copy of a parser or control with the values of its constructor in place, checked; one for equal values."""
+        """Return a checked copy with the values of the constructor; one for equal values."""
         key = tuple((name, value_key(value)) for name, value in values.items())
         if key not in template.copies:
             copy = deepcopy(template.source_decl)

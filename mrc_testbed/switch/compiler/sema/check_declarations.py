@@ -42,7 +42,7 @@ from mrc_testbed.switch.compiler.sema.warn import reachable
 
 @dataclass(eq=False, repr=False)
 class DeclarationChecker:
-    """Checks declarations and enters their names, each kind of node by the method that the table below names."""
+    """Checks declarations and enters their names, each kind of node by a method of the table below."""
 
     context: CheckContext
     types: TypeResolver
@@ -156,7 +156,7 @@ class DeclarationChecker:
 
     @staticmethod
     def _check_type_variables(node: tree.Function | tree.Control, body: Any) -> None:
-        """Raise P4Error for an operator on a parameter of a type variable: only == and != are defined on any type."""
+        """Raise P4Error for an operator on a parameter of any type: only == and != are defined."""
         type_variables = {
             param.name: param.type_node.name
             for param in node.params
@@ -241,6 +241,7 @@ class DeclarationChecker:
             fail(node.where, f"{node.name}: a control can be made only in a control")
         if node.type.kind == "package" and scope is not self.context.top:
             fail(node.where, "a package can be instantiated only at the top level")
+        # The type may become that of a copy made for the constructor's values.
         node.type = self.constructors.construct(node.type, node.args, node, scope)
         scope.declare(node.name, node, node.where)
 
@@ -373,7 +374,7 @@ def _translation(node: tree.Typedef) -> None:
 
 
 def _returns(node: Any) -> bool:
-    """Does a statement always end in `return`?"""
+    """Return whether a statement always ends in `return`."""
     if isinstance(node, tree.Block):
         return any(map(_returns, node.body))
     if isinstance(node, tree.If):

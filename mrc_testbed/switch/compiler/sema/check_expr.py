@@ -69,7 +69,7 @@ class ExpressionChecker:
         return p4_type
 
     def coerce(self, e: tree.Expr, target_type: Type, description: str = "value") -> None:
-        """Make a checked expression one of type `to`, by the implicit conversions of P4_16 §8.11.2. Raises P4Error."""
+        """Coerce a checked expression to `target_type`, implicitly (P4_16 §8.11.2). Raises P4Error."""
         base = plain(target_type)
         if e.type == target_type:
             return
@@ -108,7 +108,7 @@ class ExpressionChecker:
         return e
 
     def value_for(self, e: tree.Expr, target_type: Type, scope: Scope, description: str) -> tree.Expr:
-        """The same of an expression not checked yet."""
+        """Check an expression and coerce it, with the default value in place of `...`. Raises P4Error."""
         if not isinstance(e, tree.Dots):
             self.expr(e, scope)
         return self.coerce_or_default(e, target_type, description)
@@ -440,6 +440,7 @@ class ExpressionChecker:
     def _cast(self, e: tree.Cast, scope: Scope) -> Type:
         target_type = self.types.resolve(e.to, scope)
         base = plain(target_type)
+        # p4c takes a run-time int only below a cast to a width: compute with that width.
         if isinstance(base, Bits) and self._is_run_time_int(e.operand, scope):
             e.operand = self._modular(e.operand, base, scope)
             return target_type
@@ -470,7 +471,7 @@ class ExpressionChecker:
         return target_type
 
     def _is_run_time_int(self, e: tree.Expr, scope: Scope) -> bool:
-        """Is a value known only at run time taken as an int, in sums, differences and products at most?"""
+        """Return whether a run-time value is taken as an int, in sums, differences and products at most."""
         if isinstance(e, tree.Binary) and e.op in ("+", "-", "*"):
             return self._is_run_time_int(e.left, scope) or self._is_run_time_int(e.right, scope)
         if isinstance(e, tree.Unary) and e.op in ("+", "-"):
@@ -480,7 +481,7 @@ class ExpressionChecker:
         return isinstance(plain(self.expr(e.operand, scope)), Bits) and e.operand.const is None
 
     def _modular(self, e: tree.Expr, target_type: Bits, scope: Scope) -> tree.Expr:
-        """An int for a cast to `to`, checked and computed with that many bits: the lower bits are those of the int."""
+        """Return an int computed with the width of its cast: its lower bits are those of the int."""
         out: tree.Expr
         if isinstance(e, tree.Binary) and e.op in ("+", "-", "*"):
             out = tree.Binary(
@@ -583,13 +584,13 @@ class ExpressionChecker:
 
 
 def _plain_const(e: tree.Expr) -> Any:
-    """The constant of an expression; of a member of a serializable enum its value, which two members may share."""
+    """Return the constant of an expression; of a serializable enum's member, its value (may be shared)."""
     named = isinstance(e.type, EnumType) and e.type.under and isinstance(e.const, str)
     return e.type.values[e.const] if named else e.const
 
 
 def all_known(e: tree.Expr) -> bool:
-    """Is it a list of which every leaf is a constant?"""
+    """Return whether an expression is a constant, or a list of which every leaf is one."""
     constant_list = known_list(e)
     if constant_list is None:
         return e.const is not None
@@ -645,7 +646,7 @@ def example_of(p4_type: Type, node: tree.Node) -> tree.Expr:
 
 
 def known_list(e: tree.Expr) -> tree.ListExpr | tree.RecordExpr | None:
-    """The list that gives a struct, header, tuple or array its value at compile time; None when there is none."""
+    """Return the list with the compile-time value of a struct, header, tuple or array, or None."""
     if isinstance(e, (tree.ListExpr, tree.RecordExpr)):
         return e
     if isinstance(e, tree.PathExpression) and isinstance(e.decl, tree.Const):
@@ -680,7 +681,10 @@ def known_part(e: tree.Expr) -> tree.Expr | None:
 
 
 def value_key(e: tree.Expr) -> Any:
-    """What tells a checked value known at compile time from others of its type; None: it is not known."""
+    """Return a key of a checked value known at compile time; None for a value not known.
+
+    Equal keys mean equal values, among values of one type.
+    """
     if e.const is not None:
         return _plain_const(e), isinstance(e.const, bool)
     if isinstance(e, (tree.Invalid, tree.Default)):
@@ -708,5 +712,5 @@ _DECL_NAMES = {
 
 
 def _describe_decl(decl: Any) -> str:
-    """What a declaration is, for a message that it cannot be written to."""
+    """Return the kind of a declaration, for the message that it cannot be written to."""
     return _DECL_NAMES.get(type(decl), "no variable")

@@ -31,6 +31,7 @@ class KeysetChecker:
         if len(keys) != len(kinds):
             fail(keys[0].where, f"{description}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
         for key, (key_type, _) in zip(keys, kinds, strict=False):
+            # `_` fits a key of any type.
             if isinstance(key, tree.DontCare):
                 continue
             parts = (

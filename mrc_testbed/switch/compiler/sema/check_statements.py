@@ -122,6 +122,7 @@ class StatementChecker:
         call = tree.Call(node.where, tree.PathExpression(node.where, object_type.decl.name), [], node.args)
         if numbers_of(object_type.decl.params):
             object_type = Object(object_type.kind, self.calls.with_numbers(object_type.decl, call, scope))
+        # Equal types get numbered instances: the control plane needs different names.
         implicit = self.context.implicit.get(id(self.context.owner), [])
         earlier = sum(
             isinstance(decl, tree.Instance) and decl.type.decl.name == object_type.decl.name for decl in implicit

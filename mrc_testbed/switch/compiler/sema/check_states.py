@@ -41,7 +41,7 @@ class StateChecker:
             self.keysets.row(case.keys, [(statement.type, False) for statement in transition.keys], inner, "select")
 
     def _spread_select(self, node: tree.Transition, scope: Scope) -> None:
-        """Selecting on a tuple, struct or list is selecting on its parts: put these in its place, in the labels too."""
+        """Replace tuples, structs and lists in a select by their parts, in the labels too."""
         counts = []
         keys: list[tree.Expr] = []
         for key in node.keys:
@@ -77,7 +77,7 @@ class StateChecker:
 
 
 def _spread_label(keys: list[tree.Expr], counts: list[int]) -> list[tree.Expr]:
-    """The values of a label for keys of which some are tuples or structs, of so many parts: `{1, 2}` or `_`."""
+    """Return a label's values, with those for tuples and structs spread: `{1, 2}` or `_`."""
     out: list[tree.Expr] = []
     for key, parts in zip(keys, counts, strict=True):
         if parts and isinstance(key, tree.DontCare):

@@ -128,7 +128,7 @@ class TableChecker:
 
     @staticmethod
     def _priorities(node: tree.Table) -> None:
-        """Priorities stand in `entries` that are not const, from the first on, where more than one entry can match."""
+        """Check where priorities stand: in `entries` not const, from the first on, if several can match."""
         entries = node.entries or []
         priorities = [entry.priority for entry in entries if entry.priority is not None]
         if not priorities:
@@ -165,6 +165,7 @@ class TableChecker:
             elif now is not None:
                 now += -step if largest else step
             assert now is not None
+            # Equal priorities leave open which entry wins.
             if now in priorities:
                 self.context.warn(
                     "duplicate-priorities", location, f"table {node.name}: another entry has priority {now}, too"
@@ -196,7 +197,7 @@ class TableChecker:
             fail(property_.where, f"table {node.name}: `{property_.name}` must be an instance of {' or '.join(kinds)}")
 
     def _made_in_place(self, property_: tree.Property, value: tree.Construct, node: tree.Table, scope: Scope) -> None:
-        """`counters = direct_counter(...)`: an instance with the name of the table, or of @name on the property."""
+        """Make the instance of `counters = direct_counter(...)`, named after the table or by @name."""
         instance = tree.Instance(
             value.where, list(property_.annotations), node.name, value.to, value.args, table=node.name
         )
@@ -233,6 +234,7 @@ class TableChecker:
         ):
             arg_count = count(len(directed_params), "argument")
             fail(ref.where, f"table {table.name}: action {ref.name} needs {arg_count} here: those with a direction")
+        # A table binds only directed arguments; the control plane gives the others per entry.
         ref.args = []
         for param, value in pair(ref.name, directed_params, given, ref.where):
             if value is not param.default:
@@ -256,7 +258,7 @@ class TableChecker:
     def _check_listed_action(
         self, ref: tree.ActionRef, table: tree.Table, scope: Scope, excluded_by: str, use: str
     ) -> None:
-        """Check an action of the table with the control plane's arguments given; one with @`barred` is not for this."""
+        """Check an action of a default or entry with its arguments; refuse one with @`excluded_by`."""
         match = [candidate for candidate in table.actions if candidate.name == ref.name]
         if not match:
             fail(ref.where, f"table {table.name}: no action {ref.name} {known(a.name for a in table.actions)}")
@@ -268,6 +270,7 @@ class TableChecker:
         if action is not ref.decl and isinstance(action, tree.Action):
             listed_at = f"the one in `actions` is at {ref.decl.where}"
             fail(ref.where, f"table {table.name}: this {ref.name} is another action, at {action.where}; {listed_at}")
+        # Directed arguments may be repeated here, but only as `actions` has them.
         params = [candidate for candidate in ref.decl.params if not candidate.direction]
         given = ref.args or []
         names = {candidate.name for candidate in given}
@@ -299,7 +302,7 @@ class TableChecker:
 
 
 def _same_source(expr: Any, other_expr: Any) -> bool:
-    """Are two expressions written alike? Places, types and what names stand for are no part of that."""
+    """Return whether two expressions are written alike; locations, types and declarations are ignored."""
     if not isinstance(expr, tree.Node):
         return isinstance(expr, list) == isinstance(other_expr, list) and (
             all(map(_same_source, expr, other_expr)) and len(expr) == len(other_expr)

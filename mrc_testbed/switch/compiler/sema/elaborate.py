@@ -1,4 +1,4 @@
-"""The instances a program is made of: which controls, tables, actions and externs exist, and their names.
+"""Instances that a program is made of (controls, tables, actions, externs), and their names.
 
 A declaration may be instantiated many times; every instance has its own tables and state, and its own name for the
 control plane: the names from the top control down, joined by dots, each as its @name says.
@@ -34,9 +34,9 @@ class ActionInstance:
     name: str
     decl: tree.Action
     word: str = ""
-    """Its name as a C word, unlike any other action's."""
+    """Name as a C word, unique among actions."""
     used: bool = False
-    """Does a table that is applied list it?"""
+    """Whether a table that is applied lists the action."""
 
 
 @dataclass(eq=False, repr=False)
@@ -52,7 +52,7 @@ class ExternInstance:
 
     @property
     def cell(self) -> Type:
-        """What a register holds."""
+        """Return the type of a register's cells."""
         cell_type: Type = self.decl.type.args[0]
         return cell_type
 
@@ -70,7 +70,7 @@ class TableInstance:
     direct_meter: ExternInstance | None = None
     applied: bool = False
     word: str = ""
-    """Its name as a C word, unlike any other table's."""
+    """Name as a C word, unique among tables."""
 
     @property
     def size(self) -> int:
@@ -79,7 +79,7 @@ class TableInstance:
         return (size.expr.const if size else 0) or 1024
 
     def priorities(self) -> list[int]:
-        """Of the initial entries, the largest winning, by the rules of the language (P4_16 §14.2.1.4)."""
+        """Return the priorities of the initial entries; the largest wins (P4_16 §14.2.1.4)."""
         properties, entries = self.decl.properties, self.decl.entries or []
         largest = properties["largest_priority_wins"].expr.const if "largest_priority_wins" in properties else True
         step = properties["priority_delta"].expr.const if "priority_delta" in properties else 1
@@ -103,8 +103,9 @@ class TableInstance:
 
     @staticmethod
     def _noted_priorities(notes: list[tree.Annotation | None]) -> list[int]:
-        """By @priority(n), which p4c had before the language had priorities: the smallest wins, without it n is the
-        position of the entry.
+        """Return the priorities by @priority(n), which p4c had before the language did; the smallest n wins.
+
+        Without the annotation, n is the position of the entry.
         """
         out = []
         for position, note in enumerate(notes, 1):
@@ -119,7 +120,7 @@ class TableInstance:
 
     @property
     def keys(self) -> list[tree.KeyElement]:
-        """The key without the fields that only feed a selector's hash; without a selector, nothing, as in BMv2."""
+        """Return the key without fields of kind `selector`, also in tables without a selector, as BMv2 does."""
         return [key_element for key_element in self.decl.key if key_element.match != "selector"]
 
 
@@ -145,7 +146,7 @@ class ControlInstance:
 
 @dataclass(eq=False, repr=False)
 class DigestInstance:
-    """What digest() calls with data of one type send."""
+    """Digest: data of one type that calls of digest() send."""
 
     name: str
     type: Type
@@ -180,7 +181,10 @@ class ElaboratedProgram:
 
 
 def plane_name(decl: tree.Decl, prefix: str) -> str:
-    """Name for the control plane: @name or the declared one, under `prefix`; a leading dot makes it absolute."""
+    """Return the control plane's name: @name or the declared one, under `prefix`.
+
+    A leading dot makes it absolute.
+    """
     note = decl.annotation("name")
     name = decl.name
     if note:
@@ -233,6 +237,7 @@ class _Elaborator:
         parsing = self._parser(parser, parser.name, part_args["p"], None)
         controls = [self._control(parts[part], parts[part].name, part_args[part], None) for part in _PACKAGE[1:]]
         verify, ingress, egress, compute, deparser = controls
+        # p4c drops tables that nothing applies; P4Info must agree with p4c's.
         for control in controls:
             self._mark(control)
         self.tables = [table for table in self.tables if table.applied]
@@ -266,7 +271,10 @@ class _Elaborator:
             self._mark_calls(pending.pop(), control, pending)
 
     def _mark_calls(self, body: Any, control: ControlInstance, pending: list[Any]) -> None:
-        """The same for what is called in one place; keys of the tables found, which may apply others, go to `todo`."""
+        """Mark the tables and controls that `body` calls; keys of the tables found go to `pending`.
+
+        A key may apply other tables.
+        """
         for node in walk(body):
             if not isinstance(node, tree.Call) or node.callee is None:
                 continue
@@ -281,7 +289,7 @@ class _Elaborator:
                 self._mark(control.members[id(node.callee.base.decl)])
 
     def _parts(self, main: tree.Instance) -> dict[str, Any]:
-        """The parser and controls given to V1Switch, by parameter, with matching types of headers and metadata."""
+        """Return the parser and controls given to V1Switch, by parameter, with matching types."""
         args = main.args
         args_by_name = {a.name or p: a for p, a in zip(_PACKAGE, args, strict=False)}
         if set(args_by_name) != set(_PACKAGE) or len(args) != len(_PACKAGE):
@@ -320,6 +328,7 @@ class _Elaborator:
                 fail(locations[name], f"{has} ({', '.join(shape)}){_ORDER}")
             for param, expected_param in zip(decl.params, shape, strict=False):
                 direction, _, kind = expected_param.rpartition(" ")
+                # Longer than one letter: a fixed type of core.p4. H, M and S stand for the program's own types.
                 if len(kind) > 1:
                     if str(param.type) != kind:
                         problem = f"{decl.name}: parameter {param.name} must be a {kind}, not a {param.type}"
@@ -438,6 +447,7 @@ class _Elaborator:
             not any(action.decl.name == "NoAction" for action in table.actions)
             and "default_action" not in decl.properties
         ):
+            # p4c adds NoAction, for defaults only, to a table without it and without a default action.
             no_action = self.top.find("NoAction")
             if isinstance(no_action, tree.Action):
                 note = tree.Annotation(decl.where, "defaultonly", None, "")
@@ -483,6 +493,7 @@ class _Elaborator:
             words: set[str] = set()
             for member in group:
                 member.word = c_word(member.name)
+                # Two dotted names may give one C word.
                 while member.word in words:
                     member.word += "_"
                 words.add(member.word)
@@ -500,7 +511,7 @@ class _Elaborator:
 
 
 def _digests(nodes: list[tree.Node]) -> list[DigestInstance]:
-    """The digests of a program, named after the type of their data; one without a name gets a number, as in p4c."""
+    """Return a program's digests, named after their data's type; unnamed ones numbered, as in p4c."""
     out: list[DigestInstance] = []
     for call in walk(nodes):
         if not isinstance(call, tree.Call) or call.callee is None or call.callee.kind != "function":

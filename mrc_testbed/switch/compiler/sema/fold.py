@@ -64,7 +64,7 @@ def saturate(value: int, bits_type: Type) -> int:
 
 
 def fold_unary(op: str, value: Any, p4_type: Type) -> Any:
-    """What an operator makes of a constant of the plain type `of`."""
+    """Return the result of a unary operator on a constant of the plain type `p4_type`."""
     if op == "!":
         return not value
     result = {"-": lambda: -value, "~": lambda: ~value, "+": lambda: value}[op]()

@@ -34,7 +34,7 @@ class Scope:
         """Names of the declarations that are being checked now."""
 
     def declare(self, name: str, declaration: Any, where: Location) -> None:
-        """Add a name. Raises P4Error when this very block has it already; a type may hide functions of its name."""
+        """Add a name. Raises P4Error when this block has it; a type may hide functions of its name."""
         hides = isinstance(declaration, Object) and isinstance(self.names.get(name), list)
         if name in self.names and not hides:
             fail(where, f"{name} is already declared at {self.locations[name]}")
@@ -44,7 +44,7 @@ class Scope:
         self.names[name], self.locations[name] = declaration, where
 
     def find(self, name: str) -> Any:
-        """What a name stands for, innermost first; None when it stands for nothing."""
+        """Return the declaration or type of a name, innermost scope first; None for an unknown name."""
         scope: Scope | None = self
         while scope:
             if name in scope.names:
@@ -66,7 +66,7 @@ class Scope:
 
 
 def locations_of(nodes: list[Any]) -> dict[str, Location]:
-    """Where the names that a block declares stand."""
+    """Return the locations of the names that a block declares."""
     return {node.name: node.where for node in nodes if isinstance(node, tree.Decl)}
 
 
@@ -108,7 +108,7 @@ def include_of(name: str) -> str | None:
 
 
 def field_location(record: Record, name: str) -> Location:
-    """Where a field is declared."""
+    """Return the location of a field's declaration."""
     location: Location = next(field.where for field in record.decl.fields if field.name == name)
     return location
 

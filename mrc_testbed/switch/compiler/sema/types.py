@@ -127,7 +127,7 @@ class EnumType:
         return self.name
 
     def number(self, member: str) -> int:
-        """What the backend stores for a member."""
+        """Return the number that the backend stores for a member."""
         return self.values[member] if self.under else self.members.index(member)
 
 
@@ -155,7 +155,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """The type of an extern, parser, control, package or table: `decl` declares it, `args` fill its parameters."""
+    """Type of an extern, parser, control, package or table, with its declaration and type arguments."""
 
     kind: str
     decl: Any
@@ -174,7 +174,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What `table.apply()` gives: hit, miss, action_run."""
+    """Type of `table.apply()`, with the members hit, miss and action_run."""
 
     table: Any
 
@@ -187,7 +187,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class ActionRun:
-    """What `table.apply().action_run` gives."""
+    """Type of `table.apply().action_run`."""
 
     table: Any
 
@@ -220,7 +220,7 @@ def number(p4_type: Type) -> Bits:
 
 
 def form(p4_type: Type) -> Any:
-    """`plain`, and what the backend makes of a tuple (a struct with the fields f0, f1, ...) and of a long number."""
+    """Return the plain type as the backend has it: a tuple as a struct f0, f1, ..., a long number as Wide."""
     base = plain(p4_type)
     if isinstance(base, Bits) and base.width > MAX_BITS:
         return Wide(base.width, base.signed)
@@ -235,7 +235,7 @@ def _tuple_record(tuple_type: Tuple) -> Record:
 
 
 def is_scalar(p4_type: Type) -> bool:
-    """Does a value fit one C integer?"""
+    """Return whether a value fits one C integer."""
     base = plain(p4_type)
     if isinstance(base, Bits):
         return base.width <= MAX_BITS
@@ -243,7 +243,7 @@ def is_scalar(p4_type: Type) -> bool:
 
 
 def is_value(p4_type: Type) -> bool:
-    """Is it a number of any width, a bool, an enum or an error: something that the control plane can tell?"""
+    """Return whether the control plane can give a value: a number, a bool, an enum or an error."""
     return is_scalar(p4_type) or isinstance(plain(p4_type), Bits)
 
 
@@ -274,7 +274,7 @@ def _sum(widths: Iterable[int | None]) -> int | None:
 
 
 def same_signature(instance_type: Object, named_type: Object) -> bool:
-    """Can an instance of a parser or control stand where the other is named: do they take the same parameters?"""
+    """Return whether one parser or control can stand for another: both take the same parameters."""
     if (
         instance_type.kind != named_type.kind
         or instance_type.kind not in ("control", "parser")

@@ -34,12 +34,12 @@ _UNSEEN = ("type", "const", "decl", "callee", "annotations")
 
 
 def _parts(node: tree.Node) -> list[Any]:
-    """What a node is made of, in the order of the source."""
+    """Return the parts of a node, in the order of the source."""
     return [getattr(node, field.name) for field in fields(node) if field.name not in _UNSEEN]
 
 
 def _silent(decl: Any, kind: str) -> bool:
-    """Does `@noWarn("kind")` stand at a declaration?"""
+    """Return whether `@noWarn("kind")` stands at a declaration."""
     return any(note.name == "noWarn" and note.string() == kind for note in getattr(decl, "annotations", ()))
 
 
@@ -47,7 +47,7 @@ def _silent(decl: Any, kind: str) -> bool:
 class _Name:
     node: Any
     description: str
-    """What it is called when it is never used; empty: it need not be used."""
+    """Noun for the message that the name is never used; empty: no message."""
     used: bool = False
 
 
@@ -238,17 +238,17 @@ class Names:
 
 
 def _is_built_in(where: Location) -> bool:
-    """Is it in core.p4 or v1model.p4?"""
+    """Return whether a location is in core.p4 or v1model.p4."""
     return INCLUDE_DIR in FilePath(where.file).parents
 
 
 def takes_all(case: tree.SelectCase) -> bool:
-    """Does a row of a select take every value?"""
+    """Return whether a row of a select takes every value."""
     return all(isinstance(key, tree.DontCare) for key in case.keys)
 
 
 def reachable(states: list[tree.State]) -> set[str]:
-    """Names of the states that a parser may come to; without a transition, or a row that fits, it goes to reject."""
+    """Return the names of reachable states; a state without a matching row goes to reject."""
     states_by_name = {state.name: state for state in states}
     out: set[str] = set()
     pending = ["start"]
@@ -344,7 +344,7 @@ class Values:
         return have
 
     def _statement(self, s: Any, have: set[int] | None) -> set[int] | None:
-        """What has a value behind a statement, when `have` has one before it."""
+        """Return the variables with a value after a statement, given those before it."""
         if have is None:
             return None
         if isinstance(s, tree.Block):
@@ -378,6 +378,7 @@ class Values:
             self._read(s.value, have)
             self._ends(have)
             return None
+        # Nothing behind these runs: no variable is unset there.
         elif isinstance(s, (tree.Exit, tree.Break, tree.Continue)):
             return None
         return have
@@ -425,7 +426,7 @@ class Values:
 
 
 def _intersection(first: set[int] | None, second: set[int] | None) -> set[int] | None:
-    """What has a value where two ways meet."""
+    """Return the variables with a value on both of two joining paths; None: a path that ends."""
     return second if first is None else first if second is None else first & second
 
 
