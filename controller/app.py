@@ -18,7 +18,7 @@ from typing import Any
 from mrc_testbed.controller.config import ControllerConfig
 from mrc_testbed.controller.denylist import DenylistPolicy
 from mrc_testbed.controller.faults.correlator import PORT_IS_BAD, Fault, FaultCorrelator
-from mrc_testbed.controller.faults.diagnosis import How
+from mrc_testbed.controller.faults.diagnosis import FailureMode
 from mrc_testbed.controller.faults.journal import Journal
 from mrc_testbed.controller.faults.observations import ObservationRecorder
 from mrc_testbed.controller.p4runtime.entries import number_text
@@ -203,15 +203,15 @@ class FabricController:
 
     def _remember(self, journal: Journal) -> None:
         """Take up what an earlier controller of this run folder knew."""
-        remembered = journal.remembered
+        remembered = journal.content
         self.began = remembered.was_ready
         for provisioner in self.provisioners.values():
             provisioner.was_provisioned = self.began
         self.faults.restore(remembered.faults, time.monotonic(), CONFIRM_MAX_S)
-        self.reaction.restore(self.inputs.plan, journal.remembered.reacted)
-        self.denylist.is_owed = remembered.denied
-        self.denylist.on_owed = journal.denied
-        self.denylist.policy = self._wanted_policy or remembered.policy or self.denylist.policy
+        self.reaction.restore(self.inputs.plan, journal.content.avoided_names)
+        self.denylist.is_owed = remembered.may_hold_denylists
+        self.denylist.on_owed = journal.record_denied
+        self.denylist.policy = self._wanted_policy or remembered.denylist_policy or self.denylist.policy
         if remembered.faults:
             active = len(self.faults.active())
             log.info("remembered %d faults, %d of them active", len(remembered.faults), active)
@@ -228,7 +228,7 @@ class FabricController:
         now = time.monotonic()
         if not self.began:
             self.began = True
-            self._journal.ready(now)
+            self._journal.record_ready(now)
         self.faults.confirm_by(now + CONFIRM_S, now=now)
         self.faults_moved()
         print("ready", flush=True)
@@ -336,7 +336,7 @@ class FabricController:
             if link.plane == plane
             and any(PORT_IS_BAD.get(self.status.get(p.interface, "UP"), True) for p in (link.lower, link.upper))
         )
-        causes = {f.certain_cause for f in self.faults.active() if f.how is How.SILENT}
+        causes = {f.certain_cause for f in self.faults.active() if f.mode is FailureMode.SILENT_DOWN}
         silent = frozenset(cause for cause in causes if cause is not None and cause.plane == plane)
         now, due = time.monotonic(), self.reaction.due
         self._dead[plane] = Dead(down, self._fresh(plane, down), silent)
@@ -356,7 +356,7 @@ class FabricController:
         """The control plane has taken its time: switches avoid what is dead, and use again what is back."""
         moved = self.reaction.act()
         if moved and self._journal is not None:  # first what cannot be forgotten
-            self._journal.reacted(self.reaction.names())
+            self._journal.record_reaction(self.reaction.names())
         for plane in moved:
             self._want_live(plane)
 
@@ -410,7 +410,7 @@ class FabricController:
         """Another denylist policy, from now on and after a restart."""
         self.denylist.policy = policy
         if self._journal is not None:
-            self._journal.policy(policy)
+            self._journal.record_policy(policy)
         self.denylist.follow(self.faults.active())
 
     # ---- the fault list ---------------------------------------------------------------------------------
@@ -430,7 +430,7 @@ class FabricController:
     def _keep_and_tell(self, change: str, fault: Fault, now: float) -> None:
         record = fault.to_json()
         if self._journal is not None:  # first what cannot be forgotten, then what can be heard
-            self._journal.fault(change, record, now)
+            self._journal.record_fault(change, record, now)
         log.info("fault %d %s: %s", fault.number, change, fault.text)
         self.publish("fault", now, change=change, fault=record)
 

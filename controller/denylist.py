@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mrc_testbed.controller.faults.diagnosis import How
-from mrc_testbed.controller.faults.fault_model import Fault, is_nic
+from mrc_testbed.controller.faults.diagnosis import FailureMode
+from mrc_testbed.controller.faults.fault_model import Fault, is_nic_link
 from mrc_testbed.controller.faults.path_segments import Cause
 from mrc_testbed.controller.sources.host_agents import HostAgentSource
 from mrc_testbed.topologies.plan import Plan, Switch
@@ -34,7 +34,7 @@ def entries_for(plan: Plan, policy: str, faults: Iterable[Fault]) -> list[dict[s
     out: list[dict[str, Any]] = []
     for fault in faults:
         cause = fault.certain_cause
-        if policy == "off" or cause is None or (policy == "lossy" and fault.how is How.DOWN):
+        if policy == "off" or cause is None or (policy == "lossy" and fault.mode is FailureMode.REPORTED_DOWN):
             continue
         entry = {"scope": _scope(cause), "name": cause.name, "cause": f"fault {fault.number}: {fault.text}"}
         if not _leaves_a_plane(plan, [*out, entry]):
@@ -47,7 +47,7 @@ def entries_for(plan: Plan, policy: str, faults: Iterable[Fault]) -> list[dict[s
 def _scope(cause: Cause) -> str:
     if isinstance(cause, Switch):
         return f"t{cause.tier}"
-    return "nic-plane" if is_nic(cause) else "link"
+    return "nic-plane" if is_nic_link(cause) else "link"
 
 
 def _leaves_a_plane(plan: Plan, entries: list[dict[str, Any]]) -> bool:

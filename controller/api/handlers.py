@@ -60,14 +60,14 @@ class ApiHandlers:
         state = fields.get("state")
         if state not in (None, "active", "cleared"):
             raise Refusal(400, f"state={state}: no such state of a fault", "state=active or state=cleared")
-        faults = [f.to_json() for f in self._app.faults.all() if state in (None, f.state.value)]
+        faults = [f.to_json() for f in self._app.faults.all_faults() if state in (None, f.state.value)]
         problems = [
             p.to_json() for p in self._app.problems.all() if state in (None, "active" if p.over is None else "cleared")
         ]
         return {"faults": faults, "active": len(self._app.faults.active()), "problems": problems}
 
     def _fault(self, fields: Message) -> Message:
-        known = self._app.faults.all()
+        known = self._app.faults.all_faults()
         for fault in known:
             if str(fault.number) == fields["number"]:
                 return fault.to_json()

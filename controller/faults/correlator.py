@@ -16,9 +16,15 @@ import inspect
 from collections.abc import Callable, Hashable
 from typing import Any, ParamSpec
 
-from mrc_testbed.controller.faults.diagnosis import Finding, How, explain_dead_paths, explain_losses, explain_ports
+from mrc_testbed.controller.faults.diagnosis import (
+    FailureMode,
+    Finding,
+    explain_dead_paths,
+    explain_losses,
+    explain_ports,
+)
 from mrc_testbed.controller.faults.directions import DirectionRules
-from mrc_testbed.controller.faults.fault_list import FaultList, Found
+from mrc_testbed.controller.faults.fault_list import ExplainedFindings, FaultList
 from mrc_testbed.controller.faults.fault_model import (
     COUNTERS,
     DIGEST,
@@ -31,7 +37,7 @@ from mrc_testbed.controller.faults.fault_model import (
     Symptom,
 )
 from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter, PathSegments
-from mrc_testbed.controller.faults.path_stats import NEVER, PathFate, PathStats
+from mrc_testbed.controller.faults.path_stats import BEFORE_ALL_TIMES, PathFate, PathStats
 from mrc_testbed.controller.faults.symptoms import SymptomStore
 from mrc_testbed.controller.faults.timers import FaultTimers
 from mrc_testbed.topologies.plan import Link, Plan, Switch
@@ -52,31 +58,31 @@ __all__ = [
 WITNESSES = (MAPPER,)
 """Sources that watch paths all the time."""
 Tap = Callable[[str, dict[str, Any]], None]
-"""Hears of every call that tells the fault list something: the method's name and its arguments by name."""
+"""Callback before each observation, with the method's name and its arguments by name."""
 OBSERVATIONS: list[str] = []
-"""Names of those methods."""
+"""Names of the methods decorated with `observation`."""
 
 
 P = ParamSpec("P")
 
 
 def observation(method: Callable[P, None]) -> Callable[P, None]:
-    """A method that tells the fault list something; its `tap` hears of it first."""
+    """Decorate a method that reports an observation: `tap` is called first."""
     OBSERVATIONS.append(method.__name__)
     _, *names = inspect.signature(method).parameters
 
     @functools.wraps(method)
-    def heard(*given: P.args, **named: P.kwargs) -> None:
-        tap: Tap | None = getattr(given[0], "tap", None)
+    def observed_method(*arguments: P.args, **keywords: P.kwargs) -> None:
+        tap: Tap | None = getattr(arguments[0], "tap", None)
         if tap is not None:
-            tap(method.__name__, {**dict(zip(names, given[1:], strict=False)), **named})
-        method(*given, **named)
+            tap(method.__name__, {**dict(zip(names, arguments[1:], strict=False)), **keywords})
+        method(*arguments, **keywords)
 
-    return heard
+    return observed_method
 
 
 class FaultCorrelator:
-    """Decides when the symptoms of a plane are explained, and keeps the fault list of one fabric true to them."""
+    """Fault correlation of one fabric: decides when a plane is diagnosed, and updates the fault list."""
 
     def __init__(self, plan: Plan, times: FaultTimers | None = None, tap: Tap | None = None) -> None:
         self.plan = plan
@@ -87,21 +93,23 @@ class FaultCorrelator:
         self._paths = PathStats(self.segmenter, trial_s=self.times.trial_s)
         self._directions = DirectionRules(self._symptoms, self._paths, self.times, self._schedule)
         self._attending: set[str] = set()
-        """Sources that say of switches and wires whether they work, once something is bad."""
+        """Sources that report whether switches and wires work, while some path is bad."""
         self._answering: set[str] = set()
         """Switches whose P4Runtime stream is open."""
         self._hold: dict[Switch, float] = {}
-        """Switches whose cause ended with links still down, and when we stop waiting for those."""
+        """Deadlines by which all links of a returning switch must be up; its links are no faults before."""
         self._due: dict[int, float] = {}
         """Time of the next correlation of each plane."""
         self._dead_causes_at: tuple[int, float, frozenset[Cause]] | None = None
-        """(plane, now, causes of dead paths) at the last counts: a reading has many of one moment."""
+        """(plane, now, causes of dead paths) at the last counts: a reading has many counts of one moment."""
         self._switches = {plane: [s for s in plan.switches if s.plane == plane] for plane in range(plan.planes)}
         self._links_of: dict[str, list[Link]] = {s.name: [] for s in plan.switches}
         for link in plan.links:
             for end in link.ends & self._links_of.keys():
                 self._links_of[end].append(link)
-        self._fault_list = FaultList(self._links_of, self.times, wait=self._schedule, over=self._suppress_recovering)
+        self._fault_list = FaultList(
+            self._links_of, self.times, wait=self._schedule, on_clear=self._suppress_recovering
+        )
 
     # ---- reports in -------------------------------------------------------------------------------------
 
@@ -162,23 +170,28 @@ class FaultCorrelator:
         dead_causes = self._dead_causes_at[2]
         if source == EV and self._symptoms.is_congested(trace, now):  # data waits behind data; probes do not
             dead_causes = frozenset(self.segmenter.cause(part) for part in trace.parts)
-        self._paths.counted((source, about), trace, sent, lost, now=now, through_at=through_at, dead_causes=dead_causes)
+        self._paths.on_counts(
+            (source, about), trace, sent, lost, now=now, through_at=through_at, dead_causes=dead_causes
+        )
 
     def _dead_causes(self, plane: int, now: float) -> frozenset[Cause]:
         """Causes of dead paths of a plane, those cleared `recover_s` ago included: losses are counted late."""
-        faults = [*self._fault_list.active, *self._fault_list.recently_closed(now, self.times.recover_s)]
-        return frozenset(c for f in faults if f.plane == plane and f.how is not How.LOSSY for c in f.causes)
+        faults = [*self._fault_list.active_faults, *self._fault_list.recently_closed(now, self.times.recover_s)]
+        return frozenset(c for f in faults if f.plane == plane and f.mode is not FailureMode.LOSSY for c in f.causes)
 
     @observation
     def digest(self, interface: str, says: str, *, now: float) -> None:
-        """Digest of a switch: a packet met a dead next hop behind `interface`. Confirms a fault; never raises one."""
+        """Record a switch's digest: a packet met a dead next hop behind `interface`.
+
+        A digest confirms a fault and never raises one.
+        """
         try:
             link = self.plan.link_of_interface(interface)
         except ValueError:
             return
-        for fault in self._fault_list.active:
+        for fault in self._fault_list.active_faults:
             if any(link == cause or (isinstance(cause, Switch) and cause.name in link.ends) for cause in fault.causes):
-                self._fault_list.confirm(fault, Symptom(DIGEST, interface, link, says, now, now, now, cleared=now))
+                self._fault_list.confirm(fault, Symptom(DIGEST, interface, link, says, now, now, now, cleared_at=now))
 
     @observation
     def attend(self, source: str, *, now: float) -> None:  # noqa: ARG002 - observations have their time, for replay
@@ -223,12 +236,12 @@ class FaultCorrelator:
 
     @observation
     def restore(self, records: list[dict[str, Any]], now: float, confirm_s: float) -> None:
-        """Faults as an earlier controller kept them. Those still active are over unless seen within `confirm_s`."""
+        """Restore the faults of an earlier controller; active ones are cleared unless seen within `confirm_s`."""
         self._fault_list.restore(records, self.segmenter, now + confirm_s)
 
     @observation
     def confirm_by(self, due: float, *, now: float) -> None:
-        """All sources answer now: remembered faults that nobody sees by `due` are over."""
+        """Clear the restored faults that no source has reported by `due`: all sources answer now."""
         self._fault_list.confirm_by(max(due, now))
 
     # ---- time -------------------------------------------------------------------------------------------
@@ -236,14 +249,14 @@ class FaultCorrelator:
     @observation
     def on_timer(self, now: float) -> None:
         """Run everything whose hold-down has expired; call it at next_timer()."""
-        for switch in [s for s, until in self._hold.items() if until <= now]:
+        for switch in [s for s, deadline in self._hold.items() if deadline <= now]:
             del self._hold[switch]
             self._explain(switch.plane, now, may_hold=False)
         for plane in [p for p, due in self._due.items() if due <= now]:
             self._explain(plane, now)
         for plane in self._fault_list.planes_due(now):
             self._explain(plane, now)
-        self._fault_list.waited(now)
+        self._fault_list.drop_expired_waits(now)
 
     def next_timer(self) -> float | None:
         """Time of the next on_timer() call, seconds, or None."""
@@ -254,67 +267,72 @@ class FaultCorrelator:
     # ---- faults out -------------------------------------------------------------------------------------
 
     def changes(self) -> list[tuple[str, Fault]]:
-        """(`raised`, `updated`, `cleared` or `merged`; fault) since the last call, in order."""
+        """Return (`raised`, `updated`, `cleared` or `merged`; fault) since the last call, in order."""
         return self._fault_list.changes()
 
     def active(self) -> list[Fault]:
         """Active faults, oldest first."""
-        return sorted(self._fault_list.active, key=lambda fault: fault.number)
+        return sorted(self._fault_list.active_faults, key=lambda fault: fault.number)
 
-    def all(self) -> list[Fault]:
+    def all_faults(self) -> list[Fault]:
         """Active and closed faults, oldest first; not the merged ones, whose evidence is in the bigger faults."""
-        closed = [fault for fault in self._fault_list.closed if fault.state is not FaultState.MERGED]
-        return sorted((*closed, *self._fault_list.active), key=lambda fault: fault.number)
+        closed_faults = [fault for fault in self._fault_list.closed_faults if fault.state is not FaultState.MERGED]
+        return sorted((*closed_faults, *self._fault_list.active_faults), key=lambda fault: fault.number)
 
     # ---- symptoms --------------------------------------------------------------------------------------
 
     def _report(
         self,
         source: str,
-        about: str,
+        subject_name: str,
         subject: Cause | PathSegments,
         says: str,
-        bad: bool,
+        is_bad: bool,
         plane: int,
         now: float,
         t: float | None = None,
         is_lossy: bool = False,
     ) -> None:
-        key = (source, about)
-        known = self._symptoms.get(key)
+        key = (source, subject_name)
+        open_symptom = self._symptoms.get(key)
         is_certain = not isinstance(subject, PathSegments)
         t = now if t is None else min(t, now)
-        if bad and known is not None and known.is_lossy and not is_lossy:
-            self._symptoms.close(key, now)  # that it is dead now is another thing, with a cause of its own maybe
-            known = None
-        if bad and known is not None:
-            known.says, known.last_seen, known.is_lossy = says, max(known.last_seen, t), is_lossy
+        if is_bad and open_symptom is not None and open_symptom.is_lossy and not is_lossy:
+            self._symptoms.close(key, now)  # a lossy path that died is another symptom, perhaps of another cause
+            open_symptom = None
+        if is_bad and open_symptom is not None:
+            open_symptom.says, open_symptom.last_seen, open_symptom.is_lossy = (
+                says,
+                max(open_symptom.last_seen, t),
+                is_lossy,
+            )
             if not is_certain:
                 self._schedule(plane, now + self.times.hold_down_path_s)
-        elif bad:
-            symptom = Symptom(source, about, subject, says, t, t, now, is_lossy=is_lossy)
+        elif is_bad:
+            symptom = Symptom(source, subject_name, subject, says, t, t, now, is_lossy=is_lossy)
             self._suppress_late_symptom(symptom)
             self._symptoms.open(symptom, now)
             self._schedule(plane, now + self._symptoms.hold_down_s(symptom))
-        elif known is not None:
+        elif open_symptom is not None:
             if not is_certain:
                 self._symptoms.close(key, now)
+                # A recovered path proves its parts good: diagnose soon, with the others that recover at this moment.
                 self._schedule(plane, now + self.times.hold_down_port_s)
                 return
-            if not known.attributed:  # over before it was reported: it happened all the same
+            if not open_symptom.attributed:  # over before it was reported: it happened all the same
                 self._symptoms.end_hold_down(plane)
                 self._explain(plane, now)
             self._symptoms.close(key, now)
             self._explain(plane, now)
 
     def _suppress_late_symptom(self, symptom: Symptom) -> None:
-        """Design note 3: it began while a fault was active that has been cleared since."""
-        for fault in self._fault_list.recently_closed(symptom.heard, self.times.suppress_s):
-            if fault.state is FaultState.CLEARED and fault.cleared is not None:
-                began_before = symptom.since <= fault.cleared + self.times.hold_down_path_s
+        """Suppress a symptom that began while a fault was active that has been cleared since (design note 3)."""
+        for fault in self._fault_list.recently_closed(symptom.reported_at, self.times.suppress_s):
+            if fault.state is FaultState.CLEARED and fault.cleared_at is not None:
+                began_before = symptom.onset <= fault.cleared_at + self.times.hold_down_path_s
                 if began_before and symptom.is_over(fault.causes):
-                    hard = fault.how is How.DOWN
-                    symptom.suppressed_until = fault.cleared + (
+                    hard = fault.mode is FailureMode.REPORTED_DOWN
+                    symptom.suppressed_until = fault.cleared_at + (
                         self.times.suppress_s if hard else 2 * self.times.recover_s
                     )
 
@@ -327,59 +345,69 @@ class FaultCorrelator:
         """Diagnose the open symptoms of a plane and reconcile the fault list with the findings."""
         self._due.pop(plane, None)
         certain, paths = self._symptoms.of_plane(plane)
-        seen = self._symptoms.past_hold_down(certain, now)
+        mature = self._symptoms.past_hold_down(certain, now)
         paths = [s for s in paths if not self._symptoms.is_suppressed(s, now)]
-        found = self._port_findings(plane, seen, now, may_hold)
-        causes = frozenset(cause for finding, _ in found for cause in finding.causes)
+        findings = self._port_findings(plane, mature, now, may_hold)
+        causes = frozenset(cause for finding, _ in findings for cause in finding.causes)
         paths = self._without_recovering(plane, paths, causes, now)
-        for finding, symptoms in found:
+        for finding, symptoms in findings:
             symptoms += [s for s in paths if s.is_over(finding.causes)]
-        rest = [s for s in paths if not s.is_over(causes)]
-        past = self._symptoms.past_hold_down(rest, now)
-        is_probe_pending = len(past) < len(rest) and any(s.source != EV and not s.attributed for s in rest)
-        found += self._path_findings(plane, past, is_probe_pending, now)
-        self._fault_list.reconcile(plane, found, now)
+        other_paths = [s for s in paths if not s.is_over(causes)]
+        mature_paths = self._symptoms.past_hold_down(other_paths, now)
+        is_probe_pending = len(mature_paths) < len(other_paths) and any(
+            s.source != EV and not s.attributed for s in other_paths
+        )
+        findings += self._path_findings(plane, mature_paths, is_probe_pending, now)
+        self._fault_list.reconcile(plane, findings, now)
 
     def _without_recovering(
         self, plane: int, paths: list[Symptom], causes: frozenset[Cause], now: float
     ) -> list[Symptom]:
-        """Design note 3, for ports and streams that have recovered: suppress the symptoms of paths they had killed."""
-        over = [f for f in self._fault_list.of(plane) if f.how is How.DOWN and not f.causes & causes]
+        """Suppress the path symptoms of ports and streams that have recovered (note 3); return the others."""
+        ending_faults = [
+            f for f in self._fault_list.of_plane(plane) if f.mode is FailureMode.REPORTED_DOWN and not f.causes & causes
+        ]
         for symptom in paths:
-            if symptom.attributed and any(symptom.is_over(fault.causes) for fault in over):
+            if symptom.attributed and any(symptom.is_over(fault.causes) for fault in ending_faults):
                 symptom.suppressed_until = now + self.times.suppress_s
         return [s for s in paths if not self._symptoms.is_suppressed(s, now)]
 
-    def _port_findings(self, plane: int, seen: list[Symptom], now: float, may_hold: bool) -> Found:
+    def _port_findings(self, plane: int, symptoms: list[Symptom], now: float, may_hold: bool) -> ExplainedFindings:
         by_cause: dict[Hashable, list[Symptom]] = {}
-        for symptom in seen:
+        for symptom in symptoms:
             by_cause.setdefault(symptom.subject, []).append(symptom)
-        down = {k: min(s.since for s in seen) for k, seen in by_cause.items() if isinstance(k, Link)}
+        down_since = {
+            k: min(s.onset for s in link_symptoms) for k, link_symptoms in by_cause.items() if isinstance(k, Link)
+        }
         lost = [k for k in by_cause if isinstance(k, Switch)]
         answering = frozenset(s for s in self._switches[plane] if s.name in self._answering)
         findings = explain_ports(
-            self._switches[plane], lambda s: self._links_of[s.name], down, lost, answering, self.times.together_s
+            self._switches[plane], lambda s: self._links_of[s.name], down_since, lost, answering, self.times.together_s
         )
         guilty = {c for finding in findings for c in finding.causes if isinstance(c, Switch)}
         for switch in [s for s in self._hold if s in guilty]:
             del self._hold[switch]
+        # A switch that comes back is one fault until its last link is up, not a fault for each link still down.
         if may_hold:
-            self._hold_returning(plane, guilty, down, now)
-        held = [s for s in self._hold if s.plane == plane]
-        if held:
-            covered = {link for switch in held for link in self._links_of[switch.name]}
-            findings = [f for f in findings if not f.causes <= covered]
+            self._hold_returning(plane, guilty, down_since, now)
+        held_switches = [s for s in self._hold if s.plane == plane]
+        if held_switches:
+            held_links = {link for switch in held_switches for link in self._links_of[switch.name]}
+            findings = [f for f in findings if not f.causes <= held_links]
             findings += [
-                Finding(How.DOWN, ((s,),), (s, *(k for k in self._links_of[s.name] if k in down))) for s in held
+                Finding(
+                    FailureMode.REPORTED_DOWN, ((s,),), (s, *(k for k in self._links_of[s.name] if k in down_since))
+                )
+                for s in held_switches
             ]
         return [(f, [s for report in f.reports for s in by_cause.get(report, [])]) for f in findings]
 
-    def _hold_returning(self, plane: int, guilty: set[Switch], down: dict[Link, float], now: float) -> None:
-        """Design note 2: start to wait for returning switches, stop for those that are back entirely."""
-        certain = {f.certain_cause for f in self._fault_list.active if f.how is How.DOWN}
+    def _hold_returning(self, plane: int, guilty: set[Switch], down_since: dict[Link, float], now: float) -> None:
+        """Start to wait for returning switches, stop for those that are back entirely (design note 2)."""
+        certain = {f.certain_cause for f in self._fault_list.active_faults if f.mode is FailureMode.REPORTED_DOWN}
         names = {s.name for s in guilty}
         for switch in self._switches[plane]:
-            waits_for = [k for k in self._links_of[switch.name] if k in down]
+            waits_for = [k for k in self._links_of[switch.name] if k in down_since]
             if not waits_for:
                 self._hold.pop(switch, None)
                 continue
@@ -387,55 +415,63 @@ class FaultCorrelator:
             if is_returning and not all(link.ends & names for link in waits_for):
                 self._hold[switch] = now + self.times.settle_s
 
-    def _path_findings(self, plane: int, symptoms: list[Symptom], is_probe_pending: bool, now: float) -> Found:
-        """Findings about paths that no port explains.
+    def _path_findings(
+        self, plane: int, symptoms: list[Symptom], is_probe_pending: bool, now: float
+    ) -> ExplainedFindings:
+        """Return findings about paths that no port explains.
 
-        Paths of a fault that clears recover one after the other, and the slower ones are waited for; unless the fault
-        was a wrong guess, and the symptoms of other paths explain all of them. While a prober's verdict is pending
+        Paths of a fault that clears recover one after the other. The slower ones are waited for, unless the fault was
+        misdiagnosed and the causes of other paths explain all of them. While a prober's verdict is pending
         (`is_probe_pending`), no fault clears.
         """
-        found = self._weigh(plane, symptoms, now)
-        causes = frozenset(cause for finding, _ in found for cause in finding.causes)
-        over = [f for f in self._fault_list.of(plane) if f.how is not How.DOWN and not f.causes & causes]
-        slow = [s for s in symptoms if s.attributed and any(s in fault.symptoms for fault in over)]
-        if not slow:
-            return found
+        findings = self._explain_paths(plane, symptoms, now)
+        causes = frozenset(cause for finding, _ in findings for cause in finding.causes)
+        ending_faults = [
+            f
+            for f in self._fault_list.of_plane(plane)
+            if f.mode is not FailureMode.REPORTED_DOWN and not f.causes & causes
+        ]
+        # Paths of an ending fault that are still bad: late to recover, unless another cause explains them all.
+        slow_symptoms = [s for s in symptoms if s.attributed and any(s in fault.symptoms for fault in ending_faults)]
+        if not slow_symptoms:
+            return findings
         if is_probe_pending:
-            found = self._weigh(plane, [s for s in symptoms if s not in slow], now)
-            for fault in over:
-                mine = [s for s in slow if s in fault.symptoms]
-                if mine:
-                    found.append((Finding(fault.how, fault.explanations, ()), mine))
-            return found
-        for symptom in slow:
+            findings = self._explain_paths(plane, [s for s in symptoms if s not in slow_symptoms], now)
+            for fault in ending_faults:
+                fault_symptoms = [s for s in slow_symptoms if s in fault.symptoms]
+                if fault_symptoms:
+                    findings.append((Finding(fault.mode, fault.explanations, ()), fault_symptoms))
+            return findings
+        for symptom in slow_symptoms:
             symptom.suppressed_until = now + self.times.recover_s
-        found = self._weigh(plane, [s for s in symptoms if not self._symptoms.is_suppressed(s, now)], now)
-        causes = frozenset(cause for finding, _ in found for cause in finding.causes)
-        if all(s.is_over(causes) for s in slow):
-            for symptom in slow:
+        findings = self._explain_paths(plane, [s for s in symptoms if not self._symptoms.is_suppressed(s, now)], now)
+        causes = frozenset(cause for finding, _ in findings for cause in finding.causes)
+        if all(s.is_over(causes) for s in slow_symptoms):
+            for symptom in slow_symptoms:
                 symptom.suppressed_until = now
-            for finding, mine in found:
-                mine += [s for s in slow if s.is_over(finding.causes)]
-        return found
+            for finding, finding_symptoms in findings:
+                finding_symptoms += [s for s in slow_symptoms if s.is_over(finding.causes)]
+        return findings
 
-    def _weigh(self, plane: int, symptoms: list[Symptom], now: float) -> Found:
-        by_key: dict[Hashable, Symptom] = {(s.source, s.about): s for s in symptoms}
-        dead, surviving = self._dead(plane, by_key, now)
+    def _explain_paths(self, plane: int, symptoms: list[Symptom], now: float) -> ExplainedFindings:
+        by_key: dict[Hashable, Symptom] = {(s.source, s.subject_name): s for s in symptoms}
+        dead_paths, surviving = self._dead_and_surviving(plane, by_key, now)
         proofs = self._paths.proofs(plane)
-        died = {key: self._died(by_key[key]) for key in dead}
+        death_times = {key: self._death_time(by_key[key]) for key in dead_paths}
         findings, leftover = explain_dead_paths(
             self.segmenter,
-            dead,
-            lambda key, part: proofs.get(part, NEVER) > died[key],
+            dead_paths,
+            lambda key, part: proofs.get(part, BEFORE_ALL_TIMES) > death_times[key],
             lambda key, link: self._directions.is_evidence(by_key[key], link, now),
             bool(self._attending),
         )
         findings = [self._directions.of_dead_paths(finding, by_key, now) for finding in findings]
-        if early := {key for finding in findings for key in self._premature(plane, finding, findings, by_key, now)}:
+        if premature := {key for finding in findings for key in self._premature(plane, finding, findings, by_key, now)}:
             self._schedule(plane, now + self.times.hold_down_port_s)
-            return self._weigh(plane, [s for key, s in by_key.items() if key not in early], now)
+            return self._explain_paths(plane, [s for key, s in by_key.items() if key not in premature], now)
         causes = frozenset(cause for finding in findings for cause in finding.causes)
-        met: dict[int, list[Hashable]] = {}
+        losing_keys: dict[int, list[Hashable]] = {}
+        # Paths without a dead cause, and paths that still forward: what they lose is loss, not death.
         losing = [*leftover, *surviving]
         for key, symptom in by_key.items():
             if not symptom.is_lossy:
@@ -444,8 +480,8 @@ class FaultCorrelator:
                 losing.append(key)
             for finding in findings:
                 if symptom.is_over(finding.causes):
-                    met.setdefault(id(finding), []).append(key)
-        found = [(f, [by_key[key] for key in (*f.reports, *met.get(id(f), []))]) for f in findings]
+                    losing_keys.setdefault(id(finding), []).append(key)
+        explained_findings = [(f, [by_key[key] for key in (*f.reports, *losing_keys.get(id(f), []))]) for f in findings]
         losing = self._credible(plane, losing, by_key, now)
         if losing:
             trials = {
@@ -453,15 +489,18 @@ class FaultCorrelator:
                 for key, trial in self._paths.trials(plane, now).items()
                 if not self._paths.crosses(trial.trace, causes) and (key in losing or self._forwards(key, plane))
             }
-            known = frozenset(c for f in self._fault_list.of(plane) if f.how is How.LOSSY for c in f.causes)
-            losses, unexplained = explain_losses(self.segmenter, trials, losing, _is_of_mapper, known)
-            faults = self._fault_list.of(plane)
+            known_causes = frozenset(
+                c for f in self._fault_list.of_plane(plane) if f.mode is FailureMode.LOSSY for c in f.causes
+            )
+            losses, unexplained_paths = explain_losses(self.segmenter, trials, losing, _is_of_mapper, known_causes)
+            faults = self._fault_list.of_plane(plane)
             losses = [self._directions.of_losses(finding, faults, now) for finding in losses]
-            found += [(f, [by_key[key] for key in f.reports]) for f in losses]
+            explained_findings += [(f, [by_key[key] for key in f.reports]) for f in losses]
+            # Ambiguous so far: the next readings may decide.
             is_open = any(len(f.causes) > 1 or not f.arcs for f in losses)
-            if unexplained or is_open:
+            if unexplained_paths or is_open:
                 self._schedule(plane, now + self.times.hold_down_lossy_s)
-        return found
+        return explained_findings
 
     def _forwards(self, key: Hashable, plane: int) -> bool:
         path = self._paths.get(key, plane) if isinstance(key, tuple) else None
@@ -469,96 +508,96 @@ class FaultCorrelator:
 
     def _is_new_to(self, finding: Finding, symptom: Symptom) -> bool:
         """Whether the symptom belongs to no fault, or only to a fault elsewhere that survives without it."""
-        homes = [f for f in self._fault_list.of(symptom.plane) if any(s is symptom for s in f.symptoms)]
+        homes = [f for f in self._fault_list.of_plane(symptom.plane) if any(s is symptom for s in f.symptoms)]
         if not symptom.attributed or not homes:
             return not symptom.attributed
         return not any(home.causes & finding.causes or len(home.symptoms) == 1 for home in homes)
 
-    def _died(self, symptom: Symptom) -> float:
-        """Time by which a path was dead for good: its first loss may have been chance, or another fault.
+    def _death_time(self, symptom: Symptom) -> float:
+        """Return the time by which a path was dead for good: its first loss may have been chance.
 
-        Over something that loses packets a few in a row may have been lost before it died.
+        Beside a lossy cause a few packets in a row may have been lost before the path died.
         """
         if symptom.source != MAPPER:
-            return symptom.since
-        died = symptom.since + self.times.dying_s
-        path = self._paths.get((MAPPER, symptom.about), symptom.plane)
+            return symptom.onset
+        death_time = symptom.onset + self.times.dying_s
+        path = self._paths.get((MAPPER, symptom.subject_name), symptom.plane)
         if path is None or not self._is_beside_losses(symptom):
-            return died
-        return max(died, path.proven_at + self.times.dying_lossy_s)
+            return death_time
+        return max(death_time, path.proven_at + self.times.dying_lossy_s)
 
     def _is_beside_losses(self, symptom: Symptom) -> bool:
-        """Whether it shares a part with a prober's path that is bad and that a packet has come through since."""
+        """Return whether the path shares an arc with a prober's bad path that has forwarded since."""
         assert isinstance(symptom.subject, PathSegments)
         arcs = set(symptom.subject.arcs)
-        for other in self._symptoms:
-            if other.source != MAPPER or not isinstance(other.subject, PathSegments):
+        for neighbor in self._symptoms:
+            if neighbor.source != MAPPER or not isinstance(neighbor.subject, PathSegments):
                 continue
-            if not arcs.isdisjoint(other.subject.arcs):
-                path = self._paths.get((other.source, other.about), symptom.plane)
-                if other.is_lossy or (path is not None and path.proven_at > other.since):
+            if not arcs.isdisjoint(neighbor.subject.arcs):
+                path = self._paths.get((neighbor.source, neighbor.subject_name), symptom.plane)
+                if neighbor.is_lossy or (path is not None and path.proven_at > neighbor.onset):
                     return True
         return False
 
     def _premature(
         self, plane: int, finding: Finding, findings: list[Finding], by_key: dict[Hashable, Symptom], now: float
     ) -> list[Hashable]:
-        """Design note 8: new symptoms that this would explain while a prober has not reported, or disagrees."""
-        new = [key for key in finding.reports if self._is_new_to(finding, by_key[key])]
-        if not any(now < by_key[key].heard + self.times.witness_s for key in new):
+        """Return a finding's new symptoms on which a prober has yet to report, or disagrees (note 8)."""
+        new_keys = [key for key in finding.reports if self._is_new_to(finding, by_key[key])]
+        if not any(now < by_key[key].reported_at + self.times.witness_s for key in new_keys):
             return []
-        elsewhere = {key for one in findings if one is not finding for key in one.reports}
-        alone = [key for key in finding.reports if key not in elsewhere]
-        if all(by_key[key].source == EV for key in alone or finding.reports):
-            return new if self._paths.is_watched(plane, finding.causes, sources=WITNESSES) else []
-        died = max(self._died(by_key[key]) for key in finding.reports)
-        return new if self._paths.is_unheard(plane, finding.causes, died, sources=WITNESSES) else []
+        elsewhere = {key for candidate in findings if candidate is not finding for key in candidate.reports}
+        sole_keys = [key for key in finding.reports if key not in elsewhere]
+        if all(by_key[key].source == EV for key in sole_keys or finding.reports):
+            return new_keys if self._paths.is_watched(plane, finding.causes, sources=WITNESSES) else []
+        death_time = max(self._death_time(by_key[key]) for key in finding.reports)
+        return new_keys if self._paths.is_unheard(plane, finding.causes, death_time, sources=WITNESSES) else []
 
-    def _dead(
+    def _dead_and_surviving(
         self, plane: int, by_key: dict[Hashable, Symptom], now: float
     ) -> tuple[dict[Hashable, PathSegments], list[Hashable]]:
-        """Dead paths, and paths reported dead that a packet has come through since."""
-        dead: dict[Hashable, PathSegments] = {}
+        """Return the dead paths, and paths reported dead that a packet has come through since."""
+        dead_paths: dict[Hashable, PathSegments] = {}
         surviving: list[Hashable] = []
         for key, symptom in by_key.items():
             assert isinstance(symptom.subject, PathSegments)
             if symptom.is_lossy:
                 continue
             is_known_lossy = self._is_known_lossy(symptom)
-            path = self._paths.get((symptom.source, symptom.about), plane)
-            fate = PathFate.UNCOUNTED
+            path = self._paths.get((symptom.source, symptom.subject_name), plane)
+            fate = PathFate.NO_COUNTS
             if path is not None and symptom.source != EV:
                 is_loss_near = is_known_lossy or (symptom.source == MAPPER and self._is_beside_losses(symptom))
                 fate = path.fate(is_loss_near)
-            waited = symptom.attributed or now >= symptom.heard + self.times.judge_s
-            if fate is PathFate.SURVIVES or (fate is PathFate.UNCOUNTED and is_known_lossy):
+            waited = symptom.attributed or now >= symptom.reported_at + self.times.judge_s
+            if fate is PathFate.SURVIVES or (fate is PathFate.NO_COUNTS and is_known_lossy):
                 surviving.append(key)
             elif fate is PathFate.OPEN and not waited:
                 self._schedule(plane, now + self.times.hold_down_port_s)
             else:
-                dead[key] = symptom.subject
-        return dead, surviving
+                dead_paths[key] = symptom.subject
+        return dead_paths, surviving
 
     def _credible(
         self, plane: int, losing: list[Hashable], by_key: dict[Hashable, Symptom], now: float
     ) -> list[Hashable]:
-        """Losing paths but those that EVs alone report, until `ev_lossy_s` later: a prober would see them, too."""
+        """Drop losses that EVs alone report, for `ev_lossy_s`: a prober would see them, too."""
         if not self._paths.has_source(MAPPER, plane) or any(by_key[key].source != EV for key in losing):
             return losing
         credible_from = now - self.times.ev_lossy_s
-        out = [key for key in losing if by_key[key].heard <= credible_from or self._is_known_lossy(by_key[key])]
+        out = [key for key in losing if by_key[key].reported_at <= credible_from or self._is_known_lossy(by_key[key])]
         if len(out) < len(losing):
             self._schedule(plane, now + self.times.hold_down_lossy_s)
         return out
 
     def _is_known_lossy(self, symptom: Symptom) -> bool:
-        """Whether it crosses a known lossy cause, which may lose a few packets in a row."""
-        losing = [f for f in self._fault_list.of(symptom.plane) if f.how is How.LOSSY]
+        """Return whether the path crosses a known lossy cause, which may lose a few packets in a row."""
+        losing = [f for f in self._fault_list.of_plane(symptom.plane) if f.mode is FailureMode.LOSSY]
         return any(symptom.is_over(fault.causes) for fault in losing)
 
     def _suppress_recovering(self, fault: Fault, now: float) -> None:
-        """Design note 3: suppress the symptoms of paths that a cleared fault had killed: they recover later."""
-        suppress_s = self.times.suppress_s if fault.how is How.DOWN else 2 * self.times.recover_s
+        """Suppress the symptoms of paths that a cleared fault had killed: they recover later (design note 3)."""
+        suppress_s = self.times.suppress_s if fault.mode is FailureMode.REPORTED_DOWN else 2 * self.times.recover_s
         self._symptoms.suppress(fault.causes, now + suppress_s)
         self._paths.forget_counts(fault.plane, fault.causes)
 

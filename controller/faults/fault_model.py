@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from mrc_testbed.controller.faults.diagnosis import Explanation, Finding, How
+from mrc_testbed.controller.faults.diagnosis import Explanation, FailureMode, Finding
 from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter, PathSegments
 from mrc_testbed.topologies.plan import Link, PlanError, Switch
 
@@ -18,23 +18,26 @@ DIGEST = "digest"
 """Source names of symptoms; a gNMI server's is `gnmi` and its address."""
 
 COUNTERS = "counters"
-BOTH = "both"
+BOTH_WAYS = "both"
 """Both directions of a link."""
 
 SHOWN_ABOUT = 12
-"""Interfaces and paths that one source's evidence names; the rest is counted."""
+"""Most interfaces and paths listed as evidence of one source; further ones are only counted."""
 SYMPTOMS_MAX = 256
 """Symptoms kept with one fault."""
 
 SAME_LOSS = (0.6, 1.7)
-"""Ratios between which two readings show the same loss: two counts of seven lost packets each are apart by a factor of
-e ** sqrt(1/7 + 1/7) = 1.7 in one standard deviation, and 1 / 1.7 = 0.6."""
+"""Ratios between which two readings show the same loss.
+
+Two counts of seven lost packets each differ by a factor of e ** sqrt(1/7 + 1/7) = 1.7 in one standard deviation, and
+1 / 1.7 = 0.6.
+"""
 LEAST_LOSS = 1e-9
-"""Divisor in place of a measured loss of 0, below any loss that can be counted."""
+"""Divisor that replaces a measured loss of 0; below any loss that can be counted."""
 
 PORT_IS_BAD = {
     "UP": False,
-    "UNKNOWN": False,  # RFC 2863: the driver does not tell; Linux holds such an interface usable
+    "UNKNOWN": False,  # RFC 2863: the driver does not report it; Linux holds such an interface usable
     "DORMANT": True,
     "TESTING": True,
     "DOWN": True,
@@ -49,29 +52,30 @@ class FaultState(Enum):
 
     ACTIVE = "active"
     CLEARED = "cleared"  # nothing reports it any more
-    MERGED = "merged"  # turned out to be part of the faults in `into`
+    MERGED = "merged"  # turned out to be part of the faults in `merged_into`
 
 
 @dataclass(slots=True, eq=False)
 class Symptom:
-    """One source reports that one thing is bad, from `since` to `cleared` (None: still). Times in seconds."""
+    """Report of one source that a port, switch or path is bad. Times in seconds."""
 
     source: str
-    about: str
+    subject_name: str
     """Interface, switch or path."""
     subject: Cause | PathSegments
     says: str
-    since: float
-    """By the source's own clock, where it told one."""
+    onset: float
+    """Begin of the symptom, by the source's own time where it reported one."""
     last_seen: float
-    heard: float
-    """Arrival of its report."""
-    cleared: float | None = None
+    reported_at: float
+    """Arrival of the report."""
+    cleared_at: float | None = None
+    """End of the symptom; None while it lasts."""
     is_lossy: bool = False
     attributed: bool = False
     """Whether it is part of a fault."""
     suppressed_until: float = float("-inf")
-    """A cleared fault explained it: it is no evidence before this time."""
+    """Time before which the symptom is no evidence, because a cleared fault explains it."""
 
     @property
     def plane(self) -> int:
@@ -79,11 +83,11 @@ class Symptom:
 
     @property
     def is_certain(self) -> bool:
-        """Whether it is about a port or a stream; that a path is bad may be chance."""
+        """Return whether the subject is a port or a stream; that a path is bad may be chance."""
         return not isinstance(self.subject, PathSegments)
 
     def is_over(self, causes: frozenset[Cause]) -> bool:
-        """Whether it is about a path that crosses one of the causes."""
+        """Return whether the subject is a path that crosses one of the causes."""
         subject = self.subject
         return isinstance(subject, PathSegments) and any(PathSegmenter.crosses(subject, cause) for cause in causes)
 
@@ -94,30 +98,30 @@ class Fault:
 
     number: int
     first_seen: float
-    raised: float
-    """Time at which it was named."""
+    raised_at: float
+    """Time of its report; later than `first_seen` by the hold-down."""
     plane: int
     kind: str = ""
     """`link`, `lossy link`, `NIC port`, `T0`, `T1`, `blackhole` or `unclear`."""
     location: str = ""
-    """Switch name, or the two ends of a link as the CLI's `link` command names them; `A or B` when unclear."""
+    """Switch name, or both ends of a link as in the CLI's `link` command; `A or B` when unclear."""
     text: str = ""
-    how: How = How.DOWN
+    mode: FailureMode = FailureMode.REPORTED_DOWN
     explanations: tuple[Explanation, ...] = ()
     loss: float | None = None
     arcs: frozenset[str] = frozenset()
-    """Of a link whose ports are up: its broken directions, where that could be told."""
+    """Broken directions of a link whose ports are up; empty when not known."""
     direction: str | None = None
-    """Of the same: `A -> B` or `both` (reads the arcs)."""
+    """Text of `arcs`: `A -> B` or `both`; None when not known."""
     flaps: int = 0
     state: FaultState = FaultState.ACTIVE
-    cleared: float | None = None
-    """Time at which it was cleared or merged; None while active."""
-    into: list[int] = field(default_factory=list)
+    cleared_at: float | None = None
+    """Time at which the fault was cleared or merged; None while active."""
+    merged_into: list[int] = field(default_factory=list)
     """Numbers of the faults a merged one is part of."""
     symptoms: list[Symptom] = field(default_factory=list)
-    past: list[dict[str, Any]] = field(default_factory=list)
-    """Evidence of an earlier life, as it was written down."""
+    restored_evidence: list[dict[str, Any]] = field(default_factory=list)
+    """Evidence from before a restart of the controller, as stored in the journal."""
 
     @property
     def causes(self) -> frozenset[Cause]:
@@ -133,48 +137,48 @@ class Fault:
     @property
     def last_seen(self) -> float:
         """Time of the newest symptom."""
-        seen = [s.last_seen for s in self.symptoms] + [one["last_seen"] for one in self.past]
-        return max(seen, default=self.first_seen)
+        times = [s.last_seen for s in self.symptoms] + [record["last_seen"] for record in self.restored_evidence]
+        return max(times, default=self.first_seen)
 
     def attach(self, symptom: Symptom) -> bool:
-        """Keep a symptom as evidence; False when it is known, or one of too many alike."""
+        """Keep a symptom as evidence; return whether it is news: neither known nor one of many alike."""
         if len(self.symptoms) >= SYMPTOMS_MAX or any(s is symptom for s in self.symptoms):
             return False
         alike = [s for s in self.symptoms if s.source == symptom.source]
         self.symptoms.append(symptom)
-        if symptom.cleared is None:
-            self.first_seen = min(self.first_seen, symptom.since) if not self.flaps else self.first_seen
-        return len(alike) < SHOWN_ABOUT and not any(s.about == symptom.about for s in alike)
+        if symptom.cleared_at is None:
+            self.first_seen = min(self.first_seen, symptom.onset) if not self.flaps else self.first_seen
+        return len(alike) < SHOWN_ABOUT and not any(s.subject_name == symptom.subject_name for s in alike)
 
     def forget_cleared(self) -> None:
-        """Drop the symptoms of its last occurrence, which are in the journal: it is active again."""
-        self.symptoms = [s for s in self.symptoms if s.cleared is None]
-        self.past = []
+        """Drop the symptoms of the last occurrence, which are in the journal: the fault is active again."""
+        self.symptoms = [s for s in self.symptoms if s.cleared_at is None]
+        self.restored_evidence = []
 
     def describe(self, finding: Finding, links_of: Mapping[str, Sequence[Link]], symptoms: list[Symptom]) -> None:
-        """Take over what was found, in words. While it lasts the text says what was seen at its worst."""
+        """Update the fault from a finding. While the fault lasts its text keeps the worst symptoms."""
         self._take_direction(finding)
-        self.explanations, self.how = finding.explanations, finding.how
-        if finding.how is How.LOSSY:
+        self.explanations, self.mode = finding.explanations, finding.mode
+        if finding.mode is FailureMode.LOSSY:
             if not _is_same_loss(self.loss, finding.loss):
-                self.loss = finding.loss  # the same loss, measured again, is no news
+                self.loss = finding.loss  # keep the old figure where the new one differs by noise alone
         else:
-            self.loss = 1.0 if finding.how is How.SILENT else None
+            self.loss = 1.0 if finding.mode is FailureMode.SILENT_DOWN else None
         cause = self.certain_cause
         if cause is not None:
-            self.kind, self.location = kind_of(cause, finding.how), cause.name
-            self.text = _text(cause, finding.how, self.loss, self.direction, self.symptoms or symptoms, links_of)
+            self.kind, self.location = kind_of(cause, finding.mode), cause.name
+            self.text = _text(cause, finding.mode, self.loss, self.direction, self.symptoms or symptoms, links_of)
         else:
             choices = [" and ".join(_name(c) for c in explanation) for explanation in finding.explanations]
-            places = [" and ".join(c.name for c in explanation) for explanation in finding.explanations]
-            self.kind, self.location = "unclear", " or ".join(places)
-            self.text = f"cannot tell: {' or '.join(choices)} ({_SYMPTOM[finding.how]})"
+            locations = [" and ".join(c.name for c in explanation) for explanation in finding.explanations]
+            self.kind, self.location = "unclear", " or ".join(locations)
+            self.text = f"cannot tell: {' or '.join(choices)} ({_SYMPTOM[finding.mode]})"
         if self.flaps >= 2:
             self.text += f", flapping ({self.flaps + 1} times)"
 
     def _take_direction(self, finding: Finding) -> None:
-        """Once told it stays until another one is, or the link's ports go down: its evidence grows old."""
-        is_same = named_alike(self, finding) and finding.how is not How.DOWN
+        """Keep a reported direction until another is reported or the ports go down: its evidence expires."""
+        is_same = has_explanations_of(self, finding) and finding.mode is not FailureMode.REPORTED_DOWN
         self.arcs = finding.arcs or (self.arcs if is_same else frozenset())
         self.direction = direction_of(finding.explanations, self.arcs)
 
@@ -187,102 +191,105 @@ class Fault:
             "location": self.location,
             "certain": len(self.explanations) == 1,
             "alternatives": [
-                [{"kind": kind_of(cause, self.how), "location": cause.name} for cause in explanation]
+                [{"kind": kind_of(cause, self.mode), "location": cause.name} for cause in explanation]
                 for explanation in (self.explanations if len(self.explanations) > 1 else ())
             ],
             "plane": self.plane,
             "text": self.text,
-            "how": self.how.value,
+            "how": self.mode.value,
             "loss": None if self.loss is None else round(self.loss, 4),
             "direction": self.direction,
             "flaps": self.flaps,
             "state": self.state.value,
             "first_seen": self.first_seen,
             "last_seen": self.last_seen,
-            "raised": self.raised,
-            "cleared": self.cleared,
-            "into": list(self.into),
+            "raised": self.raised_at,
+            "cleared": self.cleared_at,
+            "into": list(self.merged_into),
             "evidence": self.evidence(),
         }
 
     def evidence(self) -> list[dict[str, Any]]:
-        """Evidence by source, in order of arrival."""
-        by_source: dict[str, dict[str, Any]] = {one["source"]: {**one, "about": [*one["about"]]} for one in self.past}
+        """Return the evidence by source, in order of arrival."""
+        by_source: dict[str, dict[str, Any]] = {
+            record["source"]: {**record, "about": [*record["about"]]} for record in self.restored_evidence
+        }
         for s in self.symptoms:
-            one = by_source.setdefault(
+            record = by_source.setdefault(
                 s.source,
                 {
                     "source": s.source,
                     "says": s.says,
                     "about": [],
                     "count": 0,
-                    "first_seen": s.since,
+                    "first_seen": s.onset,
                     "last_seen": s.last_seen,
-                    "heard": s.heard,
+                    "heard": s.reported_at,
                     "after_s": 0.0,
-                    "cleared": s.cleared,
+                    "cleared": s.cleared_at,
                 },
             )
-            one["count"] += 1
-            if s.about not in one["about"] and len(one["about"]) < SHOWN_ABOUT:
-                one["about"].append(s.about)
-            one["first_seen"] = min(one["first_seen"], s.since)
-            one["last_seen"] = max(one["last_seen"], s.last_seen)
-            one["heard"] = min(one["heard"], s.heard)
-            if one["cleared"] is not None:
-                one["cleared"] = None if s.cleared is None else max(one["cleared"], s.cleared)
-        out = sorted(by_source.values(), key=lambda one: one["heard"])
-        for one in out:
-            one["after_s"] = round(one["heard"] - out[0]["heard"], 4)
+            record["count"] += 1
+            if s.subject_name not in record["about"] and len(record["about"]) < SHOWN_ABOUT:
+                record["about"].append(s.subject_name)
+            record["first_seen"] = min(record["first_seen"], s.onset)
+            record["last_seen"] = max(record["last_seen"], s.last_seen)
+            record["heard"] = min(record["heard"], s.reported_at)
+            # Evidence of a source has ended only when all its symptoms have; `cleared` is then the last end.
+            if record["cleared"] is not None:
+                record["cleared"] = None if s.cleared_at is None else max(record["cleared"], s.cleared_at)
+        out = sorted(by_source.values(), key=lambda record: record["heard"])
+        for record in out:
+            record["after_s"] = round(record["heard"] - out[0]["heard"], 4)
         return out
 
     @classmethod
     def from_json(cls, data: dict[str, Any], segmenter: PathSegmenter) -> Fault | None:
-        """A fault as it was written down; None for what is none or is of another fabric."""
+        """Return the fault of a stored record; None for an invalid record or one of another fabric."""
         try:
-            names = [[one["location"] for one in choice] for choice in data["alternatives"]] or [[data["location"]]]
+            names = [[cause["location"] for cause in choice] for choice in data["alternatives"]] or [[data["location"]]]
             explanations = tuple(tuple(_cause(segmenter, name) for name in choice) for choice in names)
             fault = cls(
                 number=int(data["number"]),
                 first_seen=float(data["first_seen"]),
-                raised=float(data["raised"]),
+                raised_at=float(data["raised"]),
                 plane=int(data["plane"]),
                 kind=str(data["kind"]),
                 location=str(data["location"]),
                 text=str(data["text"]),
-                how=How(data["how"]),
+                mode=FailureMode(data["how"]),
                 explanations=explanations,
                 loss=data["loss"],
                 direction=data["direction"],
                 arcs=_arcs(explanations, data["direction"]),
                 flaps=int(data["flaps"]),
                 state=FaultState(data["state"]),
-                cleared=data["cleared"],
-                into=[int(number) for number in data["into"]],
-                past=[dict(one) for one in data["evidence"]],
+                cleared_at=data["cleared"],
+                merged_into=[int(number) for number in data["into"]],
+                restored_evidence=[dict(record) for record in data["evidence"]],
             )
             if any(cause.plane != fault.plane for cause in fault.causes):
                 return None
-            fault.to_json()  # evidence that cannot be told again is none
+            fault.to_json()  # raises for evidence that could not be reported again
             return fault
         except (KeyError, TypeError, ValueError, PlanError):
             return None
 
 
 def direction_of(explanations: tuple[Explanation, ...], arcs: frozenset[str]) -> str | None:
-    """The broken directions of a link in words."""
+    """Return the broken directions of a link in words; None when not known."""
     if not arcs or len(explanations) != 1:
         return None
     (link,) = explanations[0]
     assert isinstance(link, Link)
     if len(arcs) == 2:
-        return BOTH
+        return BOTH_WAYS
     ends = (link.lower.node, link.upper.node)
     return " -> ".join(ends if link.lower.interface in arcs else ends[::-1])
 
 
 def _arcs(explanations: tuple[Explanation, ...], direction: str | None) -> frozenset[str]:
-    """Inverse of direction_of. Raises ValueError."""
+    """Return the arcs of a direction in words, the inverse of direction_of. Raises ValueError."""
     if direction is None:
         return frozenset()
     ((link,),) = explanations
@@ -294,12 +301,12 @@ def _arcs(explanations: tuple[Explanation, ...], direction: str | None) -> froze
     raise ValueError(f"{direction}: no direction of {link.name}")
 
 
-def _is_same_loss(old: float | None, new: float | None) -> bool:
-    """Whether a reading shows the loss that is known already; a total loss (1.0) is a death, not a reading."""
-    if old in (None, 1.0) or new is None:
+def _is_same_loss(known_loss: float | None, measured_loss: float | None) -> bool:
+    """Return whether a reading confirms the known loss; a total loss (1.0) is a death, not a reading."""
+    if known_loss in (None, 1.0) or measured_loss is None:
         return False
-    least, most = SAME_LOSS
-    return least < old / max(new, LEAST_LOSS) < most
+    lower, upper = SAME_LOSS
+    return lower < known_loss / max(measured_loss, LEAST_LOSS) < upper
 
 
 def _cause(segmenter: PathSegmenter, name: str) -> Cause:
@@ -310,64 +317,66 @@ def _cause(segmenter: PathSegmenter, name: str) -> Cause:
 # ---- words --------------------------------------------------------------------------------------------------
 
 _SYMPTOM = {
-    How.DOWN: "all their links went down together",
-    How.SILENT: "paths are dead and ports are up",
-    How.LOSSY: "paths lose packets",
+    FailureMode.REPORTED_DOWN: "all their links went down together",
+    FailureMode.SILENT_DOWN: "paths are dead and ports are up",
+    FailureMode.LOSSY: "paths lose packets",
 }
 
 
 def key_of(explanations: tuple[Explanation, ...]) -> frozenset[frozenset[Cause]]:
-    """The same for the same explanations in any order."""
+    """Return a key of the explanations that does not depend on their order."""
     return frozenset(frozenset(explanation) for explanation in explanations)
 
 
-def named_alike(fault: Fault, finding: Finding) -> bool:
-    """Whether a fault has the explanations of a finding."""
+def has_explanations_of(fault: Fault, finding: Finding) -> bool:
+    """Return whether a fault has the explanations of a finding."""
     return key_of(fault.explanations) == key_of(finding.explanations)
 
 
-def is_nic(cause: Cause) -> bool:
-    """A link between a NIC and its T0."""
+def is_nic_link(cause: Cause) -> bool:
+    """Return whether a cause is a link between a NIC and its T0."""
     return isinstance(cause, Link) and cause.lower.node.startswith("h")
 
 
-def kind_of(cause: Cause, how: How) -> str:
-    """Kind of a cause in words: blackhole, T1, lossy link, NIC port, ..."""
+def kind_of(cause: Cause, mode: FailureMode) -> str:
+    """Return the kind of a cause in words: blackhole, T1, lossy link, NIC port, ..."""
     if isinstance(cause, Switch):
-        return "blackhole" if how is How.SILENT else f"T{cause.tier}"
-    if how is not How.DOWN:
+        return "blackhole" if mode is FailureMode.SILENT_DOWN else f"T{cause.tier}"
+    if mode is not FailureMode.REPORTED_DOWN:
         return "lossy link"
-    return "NIC port" if is_nic(cause) else "link"
+    return "NIC port" if is_nic_link(cause) else "link"
 
 
 def _name(cause: Cause, direction: str | None = None) -> str:
     if isinstance(cause, Switch):
         return f"T{cause.tier} {cause.name}"
-    place = cause.name if direction in (None, BOTH) else direction
-    return f"{'NIC-T0' if is_nic(cause) else 'T0-T1'} link {place}" + (" both ways" if direction == BOTH else "")
+    location = cause.name if direction in (None, BOTH_WAYS) else direction
+    return f"{'NIC-T0' if is_nic_link(cause) else 'T0-T1'} link {location}" + (
+        " both ways" if direction == BOTH_WAYS else ""
+    )
 
 
 def _text(
     cause: Cause,
-    how: How,
+    mode: FailureMode,
     loss: float | None,
     direction: str | None,
     symptoms: list[Symptom],
     links_of: Mapping[str, Sequence[Link]],
 ) -> str:
     name = _name(cause, direction)
-    if how is How.SILENT:
+    if mode is FailureMode.SILENT_DOWN:
         if isinstance(cause, Switch):
             return f"{name} forwards nothing while its ports are up (blackhole)"
         return f"{name} loses everything while its ports are up"
-    if how is How.LOSSY:
+    if mode is FailureMode.LOSSY:
         share = "some" if loss is None else f"{100 * loss:.2g} %"
         return f"{name} loses {share} of its packets"
     if isinstance(cause, Link):
         return f"{name} down"
     signs = ["P4Runtime stream lost"] if any(s.source == P4RUNTIME for s in symptoms) else []
     total = len(links_of[cause.name])
-    bad = len({s.subject for s in symptoms if isinstance(s.subject, Link)} & set(links_of[cause.name]))
-    if bad:
-        signs.append(f"all {bad} links down" if bad == total else f"{bad} of {total} links down")
+    down_count = len({s.subject for s in symptoms if isinstance(s.subject, Link)} & set(links_of[cause.name]))
+    if down_count:
+        signs.append(f"all {down_count} links down" if down_count == total else f"{down_count} of {total} links down")
     return f"{name} ({', '.join(signs) or 'as remembered'})"

@@ -25,20 +25,20 @@ from mrc_testbed.controller.faults.path_segments import PathSegmenter, PathSegme
 from mrc_testbed.topologies.plan import Switch
 
 SENT_MIN = 8
-"""Packets sent of which one would have arrived, were it only a few that are lost."""
+"""Packets sent after which one would have arrived if only a few were lost."""
 ARRIVED_MIN = 3
-"""Packets that show that something works; fewer may be the kernel's own."""
+"""Packets that show that a wire or switch works; fewer may be the kernel's own."""
 READINGS_MIN = 3
-"""Readings of a switch without which nothing is said of it."""
+"""Fewest readings of a switch for a verdict."""
 HISTORY = 8
-"""Readings that are kept of a switch: a single loop of Clustermapper sends five probes between two of them."""
+"""Readings kept per switch; a single loop of Clustermapper sends five probes between two of them."""
 SPACING_S = 0.3
-"""Between two readings that are compared, seconds: what was sent before the one has arrived before the other."""
+"""Shortest time between two compared readings, seconds: longer than a packet's flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Of one switch, since it started; by interface. `t` in seconds."""
+    """Counters of one switch since its start, by interface. `t` in seconds."""
 
     t: float
     received: Mapping[str, int]
@@ -46,18 +46,18 @@ class Reading:
     forwarded: Mapping[str, int]
     """Packets that the P4 program sent to each port."""
     dropped: int = 0
-    """Packets that the P4 program dropped and has a reason for."""
+    """Packets that the P4 program dropped for a reason it counts."""
 
     @property
-    def handled(self) -> int:
+    def handled_packets(self) -> int:
         return sum(self.forwarded.values()) + self.dropped
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardingVerdict:
-    """A wire (`trace` has one arc) or a switch works, or does not, since `t`."""
+    """Verdict that a wire (`trace` has one arc) or a switch works, or does not, since `t`."""
 
-    about: str
+    subject_name: str
     trace: PathSegments
     works: bool
     t: float
@@ -73,17 +73,17 @@ class Forwarding:
         self._readings: dict[str, deque[Reading]] = {switch.name: deque(maxlen=HISTORY) for switch in plan.switches}
         self._planes = {switch.name: switch.plane for switch in plan.switches}
         self._wires = [
-            (here, there)
+            (sender, receiver)
             for link in plan.links
             if link.lower.node in self._readings
-            for here, there in ((link.lower, link.upper), (link.upper, link.lower))
+            for sender, receiver in ((link.lower, link.upper), (link.upper, link.lower))
         ]
         self._peers: dict[str, list[str]] = {switch.name: [] for switch in plan.switches}
-        for _, there in self._wires:
-            self._peers[there.node].append(there.interface)
+        for _, receiver in self._wires:
+            self._peers[receiver.node].append(receiver.interface)
 
     def read(self, switch: Switch, reading: Reading) -> None:
-        """One switch was read. One that counts anew, or other ports, has no past."""
+        """Keep a reading of a switch; drop the earlier ones where the counters or ports are new."""
         past = self._readings[switch.name]
         if past and reading.t - past[-1].t < SPACING_S:
             return
@@ -92,63 +92,72 @@ class Forwarding:
         past.append(reading)
 
     def verdicts(self, plane: int) -> Iterator[ForwardingVerdict]:
-        """Verdicts on a plane's wires and switches; none where too few packets were sent."""
-        for here, there in self._wires:
-            if self._planes[here.node] == plane:
-                yield from self._of_wire(here.node, here.interface, there.node, there.interface)
+        """Yield verdicts on a plane's wires and switches; none where too few packets were sent."""
+        for sender, receiver in self._wires:
+            if self._planes[sender.node] == plane:
+                yield from self._of_wire(sender.node, sender.interface, receiver.node, receiver.interface)
         for name, past in self._readings.items():
             if self._planes[name] == plane:
                 yield from self._of_switch(name, past)
 
-    def _of_wire(self, a: str, out: str, b: str, into: str) -> Iterator[ForwardingVerdict]:
-        sender, receiver = list(self._readings[a]), list(self._readings[b])
-        kept = min(len(sender), len(receiver))
-        if kept < READINGS_MIN or out not in sender[-1].forwarded or into not in receiver[-1].received:
+    def _of_wire(
+        self, sender_name: str, sender_port: str, receiver_name: str, receiver_port: str
+    ) -> Iterator[ForwardingVerdict]:
+        sender, receiver = list(self._readings[sender_name]), list(self._readings[receiver_name])
+        reading_count = min(len(sender), len(receiver))
+        if (
+            reading_count < READINGS_MIN
+            or sender_port not in sender[-1].forwarded
+            or receiver_port not in receiver[-1].received
+        ):
             return
-        sender, receiver = sender[-kept:], receiver[-kept:]
-        sent = [reading.forwarded[out] for reading in sender]
-        arrived = [reading.received[into] for reading in receiver]
-        trace = self._segmenter.wire(out)
-        about = f"{a} -> {b}"
-        if arrived[-1] - arrived[-2] >= ARRIVED_MIN:
-            yield ForwardingVerdict(about, trace, True, receiver[-2].t, "delivers")
+        sender, receiver = sender[-reading_count:], receiver[-reading_count:]
+        sent = [reading.forwarded[sender_port] for reading in sender]
+        arrivals = [reading.received[receiver_port] for reading in receiver]
+        trace = self._segmenter.wire_segments(sender_port)
+        subject_name = f"{sender_name} -> {receiver_name}"
+        if arrivals[-1] - arrivals[-2] >= ARRIVED_MIN:
+            yield ForwardingVerdict(subject_name, trace, True, receiver[-2].t, "delivers")
         elif (
             (first := _enough_since(sent)) is not None
-            and arrived[first] == arrived[-1]
+            and arrivals[first] == arrivals[-1]
             and _are_of_one_time(sender[first:], receiver[first:])
         ):
             says = f"{sent[-2] - sent[first]} packets sent, none received"
-            yield ForwardingVerdict(about, trace, False, sender[-2].t, says)
+            yield ForwardingVerdict(subject_name, trace, False, sender[-2].t, says)
 
     def _of_switch(self, name: str, readings: deque[Reading]) -> Iterator[ForwardingVerdict]:
         past = list(readings)
         if len(past) < READINGS_MIN or not past[-1].forwarded:
             return
         received = [sum(reading.received.get(port, 0) for port in self._peers[name]) for reading in past]
-        handled = [reading.handled for reading in past]
-        trace = self._segmenter.inside(name)
-        if handled[-1] - handled[-2] >= ARRIVED_MIN:
+        handled_counts = [reading.handled_packets for reading in past]
+        trace = self._segmenter.switch_segments(name)
+        if handled_counts[-1] - handled_counts[-2] >= ARRIVED_MIN:
             yield ForwardingVerdict(name, trace, True, past[-2].t, "forwards")
-        elif (first := _enough_since(received)) is not None and handled[-1] == handled[first]:
+        elif (first := _enough_since(received)) is not None and handled_counts[-1] == handled_counts[first]:
             lost = received[-2] - received[first]
             yield ForwardingVerdict(name, trace, False, past[-2].t, f"{lost} packets received, none forwarded")
 
 
-def _continues(before: Reading, after: Reading) -> bool:
-    """Whether the same ports were counted, and no count has gone back: a program is loaded, a port made, again."""
+def _continues(earlier: Reading, later: Reading) -> bool:
+    """Return whether the same ports were counted and no count has decreased.
+
+    Counts restart when a program is loaded or a port is created again.
+    """
     return (
-        before.received.keys() == after.received.keys()
-        and before.forwarded.keys() == after.forwarded.keys()
-        and before.handled <= after.handled
-        and all(before.received[port] <= packets for port, packets in after.received.items())
+        earlier.received.keys() == later.received.keys()
+        and earlier.forwarded.keys() == later.forwarded.keys()
+        and earlier.handled_packets <= later.handled_packets
+        and all(earlier.received[port] <= packets for port, packets in later.received.items())
     )
 
 
 def _enough_since(counts: list[int]) -> int | None:
-    """The latest reading since which SENT_MIN were counted until the last but one; None where there is none."""
+    """Return the index of the latest reading with SENT_MIN packets from there to the last but one."""
     return next((n for n in range(len(counts) - 3, -1, -1) if counts[-2] - counts[n] >= SENT_MIN), None)
 
 
 def _are_of_one_time(sender: list[Reading], receiver: list[Reading]) -> bool:
-    """Whether both were read in the same rounds: neither has been without an answer meanwhile."""
+    """Return whether both were read in the same rounds: no reading of either is missing between."""
     return all(abs(a.t - b.t) < SPACING_S for a, b in zip(sender, receiver, strict=True))

@@ -1,15 +1,15 @@
 """Record and replay of observations: a live case becomes a test (docs/controller.md).
 
-JSON lines. The first says what the file is and of which fabric; each other one is a call of the fault list, with the
-arguments that are not as their default. Times are CLOCK_MONOTONIC seconds of the live run::
+JSON lines. The first holds the kind of the file and the fabric's plan; each other line is a call of the fault list,
+without the arguments that have their default. Times are CLOCK_MONOTONIC seconds of the live run::
 
     {"kind": "observations", "version": 1, "plan": {...}}
     {"of": "port", "now": 13.02, "interface": "p1-t0-0-eth4", "status": "DOWN", "source": "gnmi 127.0.0.1:9339"}
     {"of": "path", "now": 13.4, "about": "h0 p1-t1-1", "trace": ["h0", "p1-t0-0", "p1-t1-1", "p1-t0-0", "h0"], ...}
     {"of": "on_timer", "now": 13.8}
 
-`ObservationRecorder` writes them while the controller runs. `replay` makes a fault list of them in virtual time: it
-owns no clock, so the list cannot tell it from the run.
+`ObservationRecorder` writes them while the controller runs. `replay` repeats them on a fault list in virtual time: the
+list owns no clock, so a replay has the results of the run.
 """
 
 from __future__ import annotations
@@ -28,21 +28,24 @@ from mrc_testbed.controller.faults.timers import FaultTimers
 from mrc_testbed.topologies.plan import Plan, PlanError
 
 FILE = "observations.jsonl"
-"""In the run folder's `log`, which stays when the fabric goes."""
+"""File name in the run folder's `log`, which stays when the fabric goes."""
 EARLIER = "observations.earlier.jsonl"
-"""Its older part, moved there when it had grown too long."""
+"""Name of the older part, renamed when FILE had grown too long."""
 KEEP_BYTES = 16 << 20
 """A file longer than this becomes `EARLIER`: half an hour of a quiet default fabric."""
 VERSION = 1
 LATE_S = 0.25
-"""A timer that is not rung by the file is rung so long after it was due: a list with other waits wants other rings."""
-AFTER_S = 30.0
-"""Longest time that timers run on after the last observation of a replay."""
-STATES = ("port", "stream", "path", "counts", "attend")
-"""Calls of which the last one about each thing tells what holds: a new file begins with them."""
+"""Delay after which a replay fires a timer that the file does not, seconds.
 
-Told = Callable[[float, str, Fault], None]
-"""(time, change, fault) for each change of the list, as it comes."""
+A list with other timers than the recorded one needs calls of `on_timer` at other times.
+"""
+AFTER_S = 30.0
+"""Longest time that timers run on after the last observation of a replay, seconds."""
+STATES = ("port", "stream", "path", "counts", "attend")
+"""Calls that report a state: a new file begins with the last of them about each subject."""
+
+OnChange = Callable[[float, str, Fault], None]
+"""Callback (time, change, fault) for each change of the list."""
 
 log = logging.getLogger(__name__)
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
@@ -54,8 +57,9 @@ _DEFAULTS = {
 
 
 class ObservationRecorder:
-    """Writes what a fault list is told; give it as the list's `tap`. A file that cannot be written ends the keeping,
-    never the controller.
+    """Recorder of the calls of a fault list, given as the list's `tap`.
+
+    A file that cannot be written ends the recording, never the controller.
     """
 
     def __init__(self, folder: Path, plan: Plan, keep_bytes: int = KEEP_BYTES) -> None:
@@ -66,7 +70,7 @@ class ObservationRecorder:
         self._size = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if self.path.exists():  # of a controller before us
+            if self.path.exists():  # written by an earlier controller
                 self.path.replace(self.path.with_name(EARLIER))
             self._begin()
         except OSError as error:
@@ -82,8 +86,8 @@ class ObservationRecorder:
             self._states.pop(key, None)  # the latest last
             self._states[key] = line
         elif name in ("withdraw", "forget"):
-            gone = (arguments["source"], arguments.get("about"))
-            for key in [k for k in self._states if k[1] == gone[0] and gone[1] in (None, k[-1])]:
+            withdrawn_key = (arguments["source"], arguments.get("about"))
+            for key in [k for k in self._states if k[1] == withdrawn_key[0] and withdrawn_key[1] in (None, k[-1])]:
                 del self._states[key]
         try:
             if self._size > self._keep_bytes:
@@ -91,13 +95,13 @@ class ObservationRecorder:
                 self.path.replace(self.path.with_name(EARLIER))
                 self._begin()
                 if name in STATES:
-                    return  # it is among the states
+                    return  # the call is among the states that _begin wrote
             self._size += self._out.write(line)
         except OSError as error:
             self._give_up(error)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file. Idempotent."""
         if self._out is not None:
             self._out.close()
             self._out = None
@@ -108,17 +112,17 @@ class ObservationRecorder:
         self._keep_bytes = max(self._keep_bytes, 4 * self._size)
 
     def _give_up(self, error: OSError) -> None:
-        log.error("%s: %s: what the fault list is told is not kept", self.path, error.strerror or error)
+        log.error("%s: %s: observations are no longer recorded", self.path, error.strerror or error)
         self._out = None
 
 
 def header_of(plan: Plan) -> bytes:
-    """First line of a file."""
+    """Return the first line of a file of observations."""
     return _line({"kind": "observations", "version": VERSION, "plan": plan.to_json()})
 
 
 def line_of(name: str, arguments: dict[str, Any], segmenter: PathSegmenter) -> bytes:
-    """The line of one call; its traces become the nodes they lead over, and what is as its default is left out."""
+    """Return the line of one call, traces as lists of nodes, without arguments that have their default."""
     record: dict[str, Any] = {"of": name, "now": arguments["now"]}
     defaults = _DEFAULTS[name]
     for key, value in arguments.items():
@@ -137,7 +141,10 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 class Observations:
-    """A file's fabric and the calls in it. Raises InputError, with the line's number, for a file that is none."""
+    """Fabric and calls of a file of observations.
+
+    Raises InputError, with the line's number, for an invalid file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -154,7 +161,7 @@ class Observations:
         if header.get("kind") != "observations":
             raise InputError(f"{path}: no file of observations: its first line has no kind `observations` (log/{FILE})")
         if header.get("version") != VERSION:
-            raise InputError(f"{path}: observations of version {header.get('version')!r}; this replays {VERSION}")
+            raise InputError(f"{path}: unknown version {header.get('version')!r} of observations (known: {VERSION})")
         try:
             self.plan = Plan.from_json(header.get("plan"))
         except (PlanError, TypeError) as error:
@@ -174,54 +181,57 @@ class Observations:
     def _call(self, number: int, line: bytes, segmenter: PathSegmenter) -> tuple[str, dict[str, Any]]:
         record = self._record(number, line)
         name = record.pop("of", None)
-        where = f"{self.path}: line {number}"
+        source_line = f"{self.path}: line {number}"
         if name not in _SIGNATURES:
-            raise InputError(f"{where}: no observation {name!r} (has: {', '.join(_SIGNATURES)})")
+            raise InputError(f"{source_line}: no observation {name!r} (has: {', '.join(_SIGNATURES)})")
         if not isinstance(record.get("now"), (int, float)):
-            raise InputError(f"{where}: {name}: `now` is no time in seconds")
+            raise InputError(f"{source_line}: {name}: `now` is no time in seconds")
         try:
             if "trace" in record:
-                record["trace"] = segmenter.along(tuple(record["trace"]))
+                record["trace"] = segmenter.from_nodes(tuple(record["trace"]))
             _SIGNATURES[name].bind(None, **record)
         except (TypeError, ValueError, KeyError) as error:
-            raise InputError(f"{where}: {name}: {error}") from error
+            raise InputError(f"{source_line}: {name}: {error}") from error
         return name, record
 
 
 def replay(
     plan: Plan,
     calls: Iterable[tuple[str, dict[str, Any]]],
-    told: Told = lambda _now, _change, _fault: None,
+    on_change: OnChange = lambda _now, _change, _fault: None,
     *,
     times: FaultTimers | None = None,
     late_s: float = LATE_S,
     after_s: float = AFTER_S,
     make: Callable[..., FaultCorrelator] = FaultCorrelator,
 ) -> FaultCorrelator:
-    """A fault list that was told this, in virtual time; its timers ring when the calls ring them, or `late_s` late."""
+    """Return a fault list after the given calls, in virtual time.
+
+    Its timers fire with the calls of `on_timer`, or `late_s` after they were due.
+    """
     faults = make(plan, times)
     end = 0.0
 
-    def tell(now: float) -> None:
+    def report_changes(now: float) -> None:
         for change, fault in faults.changes():
-            told(now, change, fault)
+            on_change(now, change, fault)
 
     def ring_until(limit: float) -> None:
         while (due := faults.next_timer()) is not None and due + late_s <= limit:
             faults.on_timer(due + late_s)
-            tell(due + late_s)
+            report_changes(due + late_s)
 
     for name, arguments in calls:
         ring_until(arguments["now"])
         end = max(end, arguments["now"])
         getattr(faults, name)(**arguments)
-        tell(arguments["now"])
+        report_changes(arguments["now"])
     ring_until(end + after_s)
     return faults
 
 
-def replay_file(path: Path, told: Told = lambda _now, _change, _fault: None) -> FaultCorrelator:
-    """The same with a file. Raises InputError, also for names that its fabric does not have."""
+def replay_file(path: Path, on_change: OnChange = lambda _now, _change, _fault: None) -> FaultCorrelator:
+    """Replay a file of observations. Raises InputError, also for names that its fabric does not have."""
     observations = Observations(path)
     number = 1
 
@@ -232,6 +242,6 @@ def replay_file(path: Path, told: Told = lambda _now, _change, _fault: None) -> 
             yield call
 
     try:
-        return replay(observations.plan, calls(), told)
+        return replay(observations.plan, calls(), on_change)
     except (PlanError, KeyError) as error:
         raise InputError(f"{path}: line {number}: {error} (its fabric: {observations.plan})") from error

@@ -1,4 +1,4 @@
-"""State of watched paths: whether they forward, packets sent and lost, and what that proves of their parts. Pure."""
+"""State of watched paths: forwarding, packets sent and lost, proofs about their parts. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from enum import Enum
 from mrc_testbed.controller.faults.diagnosis import PathSample
 from mrc_testbed.controller.faults.path_segments import Cause, PathSegmenter, PathSegments
 
-NEVER = float("-inf")
+BEFORE_ALL_TIMES = float("-inf")
 COUNTS_KEPT = 24
-SURVIVORS_ASKED = 8
+FATE_PACKETS = 8
 """Packets whose fate decides whether a path called dead is dead."""
 DEAD_LOSS = 0.95
-"""Share of them that a dead path loses, at least."""
+"""Smallest share of FATE_PACKETS that a dead path loses."""
 CLEAN_PACKETS = 20
-"""Packets over an arc in a few seconds that show it to lose nothing, where CLEAN_LOST of them are lost at most."""
+"""Packets over an arc in a few seconds, at most CLEAN_LOST lost, that show it to lose nothing."""
 CLEAN_LOST = 1
 
 Key = tuple[str, str]
@@ -27,10 +27,10 @@ Key = tuple[str, str]
 class PathFate(Enum):
     """State of a path that was reported dead."""
 
-    DEAD = "dead"  # nothing came through since
+    ALL_LOST = "dead"  # nothing came through since
     SURVIVES = "survives"  # something did
     OPEN = "open"  # too few packets to tell
-    UNCOUNTED = "uncounted"  # nobody counts them
+    NO_COUNTS = "uncounted"  # nobody counts them
 
 
 @dataclass(slots=True)
@@ -39,29 +39,31 @@ class WatchedPath:
 
     trace: PathSegments
     forwards: bool = True
-    """Nobody calls it dead."""
+    """Whether no source reports the path dead."""
     at_death: tuple[int, int] | None = None
-    """(sent, lost) when it was called dead, or soon after."""
+    """(sent, lost) when the path was reported dead, or soon after; None while it forwards."""
     sent_through: int = 0
-    """Packets that had been sent when the last reading was made by which another one had come through."""
-    proven_at: float = NEVER
-    """Time at which it last forwarded, as reported."""
+    """Value of `sent` in the last reading by which another packet had come through."""
+    proven_at: float = BEFORE_ALL_TIMES
+    """Time at which the path last forwarded, as reported."""
     counts: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=COUNTS_KEPT))
     """(time, sent, lost) since the source began, oldest first."""
 
-    def fate(self, lossy: bool) -> PathFate:
-        """`lossy`: the path is over something known to lose packets, which may lose a few in a row: ask for more, and
-        for all of them.
+    def fate(self, is_loss_near: bool) -> PathFate:
+        """Return the fate of a path that was reported dead.
+
+        `is_loss_near`: the path shares a part with a lossy cause, which may lose a few packets in a row: more packets
+        decide, and all of them must be lost.
         """
         if self.at_death is None or not self.counts:
-            return PathFate.UNCOUNTED
+            return PathFate.NO_COUNTS
         _, now_sent, now_lost = self.counts[-1]
         sent, lost = now_sent - self.at_death[0], now_lost - self.at_death[1]
-        asked = SURVIVORS_ASKED * (2 if lossy else 1)
-        is_late_one = lossy and lost < sent and now_sent - self.sent_through < asked
-        if is_late_one or (sent >= SURVIVORS_ASKED and lost < DEAD_LOSS * sent):
+        packets_needed = FATE_PACKETS * (2 if is_loss_near else 1)
+        is_late_one = is_loss_near and lost < sent and now_sent - self.sent_through < packets_needed
+        if is_late_one or (sent >= FATE_PACKETS and lost < DEAD_LOSS * sent):
             return PathFate.SURVIVES
-        return PathFate.DEAD if sent >= asked else PathFate.OPEN
+        return PathFate.ALL_LOST if sent >= packets_needed else PathFate.OPEN
 
 
 class PathStats:
@@ -76,13 +78,13 @@ class PathStats:
         return self._planes[plane].get(key)
 
     def report(self, key: Key, trace: PathSegments, forwards: bool, t: float) -> None:
-        """Its source calls a path dead, or says that a packet came through at `t`."""
-        path = self._of(key, trace)
+        """Record that the source reports a path dead, or that a packet came through at `t`."""
+        path = self._path(key, trace)
         path.forwards = forwards
         if forwards:
             path.proven_at, path.at_death = max(path.proven_at, t), None
 
-    def counted(
+    def on_counts(
         self,
         key: Key,
         trace: PathSegments,
@@ -93,11 +95,11 @@ class PathStats:
         through_at: float | None,
         dead_causes: frozenset[Cause],
     ) -> None:
-        """Packets sent and lost since the source began; one that was sent at `through_at` came through.
+        """Record packets sent and lost since the source began; one sent at `through_at` came through.
 
         Packets that `dead_causes` lost are no evidence of another cause.
         """
-        path = self._of(key, trace)
+        path = self._path(key, trace)
         last = path.counts[-1] if path.counts else None
         began_again = last is not None and sent < last[1]
         if last is None or began_again or sent - lost > last[1] - last[2]:
@@ -111,7 +113,7 @@ class PathStats:
         path.counts.append((now, sent, lost))
 
     def drop(self, key: Key, plane: int) -> None:
-        """Nobody watches it any more."""
+        """Drop a path that its source no longer watches."""
         self._planes[plane].pop(key, None)
 
     def drop_source(self, source: str) -> None:
@@ -120,32 +122,32 @@ class PathStats:
                 del paths[key]
 
     def has_source(self, source: str, plane: int) -> bool:
-        """Whether it watches some path of the plane."""
+        """Return whether the source watches a path of the plane."""
         return any(key[0] == source for key in self._planes[plane])
 
     def forget_counts(self, plane: int, causes: frozenset[Cause]) -> None:
-        """Losses so far on paths over these have had their cause."""
+        """Drop the counts of paths over `causes`: their losses so far are explained."""
         for path in self._planes[plane].values():
             if self.crosses(path.trace, causes):
                 path.counts.clear()
 
     def is_watched(self, plane: int, causes: frozenset[Cause], *, sources: tuple[str, ...]) -> bool:
-        """One of the sources watches a path over these."""
+        """Return whether one of the sources watches a path over `causes`."""
         return any(key[0] in sources and self.crosses(path.trace, causes) for key, path in self._planes[plane].items())
 
-    def is_unheard(self, plane: int, causes: frozenset[Cause], died: float, *, sources: tuple[str, ...]) -> bool:
-        """One of the sources watches a path over these, calls it well, and has not said since that it forwards."""
+    def is_unheard(self, plane: int, causes: frozenset[Cause], death_time: float, *, sources: tuple[str, ...]) -> bool:
+        """Return whether a path over `causes` of one of the sources counts as good without proof since."""
         return any(
-            path.forwards and path.proven_at <= died and key[0] in sources and self.crosses(path.trace, causes)
+            path.forwards and path.proven_at <= death_time and key[0] in sources and self.crosses(path.trace, causes)
             for key, path in self._planes[plane].items()
         )
 
     def proofs(self, plane: int) -> dict[str, float]:
-        """Time at which each part was last known to forward."""
+        """Return the time at which each part was last known to forward."""
         out: dict[str, float] = {}
         for path in self._planes[plane].values():
             for part in path.trace.parts:
-                out[part] = max(path.proven_at, out.get(part, NEVER))
+                out[part] = max(path.proven_at, out.get(part, BEFORE_ALL_TIMES))
         return out
 
     def trials(self, plane: int, now: float) -> dict[Hashable, PathSample]:
@@ -158,21 +160,24 @@ class PathStats:
                 out[key] = PathSample(path.trace, max(sent, 0), min(max(lost, 0), max(sent, 0)))
         return out
 
-    def lose_nothing(self, plane: int, arcs: Iterable[str], beside: Cause, now: float, *, source: str) -> bool:
-        """Whether the source's packets over each arc, on forwarding paths that avoid `beside`, came through lately."""
+    def lose_nothing(self, plane: int, arcs: Iterable[str], avoided_cause: Cause, now: float, *, source: str) -> bool:
+        """Return whether the source's recent packets over each arc came through.
+
+        Only forwarding paths that avoid `avoided_cause` count.
+        """
         sent, lost = dict.fromkeys(arcs, 0), dict.fromkeys(arcs, 0)
         trials = self.trials(plane, now)
         for key, path in self._planes[plane].items():
             trial = trials.get(key) if path.forwards and key[0] == source else None
-            if trial is not None and not self._segmenter.crosses(trial.trace, beside):
+            if trial is not None and not self._segmenter.crosses(trial.trace, avoided_cause):
                 for arc in sent.keys() & set(trial.trace.arcs):
                     sent[arc] += trial.sent
                     lost[arc] += trial.lost
         return all(sent[arc] >= CLEAN_PACKETS and lost[arc] <= CLEAN_LOST for arc in sent)
 
     def crosses(self, trace: PathSegments, causes: Iterable[Cause]) -> bool:
-        """The path meets one of them."""
+        """Return whether the path crosses one of the causes."""
         return any(self._segmenter.crosses(trace, cause) for cause in causes)
 
-    def _of(self, key: Key, trace: PathSegments) -> WatchedPath:
+    def _path(self, key: Key, trace: PathSegments) -> WatchedPath:
         return self._planes[trace.plane].setdefault(key, WatchedPath(trace))

@@ -1,4 +1,4 @@
-"""Open symptoms of one fabric: which arrived, which wait in their hold-down, which are suppressed. Pure.
+"""Store of the open symptoms of one fabric, with their hold-down and suppression. Pure.
 
 The correlator decides what a report means and when to explain; here each symptom has its state until it is closed.
 """
@@ -21,7 +21,7 @@ class SymptomStore:
     def __init__(self, times: FaultTimers, wait: Callable[[int, float], None]) -> None:
         self._times, self._wait = times, wait
         self._open: dict[Key, Symptom] = {}
-        self._congested: dict[str, float] = {}
+        self._tail_drop_times: dict[str, float] = {}
         """Time of the last tail drop behind each interface, as reported."""
 
     def __iter__(self) -> Iterator[Symptom]:
@@ -34,7 +34,7 @@ class SymptomStore:
         return self._open.get(key)
 
     def of_plane(self, plane: int) -> tuple[list[Symptom], list[Symptom]]:
-        """Split the symptoms of a plane into those of ports and streams, which are certain, and those of paths."""
+        """Return the symptoms of a plane: those of ports and streams, which are certain, and those of paths."""
         certain: list[Symptom] = []
         paths: list[Symptom] = []
         for symptom in self:
@@ -45,14 +45,14 @@ class SymptomStore:
     # ---- arrival and end --------------------------------------------------------------------------------
 
     def open(self, symptom: Symptom, now: float) -> None:
-        """Keep a new symptom, suppressed where data only waits behind data."""
-        self._open[symptom.source, symptom.about] = symptom
+        """Keep a new symptom; suppress an EV's where data only waits behind data."""
+        self._open[symptom.source, symptom.subject_name] = symptom
         subject = symptom.subject
         if symptom.source == EV and isinstance(subject, PathSegments) and self.is_congested(subject, now):
             self._suppress_congested(symptom, now)
 
     def close(self, key: Key, now: float) -> None:
-        self._open.pop(key).cleared = now
+        self._open.pop(key).cleared_at = now
 
     def close_source(self, source: str, now: float) -> None:
         """Close all symptoms of a source that is gone."""
@@ -72,42 +72,43 @@ class SymptomStore:
     def end_hold_down(self, plane: int) -> None:
         """Do not wait for more reports of ports and streams."""
         for symptom in self.of_plane(plane)[0]:
-            symptom.heard = min(symptom.heard, symptom.heard - self._times.hold_down_port_s)
+            symptom.reported_at = min(symptom.reported_at, symptom.reported_at - self._times.hold_down_port_s)
 
     def past_hold_down(self, symptoms: list[Symptom], now: float) -> list[Symptom]:
-        """Those past their hold-down; the first one past it ends the hold-down of all, for they belong together."""
-        new = [s for s in symptoms if not s.attributed]
-        held_down = [s for s in new if now < s.heard + self.hold_down_s(s) - ROUNDING_S]
-        if len(held_down) < len(new) or not held_down:
+        """Return the symptoms past their hold-down; the first to pass it ends the hold-down of all."""
+        new_symptoms = [s for s in symptoms if not s.attributed]
+        held_down = [s for s in new_symptoms if now < s.reported_at + self.hold_down_s(s) - ROUNDING_S]
+        # Symptoms of one plane that arrive together have one cause: one past its hold-down releases the others.
+        if len(held_down) < len(new_symptoms) or not held_down:
             return symptoms
-        self._wait(held_down[0].plane, min(s.heard + self.hold_down_s(s) for s in held_down))
+        self._wait(held_down[0].plane, min(s.reported_at + self.hold_down_s(s) for s in held_down))
         return [s for s in symptoms if s.attributed]
 
     # ---- suppression ------------------------------------------------------------------------------------
 
     def is_suppressed(self, symptom: Symptom, now: float) -> bool:
-        """Whether a symptom is no evidence now; its plane is explained again when it is."""
+        """Return whether a symptom is no evidence now; schedule its plane for the end of the suppression."""
         if now < symptom.suppressed_until:
             self._wait(symptom.plane, symptom.suppressed_until)
             return True
         return False
 
-    def suppress(self, causes: frozenset[Cause], until: float) -> None:
+    def suppress(self, causes: frozenset[Cause], deadline: float) -> None:
         """Suppress the symptoms of all paths that cross one of the causes."""
         for symptom in self:
             if symptom.is_over(causes):
-                symptom.suppressed_until = until
+                symptom.suppressed_until = deadline
 
     def on_full_queue(self, interface: str, now: float) -> None:
-        """Suppress what EVs say of paths through an interface whose queue dropped."""
-        self._congested[interface] = now
+        """Suppress EV symptoms of paths through an interface whose queue dropped packets."""
+        self._tail_drop_times[interface] = now
         for symptom in self:
             if symptom.source == EV and isinstance(symptom.subject, PathSegments) and interface in symptom.subject.arcs:
                 self._suppress_congested(symptom, now)
 
     def is_congested(self, trace: PathSegments, now: float) -> bool:
         """Whether a queue along a path dropped packets lately."""
-        recent = {arc for arc, at in self._congested.items() if now - at < self._times.congested_s}
+        recent = {arc for arc, drop_time in self._tail_drop_times.items() if now - drop_time < self._times.congested_s}
         return not recent.isdisjoint(trace.arcs)
 
     def _suppress_congested(self, symptom: Symptom, now: float) -> None:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 ROUNDING_S: Final = 1e-6
-"""A time this close to its due time has come. Sums of times round by 2 ** -23 = 1.2e-7 s after 30 years of
-CLOCK_MONOTONIC (1e9 s), and the shortest hold-down is 0.1 s."""
+"""Tolerance of comparisons with a due time, seconds.
+
+Sums of times round by 2 ** -23 = 1.2e-7 s after 30 years of CLOCK_MONOTONIC (1e9 s), and the shortest hold-down is
+0.1 s.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class FaultTimers:
     """An EV that is bad by chance has its path proven by three probes, 0.2 s apart."""
     hold_down_lossy_s: float = 1.0
     unclear_s: float = 2.5
-    """Hold-down of a finding with more than one explanation: counters of switches are read three times in it."""
+    """Hold-down of an ambiguous finding: the counters of switches are read three times in it."""
     ev_lossy_s: float = 3.0
     """Hold-down of losses that EVs alone report, where no prober confirms them."""
     lossy_unclear_s: float = 6.0
@@ -33,21 +36,23 @@ class FaultTimers:
     settle_s: float = 1.0
     suppress_s: float = 15.0
     recover_s: float = 2.0
-    """Paths of a fault without ports that is over come back within so long of each other."""
+    """Longest spread in the recovery of paths after a cleared fault whose ports stayed up."""
     flap_s: float = 5.0
     lossy_hold_s: float = 3.0
     dead_for_s: float = 3.0
-    """A path dead for less may have been lossy all the time; its fault is held as a lossy one."""
+    """Shortest total loss that shows a path was not lossy before; a shorter fault ends as a lossy one."""
     judge_s: float = 2.0
-    """Longest wait of a dead path for counts that show whether all is lost."""
+    """Longest wait of a dead path for counts that show whether all packets are lost."""
     dying_s: float = 0.25
-    """From a prober's first loss to the one that made it call a path dead."""
+    """Time from a prober's first loss to the loss by which it calls the path dead."""
     dying_lossy_s: float = 1.0
-    """From the last probe that came through to the death of a path over something that loses some: of ten packets in a
-    row one comes through."""
+    """Time from the last probe that came through to the death of a path beside a lossy cause.
+
+    One of ten packets in a row comes through there.
+    """
     witness_s: float = 3.0
     """Longest wait of dead paths for the verdict of a prober that watches other paths over the suspect."""
     congested_s: float = 3.0
     """Suppression of EV symptoms of paths through a port whose queue was full."""
     trial_s: float = 8.0
-    """Packets of the last so many seconds are weighed when a path loses some."""
+    """Age up to which counted packets are weighed when a path loses some."""

@@ -133,7 +133,7 @@ class ClustermapperSource:
         segmenter = self._faults.segmenter
         if row["kind"] == "loop":
             walk = tuple(str(node) for node in row["walk"])
-            return f"{' '.join(walk)} for {target}", segmenter.along(walk)
+            return f"{' '.join(walk)} for {target}", segmenter.from_nodes(walk)
         is_t0 = row["kind"] == "t0"
         return f"{host} {target}", segmenter.t0_probe(host, plane) if is_t0 else segmenter.t1_probe(host, plane, target)
 

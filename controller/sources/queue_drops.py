@@ -123,7 +123,13 @@ class QueueDropSource:
         for verdict in self._forwarding.verdicts(plane):
             state = "ok" if verdict.works else "down"
             self._faults.path(
-                verdict.about, verdict.trace, state, source=COUNTERS, now=now, t=min(verdict.t, now), says=verdict.says
+                verdict.subject_name,
+                verdict.trace,
+                state,
+                source=COUNTERS,
+                now=now,
+                t=min(verdict.t, now),
+                says=verdict.says,
             )
 
     async def _ask(self, provisioner: SwitchProvisioner) -> None:

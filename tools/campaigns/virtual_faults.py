@@ -192,7 +192,7 @@ class World:
         """Of a trace, by identity: each arc, the switch that sends it or "", the switch that receives it or ""."""
         targets = targets_of(plan)
         self._targets = (*targets, *loops_of(plan, targets))
-        self._walks = [self.segmenter.along(target.walk) for target in self._targets]
+        self._walks = [self.segmenter.from_nodes(target.walk) for target in self._targets]
         self._prober = Prober(self._targets, ProberSettings(), 0.0)
         self._rows = [target_json(*pair) for pair in zip(self._targets, self._prober.health, strict=True)]
         folder = Path()
@@ -394,7 +394,13 @@ class World:
             for verdict in self._forwarding.verdicts(plane):
                 state = "ok" if verdict.works else "down"
                 self.faults.path(
-                    verdict.about, verdict.trace, state, source=COUNTERS, now=self.now, t=verdict.t, says=verdict.says
+                    verdict.subject_name,
+                    verdict.trace,
+                    state,
+                    source=COUNTERS,
+                    now=self.now,
+                    t=verdict.t,
+                    says=verdict.says,
                 )
         self._after(self.now + COUNTERS_EVERY_S + self.rng.random() * 0.1, self._read_counters)
 

@@ -48,7 +48,7 @@ class Story:
 
     def _note(self):
         for change, fault in self.faults.changes():
-            into = f" into {fault.into}" if fault.into else ""
+            into = f" into {fault.merged_into}" if fault.merged_into else ""
             self.log.append(f"{self.now:g} {change} {fault.number}{into}: {fault.text}")
 
     @property
@@ -80,7 +80,7 @@ def test_link__both_ends_are_one_fault_until_both_are_up():
         "1.6 updated 1: T0-T1 link p1-t0-0 p1-t1-1 down",
         "4 cleared 1: T0-T1 link p1-t0-0 p1-t1-1 down",
     ]
-    (fault,) = story.faults.all()
+    (fault,) = story.faults.all_faults()
     assert fault.to_json() == {
         "number": 1,
         "kind": "link",
@@ -129,7 +129,7 @@ def test_link__a_second_cut_is_a_second_fault():
         story.at(at)
         story.down("p0-t0-0-eth3")
         story.up("p0-t0-0-eth3")
-    assert [f.number for f in story.faults.all()] == [1, 2]
+    assert [f.number for f in story.faults.all_faults()] == [1, 2]
     assert story.active == []
 
 
@@ -154,9 +154,9 @@ def test_switch__all_links_down_together_name_the_switch():
     story.down(*story.all_links_of("p1-t1-0"))
     assert story.active == ["T1 p1-t1-0 (all 2 links down)"]
     assert story.log == ["0.1 raised 1: T1 p1-t1-0 (all 2 links down)"]
-    (fault,) = story.faults.all()
+    (fault,) = story.faults.all_faults()
     assert (fault.kind, fault.location) == ("T1", "p1-t1-0")
-    assert [s.about for s in fault.symptoms] == [
+    assert [s.subject_name for s in fault.symptoms] == [
         "p1-t0-0-eth3",
         "p1-t1-0-eth1",
         "p1-t0-1-eth3",
@@ -192,7 +192,7 @@ def test_switch__that_answers_with_both_links_down_cannot_be_told_from_its_links
     ]
     story.up("p1-t0-0-eth3", "p1-t1-0-eth1")
     assert story.active == ["T0-T1 link p1-t0-1 p1-t1-0 down"]
-    assert [f.number for f in story.faults.all()] == [1]
+    assert [f.number for f in story.faults.all_faults()] == [1]
 
 
 def test_switch__that_answered_and_is_lost_now_is_the_switch():
@@ -202,7 +202,7 @@ def test_switch__that_answered_and_is_lost_now_is_the_switch():
     story.at(0.3)
     story.lost("p1-t1-0")
     assert story.active == ["T1 p1-t1-0 (P4Runtime stream lost, all 2 links down)"]
-    assert [f.number for f in story.faults.all()] == [1]
+    assert [f.number for f in story.faults.all_faults()] == [1]
 
 
 def test_switch__lost_stream_alone():
@@ -220,7 +220,7 @@ def test_switch__lost_stream_and_links_are_one_fault():
     assert story.active == ["T1 p1-t1-0 (P4Runtime stream lost, 1 of 2 links down)"]
     story.down("p1-t0-1-eth3")
     assert story.active == ["T1 p1-t1-0 (P4Runtime stream lost, all 2 links down)"]
-    assert [f.number for f in story.faults.all()] == [1]
+    assert [f.number for f in story.faults.all_faults()] == [1]
 
 
 def test_switch__t0_with_four_links_is_not_the_t1_above():
@@ -261,7 +261,7 @@ def test_reboot__links_coming_up_one_by_one_are_no_faults():
     story.at(5.4)
     story.up("p1-t0-1-eth3", "p1-t1-0-eth2")
     assert story.active == []
-    assert [f.number for f in story.faults.all()] == [1]
+    assert [f.number for f in story.faults.all_faults()] == [1]
     assert story.faults.next_timer() is None
 
 
@@ -295,7 +295,7 @@ def test_history__forgets_the_oldest(monkeypatch):
         story.down("p0-t0-0-eth3")
         story.up("p0-t0-0-eth3")
         story.at(story.now + 10)
-    assert [(f.number, f.state) for f in story.faults.all()] == [(n, FaultState.CLEARED) for n in (3, 4, 5)]
+    assert [(f.number, f.state) for f in story.faults.all_faults()] == [(n, FaultState.CLEARED) for n in (3, 4, 5)]
 
 
 @pytest.mark.parametrize("interface", ["lo", "", "p9-t0-0-eth1", "p0-t0-0-eth99"])

@@ -136,7 +136,7 @@ def test_silent__loops_tell_the_direction(ends):
     a, k = link.lower.node, link.upper.node
     for walk in (("h2", a, k, "p0-t0-0", "p0-t1-1", a, "h2"), ("h2", a, "p0-t1-1", "p0-t0-0", k, a, "h2")):
         about = " ".join(walk)
-        world.probes[about] = world.faults.segmenter.along(walk)
+        world.probes[about] = world.faults.segmenter.from_nodes(walk)
         world.states[about], world.counts[about] = "ok", (0, 0)
     world.dark = {
         port.interface for end, port in (("lower", link.lower), ("upper", link.upper)) if ends in (end, "both")
@@ -194,7 +194,7 @@ def test_silent__evidence_that_comes_later_narrows_it():
     world.run(1.0)
     assert world.active == [("h0 p0-t0-0", "lossy link")]
     assert world.log[-1] == "updated h0 p0-t0-0 (lossy link)"
-    assert [f.number for f in faults.all()] == [1]
+    assert [f.number for f in faults.all_faults()] == [1]
 
 
 def test_silent__two_at_once_are_two():
@@ -253,7 +253,7 @@ def test_silent__a_port_that_is_down_explains_the_dead_paths():
     assert world.active == []
     world.dark = set()
     world.run(3.0)
-    assert world.active == [] and len(world.faults.all()) == 1
+    assert world.active == [] and len(world.faults.all_faults()) == 1
 
 
 def test_silent__what_ports_tell_later_is_the_same_fault():
@@ -264,7 +264,7 @@ def test_silent__what_ports_tell_later_is_the_same_fault():
     world.faults.port(link.lower.interface, "DOWN", source="gnmi x", now=world.now)
     world.run(1.0)
     assert world.active == [(link.name, "link")]
-    assert [f.number for f in world.faults.all()] == [1]
+    assert [f.number for f in world.faults.all_faults()] == [1]
 
 
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.5])
@@ -289,7 +289,7 @@ def test_lossy__loops_tell_the_direction(end):
     for host in ("h2", "h3"):
         for walk in ((host, a, k, "p0-t0-0", "p0-t1-1", a, host), (host, a, "p0-t1-1", "p0-t0-0", k, a, host)):
             about = " ".join(walk)
-            world.probes[about] = world.faults.segmenter.along(walk)
+            world.probes[about] = world.faults.segmenter.from_nodes(walk)
             world.states[about], world.counts[about] = "ok", (0, 0)
     world.losing = {getattr(link, end).interface: 0.2}
     for _ in range(12):
@@ -316,7 +316,9 @@ def directions(*, there, out, back, rest=75):
         "far 0": ((75, 0), "h1 p0-t0-1 p0-t1-0 p0-t0-1 h1"),
         "far 1": ((rest, 0), "h1 p0-t0-1 p0-t1-1 p0-t0-1 h1"),
     }
-    trials = {key: PathSample(segmenter.along(tuple(walk.split())), *counts) for key, (counts, walk) in trials.items()}
+    trials = {
+        key: PathSample(segmenter.from_nodes(tuple(walk.split())), *counts) for key, (counts, walk) in trials.items()
+    }
     findings, _ = explain_losses(segmenter, trials, [key for key, trial in trials.items() if trial.lost])
     assert [finding.explanations for finding in findings] == [((segmenter.plan.link("p0-t0-0", "p0-t1-0"),),)]
     return {segmenter.direction(arc) for arc in findings[0].arcs}
@@ -366,7 +368,7 @@ def test_lossy__what_another_cause_explains_accuses_nobody():
         f"h0 {a} {t} {a} h0": 0,
     }
     trials = {
-        (walk, n): PathSample(segmenter.along(tuple(walk.split())), 70, lost)
+        (walk, n): PathSample(segmenter.from_nodes(tuple(walk.split())), 70, lost)
         for walk, lost in walks.items()
         for n in range(2 if walk.count("t0") == 3 else 1)  # loops are sent for the links of both T1s
     }
@@ -466,7 +468,7 @@ def test_evs__one_that_recovers_soon_was_no_fault():
     evs.run(0.7)
     evs.good("h0 h2 0x0000")
     evs.run(5.0)
-    assert evs.active == [] and evs.faults.all() == []
+    assert evs.active == [] and evs.faults.all_faults() == []
 
 
 def test_evs__a_first_guess_that_a_prober_corrects_becomes_part_of_what_it_was():
@@ -487,7 +489,7 @@ def test_evs__a_first_guess_that_a_prober_corrects_becomes_part_of_what_it_was()
         evs.faults.path(f"h4 {t1}", segmenter.t1_probe("h4", 0, t1), "ok", source=MAPPER, now=evs.now)
     evs.run(1.0)
     assert evs.active == [(f"p0-t0-3 p0-t1-{k}", "lossy link") for k in range(3)]
-    assert [fault.location for fault in evs.faults.all()] == [location for location, _ in evs.active]  # merged
+    assert [fault.location for fault in evs.faults.all_faults()] == [location for location, _ in evs.active]  # merged
 
 
 def test_evs__of_a_cut_link_do_not_outlive_it_as_another_fault():
@@ -503,7 +505,7 @@ def test_evs__of_a_cut_link_do_not_outlive_it_as_another_fault():
     assert evs.active == []
     evs.good(*dead)
     evs.run(20.0)
-    assert evs.active == [] and len(evs.faults.all()) == 1
+    assert evs.active == [] and len(evs.faults.all_faults()) == 1
 
 
 def test_evs__still_bad_long_after_the_port_came_back_are_a_fault():
@@ -516,7 +518,7 @@ def test_evs__still_bad_long_after_the_port_came_back_are_a_fault():
     evs.good(*(name for name in evs.paths if name not in dead))
     evs.run(20.0)
     assert evs.active == [("p0-t0-0 p0-t1-0", "lossy link")]
-    assert len(evs.faults.all()) == 2
+    assert len(evs.faults.all_faults()) == 2
 
 
 # ---- flaps --------------------------------------------------------------------------------------------------
@@ -534,7 +536,7 @@ def test_flap__is_one_fault_that_stays_until_it_is_quiet():
     changes = [change for change, _ in evs.faults.changes()]
     assert changes.count("raised") == 3, changes  # then it is known for what it is
     evs.run(6.0)
-    assert evs.active == [] and len(evs.faults.all()) == 1
+    assert evs.active == [] and len(evs.faults.all_faults()) == 1
 
 
 def test_silent__dead_for_a_moment_is_held_as_lossy():
@@ -565,7 +567,7 @@ def test_full_queue__what_evs_lose_there_is_no_fault():
         evs.run(1.0)
         for name in victim:
             evs.faults.counts(name, evs.paths[name], 100 * second, 30 * second, source=EV, now=evs.now)
-    assert evs.active == [] and evs.faults.all() == []
+    assert evs.active == [] and evs.faults.all_faults() == []
     evs.run(6.0)  # the queue is not full any more, and they are still dead: now it counts
     assert len(evs.active) == 1
 

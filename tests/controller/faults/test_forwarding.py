@@ -18,7 +18,7 @@ def verdicts(*rounds):
     for t, sent, received, forwarded, dropped in rounds:
         forwarding.read(T0, Reading(t, {UP: forwarded}, {UP: sent}))
         forwarding.read(T1, Reading(t + 0.05, {DOWN: received}, {DOWN: forwarded}, dropped))
-    return {(verdict.about, verdict.works): verdict.t for verdict in forwarding.verdicts(0)}
+    return {(verdict.subject_name, verdict.works): verdict.t for verdict in forwarding.verdicts(0)}
 
 
 def test_all_well():
@@ -78,7 +78,9 @@ def test_a_switch_that_answers_no_more_accuses_nobody():
         forwarding.read(T0, Reading(t, {}, {UP: sent}))
     for t in (2.0, 3.0, 4.0):
         forwarding.read(T1, Reading(t, {DOWN: 30}, {}))
-    assert not any(about == "p0-t0-0 -> p0-t1-0" for about in (verdict.about for verdict in forwarding.verdicts(0)))
+    assert not any(
+        about == "p0-t0-0 -> p0-t1-0" for about in (verdict.subject_name for verdict in forwarding.verdicts(0))
+    )
 
 
 def test_a_slow_trickle_decides_over_more_readings():
@@ -95,7 +97,7 @@ def read_alone(*readings):
     forwarding = Forwarding(PathSegmenter(PLAN))
     for reading in readings:
         forwarding.read(T0, reading)
-    return {(verdict.about, verdict.works) for verdict in forwarding.verdicts(0)}
+    return {(verdict.subject_name, verdict.works) for verdict in forwarding.verdicts(0)}
 
 
 def test_a_neighbour_that_was_never_read_has_no_verdict():
@@ -111,7 +113,7 @@ def test_a_neighbour_that_was_read_less_often_is_compared_as_far_as_it_was(often
         forwarding.read(T0, Reading(1.0 + n, {}, {UP: 10 * n}))
         if n < often:
             forwarding.read(T1, Reading(1.05 + n, {DOWN: 0}, {DOWN: 0}))
-    assert not any(verdict.about != "p0-t0-0" for verdict in forwarding.verdicts(0))
+    assert not any(verdict.subject_name != "p0-t0-0" for verdict in forwarding.verdicts(0))
 
 
 def test_a_port_that_was_not_counted_has_not_received_nothing():
@@ -119,7 +121,7 @@ def test_a_port_that_was_not_counted_has_not_received_nothing():
     for t, packets in ((1.0, 50), (2.0, 60), (3.0, 70)):
         forwarding.read(T0, Reading(t, {UP: 0}, {UP: packets}))
         forwarding.read(T1, Reading(t + 0.05, {}, {DOWN: 0}))
-    assert {(verdict.about, verdict.works) for verdict in forwarding.verdicts(0)} == {("p0-t0-0", True)}
+    assert {(verdict.subject_name, verdict.works) for verdict in forwarding.verdicts(0)} == {("p0-t0-0", True)}
 
 
 def test_a_program_that_counts_nothing_is_no_black_hole():
@@ -140,4 +142,4 @@ def test_a_port_that_was_made_again_has_no_past():
     for t, sent, received in ((1.0, 50, 60), (2.0, 56, 0), (3.0, 59, 58), (4.0, 62, 60)):
         forwarding.read(T0, Reading(t, {UP: 0}, {UP: sent}))
         forwarding.read(T1, Reading(t + 0.05, {DOWN: received}, {DOWN: 0}))
-    assert not any("->" in verdict.about for verdict in forwarding.verdicts(0))
+    assert not any("->" in verdict.subject_name for verdict in forwarding.verdicts(0))

@@ -18,34 +18,34 @@ from mrc_testbed.topologies.plan import Plan
 def write(tmp_path, *faults, ready=False, policy=None, reacted=None):
     journal = Journal.open(tmp_path)
     for change, fault in faults:
-        journal.fault(change, fault, 1.0)
+        journal.record_fault(change, fault, 1.0)
     if ready:
-        journal.ready(2.0)
+        journal.record_ready(2.0)
     if policy:
-        journal.policy(policy)
+        journal.record_policy(policy)
     if reacted is not None:
-        journal.reacted(reacted)
+        journal.record_reaction(reacted)
     journal.close()
 
 
 def read(tmp_path):
     journal = Journal.open(tmp_path)
     journal.close()
-    return journal.remembered
+    return journal.content
 
 
 def test_journal__last_word_on_every_fault(tmp_path):
     write(tmp_path, ("raised", {"number": 2, "a": 1}), ("raised", {"number": 1}), ("cleared", {"number": 2, "a": 2}))
     assert read(tmp_path).faults == [{"number": 1}, {"number": 2, "a": 2}]
-    assert (read(tmp_path).was_ready, read(tmp_path).policy) == (False, None)
+    assert (read(tmp_path).was_ready, read(tmp_path).denylist_policy) == (False, None)
 
 
 def test_journal__ready_policy_and_reaction_are_remembered(tmp_path):
     write(tmp_path, ready=True, policy="lossy", reacted=["p0-t0-1 p0-t1-0"])
     told = read(tmp_path)
-    assert (told.was_ready, told.policy, told.reacted) == (True, "lossy", ["p0-t0-1 p0-t1-0"])
+    assert (told.was_ready, told.denylist_policy, told.avoided_names) == (True, "lossy", ["p0-t0-1 p0-t1-0"])
     write(tmp_path, reacted=[])
-    assert read(tmp_path).reacted == []
+    assert read(tmp_path).avoided_names == []
 
 
 @pytest.mark.parametrize("torn", [b"{", b'{"kind":"fault","fault":{"number":9', b"\xff\xfe", b"x" * 100_000])
@@ -117,11 +117,11 @@ def test_journal__long_ones_are_compacted_and_stay_locked(tmp_path, monkeypatch)
     assert os.path.getsize(RunFiles(tmp_path).fault_journal) < before / 4
     with pytest.raises(JsonlError):
         Journal.open(tmp_path)
-    journal.fault("raised", {"number": 7}, 1.0)
+    journal.record_fault("raised", {"number": 7}, 1.0)
     journal.close()
     remembered = read(tmp_path)
     assert [f["number"] for f in remembered.faults] == [0, 1, 2, 7]
-    assert (remembered.was_ready, remembered.policy, remembered.reacted) == (True, "all", ["a"])
+    assert (remembered.was_ready, remembered.denylist_policy, remembered.avoided_names) == (True, "all", ["a"])
 
 
 def test_journal__where_there_can_be_none(tmp_path):
@@ -146,13 +146,13 @@ def with_faults():
 
 def back(faults, now=10.0):
     again = FaultCorrelator(Plan())
-    again.restore(json.loads(json.dumps([f.to_json() for f in faults.all()])), now, 4.0)
+    again.restore(json.loads(json.dumps([f.to_json() for f in faults.all_faults()])), now, 4.0)
     return again
 
 
 def test_restore__the_same_list_word_for_word():
     faults = with_faults()
-    assert [f.to_json() for f in back(faults).all()] == [f.to_json() for f in faults.all()]
+    assert [f.to_json() for f in back(faults).all_faults()] == [f.to_json() for f in faults.all_faults()]
 
 
 def test_restore__seen_again_it_goes_on_with_its_number():
@@ -171,7 +171,7 @@ def test_restore__not_seen_it_is_over_in_time():
     again.on_timer(13.0)
     assert len(again.active()) == 1
     again.on_timer(14.1)
-    assert again.active() == [] and [f.number for f in again.all()] == [1, 2]
+    assert again.active() == [] and [f.number for f in again.all_faults()] == [1, 2]
     assert [(change, f.number) for change, f in again.changes()] == [("cleared", 1)]
 
 
@@ -185,6 +185,6 @@ def test_restore__new_ones_count_on():
 @pytest.mark.parametrize("record", [{}, {"number": "x"}, {"number": 1, "location": "p9-t9-9"}, {"alternatives": 7}])
 def test_restore__records_of_nothing_known_are_passed_over(record):
     faults = FaultCorrelator(Plan())
-    good = with_faults().all()[0].to_json()
+    good = with_faults().all_faults()[0].to_json()
     faults.restore([record, {**good, "location": "p9-t0-0 p9-t1-0"}, {**good, "how": "odd"}, good], 5.0, 1.0)
-    assert [f.number for f in faults.all()] == [1]
+    assert [f.number for f in faults.all_faults()] == [1]

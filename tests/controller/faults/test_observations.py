@@ -141,7 +141,7 @@ def test_recorder__a_folder_that_cannot_be_written_stops_nobody(tmp_path, caplog
         (b"", "no file of observations"),
         (b'{"kind": "boot", "id": "8c1f"}\n', "no file of observations"),
         (b"\x7fELF\n", "line 1 is no JSON object"),
-        (b'{"kind": "observations", "version": 99}\n', f"version 99; this replays {VERSION}"),
+        (b'{"kind": "observations", "version": 99}\n', f"unknown version 99 of observations (known: {VERSION})"),
         (b'{"kind": "observations", "version": 1, "plan": {"planes": 0}}\n', "line 1: plan: planes = 0"),
         (header_of(PLAN) + b'{"of": "port", "now": 1.0, "inter', "line 2 is cut short (33 bytes"),
         (header_of(PLAN) + b'{"of": "noise", "now": 1.0}\n', "line 2: no observation 'noise'"),

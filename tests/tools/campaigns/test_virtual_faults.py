@@ -198,7 +198,7 @@ class Backwards(FaultCorrelator):
     """Takes one direction of a link for the other."""
 
     def changes(self):
-        for fault in self._fault_list.active:
+        for fault in self._fault_list.active_faults:
             if fault.direction and " -> " in fault.direction:
                 fault.direction = " -> ".join(reversed(fault.direction.split(" -> ")))
         return super().changes()
