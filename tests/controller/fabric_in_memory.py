@@ -586,7 +586,7 @@ class MapperInFabric:
         self.fabric = fabric
         targets = targets_of(fabric.plan)
         self.targets = (*targets, *loops_of(fabric.plan, targets))
-        self.walks = [fabric.segmenter.along(target.walk) for target in self.targets]
+        self.walks = [fabric.segmenter.from_nodes(target.walk) for target in self.targets]
         self.begin()
 
     def begin(self):
