@@ -1,1 +1,1 @@
-"""From an outcome to numbers and verdicts."""
+"""Metrics and verdicts computed from an outcome."""

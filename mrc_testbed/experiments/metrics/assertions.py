@@ -1,6 +1,6 @@
-"""Acceptance rules applied to measurements: for each rule a verdict with the expected and the measured value.
+"""Judge measurements by acceptance rules: a verdict for each rule, with expected and measured value.
 
-verdicts = judge(scenario, [(run.label, Measured), ...], places=("virtual",))
+verdicts = judge(scenario, [(run.name, run.label, measurement), ...], places=("virtual",))
 all(verdict.passed for verdict in verdicts)
 """
 
@@ -27,11 +27,11 @@ EVENT_KINDS = ("fault", "ev", "plane", "qp_error", "control", "detected")
 
 
 ALWAYS = "nothing died, failed, was damaged, left out or unfinished"
-"""The rules that every run has without asking for them (failures.py), where all of them hold."""
+"""Text of the unwritten rules of every run (failures.py), where all of them hold."""
 MORE_CAUSES = 3
-"""Failures of one kind that are told; the rest are counted."""
+"""Failures of one kind that are printed; the rest are counted."""
 NO_RUN = "no run"
-"""Instead of a run's name: a rule that no run is for."""
+"""Name in place of a run's, for a rule that no run matches."""
 
 
 @dataclass(slots=True)
@@ -47,14 +47,14 @@ class ExpectationVerdict:
     value: float | None = None
     """The compared value: the worst one, as a share where the rule has `of`."""
     unit: str = ""
-    """Of `value`; empty for a share."""
+    """Unit of `value`; empty for a share."""
     paper: float | None = None
     events: list[str] = field(default_factory=list)
-    """Events around the failure ..."""
+    """Lines of the events around the failure."""
     around: str = ""
-    """... and from when to when that is."""
+    """Time span of `events`, as text."""
     timed: bool = False
-    """An overloaded machine may have decided it (metrics.py): never what any run must hold, nor what is missing."""
+    """Whether an overloaded machine may have decided the verdict; never for unwritten rules or missing values."""
     cause: str = ""
     """First cause of a run that failed: it is not what it was meant to be, and its figures belong in no mean. Empty
     where the rule held, and where a bound was missed by a run that is sound."""
@@ -70,7 +70,7 @@ Measurements = Sequence[tuple[str, dict[str, Any], Measurement]]
 def judge(
     scenario: Scenario, runs: Measurements, places: tuple[str, ...], scale: str | None = None
 ) -> list[ExpectationVerdict]:
-    """Every rule on every run it is for; before them the unwritten ones that did not hold, the first cause first.
+    """Return a verdict for every rule on every run that it is for, unwritten rules that failed first.
 
     `environments`: those of the runs (expand.environments_of); `scale`: the scale of the file.
     """
@@ -79,86 +79,90 @@ def judge(
     for name, label, measurement in runs:
         out += _always(name, measurement, [rule for rule in rules if matches(label, rule.where)])
     for rule in rules:
-        chosen = [run for run in runs if matches(run[1], rule.where)]
-        if not chosen:
+        selected_runs = [run for run in runs if matches(run[1], rule.where)]
+        if not selected_runs:
             out.append(_nobody(rule, runs))
-        for name, label, measurement in chosen:
+        for name, label, measurement in selected_runs:
             out.append(_judge(rule, name, label, measurement, runs))
     return out
 
 
 def conclude(run: RunPlan, outcome: Outcome) -> None:
-    """Fill in a run that is over: its metrics, and why it failed if it did."""
+    """Fill in the metrics of a run that is over, and the cause if it failed."""
     measurement = Measurement(outcome, run)
     outcome.metrics = measurement.all()
     rules = [rule for rule in run.scenario.expect if not isinstance(rule, Expect)]
-    ours = run.scenario.model_copy(update={"expect": [rule for rule in rules if matches(run.label, rule.where)]})
-    verdicts = judge(ours, [(run.name, run.label, measurement)], run.environments, run.scale)
+    own_scenario = run.scenario.model_copy(
+        update={"expect": [rule for rule in rules if matches(run.label, rule.where)]}
+    )
+    verdicts = judge(own_scenario, [(run.name, run.label, measurement)], run.environments, run.scale)
     outcome.cause = causes(verdicts).get(run.name, "")
 
 
 def causes(verdicts: Sequence[ExpectationVerdict]) -> dict[str, str]:
-    """Name -> first cause of each run that failed, which is not the same as one that missed a bound."""
-    found: dict[str, str] = {}
+    """Return name -> first cause of each run that failed; a run that missed a bound has not failed."""
+    first_causes: dict[str, str] = {}
     for verdict in verdicts:
         if verdict.cause:
-            found.setdefault(verdict.run, verdict.cause)
-    return found
+            first_causes.setdefault(verdict.run, verdict.cause)
+    return first_causes
 
 
-def matches(label: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether a run's label has the wanted values; a list of values means any of them."""
-    for key, value in wanted.items():
-        allowed = value if isinstance(value, list) else [value]
-        if not any(_same(label.get(key), one) for one in allowed):
+def matches(label: dict[str, Any], selection: dict[str, Any]) -> bool:
+    """Whether a run's label has the selected values; a list of values means any of them."""
+    for key, value in selection.items():
+        values = value if isinstance(value, list) else [value]
+        if not any(_same(label.get(key), value) for value in values):
             return False
     return True
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(left: Any, right: Any) -> bool:
     """Whether two values of a sweep are the same: `1M` is 1048576, `1%` is 0.01."""
-    if one == other or str(one) == str(other):
+    if left == right or str(left) == str(right):
         return True
     for read in (units.size, units.share, units.seconds):
         try:
-            return read(one) == read(other)
+            return read(left) == read(right)
         except (units.UnitError, TypeError):
             continue
     return False
 
 
 def _nobody(rule: AnyRule, runs: Measurements) -> ExpectationVerdict:
-    """Verdict of a rule whose labels no run has."""
+    """Return the verdict of a rule whose labels no run has."""
     have = {key: list(dict.fromkeys(str(label.get(key)) for _, label, _ in runs)) for key in rule.where}
-    seen = "; ".join(f"{key}: {', '.join(values)}" for key, values in have.items())
+    result = "; ".join(f"{key}: {', '.join(values)}" for key, values in have.items())
     return ExpectationVerdict(
-        describe(rule), NO_RUN, False, "a run with " + _label(rule.where), f"none (runs have {seen})", rule.why
+        describe(rule), NO_RUN, False, "a run with " + _label(rule.where), f"none (runs have {result})", rule.why
     )
 
 
 def _always(name: str, measurement: Measurement, rules: Sequence[Rule]) -> list[ExpectationVerdict]:
-    """Verdicts that no scenario has to ask for, on a run that these rules are for: a line for each kind of failure."""
+    """Return the verdicts of the unwritten rules on one run: a line for each kind of failure."""
     outcome = measurement.outcome
     failures = unwanted_failures(outcome, rules)
     if not failures:
-        seen = f"judged on {audit_scope(outcome)}"
-        return [ExpectationVerdict(ALWAYS, name, True, "always", seen)]
+        result = f"judged on {audit_scope(outcome)}"
+        return [ExpectationVerdict(ALWAYS, name, True, "always", result)]
     out = []
     for kind in dict.fromkeys(failure.kind for failure in failures):
         texts = [failure.text for failure in failures if failure.kind == kind]
-        more = f"; and {len(texts) - MORE_CAUSES} more" if len(texts) > MORE_CAUSES else ""
-        at = next(failure.at_s for failure in failures if failure.kind == kind)
-        verdict = ExpectationVerdict(UNWRITTEN[kind], name, False, "always", "; ".join(texts[:MORE_CAUSES]) + more)
-        faults = [event["t"] for event in outcome.events if event["what"] == "fault" and event["t"] <= at]
-        low = max(faults, default=at)
-        verdict.cause, verdict.events = texts[0], events_around(measurement, low, at)
-        verdict.around = f"from {max(0.0, low - AROUND_S):.4g} to {at:.4g} s"
+        omitted_text = f"; and {len(texts) - MORE_CAUSES} more" if len(texts) > MORE_CAUSES else ""
+        first_time = next(failure.at_s for failure in failures if failure.kind == kind)
+        verdict = ExpectationVerdict(
+            UNWRITTEN[kind], name, False, "always", "; ".join(texts[:MORE_CAUSES]) + omitted_text
+        )
+        faults = [event["t"] for event in outcome.events if event["what"] == "fault" and event["t"] <= first_time]
+        low = max(faults, default=first_time)
+        verdict.cause, verdict.events = texts[0], events_around(measurement, low, first_time)
+        verdict.around = f"from {max(0.0, low - AROUND_S):.4g} to {first_time:.4g} s"
         out.append(verdict)
     return out
 
 
 def describe(rule: AnyRule, *, where: bool = True) -> str:
-    """A rule in words: `rate.flow at least 0.95 of baseline from 2s to 5s, in every 1 s [variant=mrc]`."""
+    """Return a rule in words: `rate.flow at least 0.95 of baseline from 2s to 5s, in every 1 s [variant=mrc]`."""
     match rule:
         case ExpectFailure():
             text = _describe_failure(rule)
@@ -171,8 +175,8 @@ def describe(rule: AnyRule, *, where: bool = True) -> str:
 
 def _describe_failure(rule: ExpectFailure) -> str:
     """`job fails: at least 1 QP dies from 1s to 3s with "retries"`."""
-    most = "" if rule.at_most is None else f" and at most {rule.at_most}"
-    text = f"{rule.failed} fails: at least {rule.at_least}{most} of its QPs die"
+    upper_text = "" if rule.at_most is None else f" and at most {rule.at_most}"
+    text = f"{rule.failed} fails: at least {rule.at_least}{upper_text} of its QPs die"
     text += f" from {rule.start}" if rule.start is not None else ""
     text += f" to {rule.stop}" if rule.stop is not None else ""
     return text + (f' with "{rule.error}"' if rule.error else "")
@@ -211,19 +215,21 @@ def _judge(
 
 def _judge_failure(rule: ExpectFailure, name: str, measurement: Measurement) -> ExpectationVerdict:
     outcome = measurement.outcome
-    dead = [failure for failure in outcome.failures if (failure.kind, failure.work) == ("qp", rule.failed)]
+    qp_failures = [failure for failure in outcome.failures if (failure.kind, failure.work) == ("qp", rule.failed)]
     low, high = measurement.moment(rule.start, 0.0), measurement.moment(rule.stop, outcome.duration_s)
-    early_or_late = [failure.text for failure in dead if not low <= failure.at_s <= high]
-    others = [failure.text for failure in dead if rule.error is not None and rule.error not in failure.text]
-    most = len(dead) if rule.at_most is None else rule.at_most
-    wrong = [*early_or_late, *others]
-    passed = rule.at_least <= len(dead) <= most and not wrong
-    seen = f"{len(dead)} of its QPs died"
-    shown = (wrong or [failure.text for failure in dead])[:1]
-    seen += f": {shown[0]}" if shown else ""
+    early_or_late = [failure.text for failure in qp_failures if not low <= failure.at_s <= high]
+    other_errors = [
+        failure.text for failure in qp_failures if rule.error is not None and rule.error not in failure.text
+    ]
+    upper_limit = len(qp_failures) if rule.at_most is None else rule.at_most
+    mismatches = [*early_or_late, *other_errors]
+    passed = rule.at_least <= len(qp_failures) <= upper_limit and not mismatches
+    result = f"{len(qp_failures)} of its QPs died"
+    examples = (mismatches or [failure.text for failure in qp_failures])[:1]
+    result += f": {examples[0]}" if examples else ""
     bound = f"{rule.at_least} or more" if rule.at_most is None else f"{rule.at_least} to {rule.at_most}"
-    verdict = ExpectationVerdict(describe(rule, where=False), name, passed, f"{bound} dead QPs", seen, rule.why)
-    verdict.value, verdict.unit, verdict.cause = float(len(dead)), "count", "" if passed else seen
+    verdict = ExpectationVerdict(describe(rule, where=False), name, passed, f"{bound} dead QPs", result, rule.why)
+    verdict.value, verdict.unit, verdict.cause = float(len(qp_failures)), "count", "" if passed else result
     return verdict
 
 
@@ -233,8 +239,8 @@ def _judge_unfinished(rule: ExpectIncomplete, name: str, measurement: Measuremen
         for failure in measurement.outcome.failures
         if (failure.kind, failure.work) == ("unfinished", rule.unfinished)
     ]
-    seen = cut_off[0] if cut_off else "it ended before"
-    return ExpectationVerdict(describe(rule, where=False), name, bool(cut_off), "not all of it", seen, rule.why)
+    result = cut_off[0] if cut_off else "all of it was complete"
+    return ExpectationVerdict(describe(rule, where=False), name, bool(cut_off), "not all of it", result, rule.why)
 
 
 def _judge_bound(
@@ -245,46 +251,54 @@ def _judge_bound(
     text = describe(rule, where=False)
     low, high = measurement.moment(rule.start, 0.0), measurement.moment(rule.stop, measurement.outcome.duration_s)
     if not values or scale is None:
-        missing = rule.metric if not values else rule.of or rule.metric
-        seen = f"{missing} was not measured" + ("" if rule.compared_to is None else f" in {_label(rule.compared_to)}")
-        return ExpectationVerdict(text, name, False, _expected(rule), seen, rule.why)
+        missing_name = rule.metric if not values else rule.of or rule.metric
+        result = f"{missing_name} was not measured" + (
+            "" if rule.compared_to is None else f" in {_label(rule.compared_to)}"
+        )
+        return ExpectationVerdict(text, name, False, _expected(rule), result, rule.why)
     shares = [value / scale if scale else (0.0 if value == 0 else float("inf")) for value in values]
-    bad = [share for share in shares if not _within(rule, share)]
-    worst = _closest(rule, bad or shares)
-    at = shares.index(worst)
+    violations = [share for share in shares if not _within(rule, share)]
+    worst_share = _closest(rule, violations or shares)
+    worst_index = shares.index(worst_share)
     if rule.each:
-        low, high = low + at * rule.each, low + (at + 1) * rule.each
-    seen = _seen(rule, measurement, values[at], worst)
+        low, high = low + worst_index * rule.each, low + (worst_index + 1) * rule.each
+    result = _seen(rule, measurement, values[worst_index], worst_share)
     if rule.each:
-        seen += f" from {low:g} to {high:g} s"
-    if len(bad) > 1:
-        seen += f" and {len(bad) - 1} more of {len(shares)} intervals"
+        result += f" from {low:g} to {high:g} s"
+    if len(violations) > 1:
+        result += f" and {len(violations) - 1} more of {len(shares)} intervals"
     unit = "" if rule.of is not None or rule.compared_to is not None else unit_of(rule.metric, measurement)
-    verdict = ExpectationVerdict(text, name, not bad, _expected(rule), seen, rule.why, worst, unit, rule.paper)
+    verdict = ExpectationVerdict(
+        text, name, not violations, _expected(rule), result, rule.why, worst_share, unit, rule.paper
+    )
     metric = find(rule.metric, measurement.outcome.works(), measurement.plan.measure.queues)
     verdict.timed = metric is not None and metric.timed
-    if bad:
+    if violations:
         verdict.events = events_around(measurement, low, high, rule.metric)
         verdict.around = f"from {max(0.0, low - AROUND_S):g} to {high:g} s"
     return verdict
 
 
 def _scale(rule: Expect, label: dict[str, Any], measurement: Measurement, runs: Measurements) -> float | None:
-    """Divisor of a value before it is compared."""
+    """Return the divisor of a value before it is compared."""
     if rule.of is None and rule.compared_to is None:
         return 1.0
-    other = measurement
+    base_measurement = measurement
     if rule.compared_to is not None:
-        wanted = {**label, **rule.compared_to}
-        found = [run for run in runs if matches(run[1], wanted) and run[2].outcome.repeat == measurement.outcome.repeat]
-        if not found:
+        base_label = {**label, **rule.compared_to}
+        base_runs = [
+            run for run in runs if matches(run[1], base_label) and run[2].outcome.repeat == measurement.outcome.repeat
+        ]
+        if not base_runs:
             return None
-        other = found[0][2]
+        base_measurement = base_runs[0][2]
     if rule.of == "baseline":
-        return other.baseline(rule.metric)
+        return base_measurement.baseline(rule.metric)
     if rule.of == "capacity":
-        return other.outcome.capacity_bps
-    values = other.values(rule.of or rule.metric, rule.start, rule.stop, None)  # the same part of the other run
+        return base_measurement.outcome.capacity_bps
+    values = base_measurement.values(
+        rule.of or rule.metric, rule.start, rule.stop, None
+    )  # the same part of the other run
     return values[0] if values else None
 
 
@@ -297,7 +311,7 @@ def _within(rule: Expect, share: float) -> bool:
 
 
 def _closest(rule: Expect, shares: list[float]) -> float:
-    """The one that is nearest to failing."""
+    """Return the share that is nearest to failing."""
     if rule.about is not None:
         return max(shares, key=lambda share: abs(share - (rule.about or 0.0)))
     return min(shares) if rule.at_least is not None else max(shares)
@@ -321,13 +335,13 @@ def _seen(rule: Expect, measurement: Measurement, value: float, share: float) ->
 
 
 def unit_of(name: str, measurement: Measurement) -> str:
-    """Unit of a metric."""
+    """Return the unit of a metric."""
     metric = find(name, measurement.outcome.works(), measurement.plan.measure.queues)
     return metric.unit if metric else ""
 
 
 def show(name: str, value: float, measurement: Measurement) -> str:
-    """A metric's value with its unit."""
+    """Return a metric's value with its unit."""
     unit = unit_of(name, measurement)
     if unit == "bit/s":
         return units.show_rate(value)
@@ -338,7 +352,7 @@ def show(name: str, value: float, measurement: Measurement) -> str:
 
 
 def events_around(measurement: Measurement, low: float, high: float, metric: str = "") -> list[str]:
-    """Lines of the events from a second before `low` to `high`.
+    """Return lines of the events from a second before `low` to `high`.
 
     When that is more than there is room for: the first and the last of what counts most (faults; for `evs.` metrics
     what EVs did, too).
@@ -348,13 +362,13 @@ def events_around(measurement: Measurement, low: float, high: float, metric: str
     if len(lines) <= EVENTS_AROUND:
         return [text for _, _, text in lines]
     rank = {"fault": 0, "qp_error": 0, "ev": 0 if metric.startswith("evs.") else 3, "control": 1, "plane": 2}
-    for worst in range(4):
-        kept = [line for line in lines if rank.get(line[1], 3) <= worst]
-        if len(kept) >= EVENTS_AROUND or worst == 3:
+    for max_rank in range(4):
+        kept_lines = [line for line in lines if rank.get(line[1], 3) <= max_rank]
+        if len(kept_lines) >= EVENTS_AROUND or max_rank == 3:
             break
     half = EVENTS_AROUND // 2
-    more = f"{'...':>11s}  {len(lines) - EVENTS_AROUND} more lines"
-    return [*(text for _, _, text in kept[:half]), more, *(text for _, _, text in kept[-half:])]
+    omitted_text = f"{'...':>11s}  {len(lines) - EVENTS_AROUND} more lines"
+    return [*(text for _, _, text in kept_lines[:half]), omitted_text, *(text for _, _, text in kept_lines[-half:])]
 
 
 def told_together(events: list[dict[str, Any]]) -> list[tuple[float, str, str]]:
@@ -379,29 +393,29 @@ def told_together(events: list[dict[str, Any]]) -> list[tuple[float, str, str]]:
 
 def _group_line(group: list[dict[str, Any]]) -> tuple[float, str, str]:
     first = group[0]
-    at = f"{first['t']:9.3f} s  "
+    time_text = f"{first['t']:9.3f} s  "
     if len(group) == 1:
-        return first["t"], "ev", at + event_text(first)
+        return first["t"], "ev", time_text + event_text(first)
     planes = ", ".join(str(plane) for plane in sorted({event["plane"] for event in group}))
     evs = len({event["ev"] for event in group})
-    what = f"{evs} EVs" if evs > 1 else f"{len(group)} times EV {first['ev']:#06x}"
-    moved = f"{first['old']} -> {first['new']}: {first['cause']}"
-    text = f"{first['host']}: {what} to {first['peer']} (plane {planes}) {moved}, until {group[-1]['t']:.3f} s"
-    return first["t"], "ev", at + text
+    evs_text = f"{evs} EVs" if evs > 1 else f"{len(group)} times EV {first['ev']:#06x}"
+    transition = f"{first['old']} -> {first['new']}: {first['cause']}"
+    text = f"{first['host']}: {evs_text} to {first['peer']} (plane {planes}) {transition}, until {group[-1]['t']:.3f} s"
+    return first["t"], "ev", time_text + text
 
 
 def event_text(event: dict[str, Any]) -> str:
-    """An event of an Outcome in words."""
+    """Return an event of an Outcome in words."""
     match event["what"]:
         case "ev":
-            moved = f"{event['old']} -> {event['new']}: {event['cause']}"
-            return f"{event['host']}: EV {event['ev']:#06x} to {event['peer']} {moved}"
+            transition = f"{event['old']} -> {event['new']}: {event['cause']}"
+            return f"{event['host']}: EV {event['ev']:#06x} to {event['peer']} {transition}"
         case "plane":
-            whose = "own port" if event["peer"] is None else f"port of {event['peer']}"
-            return f"{event['host']}: plane {event['plane']} {'up' if event['up'] else 'down'} ({whose})"
+            port_owner = "own port" if event["peer"] is None else f"port of {event['peer']}"
+            return f"{event['host']}: plane {event['plane']} {'up' if event['up'] else 'down'} ({port_owner})"
         case "replaced":
-            by = "nothing" if event["by"] is None else f"{event['by']:#06x}"
-            return f"{event['host']}: EV {event['ev']:#06x} replaced by {by}"
+            successor = "nothing" if event["by"] is None else f"{event['by']:#06x}"
+            return f"{event['host']}: EV {event['ev']:#06x} replaced by {successor}"
         case "qp_error":
             return f"{event['host']}: QP to {event['peer']} failed: {event['text']}"
     return str(event.get("text", event))

@@ -1,9 +1,9 @@
 """The metrics of a run (metrics.py lists them), computed from its Outcome and nothing else.
 
-    measured = Measured(outcome, plan)
-    measured.value("rate.flow")                                # the whole run
-    measured.values("rate.flow", start, stop, each=1.0)        # one a second of a part of it
-    measured.baseline("rate.total")                            # what it was before the first fault
+    measurement = Measurement(outcome, plan)
+    measurement.value("rate.flow")                                # the whole run
+    measurement.values("rate.flow", start, stop, each=1.0)        # one a second of a part of it
+    measurement.baseline("rate.total")                            # what it was before the first fault
 
 A value is None when the run has nothing to compute it from (no fault, no collective, nothing completed).
 """
@@ -23,15 +23,15 @@ from mrc_testbed.experiments.resolve.flows import pinned_evs
 from mrc_testbed.experiments.resolve.run_plan import RunPlan
 
 OUTAGE_SHARE = 0.25
-"""Below this share of the baseline is an outage."""
+"""Share of the baseline below which a rate counts as an outage."""
 RECOVERED_SHARE = 0.95
 START_UP_SHARE = 0.1
-"""The first part of the time before the first fault does not count for the baseline: windows open there."""
+"""Share of the time before the first fault that the baseline omits: windows open there."""
 START_UP_MAX_S = 1.0
 
 
 class Measurement:
-    """See the module."""
+    """Metrics of one run, by name; see the module."""
 
     def __init__(self, outcome: Outcome, plan: RunPlan) -> None:
         self.outcome, self.plan = outcome, plan
@@ -46,33 +46,33 @@ class Measurement:
     # ---- asking -----------------------------------------------------------------------------------------
 
     def value(self, name: str) -> float | None:
-        """A metric over the whole run. Raises KeyError for a name that does not exist."""
+        """Return a metric over the whole run. Raises KeyError for a name that does not exist."""
         metric = find(name, self._works(), self._queues())
         if metric is None:
             raise KeyError(name)
         if metric.series:
             return self.value_between(name, 0.0, self.outcome.duration_s)
-        before, _, after = metric.pattern.partition("NAME" if "NAME" in metric.pattern else "PORT")
-        return _WHOLE[metric.pattern](self, name.removeprefix(before).removesuffix(after))
+        prefix, _, suffix = metric.pattern.partition("NAME" if "NAME" in metric.pattern else "PORT")
+        return _WHOLE[metric.pattern](self, name.removeprefix(prefix).removesuffix(suffix))
 
     def values(self, name: str, start: Instant | None, stop: Instant | None, each: float | None) -> list[float]:
-        """A metric over a part of the run, as one mean or as one for each `each` seconds of it."""
+        """Return a metric over a part of the run, as one mean or as one for each `each` seconds of it."""
         if start is None and stop is None and each is None:
             value = self.value(name)
             return [] if value is None else [value]
         low, high = self.moment(start, 0.0), self.moment(stop, self.outcome.duration_s)
         if each is None:
-            found = [self.value_between(name, low, high)]
+            means = [self.value_between(name, low, high)]
         else:
             count = max(1, round((high - low) / each))
-            found = [self.value_between(name, low + i * each, low + (i + 1) * each) for i in range(count)]
-        return [value for value in found if value is not None]
+            means = [self.value_between(name, low + i * each, low + (i + 1) * each) for i in range(count)]
+        return [value for value in means if value is not None]
 
-    def moment(self, when: Instant | None, default: float) -> float:
-        """Seconds of a When; a share is one of the run's length."""
-        if when is None:
+    def moment(self, instant: Instant | None, default: float) -> float:
+        """Return the seconds of an Instant; a share refers to the run's length."""
+        if instant is None:
             return default
-        return when.seconds if when.seconds is not None else (when.share or 0.0) * self.outcome.duration_s
+        return instant.seconds if instant.seconds is not None else (instant.share or 0.0) * self.outcome.duration_s
 
     def baseline(self, name: str) -> float | None:
         """Mean of a series metric before the first fault, without the start; of the whole run without faults."""
@@ -106,27 +106,27 @@ class Measurement:
 
     def value_between(self, name: str, low: float, high: float) -> float | None:
         """A series metric over (low, high] seconds."""
-        kind, _, rest = name.partition(".")
+        kind, _, target = name.partition(".")
         if kind == "loss":
             return self._mean([float(n) / self.outcome.series.every_s for n in self.outcome.series.lost], low, high)
         if kind == "queue":
-            return self._mean(self.outcome.series.queues.get(rest, []), low, high)
+            return self._mean(self.outcome.series.queues.get(target, []), low, high)
         if kind == "off_pinned":
-            return self._off_pinned(rest, low, high)
-        spread = self.outcome.series.spread.get(rest.removesuffix(".min").removesuffix(".max"))
-        if spread is not None and rest not in self._flows:
-            return self._mean(spread.least_bps if rest.endswith(".min") else spread.most_bps, low, high)
+            return self._off_pinned(target, low, high)
+        spread = self.outcome.series.spread.get(target.removesuffix(".min").removesuffix(".max"))
+        if spread is not None and target not in self._flows:
+            return self._mean(spread.least_bps if target.endswith(".min") else spread.most_bps, low, high)
         if spread is not None and kind == "jain":
             return self._mean(spread.jain, low, high)
-        rates = self._flow_rates(rest.removesuffix(".min").removesuffix(".max"), low, high)
+        rates = self._flow_rates(target.removesuffix(".min").removesuffix(".max"), low, high)
         if not rates:
             return None
         if kind == "jain":
             squares = len(rates) * sum(rate * rate for rate in rates)
             return sum(rates) ** 2 / squares if squares else 1.0
-        if rest.endswith(".min") and rest not in self._flows:
+        if target.endswith(".min") and target not in self._flows:
             return min(rates)
-        if rest.endswith(".max") and rest not in self._flows:
+        if target.endswith(".max") and target not in self._flows:
             return max(rates)
         return sum(rates)
 
@@ -138,39 +138,39 @@ class Measurement:
         return [mean for mean in means if mean is not None]
 
     def _mean(self, values: Sequence[float | None], low: float, high: float) -> float | None:
-        """Mean over the intervals that lie in (low, high], weighted by their part in it; without those not read."""
+        """Return the mean over intervals in (low, high], weighted by their part; intervals not read are omitted."""
         times = self.outcome.series.times_s
         total = weight = 0.0
-        at = bisect_right(times, low)
-        while at < min(len(times), len(values)):
-            before = times[at - 1] if at else 0.0
-            if before >= high:
+        index = bisect_right(times, low)
+        while index < min(len(times), len(values)):
+            start_s = times[index - 1] if index else 0.0
+            if start_s >= high:
                 break
-            part, value = min(times[at], high) - max(before, low), values[at]
+            part, value = min(times[index], high) - max(start_s, low), values[index]
             if part > 0 and value is not None:
                 total, weight = total + value * part, weight + part
-            at += 1
+            index += 1
         return total / weight if weight > 0 else None
 
     def _off_pinned(self, work: str, low: float, high: float) -> float | None:
-        pinned = self._pinned_evs(work)
-        on = off = 0
+        evs = self._pinned_evs(work)
+        on = off_count = 0
         for flow in self._flows.get(work, []):
             for end, packets in zip(
                 self.outcome.series.times_s, self.outcome.series.ev_packets.get(flow.name, []), strict=False
             ):
                 if low < end <= high + 1e-9:
-                    on += sum(count for ev, count in packets.items() if ev in pinned)
-                    off += sum(count for ev, count in packets.items() if ev not in pinned)
-        return off / (on + off) if on + off else None
+                    on += sum(count for ev, count in packets.items() if ev in evs)
+                    off_count += sum(count for ev, count in packets.items() if ev not in evs)
+        return off_count / (on + off_count) if on + off_count else None
 
     def _pinned_evs(self, work: str) -> set[str]:
         """EVs that other workloads are pinned to."""
-        others = [pin for pin in self.plan.pins if pin.work != work]
-        return {f"{ev:#06x}" for pin in others for ev in pinned_evs(self.plan.fabric, *pin[1:])}
+        other_pins = [pin for pin in self.plan.pins if pin.work != work]
+        return {f"{ev:#06x}" for pin in other_pins for ev in pinned_evs(self.plan.fabric, *pin[1:])}
 
     def _rates(self, work: str) -> list[tuple[float, float, float]]:
-        """(from, to, rate) of every interval after the first fault and before the work's end."""
+        """Return (from, to, rate) of every interval after the first fault and before the work's end."""
         if self.first_fault_s is None:
             return []
         ends = [flow.finished_s for flow in self.outcome.flows if work in ("total", flow.work)]
@@ -178,12 +178,12 @@ class Measurement:
         last = self.outcome.duration_s if endless else max((end for end in ends if end is not None), default=0.0)
         series = self.outcome.series
         names = {flow.name for flow in self.outcome.flows if work in ("total", flow.work)}
-        mine = [values for name, values in series.received_bps.items() if name in names]
-        out, before = [], 0.0
-        for at, end in enumerate(series.times_s):
-            if before >= self.first_fault_s - 1e-9 and end <= last + 1e-9:
-                out.append((before, end, sum(values[at] for values in mine if at < len(values))))
-            before = end
+        series_values = [values for name, values in series.received_bps.items() if name in names]
+        out, start_s = [], 0.0
+        for index, end in enumerate(series.times_s):
+            if start_s >= self.first_fault_s - 1e-9 and end <= last + 1e-9:
+                out.append((start_s, end, sum(values[index] for values in series_values if index < len(values))))
+            start_s = end
         return out
 
     # ---- one number a run -------------------------------------------------------------------------------
@@ -193,11 +193,11 @@ class Measurement:
         base = self.baseline(f"rate.{work}")
         if base is None or self.first_fault_s is None:
             return None
-        longest = current = 0.0
+        longest_s = current = 0.0
         for low, high, rate in self._rates(work):
             current = current + high - low if rate < OUTAGE_SHARE * base else 0.0
-            longest = max(longest, current)
-        return longest
+            longest_s = max(longest_s, current)
+        return longest_s
 
     def dip(self, work: str) -> float | None:
         """Deepest fall below the baseline, a share of it."""
@@ -206,7 +206,7 @@ class Measurement:
         return max(0.0, 1 - min(rates) / base) if base and rates else None
 
     def recover(self, work: str) -> float | None:
-        """From the last fault's end until within 5 % of the baseline for good; None when that never came."""
+        """Return the seconds from the last fault's end until within 5 % of the baseline for good; None: never."""
         base = self.baseline(f"rate.{work}")
         rates = self._rates(work)
         if base is None or self.last_fault_s is None or not rates:
@@ -218,44 +218,46 @@ class Measurement:
 
     @property
     def _is_cut_short(self) -> bool:
-        """Events that came late were not kept, and the last of anything is not known."""
+        """Whether late events were dropped, so that the last of any kind is unknown."""
         return self.outcome.events_dropped > 0 and self.outcome.where != "fluid"  # which drops those in the middle
 
-    def _ev_events(self, new: str) -> list[dict[str, Any]]:
-        return [e for e in self.outcome.events if e["what"] == "ev" and e["new"] == new]
+    def _ev_events(self, state: str) -> list[dict[str, Any]]:
+        return [e for e in self.outcome.events if e["what"] == "ev" and e["new"] == state]
 
     def first_bad(self, _: str) -> float | None:
-        """From the first fault to the first EV ASSUMED_BAD."""
-        since = self.first_fault_s
-        times = [e["t"] for e in self._ev_events("assumed_bad") if since is not None and e["t"] >= since]
-        return min(times) - since if times and since is not None else None
+        """Return the seconds from the first fault to the first EV ASSUMED_BAD."""
+        first_fault_s = self.first_fault_s
+        times = [
+            e["t"] for e in self._ev_events("assumed_bad") if first_fault_s is not None and e["t"] >= first_fault_s
+        ]
+        return min(times) - first_fault_s if times and first_fault_s is not None else None
 
     def last_bad(self, _: str) -> float | None:
-        """From the first fault until the last EV went bad for the first time."""
+        """Return the seconds from the first fault until the last EV went bad for the first time."""
         if self.outcome.events_dropped:
             return None
-        since = self.first_fault_s
+        first_fault_s = self.first_fault_s
         firsts: dict[tuple[str, int, int], float] = {}
         for event in self._ev_events("assumed_bad"):
-            if since is not None and event["t"] >= since:
+            if first_fault_s is not None and event["t"] >= first_fault_s:
                 firsts.setdefault((event["host"], event["qpn"], event["ev"]), event["t"])
-        return max(firsts.values()) - since if firsts and since is not None else None
+        return max(firsts.values()) - first_fault_s if firsts and first_fault_s is not None else None
 
     def restored(self, _: str) -> float | None:
-        """From the last fault's end until no EV was ASSUMED_BAD."""
+        """Return the seconds from the last fault's end until no EV was ASSUMED_BAD."""
         if self.outcome.evs_bad or self.last_fault_s is None or self._is_cut_short:
             return None
-        back = [e["t"] for e in self.outcome.events if e["what"] == "ev" and e["old"] == "assumed_bad"]
-        return max(0.0, max(back) - self.last_fault_s) if back else None
+        restore_times = [e["t"] for e in self.outcome.events if e["what"] == "ev" and e["old"] == "assumed_bad"]
+        return max(0.0, max(restore_times) - self.last_fault_s) if restore_times else None
 
     def swapped(self, _: str) -> float | None:
-        """1 when every replaced EV's place was taken by one of its plane."""
+        """Return 1 when every replaced EV was replaced by one of its plane, else 0."""
         swaps = [e for e in self.outcome.events if e["what"] == "replaced"]
         good = all(e["by"] is not None for e in swaps)
         return float(good) if swaps and not (good and self.outcome.events_dropped) else None
 
     def reacted(self, _: str) -> float | None:
-        """From the first fault until the control plane had changed its tables."""
+        """Return the seconds from the first fault until the control plane had changed its tables."""
         times = [e["t"] for e in self.outcome.events if e["what"] == "control" and e["text"] == "tables changed"]
         return min(times) - self.first_fault_s if times and self.first_fault_s is not None else None
 
@@ -264,51 +266,60 @@ class Measurement:
         times = sorted(t for flow in self._flows.get(work, []) for t in flow.latencies_s)
         return _quantile(times, share) if times else None
 
-    def collective(self, work: str, of: Callable[[Any], float]) -> float | None:
+    def collective(self, work: str, compute: Callable[[Any], float]) -> float | None:
         """A number of a collective that has measured iterations; of several jobs the mean."""
-        return mean([of(one) for one in self._with_iterations(work) if one.mean_s > 0])
+        return mean([compute(collective) for collective in self._with_iterations(work) if collective.mean_s > 0])
 
     def wrong(self, work: str) -> float | None:
         """Elements of a collective, all jobs, that are not what they have to be."""
-        found = self._with_iterations(work)
-        return float(sum(i.wrong for one in found for i in one.iterations)) if found else None
+        collectives = self._with_iterations(work)
+        return float(sum(i.wrong for collective in collectives for i in collective.iterations)) if collectives else None
 
     def slowest(self, work: str) -> float | None:
         """The rank that ended last most often; None of several jobs, each of which has its own."""
-        found = self._with_iterations(work)
-        return _slowest(found[0]) if len(found) == 1 else None
+        collectives = self._with_iterations(work)
+        return _slowest(collectives[0]) if len(collectives) == 1 else None
 
     def _with_iterations(self, work: str) -> list[CollectiveOutcome]:
-        return [one for one in self.outcome.collectives if one.work == work and one.iterations]
+        return [
+            collective for collective in self.outcome.collectives if collective.work == work and collective.iterations
+        ]
 
-    def iteration(self, work: str, of: Callable[[list[float]], float]) -> float | None:
+    def iteration(self, work: str, compute: Callable[[list[float]], float]) -> float | None:
         """A number of the times of the measured iterations of a collective or training, all jobs."""
-        times = [i.finished_s - i.started_s for one in self._with_iterations(work) for i in one.iterations]
-        return of(sorted(times)) if times else None
+        times = [
+            i.finished_s - i.started_s for collective in self._with_iterations(work) for i in collective.iterations
+        ]
+        return compute(sorted(times)) if times else None
 
     def slowed(self, work: str, *, once: bool) -> float | None:
-        """Share of a workload's jobs that are slower after the first fault, in the median or (`once`) in any iteration.
+        """Return the share of jobs slower after the first fault, in the median or (`once`) in any iteration.
 
         None without a fault or `baseline`, and when no job had an iteration before.
         """
         outcome = self.outcome
         times = [
-            (*each,)
+            (*job_spans,)
             for job in outcome.jobs
             if job.work == work
-            for each in zip(job.before_s, job.after_s, job.longest_s, strict=True)
+            for job_spans in zip(job.before_s, job.after_s, job.longest_s, strict=True)
         ]
         span = before_faults(self.plan.baseline, self.first_fault_s)
         if span is not None:
-            for one in self._with_iterations(work):
-                spans = [(i.started_s, i.finished_s) for i in one.iterations]
+            for collective in self._with_iterations(work):
+                spans = [(i.started_s, i.finished_s) for i in collective.iterations]
                 found = job_times(spans, span, outcome.duration_s, self.plan.iterations[work])
                 times += [] if found is None else [found]
-        most = 1 + self.plan.measure.slowed
-        return mean([float((longest if once else after) > most * before) for before, after, longest in times])
+        slowed_factor = 1 + self.plan.measure.slowed
+        return mean(
+            [
+                float((longest_s if once else after_s) > slowed_factor * before_s)
+                for before_s, after_s, longest_s in times
+            ]
+        )
 
     def time_of(self, work: str) -> float | None:
-        """From a workload's start to its last completion."""
+        """Return the seconds from a workload's start to its last completion."""
         flows = self._flows.get(work, [])
         ends = [flow.finished_s for flow in flows if flow.finished_s is not None]
         return max(ends) - min(flow.started_s for flow in flows) if ends else None
@@ -319,25 +330,25 @@ class Measurement:
         return float(max(depths)) if depths else None
 
     def deepest_last_hop(self, _: str) -> float | None:
-        """Deepest of all T0 downlinks; None where nobody looked."""
+        """Return the deepest queue of all T0 downlinks; None where not recorded."""
         peaks = self.outcome.counters.get("peak_queue_bytes")
         return None if peaks is None else float(max(peaks.values(), default=0))
 
-    def flow_sum(self, of: Callable[[FlowOutcome], int]) -> float:
-        return float(sum(of(flow) for flow in self.outcome.flows))
+    def flow_sum(self, count: Callable[[FlowOutcome], int]) -> float:
+        return float(sum(count(flow) for flow in self.outcome.flows))
 
     def counter(self, name: str) -> float | None:
         value = self.outcome.counters.get(name)
         return None if value is None else float(value)
 
 
-def _quantile(ordered: list[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+def _quantile(sorted_values: list[float], share: float) -> float:
+    return sorted_values[min(len(sorted_values) - 1, int(share * len(sorted_values)))]
 
 
-def _slowest(one: Any) -> float:
-    names = [iteration.slowest for iteration in one.iterations]
-    return float(one.ranks.index(max(set(names), key=lambda name: (names.count(name), name))))
+def _slowest(collective: Any) -> float:
+    names = [iteration.slowest for iteration in collective.iterations]
+    return float(collective.ranks.index(max(set(names), key=lambda name: (names.count(name), name))))
 
 
 _WHOLE: dict[str, Callable[[Measurement, str], float | None]] = {

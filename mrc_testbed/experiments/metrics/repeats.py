@@ -1,7 +1,7 @@
-"""Repeats of a scenario as one: median and spread of every number that an expectation or a figure names.
+"""Median and spread over the repeats of a scenario, for each number that a rule or figure names.
 
-    for one in spreads(scenario, runs, verdicts):
-        one.run, one.what, one.median, one.low, one.high     # "mrc loss=1%", "rate.total at least 0.9 ...", ...
+    for spread in spreads(scenario, runs, verdicts):
+        spread.run, spread.what, spread.median     # "mrc loss=1%", "rate.total at least 0.9 ...", ...
 
 How repeats are judged: every rule must hold in every repeat. A rule that holds in 2 of 3 has failed, shown as `2 of 3`.
 """
@@ -28,13 +28,13 @@ class Spread:
     run: str
     """Name without the repeat's number."""
     values: list[float]
-    """By repeat; those that had nothing to measure, or failed, are missing."""
+    """Value of each repeat; repeats that measured nothing, or failed, are missing."""
     unit: str = ""
     rule: bool = False
     held: int = 0
-    """Of a rule: repeats in which it held ..."""
+    """Repeats in which the rule held; rules only."""
     of: int = 0
-    """... of so many."""
+    """Number of repeats; rules only."""
     paper: float | None = None
     seeds: list[int] = field(default_factory=list)
     failed: int = 0
@@ -87,10 +87,10 @@ def spread_text(values: Sequence[float], unit: str = "") -> str:
     if not values:
         return "nothing measured"
     scale, name = (1e6, " Mb/s") if unit == "bit/s" else (1.0, f" {unit}" if unit not in PLAIN else "")
-    shown = [f"{value / scale:.4g}" for value in (median(values), min(values), max(values))]
+    numbers = [f"{value / scale:.4g}" for value in (median(values), min(values), max(values))]
     if len(values) == 1:
-        return f"{shown[0]}{name}"
-    text = f"median {shown[0]}{name}, {shown[1]} to {shown[2]}"
+        return f"{numbers[0]}{name}"
+    text = f"median {numbers[0]}{name}, {numbers[1]} to {numbers[2]}"
     if len(values) >= 4:
         first, _, third = quantiles(values, n=4, method="inclusive")
         text += f" (half of them {first / scale:.4g} to {third / scale:.4g})"
@@ -115,37 +115,39 @@ def grouped(runs: Measurements) -> dict[str, Measurements]:
 
 
 def sound(runs: Measurements) -> Measurements:
-    """Runs that did not fail; of repeats that all did the first, named for what it is: no mean has a failed run."""
+    """Return the runs that did not fail; where all repeats failed, the first of them, marked `(failed)`."""
     out: list[Any] = []
     for base, repeats in grouped(runs).items():
-        whole = [repeat for repeat in repeats if not repeat[2].outcome.cause]
+        sound_repeats = [repeat for repeat in repeats if not repeat[2].outcome.cause]
         _, label, measured = repeats[0]
-        out += whole or [(f"{base} (failed)", label, measured)]
+        out += sound_repeats or [(f"{base} (failed)", label, measured)]
     return out
 
 
 def spreads(scenario: Scenario, runs: Measurements, verdicts: Iterable[ExpectationVerdict]) -> list[Spread]:
-    """First the rules (what they compare: shares where they say `of`), then the metrics of figures and rules."""
+    """Return spreads of the rules (shares where they have `of`), then of the metrics of figures and rules."""
     return [*_of_rules(runs, verdicts), *_of_metrics(scenario, runs)]
 
 
 def _of_rules(runs: Measurements, verdicts: Iterable[ExpectationVerdict]) -> list[Spread]:
     seeds = {name: measured.outcome.seed for name, _, measured in runs}
     failed = {name for name, _, measured in runs if measured.outcome.cause}
-    repeats = {name: len(ones) for name, ones in grouped(runs).items()}
-    found: dict[tuple[str, str], Spread] = {}
+    repeats = {name: len(group) for name, group in grouped(runs).items()}
+    spreads_by_rule: dict[tuple[str, str], Spread] = {}
     for verdict in verdicts:
         if verdict.run not in seeds:
             continue
         key = (verdict.rule, base_name(verdict.run))
-        of = repeats[key[1]]
-        one = found.setdefault(key, Spread(*key, [], verdict.unit, rule=True, held=of, of=of, paper=verdict.paper))
-        one.held -= not verdict.passed
-        one.seeds.append(seeds[verdict.run])
-        one.failed += verdict.run in failed
+        repeat_count = repeats[key[1]]
+        spread = spreads_by_rule.setdefault(
+            key, Spread(*key, [], verdict.unit, rule=True, held=repeat_count, of=repeat_count, paper=verdict.paper)
+        )
+        spread.held -= not verdict.passed
+        spread.seeds.append(seeds[verdict.run])
+        spread.failed += verdict.run in failed
         if verdict.value is not None and verdict.run not in failed:
-            one.values.append(verdict.value)
-    return list(found.values())
+            spread.values.append(verdict.value)
+    return list(spreads_by_rule.values())
 
 
 def _of_metrics(scenario: Scenario, runs: Measurements) -> list[Spread]:
@@ -158,11 +160,11 @@ def _of_metrics(scenario: Scenario, runs: Measurements) -> list[Spread]:
             metric = find(name, works, ports)
             if metric is None:
                 continue
-            whole = [measured for _, _, measured in repeats if not measured.outcome.cause]
-            values = [(measured.value(name), measured.outcome.seed) for measured in whole]
-            there = [(value, seed) for value, seed in values if value is not None]
-            failed = len(repeats) - len(whole)
-            if there or failed:
-                numbers, seeds = [value for value, _ in there], [seed for _, seed in there]
+            sound_repeats = [measured for _, _, measured in repeats if not measured.outcome.cause]
+            values = [(measured.value(name), measured.outcome.seed) for measured in sound_repeats]
+            present = [(value, seed) for value, seed in values if value is not None]
+            failed = len(repeats) - len(sound_repeats)
+            if present or failed:
+                numbers, seeds = [value for value, _ in present], [seed for _, seed in present]
                 out.append(Spread(name, run, numbers, unit=metric.unit, seeds=seeds, failed=failed))
     return out

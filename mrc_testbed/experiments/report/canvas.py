@@ -83,7 +83,7 @@ def canvas_of(title: str, height: float = HEIGHT, columns: int = 1) -> tuple[Can
 
 
 def legend(canvas: Canvas, axes: Axes, columns: int = 4) -> None:
-    """Below the figure, where it covers nothing; none for a single line."""
+    """Draw the legend below the figure, where it covers nothing; none for a single line."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
         canvas.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)), fontsize=8.5)
@@ -97,25 +97,25 @@ def scale_of(figure: Figure, measurement: Measurement, runs: Runs) -> tuple[floa
     if figure.of == "capacity":
         return measurement.outcome.capacity_bps or 1.0, "share of the NICs' capacity"
     if figure.of is not None:
-        for _, label, other in runs:
-            if label.get("variant") == figure.of and other.outcome.repeat == measurement.outcome.repeat:
-                return other.value(figure.metric) or 1.0, f"share of {figure.of}"
-    long = unit == "s" and any((one.value(figure.metric) or 0.0) >= 1.0 for _, _, one in runs)
+        for _, label, base_run in runs:
+            if label.get("variant") == figure.of and base_run.outcome.repeat == measurement.outcome.repeat:
+                return base_run.value(figure.metric) or 1.0, f"share of {figure.of}"
+    long = unit == "s" and any((run_measurement.value(figure.metric) or 0.0) >= 1.0 for _, _, run_measurement in runs)
     names = {"bit/s": (1e6, "Mb/s"), "bytes": (1e3, "kB"), "s": (1.0, "s") if long else (1e-3, "ms")}
     return names.get(unit, (1.0, unit))
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Look of each run's line: MRC's is the first colour and thick, wherever it comes; others lie thin upon it.
+    """Return the style of each run's line: MRC's is thick and in the first colour, others are thin upon it.
 
     Dashes differ, so that of lines that coincide all can be seen.
     """
     first = [name for name in names if name.casefold() == "mrc"]
-    others = [name for name in names if name not in first]
+    other_names = [name for name in names if name not in first]
     colours = COLOURS[1:] if first else COLOURS
     out = {name: {"color": COLOURS[0], "lw": 3.2, "zorder": 1.9} for name in first}
-    for at, name in enumerate(others):
-        out[name] = {"color": colours[at % len(colours)], "lw": 1.6, "zorder": 2, "ls": DASHES[at % len(DASHES)]}
+    for index, name in enumerate(other_names):
+        out[name] = {"color": colours[index % len(colours)], "lw": 1.6, "zorder": 2, "ls": DASHES[index % len(DASHES)]}
     return out
 
 
@@ -131,13 +131,13 @@ def title_of(figure: Figure, runs: Runs) -> str:
 def mark_faults(axes: Axes, measurement: Measurement, named: bool) -> None:
     """Vertical lines where faults began and ended, up to MARKS_MAX of them; a few with their names."""
     marks = fault_times(measurement)
-    for t, _, begins in marks if len(marks) <= MARKS_MAX else []:
-        axes.axvline(t, color=BEGIN if begins else END, lw=1.0, ls="-" if begins else ":", zorder=0.5)
+    for t, _, is_start in marks if len(marks) <= MARKS_MAX else []:
+        axes.axvline(t, color=BEGIN if is_start else END, lw=1.0, ls="-" if is_start else ":", zorder=0.5)
     if named and len(marks) <= FAULTS_NAMED:
         for number, (t, text, _) in enumerate(marks):
-            short = text if len(text) <= 44 else text[:41] + "..."
+            short_text = text if len(text) <= 44 else text[:41] + "..."
             axes.annotate(
-                short,
+                short_text,
                 (t, 0),
                 xycoords=("data", "axes fraction"),
                 xytext=(4, 5 + 11 * number),
@@ -154,18 +154,19 @@ def mark_all(axes: Axes, groups: dict[str, Runs], looks: dict[str, dict[str, Any
 
     True when the runs have different faults; none is marked then.
     """
-    found = {run: fault_times(repeats[0][2]) for run, repeats in groups.items()}
-    if len({tuple(text for _, text, _ in marks) for marks in found.values()}) > 1:
+    marks_by_run = {run: fault_times(repeats[0][2]) for run, repeats in groups.items()}
+    if len({tuple(text for _, text, _ in marks) for marks in marks_by_run.values()}) > 1:
         return True
     end = max((repeats[0][2].outcome.duration_s for repeats in groups.values()), default=0.0)
     first = next(iter(groups.values()))[0][2] if groups else None
     late = any(
-        max(ts) - min(ts) > AT_ONCE * end for ts in zip(*([t for t, _, _ in m] for m in found.values()), strict=True)
+        max(ts) - min(ts) > AT_ONCE * end
+        for ts in zip(*([t for t, _, _ in m] for m in marks_by_run.values()), strict=True)
     )
     if first is not None and not late:
         mark_faults(axes, first, named=True)
     elif late:
-        for run, marks in found.items():
-            for t, _, begins in marks if len(marks) <= MARKS_MAX else []:
-                axes.axvline(t, color=looks[run]["color"], lw=1.0, ls="-" if begins else ":", zorder=0.5)
+        for run, marks in marks_by_run.items():
+            for t, _, is_start in marks if len(marks) <= MARKS_MAX else []:
+                axes.axvline(t, color=looks[run]["color"], lw=1.0, ls="-" if is_start else ":", zorder=0.5)
     return False

@@ -30,30 +30,30 @@ def curve(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Drawn:
     theirs = {id(line): paper_reference.curve_of(scenario, line.label) for line in lines}
     top, label = _top(figure, lines, any(theirs.values())), ""
     names = list(dict.fromkeys(line.name(panel_key) for line in lines))
-    beside, looks = [], styles(names)
+    remarks, looks = [], styles(names)
     for panel, axis in zip(panels, axes, strict=True):
-        mine = [line for line in lines if not panel_key or str(line.label.get(panel_key)) == panel]
-        for line in mine:
+        panel_lines = [line for line in lines if not panel_key or str(line.label.get(panel_key)) == panel]
+        for line in panel_lines:
             number = names.index(line.name(panel_key))
             scale, label = (top, "share of MRC's best without loss") if top else (line.scale, line.axis)
-            beside += _draw_line(
+            remarks += _draw_line(
                 axis, line, theirs[id(line)], scale, number, names[number], looks[names[number]], bool(top)
             )
-        beside += _order(mine, theirs, panel_key) if top else []
+        remarks += _order(panel_lines, theirs, panel_key) if top else []
         if panel_key:
             axis.set_title(f"{title}: {panel_key} {panel}" if axis is axes[0] else f"{panel_key} {panel}")
         axis.set_xscale("log", base=2)
-        sizes = sorted({x for line in mine for x, _ in line.points})
+        sizes = sorted({x for line in panel_lines for x, _ in line.points})
         axis.set_xticks(sizes, [_size(x) for x in sizes], fontsize=8)
         axis.set_xlim(sizes[0] / 1.4, sizes[-1] * 1.4)
         axis.set_xlabel(f"{figure.x}, bytes")
     axes[0].set_ylabel(label)
     axes[0].set_ylim(bottom=0)
     legend(canvas, axes[0])
-    said = "; ".join(
+    statements = "; ".join(
         f"{line.name('')}: {line.points[-1][1] / line.scale:.4g} {line.axis} at most size" for line in lines
     )
-    return Drawn(name, title, f"{title} by {figure.x}. {said}.", canvas, beside)
+    return Drawn(name, title, f"{title} by {figure.x}. {statements}.", canvas, remarks)
 
 
 @dataclass(slots=True)
@@ -72,18 +72,22 @@ class _Line:
 
 
 def _lines(figure: Figure, runs: Runs) -> list[_Line]:
-    found: dict[str, _Line] = {}
+    lines_by_label: dict[str, _Line] = {}
     for repeats in grouped(runs).values():
         _, labels, measured = repeats[0]
-        values = [value for _, _, one in repeats if (value := one.value(figure.metric)) is not None]
+        values = [
+            value
+            for _, _, measurement_of_repeat in repeats
+            if (value := measurement_of_repeat.value(figure.metric)) is not None
+        ]
         if not values or figure.x not in labels:
             continue
         scale, axis = scale_of(figure, measured, runs)
-        rest = {key: value for key, value in labels.items() if key != figure.x}
-        line = found.setdefault(str(rest), _Line(rest, [], [], scale, axis))
+        fixed_labels = {key: value for key, value in labels.items() if key != figure.x}
+        line = lines_by_label.setdefault(str(fixed_labels), _Line(fixed_labels, [], [], scale, axis))
         line.points.append((_number(labels[figure.x]), median(values)))
         line.spread.append((min(values), max(values)))
-    return list(found.values())
+    return list(lines_by_label.values())
 
 
 def _panel_key(figure: Figure, runs: Runs) -> str | None:
@@ -131,17 +135,17 @@ def _order(
     mine: list[_Line], theirs: dict[int, paper_reference.Points], panel_key: str | None
 ) -> list[tuple[str, str]]:
     """Order of the curves at the largest size, here and in the paper."""
-    here = {line.name(panel_key): max(line.points)[1] for line in mine}
-    there = {
+    local_values = {line.name(panel_key): max(line.points)[1] for line in mine}
+    paper_values = {
         line.name(panel_key): paper_reference.value_at(theirs[id(line)], max(line.points)[0])
         for line in mine
         if theirs[id(line)]
     }
-    words = paper_reference.order_text(here, there)
-    at = f"order at {_size(max(mine[0].points)[0])}" + (
+    words = paper_reference.order_text(local_values, paper_values)
+    subject = f"order at {_size(max(mine[0].points)[0])}" + (
         f", {panel_key} {mine[0].label[panel_key]}" if panel_key else ""
     )
-    return [(at, words)] if words else []
+    return [(subject, words)] if words else []
 
 
 def _size(value: float) -> str:

@@ -26,11 +26,11 @@ STATES = {
     "port_down": ("port down", "#8a949e"),
     "failed": ("QP failed", "#b00020"),
 }
-"""State -> (its name, its colour). `port_down`: the NIC's or the peer's port of that plane has no link."""
+"""State -> (name, colour). `port_down`: the NIC's or the peer's port of that plane has no link."""
 LABEL, WIDE, TOP = 190, 810, 4
-"""Of flow_svg, in its units: width of the labels, of the strips; room above."""
+"""Width of the labels, width of the strips, room above; in flow_svg's units."""
 ROWS = ((3, 40), (8, 26))
-"""(EVs, height of a row) for up to that many EVs, large enough to read the packets of each; more are drawn at ROW."""
+"""(EVs, height of a row): rows for few EVs are high enough to read packets; others have ROW."""
 ROW = 15
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 """Seconds between two numbers of an axis."""
@@ -42,7 +42,7 @@ TITLES_MAX = 100
 """Most rectangles of a lane that have a tooltip with their times."""
 TRAFFIC_POINTS = 120
 Span = tuple[float, float, str]
-"""(from, to, state), seconds."""
+"""Span of a state: (from, to, state), seconds."""
 
 
 @dataclass(slots=True)
@@ -80,8 +80,8 @@ def lanes(measurement: Measurement) -> list[EvLane]:
         host, peer, qpn = path["host"], path["peer"], path["qpn"]
         for ev, plane, state in path["evs"]:
             spans = _spans(state, moves.get((host, qpn, ev), []), outcome.duration_s)
-            for down in (ports.get((host, None, plane)), ports.get((host, peer, plane))):
-                spans = _covered(spans, down or [], "port_down")
+            for downtimes in (ports.get((host, None, plane)), ports.get((host, peer, plane))):
+                spans = _covered(spans, downtimes or [], "port_down")
             if (host, qpn) in errors:
                 spans = _covered(spans, [(errors[host, qpn], outcome.duration_s)], "failed")
             out.append(EvLane(path["flow"], host, peer, qpn, ev, plane, _via(plan, host, peer, ev, plane), spans))
@@ -102,7 +102,7 @@ def _from_events(moves: dict[tuple[str, int, int], list[dict[str, Any]]]) -> lis
 
 
 def _via(plan: Any, host: str, peer: str, ev: int, plane: int) -> str:
-    """The T1 of a path as the plan names it; empty for an EV that is none of the plan's: stev in virtual time."""
+    """Return the T1 of a path as the plan names it; empty for an EV not in the plan (stev in virtual time)."""
     try:
         nodes = plan.path(plan.host(host), plan.host(peer), ev, plane).nodes
     except PlanError:
@@ -128,50 +128,50 @@ def _ports(events: list[dict[str, Any]]) -> dict[tuple[str, str | None, int], li
 def _spans(state: str, moves: Iterable[dict[str, Any]], end: float) -> list[Span]:
     """States one after another; SKIP counts as GOOD, whether it was so at the start or on the way back."""
     out: list[Span] = []
-    at, state = 0.0, "good" if state == "skip" else state
+    start_s, state = 0.0, "good" if state == "skip" else state
     for move in moves:
-        new = "good" if move["new"] == "skip" else move["new"]
-        when = min(max(move["t"], 0.0), end)
-        if new == state or (move["t"] < 0 and not out):
-            state = new
+        new_state = "good" if move["new"] == "skip" else move["new"]
+        time_s = min(max(move["t"], 0.0), end)
+        if new_state == state or (move["t"] < 0 and not out):
+            state = new_state
             continue
-        if when > at:
-            out.append((at, when, state))
-        at, state = max(at, when), new
-    out.append((at, end, state))
+        if time_s > start_s:
+            out.append((start_s, time_s, state))
+        start_s, state = max(start_s, time_s), new_state
+    out.append((start_s, end, state))
     return out
 
 
-def _covered(spans: list[Span], over: list[tuple[float, float]], state: str) -> list[Span]:
+def _covered(spans: list[Span], intervals: list[tuple[float, float]], state: str) -> list[Span]:
     """`spans` with `state` wherever `over` has an interval."""
-    for low, high in over:
+    for low, high in intervals:
         out: list[Span] = []
         for start, stop, was in spans:
-            left, right = max(start, low), min(stop, high)
-            if left >= right:
+            overlap_start, overlap_stop = max(start, low), min(stop, high)
+            if overlap_start >= overlap_stop:
                 out.append((start, stop, was))
                 continue
-            if start < left:
-                out.append((start, left, was))
-            out.append((left, right, state))
-            if right < stop:
-                out.append((right, stop, was))
+            if start < overlap_start:
+                out.append((start, overlap_start, was))
+            out.append((overlap_start, overlap_stop, state))
+            if overlap_stop < stop:
+                out.append((overlap_stop, stop, was))
         spans = out
-    merged: list[Span] = []
+    merged_spans: list[Span] = []
     for start, stop, was in spans:
-        if merged and merged[-1][2] == was:
-            merged[-1] = (merged[-1][0], stop, was)
+        if merged_spans and merged_spans[-1][2] == was:
+            merged_spans[-1] = (merged_spans[-1][0], stop, was)
         else:
-            merged.append((start, stop, was))
-    return merged
+            merged_spans.append((start, stop, was))
+    return merged_spans
 
 
-def by_path(found: list[EvLane]) -> dict[str, list[EvLane]]:
+def by_path(lanes_shown: list[EvLane]) -> dict[str, list[EvLane]]:
     """Lanes by plane and T1, over all flows: `plane 0 by p0-t1-2`."""
     out: dict[str, list[EvLane]] = {}
-    for lane in sorted(found, key=lambda lane: (lane.plane, lane.via)):
-        via = f" by {lane.via}" if lane.via and not lane.via.endswith("*") else ""
-        out.setdefault(f"plane {lane.plane}{via}", []).append(lane)
+    for lane in sorted(lanes_shown, key=lambda lane: (lane.plane, lane.via)):
+        via_text = f" by {lane.via}" if lane.via and not lane.via.endswith("*") else ""
+        out.setdefault(f"plane {lane.plane}{via_text}", []).append(lane)
     return out
 
 
@@ -196,76 +196,82 @@ def shares(row: list[EvLane]) -> tuple[list[float], dict[str, list[float]]]:
 # ---- strips of one flow, as SVG ---------------------------------------------------------------------------------
 
 
-def flow_svg(flow: str, found: list[EvLane], measurement: Measurement) -> str:
+def flow_svg(flow: str, lanes_shown: list[EvLane], measurement: Measurement) -> str:
     """All strips of one flow: a row an EV (by QP), states as colours, packets sent over it as a line."""
     end = measurement.outcome.duration_s or 1.0
-    several = len({lane.qpn for lane in found}) > 1
-    row = next((high for most, high in ROWS if len(found) <= most), ROW)
-    height = TOP + row * len(found) + 34
-    changed = sum(lane.changes > 0 for lane in found)
-    words = f"{flow}: {len(found)} EVs, {changed} of them changed"
+    has_several_qps = len({lane.qpn for lane in lanes_shown}) > 1
+    row = next((high for lane_limit, high in ROWS if len(lanes_shown) <= lane_limit), ROW)
+    height = TOP + row * len(lanes_shown) + 34
+    changed_count = sum(lane.changes > 0 for lane in lanes_shown)
+    words = f"{flow}: {len(lanes_shown)} EVs, {changed_count} of them changed"
     parts = [
         f'<svg viewBox="0 0 {LABEL + WIDE + 10} {height}" xmlns="http://www.w3.org/2000/svg" role="img" '
         f'aria-label="{html.escape(words)}" font-family="sans-serif" font-size="10">'
     ]
     peak = _peak(measurement, flow)
-    for number, lane in enumerate(found):
+    for number, lane in enumerate(lanes_shown):
         y = TOP + row * number
         label = f"plane {lane.plane}  EV {lane.ev:#06x}" + (f"  {lane.via}" if lane.via else "")
-        label += f"  QP {lane.qpn}" if several else ""
-        place = f'x="{LABEL - 6}" y="{y + row / 2 + 3:g}" text-anchor="end" fill="currentColor"'
-        parts.append(f"<text {place}>{html.escape(label)}</text>")
+        label += f"  QP {lane.qpn}" if has_several_qps else ""
+        attributes = f'x="{LABEL - 6}" y="{y + row / 2 + 3:g}" text-anchor="end" fill="currentColor"'
+        parts.append(f"<text {attributes}>{html.escape(label)}</text>")
         parts += _strip(lane, y, row, end)
-        if not several and peak:
+        if not has_several_qps and peak:
             parts.append(_traffic(measurement, flow, lane, y, row, peak, end))
-    parts += [_faults(measurement, end, TOP + row * len(found)), _axis(end, TOP + row * len(found))]
+    parts += [_faults(measurement, end, TOP + row * len(lanes_shown)), _axis(end, TOP + row * len(lanes_shown))]
     return "".join(parts) + "</svg>"
 
 
 def _strip(lane: EvLane, y: float, row: int, end: float) -> list[str]:
     """A lane as rectangles: a good one for all of it, upon it the others; near neighbours are merged."""
-    merged: list[Span] = []
+    merged_spans: list[Span] = []
     near = NARROW * end / WIDE
-    for span in (one for one in lane.spans if one[2] != "good"):
-        if merged and merged[-1][2] == span[2] and span[0] - merged[-1][1] < near:
-            merged[-1] = (merged[-1][0], span[1], span[2])
+    for span in (lane_span for lane_span in lane.spans if lane_span[2] != "good"):
+        if merged_spans and merged_spans[-1][2] == span[2] and span[0] - merged_spans[-1][1] < near:
+            merged_spans[-1] = (merged_spans[-1][0], span[1], span[2])
         else:
-            merged.append(span)
+            merged_spans.append(span)
     out = [f'<rect x="{LABEL}" y="{y}" width="{WIDE}" height="{row - 2}" fill="{STATES["good"][1]}"/>']
-    for start, stop, state in merged:
-        x, wide = LABEL + WIDE * start / end, max(WIDE * (stop - start) / end, NARROW)
-        text = f"<title>{STATES[state][0]} from {start:.3f} to {stop:.3f} s</title>" if len(merged) < TITLES_MAX else ""
-        place = f'x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{row - 2}"'
-        out.append(f'<rect {place} fill="{STATES[state][1]}">{text}</rect>')
+    for start, stop, state in merged_spans:
+        x, width = LABEL + WIDE * start / end, max(WIDE * (stop - start) / end, NARROW)
+        text = (
+            f"<title>{STATES[state][0]} from {start:.3f} to {stop:.3f} s</title>"
+            if len(merged_spans) < TITLES_MAX
+            else ""
+        )
+        attributes = f'x="{x:.1f}" y="{y}" width="{width:.1f}" height="{row - 2}"'
+        out.append(f'<rect {attributes} fill="{STATES[state][1]}">{text}</rect>')
     return out
 
 
 def _peak(measurement: Measurement, flow: str) -> int:
     """Most packets that one EV of a flow carried in an interval; 0 when that was not recorded."""
-    return max((max(one.values(), default=0) for one in measurement.outcome.series.ev_packets.get(flow, [])), default=0)
+    return max(
+        (max(packets.values(), default=0) for packets in measurement.outcome.series.ev_packets.get(flow, [])), default=0
+    )
 
 
 def _traffic(measurement: Measurement, flow: str, lane: EvLane, y: float, row: int, peak: int, end: float) -> str:
     """Packets over one EV as a thin line in its strip, 0 at the bottom, the flow's busiest EV at the top."""
     series = measurement.outcome.series
     key = f"{lane.ev:#06x}"
-    values = [one.get(key, 0) for one in series.ev_packets.get(flow, [])]
+    values = [packets.get(key, 0) for packets in series.ev_packets.get(flow, [])]
     step = max(1, -(-len(values) // TRAFFIC_POINTS))
     points = []
     for first in range(0, min(len(values), len(series.times_s)), step):
-        some = values[first : first + step]
+        window = values[first : first + step]
         x = LABEL + WIDE * min(series.times_s[min(first + step, len(series.times_s)) - 1], end) / end
-        points.append(f"{x:.0f},{y + (row - 3) * (1 - sum(some) / len(some) / peak):.1f}")
+        points.append(f"{x:.0f},{y + (row - 3) * (1 - sum(window) / len(window) / peak):.1f}")
     return f'<polyline points="{" ".join(points)}" fill="none" stroke="#0b3d63" stroke-width="1"/>'
 
 
 def _faults(measurement: Measurement, end: float, bottom: float) -> str:
-    """Where faults began (solid) and ended (dashed)."""
+    """Return lines where faults began (solid) and ended (dashed)."""
     out = []
     marks = fault_times(measurement)
-    for t, text, begins in marks if len(marks) <= MARKS_MAX else []:
+    for t, text, is_start in marks if len(marks) <= MARKS_MAX else []:
         x = LABEL + WIDE * t / end
-        dash = "" if begins else ' stroke-dasharray="3 2"'
+        dash = "" if is_start else ' stroke-dasharray="3 2"'
         out.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{bottom}" stroke="#c74040" stroke-width="0.8"{dash}>'
             f"<title>{html.escape(text)}</title></line>"

@@ -30,7 +30,7 @@ def _begins(event: dict[str, Any]) -> bool:
 
 
 def spans_of(measurement: Measurement) -> list[tuple[dict[str, Any], float, float]]:
-    """(event that began it, from, until) of every fault, seconds within the run, in order of their beginnings."""
+    """Return (begin event, from, until) of every fault, seconds within the run, in order of begin."""
     end = measurement.outcome.duration_s
     bars: list[tuple[dict[str, Any], float]] = []
     running: list[dict[str, Any]] = []
@@ -38,9 +38,9 @@ def spans_of(measurement: Measurement) -> list[tuple[dict[str, Any], float, floa
         if event["what"] != "fault":
             continue
         if not _begins(event):
-            for over in [one for one in running if _ends(event, one)]:
-                running.remove(over)
-                bars.append((over, event["t"]))
+            for ended_fault in [active_fault for active_fault in running if _ends(event, active_fault)]:
+                running.remove(ended_fault)
+                bars.append((ended_fault, event["t"]))
         elif (lasts := _lasts(event)) is not None:
             bars.append((event, event["t"] + lasts))
         else:
@@ -53,10 +53,10 @@ def spans_of(measurement: Measurement) -> list[tuple[dict[str, Any], float, floa
 def fault_bars(measurement: Measurement) -> dict[str, list[Bar]]:
     """Fault in words -> from when to when it lasted; by kind (`cut`) when they are many."""
     spans = spans_of(measurement)
-    many = len({event["text"] for event, _, _ in spans}) > ROWS_MAX
+    is_long = len({event["text"] for event, _, _ in spans}) > ROWS_MAX
     out: dict[str, list[Bar]] = {}
     for event, start, stop in spans:
-        label = event["action"].replace("_", " ") if many else event["text"]
+        label = event["action"].replace("_", " ") if is_long else event["text"]
         out.setdefault(label, []).append((start, stop))
     return out
 
@@ -75,14 +75,14 @@ def _ends(event: dict[str, Any], fault: dict[str, Any]) -> bool:
     """Whether `event` ends `fault`: undoes it, restores its links, powers its switch on, heals everything."""
     if event["undo"] is not None:
         return bool(event["undo"] == fault["number"])
-    action, text, broken = str(event["action"]), str(event["text"]), str(fault["text"])
+    action, text, fault_text = str(event["action"]), str(event["text"]), str(fault["text"])
     match action:
         case "heal":
             return True
         case "restore":
-            return text.removeprefix("restore ") in broken
+            return text.removeprefix("restore ") in fault_text
         case "power_on":
-            return fault["action"] == "power_off" and broken.endswith(text.removeprefix("power on"))
+            return fault["action"] == "power_off" and fault_text.endswith(text.removeprefix("power on"))
         case "controller":
             return bool(fault["action"] == "controller")
     return False

@@ -1,4 +1,4 @@
-"""Figures that a scenario asks for, drawn with matplotlib: Figure objects that pictures.py saves as SVG and PNG.
+"""Figures of a scenario, drawn with matplotlib; pictures.py saves them as SVG and PNG.
 
 Repeats of a run are one line, the median, in a band from the lowest to the highest. A kind of figure is a function in
 FIGURES; what they share is in canvas.py.
@@ -42,7 +42,7 @@ COINCIDE = 0.01
 
 
 def asked_for(scenario: Scenario, runs: Runs) -> list[Drawn]:
-    """The figures of the scenario; then the times of messages where these were measured and no figure shows them."""
+    """Return the scenario's figures, and the times of messages where measured and shown by no figure."""
     out = []
     for number, figure in enumerate(scenario.figures):
         out.append(FIGURES[figure.kind](f"figure{number + 1}", figure, scenario, _chosen(runs, figure.where)))
@@ -52,13 +52,13 @@ def asked_for(scenario: Scenario, runs: Runs) -> list[Drawn]:
     return out
 
 
-def _chosen(runs: Runs, where: dict[str, Any]) -> Runs:
+def _chosen(runs: Runs, selection: dict[str, Any]) -> Runs:
     """The runs that a figure shows; what they have in common is not in their names."""
-    common = {key for key, value in where.items() if not isinstance(value, list)}
+    shared_keys = {key for key, value in selection.items() if not isinstance(value, list)}
     out = []
     for name, label, measurement in runs:
-        if matches(label, where):
-            parts = label_parts({key: value for key, value in label.items() if key not in common})
+        if matches(label, selection):
+            parts = label_parts({key: value for key, value in label.items() if key not in shared_keys})
             number = name[len(base_name(name)) :]
             out.append((" ".join(parts) + number if parts else name, label, measurement))
     return out
@@ -91,28 +91,28 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
     title = title_of(figure, runs)
     canvas, (axes,) = canvas_of(title)
     groups = dict(list(grouped(runs).items())[:RUNS_MAX])
-    said, beside, label, median_of = [], [], "", {}
+    statements, remarks, label, median_of = [], [], "", {}
     looks = styles(list(groups))
     for run, repeats in groups.items():
-        found = [time_points(figure, measurement, runs) for _, _, measurement in repeats]
-        label = found[0][1]
-        if not found[0][0]:
-            said.append(f"{run}: not measured")
+        point_sets = [time_points(figure, measurement, runs) for _, _, measurement in repeats]
+        label = point_sets[0][1]
+        if not point_sets[0][0]:
+            statements.append(f"{run}: not measured")
             continue
-        xs, middle, low, high = _band([points for points, _ in found])
+        xs, middle, low, high = _band([points for points, _ in point_sets])
         axes.plot(xs, middle, label=run if len(groups) > 1 else None, **looks[run])
         if len(repeats) > 1:
             axes.fill_between(xs, low, high, color=looks[run]["color"], alpha=0.2, lw=0)
         median_of[run] = list(zip(xs, middle, strict=True))
-        said.append(f"{run}: {min(low):.3g} to {max(high):.3g}")
+        statements.append(f"{run}: {min(low):.3g} to {max(high):.3g}")
         if figure.of == "baseline":
-            beside += _fall(run, repeats[0][2], median_of[run])
+            remarks += _fall(run, repeats[0][2], median_of[run])
     axes.set_ylim(bottom=0)
     if figure.of in ("baseline", "capacity") and figure.kind == "rate_over_time":
-        beside += _paper_lines(axes, scenario, median_of)
+        remarks += _paper_lines(axes, scenario, median_of)
         axes.axhline(1.0, color=GREY, lw=0.8, zorder=0.4)
         axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
-    beside += _same_lines(median_of)
+    remarks += _same_lines(median_of)
     differ = mark_all(axes, groups, looks)
     if runs:
         axes.set_xlim(0, max(measurement.outcome.duration_s for _, _, measurement in runs) or 1)
@@ -120,40 +120,41 @@ def over_time(name: str, figure: Figure, scenario: Scenario, runs: Runs) -> Draw
     axes.set_ylabel(label)
     legend(canvas, axes)
     every = runs[0][2].outcome.series.every_s if runs else 0.0
-    text = f"{title}, {label}, over time, one point each {units.show_seconds(every)}. {'; '.join(said)}."
-    many = max((len(fault_times(measurement)) for _, _, measurement in runs), default=0)
+    text = f"{title}, {label}, over time, one point each {units.show_seconds(every)}. {'; '.join(statements)}."
+    mark_count = max((len(fault_times(measurement)) for _, _, measurement in runs), default=0)
     if len(runs) > len(grouped(runs)):
         text += " Lines are medians of the repeats, bands reach from the lowest to the highest."
-    if many > MARKS_MAX:
-        text += f" Its {many} beginnings and ends of faults are in the bars below."
+    if mark_count > MARKS_MAX:
+        text += f" Its {mark_count} beginnings and ends of faults are in the bars below."
     elif differ:
         text += " Runs have different faults, which are marked below, run by run."
     if len(grouped(runs)) > RUNS_MAX:
         text += f" Drawn are the first {RUNS_MAX} of {len(grouped(runs))} runs."
-    return Drawn(name, title, text, canvas, beside)
+    return Drawn(name, title, text, canvas, remarks)
 
 
-def _same_lines(drawn: dict[str, list[tuple[float, float]]]) -> list[tuple[str, str]]:
+def _same_lines(points_by_run: dict[str, list[tuple[float, float]]]) -> list[tuple[str, str]]:
     """Lines that lie upon an earlier one."""
-    out, names = [], list(drawn)
-    for at, name in enumerate(names):
-        for other in names[:at]:
-            mine, theirs = drawn[name], drawn[other]
+    out, names = [], list(points_by_run)
+    for index, name in enumerate(names):
+        for earlier in names[:index]:
+            points, earlier_points = points_by_run[name], points_by_run[earlier]
             if (
-                mine
-                and theirs
-                and max(abs(y - paper_reference.value_at(theirs, x)) for x, y in mine) < COINCIDE * theirs[0][1]
+                points
+                and earlier_points
+                and max(abs(y - paper_reference.value_at(earlier_points, x)) for x, y in points)
+                < COINCIDE * earlier_points[0][1]
             ):
-                out.append((name, f"the same line as {other}"))
+                out.append((name, f"the same line as {earlier}"))
                 break
     return out
 
 
 def _fall(run: str, measurement: Measurement, points: list[tuple[float, float]]) -> list[tuple[str, str]]:
-    found = paper_reference.below(measurement, points, RECOVERED_SHARE)
-    if found is None:
+    fall = paper_reference.below(measurement, points, RECOVERED_SHARE)
+    if fall is None:
         return []
-    deepest, seconds = found
+    deepest, seconds = fall
     errors = sum(event["what"] == "qp_error" for event in measurement.outcome.events)
     failed = f"; {errors} QP{'' if errors == 1 else 's'} failed" if errors else ""
     if seconds == 0:
@@ -163,20 +164,25 @@ def _fall(run: str, measurement: Measurement, points: list[tuple[float, float]])
     return [(run, words + failed)]
 
 
-def _paper_lines(axes: Axes, scenario: Scenario, drawn: dict[str, Any]) -> list[tuple[str, str]]:
+def _paper_lines(axes: Axes, scenario: Scenario, points_by_run: dict[str, Any]) -> list[tuple[str, str]]:
     """The paper's lines, and how far ours are from them."""
     out = []
-    runs = list(drawn)
+    runs = list(points_by_run)
     looks = styles(runs)
-    for number, (label, points, mine) in enumerate(paper_reference.lines_of(scenario, runs)):
-        one = len(mine) == 1 and len(runs) > 1
-        colour = looks[mine[0]]["color"] if one else GREY
-        shown = label if label.startswith("paper") else f"paper: {label}"
+    for number, (label, points, own_runs) in enumerate(paper_reference.lines_of(scenario, runs)):
+        one = len(own_runs) == 1 and len(runs) > 1
+        colour = looks[own_runs[0]]["color"] if one else GREY
+        line_label = label if label.startswith("paper") else f"paper: {label}"
         axes.plot(
-            *zip(*points, strict=True), label=shown, color=colour, ls=("--", ":", "-.")[number % 3], lw=1.5, zorder=3
+            *zip(*points, strict=True),
+            label=line_label,
+            color=colour,
+            ls=("--", ":", "-.")[number % 3],
+            lw=1.5,
+            zorder=3,
         )
-        for run in mine:
-            words = paper_reference.line_distance(drawn[run], points)
+        for run in own_runs:
+            words = paper_reference.line_distance(points_by_run[run], points)
             if words:
                 out.append((f"{run} and “{label}”" if len(runs) > 1 else f"“{label}”", words))
     labels = axes.get_legend_handles_labels()[1]
@@ -222,46 +228,48 @@ def bars(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
     axes.set_xlim(left=0)
     axes.set_xlabel(label)
     axes.grid(visible=False, axis="y")
-    said = "; ".join(f"{run}: {spread_text([height for height, _ in values])}" for run, values in rows)
-    return Drawn(name, title, f"{title}, {label}. {said}.", canvas)
+    statements = "; ".join(f"{run}: {spread_text([height for height, _ in values])}" for run, values in rows)
+    return Drawn(name, title, f"{title}, {label}. {statements}.", canvas)
 
 
 def message_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
-    """Distribution of message completion times: the share of messages that took at most x. Repeats count together."""
-    found: dict[tuple[str, str], list[float]] = {}
+    """Return the distribution of message completion times, over all repeats."""
+    times_by_work: dict[tuple[str, str], list[float]] = {}
     for run, _, measurement in runs:
         for flow in measurement.outcome.flows:
             if flow.latencies_s:
-                found.setdefault((base_name(run), flow.work), []).extend(flow.latencies_s)
+                times_by_work.setdefault((base_name(run), flow.work), []).extend(flow.latencies_s)
     words = ("messages", "time from posting to completion, ms", "not measured (measure: {latency: true})")
-    return _cdf(name, figure.title or "Time of a message", found, words)
+    return _cdf(name, figure.title or "Time of a message", times_by_work, words)
 
 
 def iteration_cdf(name: str, figure: Figure, _scenario: Scenario, runs: Runs) -> Drawn:
-    """The same of iterations of collectives and training."""
-    found: dict[tuple[str, str], list[float]] = {}
+    """Return the distribution of iteration times of collectives and training, over all repeats."""
+    times_by_work: dict[tuple[str, str], list[float]] = {}
     for run, _, measurement in runs:
         for collective in measurement.outcome.collectives:
             times = [iteration.finished_s - iteration.started_s for iteration in collective.iterations]
             if times:
-                found.setdefault((base_name(run), collective.work), []).extend(times)
+                times_by_work.setdefault((base_name(run), collective.work), []).extend(times)
     words = ("iterations", "time of an iteration, ms", "no iteration ended")
-    return _cdf(name, figure.title or "Time of an iteration", found, words)
+    return _cdf(name, figure.title or "Time of an iteration", times_by_work, words)
 
 
-def _cdf(name: str, title: str, found: dict[tuple[str, str], list[float]], words: tuple[str, str, str]) -> Drawn:
-    """`found`: seconds by run and workload. `words`: of what, the axis, what is said without any."""
+def _cdf(
+    name: str, title: str, times_by_work: dict[tuple[str, str], list[float]], words: tuple[str, str, str]
+) -> Drawn:
+    """Return a distribution. `words`: the counted noun, the axis, the text for an empty figure."""
     canvas, (axes,) = canvas_of(title)
-    several_works, several_runs = (len({key[at] for key in found}) > 1 for at in (1, 0))
-    said = []
-    for number, ((run, work), times) in enumerate(list(found.items())[:RUNS_MAX]):
+    several_works, several_runs = (len({key[index] for key in times_by_work}) > 1 for index in (1, 0))
+    statements = []
+    for number, ((run, work), times) in enumerate(list(times_by_work.items())[:RUNS_MAX]):
         times.sort()
         shares = [(i + 1) / len(times) for i in range(len(times))]
         label = " ".join(part for part, named in ((run, several_runs), (work, several_works)) if named) or work
         axes.step([t * 1e3 for t in times], shares, where="post", color=COLOURS[number], label=label, lw=1.6)
         p50, p99 = (times[min(len(times) - 1, int(q * len(times)))] * 1e3 for q in (0.5, 0.99))
-        said.append(f"{label}: {len(times)} {words[0]}, half within {p50:.3g} ms, 99 % within {p99:.3g} ms")
-    if not found:
+        statements.append(f"{label}: {len(times)} {words[0]}, half within {p50:.3g} ms, 99 % within {p99:.3g} ms")
+    if not times_by_work:
         axes.annotate(words[2], (0.5, 0.5), xycoords="axes fraction", ha="center")
     else:
         axes.set_xscale("log")
@@ -271,7 +279,7 @@ def _cdf(name: str, title: str, found: dict[tuple[str, str], list[float]], words
     axes.set_ylabel(f"share of {words[0]}")
     axes.set_ylim(0, 1.02)
     legend(canvas, axes)
-    text = f"{title}, as the share of {words[0]} that took at most so long. {'; '.join(said) or 'Not measured'}."
+    text = f"{title}, as the share of {words[0]} that took at most so long. {'; '.join(statements) or 'Not measured'}."
     return Drawn(name, title, text, canvas, [])
 
 
@@ -283,4 +291,4 @@ FIGURES: dict[str, Callable[[str, Figure, Scenario, Runs], Drawn]] = {
     "latency_cdf": message_cdf,
     "iteration_cdf": iteration_cdf,
 }
-"""How each kind of figure is drawn: (name, figure of the scenario, scenario, runs to show)."""
+"""Function of each kind of figure: (name, figure of the scenario, scenario, runs to show)."""

@@ -1,4 +1,4 @@
-"""Index of a set of results: a line a scenario; virtual and live side by side, with the first figure of each."""
+"""Index of a set of results: a line a scenario, virtual and live side by side."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def index(folder: Path, pages: list[Page], skipped: list[str]) -> str:
         total=len(pages),
         passed=sum(page.passed for page in pages),
         scenarios=sorted(by_name.items(), key=lambda item: natural(item[0])),
-        wheres=sorted({page.where for page in pages}, key=lambda where: (where != "virtual", where)),
+        wheres=sorted({page.where for page in pages}, key=lambda backend: (backend != "virtual", backend)),
         overloaded=sum(page.overloaded for page in pages),
         skipped=skipped,
         link=link,

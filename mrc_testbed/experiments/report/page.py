@@ -45,10 +45,10 @@ def report(
     """
     if (folder / "manifest.json").exists():
         return [one(folder)]
-    inside = folders_below(folder)
-    pages, bad = [], []
-    for number, path in enumerate(inside):
-        told(number / len(inside), f"drawing {path}")
+    folders = folders_below(folder)
+    pages, errors = [], []
+    for number, path in enumerate(folders):
+        told(number / len(folders), f"drawing {path}")
         try:
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise ResultsError(
@@ -56,12 +56,12 @@ def report(
                 )
             pages.append(one(path))
         except ResultsError as error:
-            bad.append(str(error))
+            errors.append(str(error))
     if not pages:
-        raise ResultsError(bad[0])
-    write_whole(folder / "index.html", index(folder, pages, bad).encode())
+        raise ResultsError(errors[0])
+    write_whole(folder / "index.html", index(folder, pages, errors).encode())
     if skipped is not None:
-        skipped += bad
+        skipped += errors
     return pages
 
 
@@ -75,8 +75,8 @@ def one(folder: Path) -> Page:
         write_whole(folder / "report.html", render("page.html", **_values(page), runs=[], causes=[]).encode())
         return page
     scenario = runs[0][2].plan.scenario
-    places = environments_of(where, manifest.get("target") or "embedded")
-    verdicts = judge(scenario, runs, places, manifest.get("scale"))
+    environments = environments_of(where, manifest.get("target") or "embedded")
+    verdicts = judge(scenario, runs, environments, manifest.get("scale"))
     if not manifest["complete"]:  # a rule for runs that are still to come has not failed
         verdicts = [verdict for verdict in verdicts if verdict.run != NO_RUN]
     page = Page(folder, scenario.title, manifest, verdicts, len(runs), spreads(scenario, runs, verdicts))
@@ -92,8 +92,8 @@ def plans_of(folder: Path, manifest: dict[str, Any]) -> list[RunPlan]:
         runs = expand(read(folder / "scenario.yaml"), manifest["where"], target=target, scale=scale)
         return [resolve(run) for run in runs]
     except (ScenarioError, PlanError, ProfileError, ConfigError) as error:
-        why = error.problems[0] if isinstance(error, ScenarioError) else error
-        raise ResultsError(f"{folder}/scenario.yaml is not a scenario of this version: {why}") from None
+        reason = error.problems[0] if isinstance(error, ScenarioError) else error
+        raise ResultsError(f"{folder}/scenario.yaml is not a scenario of this version: {reason}") from None
 
 
 def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any], Measurement]]]:
@@ -104,11 +104,11 @@ def measured_runs(folder: Path) -> tuple[Results, list[tuple[str, dict[str, Any]
             f"(`mrc study FILE --resume {folder}` makes them again)"
         )
     results, outcomes = Results.open(folder)
-    planned = {plan.name: plan for plan in plans_of(folder, results.manifest)}
+    plans_by_name = {plan.name: plan for plan in plans_of(folder, results.manifest)}
     runs = []
-    bases = {base_name(name): plan for name, plan in planned.items()}
+    bases = {base_name(name): plan for name, plan in plans_by_name.items()}
     for outcome in outcomes:
-        plan = planned.get(outcome.name) or bases.get(base_name(outcome.name))
+        plan = plans_by_name.get(outcome.name) or bases.get(base_name(outcome.name))
         if plan is None:
             raise ResultsError(f"{folder}: the scenario has no run {outcome.name!r} any more")
         runs.append((outcome.name, outcome.label, Measurement(outcome, plan)))
@@ -120,17 +120,17 @@ def _values(page: Page) -> dict[str, Any]:
     manifest = page.manifest
     remarks = trust(manifest)
     warnings = [text for text in remarks if text.startswith(("Unfinished", "The machine"))]
-    there = {one["name"] for one in manifest["runs"]}
+    run_names = {run["name"] for run in manifest["runs"]}
     return {
         "page": page,
         "title": page.title,
         "manifest": manifest,
         "command": manifest.get("command"),
-        "seeds": sorted({one["seed"] for one in manifest["runs"]}) or [manifest["seed"]],
-        "lasted_s": sum(one["duration_s"] for one in manifest["runs"]),
+        "seeds": sorted({run["seed"] for run in manifest["runs"]}) or [manifest["seed"]],
+        "lasted_s": sum(run["duration_s"] for run in manifest["runs"]),
         "warnings": warnings,
         "remarks": [text for text in remarks if text not in warnings],
-        "missing": [name for name in manifest["planned"] if name not in there],
+        "missing": [name for name in manifest["planned"] if name not in run_names],
         "machine": sections.machine(manifest),
     }
 
@@ -138,20 +138,23 @@ def _values(page: Page) -> dict[str, Any]:
 def _values_of_runs(scenario: Scenario, runs: Runs, page: Page, figures: Path) -> dict[str, Any]:
     """Values of a page with runs that ended; writes their pictures to `figures`."""
     figures.mkdir(exist_ok=True)
-    for old in [*figures.glob("*.svg"), *figures.glob("*.png")]:  # of an earlier report, which may have drawn others
-        old.unlink()
-    whole = sound(runs)
-    drawn = asked_for(scenario, whole)
-    page.picture = file_of(drawn[0]) if drawn else None
+    for picture in [
+        *figures.glob("*.svg"),
+        *figures.glob("*.png"),
+    ]:  # of an earlier report, which may have drawn others
+        picture.unlink()
+    sound_runs = sound(runs)
+    drawings = asked_for(scenario, sound_runs)
+    page.picture = file_of(drawings[0]) if drawings else None
     groups = grouped(runs)
-    numbers, unmeasured = sections.numbers(whole)
+    numbers, unmeasured = sections.numbers(sound_runs)
     return {
         "scenario": scenario,
         "runs": runs,
         "causes": [(name, cause) for name, _, measurement in runs if (cause := measurement.outcome.cause)],
         "rules": sections.rule_rows(page.verdicts, page.repeats),
         "intact_runs": sum(verdict.rule == ALWAYS for verdict in page.verdicts),
-        "figures": [save(one, figures) for one in drawn],
+        "figures": [save(drawing, figures) for drawing in drawings],
         "timelines": sections.timelines(runs, figures),
         "groups": len(groups),
         "some_too_short": not all(sections.is_long_enough(repeats[0][2]) for repeats in groups.values()),

@@ -69,11 +69,11 @@ def curve_of(scenario: Scenario, label: dict[str, Any]) -> Points:
     """The paper's curve for a line of a size_curve; empty when it has none."""
     if scenario.paper is None:
         return []
-    known = CURVES.get(scenario.paper.id)
-    if known is None:
+    curves = CURVES.get(scenario.paper.id)
+    if curves is None:
         series = list(scenario.paper.series.values())
         return series[0] if len(series) == 1 else []
-    points = known.get((str(label.get("variant")), _percent(label.get("loss"))), [])
+    points = curves.get((str(label.get("variant")), _percent(label.get("loss"))), [])
     return [(size / scenario.paper.size_divisor, share) for size, share in points]
 
 
@@ -85,16 +85,16 @@ def _percent(value: Any) -> str:
 
 
 def lines_of(scenario: Scenario, runs: Sequence[str]) -> list[tuple[str, Points, list[str]]]:
-    """The paper's lines over time, each with the runs it is to be laid beside: (`paper (b)`, points, [`b`]).
+    """Return the paper's lines over time, each with the runs to compare: (`paper (b)`, points, [`b`]).
 
     A line belongs to the run whose name has the most words of its own; one called just `paper` to every run.
     """
     out = []
     for label, points in (scenario.paper.series if scenario.paper else {}).items():
         words = _words(label) - {"paper"}
-        best = max((len(words & _words(run)) for run in runs), default=0)
-        mine = [run for run in runs if not words or (best and len(words & _words(run)) == best)]
-        out.append((label, points, mine))
+        best_score = max((len(words & _words(run)) for run in runs), default=0)
+        own_runs = [run for run in runs if not words or (best_score and len(words & _words(run)) == best_score)]
+        out.append((label, points, own_runs))
     return out
 
 
@@ -104,73 +104,83 @@ def _words(text: str) -> set[str]:
 
 def value_at(points: Points, x: float) -> float:
     """A line between its points; the first and last value beyond them."""
-    xs = [one for one, _ in points]
+    xs = [abscissa for abscissa, _ in points]
     if x <= xs[0] or len(points) == 1:
         return points[0][1]
     if x >= xs[-1]:
         return points[-1][1]
-    after = bisect_right(xs, x)
-    (x0, y0), (x1, y1) = points[after - 1], points[after]
+    next_index = bisect_right(xs, x)
+    (x0, y0), (x1, y1) = points[next_index - 1], points[next_index]
     return y1 if x1 == x0 else y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
 # ---- in words -------------------------------------------------------------------------------------------------
 
 
-def ratio_distance(value: float | None, theirs: float | None) -> str:
+def ratio_distance(value: float | None, paper_value: float | None) -> str:
     """Distance to the paper's number: `as in the paper, within 2 %`, `12 % less than in the paper`."""
-    if theirs is None:
+    if paper_value is None:
         return ""
     if value is None:
         return "not measured here"
-    if theirs == 0:
+    if paper_value == 0:
         return "as in the paper" if value == 0 else f"the paper has 0, here it is {value:.3g}"
-    share = (value - theirs) / abs(theirs)
+    share = (value - paper_value) / abs(paper_value)
     if abs(share) <= SAME:
         return f"as in the paper, within {100 * SAME:.0f} %"
     if abs(share) >= 1:
-        return f"{value / theirs:.1f} times what the paper has"
+        return f"{value / paper_value:.1f} times what the paper has"
     return f"{100 * abs(share):.0f} % {'more' if share > 0 else 'less'} than in the paper"
 
 
-def line_distance(points: Sequence[tuple[float, float]], theirs: Points) -> str | None:
+def line_distance(points: Sequence[tuple[float, float]], paper_points: Points) -> str | None:
     """Distance of a line over time to the paper's: points are (seconds, share)."""
-    apart = [(abs(y - value_at(theirs, x)), x) for x, y in points if theirs[0][0] <= x <= theirs[-1][0] and x > 0.5]
-    if not apart:
+    gaps = [
+        (abs(y - value_at(paper_points, x)), x)
+        for x, y in points
+        if paper_points[0][0] <= x <= paper_points[-1][0] and x > 0.5
+    ]
+    if not gaps:
         return None
-    mean, (worst, at) = fmean(gap for gap, _ in apart), max(apart)
-    return f"{100 * mean:.1f} points from the paper's line on average, {100 * worst:.0f} at most (at {at:.1f} s)"
+    mean, (worst_gap, seconds) = fmean(gap for gap, _ in gaps), max(gaps)
+    return (
+        f"{100 * mean:.1f} points from the paper's line on average, {100 * worst_gap:.0f} at most (at {seconds:.1f} s)"
+    )
 
 
-def curve_distance(points: Points, theirs: Points) -> str | None:
+def curve_distance(points: Points, paper_points: Points) -> str | None:
     """Distance of a curve over sizes to the paper's, where both have points: (bytes, share)."""
-    theirs = [(log2(x), y) for x, y in theirs]
-    both = [(x, y) for x, y in points if theirs and theirs[0][0] - 0.01 <= log2(x) <= theirs[-1][0] + 0.01]
-    if not both:
+    paper_points = [(log2(x), y) for x, y in paper_points]
+    common_points = [
+        (x, y) for x, y in points if paper_points and paper_points[0][0] - 0.01 <= log2(x) <= paper_points[-1][0] + 0.01
+    ]
+    if not common_points:
         return None
-    gaps = [y - value_at(theirs, log2(x)) for x, y in both]
-    mean, (x, y) = fmean(gaps), max(both)
+    gaps = [y - value_at(paper_points, log2(x)) for x, y in common_points]
+    mean, (x, y) = fmean(gaps), max(common_points)
     way = "above" if mean > 0 else "below"
-    last = f"{y:.2f} here and {value_at(theirs, log2(x)):.2f} there at the largest size both have"
+    last = f"{y:.2f} here and {value_at(paper_points, log2(x)):.2f} there at the largest size both have"
     return f"{100 * abs(mean):.0f} points {way} the paper's on average; {last}"
 
 
-def order_text(here: dict[str, float], there: dict[str, float]) -> str | None:
+def order_text(local_values: dict[str, float], paper_values: dict[str, float]) -> str | None:
     """Whether the curves lie in the paper's order, at one size."""
-    names = [name for name in here if name in there]
+    names = [name for name in local_values if name in paper_values]
     if len(names) < 2:
         return None
-    mine, theirs = (sorted(names, key=lambda name: -values[name]) for values in (here, there))
-    if mine == theirs:
-        return f"in the paper's order: {' > '.join(mine)}"
-    return f"here {' > '.join(mine)}, in the paper {' > '.join(theirs)}"
+    local_order, paper_order = (
+        sorted(names, key=lambda name: -values[name]) for values in (local_values, paper_values)
+    )
+    if local_order == paper_order:
+        return f"in the paper's order: {' > '.join(local_order)}"
+    return f"here {' > '.join(local_order)}, in the paper {' > '.join(paper_order)}"
 
 
 def below(measurement: Measurement, points: Sequence[tuple[float, float]], share: float) -> tuple[float, float] | None:
-    """(deepest share, seconds below `share`) after the first fault, of points at the middles of intervals; or None."""
-    since, times = measurement.first_fault_s, measurement.outcome.series.times_s
-    wide = {(low + high) / 2: high - low for low, high in zip([0.0, *times[:-1]], times, strict=True)}
-    later = [(x, y) for x, y in points if since is not None and x > since]
+    """Return (deepest share, seconds below `share`) after the first fault; None without a fault."""
+    first_fault_s, times = measurement.first_fault_s, measurement.outcome.series.times_s
+    widths = {(low + high) / 2: high - low for low, high in zip([0.0, *times[:-1]], times, strict=True)}
+    later = [(x, y) for x, y in points if first_fault_s is not None and x > first_fault_s]
     if not later:
         return None
-    return min(y for _, y in later), sum(wide[x] for x, y in later if y < share)
+    return min(y for _, y in later), sum(widths[x] for x, y in later if y < share)

@@ -1,4 +1,4 @@
-"""Content of a report's sections: rules, timelines and paths, events, numbers, the machine. templates/ lay it out."""
+"""Content of a report's sections: rules, timelines and paths, events, numbers, the machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mrc_testbed.files.whole_files import write_whole
 RUNS_MAX = 8
 """Runs whose timeline is drawn; the CSV files have all."""
 FLOWS_MAX = 16
-"""Flows of a run whose paths are drawn one by one; the strips of the timeline have all of them together."""
+"""Flows of a run whose paths are drawn one by one; the timeline's strips combine all flows."""
 LANES_MAX = 64
 """EVs of a flow that are drawn."""
 OPEN_MAX = 2
@@ -43,7 +43,7 @@ class TwoLines(NamedTuple):
 
     text: str
     soft: str
-    """In the colour of remarks; alone where `text` is empty."""
+    """Second line, in the colour of remarks; the only line where `text` is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +73,25 @@ class RuleRow:
     count: str = ""
     """`2 of 3` repeats in which it held."""
     expected: str = ""
-    """Of a rule that did not hold."""
+    """Bound of a rule that did not hold; empty otherwise."""
     around: str = ""
     events: Sequence[str] = ()
 
 
-def rule_rows(found: list[ExpectationVerdict], repeats: list[Spread]) -> list[RuleRow]:
+def rule_rows(verdicts: list[ExpectationVerdict], repeats: list[Spread]) -> list[RuleRow]:
     """Rules that did not hold first. Repeats of a rule are one row, and one more for each that failed."""
     spreads = {(repeat.what, repeat.run): repeat for repeat in repeats if repeat.rule and repeat.of > 1}
     by_rule: dict[tuple[str, str], list[ExpectationVerdict]] = {}
-    for verdict in found:
+    for verdict in verdicts:
         if verdict.rule != ALWAYS:
             by_rule.setdefault((verdict.rule, base_name(verdict.run)), []).append(verdict)
     rows = []
-    for key, ones in sorted(by_rule.items(), key=lambda item: all(verdict.passed for verdict in item[1])):
+    for key, group in sorted(by_rule.items(), key=lambda item: all(verdict.passed for verdict in item[1])):
         spread = spreads.get(key)
         if spread is not None:
-            rows.append(_spread_row(spread, ones[0].why))
-            ones = [verdict for verdict in ones if not verdict.passed]
-        rows += map(_verdict_row, ones)
+            rows.append(_spread_row(spread, group[0].why))
+            group = [verdict for verdict in group if not verdict.passed]
+        rows += map(_verdict_row, group)
     return rows
 
 
@@ -121,8 +121,8 @@ def _spread_row(spread: Spread, why: str | None) -> RuleRow:
     )
 
 
-def _beside(value: float | None, theirs: float | None) -> str:
-    return "" if theirs is None else f"{theirs:.3g} there: {ratio_distance(value, theirs)}"
+def _beside(value: float | None, paper_value: float | None) -> str:
+    return "" if paper_value is None else f"{paper_value:.3g} there: {ratio_distance(value, paper_value)}"
 
 
 # ---- timelines and paths ------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class RunTimeline:
     is_open: bool
     picture: Picture
     flows: list[FlowStrips] = field(default_factory=list)
-    """Those with most changes first; FLOWS_MAX of them have a picture."""
+    """Flows with most changes first; FLOWS_MAX of them have a picture."""
     has_packets: bool = False
     """Whether packets by EV were recorded."""
 
@@ -159,14 +159,14 @@ def timelines(runs: Runs, folder: Path) -> list[RunTimeline]:
     out = []
     for run, repeats in list(groups.items())[:RUNS_MAX]:
         measurement = repeats[0][2]
-        found = lanes(measurement)
+        ev_lanes = lanes(measurement)
         out.append(
             RunTimeline(
                 run,
                 len(repeats),
                 run == first or len(groups) <= 2,
-                save(timeline(run, measurement, found), folder),
-                _flows(found, measurement, folder, run),
+                save(timeline(run, measurement, ev_lanes), folder),
+                _flows(ev_lanes, measurement, folder, run),
                 bool(measurement.outcome.series.ev_packets),
             )
         )
@@ -178,11 +178,11 @@ def is_long_enough(measurement: Measurement) -> bool:
     return len(measurement.outcome.series.times_s) >= POINTS_MIN
 
 
-def _flows(found: list[EvLane], measurement: Measurement, folder: Path, run: str) -> list[FlowStrips]:
+def _flows(ev_lanes: list[EvLane], measurement: Measurement, folder: Path, run: str) -> list[FlowStrips]:
     flows: dict[str, list[EvLane]] = {}
-    for lane in found:
+    for lane in ev_lanes:
         flows.setdefault(lane.flow, []).append(lane)
-    changes = {flow: sum(lane.changes for lane in mine) for flow, mine in flows.items()}
+    changes = {flow: sum(lane.changes for lane in flow_lanes) for flow, flow_lanes in flows.items()}
     out = []
     for number, flow in enumerate(sorted(flows, key=lambda flow: -changes[flow])):
         svg = ""
@@ -226,7 +226,7 @@ class EventLog:
     run: str
     total: int
     lines: list[str]
-    """At most EVENTS_SHOWN of them, then how many are not here."""
+    """Lines of up to EVENTS_SHOWN events, then the number of the others."""
 
 
 def event_logs(runs: Runs) -> list[EventLog]:
@@ -235,11 +235,11 @@ def event_logs(runs: Runs) -> list[EventLog]:
     for repeats in list(grouped(runs).values())[:RUNS_MAX]:
         name, _, measurement = repeats[0]
         lines = [line for _, _, line in told_together(measurement.outcome.events)]
-        more = [f"... and {len(lines) - EVENTS_SHOWN} lines more"] if len(lines) > EVENTS_SHOWN else []
+        remarks = [f"... and {len(lines) - EVENTS_SHOWN} lines more"] if len(lines) > EVENTS_SHOWN else []
         if measurement.outcome.events_dropped:
-            more.append(f"{measurement.outcome.events_dropped} events were not kept")
+            remarks.append(f"{measurement.outcome.events_dropped} events were not kept")
         if lines:
-            out.append(EventLog(name, len(lines), [*lines[:EVENTS_SHOWN], *more]))
+            out.append(EventLog(name, len(lines), [*lines[:EVENTS_SHOWN], *remarks]))
     return out
 
 
@@ -251,29 +251,29 @@ def numbers(runs: Runs) -> tuple[PageTable, list[str]]:
     groups = grouped(runs)
     names = list(dict.fromkeys(name for _, _, measurement in runs for name in measurement.outcome.metrics))
     values = {run: {name: _values(group, name) for name in names} for run, group in groups.items()}
-    there = [name for name in names if any(values[run][name] for run in groups)]
+    measured_names = [name for name in names if any(values[run][name] for run in groups)]
     heads: list[str]
     rows: list[list[str | TwoLines]]
     if len(groups) <= WIDE_MAX:
         heads = ["metric", *groups]
-        rows = [[name, *(_cell(name, groups[run], values[run][name]) for run in groups)] for name in there]
+        rows = [[name, *(_cell(name, groups[run], values[run][name]) for run in groups)] for name in measured_names]
     else:
-        telling = [name for name in there if len({str(values[run][name]) for run in groups}) > 1][:WIDE_MAX]
+        telling = [name for name in measured_names if len({str(values[run][name]) for run in groups}) > 1][:WIDE_MAX]
         heads = ["run", *telling]
         rows = [[run, *(_cell(name, groups[run], values[run][name]) for name in telling)] for run in groups]
-    return PageTable(heads, rows, 1), [name for name in names if name not in there]
+    return PageTable(heads, rows, 1), [name for name in names if name not in measured_names]
 
 
 def _values(repeats: Measurements, name: str) -> list[float]:
-    found = (measurement.outcome.metrics.get(name) for _, _, measurement in repeats)
-    return sorted(value for value in found if value is not None)
+    metric_values = (measurement.outcome.metrics.get(name) for _, _, measurement in repeats)
+    return sorted(value for value in metric_values if value is not None)
 
 
 def _cell(name: str, repeats: Measurements, values: list[float]) -> str | TwoLines:
     if not values:
         return TwoLines("", "not measured")
-    shown = [show(name, value, repeats[0][2]) for value in (median(values), values[0], values[-1])]
-    return shown[0] if len(values) == 1 else TwoLines(shown[0], f"{shown[1]} to {shown[2]}")
+    texts = [show(name, value, repeats[0][2]) for value in (median(values), values[0], values[-1])]
+    return texts[0] if len(values) == 1 else TwoLines(texts[0], f"{texts[1]} to {texts[2]}")
 
 
 def repeat_table(repeats: list[Spread]) -> PageTable:
@@ -292,17 +292,17 @@ def repeat_table(repeats: list[Spread]) -> PageTable:
 
 def machine(manifest: dict[str, Any]) -> PageTable:
     """The machine, its software, and how busy it was."""
-    made = manifest["machine"]
-    packages = ", ".join(f"{name} {version}" for name, version in made["packages"].items() if version)
-    loads = [one["load"]["busy"] for one in manifest["runs"]]
-    busy = f"{100 * min(loads):.0f} to {100 * max(loads):.0f} % of all CPUs" if loads else "not measured"
+    machine_info = manifest["machine"]
+    packages = ", ".join(f"{name} {version}" for name, version in machine_info["packages"].items() if version)
+    loads = [run["load"]["busy"] for run in manifest["runs"]]
+    busy_text = f"{100 * min(loads):.0f} to {100 * max(loads):.0f} % of all CPUs" if loads else "not measured"
     rows = [
-        ("commit", str(made["commit"] or "not known")),
-        ("kernel", str(made["kernel"])),
-        ("CPU", f"{made['cpus']} x {made['cpu']}"),
-        ("Python", str(made["python"])),
+        ("commit", str(machine_info["commit"] or "not known")),
+        ("kernel", str(machine_info["kernel"])),
+        ("CPU", f"{machine_info['cpus']} x {machine_info['cpu']}"),
+        ("Python", str(machine_info["python"])),
         ("packages", packages),
-        ("busy", busy),
+        ("busy", busy_text),
         ("began", str(manifest["began"])),
     ]
     return PageTable(("", ""), rows, 2)

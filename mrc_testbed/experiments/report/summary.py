@@ -1,4 +1,4 @@
-"""Sets of results as Markdown tables, virtual and live side by side, beside the paper: docs/results.md is made by it.
+"""Summary of result sets as Markdown tables, next to the paper's numbers; generates docs/results.md.
 
 mrc report SET... --summary            # a set: a folder of results, or a folder of such folders
 
@@ -36,7 +36,7 @@ Kinds = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 def summary(folders: list[Path]) -> str:
-    """Markdown: how it was made, verdicts by scenario, then every number that the paper has one for. ResultsError."""
+    """Return Markdown: origin, verdicts by scenario, numbers next to the paper's. Raises ResultsError."""
     kinds = _read(folders)
     names = sorted({name for kind in kinds.values() for name in kind}, key=_order)
     return "\n".join([*_made(kinds), "", *_verdicts(kinds, names), "", *_numbers(kinds, names)]) + "\n"
@@ -60,22 +60,22 @@ def _kind(manifest: dict[str, Any]) -> str:
 
 
 def _made(kinds: Kinds) -> list[str]:
-    """For each column: seeds, machine, commit, the commands."""
+    """Return a line for each column: seeds, machine, commit, commands."""
     lines = []
-    for kind, found in kinds.items():
-        manifests = [one for ones in found.values() for one in ones]
+    for kind, manifests_by_scenario in kinds.items():
+        manifests = [one for manifests in manifests_by_scenario.values() for one in manifests]
         seeds = sorted({run["seed"] for manifest in manifests for run in manifest["runs"]})
         commits = sorted({str(manifest["machine"]["commit"]) for manifest in manifests})
         machines = sorted({f"{manifest['machine']['cpus']} x {manifest['machine']['cpu']}" for manifest in manifests})
         days = sorted({manifest["began"][:10] for manifest in manifests})
-        over = sum(run["load"]["overloaded"] for manifest in manifests for run in manifest["runs"])
+        overloaded_count = sum(run["load"]["overloaded"] for manifest in manifests for run in manifest["runs"])
         runs = sum(len(manifest["runs"]) for manifest in manifests)
         text = f"**{kind}**: {len(manifests)} results, {runs} runs; seed{'s' if len(seeds) > 1 else ''} "
         text += (
             f"{', '.join(map(str, seeds)) or '–'}; {_span(days)}; commit {', '.join(commits)}; {', '.join(machines)}"
         )
         if kind.startswith("live"):
-            text += f"; overloaded in {over} of {runs} runs (marked *: times are not to be trusted there)"
+            text += f"; overloaded in {overloaded_count} of {runs} runs (marked *: times are not to be trusted there)"
         lines.append(f"* {text}. Made by {_commands(manifests)}")
     return lines
 
@@ -89,16 +89,16 @@ def _commands(manifests: list[dict[str, Any]]) -> str:
     shapes: dict[str, list[str]] = {}
     for manifest in manifests:
         command = manifest.get("command") or ""
-        found = re.match(r"(mrc run) (\S+)(.*)", command)
-        if found:
-            shapes.setdefault(f"{found[1]} FILE{found[3]}", []).append(found[2])
-    shown = []
+        match = re.match(r"(mrc run) (\S+)(.*)", command)
+        if match:
+            shapes.setdefault(f"{match[1]} FILE{match[3]}", []).append(match[2])
+    texts = []
     for shape, files in shapes.items():
         file = files[0] if len(set(files)) == 1 else "scenarios/NAME.yaml"
-        shown.append(
+        texts.append(
             f"`{shape.replace('FILE', file)}`" + (f" ({len(set(files))} scenarios)" if file != files[0] else "")
         )
-    return ", ".join(shown) or "commands that were not noted"
+    return ", ".join(texts) or "commands that were not noted"
 
 
 # ---- verdicts -----------------------------------------------------------------------------------------------------
@@ -109,14 +109,18 @@ def _verdicts(kinds: Kinds, names: list[str]) -> list[str]:
     for name in names:
         failed: list[str] = []
         cells = []
-        for kind, found in kinds.items():
-            cells.append(_state(found.get(name, [])))
-            for (rule, run), one in _rules(found.get(name, [])).items():
+        for kind, manifests_by_scenario in kinds.items():
+            cells.append(_state(manifests_by_scenario.get(name, [])))
+            for (rule, run), one in _rules(manifests_by_scenario.get(name, [])).items():
                 if one.held < one.of:
                     times = f" in {one.of - one.held} of {one.of}" if one.of > 1 else ""
                     on = f" ({run})" if run != "run" else ""
                     failed.append(f"{kind}: {rule}{on}{times}: {', '.join(one.failed)}")
-        title = next(ones[0]["title"] for found in kinds.values() if (ones := found.get(name)))
+        title = next(
+            manifests[0]["title"]
+            for manifests_by_scenario in kinds.values()
+            if (manifests := manifests_by_scenario.get(name))
+        )
         lines.append(_row(f"`{name}` {title}", *cells, "; ".join(failed) or "–"))
     return lines
 
@@ -128,14 +132,14 @@ def _state(manifests: list[dict[str, Any]]) -> str:
     verdicts = [verdict for manifest in manifests for verdict in manifest["verdicts"]]
     star = " *" if any(run["load"]["overloaded"] for manifest in manifests for run in manifest["runs"]) else ""
     failed = len(
-        {(at, v["run"]) for at, manifest in enumerate(manifests) for v in manifest["verdicts"] if v.get("cause")}
+        {(index, v["run"]) for index, manifest in enumerate(manifests) for v in manifest["verdicts"] if v.get("cause")}
     )
-    short = sum(not manifest["complete"] for manifest in manifests)
+    open_count = sum(not manifest["complete"] for manifest in manifests)
     text = f"{sum(verdict['passed'] for verdict in verdicts)}/{len(verdicts)}"
     if len(manifests) > 1:
         text = f"{sum(bool(manifest.get('passed')) for manifest in manifests)} of {len(manifests)} passed ({text})"
     text += f", {failed} run{'s' if failed > 1 else ''} failed" if failed else ""
-    return text + (" (unfinished)" if short else "") + star
+    return text + (" (unfinished)" if open_count else "") + star
 
 
 def _rules(manifests: list[dict[str, Any]]) -> dict[tuple[str, str], _Rule]:
@@ -158,17 +162,17 @@ def _rules(manifests: list[dict[str, Any]]) -> dict[tuple[str, str], _Rule]:
 
 
 def _numbers(kinds: Kinds, names: list[str]) -> list[str]:
-    """Rules with a number of the paper: what each kind has for it, and how far the first is from the paper."""
+    """Return the rules with a number of the paper: the value of each kind, and its distance."""
     heads = ["what", "paper", *kinds, *(f"{kind} against the paper" for kind in kinds)]
     lines = [_row(*heads), "| --- | ---: |" + " ---: |" * len(kinds) + " --- |" * len(kinds)]
     for name in names:
         papers: dict[tuple[str, str], float] = {}
-        for found in kinds.values():
-            for manifest in found.get(name, []):
+        for manifests_by_scenario in kinds.values():
+            for manifest in manifests_by_scenario.get(name, []):
                 for verdict in manifest["verdicts"]:
                     if verdict.get("paper") is not None:
                         papers[verdict["rule"], base_name(verdict["run"])] = verdict["paper"]
-        rules = [_rules(found.get(name, [])) for found in kinds.values()]
+        rules = [_rules(manifests_by_scenario.get(name, [])) for manifests_by_scenario in kinds.values()]
         for (rule, run), paper in papers.items():
             values = [one[rule, run].values if (rule, run) in one else [] for one in rules]
             words = [ratio_distance(median(value), paper) if value else "–" for value in values]

@@ -38,28 +38,28 @@ class _Panel:
     draw: Callable[[Axes], None]
 
 
-def timeline(name: str, measurement: Measurement, found: list[EvLane]) -> Drawn:
+def timeline(name: str, measurement: Measurement, ev_lanes: list[EvLane]) -> Drawn:
     """The figure of one run with at least POINTS_MIN points in time."""
     series = measurement.outcome.series
-    said: list[str] = []
+    statements: list[str] = []
     panels = [_Panel(1.7, lambda axes: _rates(axes, measurement))]
     bars = fault_bars(measurement)
     if bars:
         panels.append(_Panel(0.45 + 0.17 * len(bars), lambda axes: _faults(axes, bars)))
-    if found:
-        rows = _rows(found)
+    if ev_lanes:
+        rows = _rows(ev_lanes)
         panels.append(_Panel(0.45 + 0.17 * len(rows), lambda axes: _states(axes, rows, measurement)))
-        said.append(_state_text(found))
+        statements.append(_state_text(ev_lanes))
     if series.plane_bps and any(map(any, series.plane_bps)):
         panels.append(_Panel(1.5, lambda axes: _planes(axes, measurement)))
     for kinds in (KINDS, LOSSES):
         text, drawn = _counts_text(measurement, kinds)
-        said.append(text)
+        statements.append(text)
         if drawn:
             panels.append(_Panel(1.3, partial(_counts, measurement=measurement, drawn=drawn, kinds=kinds)))
     if any(depth for depths in series.queues.values() for depth in depths):
         panels.append(_Panel(1.3, lambda axes: _queues(axes, measurement)))
-    said.append(_queue_text(measurement))
+    statements.append(_queue_text(measurement))
     canvas = Canvas(figsize=(WIDTH, 0.5 + sum(panel.height for panel in panels)), layout="constrained")
     heights = [panel.height for panel in panels]
     axes = canvas.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
@@ -68,11 +68,11 @@ def timeline(name: str, measurement: Measurement, found: list[EvLane]) -> Drawn:
         mark_faults(axis, measurement, named=False)
     axes[-1].set_xlabel("time, s")
     axes[0].set_xlim(0, max(measurement.outcome.duration_s, series.times_s[-1]))
-    return Drawn(f"timeline-{name}", f"All of {name} over time", " ".join(text for text in said if text), canvas)
+    return Drawn(f"timeline-{name}", f"All of {name} over time", " ".join(text for text in statements if text), canvas)
 
 
 def _legend(axes: Axes) -> None:
-    """At the right of the panel, where it covers no line."""
+    """Draw the legend at the right of the panel, where no line is covered."""
     axes.legend(fontsize=7.5, loc="upper left", bbox_to_anchor=(1.0, 1.04), handlelength=1.2)
 
 
@@ -113,13 +113,13 @@ def _faults(axes: Axes, bars: dict[str, list[Bar]]) -> None:
     axes.set_title("Faults")
 
 
-def _rows(found: list[EvLane]) -> dict[str, list[EvLane]]:
+def _rows(ev_lanes: list[EvLane]) -> dict[str, list[EvLane]]:
     """Strips by plane and T1, or by plane alone where that would be too many."""
-    rows = by_path(found)
+    rows = by_path(ev_lanes)
     if len(rows) <= ROWS_MAX:
         return rows
     out: dict[str, list[EvLane]] = {}
-    for lane in sorted(found, key=lambda lane: lane.plane):
+    for lane in sorted(ev_lanes, key=lambda lane: lane.plane):
         out.setdefault(f"plane {lane.plane}", []).append(lane)
     return out
 
@@ -127,31 +127,31 @@ def _rows(found: list[EvLane]) -> dict[str, list[EvLane]]:
 def _states(axes: Axes, rows: dict[str, list[EvLane]], measurement: Measurement) -> None:
     """A strip a path: the part of its height that a state fills is the share of all QPs' EVs over it."""
     end = measurement.outcome.duration_s
-    seen = {"good"}
+    shown_states = {"good"}
     for number, row in enumerate(rows.values()):
         axes.barh(number, end, height=0.84, color=STATES["good"][1], zorder=1)
-        edges, found = shares(row)
+        edges, state_shares = shares(row)
         bottom = [number - 0.42] * len(edges)
-        for state, values in found.items():
-            seen.add(state)
+        for state, values in state_shares.items():
+            shown_states.add(state)
             top = [low + 0.84 * value for low, value in zip(bottom, values, strict=True)]
             axes.fill_between(edges, bottom, top, step="post", color=STATES[state][1], lw=0, zorder=2)
             bottom = top
     axes.set_yticks(range(len(rows)), list(rows), fontsize=7.5)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(visible=False)
-    several = max(len(row) for row in rows.values()) > 1
-    axes.set_title("EV states by path" + (" (filled: share of all QPs' EVs on it)" if several else ""))
-    handles = [Patch(color=colour, label=text) for state, (text, colour) in STATES.items() if state in seen]
+    has_several_qps = max(len(row) for row in rows.values()) > 1
+    axes.set_title("EV states by path" + (" (filled: share of all QPs' EVs on it)" if has_several_qps else ""))
+    handles = [Patch(color=colour, label=text) for state, (text, colour) in STATES.items() if state in shown_states]
     axes.legend(handles=handles, fontsize=7.5, loc="upper left", bbox_to_anchor=(1.0, 1.04), handlelength=1.2)
 
 
-def _state_text(found: list[EvLane]) -> str:
-    changed = [lane for lane in found if lane.changes]
-    bad = [lane for lane in found if any(state == "assumed_bad" for _, _, state in lane.spans)]
-    if not changed:
-        return f"None of {len(found)} EVs changed its state (SKIP, which lasts a turn, is not noted)."
-    return f"{len(changed)} of {len(found)} EVs changed, {len(bad)} of them ASSUMED_BAD for a time."
+def _state_text(ev_lanes: list[EvLane]) -> str:
+    changed_lanes = [lane for lane in ev_lanes if lane.changes]
+    bad_lanes = [lane for lane in ev_lanes if any(state == "assumed_bad" for _, _, state in lane.spans)]
+    if not changed_lanes:
+        return f"None of {len(ev_lanes)} EVs changed its state (SKIP, which lasts a turn, is not noted)."
+    return f"{len(changed_lanes)} of {len(ev_lanes)} EVs changed, {len(bad_lanes)} of them ASSUMED_BAD for a time."
 
 
 def _planes(axes: Axes, measurement: Measurement) -> None:
@@ -190,8 +190,8 @@ def _counts_text(measurement: Measurement, kinds: dict[str, str]) -> tuple[str, 
 
 def _gaps(values: list[int | None]) -> str:
     """Intervals in which a counter could not be read."""
-    missing = sum(value is None for value in values)
-    return f" ({missing} of {len(values)} intervals not read)" if missing else ""
+    gap_count = sum(value is None for value in values)
+    return f" ({gap_count} of {len(values)} intervals not read)" if gap_count else ""
 
 
 def _counts(axes: Axes, measurement: Measurement, drawn: list[str], kinds: dict[str, str]) -> None:
@@ -240,9 +240,9 @@ def _queue_text(measurement: Measurement) -> str:
     queues = measurement.outcome.series.queues
     if not queues:
         return "Queue depths: not read (measure: {queues: [...]})."
-    shown = []
+    texts = []
     for port, values in list(queues.items())[:QUEUES_MAX]:
         read = [value for value in values if value is not None]
-        shown.append(f"{port} {max(read) / 1e3:.3g} kB" if read else f"{port} not read")
-    more = f" and {len(queues) - QUEUES_MAX} more queues" if len(queues) > QUEUES_MAX else ""
-    return f"Deepest queue: {', '.join(shown)}{more}."
+        texts.append(f"{port} {max(read) / 1e3:.3g} kB" if read else f"{port} not read")
+    omitted_text = f" and {len(queues) - QUEUES_MAX} more queues" if len(queues) > QUEUES_MAX else ""
+    return f"Deepest queue: {', '.join(texts)}{omitted_text}."

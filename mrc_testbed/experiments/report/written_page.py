@@ -44,7 +44,7 @@ class Page:
     @property
     def overloaded(self) -> bool:
         """The machine was, in one run at least."""
-        return any(one["load"]["overloaded"] for one in self.manifest["runs"])
+        return any(run["load"]["overloaded"] for run in self.manifest["runs"])
 
     @property
     def is_live(self) -> bool:

@@ -44,7 +44,7 @@ class VirtualControl:
         """(plane, T1 number, rack): T0s do not send there."""
         self._waiting = False
         self._entries: dict[int, list[Link | str | int]] = {}
-        """By step: denied links, switches (by name), planes (by number)."""
+        """Step number -> denied links, switches (by name), planes (by number)."""
         self._qps: list[tuple[str, str, Any]] = []
 
     # ---- switches ---------------------------------------------------------------------------------------
@@ -71,17 +71,17 @@ class VirtualControl:
         fabric = self.fabric
         if not self.alive or fabric is None:
             return
-        pruned = set()
+        pruned_paths = set()
         for switch in self.plan.switches:
             if switch.tier == 1:
                 racks = fabric.switches[switch.name].racks
-                pruned |= {(switch.plane, switch.number, r) for r, port in enumerate(racks) if not port.up}
-        if pruned != self._pruned:
-            self.table_writes += len(pruned ^ self._pruned)
-            self._pruned = pruned
+                pruned_paths |= {(switch.plane, switch.number, r) for r, port in enumerate(racks) if not port.up}
+        if pruned_paths != self._pruned:
+            self.table_writes += len(pruned_paths ^ self._pruned)
+            self._pruned = pruned_paths
             for t0 in fabric.switches.values():
                 if isinstance(t0, VirtualT0):
-                    t0.pruned = frozenset((number, rack) for plane, number, rack in pruned if plane == t0.plane)
+                    t0.pruned = frozenset((number, rack) for plane, number, rack in pruned_paths if plane == t0.plane)
             self._tell("tables changed")
 
     def _tell(self, text: str) -> None:
@@ -133,7 +133,7 @@ class VirtualControl:
             return set()
         a, b = self.plan.host(source), self.plan.host(target)
         out: set[int] = set()
-        for entry in (one for entries in self._entries.values() for one in entries):
+        for entry in (target for entries in self._entries.values() for target in entries):
             if isinstance(entry, int):
                 out |= {ev for ev in self.plan.evs(a, b) if ev_plane(ev) == entry}
             else:
@@ -148,8 +148,8 @@ class VirtualControl:
         assert self.fabric is not None
         for source, target, qp in self._qps:
             states = {ev_state["ev"]: ev_state["state"] for ev_state in qp.ev_states()} if qp.transport == "mrc" else {}
-            wanted = self.denied_evs(source, target)
+            denied_set = self.denied_evs(source, target)
             for ev, state in states.items():
-                if (ev in wanted) != (state == "denied"):
-                    qp.deny_ev(ev, ev in wanted, self.fabric.now)
+                if (ev in denied_set) != (state == "denied"):
+                    qp.deny_ev(ev, ev in denied_set, self.fabric.now)
         self.fabric.kick()

@@ -22,7 +22,7 @@ from mrc_testbed.experiments.virtual.virtual_run import VirtualRun
 PIECE_S = 2.0
 """Wall time of a piece after its set-up."""
 STEPS_A_ROUND_TRIP = 2
-"""How often a piece looks at the clock."""
+"""Checks of the clock in a round trip of a piece."""
 MINUTE_S, HOUR_S = 60, 3600
 MEMORY_TOLD_BYTES = 1 << 30
 """Memory of a run from which on it is told beforehand."""
@@ -30,33 +30,35 @@ MEMORY_TOLD_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a piece of a run took, wall seconds."""
+    """Cost of a piece of a run, wall seconds."""
 
     set_up_s: float
     work_s: float
-    """Of the whole run's work, in proportion to the share that was done."""
+    """Time of the whole run's work, extrapolated from the share that was done."""
 
 
 def payload_bytes(run: RunPlan) -> float:
-    """Bytes that a run has to move; where only a duration is given, as many as the senders' NICs can send in it."""
+    """Return the bytes that a run moves; where only a duration is given, as many as the NICs can send."""
     work = run.work()
-    moved = 0.0
+    moved_bytes = 0.0
     for group in work.groups:
         ranks = len(group.ranks)
-        moved += 2.0 * group.size_bytes * ranks * (group.iterations + group.warm_up)  # the same factor for all its runs
+        moved_bytes += (
+            2.0 * group.size_bytes * ranks * (group.iterations + group.warm_up)
+        )  # the same factor for all its runs
     if run.duration_s is not None:
-        return moved + run.nic_bps / 8 * run.duration_s * max(1, len({flow.source for flow in work.flows}))
-    return moved + sum(flow.total_bytes or 0 for flow in work.flows)
+        return moved_bytes + run.nic_bps / 8 * run.duration_s * max(1, len({flow.source for flow in work.flows}))
+    return moved_bytes + sum(flow.total_bytes or 0 for flow in work.flows)
 
 
 def memory_bytes(run: RunPlan) -> int:
     """Bytes of the buffers that a run's peers write to, nearly all of what a large run needs."""
-    work, needed = run.work(), 0
+    work, needed_bytes = run.work(), 0
     for group in work.groups:
         count = len(group.ranks)
-        one = group.rank(0, run.seed)  # its pages are made when written to
-        needed += count * one.memory_bytes(group.warm_up + group.iterations)
-    return needed + sum(max(flow.depth, flow.transport.qps) * flow.message_bytes for flow in work.flows)
+        rank = group.rank(0, run.seed)  # its pages are made when written to
+        needed_bytes += count * rank.memory_bytes(group.warm_up + group.iterations)
+    return needed_bytes + sum(max(flow.depth, flow.transport.qps) * flow.message_bytes for flow in work.flows)
 
 
 def memory_described(runs: list[RunPlan], jobs: int, free_bytes: int) -> str:
@@ -66,12 +68,12 @@ def memory_described(runs: list[RunPlan], jobs: int, free_bytes: int) -> str:
     sizes = sorted((memory_bytes(run) for run in runs), reverse=True)
     if not sizes or sizes[0] < MEMORY_TOLD_BYTES:
         return ""
-    said = f"up to {sizes[0] / 1e9:.1f} GB of memory each"
+    text = f"up to {sizes[0] / 1e9:.1f} GB of memory each"
     fit = max(1, next((n for n in range(jobs, 0, -1) if sum(sizes[:n]) <= free_bytes), 0))
     if sum(sizes[:jobs]) <= free_bytes:
-        return said
+        return text
     advice = f"give --jobs {fit}" if fit < jobs else "runs will fail or swap"
-    return f"{said}, and {free_bytes / 1e9:.1f} GB are free: {advice}"
+    return f"{text}, and {free_bytes / 1e9:.1f} GB are free: {advice}"
 
 
 def measure(run: RunPlan, piece_s: float = PIECE_S) -> Piece:
@@ -108,28 +110,28 @@ def estimate(runs: list[RunPlan], pieces: Mapping[str, Piece]) -> dict[str, floa
     """CPU seconds of each run by name, from pieces of the chosen runs by their names."""
     costs: dict[str, float] = {}
     for variant in _variants(runs):
-        measured = next(run for run in variant if run.name in pieces)
-        piece, least = pieces[measured.name], payload_bytes(measured)
+        sample = next(run for run in variant if run.name in pieces)
+        piece, sample_bytes = pieces[sample.name], payload_bytes(sample)
         for run in variant:
-            part = payload_bytes(run) / least if least else 1.0
+            part = payload_bytes(run) / sample_bytes if sample_bytes else 1.0
             costs[run.name] = piece.set_up_s + piece.work_s * part
     return costs
 
 
 def _variants(runs: list[RunPlan]) -> list[list[RunPlan]]:
-    found: dict[str, list[RunPlan]] = {}
+    runs_by_variant: dict[str, list[RunPlan]] = {}
     for run in runs:
-        found.setdefault(str(run.label.get("variant", "")), []).append(run)
-    return list(found.values())
+        runs_by_variant.setdefault(str(run.label.get("variant", "")), []).append(run)
+    return list(runs_by_variant.values())
 
 
 def described(runs: list[RunPlan], costs: dict[str, float], jobs: int) -> str:
     """The estimate in words: `27 runs, about 9 min with 2 side by side`."""
     jobs = max(1, min(jobs, len(runs)))
-    longest = max((costs[run.name] for run in runs), default=0.0)
-    seconds = max(longest, sum(costs[run.name] for run in runs) / jobs)
-    beside = f" with {jobs} side by side" if jobs > 1 else ""
-    return f"{len(runs)} runs, about {duration(seconds)}{beside} (a short piece of each variant was measured)"
+    longest_s = max((costs[run.name] for run in runs), default=0.0)
+    seconds = max(longest_s, sum(costs[run.name] for run in runs) / jobs)
+    jobs_text = f" with {jobs} side by side" if jobs > 1 else ""
+    return f"{len(runs)} runs, about {duration(seconds)}{jobs_text} (a short piece of each variant was measured)"
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""A run in virtual time: the scenario's fabric, flows, collectives and faults on simulator, into an Outcome.
+"""Run in virtual time: the scenario's fabric, flows, collectives and faults on the simulator.
 
     outcome = VirtualRunner().run(plan, lambda share, now: ...)
 
@@ -29,7 +29,7 @@ from mrc_testbed.simulator.pfc import pause_of
 from mrc_testbed.topologies.plan import Mode
 
 SETTLE_S, SETTLE_RTTS = 0.05, 5
-"""Virtual time before the workload starts, the shorter of both: ports come up, probes of the base RTT go out."""
+"""Virtual time before the workload starts, the shorter of both: ports come up, the base RTT is probed."""
 EV_FLOWS_MAX = 8
 """Packets by EV are recorded in runs of at most this many flows."""
 QUEUE_DROPS = ("queue_full", "not_trimmable", "headroom_full")
@@ -51,7 +51,7 @@ class VirtualRunner:
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Let Python not look for cycles while a fabric is made, which is all objects that stay and no garbage."""
+    """Switch cycle collection off while a fabric is built, which makes no garbage."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -131,8 +131,8 @@ class VirtualRun:
         for host in fabric.hosts.values():
             host.listen(partial(self._event, host.name))
         timeline = self._timeline = self.plan.steps()
-        early = [s for s in timeline if s.time.seconds is not None and s.time.seconds <= 0]
-        for step in early:
+        early_steps = [s for s in timeline if s.time.seconds is not None and s.time.seconds <= 0]
+        for step in early_steps:
             self._apply(step)
         fabric.run_until(self.begins)
         with collector_off():
@@ -188,7 +188,10 @@ class VirtualRun:
             self.collectives.append(made)
             self._total_bytes += made.total_bytes
         for work, source, target, pairs in [
-            *((made.plan.work, made.plan.source, made.plan.target, made.pairs) for made in self.flows),
+            *(
+                (collective.plan.work, collective.plan.source, collective.plan.target, collective.pairs)
+                for collective in self.flows
+            ),
             *(
                 (collective.plan.work, flow.source, flow.target, flow.pairs)
                 for collective in self.collectives
