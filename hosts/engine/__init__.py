@@ -1,4 +1,6 @@
-"""MRC endpoint without clock and socket: requestor and responder, loss recovery, paths, congestion control, codec.
+"""MRC endpoint without clock and socket.
+
+Parts: requestor and responder, loss recovery, paths, congestion control, codec.
 
 After each call: drain transmit() and events(), re-arm at next_timer() (endpoint.py). LocalError is the caller's fault,
 PeerError and WireError the other side's. Names are loaded at first use: `hosts.engine.errors` alone stays light.

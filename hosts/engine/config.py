@@ -1,4 +1,6 @@
-"""One configuration record of an endpoint, in groups. Every open point of mrc-protocol §12, rows 1 to 44, is a field.
+"""Configuration record of an endpoint, in groups.
+
+Every open point of mrc-protocol §12, rows 1 to 44, is a field.
 
 The text of a field names its row; its annotation has its limits (config_limits.py). Units are in the names: `_s`
 seconds, `_bytes`, `_packets`. Defaults are those of mrc-protocol Annex C unless a line says otherwise.
@@ -59,27 +61,39 @@ class WireConfig(ConfigGroup):
     udp_dport: Annotated[int, NumberRange(1, 65535)] = 4791
     """UDP destination port sent; 4791 and 4971 are accepted always (§12 row 1)."""
     ev_layout: Literal["L", "H"] = "L"
-    """"L": EV[15:0] in the UDP source port, EV[31:16] in the flow label. "H": the halves swapped (§12 row 2)."""
+    """Layout of an EV's halves; "L": EV[15:0] in the UDP source port, EV[31:16] in the flow label.
+
+    "H": the halves swapped (§12 row 2)."""
     flow_label: Literal["copied", "inner", "outer"] = "copied"
-    """Where the half of the EV outside the UDP source port travels under SRv6: in the "inner" flow label, in the
-    "outer", or in the inner and "copied" to the outer. Read from the inner one but with "outer" (§12 row 3)."""
+    """Flow label of the EV's half outside the UDP source port, under SRv6 (§12 row 3).
+
+    The "inner" flow label, the "outer", or the inner and "copied" to the outer. Read from the inner one but with
+    "outer"."""
     flow_label_bits: Literal[16, 20] = 16
-    """20: bits 19:16 of the label sent are a digest of the EV, for switches that hash them all, and not 0; ignored
-    when received (§12 row 4)."""
+    """Bits of the flow label that are sent (§12 row 4).
+
+    20: bits 19:16 are a digest of the EV, for switches that hash the whole label, and not 0; ignored when received."""
     srv6_widths: Annotated[tuple[int, ...], Widths(2, 2, 32)] = (8, 8)
-    """Bits of plane and uplink at the low end of an EV in SRv6 mode (§12 row 35). NICs and P4 programs read 8 and 8;
-    others work in the virtual fabric."""
+    """Bits of plane and uplink at the low end of an EV in SRv6 mode (§12 row 35).
+
+    NICs and P4 programs read 8 and 8; others work in the virtual fabric."""
     structured_widths: Annotated[tuple[int, ...], Widths(1, 24, 24)] = (10, 8, 4)
     """Bits of the tiers' fields of a structured EV, first hop in the most significant ones (§12 row 36)."""
     pkey: Annotated[int, NumberRange(0, 0xFFFF)] = 0xFFFF
     """P_Key sent; never checked (§12 row 41)."""
     se_bit: Literal[7, 6] = 7
-    """Bit of BTH byte 1 that says "solicited" in what we send, M is the other; either is understood (§12 row 5)."""
+    """Bit of BTH byte 1 that is sent as "solicited"; the other is M (§12 row 5).
+
+    Either is understood when received."""
     eeth_op_shift: Literal[2, 4] = 2
-    """Lowest bit of op in byte 1 of EETH; responses are matched by their request id all the same (§12 row 6)."""
+    """Lowest bit of op in byte 1 of EETH (§12 row 6).
+
+    Responses are matched by their request id all the same."""
     dcids: Literal["packet", "roles", "connection"] = "packet"
-    """spdcid and dpdcid sent: QPNs of "packet" sender and receiver; by "roles", of requestor and responder; or the
-    smaller of both as a "connection" id, twice. Ignored when received (§12 row 7)."""
+    """Contents of spdcid and dpdcid when sent; ignored when received (§12 row 7).
+
+    QPNs of "packet" sender and receiver; by "roles", of requestor and responder; or the smaller of both as a
+    "connection" id, twice."""
     nack_cc_type: Annotated[int, NumberRange(0, 15)] = 2
     """cc_type of NETH sent; ignored when received (§12 row 8)."""
     ftype_bare: Literal[1, 0] = 1
@@ -102,21 +116,25 @@ class WireConfig(ConfigGroup):
     ] = "off"
     """Service time in SACK and EETH: "off", for its encoding is unknown (§12 row 34)."""
     decap_dscp: Literal["outer", "inner"] = "outer"
-    """Whose DSCP counts where there are two headers, hence whether trims are seen: "outer" or "inner" (§12 row 43)."""
+    """Header whose DSCP counts where there are two, hence whether trims are seen (§12 row 43)."""
     decap_ecn: Literal["or", "outer", "inner"] = "or"
-    """Whose CE counts: either ("or"), the "outer" or the "inner" one (§12 row 43)."""
+    """Header whose CE counts: either ("or"), the "outer" or the "inner" one (§12 row 43)."""
     timestamps: bool = True
     """Data packets carry TSETH (4 bytes), which makes every RTT sample unambiguous (§5.8)."""
     ts_unit_s: Annotated[float, NumberRange(1e-9, 1.0)] = 8.192e-6
     """Unit of our timestamps, sent with tsr = 1: private to us, the peer only mirrors it (§12 row 10)."""
     dma_length: Literal["message", "remainder"] = "message"
-    """DMALen: length of the "message", or what is left of it from the packet on, "remainder"; both ends must agree.
-    The bytes of a packet always follow from its UDP length (§12 row 12)."""
+    """Meaning of DMALen; both ends must agree (§12 row 12).
+
+    Length of the "message", or of its "remainder" from the packet on. The bytes of a packet always follow from its
+    UDP length."""
     first_msn: Literal[0, 1] = 0
     """MSN of the first message (§12 row 11)."""
     first_rqmsn: Literal[0, 1] = 0
-    """RQMSN of the first WriteIMM (§2.3, §12 row 11). Either start is accepted; that 0 stands in plain writes too does
-    no harm, for it is the opcode of a message's last packet that makes it a WriteIMM."""
+    """RQMSN of the first WriteIMM (§2.3, §12 row 11).
+
+    Either start is accepted. Plain writes carry 0 too, without harm: the opcode of a message's last packet makes it
+    a WriteIMM."""
 
     def __post_init__(self) -> None:
         check_fields(self, self.PREFIX)
@@ -160,10 +178,13 @@ class QpConfig(ConfigGroup):
     window_end: Literal["inclusive", "exclusive"] = "inclusive"
     """Highest PSN of a window, sent and taken: cack + MPR, or one less: "exclusive" (§12 row 14)."""
     rcvd_counts: Literal["udp+40", "payload+40", "payload"] = "udp+40"
-    """A packet's nominal size in rcvd_bytes and inflight: UDP length + 40, "payload+40" or "payload". Both ends must
-    agree; what is outstanding corrects inflight when they do not (§12 row 15)."""
+    """Nominal size of a packet in rcvd_bytes and inflight; "udp+40": UDP length + 40 (§12 row 15).
+
+    Else "payload+40" or "payload". Both ends must agree; the bytes outstanding correct inflight when they do not."""
     dynamic_mpr: bool = False
-    """Our window may change at run time (QueuePair.set_mpr) and we follow the peer's; both ends must say so."""
+    """Whether our window may change at run time (QueuePair.set_mpr) and the peer's is followed.
+
+    Both ends must support it."""
     max_wimm: Annotated[int, NumberRange(1, 32767)] = 32
     """WriteIMM messages the peer may have in flight towards us (§5.3)."""
     wimm_overflow: Annotated[
@@ -171,16 +192,23 @@ class QpConfig(ConfigGroup):
         NumberRange(1, 255),
         Condition(lambda reason: reason not in NACK_REASONS, "a NACK of that reason means something else"),
     ] = 0x61
-    """What ends a QP whose peer has more in flight: 0x61, a Transport NAK of that syndrome; any other number, a NACK of
-    that reason, understood by both ends if both have it (§12 row 30)."""
+    """Error that ends a QP whose peer has more WriteIMM in flight (§12 row 30).
+
+    0x61: a Transport NAK of that syndrome; any other number: a NACK of that reason, understood by both ends if both
+    have it."""
     no_receive: Literal["nak", "unexp_event", "deliver"] = "nak"
-    """A WriteIMM that finds no posted receive ends the QP (§6.3); the peer learns by "nak" (Transport NAK 0x63) or by
-    "unexp_event" (NACK 0x19). "deliver": no receives are needed (not MRC: for tools that only count)."""
+    """Reaction to a WriteIMM without a posted receive, which ends the QP (§6.3).
+
+    The peer learns by "nak" (Transport NAK 0x63) or by "unexp_event" (NACK 0x19). "deliver": no receives are needed
+    (not MRC: for tools that only count)."""
     scheduler_names: Literal["primer", "tool"] = "primer"
-    """Words of QueuePair.scheduler_state: of the "primer", or with Active and Ready swapped, "tool" (§12 row 28)."""
+    """Words of QueuePair.scheduler_state (§12 row 28).
+
+    Those of the "primer", or with Active and Ready swapped, "tool"."""
     mpr_name: Literal["MPR_DEST", "MAX_MPR_DEST"] = "MPR_DEST"
-    """Name of the responder's window in messages of the verbs: the header's or the text's, "MAX_MPR_DEST"; either is
-    accepted (§12 row 38)."""
+    """Name of the responder's window in messages of the verbs (§12 row 38).
+
+    The header's, or the text's "MAX_MPR_DEST"; either is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,39 +224,50 @@ class CongestionConfig(ConfigGroup):
     cc_send_rule: Literal["mrc", "uet"] = "mrc"
     """"mrc": send while inflight < cwnd; "uet": while inflight + a full packet <= cwnd (§12 row 29)."""
     cc_start: Annotated[float, NumberRange(0.001, 1)] = 1.0
-    """NSCC's window starts at this share of its ceiling. 1 is line rate, as the text has it; many hosts that start at
-    once then lose a burst (nscc.md §6.6), which 0.25 avoids."""
+    """Initial window of NSCC as a share of its ceiling.
+
+    1 is line rate, as the text has it; many hosts that start at once then lose a burst (nscc.md §6.6), which 0.25
+    avoids."""
     cc_probe: bool = True
     """The first answer of a destination starts a probe of the base RTT on the control class."""
     cwnd_bytes: Annotated[int, NumberRange(256, 1 << 31)] = 1 << 18
-    """Congestion window of a QP whose window is fixed; where NSCC's starts while the link rate is unknown (nominal)."""
+    """Congestion window of a QP whose window is fixed, nominal bytes.
+
+    Also the initial window of NSCC while the link rate is unknown."""
     link_rate_bps: Annotated[float, NumberRange(0, 1e13)] = 0.0
     """Bits per second between this host and its peers, all planes together; 0 = measured."""
     base_rtt_s: Annotated[float, NumberRange(0, 60)] = 0.0
     """Unloaded round trip of a full packet over the longest path, host overhead included; 0 = measured."""
     base_rtt_min_s: Annotated[float, NumberRange(0, 60)] = 0.0
-    """No sample lowers the base RTT below this: for links that keep to a rate and yet let a lone packet pass at once
-    (BMv2 counts packets), where the round trip of a probe says nothing of a full pipe."""
+    """Least base RTT that a sample may set, seconds.
+
+    For links that keep to a rate and yet let a lone packet pass at once (BMv2 counts packets): there the round trip
+    of a probe says nothing of a full pipe."""
     path_hops: Annotated[int, NumberRange(1, 64)] = 4
     """Links from host to host, each of which serialises a full packet: host, T0, T1, T0, host."""
     fabric_trims: bool = True
-    """Switches trim (where the peer answers trims too): target 0.75 base RTT, else 1.0 and quick adapt by delay."""
+    """Whether switches trim (where the peer answers trims too).
+
+    True: target 0.75 base RTT; False: 1.0, and quick adapt by delay."""
     incast_penalty: Annotated[int, NumberRange(0, 127)] = 0
-    """rcv_cwnd_pen of our SACKs after a packet was trimmed at our last hop: 16 is right for fabrics that do not mark
-    there (nscc.md §4.3), 0 = off."""
+    """Penalty (rcv_cwnd_pen) in our SACKs after a packet was trimmed at our last hop; 0: off.
+
+    16 is right for fabrics that do not mark at the last hop (nscc.md §4.3)."""
     incast_hold_s: Annotated[float, NumberRange(0, 60)] = 0.0025
     """Duration of that penalty after the last such trim; half a base RTT."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcksConfig(ConfigGroup):
-    """When and how a responder acknowledges."""
+    """Rules of a responder's acknowledgments."""
 
     sack_threshold_bytes: Annotated[int, NumberRange(0, 1 << 24)] = 0
     """A SACK is due when more than this was accepted since the last one; 0 = 4 x PMTU (§12 row 16)."""
     sack_after_mark: Annotated[int, NumberRange(0, 1 << 16)] = 16
-    """So many packets after a CE-marked one are acknowledged one by one. A marked packet is at once (§6.4), and would
-    take all bytes that wait along under its mark: NSCC would see no unmarked ones, and windows would stay unequal."""
+    """Number of packets after a CE-marked one that are acknowledged one by one.
+
+    A marked packet is acknowledged at once (§6.4), and would take all bytes that wait along under its mark: NSCC
+    would see no unmarked ones, and windows would stay unequal."""
     sack_flush_s: Annotated[float, NumberRange(1e-6, 60)] = 0.004
     """A SACK owed for fewer bytes leaves after this long without further packets (§6.4, idle flush)."""
     trim_nack: bool = True
@@ -236,12 +275,16 @@ class AcksConfig(ConfigGroup):
     oor_action: Literal["nack", "drop"] = "nack"
     """A PSN beyond the window: "nack" (PSN_OOR_WINDOW) or "drop" (§12 row 13)."""
     bitmap_base: Literal["turns", "cack"] = "turns"
-    """Where bitmaps begin: at cack + 1 while that shows all, then in "turns" through the window; or at "cack" + 1
-    always, which keeps what lies 64 above a hole unknown. Any base is accepted (§12 row 17)."""
+    """Base PSN of bitmaps; any base is accepted when received (§12 row 17).
+
+    "turns": cack + 1 while that shows all, then in turns through the window. "cack": cack + 1 always, which keeps
+    packets 64 or more above a hole unknown."""
     rtx_echo: bool = True
     """SACKs repeat the rtx flag of their trigger (§12 row 19)."""
     always_skip_marks: Annotated[int, NumberRange(0, 1 << 16)] = 0
-    """So many CE marks in a row on one EV make the verdict ALWAYS_SKIP; 0 = never (§6.5 proposes 32)."""
+    """Number of CE marks in a row on one EV that make the verdict ALWAYS_SKIP.
+
+    0: never (§6.5 proposes 32)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +298,7 @@ class ResourcesConfig(ConfigGroup):
     rx_buffer_bytes: Annotated[int, NumberRange(0, 1 << 31)] = 0
     """Receive buffer in nominal bytes, else NACK NO_PKT_BUFFER; 0 = no limit. A model: see resources.py."""
     rx_drain_bytes_per_s: Annotated[float, NumberRange(1, 1e12)] = 1e6
-    """How fast that buffer empties."""
+    """Rate at which that buffer drains."""
     flow_control: bool = False
     """The fill of that buffer sets rcv_cwnd_pen in our SACKs (§6.9)."""
     flow_control_start: Annotated[float, NumberRange(0, 0.99)] = 0.5
@@ -269,23 +312,32 @@ class LossConfig(ConfigGroup):
     """Detection of losses, retry timers and the budget of retries."""
 
     ev_fifo: bool = True
-    """Packets of one EV arrive in order (SRv6, structured, per-flow hashing): rule (a) of §5.9 may be used."""
+    """Whether packets of one EV arrive in order (SRv6, structured, per-flow hashing).
+
+    True: rule (a) of §5.9 may be used."""
     loss_rule: Literal["all", "distance", "time", "ooo"] = "all"
-    """Which rules of §5.9 beside the timer find losses (§12 row 23): "all", that is (a) overtaken and (b) distance;
-    "distance" alone; "time", overtaken alone; "ooo": recovery begins when ooo_count passes 1.5 windows, and resends
-    all that is missing up to where it began."""
+    """Rules of §5.9 that find losses beside the timer (§12 row 23).
+
+    "all": (a) overtaken and (b) distance; "distance" alone; "time": overtaken alone; "ooo": recovery begins when
+    ooo_count passes 1.5 windows, and resends all that is missing up to where it began."""
     clear_bits: Literal["unknown", "lost"] = "unknown"
-    """A zero bit beyond the highest PSN the responder has seen says nothing ("unknown"), or "lost": the packet is given
-    up when a round trip has passed (§12 row 18)."""
+    """Meaning of a zero bit beyond the highest PSN the responder has seen (§12 row 18).
+
+    "unknown": none; "lost": the packet is given up when a round trip has passed."""
     unknown_nack: Literal["no_resource", "ignore", "fail"] = "no_resource"
-    """A NACK of a reason we do not know: treat it as "no_resource", "ignore" it, or "fail" the QP (§12 row 31)."""
+    """Reaction to a NACK of an unknown reason (§12 row 31).
+
+    Treat it as "no_resource", "ignore" it, or "fail" the QP."""
     reorder_threshold: Annotated[int, NumberRange(0, 1 << 20)] = 0
-    """Rule (b): a hole is lost when a packet sent this many transmissions later arrived;
-    0 = max(3, cwnd / PMTU) (§12 row 23)."""
+    """Distance of rule (b): a hole is lost when a packet sent this many transmissions later arrived.
+
+    0: max(3, cwnd / PMTU) (§12 row 23)."""
     timeout: Annotated[int, NumberRange(1, 24)] = 16
     """Rule (c): retry timer T = 1.024 us x 2**timeout (67 ms), 1..24."""
     timeout_phases: Literal["linear-exponential", "linear", "exponential"] = "linear-exponential"
-    """First the linear phase, then the exponential one; or "linear" alone, or "exponential" alone (§12 row 24)."""
+    """Phases of the retransmission timer: first linear, then exponential (§12 row 24).
+
+    Or "linear" alone, or "exponential" alone."""
     linear_cnt: Annotated[int, NumberRange(0, 7)] = 3
     """Expiries with constant T, 0..7."""
     exp_cnt: Annotated[int, NumberRange(0, EXP_FOREVER)] = 5
@@ -295,8 +347,10 @@ class LossConfig(ConfigGroup):
     timeout_ceiling_s: Annotated[float, NumberRange(1e-6, 3600)] = 4.0
     """T doubles no further than this."""
     all_ports_down: Literal["charge", "wait"] = "charge"
-    """While no plane has its ports up at both ends, timers "charge" the retry budget like any other silence (§5.11
-    knows no exception), or the QP may "wait" for as long as it takes."""
+    """Reaction of timers while no plane has its ports up at both ends.
+
+    "charge": they charge the retry budget like any other silence (§5.11 knows no exception); "wait": the QP waits
+    without limit."""
 
     @property
     def base_timeout_s(self) -> float:
@@ -304,7 +358,10 @@ class LossConfig(ConfigGroup):
         return TIMEOUT_UNIT_S * 2.0**self.timeout
 
     def retry_interval_s(self, expiries: int) -> float:
-        """Timer of a packet that expired `expiries` times: T in the linear phase, then doubling to the ceiling."""
+        """Return the timer of a packet that expired `expiries` times, seconds.
+
+        T in the linear phase, then doubling to the ceiling.
+        """
         if self.timeout_phases == "linear-exponential":
             doublings = max(0, expiries - self.linear_cnt + 1) if self.exp_cnt else 0
         else:
@@ -333,20 +390,23 @@ class PathsConfig(ConfigGroup):
     ev_min_active: Annotated[int, NumberRange(-1, 1 << 16)] = -1
     """Fewest EVs that losses may leave in rotation; -1 = a quarter of the profile, at least one (§5.12)."""
     skip_mode: Literal["cursor", "rotation", "timer"] = "cursor"
-    """How long SKIP lasts: until the "cursor" passes, for the rest of the "rotation", or by a "timer" (§5.6,
-    §12 row 22)."""
+    """End of SKIP: when the "cursor" passes, after the "rotation", or by a "timer" (§5.6, §12 row 22)."""
     skip_timer_s: Annotated[float, NumberRange(1e-9, 60)] = 5e-6
-    """Duration of SKIP by "timer": microseconds for real fabrics, a round trip where they take milliseconds."""
+    """Duration of SKIP by "timer", seconds.
+
+    Microseconds for real fabrics, a round trip where round trips take milliseconds."""
     skip_to_bad: bool = True
     """A loss, or ALWAYS_SKIP, takes an EV from SKIP to ASSUMED_BAD at once; else it stays (§12 row 21)."""
     probe_marked: Literal["skip", "good"] = "skip"
     """An EV whose probe was answered with SKIP_ONCE comes back to "skip" or to "good" (§12 row 20)."""
     revival_slot: Literal["empty", "own"] = "empty"
-    """A revived EV takes an "empty" slot of its plane, else becomes a backup; or it takes its "own" slot back and its
-    stand-in becomes the backup again (§12 row 44)."""
+    """Slot of a revived EV: an "empty" one of its plane, or its "own" (§12 row 44).
+
+    Without an empty slot it becomes a backup; with "own" its stand-in becomes the backup again."""
     reverse_probe_s: Annotated[float, NumberRange(1e-6, 3600)] = 0.01
-    """While data comes in and none goes out, an EV probe renews the reverse EV set once a round trip (§6.8), but not
-    more often than this."""
+    """Least time between EV probes that renew the reverse EV set, seconds.
+
+    While data comes in and none goes out, such a probe leaves once a round trip (§6.8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,11 +462,15 @@ class SwitchesConfig(ConfigGroup):
             lambda length: length == 0 or length >= TRIM_LEN_MIN, f"0, or {TRIM_LEN_MIN} to keep METH and TSETH (§4.3)"
         ),
     ] = 0
-    """Bytes kept of a trimmed frame; 0 = up to RETH, 138 with and 98 without outer header. Lengths in the headers stay
-    (§4.3, §12 row 33). Of the virtual fabric; a live one has `trim_len` in the controller's tables."""
+    """Bytes kept of a trimmed frame (§4.3, §12 row 33).
+
+    0: up to RETH, 138 with and 98 without outer header. Lengths in the headers stay. Of the virtual fabric; a live
+    one has `trim_len` in the controller's tables."""
     trimmed_queue: Literal["control", "medium"] = "control"
-    """Trimmed packets wait in the "control" queue, or in a "medium" one of their own with a quarter of what control
-    leaves (§12 row 42). Of the virtual fabric; a live one has the control queue."""
+    """Queue in which trimmed packets wait (§12 row 42).
+
+    "control", or a "medium" one of their own with a quarter of what control leaves. Of the virtual fabric; a live
+    one has the control queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +491,10 @@ class Config:
 
     @classmethod
     def of(cls, /, **values: Any) -> "Config":
-        """Make one with these keys, the rest at defaults. Raises ConfigError for an unknown key or a bad value."""
+        """Return a configuration with these keys set, the rest at defaults.
+
+        Raises ConfigError for an unknown key or a bad value.
+        """
         return cls().with_values(**values)
 
     @classmethod

@@ -1,4 +1,6 @@
-"""Limits of the fields of a configuration record, written in the field's own type and checked when the record is made.
+"""Limits of the fields of a configuration record, written in the field's type.
+
+They are checked when the record is made.
 
 A `Literal` or a `bool` says all values there are; `Annotated[type, limit, ...]` has one of the classes below.
 """
@@ -115,7 +117,10 @@ def check_value(key: str, value: Any, limits: Sequence[Limit]) -> None:
 
 
 def check_fields(record: Any, prefix: str = "") -> None:
-    """Check the fields of a dataclass that are not at their default. Raises ConfigError; a key is prefix and name."""
+    """Check the fields of a dataclass that are not at their default.
+
+    Raises ConfigError; a key is prefix and name.
+    """
     for name, (default, limits) in limits_of(record.__class__).items():
         value = getattr(record, name)
         if value is not default:

@@ -1,4 +1,7 @@
-"""Context shared by the parts of one connected QP: names, configuration, event queue, transmit credit of the ports."""
+"""Context shared by the parts of one connected QP.
+
+Names, configuration, event queue, transmit credit of the ports.
+"""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ COMPACT_FROM: Final = 64
 
 
 class TimedItem:
-    """What a Deadlines queue holds."""
+    """Item of a Deadlines queue."""
 
     __slots__ = ("due_at", "queued_at")
 
     def __init__(self) -> None:
         self.due_at = NEVER
         self.queued_at = NEVER
-        """Time of its entry in the queue, which is never later than due_at; NEVER = it has none."""
+        """Time of the item's entry in the queue, never later than due_at; NEVER: no entry."""
 
 
 class Deadlines:

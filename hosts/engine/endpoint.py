@@ -1,4 +1,6 @@
-"""An MRC endpoint: everything behind the NIC ports of one host. Reads no clock, opens no socket, starts no thread.
+"""MRC endpoint: everything behind the NIC ports of one host.
+
+An endpoint reads no clock, opens no socket, starts no thread.
 
 After each call drain `transmit` and `events`, and call `on_timer` when `next_timer` has come. When packets and the
 clock wait at the same time, hand in the packets first: an acknowledgment in the socket buffer is no timeout. Times
@@ -45,7 +47,9 @@ QPNS: Final = range(FIRST_QPN, PSN_MASK + 1)
 
 
 class Endpoint:
-    """`planes`: number of NIC ports, all up at first. `seed`: int or random.Random, the only source of randomness.
+    """MRC endpoint of one host.
+
+    `planes`: number of NIC ports, all up at first. `seed`: int or random.Random, the only source of randomness.
 
     `qpns`: the QPNs it gives, so that endpoints which share the ports of one host can share the QPNs too. The first one
     is drawn, unless `first_qpn` names it, and the others follow it: a QPN comes back as late as it can, and an endpoint
@@ -97,7 +101,10 @@ class Endpoint:
     # ---- application ------------------------------------------------------------------------------------
 
     def register(self, buffer: Any, *, va: int | None = None, remote_write: bool = True) -> EngineMemoryRegion:
-        """Register a writable buffer (bytearray, mmap, ...); at virtual address `va` when given. Raises LocalError."""
+        """Register a writable buffer (bytearray, mmap, ...), at virtual address `va` when given.
+
+        Raises LocalError when the buffer cannot be registered.
+        """
         try:
             return self.memory.register(buffer, va, remote_write)
         except ValueError as error:
@@ -165,7 +172,10 @@ class Endpoint:
         return self._qpns[index % span]
 
     def destroy_qp(self, qpn: int) -> None:
-        """Forget a QP; packets for it are dropped from now on, its work requests never complete. Raises LocalError."""
+        """Forget a QP: packets for it are dropped from now on, and its work requests never complete.
+
+        Raises LocalError for an unknown QPN.
+        """
         qp = self.qp(qpn)
         del self._qps[qpn]
         del self._turn[qp.turn]
@@ -202,7 +212,10 @@ class Endpoint:
     # ---- network and clock ------------------------------------------------------------------------------
 
     def receive(self, packet: PacketRecord, plane: int, peer: str, now: float) -> None:
-        """A decoded packet from `peer` came in on our port of `plane`. Never raises for what a packet contains."""
+        """Take a decoded packet from `peer` that came in on our port of `plane`.
+
+        Never raises for what a packet contains.
+        """
         if packet.dest_qp == ENDPOINT_QPN:
             self._receive_endpoint(packet, plane, peer, now)
             return

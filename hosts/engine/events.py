@@ -1,4 +1,6 @@
-"""Events of an endpoint for its application: records, drained from Endpoint.events() in the order they happened.
+"""Events of an endpoint for its application.
+
+They are records, drained from Endpoint.events() in the order they happened.
 
 `at` is the engine time (seconds) of the call that caused the event.
 """
@@ -127,7 +129,9 @@ class QpError:
 
 @dataclass(slots=True)
 class EvProbeResult:
-    """Outcome of Endpoint.probe_ev, one of three: there and back over the EV; out, but not back; not even out.
+    """Outcome of Endpoint.probe_ev.
+
+    One of three: there and back over the EV; out, but not back; not even out.
 
     Where no answer came back over the EV, the probe was repeated and answered another way, or not at all.
     """

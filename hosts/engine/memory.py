@@ -21,7 +21,7 @@ class AccessError(ValueError):
 
 
 class PayloadSink:
-    """What packets place in a region of `length` bytes is handed to place(), and nothing is copied.
+    """Region of `length` bytes whose payload is handed to place(); nothing is copied.
 
     For simulations: copies for hundreds of hosts go through all of the CPU's caches and leave nothing of the fabric
     there.
@@ -76,8 +76,9 @@ class Memory:
         self._next_va = VA_BASE
 
     def register(self, buffer: Any, va: int | None = None, remote_write: bool = True) -> EngineMemoryRegion:
-        """Register a writable contiguous buffer or a PayloadSink, at `va` when given. Raises ValueError when it cannot
-        be.
+        """Register a writable contiguous buffer or a PayloadSink, at `va` when given.
+
+        Raises ValueError when the buffer cannot be registered.
         """
         sink = buffer if isinstance(buffer, PayloadSink) else None
         try:
@@ -105,7 +106,10 @@ class Memory:
             region.view.release()  # so that the owner can resize or close the buffer
 
     def check(self, rkey: int, va: int, length: int) -> EngineMemoryRegion:
-        """The region that holds va .. va + length - 1 for remote writing. Raises AccessError saying what is wrong."""
+        """Return the region that holds va .. va + length - 1 for remote writing.
+
+        Raises AccessError that names the fault.
+        """
         region = self._regions.get(rkey)
         if region is None:
             raise AccessError(f"no region with R_Key {rkey:#010x}")

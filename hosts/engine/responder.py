@@ -140,7 +140,7 @@ class Responder:
         self._last: Write | None = None
         """Trigger of that SACK; without its payload."""
         self._nak: Syndrome | None = None
-        """Return how long a plane must be read on before a packet of such a path must have been read, seconds."""
+        """Syndrome of the Transport NAK that refused a packet and failed the QP; None: no packet was so refused."""
         self._nak_psn = 0
         self._last_nack: int | None = None
         """Reason of the NACK that is sent instead of `_nak`."""

@@ -1,4 +1,4 @@
-"""CC profiles: what a controller says about congestion control, by name, and when a QP may use it (§10.3, §10.4).
+"""CC profiles: named sets of congestion control parameters, and their use by QPs (§10.3, §10.4).
 
 A field that is None is derived from the pipe (nscc.md §1.2): so one profile suits hosts of any rate.
 """
@@ -28,7 +28,9 @@ class CcProfile:
 
     algorithm: str | None = NSCC
     base_rtt: int | None = None
-    """ns, unloaded round trip of a full packet over the longest path; None = the configuration, or measured."""
+    """Unloaded round trip of a full packet over the longest path, ns.
+
+    None: the configuration's base RTT, or a measured one."""
     target_delay: int | None = None
     """ns; None = 0.75 base_rtt where switches trim, else 1.0."""
     max_cwnd: int | None = None
@@ -84,8 +86,10 @@ class CcProfile:
         scaling: str = "shape",
         base_min_s: float = 0.0,
     ) -> NsccParameters:
-        """For one pipe: `mtu` nominal bytes, `rate` bytes per second, unloaded round trip in seconds, and the least
-        that it may be measured as.
+        """Return the NSCC parameters for one pipe.
+
+        `mtu`: nominal bytes; `rate`: bytes per second; `base_rtt_s`: unloaded round trip; `base_min_s`: least value
+        that a measured round trip may have.
         """
         target = None if self.target_delay is None else self.target_delay * NS
         defaults = NsccParameters.derive(mtu, rate, base_rtt_s, trimming=trimming, scaling=scaling, target=target)
@@ -174,7 +178,10 @@ class CcProfiles:
         return profile_id
 
     def modify(self, profile_id: int, **changes: Any) -> CcProfile:
-        """Change fields of a profile that is not ONLINE. Raises LocalError and changes nothing when any is wrong."""
+        """Change fields of a profile that is not ONLINE.
+
+        Raises LocalError, and changes nothing, when any value is wrong.
+        """
         entry = self._entry(profile_id)
         if entry.state is ProfileState.ONLINE:
             raise LocalError(f"CC profile {profile_id} is online: take it offline to change it")

@@ -1,4 +1,4 @@
-"""Law of one sender's window in a crowd: when a port has hardly a packet of room for each of its senders.
+"""Window law of one sender in a crowd: a port has hardly a packet of room for each of its senders.
 
 NSCC keeps a packet of each sender in the pipe, and a fixed window many. N packets do not fit a pipe that holds fewer:
 all are trimmed, all leave again at once, and their headers starve the data. The reference is silent about that; what
@@ -24,25 +24,33 @@ from random import Random
 from typing import Final
 
 PACKETS: Final = 8
-"""Window in packets that neither grows nor shrinks at a delay of the target ..."""
+"""Window in packets that neither grows nor shrinks at a delay of the target, in short pipes."""
 BDPS: Final = 0.8
-"""... where the pipe holds ten packets; in deeper pipes it is this share of theirs, as "shape" scaling has it."""
+"""Share of the pipe that is this window in pipes of more than ten packets, as "shape" scaling has it."""
 DRAIN: Final = 0.0212
-"""Share of the window that a round trip takes at a delay of the target; the increase there follows from both."""
+"""Share of the window that a round trip takes at a delay of the target.
+
+The increase at the target follows from it."""
 POWER: Final = 5
-"""Power of the delay with which that share grows: at twice the target increase and decrease cancel at a 1024th."""
+"""Power of the delay with which the taken share grows.
+
+At twice the target, increase and decrease cancel at a 1024th of the window."""
 DRAIN_MAX: Final = 0.5
 """Largest share that one packet's delay takes, or those of all packets of a flight."""
 SPEED_MAX: Final = 4.0
-"""Windows above PACKETS grow and shrink faster in proportion, at most so much: they meet where they did."""
+"""Largest factor by which windows above PACKETS grow and shrink faster.
+
+The factor is proportional to the window; increase and decrease cancel where they did without it."""
 CALM_INCREASE: Final = 0.2
 """Increase while there is no queue, in MTU a packet at a window of one or more."""
 CUT: Final = 0.7
 """Share of the window that a trim or a loss leaves."""
 WINDOW_MIN: Final = 1 / 128
-"""Least window, in packets: 512 senders share the shortest pipe of four hops, five packets, with it ..."""
+"""Least window, in packets: 512 senders share the shortest pipe of four hops (five packets) with it."""
 LOSS_WINDOW_MIN: Final = 1 / 8
-"""... and least that losses leave: a path that loses all is no crowd, and its QP is to find that out soon."""
+"""Least window that losses leave, in packets.
+
+A path that loses every packet is no crowd, and its QP has to find that out soon."""
 
 
 def share_at_target(pipe_packets: float) -> float:
@@ -51,7 +59,10 @@ def share_at_target(pipe_packets: float) -> float:
 
 
 class Crowd:
-    """State of one sender: `joined` while it is in a crowd. Windows and sizes are nominal bytes, times any one unit."""
+    """Crowd state of one sender; `joined` is True while the sender is in a crowd.
+
+    Windows and sizes are nominal bytes; times are of any one unit.
+    """
 
     __slots__ = ("_calm_bytes", "_cut_at", "_flight_at", "_flight_window", "_mtu", "_rng", "joined", "turn_at")
 
@@ -64,16 +75,19 @@ class Crowd:
         """Bytes acknowledged in a row without a queue."""
         self._cut_at = now
         self._flight_at = now
-        """Time of the first answer to the flight that is answered now ..."""
+        """Time of the first answer to the flight that is answered now."""
         self._flight_window = mtu
-        """... and the window at that time."""
+        """Window at the time `_flight_at`."""
 
     def join(self) -> None:
         """Begin to share."""
         self.joined, self._calm_bytes = True, 0
 
     def opens_at(self, window: float, base: float) -> float:
-        """Return when the next packet may leave by a window below one packet; `base` is the round trip when idle."""
+        """Return when the next packet may leave by a window below one packet.
+
+        `base`: round trip of the idle path.
+        """
         return self.turn_at + base * self._mtu / window
 
     def after_ack(

@@ -1,4 +1,4 @@
-"""Incast, signalled by the receiver: for a while after a packet was trimmed at our last hop, all SACKs carry a penalty.
+"""Incast signal of the receiver: SACKs carry a penalty for a while after a trim at our last hop.
 
 Where switches do not mark on the last hop (§4.4), NSCC hears of incast by trims and delay only, and delay without marks
 makes it *grow* (fair increase): trims go on for ever and shares stay unequal (nscc.md §4.3). The receiver's penalty

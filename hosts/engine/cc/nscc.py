@@ -1,4 +1,6 @@
-"""NSCC (Network-Signalled Congestion Control), `uet-1.0-nscc`: the window of one destination (nscc.md §1-§3).
+"""NSCC (Network-Signalled Congestion Control), `uet-1.0-nscc`: window of one destination.
+
+The law of nscc.md §1-§3.
 
 Sections (§) without a name are those of nscc.md.
 
@@ -33,11 +35,11 @@ from mrc_testbed.hosts.engine.cc.crowd import PACKETS, WINDOW_MIN, Crowd, share_
 INF: Final = float("inf")
 
 REFERENCE_BDP: Final = 150_000
-"""Bytes: the pipe for which the constants were tuned, 100 Gb/s x 12 us (§1.2) ..."""
+"""Bytes: the pipe for which the constants were tuned, 100 Gb/s x 12 us (§1.2)."""
 REFERENCE_RTT_S: Final = 12e-6
 REFERENCE_MTU: Final = 4096
 REFERENCE_PACKETS: Final = REFERENCE_BDP / REFERENCE_MTU
-"""... which is 36.6 packets deep: what "shape" scaling keeps (§1.4)."""
+"""Depth of the reference pipe, 36.6 packets, which "shape" scaling keeps (§1.4)."""
 TARGET_TRIMMING: Final = 0.75
 """Target delay in base RTTs where switches trim (at 1 BDP): stay below it."""
 TARGET_DROPPING: Final = 1.0
@@ -47,7 +49,9 @@ ALPHA: Final = 4
 FAIR: Final = 5
 ETA: Final = 0.15
 FAST: Final = 0.25
-"""Gains of the increases: proportional, fair and unconditional in MTU a round trip, fast in bytes per byte."""
+"""Gain of the fast increase, bytes per byte.
+
+The three gains above: proportional, fair and unconditional increase, in MTU a round trip."""
 FAST_MAX: Final = 1.0
 """Fast increase at most doubles the window a round trip (§1.4, pipes beyond 150 packets)."""
 CALM_SHARE: Final = 12
@@ -116,10 +120,12 @@ class NsccParameters:
         target: float | None = None,
         unit_s: float = 1.0,
     ) -> NsccParameters:
-        """The defaults of §1.2 for one pipe. `unit_s`: seconds per unit of time of `rate`, `base_rtt` and `target`.
+        """Return the default parameters of §1.2 for one pipe.
 
-        `scaling` "shape" keeps increases a constant fraction of the BDP, whatever the link: right for emulation; "uet"
-        compares with 100 Gb/s and 12 us as the text does: right there, wild at milliseconds (§1.4).
+        `unit_s`: seconds per unit of time of `rate`, `base_rtt` and `target`.
+
+        `scaling` "shape" keeps increases a constant fraction of the BDP, whatever the link: right for emulation;
+        "uet" compares with 100 Gb/s and 12 us as the text does: right there, wild at milliseconds (§1.4).
         """
         if target is None:
             target = base_rtt * (TARGET_TRIMMING if trimming else TARGET_DROPPING)
@@ -220,19 +226,21 @@ class Nscc:
         self.credit = 0.0
         """Increases earned and not applied yet, bytes squared (note 2)."""
         self.settled_bytes = 0
-        """Acknowledged since they were applied last."""
+        """Bytes acknowledged since the increases were applied last."""
         self.calm_bytes = 0
-        """Acknowledged in a row without queueing delay; a window's worth of them starts the sprint."""
+        """Bytes acknowledged in a row without queueing delay; a window's worth starts the sprint."""
         self.sprint = False
         self.won = 0
-        """Acknowledged in the current quick-adapt window, which ends at qa_due (0 = none has begun yet)."""
+        """Bytes acknowledged in the current quick-adapt window.
+
+        The window ends at `qa_due`; 0: none has begun yet."""
         self.qa_due = 0.0
         self.qa_limited = False
-        """In this quick-adapt window the sender was held back by cwnd (note 5)."""
+        """Whether cwnd held the sender back in this quick-adapt window (note 5)."""
         self.qa_trim_at: float | None = None
         """Last trim since the last quick adapt: what arms it."""
         self.mute_bytes = self.muted_bytes = 0
-        """Bytes whose marks a quick adapt ignores (the flight of that moment), and how many of them have passed."""
+        """Bytes whose marks a quick adapt ignores (the flight at that time), and bytes of them already passed."""
         self.t_settle = self.t_cut = self.t_avg = now
         self.avg = 0.0
         """Queueing delay, averaged over about one base RTT."""
@@ -328,7 +336,7 @@ class Nscc:
             self._join_crowd()
 
     def on_other_nack(self, size: int) -> None:
-        """Refused for want of resources at the responder: the network is not to blame."""
+        """Take off a packet refused for want of resources at the responder; the network is not to blame."""
         self.inflight -= size
 
     def _drain(self, size: int) -> None:
@@ -386,7 +394,10 @@ class Nscc:
     # ---- the receiver -----------------------------------------------------------------------------------
 
     def _receiver(self, penalty: int, restore: bool | None, size: int) -> None:
-        """Throttle while it asks (§2.6); afterwards the old window comes back if it says so, else it is forgotten."""
+        """Throttle while the receiver asks for it (§2.6).
+
+        Afterwards the window from before comes back if the receiver says so, else it is forgotten.
+        """
         if penalty:
             self.saved_window = self.saved_window or self.cwnd
             self.cwnd = max(self.p.mtu, min(self.cwnd, self.inflight) - (penalty * size >> PENALTY_UNIT))
@@ -436,7 +447,10 @@ class Nscc:
         return self.sprint
 
     def _decrease(self, now: float) -> Reaction:
-        """By how far the *average* is above target, at most once a round trip. Credit earned before stays."""
+        """Decrease by the excess of the *average* delay over target, at most once a round trip.
+
+        Credit earned before stays.
+        """
         self.calm_bytes, self.sprint = 0, False
         p, avg = self.p, self.avg
         if avg <= p.target or now - self.t_cut <= self.base:

@@ -31,10 +31,12 @@ PROBE_BYTES: Final = 64
 PROBES: Final = 3
 """Attempts to have a base RTT probe answered."""
 BASE_STEP: Final = 0.95
-"""A measured base RTT rescales the controller when it falls by so much; the controller itself follows each sample."""
+"""Ratio to the known base RTT below which a smaller sample rescales the controller.
+
+The controller itself follows every sample."""
 RATE_WINDOW_RTTS: Final = 2
 RATE_STEP: Final = 1.1
-"""A measured rate is believed when it exceeds the last one by so much: each change rescales the controller."""
+"""Ratio to the last rate above which a measured rate is believed; each change rescales the controller."""
 
 
 class RateMeter:
@@ -63,7 +65,7 @@ class RateMeter:
         return True
 
     def pause(self) -> None:
-        """Nothing is in flight: idle time must not count."""
+        """Stop measuring while nothing is in flight: idle time must not count."""
         self._bytes, self._window_start = 0, None
 
 
@@ -78,11 +80,13 @@ class Share:
         self._mtu = qpcc.cc.p.mtu
         self._fits = config.congestion.cc_send_rule == "uet"
         self._always_ask = config.sack_threshold
-        """Windows below the responder's coalescing threshold (assumed ours) would stall without A (nscc.md §2.7)."""
+        """The responder's coalescing threshold (assumed ours), bytes.
+
+        Smaller windows would stall without the A bit (nscc.md §2.7)."""
         self.inflight = 0
         """Signed, nominal bytes of this QP alone."""
         self.parked = False
-        """Nothing is heard of its peer: `inflight` is outside the window (note 4)."""
+        """Whether nothing is heard of the peer: `inflight` is then outside the window (note 4)."""
 
     @property
     def cwnd(self) -> float:
@@ -188,12 +192,16 @@ class Share:
 
 
 Window = FixedWindow | Share
-"""What a requestor sends by. Both by name, and no Protocol: machine code calls them directly."""
+"""Congestion window of a requestor.
+
+A union of both classes rather than a Protocol: machine code calls them directly."""
 
 
 class Qpcc:
-    """Congestion control towards one destination. `probe(self, now)`: send a base RTT probe, whose outcome goes to
-    on_probe; False when there is no way to send one now.
+    """Congestion control towards one destination.
+
+    `probe(self, now)` sends a base RTT probe, whose outcome goes to on_probe; it returns False when no probe can be
+    sent now.
     """
 
     __slots__ = (
@@ -242,7 +250,7 @@ class Qpcc:
         """Base RTT that is configured, else the one that the parameters were derived from; 0 = no sample yet."""
         self._meter = None if config.congestion.link_rate_bps else RateMeter()
         self._window = profile.max_cwnd or config.congestion.cwnd_bytes
-        """Where the window starts while the rate is unknown."""
+        """Initial window while the rate is unknown, bytes."""
         self.cc = Nscc(self._parameters(base or PROVISIONAL_RTT_S), now, rng)
 
     def _parameters(self, base_rtt_s: float) -> NsccParameters:
@@ -267,7 +275,10 @@ class Qpcc:
     # ---- members ----------------------------------------------------------------------------------------
 
     def join(self, now: float) -> Share:
-        """A QP connects. The first one after a time without any starts with a fresh window, but a known base RTT."""
+        """Return the share of a QP that connects.
+
+        The first QP after a time without any starts with a fresh window, but a known base RTT.
+        """
         if not self.shares:
             old_controller = self.cc
             self.cc = Nscc(old_controller.p, now, self._rng)
@@ -324,12 +335,15 @@ class Qpcc:
         self._learn_base(now)
 
     def _learn_base(self, now: float) -> None:
-        """With the first answer of any kind, ask what an empty path would take (nscc.md §2.8)."""
+        """Probe for the base RTT, at the first answer of any kind (nscc.md §2.8)."""
         if self._probes_left > 0 and not self._probing:
             self._probing = self._probe(self, now)
 
     def on_probe(self, rtt_s: float | None) -> None:
-        """The base RTT probe was answered after `rtt_s`, or (None) it was not: then another follows, up to PROBES."""
+        """Take the outcome of the base RTT probe: answered after `rtt_s`, or (None) not at all.
+
+        Without an answer another probe follows, up to PROBES.
+        """
         self._probing = False
         if rtt_s is None:
             self._probes_left -= 1
@@ -348,7 +362,10 @@ class Qpcc:
         return self._hops * max(0, self._mtu - size) / (self.cc.p.rate / self._planes)
 
     def _measure_base(self, rtt_s: float) -> None:
-        """Not configured: the first sample is the base, and a smaller one later changes the scale of everything."""
+        """Take a sample as base RTT where none is configured.
+
+        The first sample is the base; a smaller one later changes the scale of everything.
+        """
         if rtt_s > 0 and (not self._known_base or rtt_s < self._known_base * BASE_STEP):
             self.cc.base = self._known_base = rtt_s
             self.cc.retune(self._parameters(rtt_s))
@@ -393,8 +410,10 @@ class Qpccs:
     def window(
         self, peer: str, profile_id: int, config: Config, mtu: int, mpr_packets: int, trims: bool, now: float
     ) -> Window:
-        """The window of a QP that connects. `config` is the QP's; `mtu` nominal bytes; `mpr_packets` and `trims`, which
-        says that it answers trimmed packets, are the peer's.
+        """Return the window of a QP that connects.
+
+        `config`: the QP's; `mtu`: nominal bytes; `mpr_packets`: the peer's window; `trims`: whether the peer answers
+        trimmed packets.
         """
         congestion = config.congestion
         profile = self.profiles.get(profile_id) if profile_id != DEFAULT_PROFILE else default_profile(config)

@@ -29,9 +29,9 @@ def plausible_inflight(inflight: int, outstanding: int) -> int:
 CROWDED_ATTEMPT: Final = 3
 """Transmission of a packet whose trim at the last hop begins a crowd: two are what a burst costs."""
 TARGET: Final = 0.75
-"""Delay in base RTTs that a crowd steers to ..."""
+"""Delay in base RTTs that a crowd steers to; as for NSCC in fabrics that trim."""
 CALM_DELAY: Final = 1 / 12
-"""... and below which there is no queue, both as for NSCC in fabrics that trim."""
+"""Delay in base RTTs below which there is no queue; as for NSCC in fabrics that trim."""
 
 
 class FixedWindow:
@@ -64,7 +64,7 @@ class FixedWindow:
         return self.cwnd - self.inflight < self.mtu
 
     def opens_at(self) -> float:
-        """When the next packet may leave that the window lets go; any number of them where it is in the past."""
+        """Return when the window lets the next packet leave; a time in the past allows any number of packets."""
         crowd = self._crowd
         return crowd.opens_at(self.cwnd, self._base_s) if crowd.joined and self.cwnd < self.mtu else LONG_AGO
 
@@ -85,8 +85,9 @@ class FixedWindow:
         restore: bool = False,
         sample_size: int | None = None,
     ) -> None:
-        """`size` bytes newly reported by rcvd_bytes; mark and RTT are those of the SACK's trigger, which had `sampled`
-        bytes (None: a full packet's).
+        """Count `size` bytes that rcvd_bytes newly reports.
+
+        `marked` and `rtt_s` are those of the SACK's trigger, which had `sample_size` bytes (None: a full packet's).
         """
         self.inflight -= size
         if not rtt_s or (sample_size is not None and sample_size < self.mtu):  # 0.0: the clock did not move
@@ -123,7 +124,7 @@ class FixedWindow:
             self.cwnd = self._crowd.after_loss(self.cwnd, now, left_at, self._base_s, size, self._delay >= TARGET)
 
     def on_unlost(self, size: int) -> None:
-        """A packet given up, and not sent again yet, turns out to have arrived: rcvd_bytes counts it once more."""
+        """Add a packet that was given up, not sent again yet, and has arrived: rcvd_bytes counts it once more."""
         self.inflight += size
 
     def on_silence(self) -> None:

@@ -34,9 +34,11 @@ class ProofOfLoss:
     def __init__(self, rtt: RoundTrips) -> None:
         self.rtt = rtt
         self._read = [LONG_AGO] * PLANES
-        """By plane, the time of sending of the newest packet that the peer is known to have read there."""
+        """Time of sending, by plane, of the newest packet that the peer is known to have read on the plane."""
         self._attentive_from: float | None = None
-        """Time of sending of the first packet answered in ordinary time since the last late answer; None: none."""
+        """Time of sending of the first packet answered in ordinary time since the last late answer.
+
+        None: no packet was."""
         self._attentive_to = LONG_AGO
         """Time of sending of the newest of those packets."""
         self.newest_read = LONG_AGO
@@ -63,7 +65,10 @@ class ProofOfLoss:
             self._attentive_to = sent_at
 
     def attention(self, sent_at: float) -> float:
-        """Return for how long packets sent after `sent_at` were answered in ordinary time; 0 or less: not at all."""
+        """Return how long packets sent after `sent_at` were answered in ordinary time.
+
+        0 or less: not at all.
+        """
         start = self._attentive_from
         if start is None:
             return LONG_AGO
@@ -78,7 +83,10 @@ class ProofOfLoss:
         return (read if read < self._attentive_to else self._attentive_to) - (start if start > sent_at else sent_at)
 
     def missed(self, ev: Ev, sent_at: float) -> bool:
-        """Whether what left over that EV at that time, and was not answered, must be lost: the peer read on since."""
+        """Return whether an unanswered packet sent over `ev` at `sent_at` must be lost.
+
+        The proof: the peer read on since.
+        """
         rtt, path_rtt_s = self.rtt, ev.rtt_s
         return self.span(ev.plane, sent_at) >= rtt.skew_s(path_rtt_s) or self.attention(sent_at) >= max(
             rtt.rest_s(), rtt.patience_s(path_rtt_s)

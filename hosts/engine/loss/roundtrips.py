@@ -1,4 +1,6 @@
-"""Round trips of one QP as its requestor measured them (mrc-protocol §5.8), and the timers that follow (§5.11).
+"""Round trips of one QP as its requestor measured them (§5.8), and the timers that follow (§5.11).
+
+Sections (§) are those of mrc-protocol.
 
 Knows nothing of packets, paths or queues: every time comes in as an argument, in seconds.
 
@@ -37,7 +39,9 @@ REST_PART: Final = 0.25
 """Part of the retry timer that a host which was held up may take from one of its ports to the next."""
 
 LATE_HALVES_S: Final = 10.0
-"""Time after which a late answer counts half, or LATE_HALVES_TIMERS base timeouts where these are short."""
+"""Time after which a late answer counts half, seconds.
+
+LATE_HALVES_TIMERS base timeouts where these are shorter."""
 LATE_HALVES_TIMERS: Final = 600
 LATE_MARGIN: Final = 1.25
 """The timer's distance from a late answer's round trip."""
@@ -111,9 +115,10 @@ class RoundTrips:
         return min(floor, self._ceiling_s)
 
     def timer_s(self, expiries: int, now: float, ev: Ev | None = None) -> float:
-        """Retransmission timeout after `expiries` expiries: the larger of T and the RTT-based estimate, seconds.
+        """Return the retransmission timeout after `expiries` expiries, seconds.
 
-        `ev`: the path it takes; one known to be slow gets the time it needs. None: over all.
+        The larger of T and the RTT-based estimate. `ev`: path of the packet; a path known to be slow gets the time it
+        needs. None: over all paths.
         """
         intervals = self._intervals
         while len(intervals) <= expiries and len(intervals) <= self._loss.linear_cnt + self._loss.exp_cnt:
@@ -128,7 +133,10 @@ class RoundTrips:
         return min(max(LATE_MARGIN * self._decayed_late_s(now), PATIENCE * ev.rtt_s), self._ceiling_s)
 
     def ordinary(self, rtt_s: float, ev: Ev) -> bool:
-        """Whether an answer over that path came no later than is usual, or than T allows while nothing is measured."""
+        """Return whether an answer over that path came in the usual time.
+
+        While nothing is measured, T is the limit.
+        """
         return rtt_s <= self.patience_s(ev.rtt_s)
 
     def typical_s(self) -> float:
@@ -136,7 +144,10 @@ class RoundTrips:
         return self.srtt_s or self._base_s
 
     def patience_s(self, path_rtt_s: float) -> float:
-        """Age below which no packet of a path with that round trip (or UNKNOWN) is suspect, whatever passed it."""
+        """Return the age below which no packet of a path with that round trip is suspect, whatever passed it.
+
+        `path_rtt_s` may be UNKNOWN.
+        """
         return PATIENCE * max(self.typical_s(), path_rtt_s) + 4 * self.deviation_s
 
     def skew_s(self, path_rtt_s: float) -> float:

@@ -1,4 +1,6 @@
-"""Packets in flight: which arrived, which must be lost, whose timer is due. Knows nothing of messages or windows.
+"""Packets in flight: arrived, lost, or with a timer that is due.
+
+The module knows nothing of messages or windows.
 
 Design notes.
 
@@ -130,8 +132,10 @@ class Sent(Transmission):
         return None
 
     def fresh_timestamp(self, timestamp: int | None, ev: Ev) -> int | None:
-        """For a copy that leaves over `ev` after this one: unlike those of earlier copies there. 16 bits wrap, at the
-        default unit in exactly eight retry timers.
+        """Return a timestamp for a copy that leaves over `ev` after this one.
+
+        It differs from those of earlier copies over `ev`. 16 bits wrap, at the default unit in exactly eight retry
+        timers.
         """
         if timestamp is not None:
             used_timestamps = [copy.timestamp for copy in self.as_copies() if copy.ev is ev]
@@ -192,7 +196,10 @@ class ByAge:
 
 
 def keep(ev: Ev, sent: Sent) -> None:
-    """Put a transmission, the youngest, behind the others of its EV; once in a while what is over is freed."""
+    """Append a transmission, the youngest, to the list of its EV.
+
+    From time to time finished entries are freed.
+    """
     newest_sent = ev.newest_kept
     if newest_sent is None:
         ev.oldest_kept = sent
@@ -248,8 +255,9 @@ class SendWindow:
         self.cack = first_psn - 1
         self.next_psn = first_psn
         self._ring: list[Sent | None] = [None] * RING_FROM
-        """Latest transmission of every PSN sent and not known to have arrived, at the PSN's lowest bits; wide enough
-        for all from cack to next_psn. A dict's entries would be all over the CPU's caches."""
+        """Latest transmission of every PSN sent and not known to have arrived, at the PSN's lowest bits.
+
+        Wide enough for all from cack to next_psn. A dict's entries would be all over the CPU's caches."""
         self._ring_mask = RING_FROM - 1
         self.outstanding = 0
         """Number of PSNs sent and not known to have arrived."""
@@ -421,14 +429,19 @@ class SendWindow:
             ev.newest_kept = None
 
     def presume_lost(self, first: int, last: int, now: float, patience_s: float) -> None:
-        """PSNs `first` to `last` in flight for so long become suspects, whatever their EV (Config: clear_bits, ooo)."""
+        """Make suspects of PSNs `first` to `last` in flight for `patience_s`, whatever their EV.
+
+        For Config's `clear_bits` "lost" and `loss_rule` "ooo".
+        """
         for psn in range(max(first, self.cack + 1), min(last, self.next_psn - 1) + 1):
             sent = self.latest(psn)
             if sent is not None and sent.state == IN_FLIGHT and now - sent.sent_at >= patience_s:
                 self._suspects.append((sent, LossCause.DISTANCE))
 
     def lost(self, threshold: int | None, base: int, last_shown: int, now: float) -> list[tuple[Sent, LossCause]]:
-        """Losses that a fresh SACK proves; it covered PSNs `base` to `seen` (at most 64). Each is still IN_FLIGHT.
+        """Return the losses that a fresh SACK proves; each is still IN_FLIGHT.
+
+        The SACK covered PSNs `base` to `last_shown` (at most 64).
 
         A packet becomes suspect (rule b; `threshold` None: never) when it is older than `patience_s` of its EV,
         for past a queue of its plane others lap it without any loss, and either the peer has read its plane for

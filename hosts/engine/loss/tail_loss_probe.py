@@ -1,4 +1,4 @@
-"""How a requestor learns of losses beyond rules (a) to (c) of §5.9: by asking when all is silent, and by guessing.
+"""Loss detection of a requestor beyond rules (a) to (c) of §5.9: by probes in silence, and by guess.
 
 `TailLossProbe` is note 3 of docs/design/requestor.md: halfway to a packet's expiry probes leave over other EVs, and
 their answers tell whether the packet is missing. `Trial` is an EV that has a packet overdue. `HeuristicLoss` is what
@@ -89,9 +89,9 @@ class HeuristicLoss:
     def suspect(
         self, flight: SendWindow, sack: Sack, base: int, last_shown: int, window: float, patience_s: float, now: float
     ) -> int:
-        """Make suspects of what is missing and `patience_s` old; returns up to which PSN the SACK counts as proof.
+        """Make suspects of missing packets that are `patience_s` old.
 
-        `window`: in packets.
+        Returns the PSN up to which the SACK counts as proof. `window`: in packets.
         """
         if self._clear_is_lost:
             last_shown = base + BITMAP_BITS - 1

@@ -1,4 +1,4 @@
-"""The reverse EV set: over which EV, and by which plane, control packets reach one peer (mrc-protocol §6.8).
+"""Reverse EV set: EV and plane by which control packets reach one peer (mrc-protocol §6.8).
 
 One slot per plane. An EV gets into it by proof that it leads to the peer: a SACK of our own data that names it, or the
 answer to an EV probe. A plane without proof uses the EV on which the peer was heard last. Answers to retransmissions
@@ -15,7 +15,9 @@ from mrc_testbed.hosts.engine.paths.ev_state import EvState
 from mrc_testbed.hosts.engine.wire.packets import elsewhere
 
 PLANE_FAILURES: Final = 2
-"""EV probes unanswered in a row on a plane, whichever EVs they tried, after which its proven EV is tried again."""
+"""Number of EV probes unanswered in a row on a plane, after which its proven EV is tried again.
+
+Whichever EVs the probes tried."""
 NO_EV: Final = -1
 """No EV: a plain number, since EVs are compared for every packet."""
 _WORKING: Final = (EvState.GOOD, EvState.SKIP)
@@ -43,12 +45,15 @@ class Slot:
 
     @property
     def failing(self) -> bool:
-        """Nothing is proven and something was tried in vain."""
+        """Whether no EV is proven and at least one try failed."""
         return self.ev is None and self.failed > 0
 
 
 class AckPaths:
-    """Of one peer. `profiles`: those of the QPs connected to it, which name the EVs there are; the owner keeps it."""
+    """Reverse EV set of one peer.
+
+    `profiles`: those of the QPs connected to the peer, which name the available EVs; the owner keeps the list.
+    """
 
     __slots__ = ("_profiles", "_rng", "_round", "_slots", "_turn", "_usual_next", "proved_at", "rtt_s")
 
@@ -61,7 +66,7 @@ class AckPaths:
         self._round: list[int] = []
         """EVs of the first profile that had no probe in this round."""
         self.proved_at = float("-inf")
-        """When a SACK of our data last proved an EV."""
+        """Time at which a SACK of our data last proved an EV."""
         self.rtt_s: float | None = None
         """Smoothed round trip of our EV probes (gain 1/8)."""
 
@@ -103,8 +108,9 @@ class AckPaths:
     # ---- choice -----------------------------------------------------------------------------------------
 
     def draw(self, free_ports: int) -> Ev | None:
-        """An EV for the next probe, from the planes in `free`: one whose proof is in doubt, else each in turn, in
-        random order; None: no QP has one.
+        """Return an EV for the next probe, from the planes in the mask `free_ports`; None: no QP has one.
+
+        First an EV whose proof is in doubt, else each in turn, in random order.
         """
         for plane, slot in enumerate(self._slots):
             if free_ports >> plane & 1 and slot.failed >= PLANE_FAILURES and slot.ev is not None:
@@ -135,11 +141,12 @@ class AckPaths:
         return None
 
     def route(self, plane: int, ports_up: int, free_ports: int) -> tuple[int, int]:
-        """(plane, EV) for a control packet whose trigger came in on `plane`; (ports, NOTHING) when it has to wait for
-        room at any of `ports`, a mask: 0 when no EV of the planes in `up` is known.
+        """Return (plane, EV) for a control packet whose trigger came in on `plane`.
 
-        `elsewhere(plane)`: the best-known way but the usual one. `up`: mask of the planes that can be used, `free`: of
-        those whose port has room. A packet rather waits for room than to take a plane whose probes fail.
+        `elsewhere(plane)`: the best-known way but the usual one. `ports_up`: mask of the planes that can be used;
+        `free_ports`: of those whose port has room. Returns (ports, NOTHING) when the packet has to wait for room at
+        any of `ports`, a mask: 0 when no EV of the planes in `ports_up` is known. A packet rather waits for room than
+        to take a plane whose probes fail.
         """
         if plane < 0:
             return self._other_way(elsewhere(plane), ports_up, free_ports)
@@ -192,9 +199,10 @@ class AckPaths:
         return way
 
     def other_ways(self, plane: int, ev: int, ports_up: int) -> list[tuple[int, int]]:
-        """(plane, EV) of the best-known EV of each usable plane but that of a lost answer, which went over `ev`.
+        """Return (plane, EV) of the best-known EV of each usable plane but `plane`.
 
-        Without another plane: another EV of the same, if there is one, else `ev` again.
+        On `plane` an answer over `ev` was lost. Without another plane: another EV of `plane`, if there is one, else
+        `ev` again.
         """
         self._doubt(plane, ev)
         evs = {
@@ -212,9 +220,10 @@ class AckPaths:
             slot.failed = max(slot.failed, PLANE_FAILURES)
 
     def _best_known_ev(self, plane: int, avoid: int | None, heard: bool) -> tuple[int, int | None]:
-        """(rank, EV) of the best-known EV of a plane: 0 = proven, 1 = heard, 2 = any, 3 = probes of the plane fail.
+        """Return (rank, EV) of the best-known EV of a plane.
 
-        `heard`: those on which the peer was heard come before any.
+        Ranks: 0 = proven, 1 = heard, 2 = any, 3 = probes of the plane fail. `heard`: EVs on which the peer was heard
+        come before any.
         """
         slot = self._slots[plane]
         if slot.ev is not None and slot.ev.value != avoid and slot.ev.state in _WORKING and not slot.failed:

@@ -1,4 +1,4 @@
-"""Entropy values: what is known of one path, and the profile that spreads a QP's packets over its paths.
+"""Entropy values: state of one path, and the profile that spreads a QP's packets over its paths.
 
 mrc-protocol §5.4-§5.6 (choice), §5.12 (hold-down, floor); the states and their moves (§7) are in ev_state.py.
 
@@ -28,7 +28,9 @@ from mrc_testbed.hosts.engine.paths.ev_state import EV_MOVES, EvSignal, EvState,
 LOSSY_ONE_IN: Final = 8
 """An EV that loses more than one packet in so many is not spared as the last of its plane."""
 UNKNOWN: Final = -1.0
-"""Round trip of a path over which no answer came yet: a plain float, since each packet's path is asked for its."""
+"""Round trip of a path over which no answer came yet.
+
+A plain float, since it is read for the path of every packet."""
 _GOOD: Final = EvState.GOOD
 _SKIP: Final = EvState.SKIP
 _BAD: Final = EvState.ASSUMED_BAD
@@ -118,14 +120,17 @@ class Ev:
         self.acked = 0
         """Packets known to have arrived over it."""
         self.acked_at_doubt = -1
-        """`acked` when it was suspected last and not withdrawn: while it is the same, nothing has got through since."""
+        """Value of `acked` at the last suspicion not withdrawn.
+
+        Equal to `acked` while no packet has got through since."""
         self.oldest_kept = None
         """Packets over it, up to `newest`, that the send window keeps in order: `kept` of them."""
         self.newest_kept = None
         self.kept_count = 0
         self.rtt_s = self.srtt_s = UNKNOWN
-        """Last round-trip time sampled, seconds; smoothed round-trip time of this path alone (gain 1/8), probes
-        included. UNKNOWN before the first sample."""
+        """Last round-trip time sampled, and smoothed round-trip time of this path alone (gain 1/8), seconds.
+
+        Probes are included. UNKNOWN before the first sample."""
         self.deviation_s = 0.0
         """Smoothed distance of the samples from it (gain 1/4)."""
         self.failures = 0
@@ -169,7 +174,7 @@ class Ev:
             self.srtt_s += (rtt_s - self.srtt_s) / 8
 
     def carries(self) -> bool:
-        """Whether its path is lossy rather than dead: something sent after the packet lost last arrived over it.
+        """Whether the path is lossy, not dead: a packet sent after the last lost one arrived over it.
 
         More than one loss in eight is dead.
         """
@@ -185,7 +190,7 @@ class Ev:
 
 
 class _Plane:
-    """The EVs of one plane: `order` is the rotation, `backups` wait outside; `size` is the number of slots.
+    """EVs of one plane: `order` is the rotation, `backups` wait outside; `size` is the number of slots.
 
     Each time round only `_turns` is shuffled, numbers in place of EVs: to move the EVs themselves counts references in
     all of them, of which none is in the CPU's caches.
@@ -233,7 +238,9 @@ class _Plane:
         return len(self._order)
 
     def next(self, rng: Random, avoid: Ev | None) -> Ev | None:
-        """The EV whose turn it is; None when there is none but `avoid`. The rotation is shuffled anew each time round.
+        """Return the EV whose turn it is; None when there is none but `avoid`.
+
+        The rotation is shuffled anew each time round.
 
         Cursor rule (§5.6): a SKIP entry becomes GOOD but is passed over for this packet, one a packet at most; it is
         used when there is no GOOD one. Rotation rule: it stays until all had their turn, or there is no GOOD one. With
@@ -278,7 +285,7 @@ def shuffle(items: list[Any], rng: Random) -> None:
 
 
 class Move:
-    """Effect of a signal on an EV: the states before and after, and the backup that took its place, if any."""
+    """Effect of a signal on an EV: states before and after, and the backup that took its slot, if any."""
 
     __slots__ = ("left_rotation", "new_state", "old_state", "substitute")
 
@@ -290,7 +297,7 @@ class Move:
 
 
 SignalObserver = Callable[[Ev, EvState, EvSignal, EvState, float], None]
-"""Called as observer(ev, state before, signal, state after, now)."""
+"""Observer of signals, called as observer(ev, state before, signal, state after, now)."""
 
 
 class EvProfile:
@@ -357,7 +364,9 @@ class EvProfile:
         self._floor = self._usable_count = 0
         self._local = self._peer = ~0
         self.up_since = {plane: 0.0 for plane in self._planes}
-        """Time at which each plane last came up at both ends; the port is to blame for losses of earlier packets."""
+        """Time at which each plane last came up at both ends.
+
+        The port is to blame for losses of earlier packets."""
         self.usable_planes = 0
         """Bit p set: plane p is up at both ends and has an EV in rotation. choose() takes from these only."""
         self._turns = list(self._planes)
@@ -404,17 +413,19 @@ class EvProfile:
 
     @property
     def floor(self) -> int:
-        """Losses and failed probes leave at least this many EVs in the rotation of planes that are up (ev_min_active;
-        by default a quarter of what these planes have).
+        """Least number of EVs that losses and failed probes leave in the rotation of planes that are up.
+
+        `ev_min_active`; by default a quarter of what these planes have.
         """
         return self._floor
 
     # ---- choice -----------------------------------------------------------------------------------------
 
     def choose(self, free_ports: int, avoid: Ev | None = None) -> Ev | None:
-        """The EV of the next packet, or None when no usable plane is in `free` (bit p = the port of plane p has room).
+        """Return the EV of the next packet; None when no usable plane is in the mask `free_ports`.
 
-        `avoid`: the EV that just failed this packet; taken only when there is no other.
+        Bit p = the port of plane p has room. `avoid`: the EV that just failed this packet; taken only when there is
+        no other.
         """
         candidates = free_ports & self.usable_planes
         if not candidates:
@@ -508,8 +519,10 @@ class EvProfile:
         return Move(old_state, new_state, was_active, substitute)
 
     def least_bad(self) -> Ev | None:
-        """The EV to be used when there is no other: ASSUMED_BAD, of a plane that is up. None: there is one, or no
-        floor, or no such EV. First comes the one whose probes are answered, then the one that lost the least.
+        """Return the EV to be used when there is no other: ASSUMED_BAD, of a plane that is up.
+
+        First comes the one whose probes are answered, then the one that lost the least. None: there is a usable one,
+        or no floor, or no such EV.
         """
         if self.usable_planes or not self._floor:
             return None
@@ -540,7 +553,10 @@ class EvProfile:
                 ev.state = EV_MOVES[_SKIP, EvSignal.TURN_PASSED]
 
     def _hold_down(self, ev: Ev, now: float) -> None:
-        """Successes needed for the way back (§5.12): doubled at each fault, halved for each quiet minute between."""
+        """Set the successes needed for the way back (§5.12).
+
+        Doubled at each fault, halved for each quiet minute between.
+        """
         probes = self._config.probes
         if ev.fault_at is not None:
             quiet = int((now - ev.fault_at) / probes.forgive_s)
@@ -549,8 +565,9 @@ class EvProfile:
         ev.streak = ev.failures = 0
 
     def _admit(self, plane: _Plane, ev: Ev) -> None:
-        """A recovered EV takes an empty slot of its plane, else joins the backups, or changes places with its stand-in
-        (revival_slot, §12 row 44).
+        """Put a recovered EV into an empty slot of its plane, else among the backups.
+
+        With `revival_slot` "own" it changes places with its stand-in (§12 row 44).
         """
         stand_in = ev.stand_in
         if plane.in_rotation < plane.size:
