@@ -39,7 +39,8 @@ class Blast:
     of_uplinks: float | None
     """Share of the uplinks of a T0; None for a failure that is no uplink."""
     single_plane: float | None
-    """Same failure in one plane of the same switches.
+    """Share lost when the same failure hits one plane of the same switches.
+
     Share of the uplinks of a T0 for an uplink, else of the NIC.
     """
 

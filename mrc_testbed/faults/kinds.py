@@ -48,13 +48,16 @@ class InjectedFault:
 
     targets: tuple[Any, ...] = ()
     action: ClassVar[str]
-    """Its name: the key in a scenario file."""
+    """Name of the kind: the key in a scenario file."""
     given: ClassVar[Any]
     """Type of its value there."""
     lasts: ClassVar[bool] = True
-    """It holds until end(): `for` makes sense."""
+    """Whether the fault holds until end(), so that `for` makes sense."""
     symptom: ClassVar[Literal["down", "lossy"] | None] = None
-    """What probes find of it: packets that never arrive, or some that do not."""
+    """Probe result under the fault: no packets arrive ("down"), or some are lost ("lossy").
+
+    None: no symptom.
+    """
 
     @classmethod
     def on(cls: type[Kind], *places: str, **figures: Any) -> Kind:
@@ -67,7 +70,7 @@ class InjectedFault:
 
     @classmethod
     def check(cls, value: Any, plan: Plan) -> Iterator[Mistake]:
-        """What of a file's value does not exist in a plan."""
+        """Yield the errors of a file's value that names what a plan does not have."""
         yield from ()
 
     @classmethod
@@ -89,7 +92,7 @@ class InjectedFault:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Its figures by name."""
+        """Return the figures of the fault by name."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "targets"}
 
     def __str__(self) -> str:
@@ -130,7 +133,9 @@ class CutFault(LinkFault):
 
 @dataclass(frozen=True, slots=True)
 class OneWayFault(LinkFault):
-    """Packets from the first node to the second vanish; ports stay up. A drawn link loses one direction by the dice."""
+    """Packets from the first node to the second vanish; ports stay up.
+    A drawn link loses one direction by the dice.
+    """
 
     action: ClassVar[str] = "one_way"
     symptom: ClassVar[Literal["down", "lossy"] | None] = "down"
@@ -250,7 +255,9 @@ class DuplicateFault(LossFault):
 
 @dataclass(frozen=True, slots=True)
 class LateFault(LossFault):
-    """Packets, or (`twin`) copies of them, arrive `seconds` late; chosen as for a loss. Only in virtual time."""
+    """Packets, or (`twin`) copies of them, arrive `seconds` late. Only in virtual time.
+    The packets are chosen as for a loss.
+    """
 
     seconds: float = 1.0
     twin: bool = False
@@ -280,7 +287,9 @@ class LineChange(Part):
 
 @dataclass(frozen=True, slots=True)
 class LineFault(InjectedFault):
-    """A link has another rate, delay or jitter, or packets overtake each other on it (both only in virtual time)."""
+    """A link has another rate, delay or jitter, or reorders packets.
+    Jitter and reordering exist only in virtual time.
+    """
 
     rate: float | None = None
     delay: float | None = None
@@ -447,8 +456,8 @@ ALL_SWITCHES = "switches"
 
 @dataclass(frozen=True, slots=True)
 class StallFault(InjectedFault):
-    """A host or a switch has no CPU for a while: what arrives waits, nothing leaves, timers come late. Only in virtual
-    time.
+    """A host or a switch has no CPU for a while. Only in virtual time.
+    Arriving packets wait, nothing leaves, timers come late.
 
     `order`: planes in the order in which a host then reads its ports, `gap_s` apart: all that waited on the first one
     is read and acknowledged before the second is looked at, as a live host does that is held up. Planes not named
@@ -485,7 +494,9 @@ class VanishFault(InjectedFault):
 
 @dataclass(frozen=True, slots=True)
 class DrainFault(InjectedFault):
-    """A plane taken out for maintenance: its EVs denied first, then its links cut; the other way round at its end."""
+    """A plane taken out for maintenance: its EVs denied first, then its links cut.
+    The end goes the other way round.
+    """
 
     plane: int = 0
     action: ClassVar[str] = "drain"

@@ -1,4 +1,4 @@
-"""Where faults act: links, switches and hosts as a scenario file names or draws them, checked and made concrete.
+"""Links, switches and hosts of faults: named or drawn by a scenario file, checked, made concrete.
 
 A draw is made of the plan's own order with the dice given, so that a seed gives the same places in every process.
 """
@@ -33,7 +33,7 @@ class Random(Part):
     share: Share | None = None
     plane: int | None = None
     host: str | None = None
-    """Only links of this host."""
+    """Host whose links are drawn; None: links of all hosts."""
 
     @model_validator(mode="after")
     def _one(self) -> Random:
@@ -42,7 +42,7 @@ class Random(Part):
         return self
 
     def draw(self, known: Sequence[Drawn], dice: Dice) -> list[Drawn]:
-        """So many of those there are."""
+        """Draw `count` or `share` of the known items."""
         if self.share is None:
             assert self.count is not None  # the model allows nothing else
             count = self.count
@@ -102,7 +102,9 @@ def switches_of(value: Nodes, plan: Plan, dice: Dice) -> tuple[str, ...]:
 
 
 def denylist_entry(plan: Plan, *nodes: str) -> dict[str, str]:
-    """Scope and name of a switch, or of the link between two nodes, as denylists take them (hosts/agent/denylist.py).
+    """Return scope and name of a switch, or of the link between two nodes, for denylists.
+
+    Denylists are those of hosts/agent/denylist.py.
 
     Raises PlanError.
     """
@@ -120,7 +122,7 @@ def denylist_entry(plan: Plan, *nodes: str) -> dict[str, str]:
 
 
 def link_mistakes(value: Links, plan: Plan) -> Iterator[str]:
-    """What is wrong with the links that are named."""
+    """Yield the errors of links given by name."""
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, tuple):
             try:
@@ -130,7 +132,7 @@ def link_mistakes(value: Links, plan: Plan) -> Iterator[str]:
 
 
 def switch_mistakes(value: Nodes, plan: Plan) -> Iterator[str]:
-    """What is wrong with the switches that are named."""
+    """Yield the errors of switches given by name."""
     switches = [switch.name for switch in plan.switches]
     for name in [value] if isinstance(value, str) else value if isinstance(value, list) else []:
         if name not in switches:
@@ -138,7 +140,7 @@ def switch_mistakes(value: Nodes, plan: Plan) -> Iterator[str]:
 
 
 def host_mistakes(name: str, plan: Plan) -> Iterator[str]:
-    """What is wrong with a host's name."""
+    """Yield the errors of a host's name."""
     names = [host.name for host in plan.hosts]
     if name not in names:
         yield f"no host {name!r} ({suggestion(name, names)})"

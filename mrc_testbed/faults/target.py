@@ -1,5 +1,6 @@
-"""Operations of a fabric that faults are made of; `simulator/fault_target.py` has them in virtual time,
-`topologies/lab/fault_target.py` on a live fabric.
+"""Operations of a fabric that faults are made of.
+
+`simulator/fault_target.py` has them in virtual time, `topologies/lab/fault_target.py` on a live fabric.
 
 Operations that can be undone return holds, opaque to the caller, for `undo`. Faults may overlap: what two of them hold
 is free again when both are over. Links are named by their two nodes; `direction` is "both", "up" (from the first node,
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 Holds = list[Any]
-"""What operations took, in that order."""
+"""Holds that operations took, in the order of the operations."""
 Direction = Literal["both", "up", "down", "one_way"]
 Damage = Literal["loss", "corrupt", "duplicate"]
 
@@ -46,14 +47,14 @@ class Delayed:
 
 
 class Held(Holds):
-    """What one fault holds, from its begin() to its end()."""
+    """Holds of one fault, from its begin() to its end()."""
 
     delayed: Delayed | None = None
     """The part of the fault that is still to come."""
 
 
 class Drains:
-    """The drains of a fabric: planes that they deny, each as often as one does, and what is still to come of them."""
+    """Drains of a fabric: denied planes with the number of drains of each, and delayed actions."""
 
     def __init__(self) -> None:
         self._denied: Counter[int] = Counter()
@@ -101,7 +102,7 @@ class PacketChoice:
     only: Literal["data", "control"] | None = None
     """Data (whole or trimmed) or control packets; None: both."""
     seed: int = 1
-    """Of the dice, where they are not the port's own."""
+    """Dice seed, where the port's own are not used."""
 
     def __post_init__(self) -> None:
         given = [key for key in ("rate", "pattern", "packets") if getattr(self, key) is not None]
@@ -174,7 +175,10 @@ class FaultTarget(Protocol):
         """Give a switch its power again, whoever took it."""
 
     def reboot(self, switch: str, off_s: float | None) -> Holds:
-        """Take a switch's power for `off_s` (None: as long as fits this fabric); it comes back empty, and forwards."""
+        """Take a switch's power for `off_s`; afterwards the switch is empty, and forwards again.
+
+        `off_s` None: as long as fits this fabric.
+        """
 
     # ---- CPUs
 

@@ -1,4 +1,4 @@
-"""Types of what a scenario file says: quantities as texts with units, and the base of all parts of a file."""
+"""Types of the values of a scenario file: quantities as texts with units, and the parts' base class."""
 
 from __future__ import annotations
 

@@ -39,19 +39,24 @@ class EventPlace(Protocol):
         """Call `handler(argument, at)` at a time that is not before now."""
 
     def push(self, at: float, handler: Handler, argument: Any, /) -> None:
-        """The same, at now when the time has passed."""
+        """Add an event, at now when its time has passed."""
 
     def next_at(self) -> float:
         """Time of the next event here; inf when there is none."""
 
     def keep_near(self, objects: Sequence[object], parts: bool, /) -> None:
-        """Have the CPU fetch these when the place has its turn: its handlers look at them.
+        """Make the CPU fetch objects that the place's handlers read, at the place's turn.
+
+        `parts`: fetch also what note_part() named, of the arguments of the coming events and of those parts.
 
         `parts`: and what note_part() named, of the arguments of the events that come, and of those parts.
         """
 
     def count_if_alone(self, now: float, /) -> bool:
-        """Whether nothing else happens here at `now`: what would be an event then is done at once, and counted here."""
+        """Return whether no other event happens here at `now`; True counts an event.
+
+        The caller then does at once what would be an event.
+        """
 
 
 class EventQueue(EventPlace, Protocol):
@@ -155,7 +160,7 @@ class PythonPlace:
         self.now = 0.0
         """Time of the last event here."""
         self.listed = inf
-        """Its earliest time among the turns; inf: not there."""
+        """Earliest time of the place among the turns; inf: not listed."""
 
     def __call__(self, at: float, handler: Handler, argument: Any) -> None:
         if at < self.now:
@@ -191,13 +196,13 @@ class PythonLookaheadQueue:
         """The place whose turn it is."""
         self._places: list[PythonPlace] = []
         self._turns: tuple[list[tuple[float, int]], list[tuple[float, int]]] = ([], [])
-        """By side: when places are due, by their numbers; with entries that are out of date."""
+        """Heaps of (due time, place number) by side; entries may be out of date."""
         self._heap: list[Entry] = []
         """Events of no place."""
         self._serial = 0
         self._ahead = inf
         self._stretch = -inf
-        """Where the stretch ends; -inf between stretches."""
+        """End of the present stretch; -inf between stretches."""
         self._halted = False
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""The fabric of a plan in virtual time: switches, links and queues as events, the real engines at its edges.
+"""Fabric of a plan in virtual time: switches, links and queues as events, with the real engines.
 
     fabric = VirtualFabric(Plan(4, 2, 2, 2), seed=7)
     qa, qb = fabric.connect("h0", "h2")
@@ -45,11 +45,15 @@ if TYPE_CHECKING:
     from mrc_testbed.simulator.wire import Wires
 
 COLLECT_AFTER: Final = 1_000_000
-"""New objects after which Python looks for cycles while a fabric runs: packets make none, and the default of 700 has it
-go through all of a large fabric again and again.
+"""Number of new objects after which Python looks for cycles while a fabric runs.
+
+Packets make no cycles, and with the default of 700 Python goes through all of a large fabric again and again.
 """
 TWO_DELAYS_FROM: Final = 128
-"""Hosts from which on usual_lookahead() is 2. Smaller fabrics gain little, and published series have the order of 1."""
+"""Number of hosts from which on usual_lookahead() is 2.
+
+Smaller fabrics gain little, and published series have the order of 1.
+"""
 
 
 def usual_lookahead(plan: Plan) -> int:
@@ -89,10 +93,10 @@ class VirtualFabric:
         self.plan = plan
         self.seed = seed
         self._first_qpn = first_qpn
-        """Of every host's first life; None: drawn."""
+        """First QPN of every host's first life; None: drawn."""
         self._config = config if config is not None else Config()
         self._configs: dict[str, Config] = {}
-        """Those asked for so far, by node."""
+        """Configurations built so far, by node."""
         self._replaced: list[tuple[Config, Config]] = []
         self._rng: Random | None = None
         self.queue: EventQueue = event_queue(lookahead)
@@ -102,6 +106,7 @@ class VirtualFabric:
         self.host_profile = host or HostProfile()
         self.mode, self._choose = find_mode(mode)
         self.srv6 = self.mode == "srv6"
+        # Field layouts of EVs belong to the whole fabric, so the first host speaks for all.
         common = self._common = self.config_of(plan.hosts[0].name)
         self.widths, self.structure = (
             Srv6Format(*common.wire.srv6_widths),
@@ -116,23 +121,23 @@ class VirtualFabric:
         self.wires = self._open_wires() if wire else None
         """The codecs, when packets travel as bytes."""
         self.overhead_bytes = ETHERNET_BYTES + (OUTER_BYTES if self.srv6 else 0)
-        """In front of the inner IPv6 header."""
+        """Bytes in front of the inner IPv6 header."""
         self._links_down: set[tuple[str, str]] = set()
         self._stalls: dict[str, float] = {}
-        """When the stall of a switch ends."""
+        """End of the stall of each stalled switch, seconds."""
         self.ports: dict[str, EgressPort] = {}
         """Every egress port by interface name."""
         self.port_list: list[EgressPort] = []
-        """The same, by number."""
+        """Every egress port by number."""
         self._towards: dict[tuple[str, str], EgressPort] = {}
         self._places: dict[str, EventPlace] = {}
-        """Where events of a node are added."""
+        """Event place of each node."""
         self._arrive_at: dict[str, Handler] = {}
         """Takes a packet that arrives at a node."""
         self.switches: dict[str, VirtualSwitch] = {}
         self.hosts: dict[str, VirtualHost] = {}
         self.faults = VirtualFaultTarget(self)
-        """What faults given to at() and apply() act on."""
+        """Fault target of at() and apply()."""
         self._build()
 
     @property
@@ -212,7 +217,7 @@ class VirtualFabric:
             made.place.keep_near(made.ports, True)
 
     def _note_parts(self) -> bool:
-        """Tell the queue of events what hosts look at of a frame that comes. Whether it can have all of it fetched."""
+        """Name to the event queue the frame parts that hosts read; return whether it can fetch all."""
         part = TextPart(b"", 0, 0)
         mrc = Write(0, 0, 0, 0, 0, Opcode.WRITE_MIDDLE, 0, 0, 0, 0, 0, part, 0, timestamp=1 << 15)
         rocev2 = RcWrite(0, 0, 0, 0, 0, RcOpcode.WRITE_MIDDLE, 0, part, 0)
@@ -410,7 +415,7 @@ class VirtualFabric:
         return False
 
     def sample(self, every_s: float, hook: Callable[[float], None], until_s: float = NEVER) -> None:
-        """Call `hook(now)` at regular times from now to `until_s`: to look at `data_bytes` of ports, for instance."""
+        """Call `hook(now)` at regular times from now to `until_s`, for instance to read `data_bytes` of ports."""
 
         def tick(_: None, now: float) -> None:
             hook(now)
@@ -420,8 +425,10 @@ class VirtualFabric:
         self.push(self.now, tick, None)
 
     def close(self) -> None:
-        """Cut the fabric, which is of no use afterwards, into its objects: they refer to each other in circles, and who
-        makes many fabrics would wait for the garbage collector to find each.
+        """Take the fabric apart; it is of no use afterwards.
+
+        Its objects refer to each other in cycles, and a program that makes many fabrics would wait for the garbage
+        collector to find each.
         """
         self.queue.take(lambda _handler, _argument: True)
         for port in self.ports.values():
@@ -483,7 +490,7 @@ class VirtualFabric:
         self.switch(switch).set_blackhole(on)
 
     def stall_switch(self, switch: str, seconds: float) -> None:
-        """What reaches a switch waits for a while. Raises FaultError."""
+        """Make what reaches a switch wait for a while. Raises FaultError."""
         found = self.switch(switch)
         until = self._stalls[switch] = max(self._stalls.get(switch, 0.0), self.now + seconds)
         found.stall()
@@ -494,7 +501,7 @@ class VirtualFabric:
             switch.resume(now)
 
     def start_process(self, host: str) -> Endpoint:
-        """Start a process on a host, in place of the one there is or was (VanishFault): an engine without memory."""
+        """Start a process on a host in place of the former one: an engine without memory (VanishFault)."""
         found = self.host(host)
         found.lives += 1
         endpoint = self._endpoint(found.name, found.lives)
@@ -590,7 +597,10 @@ class VirtualFabric:
         return self.tracer.digest()
 
     def state_digest(self) -> str:
-        """Digest of time, events done, and every counter: two runs that differ at all differ here, very likely."""
+        """Return a digest of time, events done and every counter.
+
+        Two runs that differ at all almost surely differ in the digest.
+        """
         found = blake2b(digest_size=16)
         found.update(repr((self.now, self.events_done, sorted(self.counters().items()))).encode())
         for name, host in self.hosts.items():

@@ -21,8 +21,10 @@ from mrc_testbed.simulator.switches import VirtualSwitch
 from mrc_testbed.topologies.plan import Plan
 
 REBOOT_S = 2.0
-"""How long a switch that reboots is away, seconds: about what the embedded one, the controller and its routes need
-live, and a minute or two in the paper (E5)."""
+"""Seconds that a rebooting switch is away.
+
+About what the embedded switch, the controller and its routes need live, and a minute or two in the paper (E5).
+"""
 ONE_AFTER_THE_OTHER_S = 1e-6
 """Between the planes of switches that go on after a stall, seconds, when nothing is said."""
 Place = tuple[str, ...]
@@ -145,7 +147,7 @@ class VirtualFaultTarget:
     def __init__(self, fabric: FaultyFabric, control: VirtualControlPlane | None = None) -> None:
         self.fabric, self.control = fabric, control or NoControlPlane()
         self._holding: dict[Place, set[_Hold]] = {}
-        """(what, link or switch) -> who wants it."""
+        """Holds by (effect, link or switch)."""
         self._drains = Drains()
 
     def _take(self, place: Place, change: Callable[[bool], None]) -> Holds:

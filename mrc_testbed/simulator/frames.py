@@ -77,7 +77,7 @@ class Frame:
         # What each hop needs comes first, see EgressPort.
         self.size = size
         self.rack, self.downlink = rack, downlink
-        """Where the target stands."""
+        """Rack and downlink of the target host."""
         self.ev = packet.ev
         self.control = control
         """Served first, never marked, never trimmed."""
@@ -87,8 +87,11 @@ class Frame:
         self.ect = packet.ecn != ECN_NOT_ECT
         self.corrupt = False
         self.port = NO_PORT
-        """Number (VirtualFabric.port_list) of the egress it left by last: a reference would be taken from one port and
-        given to the next at each hop, and the CPU would fetch the old one for that alone."""
+        """Number of the last egress port, an index of VirtualFabric.port_list.
+
+        A reference would be released by one port and taken by the next at each hop, and the CPU would fetch the former
+        port for that alone.
+        """
         self.behind: Frame | None = None
         """The next one in the same queue."""
         self.packet = packet
@@ -99,7 +102,7 @@ class Frame:
         self.marked = self.trimmed = False
 
     def copy(self) -> Frame:
-        """The same packet once more: receivers may change what they get."""
+        """Copy the packet, because receivers may change what they get."""
         twin = Frame(
             replace(self.packet),
             self.size,
@@ -146,7 +149,10 @@ class Frame:
 
 
 class FrameQueue:
-    """Frames that wait at a port, in order: a chain, for a deque is 760 bytes and a fabric has thousands of ports."""
+    """Frames that wait at a port, in order, as a linked list.
+
+    A deque is 760 bytes, and a fabric has thousands of ports.
+    """
 
     __slots__ = ("_first", "_last", "count")
 

@@ -1,4 +1,6 @@
-"""A host of a virtual fabric: one unchanged engine Endpoint behind virtual NIC ports, pumped by the event queue.
+"""Host of a virtual fabric: one unchanged engine Endpoint behind virtual NIC ports.
+
+The event queue drives it.
 
 The rules of Endpoint are kept here: packets are handed in before the clock when both wait at one instant, `transmit`
 and `events` are drained after each call, `room` says per plane how many packets a port takes now.
@@ -36,7 +38,7 @@ FOREVER_S: Final = 1e8
 BATCH: Final = 64
 """Packets asked for at a time."""
 STUCK_AFTER: Final = 10_000
-"""Calls at one instant after which an engine that keeps asking for more is stuck: a bug worth a clear end."""
+"""Calls at one instant after which an engine that still asks for more counts as stuck, a bug."""
 
 
 class StuckError(Exception):
@@ -47,7 +49,10 @@ INNER_BYTES: Final[dict[type[PacketRecord], int]] = {
     RcAck: 68, Cnp: 80,
     Sack: 100, Nack: 84, TransportAck: 68, ReliabilityProbe: 80, EndpointRequest: 80, EndpointResponse: 100,
 }  # fmt: skip
-"""Inner IPv6 header to iCRC of the packets without payload; a write's nominal size is exactly that (§6.2)."""
+"""Bytes from inner IPv6 header to iCRC of the packets without payload, by type.
+
+The nominal size of a write is exactly that (§6.2).
+"""
 
 
 class FrameCodec(Protocol):
@@ -110,11 +115,12 @@ class VirtualHost:
     def __init__(self, fabric: HostNetwork, host: Host, endpoint: Endpoint) -> None:
         self._queue = fabric.queue
         self.place: EventPlace = fabric.queue.place(False)
-        """Its events."""
+        """Event place of the host."""
         self._hosts = fabric.hosts
-        """All of them by name."""
+        """All hosts of the fabric, by name."""
         self._place_of: dict[str, tuple[int, int]] = {}
         """Rack and downlink of those that packets went to."""
+        # Copied out of the fabric: each packet needs these.
         self._ring, self._keep_events = fabric.host_profile.ring_packets, fabric.keep_events
         self._overhead, self._wires = fabric.overhead_bytes, fabric.wires
         self.plan_host = host
@@ -122,7 +128,7 @@ class VirtualHost:
         self.rack, self.downlink = host.rack, host.downlink
         self.endpoint = endpoint
         self.engine: HostEngine = endpoint
-        """Where its calls go: the endpoint, or the stand-in that watches it."""
+        """Receiver of the host's calls: the endpoint, or the stand-in that watches it."""
         self.ports: list[NicPort] = []
         self.events: list[Event] = []
         self.dropped: Counter[str] = tally()
@@ -134,20 +140,20 @@ class VirtualHost:
         self._wake = NEVER
         """Last value of next_timer(), NEVER for None."""
         self._timer = NEVER
-        """When the earliest timer event in the queue comes."""
+        """Time of the earliest timer event in the queue."""
         self.lives = 0
         """Processes started anew on this host."""
         self.alive = True
         self._stalled_until = -1.0
         self._unread: list[int] | None = None
-        """While ports are read one after the other: planes still to be read, last first. None = see _holds()."""
+        """Planes still to be read while ports are read one after the other, last first; None: see _holds()."""
         self._gap_s = 0.0
         self._waiting: list[Any] = []
         """Frames that wait for the CPU, in the order in which they came."""
         self._port_news: set[int] = set()
         """Planes whose port changed meanwhile."""
         self.take: Handler = self.receive if self._wires is None else self.receive_bytes
-        """Where the ports of T0s deliver."""
+        """Handler to which the ports of T0s deliver."""
         self._dscp_control = endpoint.config.dscp.control
         self._trimmable = (endpoint.config.dscp.trimmable, endpoint.config.dscp.trimmable_retx)
 
@@ -170,7 +176,10 @@ class VirtualHost:
         self._request(self._queue.now)
 
     def at(self, time: float, what: Callable[[], object]) -> None:
-        """Call a function of this host's application at a time (now, when that has passed); it may post work here."""
+        """Call a function of this host's application at a time, at once when the time has passed.
+
+        The function may post work here.
+        """
         self.place.push(time, self._call, what)
 
     def _call(self, what: Callable[[], object], now: float) -> None:

@@ -1,4 +1,4 @@
-"""The receiver's memory of a flow whose messages are known beforehand: compared as they come, and never stored."""
+"""Receiver memory of a flow with known messages: payloads are compared on arrival, never stored."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class MessageSlots(PayloadSink):
         self._size: int = content.size
         self._unit = unit_bytes
         self._numbers = list(range(slots))
-        """By slot: the message that is written there."""
+        """Number of the message written in each slot."""
         self._begins: list[int] = [content.start(number) for number in range(slots)]
-        """Where it begins in the text."""
+        """Start of each slot's message in the text."""
         self._missing = [self._size] * slots
-        """Its bytes that are still to come."""
+        """Bytes still missing in each slot."""
         self._seen = [0] * slots
         """Bit i: the payload came that begins at byte i * unit_bytes."""
         self.damaged: set[int] = set()

@@ -1,4 +1,4 @@
-"""Priority flow control of lossless Ethernet (IEEE 802.1Qbb), which the RoCEv2 baseline runs on; MRC has it off.
+"""Priority flow control of lossless Ethernet (IEEE 802.1Qbb), for the RoCEv2 baseline; MRC has it off.
 
 A switch counts, for each of its links, the data bytes that came in by it and still wait at one of its ports. Beyond
 XOFF it sends a pause frame back on that link, for the data priority alone: the sender finishes its packet and holds
@@ -41,7 +41,10 @@ MAC_CONTROL, PFC_OPCODE = 0x8808, 0x0101
 
 @dataclass(slots=True)
 class PauseFrame(PacketRecord):
-    """Pause of the data priority for `quanta` times 512 bits; 0: go on. Fields of MRC packets mean nothing in it."""
+    """Pause of the data priority for `quanta` times 512 bits; 0 ends the pause.
+
+    Fields of MRC packets mean nothing in it.
+    """
 
     quanta: int
 
@@ -59,7 +62,7 @@ def pause_for(quanta: int, plane: int = 0) -> PauseFrame:
 
 
 class PriorityPause:
-    """One direction of a link with PFC: its sender's queues, and what its far end still holds of what it sent."""
+    """One direction of a link with PFC: the sender's queues, and its bytes that wait at the far end."""
 
     __slots__ = (
         "_asked",
@@ -87,7 +90,7 @@ class PriorityPause:
         self.reverse: PriorityPause | None = None
         """The other direction; its sender is our receiver. The fabric sets it."""
         self._pfc: PfcProfile | None = None
-        """Of the switch at the far end; None: a host, which takes all there is."""
+        """Thresholds of the switch at the far end; None: a host, which accepts everything."""
         self._ports: Sequence[EgressPort] = ()
         self.held = self.held_peak = 0
         """Data bytes from here that wait at the far end, now and at most."""
@@ -99,10 +102,12 @@ class PriorityPause:
         self._until = -inf
         """We hold data back until then ..."""
         self._since: float | None = None
-        """... since this time; None: we do not."""
+        """Start of the present pause; None: not paused."""
         self.pauses = self.frames = self.storms = 0
-        """Pauses that began here; pause frames sent from here, those that end one or renew it included; pauses that
-        lasted."""
+        """Counts of pauses begun here, of pause frames sent from here, and of pauses that lasted.
+
+        Pause frames include those that end a pause or renew it.
+        """
         self.paused_s = self.longest_s = 0.0
         """Time of all pauses that ended, and of the longest one."""
 
@@ -135,9 +140,11 @@ class PriorityPause:
             port.waiting += 1
             port.control_bytes = depth
         else:
+            # A paused sender queues even on a free port; behind queued packets the order has to be kept.
             if free and self._since is None and not port._data.count:
                 port._launch(frame, now)
                 return
+            # Bytes that wait here count against the link by which the packet came, not against this port.
             origin = self._origin(frame)
             if origin is not None and not origin._hold(frame.size, now):
                 port._drop(frame, "headroom_full", now)
@@ -239,7 +246,7 @@ class PriorityPause:
         return True
 
     def _let_go(self, size: int, now: float) -> None:
-        """It waits no longer."""
+        """Release a packet's bytes at the far end, and end the pause at XON."""
         pfc = self._pfc
         if pfc is None:
             return
@@ -410,7 +417,10 @@ def pause_of(port: EgressPort) -> PriorityPause | None:
 def pair(
     a: EgressPort, b: EgressPort, pfc: PfcProfile, ports: Sequence[EgressPort], *, switch_at_a: bool, switch_at_b: bool
 ) -> None:
-    """Make the two directions of a link know each other: a host at an end pauses nobody. `ports`: all of the fabric."""
+    """Connect the two directions of a link; a host at an end pauses no sender.
+
+    `ports`: all of the fabric.
+    """
     one, other = pause_of(a), pause_of(b)
     assert one is not None and other is not None
     one.reverse, other.reverse = other, one

@@ -1,4 +1,6 @@
-"""A virtual fabric that is what a plan says: mode, rates, delays and thresholds as `mrc up` gives them to switches.
+"""Virtual fabric with the values of a plan, as `mrc up` gives them to live switches.
+
+The values are mode, rates, delays and thresholds.
 
     fabric = planned(Plan.scaled(mode="ecmp"), seed=7)
 
@@ -19,8 +21,10 @@ from mrc_testbed.topologies.plan import LinkSpeed, Mode, Plan, Thresholds
 
 
 def planned(plan: Plan, *, seed: int = 0, config: Any = None, **options: Any) -> VirtualFabric:
-    """A VirtualFabric of a plan. `config`: of the engines (default: what live hosts take, without their overhead);
-    `options`: further arguments of VirtualFabric, which win.
+    """Make the VirtualFabric of a plan.
+
+    `config`: of the engines (default: what live hosts take, without their overhead); `options`: further arguments of
+    VirtualFabric, which win.
     """
     if config is None:
         config = host_config(plan)
@@ -37,7 +41,7 @@ def planned(plan: Plan, *, seed: int = 0, config: Any = None, **options: Any) ->
 
 
 class PlannedFabric(VirtualFabric):
-    """Its QPs have the EVs that the plan gives them in its mode, other ones for each QP where they are random."""
+    """Virtual fabric whose QPs get the plan's EVs in its mode, different for each QP where random."""
 
     _qps = 0
 

@@ -1,4 +1,4 @@
-"""Egress ports: serialisation, two strict-priority queues, marks, trims, drops, and what the wire does to a packet.
+"""Egress ports: serialisation, two strict-priority queues, marks, trims, drops and wire faults.
 
 A port owns one direction of a link. Design notes.
 
@@ -32,7 +32,7 @@ MEDIUM_SHARE: Final = 1 / 3
 """Bytes of trimmed packets for each of data, while both wait: a quarter of what control leaves (§4.2)."""
 _NO_FRAMES: Final = FrameQueue()
 _NO_COUNTS: Final[Counter[str]] = Counter()
-"""Queues and counts of a port that never needed its own, as most ports of most runs. Nothing is put into these."""
+"""Shared empty queues and counts of ports that never needed their own, as most ports; never written."""
 
 
 class EgressPort:
@@ -138,18 +138,18 @@ class EgressPort:
         observer: PacketHook | None = None,
     ) -> None:
         self.observer = observer
-        """Is told of every packet that is sent, marked, trimmed, dropped or lost."""
+        """Callback for every packet sent, marked, trimmed, dropped or lost; None: none."""
         self.up = True
         self._draining = self._impaired = self._fifo = False
         self.busy_until = -inf
-        """When the last bit of what is being sent leaves."""
+        """Time when the last bit of the packet being sent leaves."""
         self._byte_s = self._delay = self._jitter = 0.0
         self._last_at = -inf
         self.forwarded = self.forwarded_bytes = 0
         self._arrival_place = place
         """Adds an event where the neighbour is."""
         self.arrive = _nowhere
-        """What receives the packets at the other end; see lead_to()."""
+        """Handler of the packets at the other end; see lead_to()."""
         self.number = NO_PORT
         """Among all ports of a fabric."""
         self.waiting = 0
@@ -160,7 +160,7 @@ class EgressPort:
         self._data = self._control = _NO_FRAMES
         """See _make_queues()."""
         self._medium: FrameQueue | None = None
-        """Trimmed packets, where they have a queue of their own (Config.switches.trimmed_queue); counted as control."""
+        """Queue of trimmed packets (Config.switches.trimmed_queue), counted as control; None: no own queue."""
         self._trim_at = inf
         self._limits = (inf, inf, inf, inf)
         self._place = place
@@ -176,12 +176,12 @@ class EgressPort:
         """Bytes it may send before data has its turn again."""
         self.marked = self.trimmed = 0
         self.dropped = _NO_COUNTS
-        """By reason: `queue_full`, `control_queue_full`, `not_trimmable`, `port_down`."""
+        """Dropped packets by reason: `queue_full`, `control_queue_full`, `not_trimmable`, `port_down`."""
         self.lost = _NO_COUNTS
         """Sent, and never arrived: `cut`, `loss`, `link_down`; `corrupt` counts what arrived damaged."""
         self._cut = False
         self.extra_delay_s = 0.0
-        """What the receiving host takes to look at a packet."""
+        """Seconds that the receiving host takes before it sees a packet."""
         self._loss: Picker | None = None
         self._corrupt: Picker | None = None
         self._repeat: Picker | None = None
@@ -190,7 +190,7 @@ class EgressPort:
         # The next three are a NicPort's. They are here so that both kinds fill whole lines of the CPU's caches
         # (tests/native_build/test_modules_both_forms.py).
         self.on_room: Callable[[float], None] = _unheard
-        """Is told that there is room again."""
+        """Callback when the port has room again."""
         self.starved = False
         """The ring was full when the host last sent: it wants to know."""
         self._low_water = 0
@@ -230,8 +230,9 @@ class EgressPort:
         self.set_line(replace(self.line, **changes))
 
     def set_queues(self, queues: QueueProfile, srv6: bool, config: Config | None = None) -> None:
-        """Set thresholds and limits from now on; what waits already stays. `config`: its `trimmed_queue` counts, and
-        its `trim_len` where the profile has none.
+        """Set thresholds and limits from now on; packets already queued stay.
+
+        `config`: its `trimmed_queue` counts, and its `trim_len` where the profile has none.
         """
         if config is not None and config.switches.trimmed_queue == "medium":
             self._medium = FrameQueue()
@@ -274,6 +275,7 @@ class EgressPort:
         if self.busy_until <= now and not self._draining:
             self._launch(frame, now)
             return
+        # The shared empty queues are never written; the first packet that waits makes the port its own.
         if self._data is _NO_FRAMES:
             self._make_queues()
         size = frame.size
@@ -285,6 +287,7 @@ class EgressPort:
                 elif depth > self._limits[0]:
                     self._drop(frame, "not_trimmable", now)
                     return
+            # Trimming turns a data packet into a control packet, which goes on below.
             if not frame.control:
                 if depth > self._limits[0] or self._data.count >= self._limits[1]:
                     self._drop(frame, "queue_full", now)
@@ -315,6 +318,7 @@ class EgressPort:
         if self.control_bytes and (medium is None or self._control.count):
             frame = self._control.take()
             self.control_bytes -= frame.size
+        # Only trimmed packets are left of control: they share the port with data, by the bytes due to them.
         elif (
             self.control_bytes and medium is not None and medium.count and (self._medium_due > 0 or not self.data_bytes)
         ):
@@ -325,6 +329,7 @@ class EgressPort:
             frame = self._data.take()
             if medium is not None and medium.count:
                 self._medium_due += frame.size * MEDIUM_SHARE
+            # Marked on leaving, by what is left behind: the newest state of the queue.
             depth = self.data_bytes = self.data_bytes - frame.size
             if depth > self._ecn_min and frame.ect:
                 low, high = self._ecn_min, self._ecn_max
@@ -478,7 +483,7 @@ class NicPort(EgressPort):
 
 
 def drain(port: EgressPort, now: float) -> None:
-    """Let a port that is free again send: the handler of an event, and no object of the port's as its methods are."""
+    """Let a port that is free again send: an event handler that is no bound method."""
     port._drain(now)
 
 

@@ -1,4 +1,4 @@
-"""Profiles of links, queues and hosts of a virtual fabric, and the scaling recipe that sets them all at once.
+"""Profiles of links, queues and hosts of a virtual fabric, and the recipe that scales them all.
 
 Rates in bits/s, times in seconds, depths in bytes of whole frames (Ethernet header to iCRC). BDP here is that of one
 plane: port rate x unloaded round trip.
@@ -64,14 +64,17 @@ class LinkProfile:
 
 @dataclass(frozen=True, slots=True)
 class PfcProfile:
-    """Priority flow control of the data class (pfc.py), by link: bytes that came in by it and wait in the switch."""
+    """Priority flow control of the data class (pfc.py), by link.
+
+    Limits count the bytes that came in by a link and wait in the switch.
+    """
 
     xoff_bytes: int
     """More than this: the sender is asked to pause ..."""
     xon_bytes: int
-    """... until no more than this waits."""
+    """Greatest number of waiting bytes at which the pause ends."""
     headroom_bytes: int
-    """What may still arrive above `xoff_bytes`; a packet beyond it is dropped (`headroom_full`)."""
+    """Bytes that may still arrive above `xoff_bytes`; a packet beyond is dropped (`headroom_full`)."""
     storm_after_s: float
     """A pause that lasts so long is counted as a storm."""
 
@@ -86,7 +89,7 @@ class PfcProfile:
 
 @dataclass(frozen=True, slots=True)
 class QueueProfile:
-    """The egress discipline of switch ports (§4.2 to §4.4): two strict-priority classes, marks, trims, limits.
+    """Egress discipline of switch ports (§4.2 to §4.4): two strict-priority classes, marks, trims, limits.
 
     Depths are those of the class's own queue on one port, the packet in question included (for trimming and limits) or
     left behind (for marking, which is decided when a packet leaves). `None` switches a mechanism off.
@@ -95,7 +98,7 @@ class QueueProfile:
     data_bytes: int = 300_000
     """A data packet that would make the queue deeper is dropped (`queue_full`)."""
     data_packets: int | None = None
-    """The same in packets, as BMv2 counts."""
+    """Limit of the data queue in packets, as BMv2 counts; None: none."""
     control_bytes: int = 100_000
     control_packets: int | None = None
     ecn_min_bytes: int | None = 20_000
@@ -107,7 +110,7 @@ class QueueProfile:
     trim_bytes: int | None = 100_000
     """A trimmable packet that would make the queue deeper is trimmed instead."""
     trim_lasthop_bytes: int | None = None
-    """The same on T0 downlinks; None: as `trim_bytes`."""
+    """Trim threshold on T0 downlinks; None: as `trim_bytes`."""
     trim_len: int | None = None
     """Bytes kept of a trimmed frame; None: up to RETH (138 with SRv6, 98 without)."""
     pfc: PfcProfile | None = None
@@ -125,7 +128,10 @@ class QueueProfile:
 
     @classmethod
     def from_bdp(cls, bdp_bytes: float, *, ecn: bool = True, trim: bool = True, **changes: Any) -> QueueProfile:
-        """Annex C: ECN 20 %-80 %, trim 100 % (last hop 150 %), limit 300 % (500 % untrimmed), control 100 % of BDP."""
+        """Return the profile of Annex C for a bandwidth-delay product.
+
+        In shares of BDP: ECN 20 % to 80 %, trim 100 % (last hop 150 %), limit 300 % (500 % untrimmed), control 100 %.
+        """
         made = cls(
             data_bytes=int(bdp_bytes * (link_speeds.DROP if trim else DROP_UNTRIMMED)),
             control_bytes=max(int(bdp_bytes * link_speeds.CONTROL), 4096),
@@ -148,9 +154,9 @@ class HostProfile:
     ring_packets: int = 4
     """Packets a port takes before it says it has no room; those wait behind the one being sent."""
     receive_s: float = 0.0
-    """From the last bit on the wire until the engine sees the packet."""
+    """Seconds from the last bit on the wire until the engine sees the packet."""
     port_event_s: float = 0.0
-    """From a port's change until the engine (and a T0's selector) knows."""
+    """Seconds from a port's change until the engine (and a T0's selector) knows."""
 
     def __post_init__(self) -> None:
         _positive("ring_packets", self.ring_packets)
@@ -169,7 +175,7 @@ class Scale:
     rtt_s: float
     """Unloaded round trip of a full packet and its SACK, over T1."""
     bdp_bytes: int
-    """Of one plane."""
+    """Bandwidth-delay product of one plane, bytes."""
     planes: int
 
     @property
@@ -221,7 +227,9 @@ def scaled(
     config: dict[str, Any] | None = None,
     queues: dict[str, Any] | None = None,
 ) -> Scale:
-    """The recipe of §11.4: rates / 10**4, times x 10**3, packets per BDP kept; thresholds from the plane's BDP.
+    """Return the recipe of §11.4: rates / 10**4, times x 10**3, packets per BDP kept.
+
+    Thresholds come from the plane's BDP.
 
     Delays are what is left of `rtt_s` after serialising a full packet four times and a SACK four times. `cc`: the
     key cc_algorithm; a fixed window is 1.5 x the BDP of all planes. Where the last hop trims without marking, receivers

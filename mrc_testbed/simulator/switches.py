@@ -48,18 +48,18 @@ class VirtualSwitch:
         self.power = True
         self.blackhole = False
         self.idle = False
-        """It forwards nothing: a black hole, or stalled; see set_aside()."""
+        """Whether the switch forwards nothing: a black hole, or stalled; see set_aside()."""
         self._waiting: list[Frame] | None = None
-        """What came in during a stall; None = it is not stalled."""
+        """Frames that came in during a stall; None: not stalled."""
         self.dropped: Counter[str] = tally()
         self.observer: PacketHook | None = None
-        """Is told of every packet that is dropped here."""
+        """Callback for every packet dropped here."""
         self.downlinks: list[EgressPort] = []
-        """Of a T0: to its hosts, in order."""
+        """Ports of a T0 to its hosts, in order."""
         self.uplinks: list[EgressPort] = []
-        """Of a T0: to T1 number k."""
+        """Ports of a T0 to the T1s, by T1 number."""
         self.racks: list[EgressPort] = []
-        """Of a T1: to the T0 of rack r."""
+        """Ports of a T1 to the T0s, by rack."""
 
     def drop(self, frame: Frame, reason: str, now: float) -> None:
         self.dropped[reason] += 1
@@ -121,16 +121,16 @@ class VirtualT0(VirtualSwitch):
         self.rack = rack
         self.widths = widths or Srv6Format()
         self.structure = structure or StructuredFormat()
-        """What an EV's bits mean (Config.wire.srv6_widths, structured_widths)."""
+        """Meaning of an EV's bits (Config.wire.srv6_widths, structured_widths)."""
         self._choose = choose
         self._by_srv6 = choose is srv6
-        """Called as what it is then: by far the quickest when compiled."""
+        """Whether the chooser is `srv6`, which is then called by name: by far the quickest when compiled."""
         self.live: list[int] = []
         """Uplinks whose port is up, as the selector of the hashing modes knows."""
         self.pruned: frozenset[tuple[int, int]] = frozenset()
         """(T1 number, rack): what the control plane has the hashing modes not use."""
         self.seed = seed
-        """Of the fabric, with the switch's name."""
+        """Seed made of the fabric's seed and the switch's name."""
         self._rng: Random | None = None
         self.flows: dict[tuple[str, str, int], int] = {}
         """Hashes of the flows seen so far: source, target, destination QP."""
@@ -211,7 +211,10 @@ def ecmp(t0: VirtualT0, frame: Frame) -> int | None:
 
 
 def flow_ecmp(t0: VirtualT0, frame: Frame) -> int | None:
-    """Hash of the flow: hosts and destination QP, and the seed in place of the source port that a real QP draws."""
+    """Choose an uplink by the flow's hash over hosts and destination QP.
+
+    A seed replaces the source port that a real QP draws.
+    """
     live = t0.live_towards(frame.rack)
     if not live:
         return None
@@ -229,7 +232,10 @@ def switch_spray(t0: VirtualT0, frame: Frame) -> int | None:
 
 
 def _hash(key: str) -> int:
-    """Hash of a key, well spread in its low bits, unlike a CRC of similar keys; the same in every run of Python."""
+    """Return a hash of a key, the same in every run of Python.
+
+    Its low bits are well spread, unlike those of a CRC of similar keys.
+    """
     value = crc32(key.encode()) * 0x9E3779B1 & 0xFFFFFFFF
     return value >> 16 ^ value & 0xFFFF
 

@@ -1,4 +1,4 @@
-"""The verbs on the hosts of a virtual fabric: the device objects of mrc_testbed.hosts.verbs, moved by virtual time.
+"""Verbs on the hosts of a virtual fabric: devices of mrc_testbed.hosts.verbs, driven by virtual time.
 
     fabric = VirtualFabric(Plan(4, 2, 2, 2), seed=7)
     a, b = open_device(fabric, "h0"), open_device(fabric, "h2")

@@ -1,4 +1,4 @@
-"""Real bytes in the virtual fabric (`wire=True`): the NICs' own codec and encapsulation, switches that work on frames.
+"""Real bytes in the virtual fabric (`wire=True`): the NICs' own codec, and switches that read frames.
 
 In SRv6 mode a switch does what srv6.p4 does (§8.1): match locator and own uSID, shift the list, look the next uSID up
 in the plan's static routes. In the other modes there is no outer header, and the inner addresses decide.
@@ -23,13 +23,16 @@ from mrc_testbed.simulator.switches import VirtualSwitch
 from mrc_testbed.topologies.plan import LOCATOR, Plan, Switch
 
 IP = 14
-"""Where the first IPv6 header begins, the outer one in SRv6 mode."""
+"""Offset of the first IPv6 header, the outer one in SRv6 mode."""
 HOP_LIMIT_AT, DESTINATION_AT = IP + 7, IP + 24
 ETHERNET = bytes(12) + b"\x86\xdd"
 
 
 class WireFrame(Frame):
-    """`data`: the frame as it is now. What switches look at beside it is read from it again when a bit flipped."""
+    """Frame with its present bytes in `data`.
+
+    What switches read beside `data` is read from it again when a bit flipped.
+    """
 
     __slots__ = ("data", "wires")
 
@@ -96,9 +99,9 @@ class Wires:
         self._dscp_control = config.dscp.control
         self._trimmable = (config.dscp.trimmable, config.dscp.trimmable_retx)
         self._out: dict[tuple[str, int, str], Encapsulation] = {}
-        """By host, plane and peer, in SRv6 mode."""
+        """Encapsulations by host, plane and peer, in SRv6 mode."""
         self._plain: dict[tuple[str, int, str], Addressing] = {}
-        """The same in the other modes."""
+        """Addressings by host, plane and peer, in the other modes."""
         self._in: dict[tuple[str, int], Decapsulation] = {}
         self._codecs: dict[str, AnyCodec] = {}
 

@@ -1,4 +1,4 @@
-"""Traffic for a virtual fabric: streams of writes whose bytes are checked, permutations, incast with a victim.
+"""Traffic for a virtual fabric: streams of checked writes, permutations, incast with a victim.
 
     flow = Flow(fabric, "h0", "h2", message_bytes=1 << 20, messages=10)
     fabric.run_until(lambda: flow.done)
@@ -20,7 +20,9 @@ from mrc_testbed.simulator.message_slots import MessageSlots
 
 
 class Flow:
-    """`depth` writes of `message_bytes` are kept outstanding from `a` to `b`, `messages` in all (None: until `stop`).
+    """Stream of writes of `message_bytes` from `a` to `b`, with `depth` of them outstanding.
+
+    `messages`: number of writes in all; None: until `stop`.
 
     `start_s`: when, in virtual time; None = now. `options` go to VirtualFabric.connect.
     """
@@ -47,10 +49,10 @@ class Flow:
         """Numbers of the messages whose bytes were not in place when they completed."""
         self.started_at: float | None = None
         self.finished_at: float | None = None
-        """When the last write completed."""
+        """Time when the last write completed; None: not yet."""
         self.completed_at: list[float] = []
         self.on_done: Callable[[Flow], None] | None = None
-        """Called once, after the last completion; not when a write failed."""
+        """Callback, called once after the last completion; not when a write failed."""
         self._imm = imm
         self._stopped = False
         self._bytes = MessageBytes(f"{fabric.seed}/{a}/{b}", message_bytes)
@@ -99,7 +101,7 @@ class Flow:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will happen: all messages completed, or the QP failed, or it was stopped and ran dry."""
+        """Return whether no more will happen: all completed, QP failed, or stopped and drained."""
         over = self.posted == self.messages or self._stopped or bool(self.failures)
         return self.started_at is not None and over and not self.qp.outstanding()
 

@@ -1,1 +1,4 @@
-"""The fabric in Mininet: network, processes, targets, cables, traffic control, fault injection, counters."""
+"""Live fabric in Mininet: network, processes, targets and cables.
+
+Traffic control, fault injection and counters of the live fabric are here too.
+"""

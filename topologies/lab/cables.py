@@ -167,6 +167,7 @@ class _Program:
         )
         code.alu("mov", 1, 0)
         code.store(10, verdict, 1, 8)
+        # Length 0: no pattern is set, so chance alone decides.
         code.load(1, 9, _FAULT_AT["length"][kind], 4)
         code.jump_if("eq", 1, 0, no_pattern_label)
         code.load(2, 9, _FAULT_AT["place"][kind], 4)
@@ -313,6 +314,7 @@ class Cables:
             self._maps["wires"][index] = struct.pack("=II", self._indexes[end.far.plug], 0)
             for side in range(len(SIDES)):
                 self._maps["counts"][index * len(SIDES) + side] = bytes(_COUNTS.size)
+        # The maps are filled first: the program may see a frame as soon as a filter runs it.
         handle = load_program("mrc_cable", program(*(self._maps[name].fd for name in sizes)))
         try:
             with IPRoute() as route:

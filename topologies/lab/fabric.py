@@ -87,6 +87,7 @@ class Fabric:
         """Kind of the links between switches."""
         self.program = lab.program or plan.mode.program
         self.config = dict(lab.config)
+        # Such a target passes a lone packet at once: its RTT sample must not lower the base below the plan's.
         if plan.limited and not TARGETS[lab.target].can_delay:
             self.config.setdefault("base_rtt_min_s", round(plan.base_rtt_s(), 9))
         self.processes = Processes(self.run_dir)
@@ -103,7 +104,7 @@ class Fabric:
         self.processes.report = lambda text: self.notice(text)
         self._old_handlers: dict[int, Any] = {}
         self.notice: Callable[[str], None] = self._progress
-        """Called with a line about what happened to the fabric by nobody's command, from any thread."""
+        """Callback for a line about a change of the fabric that no command caused; any thread may call."""
         self.cut: set[str] = set()
         """Interfaces taken down by `link`, `link_port` or a fault; `power` leaves them down."""
         self.inject = Injector(self)
@@ -570,7 +571,7 @@ class Fabric:
         self._old_handlers[signal.SIGINT] = signal.getsignal(signal.SIGINT)
 
     def _hasten_on_signals(self, had_one: bool) -> None:
-        """While closing, print at the first signal how to end at once, and end the process at the second one.
+        """Make the first signal print how to end at once, and the second end the process, while closing.
 
         Children end with it. The state file has the rest, which the next start or `mrc clean` removes.
         """

@@ -249,6 +249,7 @@ class LocalNetwork(Network):
                 target=self.target,
                 interfaces={port.number: port.interface for port in self.plan.ports(name)},
             )
+        # Saved before the interfaces exist, so that a killed start leaves a list of what to remove.
         state.interfaces = self.interfaces()
         self.run_dir.save()
         self._make_links(state.group, self.pids)

@@ -1,4 +1,4 @@
-"""How a live fabric is brought up: options of `Fabric` beside plan and run folder, checked here alone.
+"""Options of a live fabric beside plan and run folder, and the only checks of these options.
 
 Loads neither Mininet nor gRPC, so that a command can refuse what it was given before it does anything else.
 """

@@ -35,13 +35,17 @@ PATTERN_MAX = 4096
 
 
 class TrafficError(FabricError):
-    """A setting that is no such thing, that this target cannot do, or that a switch refused; says what would do."""
+    """Setting that is invalid, unsupported by the target, or refused by a switch.
+
+    The message lists what is possible.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One figure of one interface, as data: `figure` is the name of a gNMI leaf (traffic_control_gnmi.py), 0 or "" its
-    default.
+    """One figure of one interface, as data.
+
+    `figure` is the name of a gNMI leaf (traffic_control_gnmi.py), a value of 0 or "" its default.
 
     `priority`: of one queue. `direction`: of one direction of the cable. Neither: of the port.
     """
@@ -55,7 +59,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One priority of a port: what is set (None: no limit), what waits now, and what passed since the switch began."""
+    """One priority of a port: settings (None: no limit), present depth, counts since the switch began."""
 
     priority: int
     rate_bps: int | None = None

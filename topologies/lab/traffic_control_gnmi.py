@@ -30,7 +30,10 @@ from mrc_testbed.topologies.lab.traffic_control import (
 from mrc_testbed.topologies.plan import Plan
 
 TIMEOUT_S = 10.0
-"""A bound for an answer, seconds: of switches that start and work, another is waited for (TrafficControl.gets_on)."""
+"""Limit for an answer, seconds.
+
+When the switches start and work, another answer is waited for (TrafficControl.gets_on).
+"""
 UPDATES_PER_SET = 4000
 """A Set of that many is half a MiB; a fabric of 64 switches needs 1,600."""
 QUEUE_STATES = (
@@ -127,6 +130,7 @@ class GnmiTraffic(TrafficControl):
         def limits(base: Leaf, names: Iterable[str]) -> dict[str, Any]:
             return {_field(name): number((*base, "config", name)) or None for name in names}
 
+        # A leaf that the switch does not return has its default: 0, "" or, for a limit, none.
         queues = []
         for priority in range(PRIORITIES):
             queue: Leaf = ("output", "queues", f"queue[name={priority}]")

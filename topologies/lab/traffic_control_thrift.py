@@ -72,7 +72,7 @@ class ThriftTraffic(TrafficControl):
         self._address = address
         self._lock = threading.Lock()
         self._clients: dict[str, tuple[dict[str, TClient], Any]] = {}
-        """By switch: clients of its services, and the connection they share."""
+        """Clients of each switch's services with the connection that they share, by switch."""
         self._swallowing: set[str] = set()
         """Ports whose queues have no room at all: a black hole."""
         self._set: dict[str, PortTraffic] = {}
@@ -81,7 +81,10 @@ class ThriftTraffic(TrafficControl):
     # ---- what can be done -------------------------------------------------------------------------------
 
     def pps(self, rate_bps: float, priority: int = DATA) -> int:
-        """Packets/s nearest to a rate, one at least: of full frames, or of trimmed ones in the control priority."""
+        """Return the packets/s nearest to a rate, at least one.
+
+        Counted in full frames, or in trimmed frames for the control priority.
+        """
         size = self.plan.trim_bytes if priority == CONTROL else self.plan.frame_bytes()
         return max(1, round(rate_bps / 8 / size))
 
@@ -103,7 +106,10 @@ class ThriftTraffic(TrafficControl):
                 self._apply_port(interface, [setting for setting in settings if setting.interface == interface])
 
     def _apply_port(self, interface: str, settings: list[Setting]) -> None:
-        """Change what we remember, and send the queues that differ; a port's rate is that of each of its queues."""
+        """Change the stored settings, and send the queues that differ.
+
+        A port's rate is the rate of each of its queues.
+        """
         old_traffic = self._set.get(interface, PortTraffic(interface))
         new_traffic = old_traffic
         for setting in settings:
@@ -164,7 +170,7 @@ class ThriftTraffic(TrafficControl):
             return int(self._ask(port.node, STANDARD_SERVICE, "bm_register_read", 0, DEPTH_REGISTER, port.number))
 
     def on_switch_restart(self, switch: str) -> None:
-        """Its queues are as simple_switch makes them: set again what we remember."""
+        """Apply the stored settings again, because simple_switch restarts with default queues."""
         with self._lock:
             self._hang_up(switch)
             for port in self.plan.ports(switch):

@@ -86,6 +86,7 @@ def place(plan: Plan, servers: Servers) -> Placement:
         raise ServersError(
             f"plane {free_planes[0]} is on no machine: add it to the `planes` of one, or leave those out"
         )
+    # Neighbouring planes, and below neighbouring hosts, go to one machine in even runs.
     for index, plane in enumerate(free_planes):
         planes[free_machines[index * len(free_machines) // len(free_planes)]].append(plane)
     hosts: dict[str, list[str]] = {machine.name: [] for machine in machines}

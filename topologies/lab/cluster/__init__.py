@@ -1,1 +1,4 @@
-"""A fabric on several machines: ssh, what runs on each, the network that the front process sees (docs/cluster.md)."""
+"""Live fabric on several machines: ssh, the side of each machine, and the front process's network.
+
+docs/cluster.md describes the design.
+"""

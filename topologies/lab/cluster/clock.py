@@ -1,4 +1,6 @@
-"""One clock for all machines: CLOCK_MONOTONIC of what runs on another machine, set to ours by a time namespace.
+"""One clock for all machines of a cluster, by time namespaces.
+
+CLOCK_MONOTONIC of the processes on another machine is set to the front machine's clock.
 
 All `t` of our processes are CLOCK_MONOTONIC, so that times of different processes can be subtracted. On another
 machine it counts from another boot. A time namespace (Linux 5.6) gives a process and its children an offset of its own;
@@ -28,7 +30,10 @@ _OFFSETS: Final = Path("/proc/self/timens_offsets")
 
 
 def measure(ask: Callable[[], float]) -> tuple[float, float]:
-    """(offset, uncertainty), seconds: what to add to the other clock to get ours. `ask()` is the other clock's now."""
+    """Return (offset, uncertainty) of another clock, seconds: clock there + offset = our clock.
+
+    `ask()` returns the other clock's present time.
+    """
     best = (0.0, float("inf"))
     for _ in range(ROUNDS):
         before = time.monotonic()
@@ -40,7 +45,7 @@ def measure(ask: Callable[[], float]) -> tuple[float, float]:
 
 
 def enter(offset_s: float) -> None:
-    """Go on in a child process whose clock is `offset_s` ahead of ours; this one waits for it and ends as it ends.
+    """Continue in a child process whose clock is `offset_s` ahead; the parent waits and ends as it ends.
 
     To be called while there is one thread. Raises FabricError where the kernel has no time namespaces.
     """
@@ -64,7 +69,10 @@ def enter(offset_s: float) -> None:
 
 
 def _given_s() -> float:
-    """The offset that children have already: they are told from the first clock of the kernel, not from ours."""
+    """Return the offset, seconds, that children already get.
+
+    The kernel counts offsets from its first clock, not from the clock of this process.
+    """
     for line in _OFFSETS.read_text().splitlines():
         name, seconds, nanoseconds = line.split()
         if name == "monotonic":

@@ -1,4 +1,4 @@
-"""A way to run things on a machine: by ssh, over one connection that all share, or directly on our own machine.
+"""Connections to the machines of a cluster: one shared ssh connection each, or local commands.
 
     with connect(machine, folder, token) as connection:      # ConnectionLostError, with the cure where ssh says why
         connection.run(["uname", "-r"]).stdout
@@ -29,12 +29,15 @@ from mrc_testbed.topologies.servers import Machine
 
 ALIVE_EVERY_S: Final = 2
 SILENCE_S: Final = 3 * ALIVE_EVERY_S
-"""After that long without a sign of the other side, ssh gives it up, seconds."""
+"""Seconds without a sign of the other side after which ssh ends the connection."""
 CONNECT_S: Final = 10
 """A bound for the network to carry a first answer, seconds."""
 RUN_S: Final = 300.0
-"""A bound for a command that is run, seconds: what it does there cannot be seen from here, and ssh says when the way
-there breaks. A Python that starts takes 0.4 s, and fifty times as long on a machine that emulates its CPU."""
+"""Limit for a command that is run, seconds.
+
+The command's progress cannot be seen from here, and ssh reports a broken path. A Python that starts takes 0.4 s, and
+fifty times as long on a machine that emulates its CPU.
+"""
 _CURES: Final = (
     ("Host key verification failed", "log in once by hand (`{login}`) and compare its key, or put it into known_hosts"),
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", "it is another machine than before, or was set up anew: see `{login}`"),
@@ -57,7 +60,7 @@ class ConnectionLostError(FabricError):
 
 @dataclass(frozen=True)
 class Forwards:
-    """What a connection carries: from our machine to the other one, and back."""
+    """Ports and sockets that a connection forwards, in both directions."""
 
     tcp: Mapping[int, int] = field(default_factory=dict)
     """Port of our loopback -> port of its loopback."""
@@ -98,7 +101,9 @@ class MachineConnection(abc.ABC):
     def run(
         self, argv: Sequence[str], *, input_: bytes | None = None, limit_s: float | None = RUN_S, root: bool = True
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a command to its end, whatever its exit code. Raises ConnectionLostError when it does not end in time.
+        """Run a command to its end, whatever its exit code.
+
+        Raises ConnectionLostError when the command does not end in time.
 
         `limit_s` None: no limit but that of ssh, which ends when the way there breaks.
         """
@@ -134,7 +139,7 @@ class LocalConnection(MachineConnection):
         return True
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: a local connection holds nothing open."""
 
 
 class SshConnection(MachineConnection):
@@ -195,7 +200,7 @@ class SshConnection(MachineConnection):
             time.sleep(0.02)
 
     def _why(self) -> str:
-        """What ssh said, and what helps against it."""
+        """Return ssh's error text with the cure for that error."""
         said = " ".join(self._errors.read_text(errors="replace").split()) if self._errors.exists() else ""
         login = shlex.join(["ssh", *(["-p", str(self.machine.port)] if self.machine.port else []), self._destination])
         cure = next((cure for mark, cure in _CURES if mark in said), "try `{login}`")
@@ -264,7 +269,10 @@ class SshConnection(MachineConnection):
 
 
 def connect(machine: Machine, folder: Path, token: str, wait_s: int = CONNECT_S) -> MachineConnection:
-    """A connection to a machine that answers within that many seconds. Raises ConnectionLostError, FabricError."""
+    """Connect to a machine, which has to answer within `wait_s` seconds.
+
+    Raises ConnectionLostError, FabricError.
+    """
     if not machine.is_local:
         return SshConnection(machine, folder, token, wait_s)
     if os.geteuid() != 0:

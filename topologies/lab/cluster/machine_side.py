@@ -1,4 +1,6 @@
-"""What runs on each machine of a cluster: `python -m mrc_testbed.topologies.lab.cluster.machine_side`, begun over ssh.
+"""Process on each machine of a cluster that makes that machine's part of the fabric.
+
+Started over ssh as `python -m mrc_testbed.topologies.lab.cluster.machine_side`.
 
 It makes its part of the fabric as a fabric on one machine is made (network.py, targets.py), and answers JSON lines on
 its standard input and output, one after another. Everything it made goes with it, however it ends: on `close`; when its
@@ -41,8 +43,10 @@ from mrc_testbed.topologies.lab.targets import SWITCHD, EmbeddedTarget
 from mrc_testbed.topologies.plan import Plan, PlanError
 
 SILENCE_S: Final = 15.0
-"""Without a line for that long, the front process is taken for gone, seconds. A bound: what it does cannot be seen
-from here, and it owes a line every half second (remote_machine.BEAT_S)."""
+"""Seconds without a line after which the front process is taken for gone.
+
+A limit, because the front process cannot be seen from here; it sends a line every half second (remote_machine.BEAT_S).
+"""
 WORK_S: Final = 2.0
 """Between two lines that say that an answer is being worked on, seconds."""
 _REFUSALS = (FabricError, JsonlError, PlanError, RequestError, UsageError, OSError)
@@ -59,7 +63,7 @@ class TunnelEnd(RequestPart):
 
 
 class Hello(Request, tag="hello"):
-    """Who are you: {hostname, python, kernel, processors, digest} of the checkout."""
+    """Ask for identity: {hostname, python, kernel, processors, digest} of the checkout."""
 
 
 class Clock(Request, tag="clock"):
@@ -85,7 +89,10 @@ class EchoOff(Request, tag="echo_off"):
 
 
 class BeginPart(Request, tag="begin"):
-    """Claim the run folder, start the switches' daemon, make namespaces and links inside: {pids, removed, started}."""
+    """Claim the run folder, start the switch daemon, make namespaces and inner links.
+
+    Answer: {pids, removed, started}.
+    """
 
     run_dir: str
     plan: dict[str, Any]
@@ -124,7 +131,10 @@ class StartAgents(Request, tag="agents"):
 
 
 class PartsWork(Request, tag="work"):
-    """Whether the processes here get on: {work: {name: {cpu_s, is_ready, log_bytes, last_line}}} (ipc/patience.py)."""
+    """Ask whether the processes here make progress (ipc/patience.py).
+
+    Answer: {work: {name: {cpu_s, is_ready, log_bytes, last_line}}}.
+    """
 
 
 class SetUp(Request, tag="set_up"):
@@ -152,7 +162,10 @@ class Look(Request, tag="look"):
 
 
 class Threads(Request, tag="threads"):
-    """CPU time of the processes here: {processes: {name: {thread: [on a CPU, waiting for one]}}} (ipc/procfs.py)."""
+    """Ask for the CPU time of the processes here (ipc/procfs.py).
+
+    Answer: {processes: {name: {thread: [on a CPU, waiting for one]}}}.
+    """
 
 
 class Beat(Request, tag="beat"):
@@ -165,7 +178,7 @@ class Close(Request, tag="close"):
 
 @dataclass
 class _Holding:
-    """What this machine holds of the fabric."""
+    """Parts of the fabric that this machine holds."""
 
     run_dir: RunDir
     processes: Processes
@@ -174,7 +187,10 @@ class _Holding:
 
 
 class MachineSide:
-    """The part of a fabric on this machine, by requests. `go_on(offset_s)` enters the clock of the front process."""
+    """Part of a fabric on this machine, controlled by requests.
+
+    `go_on(offset_s)` enters the clock of the front process.
+    """
 
     def __init__(self, go_on: Callable[[float], None] = clock.enter) -> None:
         self._go_on = go_on
@@ -185,6 +201,7 @@ class MachineSide:
         self._held: _Holding | None = None
         self._echo: Echo | None = None
         self.done = False
+        # One row for each request class above: the op of a line selects type and handler.
         self._ops: dict[str, tuple[type[Request], Callable[[Any], Message]]] = {
             "hello": (Hello, self._hello),
             "clock": (Clock, self._clock),
@@ -313,6 +330,7 @@ class MachineSide:
             target.launch()
             network.make()
         except BaseException:
+            # Before `held` is set, close() knows nothing of the run folder, and its lock would stay.
             if held is None:
                 run_dir.release()
             self.close()

@@ -1,4 +1,4 @@
-"""The network of a fabric on several machines: each makes its part, VXLAN joins the parts, one front process rules.
+"""Network of a fabric on several machines, joined by VXLAN and controlled by one front process.
 
     front process            machine a                      machine b
      controller  --------ssh-- switchd: planes 0, 1          switchd: planes 2, 3
@@ -210,6 +210,7 @@ class ClusterNetwork(Network):
         interfaces = RemoteInterfaces(self.set_up, self.is_up)
         for host in self.plan.hosts:
             one = self.machines[self.placement.machine_of(host.name).name]
+            # Commands on the host find the `mrc` of the machine's own Python first.
             tools = str(Path(one.machine.python).parent)
             path = f"{tools}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             environment = {"MRC_HOST": host.name, "MRC_RUN_DIR": str(one.run_dir), "PATH": path}
@@ -281,7 +282,7 @@ class ClusterNetwork(Network):
         return {name: answers(JsonlClient(self.run_dir.agent_socket(name), name=name), "status") for name in chosen}
 
     def _start(self, one: RemoteMachine, op: str, **fields: Any) -> Message:
-        """Have a machine start parts, which from then on are parts of the fabric. Raises FabricError."""
+        """Make a machine start processes, and add them to the fabric's. Raises FabricError."""
         answer = one.request(op, **fields)
         self._elsewhere.update(one.begin_parts(answer["started"]))
         return answer
@@ -293,7 +294,7 @@ class ClusterNetwork(Network):
         return self.machines[self.placement.machine_of(self.port(interface).node).name]
 
     def set_up(self, interface: str, up: bool) -> None:
-        """Of a machine that is lost, nothing is left to be set."""
+        """Set an interface up or down and the far end's carrier with it; a lost machine is skipped."""
         one = self.machine_of(interface)
         if one.lost is None:
             one.request("set_up", interfaces=[interface], up=up)
@@ -453,7 +454,7 @@ class ClusterNetwork(Network):
             raise FabricError("; ".join(errors))
 
     def _clean(self, one: RemoteMachine) -> str:
-        """What became of a lost machine's part, in words."""
+        """Clean up a lost machine's part; return the outcome in words."""
         what = f"machine {one.name} ({self.placement.describe(one.name)})"
         try:
             told = one.clean(GONE_S)

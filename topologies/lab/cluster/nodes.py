@@ -1,4 +1,9 @@
-"""Mininet's cluster edition (mininet.examples.cluster), made for our fabric: nodes on other machines, and VXLAN links.
+"""Nodes on other machines and VXLAN links, after Mininet's cluster edition.
+
+Nodes are RemoteMixin of mininet.examples.cluster: their shells and commands run over ssh, in the namespace that the
+machine made for them. Three parts of the cluster edition are not used: its connections, one for each node (here one
+for each machine), its clean-up by `mn -c`, which removes what others made, and its tunnels over ssh, which carry
+636 packets/s.
 
 Nodes are its RemoteMixin: their shells and commands run over ssh, in the namespace that the machine made for them. Not
 used of it are its connections, one for each node (ours is one for each machine), its clean-up by `mn -c`, which removes
@@ -36,11 +41,14 @@ class RemoteInterfaces:
             self._set_up(name, bool(on & IFF_UP))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no handle is open."""
 
 
 class _OverSsh(RemoteMixin, LateShell):
-    """Shell and commands on another machine, in the namespace of the process `inside` there; 0: in its own."""
+    """Shell and commands on another machine, in the namespace of the process `inside` there.
+
+    `inside` 0: the machine's own namespace.
+    """
 
     def __init__(
         self, name: str, *, machine: RemoteMachine, inside: int, environment: dict[str, str], **params: Any
@@ -52,7 +60,10 @@ class _OverSsh(RemoteMixin, LateShell):
         self.pid = inside
 
     def startShell(self, mnopts: str | None = None) -> None:
-        """Not yet (RemoteMixin's would begin one to ask for its pid)."""
+        """Do nothing: the shell starts later.
+
+        RemoteMixin's method would start a shell to ask for its pid.
+        """
 
     def _start_shell(self) -> None:
         """Raises FabricError when there is no way to the machine."""
@@ -139,8 +150,8 @@ class VxlanLink(RemoteGRELink):
         self._tunnel_between(intfname1, intfname2)
 
     def status(self) -> str:
-        """Of both ends."""
+        """Return the status of both ends."""
         return f"({self.intf1.status()} {self.intf2.status()})"
 
     def stop(self) -> None:
-        """Nothing: each machine removes its interfaces in one stroke."""
+        """Do nothing: each machine removes its interfaces in one step."""

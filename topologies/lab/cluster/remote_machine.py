@@ -1,4 +1,4 @@
-"""A machine of a cluster as the front process sees it: its connection, what runs there, and whether it still does."""
+"""Machine of a cluster as the front process sees it: connection, processes there, liveness."""
 
 from __future__ import annotations
 
@@ -28,13 +28,21 @@ from mrc_testbed.topologies.servers import Machine
 BEAT_S: Final = 0.5
 """Between two beats, seconds: a death there is known here after so long at most."""
 LIMIT_S: Final = 30.0
-"""A machine that neither answers nor says that it works on an answer is lost after so long, seconds. A bound: what it
-does cannot be seen from here, and while it works on an answer it says so (machine_side.WORK_S)."""
+"""Seconds after which a machine is lost that neither answers nor reports work on an answer.
+
+A limit, because the machine's progress cannot be seen from here; while it works on an answer it reports that
+(machine_side.WORK_S).
+"""
 HELLO_S: Final = 600.0
-"""A bound for the first answer, seconds: until its interpreter runs, nothing there can say that it
-starts; when the way there breaks, ssh says so."""
+"""Limit for the first answer, seconds.
+
+Until its interpreter runs, nothing there can report a start; ssh reports a broken path.
+"""
 CLEAN_S: Final = 20.0
-"""A part that nobody asks for any more removes itself within that, seconds (machine_side.SILENCE_S, and the work)."""
+"""Seconds within which a part without a front process removes itself.
+
+The sum of machine_side.SILENCE_S and the removal itself.
+"""
 _TAIL_LINES: Final = 5
 
 
@@ -48,15 +56,15 @@ class RemoteMachine:
         self.machine = machine
         self.name = machine.name
         self.folder = front.machine_folder(machine.name)
-        """Its sockets, as we see them; of our own machine: the run folder of its part."""
+        """Folder of the machine's sockets on the front machine; for a local machine, its run folder."""
         self.run_dir = self.folder if machine.is_local else Path(machine.run_dir)
-        """Its run folder, on that machine."""
+        """Run folder of the part, a path on the remote machine."""
         self.clock_offset_s = 0.0
-        """What its clock lacks to ours, which what runs there is given; and how exact that is."""
+        """Seconds from the machine's clock to ours, given to its processes; `clock_exact_s`: uncertainty."""
         self.clock_exact_s = 0.0
         self.hello: Message = {}
         self.lost: str | None = None
-        """Why it is gone, when it is."""
+        """Reason why the machine is lost; None: it is not."""
         self.parts: dict[str, RemotePart] = {}
         """The processes there, by the names that they have there."""
         self._work: Mapping[str, Mapping[str, Any]] = {}
@@ -102,7 +110,10 @@ class RemoteMachine:
         self._beats.start()
 
     def clock_error_s(self) -> float:
-        """How far the clock of what runs there may be from ours now, seconds. Raises ConnectionLostError."""
+        """Return the largest present clock difference to the processes there, seconds.
+
+        Raises ConnectionLostError.
+        """
         offset, exact = clock.measure(lambda: float(self.request("clock")["t"]))
         return abs(offset) + exact
 
@@ -115,11 +126,14 @@ class RemoteMachine:
 
     @property
     def log(self) -> Path:
-        """What its side said on stderr."""
+        """Path of the log of the machine side's stderr."""
         return self._front.log(f"machine-{self.name}")
 
     def close(self) -> None:
-        """Have it remove its part, and let it go. Idempotent. Raises FabricError when something would not go."""
+        """Make the machine remove its part, and disconnect. Idempotent.
+
+        Raises FabricError when a piece cannot be removed.
+        """
         self._closing.set()
         try:
             if self._side is not None and self.lost is None:
@@ -128,14 +142,14 @@ class RemoteMachine:
             self._hang_up()
 
     def abort(self) -> None:
-        """Wait for no answer any more: what runs there hears the end of its input, and removes its part by itself."""
+        """Stop waiting for answers: the machine side reads the end of its input and removes its part."""
         self._closing.set()
         side = self._side
         if side is not None:
             side.kill()
 
     def clean(self, wait_s: int = CONNECT_S) -> str:
-        """Have it remove what a run left there that does not answer; returns what `mrc clean` says there.
+        """Make the machine remove the part of a run that does not answer; return the text of `mrc clean`.
 
         `wait_s`: how long it may take to be reached. Raises FabricError.
         """
@@ -252,7 +266,10 @@ class RemoteMachine:
         return {self.parts[name].name: self.parts[name] for name in started}
 
     def work(self) -> Mapping[str, Mapping[str, Any]]:
-        """What its processes have done (machine_side.PartsWork), as often as patience looks. Raises FabricError."""
+        """Return the work of the machine's processes (machine_side.PartsWork), cached for LOOK_S.
+
+        Raises FabricError.
+        """
         if time.monotonic() - self._work_at >= LOOK_S:
             self._work = self.request("work")["work"]
             self._work_at = time.monotonic()

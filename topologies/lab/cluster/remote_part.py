@@ -1,4 +1,4 @@
-"""A process of the fabric on another machine, as the front process sees it: from what that machine tells."""
+"""Process of the fabric on another machine, as that machine reports it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from mrc_testbed.ipc.patience import PartWork
 from mrc_testbed.ipc.processes import TAIL_LINES, FabricProcess
 
 WorkOfAll = Callable[[], Mapping[str, Mapping[str, Any]]]
-"""Of all processes of a machine by name: cpu_s, is_ready, log_bytes, last_line. Raises FabricError."""
+"""Function that returns {name: {cpu_s, is_ready, log_bytes, last_line}} of a machine's processes.
+
+Raises FabricError.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,13 @@ class RemotePart(FabricProcess):
     name: str
     where: str
     number: int
-    """Its pid there."""
+    """Process id on the remote machine."""
     log: Path
     work_there: RemoteWork
     ready: bool = False
     ending: bool = False
     how: str | None = None
-    """How it ended, when it has."""
+    """Description of how the process ended; None: not ended."""
     words: tuple[str, ...] = ()
     """Last lines of its log, when it has ended, indented."""
 

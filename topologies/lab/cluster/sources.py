@@ -1,4 +1,4 @@
-"""Are all machines of the same version: a digest of the files that run on them."""
+"""Check that all machines run the same version, by a digest of the files that run on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The switches of a fabric on several machines: an embedded daemon on each, behind forwarded sockets and ports."""
+"""Switches of a fabric on several machines: one embedded daemon on each, by forwarded sockets."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class ClusterTarget(Target):
             self._targets[name].daemon = daemon
         self._made: dict[str, FabricSwitch] = {}
         self.lost: Callable[[str], str | None] = lambda _name: None
-        """Why a machine is gone, or None (ClusterNetwork knows)."""
+        """Reason why a machine is lost, or None; ClusterNetwork sets the function."""
         self.launch_again: Callable[[str], object] = lambda _name: None
-        """Has a machine start its daemon again (ClusterNetwork can)."""
+        """Function that has a machine restart its daemon; ClusterNetwork sets it."""
 
     def ports_of(self, machine: str) -> Ports:
         """TCP ports of a machine, the same there and here."""
@@ -96,7 +96,7 @@ class ClusterTarget(Target):
         return answers(self._targets[self._daemons[daemon]].client, "devices")
 
     def start(self, switch: FabricSwitch) -> None:
-        """Its machine made the device."""
+        """Register a switch whose device its machine has made."""
         self._made[switch.name] = switch
 
     def probes(self) -> dict[str, Probe]:
@@ -131,7 +131,7 @@ class ClusterTarget(Target):
         return ClusterTraffic(self.plan, self.placement, parts, self._require, self._daemons)
 
     def counts(self, cells: Mapping[str, Sequence[int]], depths: Sequence[str] = ()) -> Counts:
-        """Of the machines that answer; switches of others are told as without power."""
+        """Return the counts of the machines that answer; switches of the others count as without power."""
         from mrc_testbed.topologies.lab.switch_counters import Counts, SwitchCounts
 
         by_machine: dict[str, list[str]] = {name: [] for name in self._targets}
@@ -172,7 +172,7 @@ class ClusterTraffic(TrafficControl):
             traffic.gets_on = lambda: self.gets_on()
 
     def lost(self, part: str, why: str) -> None:
-        """Those of one machine do not answer; the others do."""
+        """Mark the daemon of one machine as lost; the other machines still answer."""
         self._by_machine[self._daemons[part]].lost(part, why)
 
     def on_restarted_part(self, part: str) -> None:
@@ -217,8 +217,10 @@ def _machine_of(plan: Plan, placement: Placement, interface: str) -> str:
 
 
 def underlay_address(machine: Machine, machines: Sequence[Machine]) -> str:
-    """Address that carries a machine's tunnels: as the file says, or what its name resolves to; of our own machine, the
-    one that it has on the way to another. Raises FabricError.
+    """Return the address that carries a machine's tunnels. Raises FabricError.
+
+    The address is `underlay` of the file, or what the machine's name resolves to; for the local machine, its source
+    address on the path to another machine.
     """
     if machine.underlay is not None:
         return machine.underlay

@@ -1,4 +1,7 @@
-"""The network between machines: does it pass VXLAN datagrams of our size, and how long is its round trip.
+"""Check of the network between machines: VXLAN datagrams of full size pass, and their round trip.
+
+Checked before there are tunnels, on their own port (UDP 4789), with datagrams of their size that must not be cut in
+pieces: what a firewall or a small MTU would swallow later is found here. `Echo` answers, `probe` asks.
 
 Asked before there are tunnels, on their own port (UDP 4789), with datagrams of their size that must not be cut in
 pieces: what a firewall or a small MTU would swallow later is found here. `Echo` answers, `probe` asks.
@@ -84,6 +87,7 @@ def probe(local: str, remote: str, frame_bytes: int) -> dict[str, Any]:
                 while not asking.recv(1 << 16).startswith(mark):
                     pass
             except TimeoutError:
+                # Three datagrams without an answer: the path does not carry them; one or two may be chance losses.
                 if number >= 2 and not times:
                     break
                 continue
