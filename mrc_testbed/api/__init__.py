@@ -1,4 +1,6 @@
-"""The testbed from Python: one fabric, live or in virtual time, with the words of the prompt (docs/python-api.md).
+"""Python API of the testbed: one fabric, live or in virtual time (docs/python-api.md).
+
+The names are those of the prompt.
 
     fabric     Fabric: brings a fabric up, sends, breaks and heals, looks
     transfer   FabricTransfer: progress, result, series and EV states of one transfer

@@ -1,4 +1,4 @@
-"""What a live and a virtual fabric do for the Python API; `live.py` and `virtual.py` have it."""
+"""Operations of a live or a virtual fabric for the Python API; in `live.py` and `virtual.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from mrc_testbed.faults import FaultTarget
 from mrc_testbed.topologies.plan import Plan
 
 Tell = Callable[[str, dict[str, Any]], None]
-"""Takes (host, event) as agents tell them (hosts/agent/event_json.py); the host of the controller's is empty."""
+"""Callback for (host, event) with events as agents report them (hosts/agent/event_json.py).
+
+The host is empty for events of the controller.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class FabricBackend(Protocol):
 
     @property
     def faults(self) -> FaultTarget:
-        """What faults act on."""
+        """Return the target that faults act on."""
         ...
 
     @property

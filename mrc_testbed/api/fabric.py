@@ -62,7 +62,7 @@ from mrc_testbed.topologies.servers import read as read_servers
 Quantity = str | float | None
 """A number, or a text with a unit as at the prompt (console/units.py)."""
 HOLDS_DOWN = (CutFault, OneWayFault, FlapFault)
-"""What `restore` ends."""
+"""Faults that `restore` ends."""
 
 
 class HeldFault:
@@ -100,7 +100,9 @@ class HeldFault:
 
 
 class AnyFabric:
-    """A fabric, live (real P4 switches, namespaces and packets; root) or in virtual time (`virtual=True`; no root).
+    """Fabric, live or in virtual time.
+
+    Live: real P4 switches, namespaces and packets; needs root. `virtual=True`: virtual time, no root.
 
     Up from `start` to `close`, or in a `with` block; whatever ends that block, Ctrl-C and SIGTERM included, removes
     all that was made. The same calls do the same in both forms. In virtual time nothing happens but inside `run_for`,
@@ -156,7 +158,7 @@ class AnyFabric:
         """Names, links, EVs and paths (topologies/plan)."""
         self.virtual = virtual
         self.transfers: list[FabricTransfer] = []
-        """All of them, oldest first."""
+        """All transfers, oldest first."""
         self._seed = seed
         self._lab = LabOptions(
             target=target, nic=nic, denylist=denylist, servers=None if servers is None else read_servers(Path(servers))
@@ -190,7 +192,10 @@ class AnyFabric:
         return self
 
     def close(self) -> None:
-        """Remove everything that was made; what was recorded can still be read. Idempotent. Raises FabricError."""
+        """Remove all that was created. Idempotent. Raises FabricError.
+
+        Recorded data can still be read.
+        """
         backend = self._backend
         if backend is None:
             return
@@ -246,11 +251,16 @@ class AnyFabric:
         return self._ended if self._backend is None else self._backend.now() - self._began
 
     def run_for(self, seconds: Quantity) -> None:
-        """Let time pass: virtual time runs, real time is slept through. Raises ProcessError when a process has died."""
+        """Let time pass: virtual time runs, real time is slept through.
+
+        Raises ProcessError when a process has died.
+        """
         self.backend.wait(lambda: False, units.seconds(seconds))
 
     def run_until(self, true: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Let time pass until `true()`, asked again after every event and each 0.1 s; False: not in `timeout` seconds.
+        """Let time pass until `true()`; return False when `timeout` seconds pass first.
+
+        `true` is called again after every event and each 0.1 s.
 
         Without `timeout` virtual time ends after an hour of it.
         """
@@ -310,7 +320,10 @@ class AnyFabric:
         return self.inject(OneWayFault(((sender, receiver),)))
 
     def flap(self, a: str, b: str, period: Quantity = "2s", times: int | None = None) -> HeldFault:
-        """Cut a link and restore it, again and again: half of each period down; until undone, or so many times."""
+        """Cut a link and restore it repeatedly: half of each period down.
+
+        The fault ends when it is undone, or after `times` cuts.
+        """
         half = units.seconds(period) / 2
         if not half > 0 or (times is not None and times < 1):
             raise ApiError(f"period = {period!r}, times = {times!r}: give more than 0 of both, such as 2s and 5")
@@ -373,7 +386,10 @@ class AnyFabric:
         self._note(held.begun_s, "fault", fault.targets[0], str(fault))
 
     def inject(self, fault: InjectedFault) -> HeldFault:
-        """Begin any kind of fault (faults/kinds.py). Raises FaultError, FabricError for what this form cannot do."""
+        """Inject any kind of fault (faults/kinds.py).
+
+        Raises FaultError, FabricError for what this form cannot do.
+        """
         one, target = HeldFault(self, fault), self.backend.faults
         try:
             fault.begin(target, one.held, next(self._numbers))
@@ -391,7 +407,10 @@ class AnyFabric:
         self.backend.faults.heal()
 
     def deny(self, *place: str) -> None:
-        """Take a switch, or the link between two nodes, off the paths of all hosts until `allow`; `heal` leaves it."""
+        """Take a switch, or the link between two nodes, off the paths of all hosts until `allow`.
+
+        `heal` does not end it.
+        """
         self._change_denylist("deny", denylist_entry(self.plan, *place))
 
     def allow(self, *place: str) -> None:
@@ -475,7 +494,7 @@ class AnyFabric:
         return self.backend.findings(self._began)
 
     def events(self, *kinds: EventKind) -> list[FabricEvent]:
-        """What happened, in order of time: all, or those of some kinds."""
+        """Return the events in order of time: all, or those of some kinds."""
         return sorted((one for one in self._events if not kinds or one.kind in kinds), key=lambda one: one.at_s)
 
     # ---- told by the backend ----------------------------------------------------------------------------

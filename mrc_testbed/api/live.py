@@ -41,10 +41,10 @@ class LiveBackend:
         self.lab = fabric
         self.faults = LiveFaultTarget(self.lab)
         self.lock = threading.Condition()
-        """Notified of each event."""
+        """Condition that is notified of each event."""
         self._agents: dict[str, AgentClient] = {}
         self._watches: dict[str, AgentWatch | EventStream] = {}
-        """By host; the controller's under the empty name."""
+        """Watches by host; the controller's under the empty name."""
         self._received: dict[tuple[str, int], tuple[str, Path]] = {}
         """Receiver, and its file."""
         self._sent: dict[tuple[str, int], Path] = {}
@@ -93,7 +93,10 @@ class LiveBackend:
             agent.close()
 
     def _take(self, tell: Tell, ending: socket.socket) -> None:
-        """Pass events on until the end. A source that is gone is left alone: `wait` says which process has died."""
+        """Pass events on until the end.
+
+        A source that has closed is ignored: `wait` reports which process has died.
+        """
         with selectors.DefaultSelector() as selector:
             selector.register(ending, selectors.EVENT_READ)
             for host, watch in self._watches.items():

@@ -1,4 +1,6 @@
-"""What the Python API answers, and its errors. Times end in `_s`: seconds since the fabric was up, on its own clock.
+"""Records that the Python API returns, and its errors.
+
+Times end in `_s`: seconds since the fabric was up, on its own clock.
 
 pandas makes a frame of a list of them, such as `fabric.evs("h0", "h2")`.
 """
@@ -26,7 +28,7 @@ class VirtualTimeError(ApiError):
 
 
 class NotInTimeError(ApiError, TimeoutError):
-    """What was waited for has not come in time; the transfer goes on."""
+    """Timeout of a wait; the transfer goes on."""
 
 
 class TransferFailedError(ApiError):
@@ -48,7 +50,7 @@ class PathState:
     state: str
     """`good`, `skip`, `assumed_bad`, `denied`: the worst that a QP holds of it; `unknown` without a QP."""
     active: bool
-    """In the rotation of a QP."""
+    """Whether the path is in the rotation of a QP."""
     rtt_s: float | None
     sent: int
     """Packets; `lost`: without trace, `marked`: SACKs that told of a mark, `trimmed`: before the last hop."""
@@ -58,7 +60,7 @@ class PathState:
 
     @classmethod
     def of_health(cls, row: dict[str, Any]) -> PathState:
-        """From a row of hosts/agent/path_health.py."""
+        """Return the record of a row of hosts/agent/path_health.py."""
         return cls(
             row["ev"],
             row["plane"],
@@ -77,7 +79,10 @@ class PathState:
 
 @dataclass(frozen=True, slots=True)
 class EvMove:
-    """An EV of a transfer's QP changed its state. GOOD and SKIP alternate with every mark: such moves are not told."""
+    """Change of state of an EV of a transfer's QP.
+
+    GOOD and SKIP alternate with every mark: such changes are not reported.
+    """
 
     at_s: float
     ev: int
@@ -93,7 +98,10 @@ class FabricEvent:
 
     at_s: float
     kind: EventKind
-    """`fault`: begun or ended by this program; `finding`: named or cleared by the controller; others: by hosts."""
+    """Kind of the event.
+
+    `fault`: begun or ended by this program; `finding`: named or cleared by the controller; others: by hosts.
+    """
     where: str
     """Host, link or switch."""
     text: str
@@ -115,14 +123,14 @@ class NamedFault:
     raised_s: float
     cleared_s: float | None
     sources: tuple[str, ...]
-    """Who told of it, first one first."""
+    """Sources that reported the fault, in order of their reports."""
     found_after_s: float | None
-    """Since the injection at its place; None: nothing was injected there."""
+    """Seconds since the injection at its place; None: no fault was injected there."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortCount:
-    """Packets of one switch port since the fabric is up: those that left by it, marked, trimmed; and dropped ones.
+    """Packets of one switch port since the fabric is up: forwarded, marked, trimmed, dropped.
 
     Live, a drop stands at the port the packet came in by; in virtual time at the one it was to leave by. In virtual
     time `neighbour` is empty in the row of what a switch itself dropped (`blackhole`, `no_route`).
@@ -134,7 +142,7 @@ class PortCount:
     forwarded: int
     marked: int
     trimmed: int
-    """All of them; `trimmed_last_hop`: towards a host."""
+    """All trimmed packets; `trimmed_last_hop` counts those towards a host."""
     trimmed_last_hop: int
     dropped: int
     why: dict[str, int]
@@ -150,10 +158,10 @@ class PacketWay:
     ev: int
     plane: int
     nodes: tuple[str, ...]
-    """Those it reaches, the source first."""
+    """Nodes that the packet reaches, the source first."""
     arrived: bool
     end: str
-    """How it ends, in words."""
+    """End of the packet's way, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +172,7 @@ class TransferResult:
     destination: str
     size_bytes: int
     duration_s: float
-    """From the first write posted to the last one completed."""
+    """Seconds from the first write posted to the last one completed."""
     rate_bps: float
     """Payload, bits/s."""
     sha256: str

@@ -24,18 +24,24 @@ class ResultSet:
             raise ApiError('ResultSet(): give a folder of results, such as ResultSet("results")')
         self.paths = [Path(path) for path in paths]
         self.skipped: list[str] = []
-        """Why folders were left out in the last call."""
+        """Reasons of folders left out in the last call."""
 
     def frame(self) -> pandas.DataFrame:
         """A row a run and metric: what the run was, `metric`, `value`, `unit`. NaN: not measured."""
         return self._frame(Rows.METRICS).drop(columns="time_s")
 
     def series_frame(self) -> pandas.DataFrame:
-        """A row a run, time and series: the same columns and `time_s`, the end of an interval or of an iteration."""
+        """Return a row for each run, time and series.
+
+        The columns are the same, and `time_s`, the end of an interval or of an iteration.
+        """
         return self._frame(Rows.SERIES)
 
     def write_parquet(self, file: Path | str) -> int:
-        """Write both kinds of rows to one file; how many. `time_s` is null in rows of a whole run. Raises ApiError."""
+        """Write both kinds of rows to one file; return their number. Raises ApiError.
+
+        `time_s` is null in rows of a whole run.
+        """
         self.skipped = []
         try:
             return write_parquet(self.paths, Path(file), self.skipped)

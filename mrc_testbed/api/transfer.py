@@ -32,7 +32,7 @@ class ProgressSample:
 
 
 class TransferFabric(Protocol):
-    """What a transfer asks of its fabric; AnyFabric says what each of these does."""
+    """Requests of a transfer to its fabric; AnyFabric documents each of them."""
 
     plan: Plan
 
@@ -46,7 +46,9 @@ class TransferFabric(Protocol):
 
 
 class FabricTransfer:
-    """A transfer that `transfer` of a fabric began, on a QP of its own. It goes on while nobody waits for it.
+    """A transfer that `transfer` of a fabric started, on a QP of its own.
+
+    It goes on while no call waits for it.
 
     Its QP stays when it is over, so that probes can bring EVs back and `evs` tells their states, until the next
     transfer of these two hosts begins or the fabric is closed.
@@ -55,20 +57,20 @@ class FabricTransfer:
     def __init__(self, fabric: TransferFabric, order: TransferOrder, number: int, denied: Iterable[int]) -> None:
         self._fabric, self._order = fabric, order
         self.number = number
-        """By which its source knows it."""
+        """Number by which the source knows the transfer."""
         self.source, self.destination, self.size_bytes = order.source, order.destination, order.size_bytes
         self.begun_s = fabric.now
         self._denied = frozenset(denied)
         """EVs that the denylist took out from the start."""
         self.samples: list[ProgressSample] = []
-        """As they came, oldest first: 20 ms or more apart."""
+        """Samples of progress, oldest first, 20 ms or more apart."""
         self.ev_moves: list[EvMove] = []
         """EVs withdrawn and brought back, also after its end while its QP is there."""
         self.ended_s: float | None = None
         self.closed = False
-        """Its QP is gone, and so are its bytes."""
+        """Whether its QP is closed and its bytes are gone."""
         self.qpn: int | None = None
-        """Of its QP at the source; None before it is connected."""
+        """QP number at the source; None before the QP is connected."""
         self._outcome: dict[str, Any] | None = None
         self._planes: list[tuple[float, str | None, int, bool]] = []
         """(time, whose port: None ours, plane, up)."""
@@ -106,7 +108,10 @@ class FabricTransfer:
             self._checked()
 
     def wait(self, timeout: float | None = None) -> TransferResult:
-        """Let time pass until it is over, and its bytes were compared. Raises TransferFailedError, NotInTimeError."""
+        """Let time pass until the transfer is over and its bytes were compared.
+
+        Raises TransferFailedError, NotInTimeError.
+        """
         if not self._fabric.run_until(lambda: self.over, timeout):
             raise NotInTimeError(f"{self}: not over {_after(timeout)}")
         return self.result
@@ -185,7 +190,9 @@ class FabricTransfer:
         return out
 
     def ev_timeline(self) -> dict[str, list[Any]]:
-        """Columns `ev`, `plane`, `state`, `from_s`, `to_s`: for each EV the spans of its states, up to its end or now.
+        """Return for each EV the spans of its states, up to the transfer's end or now.
+
+        Columns `ev`, `plane`, `state`, `from_s`, `to_s`.
 
         Each EV of the pair begins `good`, or `denied`. States are those of PathState, but never `skip`, and
         `port_down`. In modes of random EVs only those that moved are there.
@@ -227,7 +234,7 @@ class FabricTransfer:
     # ---- told by the fabric -----------------------------------------------------------------------------
 
     def on_transfer(self, event: dict[str, Any], at_s: float) -> None:
-        """Its source tells of it: `sending`, `done` or `failed`."""
+        """Handle a report of the source: `sending`, `done` or `failed`."""
         self.qpn = event["qpn"]
         if event["state"] in ("done", "failed"):
             self.ended_s = at_s
@@ -236,7 +243,7 @@ class FabricTransfer:
                 self._sample(at_s, event["bytes_done"], event["counters"])
 
     def on_progress(self, event: dict[str, Any], at_s: float) -> None:
-        """Its source tells how far it is."""
+        """Handle a progress report of the source."""
         self.qpn = event["qpn"]
         if not self.over:
             self._sample(at_s, event["bytes_done"], event["counters"])

@@ -1,4 +1,4 @@
-"""The form of the Python API in virtual time: the engines of all hosts on the simulator's fabric, faults and all.
+"""Python API in virtual time: the engines of all hosts on the simulator's fabric, with faults.
 
 Hosts tell of transfers and EVs in the words of live agents (hosts/agent/event_json.py, hosts/traffic/file_transfer.py).
 There is no controller.
@@ -30,7 +30,10 @@ from mrc_testbed.simulator.planned_fabric import planned
 from mrc_testbed.topologies.plan import Plan
 
 SETTLE_S, SETTLE_RTTS = 0.05, 5
-"""Virtual time until the fabric counts as up, the shorter of both: probes of the base RTT are answered."""
+"""Virtual time until the fabric counts as up: seconds, and base RTTs; the shorter applies.
+
+Probes of the base RTT are answered by then.
+"""
 CHECK_S = 0.1
 """Between two looks at a condition, beside those after events."""
 LIMIT_S = 3600.0

@@ -1,4 +1,6 @@
-"""Capture files and packets off a port, without libpcap: nanosecond pcap, pcapng, readers of interfaces and wires.
+"""Capture files and packets off a port, without libpcap.
+
+Nanosecond pcap, pcapng, readers of interfaces and wires.
 
 `PcapFile` holds packets of one interface (magic a1b23c4d: nanoseconds), `PcapngFile` those of several, which it names,
 with comments. Both write a packet at a time, so what was captured is there whatever ends the capture. By hand because
@@ -35,7 +37,10 @@ _NG_ENHANCED = struct.Struct("<IIIII")
 ETH_P_ALL = 0x0003
 SO_TIMESTAMPING = 37
 STAMP_RECEIVED, REPORT_SOFTWARE = 1 << 3, 1 << 4
-"""Flags of SO_TIMESTAMPING. Unlike SO_TIMESTAMPNS it gives a frame that the kernel did not stamp no time at all."""
+"""Flags of SO_TIMESTAMPING.
+
+Unlike SO_TIMESTAMPNS it gives a frame that the kernel did not stamp no time at all.
+"""
 PACKET_STATISTICS, PACKET_IGNORE_OUTGOING = 6, 23
 SO_RCVBUFFORCE = 33
 SOL_PACKET = 263
@@ -45,7 +50,7 @@ NOTES_BYTES = socket.CMSG_SPACE(3 * 16)
 _TIMESPEC = struct.Struct("@qq")
 _STATISTICS = struct.Struct("@II")
 _TAP_HEAD = struct.Struct("=QII")
-"""Before a frame of a wire: nanoseconds, length, nothing (switch/device/loop.py: tap_wire)."""
+"""Header of a frame of a wire: nanoseconds, length, reserved (switch/device/loop.py: tap_wire)."""
 ACCEPT_S = 5.0
 
 
@@ -126,7 +131,9 @@ def _stamp_ns(notes: Sequence[tuple[int, int, bytes]]) -> int | None:
 
 
 def arrival_times(stamps_ns: Sequence[int | None], read_ns: int) -> list[int]:
-    """Return the times of frames in order: their stamps, or that of the next stamped one, or that of their reading.
+    """Return the times of frames in order.
+
+    A time is the frame's stamp, else that of the next stamped frame, else the time of reading.
 
     A work queue of the kernel switches stamps on, a moment after the first socket asks for them.
     """
@@ -138,7 +145,10 @@ def arrival_times(stamps_ns: Sequence[int | None], read_ns: int) -> list[int]:
 
 
 class PacketReader:
-    """Frames received on one interface of the namespace it is opened in. Raises OSError when there is none."""
+    """Reader of frames received on one interface of the namespace it is opened in.
+
+    Raises OSError when the interface does not exist.
+    """
 
     def __init__(self, interface: str, limit_bytes: int = SNAP_BYTES) -> None:
         self.interface = interface
@@ -221,7 +231,7 @@ class WireReader:
         return self._socket.fileno()
 
     def read(self, most: int = 64) -> Iterator[Captured]:
-        """What waits, up to `most` frames."""
+        """Yield the waiting frames, up to `most`."""
         for _ in range(most):
             try:
                 message = self._socket.recv(self._room)

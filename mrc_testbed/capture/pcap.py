@@ -1,4 +1,6 @@
-"""`mrc pcap PORT|NODE`: the packets of a port, or of all ports of a node, of the running fabric, as a capture file.
+"""`mrc pcap PORT|NODE`: packets of a port, or of all ports of a node, as a capture file.
+
+The fabric must be running.
 
 PORT is an interface name (p1-t0-0-eth3, h0-eth2), NODE a switch or a host; both of the plan in the run folder. What the
 port receives is read there, what it sends at the other end of its cable (packet_files.py), so frames that a cut
@@ -133,7 +135,10 @@ def far_end(plan: Plan, port: Port) -> Port:
 
 
 def _namespace(plan: Plan, run_dir: Path, node: str) -> int | None:
-    """Pid whose network namespace holds the node's ports: a host's agent; None for switches, which are in ours."""
+    """Return the pid whose network namespace holds the node's ports: a host's agent.
+
+    None for switches, whose ports are in this namespace.
+    """
     if node not in {host.name for host in plan.hosts}:
         return None
     try:
@@ -144,7 +149,10 @@ def _namespace(plan: Plan, run_dir: Path, node: str) -> int | None:
 
 
 def _open(port: Port, pid: int | None, snap: int, wires: WireClient | None) -> PacketReader | WireReader:
-    """A reader on a port; `wires`: those of its daemon, when it is on one. Raises UsageError naming the cure."""
+    """Return a reader on a port. Raises UsageError naming the cure.
+
+    `wires`: those of its daemon, when the port is on one.
+    """
     try:
         if wires is not None:
             return WireReader(wires, port.interface, snap)
@@ -162,7 +170,10 @@ def _open(port: Port, pid: int | None, snap: int, wires: WireClient | None) -> P
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """A list that gets an item when SIGINT or SIGTERM comes, instead of an exception in the middle of a packet."""
+    """Yield a list that gets an item when SIGINT or SIGTERM arrives.
+
+    It replaces an exception in the middle of a packet.
+    """
     stop: list[int] = []
     old = {number: signal.signal(number, lambda n, _: stop.append(n)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -173,7 +184,10 @@ def _interruptible() -> Iterator[list[int]]:
 
 
 class _Writer:
-    """Writes pcap for one port; pcapng for several (it names them), for comments, and where the name says so."""
+    """Writer of pcap for one port, of pcapng otherwise.
+
+    pcapng is for several ports (it names them), for comments, and where the file's name says so.
+    """
 
     def __init__(self, out: BinaryIO, ports: list[Port], path: str, comments: _Comments | None) -> None:
         suffix = Path(path).suffix
@@ -201,7 +215,7 @@ class _Writer:
 
 
 class _Comments:
-    """What is said of each packet, with the depth of the queue that it came out of: a queue of a switch."""
+    """Comments of packets, with the depth of the switch queue that each packet came out of."""
 
     def __init__(self, plan: Plan, ports: list[Port], control: Path) -> None:
         self._ports = ports

@@ -45,7 +45,10 @@ class Replayed:
 
 
 def replay_faults(path: Path) -> Replayed:
-    """Replay a file. Raises UsageError with cause and cure for one that is cut short, foreign or none at all."""
+    """Replay a file.
+
+    Raises UsageError with cause and cure for one that is cut short, foreign or missing.
+    """
     changes: list[FaultChange] = []
 
     def told(now: float, change: str, fault: Fault) -> None:

@@ -1,4 +1,4 @@
-"""What looks at the interfaces of its own machine, and a fabric that is on several."""
+"""Refusal of commands that read local interfaces when the fabric spans machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mrc trace h0 h2 0x0101`: the way of one packet through the running fabric, decided by the switches' own tables.
+"""`mrc trace h0 h2 0x0101`: path of one packet, decided by the tables of the running switches.
 
 From hop to hop: the switch's program and tables are read over P4Runtime and loaded into a device in memory
 (live_tables.py), with the port states of now; the frame is pushed through (switch/device/trace.py tells every step),
@@ -127,7 +127,10 @@ class LiveFabric:
         return gets_on(LocalWork(self._files.pid_of(SWITCHD)))
 
     def is_up(self, port: Port) -> bool:
-        """Carrier of a switch's port: of a wire by the daemon, else by the kernel; switches are in this namespace."""
+        """Return the carrier of a switch's port.
+
+        The daemon knows that of a wire, the kernel others; switches are in this namespace.
+        """
         if (wire := states_of(self._control).get(port.interface)) is not None:
             return bool(wire["up"])
         try:
@@ -171,7 +174,7 @@ def follow(fabric: LiveFabric, source: str, destination: str, ev: str) -> Way:
 
 
 def _walk(fabric: LiveFabric, way: Way, there: Host, at: Port, frame: bytes) -> None:
-    """From switch to switch, until the packet ends somewhere."""
+    """Follow the packet from switch to switch until it ends."""
     plan = fabric.plan
     for _ in range(HOPS_MAX):
         hop = Hop(at.node, at, _through(fabric, at, frame))
@@ -291,7 +294,10 @@ def _decisions(trace: PacketTrace) -> Iterator[str]:
 
 
 def _why_dropped(trace: PacketTrace) -> str:
-    """The drop reason that the program gave (headers.p4), and where in its source; else what the device counted."""
+    """Return the drop reason that the program gave (headers.p4), with its source line.
+
+    Without one the reason that the device counted.
+    """
     for step in reversed(trace.steps):
         for change in step.changes:
             if change.name == "meta.drop_reason" and change.new_value:
@@ -311,8 +317,9 @@ def drop_reasons() -> list[str]:
 
 
 def parse_ev(text: str, plan: Plan, here: Host, there: Host) -> tuple[int, int]:
-    """(EV, plane) of `0x0101`, `257`, `1/1` for plane 1 and uplink 1; in modes of random EVs `1/0x262729ce` for plane
-    1 and that EV. Raises UsageError.
+    """Return the (EV, plane) of `0x0101`, `257`, or `1/1` for plane 1 and uplink 1.
+
+    In modes of random EVs `1/0x262729ce` is plane 1 and that EV. Raises UsageError.
     """
     planes = dict(plan.ev_planes(here, there))
     before, slash, after = text.partition("/")
@@ -334,7 +341,10 @@ def parse_ev(text: str, plan: Plan, here: Host, there: Host) -> tuple[int, int]:
 
 
 def run(run_dir: Path, source: str, destination: str, ev: str, *, full: bool, as_json: bool) -> int:
-    """The sub-command; 0 when the packet arrives, NOT_ARRIVED when it does not. Raises UsageError, PlanError."""
+    """Run the sub-command: 0 when the packet arrives, NOT_ARRIVED when it does not.
+
+    Raises UsageError, PlanError.
+    """
     fabric = LiveFabric(run_dir)
     try:
         way = follow(fabric, source, destination, ev)

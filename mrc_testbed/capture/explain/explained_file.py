@@ -20,12 +20,15 @@ from mrc_testbed.ipc.signals import terminating
 from mrc_testbed.topologies.plan import Plan
 
 FOREIGN_MAX = 100_000
-"""Packets after which a capture without any of ours is somebody else's: a GB of junk may look like 60 million."""
+"""Packets after which a capture without any packet of the testbed is rejected as foreign.
+
+A GB of junk may look like 60 million packets.
+"""
 
 
 @dataclass
 class ExplainedFile:
-    """What became of it."""
+    """Result of explaining a capture file."""
 
     capture: str
     path: str
@@ -44,7 +47,9 @@ class ExplainedFile:
 
 
 def explain_file(capture: Path, run_dir: Path, *, out: str | None = None, plan: Path | None = None) -> ExplainedFile:
-    """Write the capture with comments; `out`: file, `-` for standard output, by default NAME.explained.pcapng.
+    """Write the capture with comments.
+
+    `out`: file, `-` for standard output, by default NAME.explained.pcapng.
 
     `plan`: plan.json of the fabric it is of; by default that of the running one, if there is one. Raises UsageError; of
     a capture that is cut off only after the packets before the cut have been written.
@@ -104,7 +109,10 @@ def _comments(frame: CapturedFrame, explainer: Explainer) -> list[bytes]:
 
 
 def _plan(run_dir: Path, given: Path | None) -> tuple[Plan | None, str]:
-    """The plan to name hosts by, and its file. Raises UsageError for one that was given and cannot be read."""
+    """Return the plan to name hosts by, and its file.
+
+    Raises UsageError for a given file that cannot be read.
+    """
     file = given or RunFiles(run_dir).plan_file
     try:
         return Plan.from_json(json.loads(file.read_bytes())), str(file)

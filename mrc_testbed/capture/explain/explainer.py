@@ -55,14 +55,17 @@ class _Transmission:
 
 
 class Explainer:
-    """What is remembered of the packets so far. Without a plan hosts are told by rack and downlink."""
+    """Writer of comments, with its memory of the packets so far.
+
+    Without a plan hosts are named by rack and downlink.
+    """
 
     def __init__(self, plan: Plan | None) -> None:
         self._plan = plan
         self._frames = 0
         self._forgotten = False
         self._packets: OrderedDict[tuple[_End, _End, int], dict[int, list[_Transmission]]] = OrderedDict()
-        """By source, destination and PSN, then by QP: what was sent, the newest last."""
+        """Transmissions by source, destination and PSN, then by QP, the newest last."""
         self._probes: OrderedDict[tuple[_End, _End, int], int] = OrderedDict()
         """Frame of each reliability probe, by its number."""
         self._quickest: dict[tuple[str, str, int], int] = {}
@@ -70,7 +73,7 @@ class Explainer:
         self.explained = 0
         """Packets of MRC and of the RoCEv2 baseline so far."""
         self.ours = 0
-        """These, and Clustermapper's self-probes."""
+        """Explained packets and Clustermapper's self-probes so far."""
 
     def comment(
         self, frame: bytes, *, at_ns: int, interface: str = "", direction: int = 0, size: int = 0, queue: str = ""
@@ -149,7 +152,7 @@ class Explainer:
         return f"{text}, {answer}" if answer else text
 
     def _answer(self, facts: PacketFacts) -> str:
-        """What a control packet says, with the frame that it answers."""
+        """Return the meaning of a control packet, with the frame that it answers."""
         if facts.opcode is Opcode.SACK:
             return self._sack(facts)
         if facts.opcode is Opcode.NACK:
@@ -203,13 +206,16 @@ class Explainer:
     # ---- what became of it ----------------------------------------------------------------------------------
 
     def _sent(self, source: _End, destination: _End, psn: int, ev: int) -> _Transmission | None:
-        """What was sent last with that PSN and EV; None where that is not known, or not by one QP alone."""
+        """Return the last transmission with that PSN and EV.
+
+        None where it is not known, or not from one QP alone.
+        """
         by_qp = self._packets.get((source, destination, psn), {})
         found = [sent for sent in map(lambda all_: _newest(all_, ev), by_qp.values()) if sent is not None]
         return found[0] if len(found) == 1 else None
 
     def _transmission(self, facts: PacketFacts, sight: _Sight) -> list[str]:
-        """Where it was seen before, or what it is sent again for, and how it fared on its way."""
+        """Describe the packet's earlier sighting or the loss it repairs, and its fate on the way."""
         key = (*self._ends(facts), facts.psn)
         by_qp = self._packets.pop(key, {})
         self._forgotten |= _keep(self._packets, key, by_qp)
@@ -228,7 +234,10 @@ class Explainer:
         return [text, *self._fate(facts, sight, None)]
 
     def _passage(self, before: _Sight, now: _Sight) -> str:
-        """Where it came from, and how long it waited in a switch: what it took longer than the quickest of its size."""
+        """Describe the previous sighting of the packet, and its wait in a switch.
+
+        The wait is the time beyond that of the quickest packet of its size.
+        """
         took_ns = now.at_ns - before.at_ns
         text = (
             f"the same packet as frame {before.frame} on {before.place[0] or 'another port'}, {_ms(now, before)} before"
@@ -292,7 +301,7 @@ def _keep(store: OrderedDict, key: tuple[_End, _End, int], value: object) -> boo
 
 
 def _between(before: _Sight, now: _Sight) -> str:
-    """Where something happened between two sights: at a node, when both are ports of it."""
+    """Name the location between two sightings: a node, when both are ports of it."""
     node = _node_of(now)
     return f"in {node}" if node and node == _node_of(before) else f"after frame {before.frame}"
 

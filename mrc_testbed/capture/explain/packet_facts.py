@@ -1,4 +1,4 @@
-"""What a frame says of itself, as far as it was captured: EV, places, PSN, marks and the headers behind the BTH.
+"""Content of a frame, as far as it was captured: EV, ports, PSN, marks and headers behind the BTH.
 
 Lenient, unlike the codec: captures are cut short (`--snap`) and hold trimmed and broken packets. No field is checked,
 lengths least of all; what does not fit into the bytes that are there is left out.
@@ -32,7 +32,7 @@ class PacketFacts:
     destination: bytes = b""
     """Inner addresses."""
     dscp: int = 0
-    """Of the outer header where there is one."""
+    """DSCP of the outer header where there is one."""
     marked: bool = False
     """CE, in the outer or the inner header."""
     usids: tuple[int, ...] | None = None

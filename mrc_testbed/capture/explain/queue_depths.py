@@ -1,4 +1,6 @@
-"""Depths of the data queues that captured packets have left, asked of the switch daemon while they are captured.
+"""Depths of the data queues that captured packets have left, read from the switch daemon.
+
+They are read during the capture.
 
 The frame does not say how full its queue was, so the daemon is asked every few milliseconds, and a comment says how old
 the answer is. BMv2 has no such door: then nothing is said.
@@ -17,7 +19,10 @@ from mrc_testbed.ipc.rpc import JsonlClient, JsonlError
 EVERY_S = 0.01
 """Seconds between two questions; a depth changes by 12.5 kB in that time at 10 Mb/s."""
 FRESH_S = 0.01
-"""Age from which an answer says nothing any more, seconds: beside a mark an old one would seem to deny it."""
+"""Age from which an answer is no longer used, seconds.
+
+Beside a mark, an old depth would seem to contradict it.
+"""
 KEPT = 256
 """Answers that are kept: a packet is looked at some answers after it passed."""
 

@@ -117,8 +117,9 @@ class Arrays:
         return _meter_out(cell)
 
     def raw_meter(self, entry_key: tuple[int, bytes, bytes, int], cell: native.MeterCell | None) -> native.MeterCell:
-        """The direct meter of the entry with this table index, key, aux and priority (-1: the default entry), with what
-        is in its buckets; `cell`, if given, takes its place.
+        """Return the direct meter of an entry with its buckets' contents; `cell`, if given, replaces it.
+
+        The entry has this table index, key, aux and priority (-1: the default entry).
         """
         index, key, aux, priority = entry_key
         buffer, selector = cell or native.MeterCell(), (None, None, 0) if priority < 0 else (key, aux, priority)

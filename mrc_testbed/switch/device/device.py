@@ -223,7 +223,7 @@ class P4Device:
         return frames
 
     def inject(self, port: int, frame: bytes, now_ns: int) -> None:
-        """Let a frame reach `port` at `now_ns` of the virtual clock; `advance` returns what comes out, and when.
+        """Deliver a frame to `port` at `now_ns` of the virtual clock; `advance` returns the output.
 
         The first call of either begins the device's virtual time at 0; all its timestamps are of that clock then.
         Raises ValueError when the clock is past `now_ns`, or an event loop moves the device.

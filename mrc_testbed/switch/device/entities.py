@@ -200,7 +200,7 @@ class MulticastGroup:
     group_id: int
     replicas: tuple[Replica, ...] = ()
     metadata: bytes = b""
-    """Stored for the client, not interpreted."""
+    """Metadata stored for the client, not interpreted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -425,7 +425,10 @@ def build_runtime(flags: tuple[str, ...] = ()) -> Path:
 
 
 _building = threading.Lock()
-"""Held while the runtime is compiled; a caller that needs it waits for a build of `build_ahead`."""
+"""Lock held while the runtime is compiled.
+
+A caller that needs the runtime waits here for a build of `build_ahead`.
+"""
 
 
 def build_ahead() -> None:

@@ -1,4 +1,4 @@
-"""The way of one packet through a device: parser states, tables with key, hit and action, changed fields, the end.
+"""Trace of one packet through a device: parser states, tables, changed fields, the end.
 
     trace = device.trace(1, frame)
     trace.sent                      # [(port, frame)]
@@ -70,8 +70,11 @@ class TraceStep:
     """One event. `depth`: how many controls, tables and actions are around it."""
 
     kind: str
-    """start, state, extract, parsed, control, table, action, register_read, register_write, count, value, note;
-    statements: what follows a step that cannot have made the changes, without a name or place."""
+    """Kind of the step.
+
+    start, state, extract, parsed, control, table, action, register_read, register_write, count, value, note;
+    statements: what follows a step that cannot have made the changes, without a name or place.
+    """
     name: str
     location: str
     """file:line:column in the P4 source."""
@@ -89,8 +92,11 @@ class TraceStep:
     member: int = 0
     group: int = 0
     numbers: tuple[int, ...] = ()
-    """start of the egress: port, priority; extract: offset, bytes; parsed: the error's number; register: index, value;
-    count: index; value, note: number."""
+    """Numbers of the step, by kind.
+
+    start of the egress: port, priority; extract: offset, bytes; parsed: the error's number; register: index, value;
+    count: index; value, note: number.
+    """
 
     @property
     def headline(self) -> str:

@@ -1,4 +1,4 @@
-"""The daemon: registry, forwarding loop, netlink, both gRPC servers and the control socket in one asyncio loop."""
+"""Daemon: registry, forwarding loop, netlink, gRPC servers and control socket in one asyncio loop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ class ServerConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Addresses are HOST:PORT, unix:PATH, or both; port 0 takes any free one (Daemon.p4runtime_port, .gnmi_port)."""
+    """Settings of the daemon.
+
+    Addresses are HOST:PORT, unix:PATH, or both; port 0 takes any free one (Daemon.p4runtime_port, .gnmi_port).
+    """
 
     p4runtime: str = "127.0.0.1:9559"
     gnmi: str = "127.0.0.1:9339"
@@ -260,7 +263,10 @@ class Daemon:
 
 
 def _device(data: Any) -> dict[str, Any]:
-    """name, device_id and ports of an add_device request or of an entry of the file. Raises ServerConfigError."""
+    """Return name, device_id and ports of an add_device request or of an entry of the file.
+
+    Raises ServerConfigError.
+    """
     if not isinstance(data, dict):
         raise ServerConfigError(f"a device is an object, not {data!r} (want {ADD_EXAMPLE})")
     name, device_id, ports = data.get("name"), data.get("device_id"), data.get("ports", {})

@@ -1,4 +1,4 @@
-"""The daemon's control socket: JSON lines, one request a line, one answer a line (docs/architecture.md).
+"""Control socket of the daemon: JSON lines, one request and one answer a line (docs/architecture.md).
 
 The switch imports nothing of ours, hence not ipc/rpc.py but this small server of the same protocol::
 

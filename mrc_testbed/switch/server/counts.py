@@ -1,4 +1,4 @@
-"""The op `counts`: what all switches have counted, summed over their ports, in one answer that costs little.
+"""The op `counts`: counts of all switches, summed over their ports, in one cheap answer.
 
     {"op": "counts", "cells": {"trimmed": [0, 512]}, "depths": ["p0-t0-0-eth1"]}
     -> {"devices": {"p0-t0-0": {"on": true, "cells": {"trimmed": [3, 1]}, "queue_drops": [0, ...], "lost": 2}, ...},

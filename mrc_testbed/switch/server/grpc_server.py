@@ -1,4 +1,4 @@
-"""gRPC servers of this folder: binding an address with an error that helps, who may ask, and a clean, quick stop.
+"""gRPC servers of the switch: addresses with helpful errors, admission, and a clean, quick stop.
 
 A server listens on TCP, on a Unix socket, or on both. Whoever can open the socket may ask. On TCP any user of the
 machine can, so a server with a token wants it in the metadata: `authorization: Bearer TOKEN`.
@@ -21,7 +21,10 @@ import grpc
 from google.protobuf.message import DecodeError
 
 MAX_MESSAGE_BYTES = 64 << 20
-"""Longest gRPC message either way: 10,000 table entries in one Write are about 1 MiB, a config some 100 KiB."""
+"""Longest gRPC message in either direction.
+
+10,000 table entries in one Write are about 1 MiB, a config some 100 KiB.
+"""
 STOP_GRACE_S = 0.2
 
 TOKEN_HEADER = "authorization"
@@ -33,7 +36,10 @@ _TCP_LISTEN = "0A"
 
 
 class AddressError(Exception):
-    """An address which cannot be parsed or bound; the message names the port and its holder, where /proc tells."""
+    """Address which cannot be parsed or bound.
+
+    The message names the port and its holder, where /proc shows it.
+    """
 
 
 class BadRequestError(Exception):
@@ -72,8 +78,9 @@ class _Admission:
 
 
 class _Guarding(grpc.aio.ServerInterceptor):
-    """Refuses calls that are not admitted, and answers bytes that do not decode with INVALID_ARGUMENT, where gRPC would
-    log a traceback and say UNKNOWN.
+    """Interceptor that refuses calls without admission.
+
+    Bytes that do not decode are answered with INVALID_ARGUMENT, where gRPC would log a traceback and answer UNKNOWN.
     """
 
     def __init__(self, token: str | None) -> None:
@@ -132,7 +139,9 @@ async def _raise_bad(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
 
 
 def parse_address(text: str, subject: str) -> ListenAddress:
-    """Return what `127.0.0.1:9559`, `[::1]:9559`, `:9559` (loopback) or `unix:/run/switchd/p4runtime.sock` means.
+    """Parse the address of a server. Raises AddressError.
+
+    `127.0.0.1:9559`, `[::1]:9559`, `:9559` (loopback) or `unix:/run/switchd/p4runtime.sock`.
 
     `HOST:PORT,unix:PATH` has both. Raises AddressError.
     """
@@ -152,7 +161,10 @@ def parse_address(text: str, subject: str) -> ListenAddress:
 
 
 def read_token(path: Path | None) -> str | None:
-    """Return the token in a file; None for no file. Raises AddressError, also where other users may read it."""
+    """Return the token in a file; None for no file.
+
+    Raises AddressError, also where other users may read the file.
+    """
     if path is None:
         return None
     try:
@@ -217,7 +229,10 @@ def _held_by(port: int) -> str:
 
 
 def port_holder(port: int) -> str | None:
-    """`pid 42 (python -m mrc_testbed.switch.server)` of who listens on a TCP port; None when /proc does not tell us."""
+    """Describe the process that listens on a TCP port; None when /proc does not show it.
+
+    As in `pid 42 (python -m mrc_testbed.switch.server)`.
+    """
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -242,8 +257,10 @@ def port_holder(port: int) -> str | None:
 def read_credentials(
     certificate: Path | None, key: Path | None, authority: Path | None
 ) -> grpc.ServerCredentials | None:
-    """Credentials for TLS from PEM files; None when none is given. With `authority` clients must show a certificate
-    that it has signed. Raises AddressError, also for files that no connection could use.
+    """Return credentials for TLS from PEM files; None without any.
+
+    With `authority` clients must show a certificate that it has signed. Raises AddressError, also for files that no
+    connection could use.
     """
     if certificate is None and key is None and authority is None:
         return None
@@ -281,7 +298,9 @@ async def start_server(
     unix: Path | None = None,
     token: str | None = None,
 ) -> tuple[grpc.aio.Server, int]:
-    """Starts a server with each of `services` added; returns it and its port (of use when 0 was requested).
+    """Start a server with each of `services` added; return it and its port.
+
+    The port is useful when 0 was requested.
 
     `credentials`: TLS, for TCP; None: plain text. An empty `host`: no TCP. `unix`: a socket beside it. `token`: of
     clients by TCP. Raises AddressError. SO_REUSEPORT, gRPC's default, is off: with it a second

@@ -1,4 +1,7 @@
-"""Link state of the machine's interfaces: one snapshot, then each change as the kernel makes it; their counters."""
+"""Link state and counters of the machine's interfaces: a snapshot, then each change.
+
+The kernel reports changes as it makes them.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,9 @@ Listener = Callable[[str, "InterfaceState | None"], None]
 
 
 class InterfaceWatcher:
-    """Keeps `links` equal to the kernel's and calls listeners at once, on the event loop, with (name, new state).
+    """Watcher that keeps `links` equal to the kernel's.
+
+    Listeners are called at once, on the event loop, with (name, new state).
 
     The new state is None for an interface that is gone. Needs no root.
     """

@@ -1,4 +1,6 @@
-"""`python -m mrc_testbed.switch.server.portstate`: port state over gNMI alone, for switches without it (BMv2).
+"""Port state over gNMI alone, for switches without it (BMv2).
+
+Run as `python -m mrc_testbed.switch.server.portstate`.
 
 Serves the paths of switch.server.gnmi.server for all interfaces of its network namespace, or those named by prefix or
 by a file: a JSON list of devices (the daemon's: `[{"name": "s1", "device_id": 1, "ports": {"1": "s1-eth1"}}]`;

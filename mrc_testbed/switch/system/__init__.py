@@ -1,1 +1,4 @@
-"""The system under the switch, for everybody: gcc and its cache, rtnetlink, sockets. Imports nothing of ours."""
+"""System services under the switch, for all packages: gcc and its cache, rtnetlink, sockets.
+
+Imports no other package of mrc_testbed.
+"""

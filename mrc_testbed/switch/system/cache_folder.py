@@ -18,7 +18,10 @@ from mrc_testbed.switch.system import ownership
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 """Errors of a disk that takes nothing."""
 _NO_HOME = Path("/nonexistent")
-"""Home of a user who has none, by Debian's word for it: what would be kept there is not, and its error names it."""
+"""Home of a user without one, by Debian's convention.
+
+The cache is not stored there, and its error names the folder.
+"""
 
 
 class BuildError(Exception):
@@ -36,7 +39,10 @@ def cache_dir() -> Path:
 
 
 def safe_cache_dir() -> Path:
-    """Return the cache, made if need be. Raises BuildError when it cannot be made or another user could change it."""
+    """Return the cache folder, created if it is missing.
+
+    Raises BuildError when it cannot be created or another user could change it.
+    """
     path = cache_dir()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +55,10 @@ def safe_cache_dir() -> Path:
 
 
 def unwritten(path: Path | str, reason: OSError | str) -> BuildError:
-    """Return the error of a file or folder of the cache that cannot be written; `reason` may be the words of gcc."""
+    """Return the error of a file or folder of the cache that cannot be written.
+
+    `reason` may be the words of gcc.
+    """
     text = str(reason)
     for word in map(
         os.strerror, DISK_FULL_ERRORS
@@ -78,7 +87,9 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def cache_lock(name: str, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold a lock of the cache, which the kernel releases when its holder dies; `waiting` is called if another has it.
+    """Hold a lock of the cache; `waiting` is called if another process has it.
+
+    The kernel releases the lock when its holder dies.
 
     Raises BuildError.
     """

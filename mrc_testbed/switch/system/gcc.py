@@ -1,4 +1,6 @@
-"""Compile C with gcc into files cached by content: the runtime, generated programs, a NIC's half, the bench's tools.
+"""Compile C with gcc into files cached by content.
+
+These are the runtime, generated programs, a NIC's half, and the bench's tools.
 
 A file in the cache is named after a digest of everything that went into it (sources, headers of the include
 folders, flags, compiler), so a change of any makes a new file and nothing is ever rebuilt in place; two processes
@@ -20,7 +22,10 @@ from pathlib import Path
 from mrc_testbed.switch.system.cache_folder import BuildError, FullCacheError, cache_lock, safe_cache_dir, unwritten
 
 CFLAGS = ("-O2", "-g1", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing")
-"""Flags of every build; callers add to them. -g1 has the lines for profiles and sanitizers, at a third of -g's time."""
+"""Flags of every build; callers add to them.
+
+-g1 has the lines for profiles and sanitizers, at a third of -g's time.
+"""
 SHARED_FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden")
 _CURE = "Debian, Ubuntu: apt-get install gcc libc6-dev"
 
@@ -29,7 +34,7 @@ Running = tuple[list[str], "subprocess.Popen[str]"]
 
 
 class MissingToolError(BuildError):
-    """This machine has nothing to build with; the message says what to install."""
+    """Missing compiler; the message names what to install."""
 
 
 def build_shared(
@@ -95,7 +100,7 @@ class _Build:
     """Bound for gcc, seconds; None: as long as it takes."""
 
     def make(self) -> Path:
-        """Return the file, which is made in a temporary folder beside it unless it is there. Raises BuildError."""
+        """Return the file, made in a temporary folder beside it unless it exists. Raises BuildError."""
         if not self.target.exists():
             try:
                 with tempfile.TemporaryDirectory(prefix=f".{self.target.name}.", dir=self.target.parent) as name:
@@ -114,7 +119,10 @@ class _Build:
         os.replace(output_file, self.target)
 
     def _compile_beside(self, folder: Path) -> list[str]:
-        """Return object files in `folder`, made by one gcc for each CPU; the longest sources are dealt out first."""
+        """Compile with one gcc for each CPU, and return the object files in `folder`.
+
+        The longest sources are dealt out first.
+        """
         command = [word for word in self.command if word != "-shared"] + self.includes
         longest_first = [str(path.resolve()) for path in sorted(self.sources, key=lambda path: -path.stat().st_size)]
         cpus = os.cpu_count() or 1

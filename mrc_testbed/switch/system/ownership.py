@@ -8,7 +8,10 @@ from functools import cache
 from pathlib import Path
 
 OVERFLOW_UID = 65534
-"""Owner that the kernel shows in a user namespace for every user who is not mapped there, root of the machine too."""
+"""Owner that the kernel shows in a user namespace for users who are not mapped there.
+
+The machine's root is such a user too.
+"""
 
 
 def refusal(folder: Path, owners: tuple[int, ...] = ()) -> str | None:
@@ -32,7 +35,10 @@ def refusal(folder: Path, owners: tuple[int, ...] = ()) -> str | None:
 
 
 def _parents_refusal(folder: Path) -> str | None:
-    """Return the same of the folders above: whoever may rename in one of them may put another in its stead."""
+    """Return the refusal of a folder above: its owner or writers could replace the folder below.
+
+    None when there is no reason to refuse.
+    """
     trusted_owners = {0, os.geteuid(), *((OVERFLOW_UID,) if _maps_few_users() else ())}
     for parent in dict.fromkeys((*folder.parents, *folder.parent.resolve().parents, folder.parent.resolve())):
         status = os.lstat(parent)
@@ -47,7 +53,7 @@ def _parents_refusal(folder: Path) -> str | None:
 
 @cache
 def _maps_few_users() -> bool:
-    """Return whether this is a user namespace that lacks users of the machine, as that of `--rootless` does."""
+    """Return whether this user namespace lacks users of the machine, as that of `--rootless` does."""
     try:
         rows = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
     except OSError:

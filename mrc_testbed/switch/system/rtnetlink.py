@@ -1,4 +1,4 @@
-"""Interfaces by rtnetlink: its messages taken apart, dumps that are whole, and a switch for an interface.
+"""Interfaces by rtnetlink: parsed messages, complete dumps, and setting an interface up or down.
 
 Taken apart by struct rather than by pyroute2: a link message costs some 20 microseconds instead of a millisecond, so
 that a link cut is known before the first lost packet times out; ENOBUFS (the kernel dropped messages because we were
@@ -59,7 +59,10 @@ class InterfaceState:
     mtu: int
     carrier_changes: int
     last_change_ns: int = 0
-    """CLOCK_REALTIME, ns, when admin or oper state last changed; before the first change, when we first looked."""
+    """CLOCK_REALTIME of the last change of admin or oper state, ns.
+
+    Before the first change it is the time of the first reading.
+    """
     carrier: bool = field(default=False, compare=False)
     """IFF_LOWER_UP. Oper status says the same to whoever compares two states."""
 
@@ -88,7 +91,10 @@ def attributes(body: memoryview) -> dict[int, memoryview]:
 
 
 def parse_link(body: memoryview) -> InterfaceState | None:
-    """The body of an RTM_NEWLINK or RTM_DELLINK; None for a message that is not about an interface as such."""
+    """Parse the body of an RTM_NEWLINK or RTM_DELLINK.
+
+    Returns None for a message that is not about an interface as such.
+    """
     if len(body) < LINK.size:
         return None
     family, _, ifindex, flags, _ = LINK.unpack_from(body)
@@ -117,7 +123,7 @@ def _u32(values: dict[int, memoryview], kind: int) -> int:
 
 
 def link_news(data: bytes) -> Iterator[tuple[bool, InterfaceState]]:
-    """(whether it is still there, its state) of each interface that one datagram of the link group is about."""
+    """Yield (whether it still exists, its state) of each interface in a datagram of the link group."""
     for kind, _, body in messages(data):
         if kind in (RTM_NEWLINK, RTM_DELLINK):
             link = parse_link(body)
@@ -186,7 +192,7 @@ def read_links() -> dict[str, InterfaceState]:
 
 
 def set_admin_state(interface: str, is_up: bool) -> bool:
-    """Set an interface administratively up or down, as `ip link set`; return whether that changed anything.
+    """Set an interface administratively up or down, as `ip link set`; return whether it changed.
 
     Raises OSError (ENODEV: no such interface; EPERM: not root).
     """

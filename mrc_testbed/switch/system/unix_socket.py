@@ -1,4 +1,4 @@
-"""The file of a Unix socket: a dead server's is replaced, that of a living one or of a successor is left alone."""
+"""Socket file of a server: a dead server's is replaced, a live server's or successor's is kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ class SocketError(Exception):
 
 
 def listen(path: Path) -> socket.socket:
-    """Return a listening Unix socket at `path`, mode 0600, non-blocking; the file of a dead server is replaced.
+    """Return a listening Unix socket at `path`, mode 0600, non-blocking.
+
+    The file of a dead server is replaced.
 
     The file appears when it can be connected to: it is made under another name. Raises SocketError when someone listens
     there or the folder is missing.

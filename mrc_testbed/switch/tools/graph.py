@@ -1,4 +1,4 @@
-"""A program as a picture in DOT: the parser's states, and the way through each control, with its tables and conditions.
+"""Picture of a program in DOT: the parser's states, and the control flow of each control.
 
 Boxes stand where control flow has a node: a parser state, a table with its key and actions, a condition, an action that
 is called, a run of plain statements. Sub-controls are drawn where they are applied, sub-parsers beside their parser.
@@ -64,7 +64,9 @@ class GraphGroup:
 
 
 def graph(program: ElaboratedProgram, only: str | None = None) -> str:
-    """The DOT text of a program, or of one part: `parser`, `ingress`, ..., or a control's or sub-parser's name.
+    """Return the DOT text of a program, or of one part.
+
+    A part is `parser`, `ingress`, ..., or a control's or sub-parser's name.
 
     Controls that do nothing are left out. Raises GraphError.
     """
@@ -212,7 +214,10 @@ class _Drawing:
         return ends + self.leaves.pop()
 
     def flow(self, node: Any, ends: LooseEnds, instance: ControlInstance) -> LooseEnds:
-        """Draw a statement behind the loose ends; the loose ends behind it. Nothing follows where there is no way."""
+        """Draw a statement after the loose ends; return the loose ends after it.
+
+        Without loose ends there is no path, and the statement is not drawn.
+        """
         if not ends or node is None:
             return ends
         if isinstance(node, tree.Block):
@@ -349,7 +354,10 @@ class _Drawing:
         tree.Return: _draw_return,
         tree.Exit: _draw_exit,
     }
-    """Statements that turn the way. Blocks and calls have ways of their own in flow(); all others are told as text."""
+    """Methods for statements that branch or end a path.
+
+    flow() handles blocks and calls; all other statements are drawn as text.
+    """
 
     # ---- text
 

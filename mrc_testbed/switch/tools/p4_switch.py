@@ -1,4 +1,4 @@
-"""A switch in memory to test a P4 program with, in Python: entries by names, packets in, packets expected.
+"""P4 switch in memory to test a program in Python: entries by names, packets in and expected.
 
     switch = P4Switch(compile_program(Path("router.p4")))
     switch.add("ipv4_lpm", {"dst": "10.0.1.0/24"}, "forward", port=2)
@@ -26,21 +26,29 @@ from mrc_testbed.switch.tools.stf_resolve import find, key_field
 from mrc_testbed.switch.tools.stf_run import StfRun, difference, rows
 
 Value = int | str | bytes | tuple[int, int]
-"""Of a key: what STF writes ("10.0.1.0/24", "0x12**"), a number, bytes, or a pair: (value, prefix length) for lpm,
-(value, mask) for ternary, (low, high) for range."""
+"""Value of a key field.
+
+A text as in STF ("10.0.1.0/24", "0x12**"), a number, bytes, or a pair: (value, prefix length) for lpm, (value, mask)
+for ternary, (low, high) for range.
+"""
 
 _REPEATED_MAX = 10_000
 """Most steps that are done again for a trace; after more, there is none."""
 
 
 class P4Switch:
-    """A program on a fresh device. Close it, or use it as a context manager. Wrong names and values raise StfError."""
+    """Program on a fresh device. Close it, or use it as a context manager.
+
+    Wrong names and values raise StfError.
+    """
 
     def __init__(self, program: LoadableProgram, *, seed: int = 0) -> None:
         self.program, self.seed = program, seed
         self.device = P4Device(1, program.name, seed=seed)
-        """For all that has no method here (switch/device/device.py); what is done to it directly is missing in
-        traces."""
+        """Device of the switch (switch/device/device.py), for operations without a method here.
+
+        Operations called on it directly are missing in traces.
+        """
         self.device.load(program)
         self._run = StfRun(self.device, program)
         self._steps: list[Callable[[StfRun], Any]] = []
@@ -120,8 +128,10 @@ class P4Switch:
         params: Mapping[str, Value] | None = None,
         **more_params: Value,
     ) -> TableEntry:
-        """An entry. Keys left out match anything (exact ones: 0); the larger priority wins. Parameters of the action
-        are keywords, or in `params` when one is called `priority` or `params`.
+        """Insert an entry and return it.
+
+        Keys left out match anything (exact ones: 0); the larger priority wins. Parameters of the action are keywords,
+        or in `params` when one is called `priority` or `params`.
         """
         call = StfCall(action, tuple((k, _text(v)) for k, v in {**(params or {}), **more_params}.items()))
         script = self.program.name

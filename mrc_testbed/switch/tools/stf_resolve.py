@@ -66,7 +66,10 @@ def parse_stars(location: str, text: str, subject: str) -> tuple[int, int] | Non
 
 
 def parse_masked(location: str, text: str, subject: str) -> tuple[int, int]:
-    """(value, mask) of hexadecimal, octal or binary digits: the mask has those that are written and no star."""
+    """Parse hexadecimal, octal or binary digits into (value, mask).
+
+    The mask covers the digits that are written and no star.
+    """
     base = {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower())
     if text == "*":
         return 0, 0

@@ -1,4 +1,4 @@
-"""Run an STF script against a device in memory, and say readably what came out otherwise than expected.
+"""Run an STF script against a device in memory, and report unexpected output readably.
 
     report = run_script(compile_program(Path("x.p4")), read_script(Path("x.stf")))
     assert report.passed, report.text()
@@ -68,7 +68,10 @@ class StfReport:
 
 
 def run_script(program: LoadableProgram, script: list[Command], *, seed: int = 0) -> StfReport:
-    """Runs a script on a fresh device. Raises StfError for a script that cannot be run, not for one that fails."""
+    """Run a script on a fresh device.
+
+    Raises StfError for a script that cannot be run, not for one that fails.
+    """
     device = P4Device(1, program.name, seed=seed)
     try:
         device.load(program)
@@ -201,8 +204,9 @@ class StfRun:
     def entry(
         self, location: str, table: str, match: Iterable[tuple[str, str]], action: StfCall, priority: int = 1
     ) -> TableEntry:
-        """An entry by its names. Exact keys left out are 0, others match anything; `priority` is P4Runtime's, for
-        tables that have one. Raises StfError.
+        """Return an entry by its names. Raises StfError.
+
+        Exact keys left out are 0, others match anything; `priority` is P4Runtime's, for tables that have one.
         """
         table_object = find(location, self.info.tables, table, "table")
         key_texts = {key_field(location, table_object, name).id: text for name, text in match}

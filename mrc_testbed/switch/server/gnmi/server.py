@@ -1,4 +1,6 @@
-"""gNMI 0.10 server for interfaces and their traffic: Capabilities, Get, Set and Subscribe (ONCE, POLL, STREAM).
+"""gNMI 0.10 server for interfaces and their traffic.
+
+Capabilities, Get, Set and Subscribe (ONCE, POLL, STREAM).
 
 Served tree, with the names of openconfig-interfaces::
 
@@ -62,13 +64,19 @@ TRAFFIC_MODELS = (
     gnmi.ModelData(name="openconfig-qos", organization="OpenConfig working group", version="0.11.0"),
     gnmi.ModelData(name="mrc-testbed-impairments", organization="mrc-testbed", version="1.0.0"),
 )
-"""The names of OpenConfig where it has them; of its leaves those that switch/device/traffic_paths.py lists."""
+"""Models of the traffic leaves, with OpenConfig's names where they exist.
+
+Of OpenConfig's leaves those that switch/device/traffic_paths.py lists are served.
+"""
 
 SAMPLE_INTERVAL_MIN_S = 0.1
 SAMPLE_INTERVAL_DEFAULT_S = 1.0
 UPDATES_PER_NOTIFICATION = 256
 PENDING_MAX = 4096
-"""Changes a slow subscriber may be behind; beyond that it gets all current values instead of each change."""
+"""Maximum number of changes a slow subscriber may be behind.
+
+Beyond it the subscriber gets all current values instead of each change.
+"""
 
 ONCE, POLL, STREAM = gnmi.SubscriptionList.ONCE, gnmi.SubscriptionList.POLL, gnmi.SubscriptionList.STREAM
 

@@ -1,5 +1,6 @@
-"""Traffic settings and counts as gNMI leaves: what switch/device/traffic.py holds, named by
-switch/device/traffic_paths.py.
+"""Traffic settings and counts as gNMI leaves.
+
+switch/device/traffic.py holds the values, switch/device/traffic_paths.py names them.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ def config_values(settings: PortSettings) -> dict[Leaf, Value]:
 
 
 def with_values(settings: PortSettings, changes: Mapping[Leaf, Value]) -> PortSettings:
-    """The settings with some config leaves changed; values are checked elsewhere
-    (mrc_testbed.switch.device.traffic.check_value).
+    """Return the settings with some config leaves changed.
+
+    Values are checked elsewhere (mrc_testbed.switch.device.traffic.check_value).
     """
     values = {**config_values(settings), **changes}
     queues = [

@@ -1,4 +1,4 @@
-"""The tree that gNMI serves: which leaves there are, what a path selects of them, how values are encoded.
+"""The tree that gNMI serves: its leaves, the selection of a path, the encoding of values.
 
 Two lists with the names of OpenConfig, a leaf of either named by its path below the list entry::
 
@@ -193,7 +193,10 @@ def full_elems(prefix: gnmi.Path, path: gnmi.Path) -> list[gnmi.PathElem]:
 
 
 def parse_path(prefix: gnmi.Path, path: gnmi.Path, leaves: tuple[Leaf, ...] = LEAVES) -> PathPattern:
-    """Raises GnmiError (NOT_FOUND, INVALID_ARGUMENT) for a path outside the served tree, which has these leaves."""
+    """Return the leaves that a path selects from the served ones.
+
+    Raises GnmiError (NOT_FOUND, INVALID_ARGUMENT) for a path outside the served tree.
+    """
     elems = full_elems(prefix, path)
     selected: frozenset[Leaf] = frozenset()
     name: str | None = None
@@ -228,12 +231,17 @@ def leaf_path(name: str, leaf: Leaf, *, qos: bool | None = None) -> gnmi.Path:
 
 
 def is_wide(leaf: Leaf) -> bool:
-    """Whether OpenConfig gives the leaf 64 bits: counters, times, and what is counted by octets or in a second."""
+    """Return whether OpenConfig gives the leaf 64 bits.
+
+    These are counters, times, and numbers of octets or per second.
+    """
     return leaf in COUNTER_LEAVES or leaf[-1] in WIDE_LEAF_NAMES
 
 
 def typed_value(value: Value, encoding: int, wide: bool = False) -> gnmi.TypedValue:
-    """A value in the requested encoding. JSON_IETF writes numbers of 64-bit leaves as strings (RFC 7951 §6.1).
+    """Return a value in the requested encoding.
+
+    JSON_IETF writes numbers of 64-bit leaves as strings (RFC 7951 §6.1).
 
     JSON is the number 0, what a client sends that does not care: it gets plain scalars, as from Stratum. finsy's
     subscriptions are such a client and understand nothing else.

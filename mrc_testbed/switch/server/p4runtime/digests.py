@@ -1,4 +1,4 @@
-"""Digests on their way to a controller: batched into lists, each datum once until its list is acknowledged.
+"""Digests for a controller: batched into lists, each datum once until its list is acknowledged.
 
 The rules are those of the P4Runtime specification's DigestEntry, per digest:
 
@@ -52,7 +52,10 @@ class _Learner:
 
 @dataclass(frozen=True, slots=True)
 class KeptLearner:
-    """Digest before a change: the same object, since its timers know it by that, and what the change replaces."""
+    """State of a digest before a change, to restore it.
+
+    It holds the same object, since its timers refer to it, and all that the change replaces.
+    """
 
     learner: _Learner
     config: p4r.DigestEntry.Config

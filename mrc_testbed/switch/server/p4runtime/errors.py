@@ -10,7 +10,10 @@ from google.protobuf import any_pb2
 
 STATUS_DETAILS = "grpc-status-details-bin"
 DETAILS_MAX_BYTES = 40 << 10
-"""Longest google.rpc.Status sent as trailing metadata; clients take 8 KiB (gRPC's default) to 64 KiB (finsy)."""
+"""Longest google.rpc.Status sent as trailing metadata, bytes.
+
+Clients take 8 KiB (gRPC's default) to 64 KiB (finsy).
+"""
 
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -40,8 +43,10 @@ async def abort(context: Any, error: RpcError) -> NoReturn:
 
 
 async def abort_batch(context: Any, errors: list[RpcError | None], part_name: str) -> NoReturn:
-    """Ends a Write or Read of which some parts failed, where `errors` is not None: with UNKNOWN and a p4.v1.Error for
-    each part (P4Runtime §12.3). When these details are longer than clients take, they are left out, as the text says.
+    """End a Write or Read of which some parts failed: those where `errors` is not None.
+
+    The code is UNKNOWN, with a p4.v1.Error for each part (P4Runtime §12.3). When these details are longer than clients
+    take, they are left out, as the text says. `part_name`: "update" or "entity".
 
     `what` the parts are called: "update", "entity".
     """

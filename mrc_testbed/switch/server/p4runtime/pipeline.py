@@ -101,8 +101,10 @@ async def build_pipeline(compiler: Compiler, config: p4r.ForwardingPipelineConfi
 
 _ArrayKind = Literal["counters", "meters", "registers"]
 _ARRAYS: tuple[_ArrayKind, ...] = ("counters", "meters", "registers")
-"""Arrays that a P4Info may leave out: no table refers to it, and clients cannot read it then. p4c itself leaves
-out some that the program does not use."""
+"""Arrays that a P4Info may leave out: no table refers to them.
+
+Clients cannot read an array that is left out. p4c itself leaves out some that the program does not use.
+"""
 
 _UNORDERED_LISTS = ("table_ids", "direct_resource_ids", "action_refs")
 """Lists in which the order says nothing; in those of tables, actions and the like it does not, either."""
@@ -127,7 +129,10 @@ def first_difference(sent: p4i.P4Info, compiled_info: p4i.P4Info) -> str | None:
 
 
 def _without_unsent_arrays(sent: p4i.P4Info, compiled_info: p4i.P4Info) -> p4i.P4Info:
-    """`compiled` without the arrays that `sent` leaves out, and without the types that only these may need."""
+    """Return `compiled_info` without the arrays that `sent` leaves out.
+
+    Types that only these arrays may need are left out too.
+    """
     out = p4i.P4Info()
     out.CopyFrom(compiled_info)
     for kind in _ARRAYS:

@@ -1,5 +1,6 @@
-"""Read: from P4Runtime's entities, with their wildcards (P4Runtime §11), to the state of `switch.device.device` and
-back.
+"""Read: from P4Runtime's entities to the state of `switch.device.device` and back.
+
+Wildcards are those of P4Runtime §11.
 
 A zero id, an unset index, an empty match select everything; what does not exist is simply not in the answer, but for
 direct counters and meters of an entry that is named. Ids that the program does not have are errors. A request of
@@ -38,7 +39,10 @@ CHUNK = 512
 def read_entities(
     contents: Contents, request: p4r.ReadRequest, scope: RoleScope
 ) -> tuple[list[p4r.Entity], list[RpcError | None]]:
-    """Entities that a ReadRequest selects within the role's scope; and per entity of the request an error or None."""
+    """Return the entities that a ReadRequest selects within the role's scope, and the errors.
+
+    There is one error or None per entity of the request.
+    """
     out: list[p4r.Entity] = []
     errors: list[RpcError | None] = []
     for entity in request.entities:
@@ -65,7 +69,10 @@ def _read(contents: Contents, entity: p4r.Entity) -> list[p4r.Entity]:
 
 
 def _entries(device: P4Device, entry_filter: p4r.TableEntry) -> list[TableEntry]:
-    """The entries a TableEntry filter selects: one when it has a match, else by table, priority, action, metadata."""
+    """Return the entries that a TableEntry filter selects.
+
+    With a match this is one entry; else table, priority, action and metadata select.
+    """
     if entry_filter.match:
         try:
             entries = [device.read_one(table_key_in(entry_filter))]
@@ -135,7 +142,10 @@ def _groups(contents: Contents, _info: p4i.P4Info, entry_filter: p4r.ActionProfi
 
 
 def _cells(entry: Any, number: int, objects: Any) -> tuple[list[int], int | None]:
-    """(ids, index) that a counter, meter or register entry selects. Raises RpcError for an index of all of them."""
+    """Return (ids, index) that a counter, meter or register entry selects.
+
+    Raises RpcError for an index without an id.
+    """
     index = entry.index.index if entry.HasField("index") else None
     if not number and index is not None:
         raise RpcError(rpc_code.INVALID_ARGUMENT, "an index without an id: leave both out to read everything")

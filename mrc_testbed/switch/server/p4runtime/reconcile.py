@@ -1,4 +1,4 @@
-"""RECONCILE_AND_COMMIT: another program, with all that the old one held, as far as the new one has the same objects.
+"""RECONCILE_AND_COMMIT: load another program and keep the state of objects that both have.
 
 Objects are the same by their P4Info ids, which follow from their names. All entries that clients wrote must fit the
 new program (tables, profiles, value sets, digests, default actions, multicast, clone sessions, configurations of
@@ -29,11 +29,14 @@ _KINDS = (
     "packet_replication_engine_entry",
     "digest_entry",
 )
-"""Entities read and written unchanged, in an order in which references are there before they are needed."""
+"""Kinds of entities that are copied unchanged, each after those it refers to."""
 
 
 def carry_over(source: Contents, target: Contents) -> None:
-    """Writes what `old` holds to `new`, which has been loaded and nothing else. Raises RpcError INVALID_ARGUMENT."""
+    """Write the contents of `source` to `target`, into which only its program has been loaded.
+
+    Raises RpcError INVALID_ARGUMENT.
+    """
     for kind in _KINDS:
         request = p4r.ReadRequest(entities=[p4r.Entity()])
         getattr(request.entities[0], kind).SetInParent()
@@ -61,7 +64,7 @@ def _key(entry: TableEntry) -> tuple[object, ...]:
 
 
 def _entries(source: P4Device, target: P4Device) -> None:
-    """The new program's initial entries give way to what the old tables hold, where the old program had them too."""
+    """Replace initial entries of the new program by entries of tables that the old program had too."""
     names = {table.id: table.name for table in source.schema.tables.values()}
     initial_device = P4Device(source.device_id, source.name)
     try:

@@ -1,4 +1,7 @@
-"""Multicast groups and clone sessions: P4Runtime's PacketReplicationEngineEntry <-> switch.device.entities."""
+"""Multicast groups and clone sessions: P4Runtime <-> switch.device.entities.
+
+P4Runtime's entity is PacketReplicationEngineEntry.
+"""
 
 from __future__ import annotations
 

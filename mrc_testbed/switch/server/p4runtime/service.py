@@ -312,7 +312,10 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
 
     @staticmethod
     def _check_primary(chassis: Chassis, request: ConfigRequest | p4r.WriteRequest) -> None:
-        """Raises RpcError UNAVAILABLE, NOT_FOUND (the role), or PERMISSION_DENIED when it is not the primary's."""
+        """Check that a request comes from the primary of its role.
+
+        Raises RpcError UNAVAILABLE, NOT_FOUND (the role), or PERMISSION_DENIED when it does not.
+        """
         chassis.running()
         if not chassis.arbitration.knows(request.role):
             has = ", ".join(map(repr, chassis.arbitration.role_names())) or "the default role only"

@@ -1,4 +1,4 @@
-"""Contents of a switch for P4Runtime clients: a device with its program, its digests and its idle timeouts."""
+"""Contents of a switch for P4Runtime clients: a device with program, digests and idle timeouts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ SCAN_MIN_S = 0.01
 SCAN_MAX_S = 3600.0
 
 Send = Callable[[p4r.StreamMessageResponse, int], bool]
-"""Gives a message about the object of this P4Info id to the primaries it concerns; whether there was any."""
+"""Sender of a message about the object of this P4Info id to the primaries it concerns.
+
+Returns whether there was any.
+"""
 
 
 class Contents:
-    """A switch has one that runs, and after VERIFY_AND_SAVE one that waits for COMMIT, on a device of its own which
-    gets no packets: what is written until then goes there, as the specification demands. Used on the asyncio loop only.
+    """Contents of one device of a switch. Used on the asyncio loop only.
+
+    A switch has one that runs, and after VERIFY_AND_SAVE one that waits for COMMIT, on a device of its own which gets
+    no packets: until then writes go there, as the specification demands.
     """
 
     def __init__(self, device: P4Device, pipeline: Pipeline, send: Send) -> None:
@@ -51,7 +56,7 @@ class Contents:
             self._timer = None
 
     def watch_idle(self) -> None:
-        """Tell of idle entries, and wake up when there may be the next; to be called when entries have changed."""
+        """Report idle entries, and set a timer for the next; call it when entries have changed."""
         self.stop()
         if not self._times_out:
             return

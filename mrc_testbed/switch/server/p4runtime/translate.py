@@ -1,4 +1,4 @@
-"""P4Runtime messages <-> what `mrc_testbed.switch.device.device` deals in (mrc_testbed.switch.device.entities)."""
+"""P4Runtime messages <-> mrc_testbed.switch.device.entities, for mrc_testbed.switch.device.device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ ActionOf = ActionCall | MemberRef | GroupRef | ActionSet | None
 
 
 def integer(value: bytes, subject: str) -> int:
-    """A byte string as a number; the empty one is not allowed (P4Runtime §8.4). Raises RpcError INVALID_ARGUMENT."""
+    """Return a byte string as a number.
+
+    Raises RpcError INVALID_ARGUMENT for the empty one, which is not allowed (P4Runtime §8.4).
+    """
     if not value:
         raise RpcError(rpc_code.INVALID_ARGUMENT, f"{subject}: empty byte string (zero is one zero byte)")
     return int.from_bytes(value, "big")

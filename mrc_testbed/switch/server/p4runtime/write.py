@@ -1,4 +1,4 @@
-"""Write: batches of updates, from P4Runtime's entities to the operations of `mrc_testbed.switch.device.device`.
+"""Write: batches of P4Runtime updates to operations of `mrc_testbed.switch.device.device`.
 
 Each update is done in two steps: a handler checks it and gives what carries it out. A batch that is to be done whole or
 not at all is checked first, all of it, and then carried out in a transaction of the device; for DATAPLANE_ATOMIC while
