@@ -1,1 +1,4 @@
-"""Hosts: MRC engine, verbs, NICs, agent, Clustermapper, traffic generators and tools (docs/architecture.md)."""
+"""Hosts: MRC engine, verbs, NICs, agent, Clustermapper, traffic generators and tools.
+
+Overview: docs/architecture.md.
+"""

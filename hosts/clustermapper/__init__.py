@@ -1,4 +1,6 @@
-"""Clustermapper: probes every link from every host, all the time, by packets that come back to their sender (§9).
+"""Clustermapper: probes every link from every host, all the time (§9).
+
+The packets come back to their sender.
 
     targets.py   which host probes which switch, so that each link is covered (pure)
     packets.py   the probe on the wire: built, recognised, filtered (pure)

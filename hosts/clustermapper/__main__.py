@@ -102,7 +102,10 @@ class MapperShutdownRequest(Request, tag="shutdown"):
 
 
 class Mapper:
-    """The agents of all hosts. `stop` ends its process. Raises PortsError and StartError when it cannot be set up."""
+    """Agents of all hosts; `stop` ends the process.
+
+    Raises PortsError and StartError when it cannot be set up.
+    """
 
     def __init__(
         self, plan: Plan, pids: dict[str, int], settings: ProberSettings, wait: bool, stop: asyncio.Event

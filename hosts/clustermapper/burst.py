@@ -19,7 +19,9 @@ COUNT_MAX = 10_000
 GAP_S = 0.01
 """Seconds between two probes of one target and class, when the fabric is small."""
 PROBES_PER_S = 6000.0
-"""Of all targets together: what one process and the switches carry beside other work on 2 cores."""
+"""Rate of probes to all targets together.
+
+One process and the switches carry it beside other work on 2 cores."""
 PATIENCE_S = 0.5
 LOSSY_SHARE = 0.05
 
@@ -85,7 +87,9 @@ class Burst:
         self.next_at = now
         self.sequence = 0
         self.stalled_s = 0.0
-        """The longest that this process woke up late meanwhile: large numbers say that the machine is overloaded."""
+        """Longest delay of this process's wake-ups during the burst, seconds.
+
+        Large numbers mean that the machine is overloaded."""
 
     def next_timer(self) -> float:
         return self.next_at

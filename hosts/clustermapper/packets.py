@@ -50,7 +50,10 @@ ECT0, CE = 2, 3
 
 
 class ServiceClass(IntEnum):
-    """The queue a probe waits in. Congestion loses no control packet; a data probe comes back trimmed instead."""
+    """Queue in which a probe waits.
+
+    Congestion loses no control packet; a data probe comes back trimmed instead.
+    """
 
     CONTROL = 0
     DATA = 1
@@ -79,7 +82,10 @@ class ReturnedProbe(NamedTuple):
 
 
 class NotOursError(Exception):
-    """A frame that is no whole probe of this process; the text is a counter's key and has no numbers in it."""
+    """Frame that is no whole probe of this process.
+
+    The text is a counter's key and has no numbers in it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +188,10 @@ SO_ATTACH_FILTER = 26
 
 
 def kernel_filter(srv6: bool) -> bytes:
-    """Return the classic BPF that passes UDP to the probes' port alone, so that other traffic costs nothing."""
+    """Return the classic BPF that passes UDP to the probes' port alone.
+
+    So other traffic costs nothing.
+    """
     inner = ETHERNET + (IPV6.size if srv6 else 0)
     checks = [(_LOAD_BYTE, ETHERNET + 6, 41)] if srv6 else []
     checks += [(_LOAD_BYTE, inner + 6, 17), (_LOAD_HALF, inner + IPV6.size + 2, UDP_PORT)]

@@ -32,7 +32,7 @@ PATIENCE_RTTS = 4.0
 PATIENCE_MAX_S = 2.0
 RECENT_ROUNDS = 20
 COMMON_SHARE = 0.8
-"""Share of a plane's targets that a round has to lose, in every plane, for the machine to be suspected."""
+"""Share of a plane's targets that a round has to lose, in every plane, to suspect the machine."""
 COMMON_ROUNDS = 20
 
 
@@ -44,10 +44,13 @@ class ProberSettings:
     patience_s: float = 0.2
     stall_s: float = 0.05
     start_grace_s: float = 10.0
-    """Time for which a target that never answered is `unknown`: switches get their routes after this process starts."""
+    """Time for which a target that never answered is `unknown`.
+
+    Switches get their routes after this process starts."""
     data_every: int = 0
-    """Every so many rounds go in the data class: finds what loses data alone, as long as trimming is on (without it
-    congestion looks like loss). 0: none."""
+    """Period of rounds in the data class, in rounds; 0: none.
+
+    They find what loses data alone, as long as trimming is on (without it congestion looks like loss)."""
     rules: Rules = field(default_factory=Rules)
 
 
@@ -73,7 +76,10 @@ class _Round:
 
 
 class Prober:
-    """Every target of the fabric. Each tick: give `returned` what has come, then call `judge`, then `begin_round`."""
+    """Prober of every target of the fabric.
+
+    Each tick: give `returned` what has come, then call `judge`, then `begin_round`.
+    """
 
     def __init__(self, targets: tuple[ProbeTarget, ...], settings: ProberSettings, now: float) -> None:
         self.targets = targets

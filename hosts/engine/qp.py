@@ -60,7 +60,10 @@ _RTS: Final = EngineQpState.RTS
 
 @dataclass(frozen=True, slots=True)
 class QpAttributes:
-    """Attributes that two ends exchange out of band before they connect (§10.2). Goes through JSON as it is."""
+    """Attributes that two ends exchange out of band before they connect (§10.2).
+
+    JSON holds the record as it is.
+    """
 
     qpn: int
     """QPN, 3 or above."""
@@ -74,7 +77,9 @@ class QpAttributes:
     trim_nack: bool
     """Whether this end answers trimmed packets with a NACK."""
     va: int = 0
-    """Registered region the peer may write to, when one is offered: virtual address, R_Key, length in bytes."""
+    """Virtual address of the registered region the peer may write to, when one is offered.
+
+    Beside it: R_Key, and length in bytes."""
     rkey: int = 0
     length: int = 0
     dynamic_mpr: bool = False
@@ -196,7 +201,7 @@ class EngineQueuePair(TimedItem):
         self.sender_changed = True
         """More changed than the responder, since the endpoint asked for deadlines last."""
         self._touched_qps = touched_qps
-        """QPs that changed, for the endpoint to ask for their deadlines and whether they have something to send."""
+        """Queue of changed QPs; the endpoint reads their deadlines and whether they can send."""
 
     def touch(self) -> None:
         """Note that something changed."""
@@ -204,8 +209,9 @@ class EngineQueuePair(TimedItem):
         self._touch_responder()
 
     def _touch_responder(self) -> None:
-        """Note that only the responder did, as with most packets of who receives: the sending half, with all its
-        queues, is not even looked at then.
+        """Mark only the responder as changed; the sending half, with all its queues, is not examined then.
+
+        The usual case with most packets of a receiver.
         """
         if not self._changed:
             self._changed = True
@@ -223,7 +229,10 @@ class EngineQueuePair(TimedItem):
 
     @property
     def requestor(self) -> Requestor:
-        """Raises LocalError before connect(), as do `responder` and `paths`. For tests and tools, not per packet."""
+        """Return the sending half; for tests and tools, not per packet.
+
+        Raises LocalError before connect(), as do `responder` and `paths`.
+        """
         return self._need_connected().requestor
 
     @property
@@ -258,8 +267,9 @@ class EngineQueuePair(TimedItem):
         )
 
     def set_cc_profile(self, profile_id: int) -> None:
-        """Congestion control of this QP (§10.4); 0 is what the configuration says. Raises LocalError unless the QP is
-        in INIT and the profile ONLINE.
+        """Set the CC profile of this QP (§10.4); 0: as the configuration has it.
+
+        Raises LocalError unless the QP is in INIT and the profile ONLINE.
         """
         if self.state is not EngineQpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: a CC profile is set before it connects")
@@ -269,7 +279,10 @@ class EngineQueuePair(TimedItem):
         self._cc_profile = profile_id
 
     def limit_access(self, memory: WritableMemory) -> None:
-        """Restrict the peer's writes to `memory`, in place of all registrations. Raises LocalError unless in INIT."""
+        """Restrict the peer's writes to `memory`, in place of all registrations.
+
+        Raises LocalError unless in INIT.
+        """
         if self.state is not EngineQpState.INIT:
             raise LocalError(f"QP {self.qpn} is in {self.state.value}: access is limited before it connects")
         self._memory = memory
@@ -294,7 +307,9 @@ class EngineQueuePair(TimedItem):
         denied: Iterable[int] = (),
         config: Config | None = None,
     ) -> None:
-        """INIT -> RTS. `peer`: the NIC's key of the other host; `evs`: (EV, plane) pairs that name distinct paths.
+        """Connect to a peer: INIT -> RTS.
+
+        `peer`: the NIC's key of the other host; `evs`: (EV, plane) pairs that name distinct paths.
 
         `window`: a qpcc.Window of the caller's; by default the CC profile decides (set_cc_profile). `denied`: the
         denylist, EVs that are DENIED from the start and replaced within their plane; those the profile lacks are
@@ -367,7 +382,7 @@ class EngineQueuePair(TimedItem):
             )
 
     def begin_sending(self, first_psn: int, remote_mpr: int, config: Config) -> None:
-        """The second half of a set-up in two steps: what the requestor has to know, before anything was posted.
+        """Set up the requestor, the second half of a set-up in two steps, before anything was posted.
 
         `config`: as given to connect(), with other timers and retries. Raises LocalError when it is too late.
         """
@@ -441,7 +456,9 @@ class EngineQueuePair(TimedItem):
         self.connected.responder.set_mpr(packets)
 
     def set_penalty(self, penalty: int) -> None:
-        """Ask the peer to slow down (§6.9): 0 = no more, 64 halves its window in a round trip, 127 = to one packet.
+        """Ask the peer to slow down (§6.9).
+
+        0 = no more, 64 halves its window in a round trip, 127 = to one packet.
 
         Raises LocalError for other values or before connect.
         """
@@ -464,7 +481,10 @@ class EngineQueuePair(TimedItem):
         return 0 if self.connected is None else self.connected.responder.held_packets
 
     def scheduler_state(self) -> str:
-        """One of "idle", "active", "ready", "pending", by the table of §5.15; `scheduler_names` says whose words."""
+        """Return "idle", "active", "ready" or "pending", by the table of §5.15.
+
+        `scheduler_names` sets whether they are the primer's words or the tool's.
+        """
         sender = self._sending_half()
         if sender is None or self.state is not _RTS:
             return "idle"
@@ -499,7 +519,10 @@ class EngineQueuePair(TimedItem):
         ]
 
     def deny(self, value: int, *, now: float) -> None:
-        """An EV goes to DENIED until allow(); replaced within its plane, and no floor holds it (§5.12). LocalError."""
+        """Move an EV to DENIED until allow(); it is replaced within its plane, and no floor holds it (§5.12).
+
+        Raises LocalError for an EV the QP has not.
+        """
         self.deny_ev(value, True, now)
 
     def allow(self, value: int, *, now: float) -> None:
@@ -507,7 +530,10 @@ class EngineQueuePair(TimedItem):
         self.deny_ev(value, False, now)
 
     def deny_ev(self, value: int, deny: bool, now: float) -> None:
-        """The controller takes an EV out (DENIED) or gives it back (GOOD). Raises LocalError for one it has not."""
+        """Take an EV out (DENIED) or give it back (GOOD), as the controller does.
+
+        Raises LocalError for an EV the QP has not.
+        """
         connected = self.connected
         ev = None if connected is None else connected.paths.find(value)
         if ev is None or connected is None:
@@ -563,8 +589,9 @@ class EngineQueuePair(TimedItem):
             connected.requestor.transmit(now, out, limit, credit)
 
     def can_send(self) -> bool:
-        """Transmit may have something to send, as far as ports and EVs let it: not held back by a window that only what
-        happens to this QP can open.
+        """Return whether transmit may have a packet to send, as far as ports and EVs let it.
+
+        False when a window holds the QP back that only events of this QP can open.
         """
         connected = self.connected
         if connected is None or self.state is not _RTS:
@@ -623,8 +650,10 @@ class EngineQueuePair(TimedItem):
         self._fail(Status.FLUSHED, detail, None, now, blame_own=False)
 
     def _fail(self, status: Status, detail: str, psn: int | None, now: float, blame_own: bool = True) -> None:
-        """ERROR, once. `blame_own`: the requestor gave up or was refused, and the work request that holds `psn` (else
-        the oldest) is to blame; else the peer broke a rule, and all of ours are flushed.
+        """Move to ERROR, once.
+
+        `blame_own`: the requestor gave up or was refused, and the work request that holds `psn` (else the oldest) is
+        to blame; else the peer broke a rule, and all of ours are flushed.
         """
         if self.state is EngineQpState.ERROR:
             return

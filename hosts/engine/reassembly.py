@@ -1,4 +1,4 @@
-"""Whether the packets of a message make up the message: the responder reads them once more, in order of PSN.
+"""Check of a message's packets: the responder reads them once more, in order of PSN.
 
 Payload is placed in the order it arrives, so that a packet alone can be right while its message is not: ten bytes that
 announce a thousand, a hole in the addresses, a MIDDLE of another message. Such a message must not complete. What
@@ -33,7 +33,11 @@ class MessagePart:
 
 
 class Reassembly:
-    """`remainder`: DMALen tells what is left of the message from its packet on, not its length (§12 row 12)."""
+    """Check of one QP's messages, packet by packet in order of PSN.
+
+    `remainder`: DMALen is the length of what is left of the message from its packet on, not the message's (§12 row
+    12).
+    """
 
     __slots__ = (
         "_begun",
@@ -56,9 +60,9 @@ class Reassembly:
         self._begun = False
         """A message is; else the next packet must begin one."""
         self._msn = self._rqmsn = 0
-        """Of that message."""
+        """MSN and RQMSN of that message."""
         self._length = self._bytes_left = self._va = 0
-        """Of that message: bytes in all, bytes still to come, address of the next one."""
+        """Length of that message and bytes still to come; address of its next packet."""
         self.ended_lengths: deque[int] = deque()
         """Lengths in bytes of the messages that ended and were not taken out yet, in order."""
 

@@ -1,4 +1,4 @@
-"""Requestor half of a QP: segments writes, sprays the packets, and makes sure that each one arrives (mrc-protocol §5).
+"""Requestor half of a QP: segments writes, sprays the packets, makes sure that each arrives (§5).
 
 Sending, acknowledgments, losses and timers all turn on the same few queues, hence one file. Beside it: packets in
 flight (send_window.py), round trips, timers and the retry budget (roundtrips.py), paths (paths.py), windows
@@ -137,11 +137,15 @@ class Requestor:
         self._trials: deque[Trial] = deque()
         """EVs whose packet is overdue, by the time of the verdict."""
         self._ack_due_at = NEVER
-        """Time to ask for the Transport ACK of a message all of whose packets arrived; NEVER = nothing is owed."""
+        """Time at which the Transport ACK of a message all of whose packets arrived is asked for.
+
+        NEVER: none is owed."""
         self._stranded_due = NEVER
         """Time at which the wait is charged with no usable EV and nothing in flight (note 4)."""
         self._opens_at = NEVER
-        """When to send the packet that a window below one packet lets go next; NEVER: none waits for that."""
+        """Time at which a window below one packet lets the next packet leave.
+
+        NEVER: no packet waits for that."""
         self._tail_probe = TailLossProbe(paths, proof)
         self._bitmap_psn = first_psn
         """PSN of bit 0 in the newest bitmap."""
@@ -277,7 +281,10 @@ class Requestor:
         return None
 
     def _send(self, psn: int, message: Message, ev: Ev, previous: Sent | None, now: float, window_ends: bool) -> Write:
-        """One transmission; `before`: the one given up, when it is not the first. `window_ends`: MPR allows no more."""
+        """Send one packet; `previous`: the transmission given up, None for the first.
+
+        `window_ends`: MPR allows no further packet.
+        """
         context, flight, window, counters = self._context, self.flight, self._window, self._counters
         start = (psn - message.first_psn) * self._pmtu
         payload = cut(message.data, start, start + self._pmtu)
@@ -356,7 +363,10 @@ class Requestor:
     # ---- acknowledgments --------------------------------------------------------------------------------
 
     def on_sack(self, sack: Sack, now: float) -> None:
-        """Act on one SACK in five steps (§5.7). Raises nothing; feedback about PSNs never sent is only counted."""
+        """Act on one SACK in five steps (§5.7).
+
+        Never raises; feedback about PSNs never sent is only counted.
+        """
         feedback = self._read_feedback(sack, now)
         if feedback is None:
             return
@@ -422,14 +432,20 @@ class Requestor:
         return None
 
     def _without_congestion(self, sack: Sack, trigger: Sent | None) -> Sack:
-        """Reduce a SACK whose cc_type is not NSCC's to reliability's part: no bytes, penalty or mirrored timestamp."""
+        """Reduce a SACK whose cc_type is not NSCC's to its part for reliability.
+
+        No bytes, no penalty, no mirrored timestamp.
+        """
         timestamp = 0 if trigger is None else trigger.timestamp or 0
         return replace(
             sack, timestamp=timestamp, rcvd_units=self._rcvd_units, ooo_count=0, penalty=0, restore_cwnd=False
         )
 
     def _acknowledge(self, feedback: Feedback) -> list[Sent]:
-        """Take what arrived out of the flight, first by the cumulative PSN, then by the bitmap; returns the packets."""
+        """Remove arrived packets from the flight and return them.
+
+        First by the cumulative PSN, then by the bitmap.
+        """
         acked = self.flight.acknowledge(feedback.cack)
         acked += self.flight.acknowledge_bitmap(feedback.base, feedback.sack.bitmap)
         return acked
@@ -454,7 +470,10 @@ class Requestor:
         self._on_arrivals(acked, trigger, now)
 
     def _declare_losses(self, feedback: Feedback, now: float) -> bool:
-        """Give up what a fresh SACK shows to be missing (§5.9 a and b); False when the retry budget was spent on it."""
+        """Give up packets that a fresh SACK shows to be missing (§5.9 a and b).
+
+        False when the retry budget was spent on them.
+        """
         flight = self.flight
         self._bitmap_psn = feedback.base
         if flight.outstanding:
@@ -596,10 +615,11 @@ class Requestor:
         return count
 
     def _settle(self) -> None:
-        """Packets left the flight, and no SACK reported it. What had arrived was counted before it expired or a copy of
-        it was refused; that must not count twice. And with nothing left in flight, what lost SACKs left over would hold
-        us for ever, for ACKs and timers tell no byte counts: it is taken off now, and not once more when a SACK counts
-        it after all.
+        """Correct the window's inflight after packets left the flight without a report by a SACK.
+
+        What had arrived was counted before it expired or a copy of it was refused; that must not count twice. And
+        with nothing left in flight, what lost SACKs left over would hold us for ever, for ACKs and timers carry no
+        byte counts: it is taken off now, and not once more when a SACK counts it after all.
         """
         if self.flight.bytes:
             self._window.cap(self.flight.bytes)
@@ -715,7 +735,7 @@ class Requestor:
         return self._loss.unknown_nack != "no_resource"
 
     def _charge(self, now: float) -> bool:
-        """Something has to be sent or asked for again: charge the retry budget; False when the QP failed of it.
+        """Charge the retry budget for a packet sent or asked for again; False when the QP failed of it.
 
         While the controller denies all EVs, nothing is charged (note 4).
         """

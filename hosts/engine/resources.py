@@ -1,4 +1,4 @@
-"""Limited resources of a responder: bits that mark arrivals, slots for work it must remember, buffer (§6.2).
+"""Limited resources of a responder: bits that mark arrivals, slots for pending work, buffer (§6.2).
 
 Real NICs refuse packets for want of these; software has plenty of them. The limits are off by default and exist so
 that the other end's reactions can be seen and tested (§2.10, §5.14). The buffer is a leaky bucket: accepted packets
@@ -18,7 +18,7 @@ PENALTY_MAX: Final = 127
 
 
 class Resources:
-    """Of one QP. `full` is how much of the buffer is in use, bytes."""
+    """Limited resources of one QP; `fill_bytes` is how much of the buffer is in use."""
 
     __slots__ = ("_bits", "_buffer", "_drain", "_drained_at", "_flow_control", "_slots", "_start", "fill_bytes")
 
@@ -40,10 +40,10 @@ class Resources:
         return Resources(config) if limits.bitmap_packets or limits.work_slots or limits.rx_buffer_bytes else None
 
     def refuse(self, size: int, offset: int, waiting_count: int, is_end: bool, now: float) -> NackReason | None:
-        """Why a packet cannot be taken, or None; then its bytes are in the buffer.
+        """Return the reason to refuse a packet; None: accepted, and its bytes are in the buffer.
 
-        `offset`: packets between it and the next one in order; `remembered`: work that waits; `ends`: it would add
-        to that.
+        `offset`: packets between it and the next one in order; `waiting_count`: pieces of work that wait; `is_end`:
+        the packet would add one.
         """
         if offset >= self._bits:
             return NackReason.NO_BITMAP

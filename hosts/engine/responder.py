@@ -1,4 +1,4 @@
-"""Responder half of a QP: places payload in registered memory in any order, and answers (mrc-protocol §6).
+"""Responder half of a QP: places payload in registered memory in any order, and answers (§6).
 
 Nothing is ever written that the memory check did not pass, and nothing twice. A message's start is known from its
 FIRST, LAST and ONLY packets, so these are refused when any part of the message would leave the region; a MIDDLE packet
@@ -74,7 +74,9 @@ class AwaitedWork:
 
 
 class Responder:
-    """`receives`: ids of posted receives. `send(packet)` queues a control packet for the plane in it; `fail` as for the
+    """Responder half of one QP.
+
+    `receives`: ids of posted receives. `send(packet)` queues a control packet for the plane in it; `fail` as for the
     Requestor.
     """
 
@@ -140,7 +142,7 @@ class Responder:
         self._last: Write | None = None
         """Trigger of that SACK; without its payload."""
         self._nak: Syndrome | None = None
-        """Syndrome of the Transport NAK that refused a packet and failed the QP; None: no packet was so refused."""
+        """Syndrome of the Transport NAK that refused a packet and failed the QP; None: no packet was."""
         self._nak_psn = 0
         self._last_nack: int | None = None
         """Reason of the NACK that is sent instead of `_nak`."""
@@ -289,7 +291,10 @@ class Responder:
             self._flush_at = now + self._acks.sack_flush_s
 
     def _settle(self, packet: Write, now: float) -> bool:
-        """cack moved: do the work that waited for it. True when a SACK was requested behind the hole (prev_ar)."""
+        """Do the work that waited for cack, which has moved.
+
+        True when a SACK was requested behind the hole (prev_ar).
+        """
         is_ack_requested = False
         while self._awaited_work and self._awaited_work[0].psn <= self.cack:
             work = heappop(self._awaited_work)
@@ -409,7 +414,10 @@ class Responder:
         )
 
     def _verdict(self, ev: int) -> Verdict:
-        """Verdict of a SACK on an EV marked CE (§6.5): SKIP_ONCE; after many in a row ALWAYS_SKIP, when switched on."""
+        """Return the verdict of a SACK on an EV marked CE (§6.5): SKIP_ONCE, or ALWAYS_SKIP.
+
+        ALWAYS_SKIP after many marks in a row, when switched on.
+        """
         limit = self._acks.always_skip_marks
         if not limit:
             return Verdict.SKIP_ONCE
@@ -472,7 +480,7 @@ class Responder:
         self._fail(status, f"refused PSN {psn & 0xFFFFFF:#x} of the peer: {detail}", None, now)
 
     def repeat_nak(self, packet: Write | ReliabilityProbe) -> None:
-        """In ERROR: the peer is still sending, so tell it (again) that this is over.
+        """Send the NAK (again) to a peer that still sends to a QP in ERROR.
 
         0x62 when the failure was none of its doing (§6.2 step 3: QP in error). A probe is answered for the oldest PSN
         the peer waits for: with no EV left it sends nothing else.
@@ -503,7 +511,10 @@ class Responder:
         return self._arrived_bits.bit_count()
 
     def set_mpr(self, packets: int) -> None:
-        """A window of `packets` from now on (a multiple of 128); sent in each SACK when both ends support it (§5.3)."""
+        """Set the window, in packets (a multiple of 128).
+
+        Each SACK carries it when both ends support it (§5.3).
+        """
         self.mpr_packets = packets
         self._edge = max(self._edge, self.cack + packets - self._less)
 

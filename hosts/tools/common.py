@@ -29,7 +29,7 @@ from mrc_testbed.topologies.plan import Host, Plan, PlanError
 
 OK, FAILED, WRONG = 0, 1, 2
 STOP_TIMEOUT_S = 10.0
-"""A bound after Ctrl-C for the agents to stop posting and to report the measurement, seconds: somebody waits."""
+"""Time after Ctrl-C for the agents to stop posting and to report, seconds: a user waits."""
 SIZE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 Event = dict[str, Any]

@@ -286,7 +286,10 @@ def _peer_range(program: Program, rank: int) -> str:
 def _inboxes(
     program: Program, messages: dict[tuple[int, int], _Message]
 ) -> tuple[dict[tuple[int, int], int], list[list[Incoming]]]:
-    """Return the inbox offset of each message, by (sender, task number), and each rank's incoming messages."""
+    """Return the inbox offset of each message, and each rank's incoming messages.
+
+    Offsets are by (sender, task number).
+    """
     offsets: dict[tuple[int, int], int] = {}
     arrivals: list[list[Incoming]] = [[] for _ in program.ranks]
     used_elements = [0] * len(program.ranks)

@@ -1,4 +1,6 @@
-"""MRC verbs for Python, named after `mrc.h` and `mrc_ctl.h` (§10), for those who know ibverbs. docs/verbs.md.
+"""MRC verbs for Python, named after `mrc.h` and `mrc_ctl.h` (§10), for those who know ibverbs.
+
+Guide: docs/verbs.md.
 
 Two devices on a virtual wire, a write from one into the other's memory:
 

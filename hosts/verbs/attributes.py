@@ -1,4 +1,4 @@
-"""Attributes of QPs, and which may or must be given at which transition: the table of mrc-protocol §10.1 as data.
+"""Attributes of QPs: the table of mrc-protocol §10.1, attributes by transition, as data.
 
 A field of `QpAttr` and `MrcQpAttr` that is not None counts as given; an explicit mask says it instead, as in C.
 
@@ -41,7 +41,10 @@ class QpCap:
 
 @dataclass
 class QpInitAttr:
-    """What a QP is made with. `recv_cq` None: the same as `send_cq`."""
+    """Initial attributes of a QP.
+
+    `recv_cq` None: `send_cq` takes the receives too.
+    """
 
     send_cq: CompletionQueue
     recv_cq: CompletionQueue | None = None
@@ -56,7 +59,10 @@ class QpInitAttr:
 
 @dataclass(frozen=True)
 class AddressVector:
-    """Where the peer is. `dgid`: address of any of its ports; all of them are used, one per plane."""
+    """Address of the peer.
+
+    `dgid`: address of any of its ports; all of them are used, one per plane.
+    """
 
     dgid: str
     sgid_index: int = 0
@@ -81,7 +87,7 @@ class QpAttr:
     sq_psn: int | None = None
     """First PSN we send."""
     port_num: int | None = None
-    """Not in MRC, as are those below; giving one is refused by name."""
+    """Port number: not in MRC, nor are the attributes below; a value is refused by the attribute's name."""
     timeout: int | None = None
     retry_cnt: int | None = None
     rnr_retry: int | None = None
@@ -120,12 +126,15 @@ class MrcQpAttr:
     qp_hint: QpHint | None = None
     cap: MrcQpCap | None = None
     vendor_cfg: bytes | None = None
-    """Kept and given back; means nothing here. At most 128 bytes."""
+    """Vendor data, at most 128 bytes: kept and given back, without meaning for this device."""
 
 
 @dataclass
 class QpHint:
-    """Expected traffic, so that a NIC can size its tables. Kept and given back; this device needs none of it."""
+    """Expected traffic, so that a NIC can size its tables.
+
+    Kept and given back; this device needs none of it.
+    """
 
     num_qps_per_peer: int = 1
     num_send_peers: int = 1
@@ -239,7 +248,9 @@ def mrc_mask_of(attr: MrcQpAttr) -> MrcQpAttrMask:
 def check_modify(
     old_state: QpState, new_state: QpState, mask: QpAttrMask, mrc_mask: MrcQpAttrMask, mpr_name: str = "MPR_DEST"
 ) -> None:
-    """Whether this move exists and has its attributes. Raises VerbsError naming those that are missing or too many.
+    """Check that this transition exists and has its attributes.
+
+    Raises VerbsError that names those that are missing or too many.
 
     `mpr_name`: what the message calls the responder's window (Config.qp.mpr_name).
     """

@@ -1,4 +1,4 @@
-"""CC profiles: what `mrc_ctl.h` says about congestion control, over the engine's own table (mrc-protocol §10.4)."""
+"""CC profiles of the verbs: congestion control of `mrc_ctl.h` over the engine's table (§10.4)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class CcProfileTable:
     def modify_cc_profile(
         self, profile_id: int, *, state: ProfileState | None = None, algorithm: str | Any | None = ..., **config: Any
     ) -> None:
-        """Write a CC profile, then move it. `algorithm`: one of `query_device().cc_algorithms`, None = no control.
+        """Write a CC profile, then move it to `state`.
+
+        `algorithm`: one of `query_device().cc_algorithms`, None = no control.
 
         `config`: the parameters of §10.4 under their names and in their units (hosts.engine.cc.ccprofile.CcProfile).
         """

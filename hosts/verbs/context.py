@@ -1,4 +1,4 @@
-"""The context of one device: what its queues, regions and profiles share, and nothing of what they are.
+"""Context of one device: state that its queues, regions and profiles share, and no part of them.
 
 It stands below all of them, as `ibv_context` does: they hold it, the device makes them.
 """

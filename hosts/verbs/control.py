@@ -1,4 +1,4 @@
-"""The controller API (`mrc_ctl.h`, mrc-protocol §10.3, §10.4): profiles, EV operations and events, EV probes, ports.
+"""Controller API (`mrc_ctl.h`, §10.3, §10.4): profiles, EV operations and events, EV probes, ports.
 
     control = device.controller
     control.modify_ev_fmt_profile(1, state=OFFLINE, mode=EvFormat.STEV, fields=[8, 8])
@@ -121,7 +121,10 @@ class Controller:
         return [batch.responses[r.req_id] for r in requests if r.req_id in batch.responses]
 
     def post_ep_op(self, requests: Sequence[EpRequest]) -> EpBatch:
-        """As `ep_op`, without waiting: `batch.done` and `batch.responses` (by request id) tell."""
+        """Start the requests as `ep_op` does, without waiting.
+
+        The outcome is in `batch.done` and `batch.responses` (by request id).
+        """
         context = self._context
         requests = records("ep_op", requests, EpRequest)
         ids = [number(f"ep_op, entry {i}: req_id", r.req_id, 0, 0xFFFF) for i, r in enumerate(requests)]

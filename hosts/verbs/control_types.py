@@ -112,7 +112,9 @@ class EvProfileAttr:
     ev_event_mask: EvStateMask | None = None
     """GOOD, ASSUMED_BAD: which new states make an EV event."""
     fields: list[EvField] | None = None
-    """How a packed EV expands; None: the EV as it is. GENERATED needs them."""
+    """EV fields: expansion of a packed EV; None: the EV as it is.
+
+    GENERATED needs them."""
     ports: list[int] | None = None
     """GENERATED: ports (from 1) the EVs are spread over; None = all."""
 
@@ -128,7 +130,10 @@ class EvFmtProfile:
 
 @dataclass(frozen=True)
 class CtlDeviceAttr:
-    """`mrc_ctl_query_device`. Numbers of profiles and EVs; widths in bits; the port mask has bit N for port N."""
+    """Result of `mrc_ctl_query_device`.
+
+    Numbers of profiles and EVs; widths in bits; the port mask has bit N for port N.
+    """
 
     api_version: int
     ev_max_fmt_profiles: int
@@ -162,13 +167,15 @@ class EpRequest:
 
 @dataclass(frozen=True, slots=True)
 class EpResponse:
-    """What became of it. No answer in time: `rtt_ns` None."""
+    """Outcome of one endpoint operation; `rtt_ns` None: no answer in time."""
 
     req_id: int
     port: int
     rtt_ns: int | None
     rtt_adjusted_ns: int | None
-    """Without the responder's service time - which nobody reports yet (§12 row 34), so the same as `rtt_ns`."""
+    """Round trip without the responder's service time, ns.
+
+    No responder reports that time yet (§12 row 34), so equal to `rtt_ns`."""
 
     @property
     def ok(self) -> bool:

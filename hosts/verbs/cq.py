@@ -42,7 +42,7 @@ class WorkCompletion:
 
 
 class CompletionChannel:
-    """Where armed CQs announce themselves. `fileno()` is readable while an event waits (Linux eventfd).
+    """Channel of events of armed CQs; `fileno()` is readable while an event waits (Linux eventfd).
 
     Events come while the device is being worked on: in a waiting call, in `Device.process`, or by its own thread.
     """
@@ -83,7 +83,10 @@ class CompletionChannel:
 
 
 class CompletionQueue:
-    """Made by `Device.create_cq`. Entries come in the order in which requests of one QP end."""
+    """Completion queue, made by `Device.create_cq`.
+
+    Entries come in the order in which requests of one QP end.
+    """
 
     def __init__(self, context: DeviceContext, cqe: int, cq_context: Any, channel: CompletionChannel | None) -> None:
         self._context = context
@@ -124,7 +127,9 @@ class CompletionQueue:
             return [entries.popleft() for _ in range(min(num_entries, len(entries)))]
 
     def wait(self, count: int = 1, timeout_s: float | None = None) -> list[WorkCompletion]:
-        """Work on the device until `count` completions are there, and take them; fewer when `timeout_s` is over.
+        """Work on the device until `count` completions are there, and take them.
+
+        Fewer when `timeout_s` is over.
 
         None waits without limit - in virtual time until nothing can happen any more.
         """
@@ -132,7 +137,7 @@ class CompletionQueue:
         return self.poll(count)
 
     def req_notify(self, solicited_only: bool = False) -> None:
-        """Arm: the next completion (solicited ones and failures only, if so asked) is announced at the channel.
+        """Arm: announce the next completion at the channel (solicited ones and failures only, if so asked).
 
         As in ibverbs, poll once more after arming: what was there before is not announced.
         """

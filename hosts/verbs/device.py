@@ -87,7 +87,9 @@ class Device:
         self._regions = RegionTable(context)
         self.default_pd = ProtectionDomain(self._regions)
         self.observers: list[Callable[[Event], None]] = []
-        """Called with every event of the engine, lock held: for tools that print losses and EV changes."""
+        """Observers called with every event of the engine, lock held.
+
+        For tools that print losses and EV changes."""
         self._qps: dict[int, QueuePair] = {}
         self.controller = Controller(context)
         driver.subscribe(self._on_events)
@@ -150,7 +152,9 @@ class Device:
         pd: ProtectionDomain | None = None,
         addr: int | None = None,
     ) -> MemoryRegion:
-        """Register a buffer (bytearray, mmap, array; bytes without REMOTE_WRITE), at virtual address `addr` if given.
+        """Register a buffer (bytearray, mmap, array; bytes without REMOTE_WRITE), at address `addr` if given.
+
+        `addr` is a virtual address.
 
         The buffer stays the caller's: writes of peers appear in it. Raises LocalError when it cannot be registered.
         """
@@ -238,11 +242,14 @@ class Device:
         return self.context.wait_for(condition, timeout_s)
 
     def fileno(self) -> int | None:
-        """Readable when `process` has something to do, if the driver has such a descriptor; mind `next_timer` too."""
+        """Return a descriptor that is readable when `process` is due, if the driver has one.
+
+        `next_timer` has to be watched too.
+        """
         return self.driver.fileno()
 
     def next_timer(self) -> float | None:
-        """When `process` has to be called at the latest; time of `now()`."""
+        """Return the latest time at which `process` has to be called; time of `now()`."""
         with self.lock:
             return self.driver.endpoint.next_timer()
 

@@ -1,4 +1,6 @@
-"""Driver: what a device needs of the world. Implement this and every verb, tool and example runs on it.
+"""Driver of a device: all that the device needs from outside.
+
+Every verb, tool and example runs on a class that implements it.
 
 A driver owns one engine `Endpoint` and moves its packets and its clock. It has to
 
@@ -75,7 +77,10 @@ class Driver(ABC):
 
     @abstractmethod
     def resolve(self, gid: str) -> str:
-        """The peer (as the engine calls it) that has this address, or this name. Raises LocalError for an unknown."""
+        """Return the peer (as the engine calls it) that has this address, or this name.
+
+        Raises LocalError for an unknown one.
+        """
 
     def check_ev(self, _peer: str, _ev: int, _plane: int) -> str | None:
         """Return why an EV of a plane cannot lead to a peer; None when it can, or is not known."""

@@ -1,4 +1,4 @@
-"""Constants of the verbs under the names of `verbs.h` and `mrc.h`, so that C code reads across (mrc-protocol §10.1).
+"""Constants of the verbs under the names of `verbs.h` and `mrc.h`: C code reads across (§10.1).
 
 Members have their C names and are module constants too: `MrcQpAttrMask.MRC_QP_MPR is MRC_QP_MPR`.
 
@@ -154,7 +154,7 @@ class WcStatus(IntEnum):
     """R_Key or range is not one the peer lets us write to."""
     IBV_WC_REM_OP_ERR = 11
     IBV_WC_RETRY_EXC_ERR = 12
-    """Nothing got through for the whole retry budget (linear + exponential)."""
+    """Failure after a whole retry budget (linear + exponential) without any delivery."""
     IBV_WC_GENERAL_ERR = 21
 
 

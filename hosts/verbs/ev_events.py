@@ -25,7 +25,9 @@ class EvEvent:
 
 
 class EvEventCq:
-    """Made by `Controller.create_ev_event_cq`. One entry per EV at most: the newest state wins, the rest is counted.
+    """Queue of EV events, made by `Controller.create_ev_event_cq`.
+
+    One entry per EV at most: the newest state wins, the others are counted.
 
     When more than `cqe` EVs have news, the oldest entry is dropped and counted in the one behind it.
     """

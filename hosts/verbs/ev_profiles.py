@@ -1,4 +1,4 @@
-"""EV profiles: formats, the three modes, EV operations, and what a QP makes of them (mrc-protocol §10.3)."""
+"""EV profiles: formats, the three modes, EV operations, and their expansion for a QP (§10.3)."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class EvProfileTable:
             self.engine_ev(attr, entry)
 
     def _generate(self, attr: EvProfileAttr, subject: str) -> list[EvEntry]:
-        """As many EVs from each port, each a random subset of what the ranges allow (§5.5)."""
+        """Return equally many EVs from each port, each a random subset of those that the ranges allow (§5.5)."""
         ev_count, rng = attr.ev_count or 0, Random(f"{self._context.name}/{subject}")
         ports = attr.ports or list(range(1, self._context.driver.planes + 1))
         total = count_generated(attr.fields or [])
@@ -415,7 +415,10 @@ class EvProfileTable:
     # ---- EV events -------------------------------------------------------------------------------------------
 
     def create_ev_event_cq(self, cqe: int = 1024) -> EvEventCq:
-        """A queue of EV events of all profiles, from now on. It coalesces and cannot overrun; at most `cqe` entries."""
+        """Create a queue of EV events of all profiles, from now on.
+
+        It coalesces and cannot overrun; at most `cqe` entries.
+        """
         if not isinstance(cqe, int) or cqe < 1:
             raise VerbsError(f"create_ev_event_cq: cqe = {cqe!r}: must be 1 or more")
         with self._context.lock:

@@ -1,4 +1,4 @@
-"""What two ends tell each other out of band (§10.2), and the moves of the state machine that follow from it.
+"""Out-of-band exchange of two ends (§10.2), and the state transitions that follow from it.
 
     mine = local_info(qp, mr)                   # a record; to_json() for a socket, a file, a key-value store
     theirs = QpInfo.from_json(received)
@@ -42,7 +42,7 @@ class QpInfo:
     path_mtu: int
     """Largest this end takes, bytes; the smaller of both is used."""
     mpr: int
-    """Its window as responder, units of 128 packets."""
+    """Window as responder, units of 128 packets."""
     max_wimm: int
     """WriteIMM messages it takes in flight."""
     dynamic_mpr: bool = False
@@ -90,7 +90,10 @@ _RANGES = {
 
 
 def local_info(qp: QueuePair, mr: MemoryRegion | None = None) -> QpInfo:
-    """What to tell the peer about a QP and, if given, the region it may write to; from the configuration."""
+    """Return the record to send to the peer about a QP and, if given, the region it may write to.
+
+    Values are those of the configuration.
+    """
     context = qp.context
     config = context.config
     region = (0, 0, 0) if mr is None else (mr.addr, mr.rkey, mr.length)
@@ -173,7 +176,10 @@ def send_info(sock: socket.socket, info: Any) -> None:
 
 
 def receive_info(sock: socket.socket) -> Any:
-    """One JSON line from a stream socket, as data. Raises PeerError when the other end says something else."""
+    """Read one JSON line from a stream socket and return its data.
+
+    Raises PeerError when the other end sends no such line.
+    """
     line = bytearray()
     while not line.endswith(b"\n"):
         byte = sock.recv(1)  # so that nothing behind the line is taken
@@ -217,7 +223,9 @@ def establish(
     timeout_s: float = 30.0,
     **profiles: Any,
 ) -> QpInfo:
-    """`connect_over` a Unix socket at `path`: one end listens, the other dials, in any order. Raises PeerError.
+    """Call `connect_over` over a Unix socket at `path`; raises PeerError.
+
+    One end listens, the other dials, in any order.
 
     File names are seen from every network namespace of the machine, so this stands for the management network.
     """
@@ -226,7 +234,10 @@ def establish(
 
 
 def meet(path: Path | str, local_end: QpInfo, *, listen: bool, timeout_s: float = 30.0) -> QpInfo:
-    """`swap` over a Unix socket at `path`, as `establish`, for programs that bring their QPs up by themselves."""
+    """Call `swap` over a Unix socket at `path`, as `establish` does.
+
+    For programs that bring their QPs up by themselves.
+    """
     with _meeting(Path(path), listen, timeout_s) as sock:
         return swap(sock, local_end)
 

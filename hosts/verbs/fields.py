@@ -1,4 +1,4 @@
-"""How an EV expands into the header fields of a packet (mrc-protocol §10.3): format profiles and EV fields.
+"""Expansion of an EV into the header fields of a packet (§10.3): format profiles and EV fields.
 
 A packed EV is the bits a profile varies, most significant first. Each field begins with its initial value; for each bit
 of its mask, from the most significant down, it takes the next bit of the packed EV. A field with mask 0 is constant.

@@ -82,7 +82,10 @@ class Sge:
 
 
 class MemoryRegion:
-    """Registered memory. `addr` is a virtual address of ours, not a pointer; `lkey` and `rkey` are the same number."""
+    """Registered memory.
+
+    `addr` is a virtual address of ours, not a pointer; `lkey` and `rkey` are the same number.
+    """
 
     def __init__(self, pd: ProtectionDomain, region: EngineRegion, access: AccessFlags) -> None:
         self.pd = pd
@@ -121,7 +124,10 @@ class RemoteWritable(Protocol):
 
 
 class QpAccess:
-    """What the peer of one QP may write to: regions of the QP's protection domain, if the QP allows remote writes."""
+    """Memory that the peer of one QP may write to.
+
+    Regions of the QP's protection domain, if the QP allows remote writes.
+    """
 
     __slots__ = ("_check", "_find", "_qp", "write")
 

@@ -1,4 +1,4 @@
-"""What drivers of a planned fabric have in common: addresses and EVs come from the plan."""
+"""Base of the drivers of a planned fabric: addresses and EVs come from the plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from mrc_testbed.topologies.plan import Host, Plan, PlanError, ev_plane
 
 
 class PlanDriver(Driver):
-    """A driver of one host of a plan. A GID is the address of any of a host's ports; a host's name does as well."""
+    """Driver of one host of a plan.
+
+    A GID is the address of any of a host's ports; a host's name does as well.
+    """
 
     def __init__(self, plan: Plan, host: Host, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
@@ -19,7 +22,10 @@ class PlanDriver(Driver):
         self._draws = count()
 
     def evs(self, peer: str) -> list[tuple[int, int]]:
-        """Where EVs are random (ecmp, flow-ecmp), others each time: a QP has EVs of its own."""
+        """Return EVs of the plan; where EVs are random (ecmp, flow-ecmp), others at each call.
+
+        So each QP has EVs of its own.
+        """
         return list(self.plan.ev_planes(self.host, self.plan.host(peer), seed=f"verbs {next(self._draws)}"))
 
     def check_ev(self, peer: str, ev: int, plane: int) -> str | None:

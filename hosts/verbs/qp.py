@@ -81,7 +81,10 @@ class SendWR:
 
 @dataclass
 class RecvWR:
-    """A receive work request: one WriteIMM of the peer uses it up. It needs no memory, for writes name their own."""
+    """Receive work request: one WriteIMM of the peer uses it up.
+
+    It needs no memory, for writes name their own.
+    """
 
     wr_id: int = 0
 
@@ -96,7 +99,10 @@ class _Posted:
 
 
 class QueuePair:
-    """Made by `Device.create_qp`, in RESET. All calls raise VerbsError, or LocalError from the engine below."""
+    """Queue pair, made by `Device.create_qp`, in RESET.
+
+    All calls raise VerbsError, or LocalError from the engine below.
+    """
 
     def __init__(
         self,
@@ -285,7 +291,9 @@ class QueuePair:
     # ---- posting ------------------------------------------------------------------------------------------
 
     def post_send(self, wr: SendWR | Iterable[SendWR]) -> None:
-        """Post one request, or several in order. When one is refused, `done` of the error says how many were not.
+        """Post one request, or several in order.
+
+        When one is refused, `done_count` of the error is the number of requests posted before it.
 
         The bytes must stay unchanged until the completion (at once free with IBV_SEND_INLINE).
         """
@@ -369,7 +377,10 @@ class QueuePair:
         return region.view[start : start + sge.length]
 
     def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None:
-        """Post receives, from INIT on. A WriteIMM of the peer that finds none ends the QP (§6.3: there is no RNR)."""
+        """Post receives, from INIT on.
+
+        A WriteIMM of the peer that finds none ends the QP (§6.3: there is no RNR).
+        """
         with self.context.lock:
             for done_count, request in enumerate([wr] if isinstance(wr, RecvWR) else iterable("post_recv", wr)):
                 self._require_alive()

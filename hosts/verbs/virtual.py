@@ -1,4 +1,4 @@
-"""Devices in one process on a virtual wire, in virtual time: for tests, examples, and to try an idea in a prompt.
+"""Devices in one process on a virtual wire, in virtual time; for tests, examples and prompts.
 
     wire = VirtualWire(planes=2, uplinks=2)
     a, b = wire.open("a"), wire.open("b")
@@ -26,7 +26,9 @@ from mrc_testbed.hosts.verbs.device import Device
 from mrc_testbed.hosts.verbs.driver import Driver
 
 Filter = Callable[[str, str, int, Any], Sequence[float] | None]
-"""(source, destination, plane, packet) -> extra delays of the copies that arrive ([] = lost); None = as usual."""
+"""Filter of packets: (source, destination, plane, packet) -> extra delays of the copies that arrive.
+
+[] = lost; None = as usual."""
 
 
 @dataclass(slots=True)

@@ -34,7 +34,10 @@ class LocalEnd:
 
 
 def checked_pmtu(requested_mtu: int | None, largest: int) -> int:
-    """Return the path MTU in bytes: `requested_mtu`, or by default the configured `largest`. Raises RequestError."""
+    """Return the path MTU in bytes: `requested_mtu`, or by default the configured `largest`.
+
+    Raises RequestError when it is no path MTU, or above `largest`.
+    """
     pmtu = largest if requested_mtu is None else requested_mtu
     if pmtu not in PATH_MTUS or pmtu > largest:
         valid_mtus = [mtu for mtu in PATH_MTUS if mtu <= largest]

@@ -1,4 +1,4 @@
-"""Meaning of the 32 bits of an EV in each routing mode (mrc-protocol §8), and the EVs of a QP's profile.
+"""Meaning of the 32 bits of an EV in each routing mode (§8), and the EVs of a QP's profile.
 
     srv6        tag | plane | uplink, least significant last: EV[15:8] plane, EV[7:0] T0 uplink (§8.3)
     structured  one field a tier, first hop in the most significant bits (§8.5), and the plane in the lowest ones

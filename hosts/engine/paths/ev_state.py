@@ -15,7 +15,7 @@ class EvState(Enum):
     """State of one EV (§7); the values are the numbers of the specification."""
 
     GOOD = 0
-    """In the rotation, or a backup ready to join it."""
+    """State of an EV in the rotation, or of a backup ready to join it."""
     DENIED = 1
     """Taken out by the controller; no packet changes that."""
     SKIP = 2

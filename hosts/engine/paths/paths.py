@@ -1,4 +1,4 @@
-"""The paths of a connected QP: its EV profile, and the reliability probes that bring an EV back (§5.12).
+"""Paths of a connected QP: its EV profile, and the reliability probes that bring an EV back (§5.12).
 
 Every signal about an EV goes through `QpPaths.signal`, which tells the application and starts probing when one goes
 bad. A probe leaves each `probe_interval_s` while an EV is ASSUMED_BAD, over that EV; `needed` answers in a row, each
@@ -34,7 +34,9 @@ from mrc_testbed.hosts.engine.paths.ev_state import EvSignal, EvState
 from mrc_testbed.hosts.engine.wire.packets import ECN_ECT0, PacketRecord, ReliabilityProbe, Sack, Verdict
 
 ASKINGS: Final = 2
-"""Transmissions of a probe, evenly spread over probe_timeout_s, each with another way back, before it has failed."""
+"""Number of transmissions of a probe before it has failed.
+
+They are evenly spread over probe_timeout_s, each with another way back."""
 _REPORTED_STATES: Final = (EvState.ASSUMED_BAD, EvState.DENIED)
 _ANSWERS: Final[dict[int, EvSignal]] = {
     Verdict.SKIP_ONCE: EvSignal.PROBE_SKIP_ONCE,
@@ -50,13 +52,13 @@ class _Probe:
     def __init__(self, ev: Ev) -> None:
         self.ev = ev
         self.ask_count = 0
-        """How often."""
+        """Number of transmissions so far."""
         self.ids: deque[int] = deque()
         """Ids of the newest ASKINGS of them."""
         self.began_at = self.asked_at = 0.0
-        """When the first asking left, and the last that the verdict is about, the second."""
+        """Times of the first transmission, and of the last one that the verdict is about, the second."""
         self.is_over = False
-        """Answered or failed."""
+        """Whether the probe was answered or has failed."""
 
 
 class QpPaths:
@@ -147,12 +149,15 @@ class QpPaths:
             self._schedule(ev, now + context.config.probes.interval_s)
 
     def accuse(self, ev: Ev, now: float) -> None:
-        """A packet over it expired, and nothing proves it lost: the peer may not have read it yet, or may be dead."""
+        """Note that a packet over the EV expired without proof that it is lost.
+
+        The peer may not have read it yet, or may be dead.
+        """
         ev.acked_at_doubt, ev.accused_at = ev.acked, now
         self._seek(ev.plane, now)
 
     def put_on_trial(self, ev: Ev) -> None:
-        """A packet over it is overdue, and nothing proves it lost: ask the EV itself; no answer will be its failure."""
+        """Probe an EV that has a packet overdue without proof that it is lost; no answer is the EV's failure."""
         if ev.state in (EvState.GOOD, EvState.SKIP):
             ev.failures = max(ev.failures, self._context.config.probes.fail_count - 1)
             self.queue_probe(ev)
@@ -189,7 +194,10 @@ class QpPaths:
         self.queue_probe(self.profile.other_ev(avoid))
 
     def ask_spares(self) -> None:
-        """Nothing is heard over any EV in rotation: one that is not may lead to the peer, and show that it lives."""
+        """Probe the EVs outside the rotation, when nothing is heard over any EV in it.
+
+        One of them may lead to the peer, and show that it lives.
+        """
         for ev in self.profile.spares():
             self.queue_probe(ev)
 
@@ -338,7 +346,7 @@ class QpPaths:
             self.refresh(ev)
 
     def next_deadline(self) -> float:
-        """When on_timer has something to do; NEVER when nothing is pending."""
+        """Return the time at which on_timer is due; NEVER when nothing is pending."""
         while self._expect and self._expect[0][2].is_over:
             heapq.heappop(self._expect)
         due = self._due[0][0] if self._due else NEVER

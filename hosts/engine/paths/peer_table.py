@@ -48,13 +48,15 @@ CONTROL_MOST: Final = 1 << 14
 """Control packets that a queue of them holds."""
 REQUEST_BITS: Final = 16
 LEASE_REFRESHES: Final = 3.5
-"""For so many refreshes a port of a peer is believed to be down: two words in a row may get lost."""
+"""Refreshes for which a port of a peer is believed to be down: two reports in a row may get lost."""
 PROBES_WITHOUT_PROOF: Final = 32
 """EV probes that follow the last packet of a peer to which no way is proven."""
 RENEWED_PEERS: Final = 2
 """Peers to which EV probes renew the reverse EVs as often as to one alone; more of them take turns."""
 PROBE_RTTS: Final = 4
-"""Round trips that an EV probe for the reverse set waits for its answer, if that is less than probe_timeout_s."""
+"""Round trips for which an EV probe of the reverse set waits for its answer.
+
+`probe_timeout_s` instead, where that is shorter."""
 
 
 class PortListener(Protocol):
@@ -98,14 +100,14 @@ class Peer(TimedItem):
         super().__init__()
         self.name = name
         self.number = number
-        """Of all peers, in the order in which they turned up."""
+        """Number of the peer among all peers, in the order in which they turned up."""
         self.listeners: list[PortListener] = []
         """Connected QPs; `profiles` are theirs, in the same order."""
         self.profiles: list[EvProfile] = []
         self.ports = ALL_PORTS
         """Bit p: its port of plane p is up, by its last report."""
         self.lease_ends = NEVER
-        """Until when some of them are believed to be down; NEVER = all are up."""
+        """Time until which at least one port is believed to be down; NEVER: all are up."""
         self.last_update: int | None = None
         """Request id of its newest port status update, which came at `last_update_at`; None = any is believed."""
         self.last_update_at = 0.0
@@ -113,11 +115,13 @@ class Peer(TimedItem):
         """Request id of the newest update if it was older than that one."""
         self.ack_paths = AckPaths(planes, self.profiles, rng)
         self.probe_at = NEVER
-        """When an EV probe for the reverse set may leave; NEVER = no data came in since the last one."""
+        """Time at which an EV probe for the reverse set may leave.
+
+        NEVER: no data came in since the last one."""
         self.probes_left = 0
         """Probes that may follow it while no way is proven."""
         self.update_at = NEVER
-        """When our next port status update to it leaves; NEVER = it knows all."""
+        """Time at which our next port status update to the peer leaves; NEVER: the peer knows all."""
         self.update_id = 0
         self.updates_sent = 0
         self.update_waits = False
@@ -126,7 +130,10 @@ class Peer(TimedItem):
 
 
 class EvProbe(TimedItem):
-    """An EV probe in flight, sent once or twice. `ev`: of the reverse set, None for a probe of the application."""
+    """EV probe in flight, sent once or twice.
+
+    `ev`: EV of the reverse set; None for a probe of the application.
+    """
 
     __slots__ = (
         "again_at",
@@ -157,9 +164,9 @@ class EvProbe(TimedItem):
     ) -> None:
         super().__init__()
         self.request_id = request_id
-        """Of its first asking; names the probe."""
+        """Request id of the first transmission; names the probe."""
         self.number = number
-        """Of all probes, in the order in which they were asked for."""
+        """Number of the probe among all probes, in the order of their requests."""
         self.peer = peer
         self.value, self.plane = value, plane
         self.sent_at, self.deadline = sent_at, deadline
@@ -173,7 +180,7 @@ class EvProbe(TimedItem):
 
 
 def _put(queue: deque[tuple[Peer, Packet]], peer: Peer, packet: Packet) -> None:
-    """Append to a queue of control packets. Where that is full, its oldest is lost, as it might on the wire."""
+    """Append to a queue of control packets; a full queue drops its oldest, as the wire might."""
     if len(queue) >= CONTROL_MOST:
         dropped_peer, dropped_packet = queue.popleft()
         if type(dropped_packet) is EndpointRequest and dropped_packet.op == EndpointOp.PORT_STATUS_UPDATE:
@@ -192,16 +199,18 @@ class PeerTable:
         self._control: deque[tuple[Peer, Packet]] = deque()
         """Control packets to be sent that were not tried yet, oldest first."""
         self._held_packets: dict[int, deque[tuple[Peer, Packet]]] = {}
-        """Those that wait for room at any of some ports, by the mask of these; 0: no EV of a port that is up is known.
-        So each is tried when it comes and when a port that it waits for has room, however many wait for others."""
+        """Packets that wait for room at any of a set of ports, by the mask of these ports.
+
+        0: no EV of a port that is up is known. So each packet is tried when it comes and when a port that it waits
+        for has room, however many wait for others."""
         self._renewing = 0
         """Peers of which data came in, and to which an EV probe is due."""
         self._rng = rng
         self._probes: dict[int, EvProbe] = {}
-        """By request id, of either asking."""
+        """EV probes in flight by request id, of either transmission."""
         self._probes_asked = 0
         self._peer_times, self._probe_times = Deadlines(), Deadlines()
-        """When a peer needs something, and when an EV probe is asked again or has failed."""
+        """Deadlines of peers, and of EV probes (to be sent again, or failed)."""
         self._request_id = rng.getrandbits(REQUEST_BITS)
         self._plane = 0
         self.qpccs = Qpccs(config, planes, self._probe_base, rng)
@@ -263,11 +272,11 @@ class PeerTable:
         return bool(self._control or self._held_packets)
 
     def queue(self, peer: Peer, packet: Packet) -> None:
-        """Have a control packet leave when ports let it."""
+        """Queue a control packet, to leave when ports let it."""
         _put(self._control, peer, packet)
 
     def _release(self) -> None:
-        """Have all that is held tried anew: with other ports there are other ways."""
+        """Retry all held packets: other ports open other ways."""
         held_packets = [item for queue in self._held_packets.values() for item in queue]
         self._held_packets.clear()
         self._control.extendleft(reversed(held_packets))
@@ -368,7 +377,7 @@ class PeerTable:
         return True
 
     def _believe(self, peer: Peer, ports: int, now: float) -> None:
-        """What we hold of the peer's ports changes, perhaps."""
+        """Store the ports of the peer that are up, and report those that changed."""
         changed_ports = peer.ports ^ ports
         peer.ports, peer.lease_ends = ports, NEVER
         self._time(peer)
@@ -453,9 +462,10 @@ class PeerTable:
         ev: Ev | None = None,
         qpcc: Qpcc | None = None,
     ) -> int:
-        """Queue an EV probe; returns its request id. Its outcome is an EvProbeResult, or `ev` or `qpcc` learn of it.
+        """Queue an EV probe; return its request id.
 
-        Without an answer it is sent again after half of `timeout_s`.
+        The outcome is an EvProbeResult, or `ev` or `qpcc` is notified. Without an answer the probe is sent again
+        after half of `timeout_s`.
         """
         request_id = self._new_id()
         self._probes_asked += 1
@@ -514,8 +524,9 @@ class PeerTable:
         self._time(peer)
 
     def _reverse_period_s(self, peer: Peer) -> float:
-        """Time between two EV probes to a peer. The more peers send to us, the longer: the answers to all of them come
-        in by one port, beside the data.
+        """Return the time between two EV probes to a peer, seconds.
+
+        Longer when more peers send to us: the answers to all of them come in by one port, beside the data.
         """
         shared_period_s = self._config.paths.reverse_probe_s * (self._renewing / RENEWED_PEERS)
         return max(peer.ack_paths.rtt_s or 0.0, self._config.paths.reverse_probe_s, shared_period_s)
@@ -603,6 +614,6 @@ class PeerTable:
         return self._plane
 
     def next_deadline(self) -> float:
-        """When on_timer has something to do; NEVER when nothing is pending."""
+        """Return the time at which on_timer is due; NEVER when nothing is pending."""
         peer, probe = self._peer_times.first(), self._probe_times.first()
         return peer if peer < probe else probe

@@ -1,4 +1,6 @@
-"""Bytes of the RoCEv2 RC records, from after the BTH up to the padding; codec.py does the rest for both protocols.
+"""Codec of the RoCEv2 RC records, from after the BTH up to the padding.
+
+codec.py does the rest for both protocols.
 
 BTH byte 8 holds A and seven reserved bits in RC, so none of MRC's flags there is read or sent. BECN of a CNP is bit 6
 of byte 4, which no iCRC covers. [IBTA]

@@ -18,18 +18,24 @@ class RcConfig:
     timeout: Annotated[int, NumberRange(1, 31)] = 14
     """Local ACK timeout 4.096 us x 2**timeout: 67 ms, as Config.loss.timeout's; 1..31."""
     retry_cnt: Annotated[int, NumberRange(0, 7)] = 7
-    """Times in a row the requestor goes back, for a timeout or a sequence NAK, without progress; 0..7 (3 bits)."""
+    """Number of times in a row the requestor goes back without progress; 0..7 (3 bits).
+
+    It goes back for a timeout or a sequence NAK."""
     rnr_retry: Annotated[int, NumberRange(0, 7)] = 7
-    """As often it waits for a posted receive after an RNR NAK; 7 = for ever."""
+    """Number of waits in a row for a posted receive, after an RNR NAK; 7 = for ever."""
     rnr_timer: Annotated[int, NumberRange(0, 31)] = 16
     """Code of the wait our RNR NAKs ask for, 0..31; 16 = 2.56 ms."""
     window_packets: Annotated[int, NumberRange(0, 1 << 22)] = 0
-    """Packets without acknowledgment; 0 = as many full ones as `cwnd_bytes` of Config holds, to be fair to both."""
+    """Number of packets without acknowledgment.
+
+    0: as many full ones as `cwnd_bytes` of Config holds, to be fair to both."""
     ack_every_packets: Annotated[int, NumberRange(1, 1 << 20)] = 16
     """The requestor sets A on every so many packets, besides the last of a message and of the window."""
     ev_choice: Literal["spread", "random"] = "spread"
-    """Which of the EVs given to connect() the QP keeps: "spread" = number qpn modulo how many, so that n QPs have n
-    paths; "random" = as a hash would, collisions included."""
+    """Choice of the EV that the QP keeps among those given to connect().
+
+    "spread" = number qpn modulo how many, so that n QPs have n paths; "random" = as a hash would, collisions
+    included."""
     control: Literal["window", "dcqcn"] = "window"
     """ "window" or "dcqcn"."""
     line_rate_bps: Annotated[float, NumberRange(1e3, 1e13)] = 100e6

@@ -9,7 +9,10 @@ from mrc_testbed.hosts.engine.connection import Counters
 
 @dataclass(slots=True)
 class RcCounters(Counters):
-    """Counters of a baseline QP: `lost`, `losses` count returns (OVERTAKEN: for a sequence NAK), `nacks_sent` NAKs."""
+    """Counters of a baseline QP.
+
+    `lost` and `losses` count returns (OVERTAKEN: for a sequence NAK), `nacks_sent` NAKs.
+    """
 
     cnps_sent: int = 0
     cnps_received: int = 0

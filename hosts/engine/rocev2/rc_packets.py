@@ -36,7 +36,10 @@ RC_WRITES: Final = RC_START | RC_END | {RcOpcode.WRITE_MIDDLE}
 
 
 class RcSyndrome(IntEnum):
-    """AETH syndrome: 0x1F = ACK with the credit field "not valid"; RNR_NAK OR a 5-bit code of how long to wait."""
+    """AETH syndrome.
+
+    0x1F = ACK with the credit field "not valid"; RNR_NAK OR a 5-bit code of the time to wait.
+    """
 
     ACK = 0x1F
     RNR_NAK = 0x20
@@ -53,7 +56,7 @@ class RcWrite(PacketRecord):
     opcode: RcOpcode
     psn: int
     payload: Payload
-    """This packet's bytes, without padding."""
+    """Bytes of this packet, without padding."""
     size: int
     """Nominal size in bytes: UDP length + 40, as of an MRC write."""
     va: int = 0
@@ -113,7 +116,10 @@ class RcAck(PacketRecord):
 
 @dataclass(slots=True)
 class Cnp(PacketRecord):
-    """Congestion notification, 0x81: 16 reserved bytes and BECN set. From the receiver of CE marks to the sender."""
+    """Congestion notification, 0x81, from the receiver of CE marks to the sender.
+
+    16 reserved bytes, and BECN set.
+    """
 
 
 RcPacket = RcWrite | RcAck | Cnp

@@ -1,10 +1,10 @@
-"""A RoCEv2 RC queue pair with the surface of MRC's EngineQueuePair, so that any workload runs on either.
+"""RoCEv2 RC queue pair with the surface of MRC's EngineQueuePair: any workload runs on either.
 
     qp = endpoint.create_qp(transport="rocev2")        # then attributes(), connect(), post_write() as ever
 
 Made to be compared with: one path by a constant EV (one of those given to connect), packets in order, Go-Back-N. What
 is MRC's alone stays away from it: no probes, no port status, no EV states but one, no limit of WriteIMM (RC has RNR
-NAKs for those that find no posted receive). Its parameters: rocev2_rate.RcConfig.
+NAKs for those that find no posted receive). Its parameters: rc_config.RcConfig.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class RcConnected:
     requestor: RcRequestor
     responder: RcResponder
     path: tuple[int, int]
-    """(EV, plane)"""
+    """Pair (EV, plane)."""
 
 
 class RcQueuePair(EngineQueuePair):
-    """Made by Endpoint.create_qp(transport="rocev2"). What is not said here is as in EngineQueuePair."""
+    """Queue pair made by Endpoint.create_qp(transport="rocev2"); else as EngineQueuePair."""
 
     transport = "rocev2"
 
@@ -64,11 +64,11 @@ class RcQueuePair(EngineQueuePair):
         touched_qps: list[EngineQueuePair],
     ) -> None:
         self.rc_counters = RcCounters(plane_packets=[0] * planes, plane_bytes=[0] * planes)
-        """Those of `counters`, with the baseline's own."""
+        """Counters of the QP: the same record as `counters`, of the baseline's class."""
         super().__init__(qpn, psn, planes, config, memory, peers, events, rng, touched_qps, self.rc_counters)
         self.settings = settings
         self.baseline: RcConnected | None = None
-        """In place of `connected`, which stays None."""
+        """Both halves of the connected QP, in place of `connected`, which stays None."""
         self._port = 0
         """Bit of the port it sends by."""
 
@@ -96,7 +96,9 @@ class RcQueuePair(EngineQueuePair):
         denied: Iterable[int] = (),
         config: Config | None = None,
     ) -> None:
-        """INIT -> RTS over one of `evs` ((EV, plane) pairs; give one to choose it yourself; RcConfig.ev_choice).
+        """Connect over one of `evs`, (EV, plane) pairs: INIT -> RTS.
+
+        RcConfig.ev_choice sets which one; a list of one chooses it.
 
         `window`: a LineRate or Dcqcn; by default what RcConfig.control names. `denied`: EVs not to be chosen.
         Raises LocalError.
@@ -154,7 +156,7 @@ class RcQueuePair(EngineQueuePair):
     def post_write(
         self, local: Any, remote_va: int, rkey: int, *, now: float, imm: int | None = None, solicited: bool = False
     ) -> int:
-        """As EngineQueuePair's, without its limit of WriteIMM."""
+        """Post a write as EngineQueuePair does, without its limit of WriteIMM."""
         data = self._checked_write(local, remote_va, rkey, imm)
         assert self.baseline is not None
         self._wr_id += 1
@@ -164,7 +166,7 @@ class RcQueuePair(EngineQueuePair):
         return self._wr_id
 
     def set_penalty(self, penalty: int) -> None:
-        """Not in this transport: raises LocalError."""
+        """Raise LocalError: not in this transport."""
         raise LocalError(f"QP {self.qpn} is rocev2: receiver flow control is MRC's")
 
     def release(self) -> None:
@@ -214,7 +216,7 @@ class RcQueuePair(EngineQueuePair):
         ]
 
     def deny_ev(self, value: int, deny: bool, now: float) -> None:
-        """Not in this transport: raises LocalError."""
+        """Raise LocalError: not in this transport."""
         raise LocalError(f"QP {self.qpn} is rocev2: its path is fixed (only mrc QPs have EVs to deny)")
 
     # ---- network and clock ------------------------------------------------------------------------------

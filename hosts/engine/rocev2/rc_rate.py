@@ -44,7 +44,7 @@ class Dcqcn:
         self.rate_bps = self.target_bps = config.line_rate_bps
         self.alpha = 1.0
         self._alpha_at = self._period = now
-        """Since when alpha was not decayed, and the rate not raised."""
+        """Times up to which alpha was decayed and the rate was raised."""
         self._periods = 0
         """Increase periods since the last CNP."""
         self._next = now

@@ -99,7 +99,11 @@ class RcMessage:
 
 
 class RcRequestor:
-    """`ev`, `plane`: the path, for ever. `port_up()`: whether our port of it is. `fail` as for MRC's Requestor."""
+    """Requestor half of a baseline QP.
+
+    `path`: its EV and plane, for ever. `port_up()`: whether our port of that plane is up. `fail` as for MRC's
+    Requestor.
+    """
 
     def __init__(
         self,
@@ -120,7 +124,7 @@ class RcRequestor:
         self._dscp = context.config.dscp.no_trim
         self.window_packets = settings.window_packets or max(1, context.config.congestion.cwnd_bytes // full_size)
         self._messages: dict[int, RcMessage] = {}
-        """Not completed, by ordinal."""
+        """Messages not completed, by ordinal."""
         self._first = self._cursor = self._count = 0
         """Ordinals of the oldest message, of the one `next_psn` is in, and of the next to be posted."""
         self.una_psn = self.next_psn = self._sent_psn = self._end_psn = first_psn
@@ -128,9 +132,9 @@ class RcRequestor:
         self._retries = self._rnr_retries = 0
         self._deadline = NEVER
         self._resume_at = float("-inf")
-        """Nothing is sent before: the responder was not ready (RNR)."""
+        """Time before which nothing is sent, as the responder was not ready (RNR)."""
         self._seen_at = float("-inf")
-        """When on_timer or transmit was called last; either is followed by as much transmit as ports allow."""
+        """Time of the last call of on_timer or transmit; as much transmit as ports allow follows either."""
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -147,7 +151,7 @@ class RcRequestor:
             self._deadline = now + self._settings.timeout_s
 
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
-        """Before anything was posted: begin at another PSN. Windows of MRC mean nothing here."""
+        """Start at another PSN, before anything was posted; the window of MRC has no meaning for RC."""
         self.una_psn = self.next_psn = self._sent_psn = self._end_psn = first_psn
 
     def pending(self) -> int:
@@ -155,11 +159,11 @@ class RcRequestor:
         return len(self._messages)
 
     def can_send(self) -> bool:
-        """There is something to send that the window allows."""
+        """Return whether the window allows a packet that is to be sent."""
         return self.next_psn < min(self._end_psn, self.una_psn + self.window_packets)
 
     def wants_to_send(self) -> bool:
-        """There is something to send, or to send again."""
+        """Return whether a packet is to be sent, or sent again."""
         return self.next_psn < self._end_psn
 
     def in_flight(self) -> bool:
@@ -332,7 +336,7 @@ class RcRequestor:
         self._go_back(LossCause.TIMEOUT, now)
 
     def next_deadline(self) -> float:
-        """When on_timer has something to do, or transmit may send what it might not when it was called last.
+        """Return when on_timer is due, or transmit may send a packet that it might not at its last call.
 
         Packets that only the port held back need no timer: transmit is called when it has room again.
         """

@@ -29,7 +29,10 @@ from mrc_testbed.hosts.engine.wire.psn import unwrap
 
 
 class RcResponder:
-    """`path`: (EV, plane) our answers take. `receives`: ids of posted receives. `fail` as for MRC's Responder."""
+    """Responder half of a baseline QP.
+
+    `path`: (EV, plane) our answers take. `receives`: ids of posted receives. `fail` as for MRC's Responder.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class RcResponder:
         self.expected_psn = first_psn
         """The only PSN that is taken (unwrapped)."""
         self._va = self._rkey = self._total = self._bytes_left = 0
-        """Of the message begun: next address, R_Key, whole length and what is missing of it; _left 0 = none is."""
+        """Next address, R_Key, length and missing bytes of the message begun; `_bytes_left` 0 = none is."""
         self._messages = 0
         self._ack_owed = False
         self._nak_owed: int | None = None
@@ -56,7 +59,7 @@ class RcResponder:
         self._nak_sent = False
         """A NAK for the expected PSN has been queued."""
         self._fatal: RcSyndrome | None = None
-        """Sent when the QP failed, and again for each packet that shows the peer missed it."""
+        """Syndrome sent when the QP failed, and again for each packet that shows the peer missed it."""
         self._cnp_owed = False
         self._cnp_after = float("-inf")
 
@@ -132,7 +135,7 @@ class RcResponder:
         return False
 
     def repeat_nak(self) -> None:
-        """In ERROR: the peer is still sending, so tell it (again) if it was its fault."""
+        """Send the NAK again, if any, to a peer that still sends to a QP in ERROR."""
         self._nak_owed = self._fatal
 
     @property

@@ -1,4 +1,6 @@
-"""Codec between packet records and bytes, from the inner IP header up to the iCRC. No scapy, no copies of payload.
+"""Codec between packet records and bytes, from the inner IP header up to the iCRC.
+
+No scapy, no copies of payload.
 
 The outer SRv6 header and Ethernet are the NIC's (their layouts are in headers.py). Everything received is hostile:
 `Codec.decode` returns a record that passed every check below or raises WireError, nothing else::
@@ -152,7 +154,10 @@ def fields_to_ev(sport: int, flow_label: int, layout: str = "L") -> int:
 
 
 def addresses(packet: bytes | memoryview) -> tuple[bytes, bytes]:
-    """(source, destination) of an inner packet, for the NIC's own checks. Raises WireError when there is no header."""
+    """Return (source, destination) of an inner packet, for the NIC's checks.
+
+    Raises WireError when there is no header.
+    """
     version = packet[0] >> 4 if len(packet) else 0
     if version == 6 and len(packet) >= IPV6_SIZE:
         return bytes(packet[8:24]), bytes(packet[24:40])
@@ -168,7 +173,10 @@ def write_size(opcode: Opcode, payload: int, timestamp: bool) -> int:
 
 
 def nominal_size(config: Config) -> Callable[[Opcode, int, bool], int]:
-    """Function for the nominal size of a write, arguments as of write_size, by Config.qp.rcvd_counts (§12 row 15)."""
+    """Return a function for the nominal size of a write, by Config.qp.rcvd_counts (§12 row 15).
+
+    Its arguments are those of write_size.
+    """
     extra = NOMINAL_EXTRA[config.qp.rcvd_counts]
     return write_size if extra is None else lambda opcode, payload, timestamp: payload + extra
 
@@ -351,7 +359,10 @@ class Codec:
 
     @staticmethod
     def _ipv6(packet: bytes | memoryview) -> tuple[int, int, int, int, bool]:
-        """(header size, EV half of the flow label << 16, traffic class, IP payload length, next header is UDP)."""
+        """Return header size, EV half of the flow label << 16, traffic class, IP payload length, is UDP.
+
+        Raises WireError when the packet is too short.
+        """
         if len(packet) < IPV6_PREFIX:
             raise WireError(f"{len(packet)} bytes are too few for IPv6, UDP and BTH")
         word, length, next_header = _IPV6_START.unpack_from(packet)
@@ -359,7 +370,7 @@ class Codec:
 
     @staticmethod
     def _ipv4(packet: bytes | memoryview) -> tuple[int, int, int, int, bool]:
-        """As _ipv6; IPv4 has no flow label, so half the EV stays zero (§1.4)."""
+        """Return the five values of _ipv6; half the EV stays zero, for IPv4 has no flow label (§1.4)."""
         if len(packet) < IPV4_PREFIX:
             raise WireError(f"{len(packet)} bytes are too few for IPv4, UDP and BTH")
         ip = IPV4.unpack(packet)
@@ -382,14 +393,17 @@ def _ipv4_header(traffic_class: int, length: int, addressing: Addressing) -> byt
 
 
 def _ones_sum(data: bytes | memoryview) -> int:
-    """16-bit one's complement sum of `data` (padded to even length); 0xFFFF over anything with a right checksum."""
+    """Return the 16-bit one's complement sum of `data` (padded to even length).
+
+    0xFFFF over data with a right checksum.
+    """
     number = int.from_bytes(bytes(data) + b"\0" * (len(data) & 1), "big")
     # 2**16 = 1 modulo 0xFFFF, so the sum of the 16-bit words is the remainder of the whole number.
     return (number % 0xFFFF or 0xFFFF) if number else 0
 
 
 def udp_checksum(packet: bytes | bytearray | memoryview, ip: int, version: int) -> int:
-    """The UDP checksum over pseudo header and datagram, whatever stands in its field counted in: 0 when it is right."""
+    """Return the UDP checksum over pseudo header and datagram, checksum field included; 0: right."""
     pair = packet[8:40] if version == 6 else packet[12:20]
     length = len(packet) - ip
     pseudo = bytes(pair) + _WORD.pack(length) + _WORD.pack(PROTOCOL_UDP)

@@ -1,4 +1,6 @@
-"""Every header on our wires as a table of (field, bits), most significant bit first. The one place for layouts.
+"""Layouts of every header on our wires: tables of (field, bits), most significant bit first.
+
+No other module has layouts.
 
 `Layout` packs and unpacks any of them through one big integer: exact, and quick enough for control packets. The
 two hot paths of codec.py (writes and SACKs) use struct formats instead, and the tests hold those against these

@@ -1,4 +1,6 @@
-"""The invariant CRC of RoCEv2 (mrc-protocol §3): CRC-32 of the inner packet, fields that change in flight masked.
+"""Invariant CRC of RoCEv2 (mrc-protocol §3).
+
+CRC-32 of the inner packet, fields that change in flight masked.
 
 The masked copy is short: only the first 60 (IPv6) or 40 (IPv4) bytes hold masked fields, and the rest of the
 packet, payload included, is read where it lies. The four bytes go on the wire least significant first.

@@ -1,4 +1,4 @@
-"""The packets of MRC as records, one class per kind. The engine deals in these only; codecs know the bytes.
+"""Packets of MRC as records, one class per kind; the codecs alone know the bytes.
 
 Every record starts with the same five fields::
 
@@ -104,8 +104,9 @@ Envelope = tuple[int, int, int, int, int]
 
 
 def elsewhere(plane: int) -> int:
-    """`plane` field of a control packet that must not leave by the plane on which its trigger came in, because the
-    usual way is in doubt (AckPaths.route). Its own inverse.
+    """Return the `plane` field of a control packet that must not leave by `plane`; its own inverse.
+
+    `plane` is the one on which the packet's trigger came in; the usual way is in doubt (AckPaths.route).
     """
     return ~plane
 
@@ -121,7 +122,7 @@ class PacketRecord:
     ecn: int
 
     def __copy__(self) -> PacketRecord:
-        """The same once more; compiled records have no way of their own."""
+        """Return a copy; compiled records have no method for it."""
         return replace(self)
 
 
@@ -139,9 +140,9 @@ class Write(PacketRecord):
     dma_length: int
     """Length of the whole message in bytes, the same in all its packets."""
     payload: Payload
-    """This packet's bytes, without padding; empty when trimmed."""
+    """Bytes of this packet, without padding; empty when trimmed."""
     size: int
-    """Nominal size in bytes: UDP length + 40. Of the untrimmed packet, since trimming keeps the lengths (§4.3)."""
+    """Nominal size of the untrimmed packet in bytes: UDP length + 40; trimming keeps the lengths (§4.3)."""
     rqmsn: int = 0
     """Number of the WriteIMM message, 16 bits; 0 in plain writes."""
     imm: int = 0
@@ -153,7 +154,7 @@ class Write(PacketRecord):
     rtx: bool = False
     solicited: bool = False
     trimmed: NackReason | None = None
-    """TRIMMED or TRIMMED_LASTHOP when a switch trimmed the packet (seen by its DSCP), else None."""
+    """Reason TRIMMED or TRIMMED_LASTHOP when a switch trimmed the packet (seen by its DSCP), else None."""
 
     def __init__(  # written out: the one that dataclass makes stays interpreted
         self,
@@ -215,7 +216,7 @@ class Sack(PacketRecord):
     ack_psn_offset: int
     """PSN of the packet that triggered this SACK, minus cack_psn; int16. 0 in answers to probes."""
     probe_id: int | None
-    """Not None: answer to the reliability probe of that id (SETH pr = 1)."""
+    """Id of the reliability probe that the SACK answers (SETH pr = 1); None: no probe."""
     entropy: int
     """EV of the trigger."""
     verdict: int
@@ -236,8 +237,10 @@ class Sack(PacketRecord):
     spdcid: int = 0
     dpdcid: int = 0
     cc_type: int = CC_NSCC
-    """4 bits. Of another type, `timestamp`, `rcvd_units`, `ooo_count`, `penalty` and `restore_cwnd` say nothing: they
-    are bits of a layout we do not know."""
+    """Type of congestion control, 4 bits.
+
+    Of another type, `timestamp`, `rcvd_units`, `ooo_count`, `penalty` and `restore_cwnd` have no meaning: they are
+    bits of an unknown layout."""
 
     def __init__(  # written out: the one that dataclass makes stays interpreted
         self,
@@ -301,7 +304,7 @@ class Nack(PacketRecord):
     spdcid: int = 0
     dpdcid: int = 0
     cc_type: int = 2
-    """Sent as 2, ignored when received (§12 row 8)."""
+    """Type of congestion control: 2 when sent, ignored when received (§12 row 8)."""
 
 
 @dataclass(slots=True, init=False)
@@ -339,7 +342,9 @@ class ReliabilityProbe(PacketRecord):
     spdcid: int = 0
     dpdcid: int = 0
     rtx: bool = False
-    """Asked again, for no answer came: the answer should take another way (ack_paths.py)."""
+    """Whether the probe is sent again for want of an answer.
+
+    True: the answer should take another way (ack_paths.py)."""
 
 
 @dataclass(slots=True)
@@ -351,12 +356,14 @@ class EndpointRequest(PacketRecord):
     op: int
     """An EndpointOp."""
     port_mask: int = 0
-    """Bit p set: the sender's port of plane p is usable (op 0); counted from Config.ports.bit_base (§12 row 27)."""
+    """Mask of usable ports (op 0): bit p set means the sender's port of plane p is usable.
+
+    Bits are counted from Config.ports.bit_base (§12 row 27)."""
     timestamp: int | None = 0
-    """As of ReliabilityProbe."""
+    """Timestamp as in ReliabilityProbe."""
     tsr: int = 0
     rtx: bool = False
-    """As of ReliabilityProbe; False in port status updates."""
+    """Whether the request is sent again, as in ReliabilityProbe; False in port status updates."""
 
 
 @dataclass(slots=True)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 
 class TextPart:
-    """`length` bytes of `text` from `begin` on. Stands for a buffer in EngineQueuePair.post_write, in MRC and RoCE."""
+    """Part of `text`: `length` bytes from `begin` on.
+
+    Stands for a buffer in EngineQueuePair.post_write, in MRC and RoCE.
+    """
 
     __slots__ = ("begin", "length", "text")
 
@@ -28,12 +31,12 @@ class TextPart:
         return TextPart(self.text, self.begin + start, last - start if last > start else 0)
 
     def release(self) -> None:
-        """Nothing, where a view lets go of its buffer."""
+        """Do nothing; a memoryview releases its buffer here."""
 
 
 Payload = bytes | memoryview | TextPart
 Data = memoryview | TextPart
-"""What a message is cut from."""
+"""Source from which the payloads of a message are cut."""
 
 
 def cut(data: Data, start: int, end: int) -> Payload:

@@ -35,7 +35,7 @@ def precedes(a: int, b: int) -> bool:
 
 
 def advance(old_value: int, new_value: int, bits: int = PSN_BITS) -> int:
-    """How far a wrapping counter has moved from `old` to `new`; 0 when `new` is the older of the two.
+    """Return how far a wrapping counter moved from `old_value` to `new_value`; 0 when the new is older.
 
     Used for rcvd_bytes (nscc.md §1.3): 0xFFFFFE -> 0x000003 is 5, 0x000003 -> 0xFFFFFE is stale, hence 0.
     """

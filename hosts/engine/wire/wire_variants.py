@@ -76,7 +76,10 @@ class AnyCodec(Protocol):
 
 
 def speaks_dialect(config: Config) -> bool:
-    """Whether some bytes differ from what the codecs, Python's and the compiled NIC's, write and read by themselves."""
+    """Return whether the configuration changes bytes that the codecs write and read by themselves.
+
+    The codecs are Python's and the compiled NIC's.
+    """
     return any(getattr(config.wire, name) != getattr(_DEFAULTS, name) for name in WIRE_FIELDS)
 
 
@@ -89,7 +92,10 @@ def in_dialect(codec: AnyCodec, config: Config, outer_header: bool = True) -> An
 
 
 def outer_words(codec: AnyCodec) -> Callable[[bytes | bytearray, int], bytes] | None:
-    """(inner packet, EV) -> first four bytes of the outer header; None: they are those of the inner one (§1.2)."""
+    """Return a function (inner packet, EV) -> first four bytes of the outer header.
+
+    None: they are those of the inner header (§1.2).
+    """
     return codec.outer_word if type(codec) is WireVariants else None
 
 
@@ -107,7 +113,7 @@ class WireVariants:
     # ---- out --------------------------------------------------------------------------------------------
 
     def encode(self, record: PacketRecord, addressing: Addressing) -> EncodedPacket:
-        """As the codec's; all bytes in the frame's first piece."""
+        """Encode as the codec does, with all bytes in the frame's first piece."""
         wire = self._wire
         packet = bytearray(self.frame_codec.encode(record, addressing).join())
         is_v6 = not addressing.is_ipv4
@@ -159,7 +165,10 @@ class WireVariants:
         outer_traffic_class: int | None = None,
         outer_label: int | None = None,
     ) -> Any:
-        """As the codec's. `outer_label`: flow label of the outer header, where there is one. Raises WireError."""
+        """Decode as the codec does; `outer_label`: flow label of the outer header, where there is one.
+
+        Raises WireError.
+        """
         wire = self._wire
         is_v6 = len(packet) > 0 and packet[0] >> 4 == 6
         if outer_traffic_class is not None and is_v6 and len(packet) >= IPV6_SIZE:
@@ -174,7 +183,10 @@ class WireVariants:
         return record
 
     def _decapsulate(self, packet: bytes | memoryview, outer: int) -> tuple[bytes | memoryview, int]:
-        """The inner packet and the traffic class to be given to the codec, which takes its DSCP and ORs both CE."""
+        """Return the inner packet and the traffic class to be given to the codec.
+
+        The codec takes its DSCP and ORs both CE.
+        """
         wire = self._wire
         inner = _WORD.unpack_from(packet)[0] >> 20 & 0xFF
         dscp = (outer if wire.decap_dscp == "outer" else inner) & 0xFC
