@@ -299,6 +299,7 @@ class Mapper:
             "probing": self._probing,
             "hosts": len(self.plan.hosts),
             "targets": len(self._self_probes),
+            # Targets are always active, loops only while they help to locate a failure.
             "loops": len(prober.active) - len(self._self_probes),
             "states": dict(Counter(prober.health[target.number].state.value for target in self._self_probes)),
             "interval_s": prober.settings.interval_s,
@@ -391,6 +392,7 @@ def main(argv: list[str] | None = None) -> int:
             mapper = Mapper(plan, _pids(files.hosts_file), settings, given.wait, stop)
             server = await mapper.listen(files.mapper_socket)
         except (PortsError, PlanError, JsonlError, OSError) as error:
+            # The sockets are open already when listen() fails.
             if mapper is not None:
                 mapper.close()
             raise StartError(str(error)) from error

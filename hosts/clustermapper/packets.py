@@ -152,6 +152,7 @@ def read(frame: bytes, port: PortIdentity, key: bytes) -> ReturnedProbe:
     word, length, next_header, _, _, destination = IPV6.unpack_from(frame, offset)
     traffic_class = word >> 20 & 0xFF
     marked = traffic_class & 3 == CE
+    # SRv6: the probe is inside; a mark in either header counts (§1.2).
     if port.own_usid is not None:
         offset += IPV6.size
         if next_header != 41 or destination != port.own_usid:
@@ -172,9 +173,11 @@ def read(frame: bytes, port: PortIdentity, key: bytes) -> ReturnedProbe:
     magic, no_qp, target, service_class, stream, sequence, sent_ns, digest, crc = PAYLOAD.unpack_from(frame, payload_at)
     if magic != MAGIC or no_qp != NO_QP:
         raise NotOursError("payload")
+    # Only this process knows the key: other packets of that shape are not its probes.
     if digest != _digest(frame[payload_at : payload_at + SIGNED_BYTES], key):
         raise NotOursError("digest")
     trimmed = traffic_class >> 2 in TRIMMED
+    # A trimmed probe has lost its padding, which cannot be checked then.
     if not trimmed and zlib.crc32(frame[payload_at + PAYLOAD.size : offset + length]) != crc:
         raise NotOursError("padding")
     return ReturnedProbe(target, service_class, stream, sequence, sent_ns, trimmed, marked)

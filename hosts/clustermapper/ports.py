@@ -156,6 +156,7 @@ def network_namespace(pid: int) -> Iterator[None]:
         try:
             yield
         finally:
+            # Not caught: in a foreign namespace the process may not go on.
             enter(home)
     finally:
         os.close(home)

@@ -96,6 +96,7 @@ class Prober:
         """Numbers of the targets that are probed now."""
         self._loops: dict[int, list[list[ProbeTarget]]] = {}
         """Loops of a T1's target, by choice."""
+        # Choices are numbered from 0 and come in any order: fill up with empty ones.
         for loop in [target for target in targets if target.about is not None]:
             choices = self._loops.setdefault(loop.about or 0, [])
             choices += [[]] * (loop.choice + 1 - len(choices))
@@ -109,6 +110,7 @@ class Prober:
         for target in targets:
             if target.kind is TargetKind.T0:
                 self._own_targets.setdefault(target.switch, []).append(target.number)
+            # Loops about no T1's target are probed when their T0 is cut off from its hosts.
             elif target.kind is TargetKind.LOOP and target.about is None:
                 self._loops_over.setdefault(target.switch, []).append(target)
         self._first = {(t.host, t.plane): t.number for t in targets if t.kind is TargetKind.T0}

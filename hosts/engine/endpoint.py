@@ -79,6 +79,7 @@ class Endpoint:
         self._events: list[Event] = []
         self._peers = PeerTable(planes, self.config, self._events, self._rng)
         self._qps: dict[int, EngineQueuePair] = {}
+        # Lists of QPs with work, kept up to date: asking every QP after each call would cost too much.
         self._turn: list[EngineQueuePair] = []
         """The QPs in the order in which they are served, `_next` first; each knows its place."""
         self._next = 0
@@ -137,6 +138,7 @@ class Endpoint:
             raise LocalError(f"QPN {qpn} is in use or not in {FIRST_QPN} to {PSN_MASK}")
         psn, random_bits = self._rng.getrandbits(PSN_BITS), self._rng.getrandbits(64)
         rng = Random(random_bits)
+        # The first QPN comes from bits that are drawn anyway: a given QPN changes no random number.
         if qpn is None:
             qpn = self._free_qpn(random_bits)
         common_arguments = (qpn, psn, self.planes, self.config)
@@ -330,6 +332,7 @@ class Endpoint:
                 idle_count += 1
             else:
                 idle_count, self._next = 0, qp.turn + 1
+            # BURST packets per QP and turn: no QP keeps the ports to itself.
             index += 1
         if self._next == len(turn):
             self._next = 0

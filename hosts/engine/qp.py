@@ -193,6 +193,7 @@ class EngineQueuePair(TimedItem):
         """Place among the QPs of the endpoint; -1: it has been destroyed."""
         self.listed = self.owing = False
         """The endpoint knows that it can send; that it owes a Transport ACK."""
+        # Deadlines are kept: most packets of a receiver change the responder alone.
         self._deadline = NEVER
         """Result of the last next_deadline(), which holds until something changes."""
         self._sender_deadline = NEVER

@@ -149,6 +149,7 @@ class Requestor:
         self._tail_probe = TailLossProbe(paths, proof)
         self._bitmap_psn = first_psn
         """PSN of bit 0 in the newest bitmap."""
+        # restart() sets the other fields; a set-up in two steps calls it again (begin_sending).
         self.restart(first_psn, context.remote_mpr, context.config)
 
     def restart(self, first_psn: int, remote_mpr: int, config: Config) -> None:
@@ -239,12 +240,14 @@ class Requestor:
             profile.tick(now)
         opens_at = window.opens_at()
         paced = opens_at != LONG_AGO
+        # The window is below one packet: one packet at a time, and not before its turn.
         if paced:
             self._opens_at = opens_at if opens_at > now else NEVER
             limit = int(opens_at <= now)
         last_psn = flight.cack + self._mpr
         while limit > 0 and credit.free_ports and window.may_send():
             lost = self._next_lost()
+            # Retransmissions first; new data only inside the peer's window (§5.3).
             if lost is None:
                 if not self._unsent or flight.next_psn > last_psn:
                     return
@@ -681,6 +684,7 @@ class Requestor:
             return
         if nack.reason not in _KNOWN_REASONS and self._unknown_nack(nack, psn, now):
             return
+        # Congestion is no failure: a round in which a trim came charges no retry.
         if nack.reason in _TRIMS:
             self._budget.trimmed()
         ev = self._paths.find(nack.entropy)
@@ -704,12 +708,13 @@ class Requestor:
     def _on_refusal(self, nack: Nack, sent: Sent, psn: int, is_certain: bool, now: float) -> None:
         """A packet in flight came back: trimmed, it goes again at once; refused for want of resources, later.
 
-        `told`: the NACK says beyond doubt which copy it was.
+        `is_certain`: the NACK names the copy beyond doubt.
         """
         counters = self._counters
         if nack.reason in _TRIMS:
             counters.trimmed += 1
             counters.trimmed_lasthop += nack.reason == NackReason.TRIMMED_LASTHOP
+            # A NACK without timestamp may be about any copy of a packet sent again.
             if is_certain or sent.attempt == 1:
                 self._sample(sent, now)
             is_last_hop = nack.reason == NackReason.TRIMMED_LASTHOP
@@ -763,6 +768,7 @@ class Requestor:
         while self._deferred_psns and self._deferred_psns[0][0] <= now:
             psn = heappop(self._deferred_psns)[1]
             heappush(self._retransmit_psns, psn)
+        # No answer so far: a probe of the EV decides.
         while self._trials and self._trials[0].verdict_at <= now:
             self._paths.put_on_trial(self._trials.popleft().ev)
         due = self.flight.take_expired(now)
@@ -778,16 +784,19 @@ class Requestor:
                 self._lost(sent, LossCause.TIMEOUT, now)
             self._settle()
             self._paths.refresh(due[0].ev)
+            # No EV in rotation is answered: another may still lead to the peer.
             if self._silent:
                 self._paths.ask_spares()
         else:
             self._tail_probe.queue_probes(self.flight, now)
         self.watch_paths(now)
+        # No EV can be used and nothing is in flight: no packet's timer charges this wait (note 4).
         if self._stranded_due <= now:
             if not self._charge(now):
                 return
             self._stranded_due = NEVER
             self.watch_paths(now)
+        # All packets arrived, and the Transport ACK that completes the message did not.
         if self._ack_due_at <= now:
             if self._stranded():
                 self._ack_due_at = now + self.rtt.timer_s(0, now)

@@ -106,6 +106,7 @@ class Responder:
         self._threshold = config.sack_threshold
         self.mpr_packets = config.qp.mpr_packets
         """Our window now; set_mpr changes it."""
+        # An exclusive window end promises one PSN less.
         self._less = int(config.qp.window_end == "exclusive")
         self._edge = first_psn - 1 + self.mpr_packets - self._less
         """Highest PSN ever promised: a window that shrinks refuses nothing the peer was allowed to send."""
@@ -158,6 +159,7 @@ class Responder:
         if packet.trimmed is not None:
             self._on_trimmed(packet, psn, bool(known), now)
             return
+        # A duplicate is answered too: its first answer may be lost.
         if known:
             counters.duplicates += 1
             if packet.rtx:
@@ -166,12 +168,14 @@ class Responder:
             if offset < 0 and self._messages:
                 self.ack_plane = packet.plane
             return
+        # A window that shrank still holds what it promised earlier (`_edge`).
         if offset >= self.mpr_packets - self._less and psn > self._edge:
             counters.out_of_window += 1
             if self._acks.oor_action == "nack":
                 self._nack(packet, NackReason.PSN_OOR_WINDOW, psn)
             return
         rqmsn = None
+        # Plain writes carry 0 and mean nothing by it, unlike the WriteIMM of that number (§2.3).
         if packet.rqmsn or packet.opcode in IMM_OPCODES:
             rqmsn = self._check_rqmsn(packet, psn, now)
             if rqmsn is None:

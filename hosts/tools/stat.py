@@ -321,6 +321,7 @@ def command(
                 show(hosts.look(), style, plan)
                 looks = None if looks is None else looks - 1
         except KeyboardInterrupt:
+            # Ctrl-C is the usual end of -i; without it the one sample was cut short.
             return INTERRUPTED if not interval else common.OK
         finally:
             for client in clients.values():

@@ -99,6 +99,7 @@ def command(
             if not as_json:
                 print(row(event), flush=True)
 
+        # Text is printed as events come; JSON is one document at the end.
         end = common.conduct(place, "write_lat", options.fields(), on_begin, on_event)
         if as_json:
             document = {"schema": SCHEMA, **setup, "state": end["state"], "error": end["error"], "results": results}

@@ -221,6 +221,7 @@ class Sender:
         connection.on_completion = self._on_completion
         try:
             while transfer.bytes_done < request.length:
+                # Set by a completion: a failed write ends the transfer.
                 if self._failure is not None:
                     raise TransferError(self._failure)
                 now = self._clock()
@@ -229,6 +230,7 @@ class Sender:
                 if may_post and now >= pacer.next_at():
                     length = min(request.chunk_bytes, remaining_bytes)
                     chunk = _read(descriptor, transfer.bytes_posted, length, request.path)
+                    # Chunks are read once and in order, hence the digest here.
                     if self._digest is not None:
                         self._digest.update(chunk)
                     wr_id = connection.qp.post_write(chunk, va + transfer.bytes_posted, rkey, now=now)
@@ -236,6 +238,7 @@ class Sender:
                     transfer.bytes_posted += length
                     pacer.spend(length, now)
                     continue
+                # A completion frees a slot, or the pacer allows the next chunk.
                 await wait_until(self._news, pacer.next_at() if may_post else None)
         finally:
             connection.on_completion = None

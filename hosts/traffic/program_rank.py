@@ -68,6 +68,7 @@ class ProgramRank(Rank):
             )
             self._collectives.append(group_machine)
             self.regions |= {f"{name}.{collective.key}": array for name, array in group_machine.regions.items()}
+        # Step numbers of a collective start at its base: bisection finds the collective of a step.
         order = sorted(range(len(script.collectives)), key=lambda index: script.collectives[index].base)
         self._by_base = [(script.collectives[index].base, index) for index in order]
         self._bases = [base for base, _ in self._by_base]
@@ -80,6 +81,7 @@ class ProgramRank(Rank):
         }
         self._followers: list[list[int]] = [[] for _ in script.tasks]
         self._starters: list[list[int]] = [[] for _ in script.tasks]
+        # A task waits for the end of some tasks (followers) and for the start of others (starters).
         for index, task in enumerate(script.tasks):
             for dependency in task.after:
                 self._followers[dependency].append(index)

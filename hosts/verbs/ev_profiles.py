@@ -119,6 +119,7 @@ class EvProfileTable:
                     raise VerbsError(
                         f"{subject} is used by EV profiles {online}: take these offline first", errno.EBUSY
                     )
+            # A profile in INIT is as one never written.
             if new_format.state is INIT:
                 self._formats.pop(profile_id, None)
             else:
@@ -175,6 +176,7 @@ class EvProfileTable:
             self._profiles[profile_id] = profile
 
     def _check_profile(self, attr: EvProfileAttr, subject: str) -> None:
+        # Back to INIT: the profile is forgotten, whatever it holds.
         if attr.state is INIT:
             return
         if attr.mode is None:
@@ -196,6 +198,7 @@ class EvProfileTable:
             raise VerbsError(f"{subject}: ev_count = {count}: must be 1 to {MAX_EVS_PROFILE}", errno.E2BIG)
         if attr.ev_min_active is not None and not 0 <= attr.ev_min_active <= count:
             raise VerbsError(f"{subject}: ev_min_active = {attr.ev_min_active}: must be 0 to ev_count = {count}")
+        # EVs are made for the widths of the format, which are fixed only while it is online.
         form = self._formats.get(attr.ev_fmt_profile_id or 0)
         if form is None or form.state is not ONLINE:
             online = ", ".join(str(i) for i, f in self._formats.items() if f.state is ONLINE) or "none"

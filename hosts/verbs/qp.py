@@ -135,6 +135,7 @@ class QueuePair:
         self._wimm_in_flight = 0
         self.engine = self._make_engine_qp()
         self.qp_num: int = self.engine.qpn
+        # A CQ or PD in use cannot be destroyed.
         self.send_cq.users += 1
         self.recv_cq.users += 1
         self.pd.users += 1

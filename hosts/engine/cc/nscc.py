@@ -130,6 +130,7 @@ class NsccParameters:
         if target is None:
             target = base_rtt * (TARGET_TRIMMING if trimming else TARGET_DROPPING)
         bdp = rate * base_rtt
+        # Compared with the reference pipe: in bytes and seconds, else ("shape") in packets and base RTTs.
         if scaling == "uet":
             size = bdp / REFERENCE_BDP
             slowness = target * unit_s / REFERENCE_RTT_S
@@ -218,6 +219,7 @@ class Nscc:
         """See note 6."""
         self.base = parameters.base_rtt
         """Smallest round trip seen, and never above the configured one."""
+        # A new flow starts at its ceiling, line rate (§1.2).
         self.wmax = parameters.max_cwnd
         self.cwnd = parameters.max_cwnd
         self.inflight = 0

@@ -272,6 +272,7 @@ class SendWindow:
         self._newest_arrived = 0
         """Highest serial known to have arrived, of those where the copy is beyond doubt."""
         self._suspects: list[tuple[Sent, LossCause]] = []
+        # Nearly all timers are set in order of deadline, so a deque holds them; the heap takes the others.
         self._timers: deque[Sent] = deque()
         """Timers in order of (deadline, serial), as most of them come."""
         self._timers_apart: list[tuple[float, int, Sent]] = []
@@ -463,6 +464,7 @@ class SendWindow:
                         if now - sent_at < patience:
                             break
                         read = path_rtt_s >= 0 and proof.span(plane, sent_at) >= rtt.skew_s(path_rtt_s)
+                        # Younger packets of this plane wait behind the first without proof.
                         if not read and (candidate.serial > limit or proof.attention(sent_at) < max(rest_s, patience)):
                             break
                         self._suspects.append((candidate, LossCause.DISTANCE))
@@ -475,6 +477,7 @@ class SendWindow:
         serials: set[int] = set()
         for pair in self._suspects:
             sent = pair[0]
+            # The packet arrived or was given up since, or is listed twice.
             if sent.state != IN_FLIGHT or sent.serial in serials:
                 continue
             serials.add(sent.serial)

@@ -123,8 +123,9 @@ class Ev:
         """Value of `acked` at the last suspicion not withdrawn.
 
         Equal to `acked` while no packet has got through since."""
+        # The send window's list of this path's packets (send_window.keep).
         self.oldest_kept = None
-        """Packets over it, up to `newest`, that the send window keeps in order: `kept` of them."""
+        """Oldest packet over it, of the `kept_count` that the send window keeps in order; the last is `newest_kept`."""
         self.newest_kept = None
         self.kept_count = 0
         self.rtt_s = self.srtt_s = UNKNOWN
@@ -255,6 +256,7 @@ class _Plane:
                 turns.extend(range(count))
             shuffle(turns, rng)
             cursor = 0
+            # Rotation rule: SKIP ends with the round.
             if self.whole_rotation:
                 for ev in self._order:
                     ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
@@ -268,6 +270,7 @@ class _Plane:
             if ev.state is _GOOD:
                 self.cursor = index + 1
                 return ev
+            # Cursor rule: the first SKIP entry passed becomes GOOD, and is taken when none is.
             if spare is None:
                 if self.by_cursor:
                     ev.state = EV_MOVES[ev.state, EvSignal.TURN_PASSED]
@@ -507,6 +510,7 @@ class EvProfile:
             self._hold_down(ev, now)
         ev.state = new_state
         if new_state in (_GOOD, _SKIP):
+            # Back from outside the rotation: the EV needs a slot.
             if old_state in (_BAD, _DENIED):
                 ev.streak = ev.failures = 0
                 self._admit(plane, ev)

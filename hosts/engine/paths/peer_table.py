@@ -104,6 +104,7 @@ class Peer(TimedItem):
         self.listeners: list[PortListener] = []
         """Connected QPs; `profiles` are theirs, in the same order."""
         self.profiles: list[EvProfile] = []
+        # All ports of a peer without a report count as up.
         self.ports = ALL_PORTS
         """Bit p: its port of plane p is up, by its last report."""
         self.lease_ends = NEVER

@@ -312,6 +312,7 @@ class Codec:
         if not is_udp:
             raise WireError("not UDP")
         dscp, ecn = traffic_class >> 2, traffic_class & 3
+        # The outer DSCP wins, and CE is kept from either header (§1.2).
         if outer_traffic_class is not None:
             dscp = outer_traffic_class >> 2 & 0x3F
             ecn = ECN_CE if ECN_CE in (ecn, outer_traffic_class & 3) else outer_traffic_class & 3
@@ -333,6 +334,7 @@ class Codec:
         body = ip + UDP_SIZE + BTH_SIZE
         present = len(packet) - ip
         trimmed = self._trimmed.get(dscp)
+        # A trimmed packet lost its tail with the iCRC; its lengths are those of the whole one (§4.3).
         if trimmed is not None:
             if present > length:
                 raise WireError(f"{present} bytes behind an IP header that announces {length}")
@@ -343,6 +345,7 @@ class Codec:
             raise WireError(f"{present} bytes behind an IP header that announces {length}")
         if length < UDP_SIZE + BTH_SIZE + ICRC_SIZE:
             raise WireError(f"{length} bytes have no room for an iCRC")
+        # Zero: the sender computed none.
         if checksum and udp_checksum(packet, ip, version):
             raise WireError("UDP checksum")
         view = memoryview(packet)
