@@ -1,9 +1,9 @@
 /* The fast NIC's hot path in C: a record becomes a frame and is sent; a frame in the ring is checked and becomes a record.
  *
- * Does what hosts/nic/encapsulation.py and hosts/engine/wire/codec.py do, for the packets of which there are many: writes,
- * SACKs and Transport ACKs over IPv6. It knows only "good" and "not for me": whatever fails any check, and whatever is of another kind, goes
- * to the Python code unchanged, which is the one place that says what was wrong with it. So a check that is wrong here can
- * only be too strict. tests/hosts/nic/test_native.py holds both against each other, byte by byte and bit by bit.
+ * Does the work of hosts/nic/encapsulation.py and hosts/engine/wire/codec.py for the frequent packets: writes, SACKs and
+ * Transport ACKs over IPv6. Its only results are "good" and "not for me": a frame that fails a check, or is of another
+ * kind, goes unchanged to the Python code, which alone reports the fault. So a check that is wrong here can only be too
+ * strict. tests/hosts/nic/test_native.py holds both against each other, byte by byte and bit by bit.
  *
  * Frame: Ethernet 14, outer IPv6 40, then IPv6 40, UDP 8, BTH 12, extension headers, payload, padding, iCRC (§1.1); without
  * the outer header in modes other than srv6. Numbers are network order except the iCRC. A ring slot (TPACKET_V2): u32
@@ -88,8 +88,8 @@ __attribute__((target("pclmul,sse4.1"))) static inline __m128i fold(__m128i x, _
     return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
-/* What `size` bytes leave of those before them, `x`, and themselves, 64 at a time (Gopal et al., Intel, 2009); a multiple of
- * 16. The last 16 bytes, which have the same remainder as everything before them, are left to the table. */
+/* CRC register after `size` bytes, a multiple of 16; `x` is the state of the bytes before them. 64 bytes at a time (Gopal
+ * et al., Intel, 2009). The table takes the last 16 bytes, which have the same remainder as all bytes before them. */
 __attribute__((target("pclmul,sse4.1"))) static uint32_t fold_rest(const __m128i x[4], const __m128i *at, size_t size)
 {
     const __m128i by64 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4), by16 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
@@ -123,9 +123,9 @@ __attribute__((target("vpclmulqdq,avx2"))) static inline __m256i fold_pair(__m25
     return _mm256_xor_si256(_mm256_xor_si256(low, high), _mm256_loadu_si256((const __m256i *)next));
 }
 
-enum { WIDE = 256 };  /* bytes from which on it is worth it */
+enum { WIDE = 256 };  /* bytes from which on wide folding is faster */
 
-/* The same 128 bytes at a time, for processors that multiply in pairs; `size` is >= WIDE and a multiple of 16. */
+/* crc_by_folding with 128 bytes at a time, for processors that multiply in pairs; `size` is >= WIDE and a multiple of 16. */
 __attribute__((target("vpclmulqdq,avx2,pclmul,sse4.1")))
 static uint32_t crc_by_wide_folding(uint32_t c, const uint8_t *data, size_t size)
 {
@@ -150,12 +150,13 @@ static uint32_t crc_by_wide_folding(uint32_t c, const uint8_t *data, size_t size
 #endif
 
 enum { BY_TABLE, FOLDING, FOLDING_WIDE };
-static int best_way = BY_TABLE;  /* that this processor has */
+static int best_way = BY_TABLE;  /* fastest of them that this processor supports */
 
 static uint32_t crc32_by(int way, uint32_t crc, const uint8_t *data, size_t size)
 {
     uint32_t c = ~crc;
 #if defined(__x86_64__)
+    /* folding takes multiples of 16 bytes; the table takes what is left */
     if (way != BY_TABLE && size >= 64) {
         size_t whole = size & ~(size_t)15;
         c = way == FOLDING_WIDE && whole >= WIDE ? crc_by_wide_folding(c, data, whole) : crc_by_folding(c, data, whole);
@@ -235,7 +236,7 @@ static void drop_fields(const Kind *kind, Fields fields)
         Py_XDECREF(fields[i]);
 }
 
-/* The fields of a record, which has to outlive them; drop_fields() when done. A field that is not there is NULL. */
+/* Read the fields of a record, which has to outlive them; drop_fields() when done. A missing field is NULL. */
 static void read_fields(const Kind *kind, PyObject *record, Fields fields)
 {
     for (int i = 0; i < kind->count; i++) {
@@ -246,7 +247,7 @@ static void read_fields(const Kind *kind, PyObject *record, Fields fields)
     }
 }
 
-/* A record of fields that are all set, taking over their references; NULL with an exception. */
+/* Make a record of fields that are all set, taking over their references; NULL with an exception. */
 static PyObject *make_record(const Kind *kind, Fields fields)
 {
     PyObject *record;
@@ -263,7 +264,7 @@ static PyObject *make_record(const Kind *kind, Fields fields)
     return record;
 }
 
-/* Takes over the reference `value`; false when it could not be made. */
+/* Set a field, taking over the reference `value`; false when `value` is NULL. */
 static inline int set(Fields fields, int number, PyObject *value)
 {
     fields[number] = value;
@@ -326,7 +327,7 @@ typedef struct {
     uint8_t source[16];
     uint8_t pair[32];      /* inner source and destination */
     PyObject *address;     /* EV -> outer destination, 16 bytes */
-    PyObject *addresses;   /* what it has answered, by EV */
+    PyObject *addresses;   /* results of `address`, by EV */
 } Route;
 
 static int route_init(Route *self, PyObject *args, PyObject *kwargs)
@@ -378,6 +379,7 @@ static const uint8_t *outer_destination(Route *route, PyObject *ev)
         PyObject *made = PyObject_CallOneArg(route->address, ev);
         if (made == NULL)
             return NULL;
+        /* an application may try any number of EVs: the cache starts anew rather than grow for ever */
         if (PyDict_GET_SIZE(route->addresses) >= ADDRESSES)
             PyDict_Clear(route->addresses);
         int failed = !PyBytes_Check(made) || PyBytes_GET_SIZE(made) != 16 || PyDict_SetItem(route->addresses, ev, made);
@@ -484,15 +486,15 @@ static PyObject *port_attach(Port *self, PyObject *args)
 /* ---- out -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    uint8_t header[LONGEST_HEADER];  /* laid out with an outer header; where there is none, used from OUTER on */
-    size_t start, header_size;       /* of what is used */
+    uint8_t header[LONGEST_HEADER];  /* laid out with an outer header; without one, used from `start` on */
+    size_t start, header_size;       /* of the part of `header` that is sent */
     Py_buffer payload;      /* obj == NULL: none */
     uint8_t trailer[3 + ICRC];
     size_t trailer_size;
 } Frame;
 
-/* Ethernet to BTH, for a packet whose IPv6 payload has `length` bytes, BTH ending at BODY of `out` whether there is an
- * outer header or not. OK, NOT_MINE, or NOT_MINE with an exception. */
+/* Put Ethernet to BTH, for a packet whose IPv6 payload has `length` bytes; BTH ends at BODY of `out`, with or without an
+ * outer header. OK, NOT_MINE, or NOT_MINE with an exception. */
 static int put_start(Port *port, Route *route, Fields fields, unsigned opcode, unsigned flags1,
                      uint32_t word, size_t length, uint8_t *out)
 {
@@ -503,6 +505,7 @@ static int put_start(Port *port, Route *route, Fields fields, unsigned opcode, u
     if (!good || length > 0xFFFF - IPV6)
         return NOT_MINE;
     uint16_t low = (uint16_t)ev, high = (uint16_t)(ev >> 16);
+    /* the label carries the half of the EV that the UDP source port does not (§1.4) */
     uint32_t first = 0x60000000 | (dscp << 2 | ecn) << 20 | (port->low ? high : low);
     if (port->outer) {
         const uint8_t *destination = outer_destination(route, fields[EV]);
@@ -522,6 +525,7 @@ static int put_start(Port *port, Route *route, Fields fields, unsigned opcode, u
     memcpy(out, route->pair, 32);
     out = put16(out + 32, port->low ? low : high);
     out = put16(out, port->dport);
+    /* UDP checksum 0, that is none: the iCRC covers the packet */
     out = put16(put16(out, (uint16_t)length), 0);
     *out++ = (uint8_t)opcode, *out++ = (uint8_t)flags1;
     put32(put32(put16(out, port->pkey), qpn), word);
@@ -560,6 +564,7 @@ static int build_write(Port *port, Route *route, Fields fields, Frame *frame)
         at = put32(at, (uint32_t)number(fields, W_IMM, 0xFFFFFFFF, &good));
     if (!good || opcode < WRITE_FIRST || payload == NULL)
         return NOT_MINE;
+    /* the payload is no contiguous buffer: Python encodes it */
     if (PyObject_GetBuffer(payload, &frame->payload, PyBUF_SIMPLE)) {
         PyErr_Clear();
         frame->payload.obj = NULL;
@@ -579,7 +584,7 @@ static int build_write(Port *port, Route *route, Fields fields, Frame *frame)
     return OK;
 }
 
-/* All but the `body` bytes after BTH of a packet without payload, which are there. `word`: BTH flags and PSN. */
+/* Add all but the `body` bytes after BTH to a packet without payload; these are there. `word`: BTH flags and PSN. */
 static int finish_control(Port *port, Route *route, Fields fields, Frame *frame, unsigned opcode, uint32_t word, size_t body)
 {
     frame->header_size = BODY + body - frame->start;
@@ -630,7 +635,7 @@ static int build_ack(Port *port, Route *route, Fields fields, Frame *frame)
     return finish_control(port, route, fields, frame, ACKNOWLEDGE, psn, ACK_BODY);
 }
 
-/* The frame of a record; its payload has to be released when it is OK, or when it is not and `obj` is set. */
+/* Build the frame of a record. The caller releases its payload, whatever the result, when `obj` is set. */
 static int build(Port *port, PyObject *route, PyObject *record, Frame *frame)
 {
     frame->payload.obj = NULL;
@@ -679,7 +684,7 @@ static PyObject *port_build(Port *self, PyObject *const *args, Py_ssize_t count)
     return whole;
 }
 
-/* 0: it is on the wire. > 0: the errno of the kernel's refusal. NOT_MINE: for Python to encode. */
+/* Send one record. 0: sent. > 0: the errno of the kernel's refusal. NOT_MINE: Python has to encode it. */
 static PyObject *port_send(Port *self, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 2 || self->fd < 0)
@@ -692,6 +697,7 @@ static PyObject *port_send(Port *self, PyObject *const *args, Py_ssize_t count)
             {frame.payload.buf, (size_t)frame.payload.len},
             {frame.trailer, frame.trailer_size},
         };
+        /* no empty piece: the trailer follows the header */
         if (frame.payload.len == 0)
             pieces[1] = pieces[2];
         struct msghdr message = {.msg_iov = pieces, .msg_iovlen = frame.payload.len ? 3 : 2};
@@ -740,7 +746,7 @@ static int note_refusal(PyObject *refused, Py_ssize_t item, int code)
 }
 
 /* Send `count` messages from `messages` on; appends (item, errno) of those that the kernel refused. After an errno that
- * means "later" the rest is refused unasked: nothing may overtake. -1 with an exception. */
+ * means "later" the rest is refused without a call: no packet may overtake another. -1 with an exception. */
 static int send_queued(Port *port, Queued *const *of, unsigned count, PyObject *refused)
 {
     for (unsigned at = 0; at < count;) {
@@ -780,8 +786,8 @@ static int addressee(PyObject *ports, PyObject *item, unsigned long long blocked
     return *route == NULL ? NOT_MINE : OK;
 }
 
-/* Build items from `at` on, in runs of at most BATCH, and send them port by port. Where to go on: at the end, or at an
- * item that is for Python. -1 with an exception. */
+/* Build at most BATCH items from `at` on and send them port by port. Returns the index to go on with: the next item, or
+ * one that is for Python; -1 with an exception. */
 static Py_ssize_t send_run(PyObject *ports, PyObject *items, Py_ssize_t at, unsigned long long blocked, PyObject *refused)
 {
     Port *of[BATCH];
@@ -799,11 +805,12 @@ static Py_ssize_t send_run(PyObject *ports, PyObject *items, Py_ssize_t at, unsi
         one->item = at;
         built++;
     }
+    /* one system call per port; within a port the order of the items stays */
     int failed = PyErr_Occurred() != NULL;
     for (unsigned first = 0; !failed && first < built; first++) {
         Port *port = of[first];
         if (port == NULL)
-            continue;  /* went with one before */
+            continue;  /* sent with an earlier one */
         Queued *together[BATCH];
         unsigned count = 0;
         for (unsigned i = first; i < built; i++)
@@ -821,7 +828,7 @@ static Py_ssize_t send_run(PyObject *ports, PyObject *items, Py_ssize_t at, unsi
 
 /* ---- in --------------------------------------------------------------------------------------------------------------- */
 
-/* The five fields that every record begins with; false when there is no memory. `outer`: traffic class of the first IPv6
+/* Set the five fields that every record begins with; false when there is no memory. `outer`: traffic class of the first IPv6
  * header, `packet`: the inner packet, which without an outer header begins with that one. */
 static int set_envelope(Port *port, Fields fields, const uint8_t *packet, uint32_t outer)
 {
@@ -845,6 +852,7 @@ static PyObject *take_write(Port *port, const uint8_t *packet, uint32_t outer, c
     const uint8_t *at = packet + AT_BODY;
     Py_ssize_t pad = flags1 >> 4 & 3, headers = 4 + (timestamp ? 4 : 0) + 16 + (immediate ? 4 : 0);
     Py_ssize_t payload = end - at - headers - pad;
+    /* the tail up to the iCRC is payload and pad, in words of 4 bytes */
     if (payload < 0 || (payload + pad) & 3)
         return NULL;
     Fields fields = {NULL};
@@ -929,6 +937,7 @@ static const uint8_t *inner_packet(Port *port, const uint8_t *frame, size_t size
         return NULL;
     const uint8_t *inner = frame + lead;
     size_t announced = get16(frame + ETHERNET + 4);
+    /* IPv6 lengths do not count their own header; the outer one's counts the inner packet whole */
     if (!port->outer)
         announced += IPV6;
     else if (frame[ETHERNET + 6] != 41 || memcmp(frame + 38, port->own_usid, 16) || inner[0] >> 4 != 6)
@@ -949,12 +958,14 @@ static PyObject *take(Port *port, const uint8_t *frame, size_t size, PyObject **
     const uint8_t *udp = inner + AT_UDP, *bth = inner + AT_BTH;
     uint32_t outer = get32(frame + ETHERNET) >> 20 & 0xFF;
     size_t length = announced - IPV6;
+    /* a UDP checksum other than 0 is left to Python, which checks it */
     if (inner[6] != 17 || get16(inner + 4) != length || get16(udp + 4) != length || get16(udp + 6))
         return NULL;
     uint16_t dport = get16(udp + 2);
     if (dport != port->ports[0] && dport != port->ports[1] && dport != port->ports[2] && dport != port->ports[3])
         return NULL;
     int write = bth[0] >= WRITE_FIRST && bth[0] <= WRITE_ONLY_IMM;
+    /* trimmed packets have no iCRC: Python reads them */
     if ((!write && bth[0] != SACK && bth[0] != ACKNOWLEDGE) || bth[1] & 0x0F || dport == 0 || port->trimmed[outer >> 2])
         return NULL;
     PyObject *source = PyBytes_FromStringAndSize((const char *)inner + 8, 16);
@@ -1010,6 +1021,7 @@ static PyObject *port_receive(Port *self, PyObject *const *args, Py_ssize_t coun
                         (Py_ssize_t)(self->at % self->per_block) * self->slot;
         uint32_t *status = (uint32_t *)(void *)slot, length, there;
         uint16_t start;
+        /* bit TP_STATUS_USER: the kernel has handed the slot over */
         if (!(__atomic_load_n(status, __ATOMIC_ACQUIRE) & 1))
             break;
         memcpy(&length, slot + 4, 4), memcpy(&there, slot + 8, 4), memcpy(&start, slot + 12, 2);
@@ -1023,6 +1035,7 @@ static PyObject *port_receive(Port *self, PyObject *const *args, Py_ssize_t coun
             found = copy == NULL ? NULL : PyObject_CallOneArg(args[2], copy);
             Py_XDECREF(copy);
         }
+        /* the record has copied the frame: the kernel may fill the slot again */
         __atomic_store_n(status, 0, __ATOMIC_RELEASE);
         self->at = self->at + 1 == self->slots ? 0 : self->at + 1;
         int failed = found == NULL || (found != Py_None && PyList_Append(args[1], found));
