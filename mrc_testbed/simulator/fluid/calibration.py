@@ -1,4 +1,6 @@
-"""What the packet simulator shows and no formula of ours gives, for pipes of two depths; `mrc bench fluid --calibrate`.
+"""Values measured in the packet simulator that no formula gives, for pipes of two depths.
+
+`mrc bench fluid --calibrate` measures them.
 
 A pipe is what a plane holds in a base round trip, in packets: queues are as deep as so many packets make them, and a
 packet is a larger part of a short pipe.
@@ -21,32 +23,35 @@ RATE_STEPS: Final = 1000
 
 @dataclass(frozen=True)
 class Calibration:
-    """Measured on fabrics of 16 and 32 hosts. Loads and rates are shares of a link's payload rate."""
+    """Values measured on fabrics of 16 and 32 hosts; loads and rates are shares of a link's payload rate."""
 
     packets: float
-    """Of the pipe on which it was measured."""
+    """Packets in the pipe of the measured fabric."""
     top: float
     """Rate of a QP that nothing holds back: SACKs and the NIC's own gaps take the rest."""
     loads: tuple[float, ...]
     delay: tuple[float, ...]
-    """At these loads: queueing delay of a link, in base round trips."""
+    """Queueing delay of a link at each of `loads`, in base round trips."""
     skips: tuple[float, ...]
-    """At these loads: turns that an EV misses for each that it has, by marks of that link."""
+    """Turns that an EV misses for each turn it takes, by marks of a link at each of `loads`."""
     rates: tuple[float, ...]
     price: tuple[float, ...]
-    """At these rates: mean queueing delay between T0s that NSCC's window stands."""
+    """Mean queueing delay between T0s under which NSCC's window holds, at each of `rates`."""
     retire_rtts: float
-    """From an EV's first lost packet until it is retired, base round trips."""
+    """Base round trips from an EV's first lost packet until the EV is retired."""
     found_rtts: float
-    """From a lost packet's departure until it is found lost."""
+    """Base round trips from a lost packet's departure until it is found lost."""
     own_delay_rtts: float
     """Round trip under load, beyond the base: what the window turns over in."""
     lost: float
-    """Packets lost, for each that the rate gives: retransmissions are lost too, and answers on their way back."""
+    """Packets lost for each that the rate gives.
+
+    Retransmissions are lost too, and answers on their way back.
+    """
     lost_young: float
-    """The same in the first round trips of a QP."""
+    """Packets lost for each that the rate gives, in the first round trips of a QP."""
     notice_rtts: float
-    """From a NIC port's end until its peers have withdrawn the plane."""
+    """Base round trips from the end of a NIC port until its peers have withdrawn the plane."""
 
     @cached_property
     def _tables(self) -> tuple[Singles, Singles, Singles]:

@@ -1,4 +1,4 @@
-"""The EVs of one queue pair over time: who is in rotation, who is a backup, who is bad, and what is lost meanwhile.
+"""EVs of one queue pair over time: rotation, backups, bad EVs, and the losses meanwhile.
 
     life = QpLife(timing, planes, usable, others, others_members, dice)
     life.run(start_s, end_s)
@@ -28,7 +28,7 @@ RETIRED, RETURNED = 0, 1
 _RETIRE, _RETURN = 0, 1
 RETIRE_SPREAD: Final = 0.25
 Intervals = list[tuple[float, float]]
-"""(from, to) seconds, in order, apart from one another."""
+"""Disjoint (from, to) intervals, seconds, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,12 @@ class Timing:
     """Times of the engine's rules, seconds."""
 
     retire_s: float
-    """From the first packet lost on an EV until it is retired, the mean; it takes RETIRE_SPREAD of it more or less."""
+    """Mean time from the first packet lost on an EV until the EV is retired.
+
+    The drawn time differs by up to RETIRE_SPREAD of it.
+    """
     notice_s: float
-    """From a NIC port's end until its peers know."""
+    """Time from the end of a NIC port until its peers know."""
     probe_interval_s: float
     probe_timeout_s: float
     probe_ok_count: int
@@ -68,7 +71,7 @@ class Loss(NamedTuple):
     start: float
     stop: float
     share: float
-    """Of the QP's packets."""
+    """Share of the QP's packets that the loss takes."""
 
 
 @dataclass(slots=True)
@@ -80,14 +83,16 @@ class PlaneEvs:
     """EVs in rotation."""
     backups: deque[int]
     dead: dict[int, Intervals]
-    """Of those EVs that ever are."""
+    """Intervals in which an EV is dead; EVs that never die have no entry."""
     members: int
     down: Intervals = field(default_factory=list)
     """The port is down at an end, and both know."""
 
 
 class QpLife:
-    """See the module. Planes where nothing breaks are not given: `others` EVs in rotation, of `others_members`.
+    """EVs of one QP from its first packet to the end; see the module.
+
+    Planes where nothing breaks are not given: `others` EVs in rotation, of `others_members`.
 
     `turn_s`: from one packet of an EV to its next.
     """
@@ -110,9 +115,9 @@ class QpLife:
         self.changes: list[Change] = []
         self.losses: list[Loss] = []
         self.probes = 0
-        """That were sent while EVs were bad."""
+        """Probes sent while EVs were bad."""
         self.probed_until: dict[tuple[int, int], float] = {}
-        """Since when an EV is bad that is bad at the end."""
+        """Start of the bad time of each EV that is bad at the end, by (plane, EV)."""
         self._others, self._others_members = others, others_members
         self._events: list[tuple[float, int, int, int, int, int]] = []
         self._serial = 0
@@ -220,7 +225,9 @@ class QpLife:
         self._needed[key], self._fault_at[key] = needed, at
 
     def _back_at(self, dead: Intervals, since: float, needed: int) -> float | None:
-        """When enough probes in a row were answered, over a path dead in these intervals; None: never.
+        """Return when enough successive probes were answered over a path; None: never.
+
+        `dead`: the path's dead intervals.
 
         Probe k leaves k intervals after the retirement, and is asked again half of its time later.
         """
@@ -253,7 +260,7 @@ def covered(intervals: Intervals, start: float, stop: float) -> bool:
 
 
 def without(intervals: Intervals, start: float, stop: float) -> Intervals:
-    """What of (start, stop) is in none of them."""
+    """Return the parts of (start, stop) outside the intervals."""
     out = []
     for a, b in intervals:
         if b <= start or a >= stop:
@@ -267,7 +274,7 @@ def without(intervals: Intervals, start: float, stop: float) -> Intervals:
 
 
 def union(*many: Intervals) -> Intervals:
-    """All of them as one list."""
+    """Merge lists of intervals into one."""
     out: Intervals = []
     for a, b in sorted(one for some in many for one in some):
         if out and a <= out[-1][1]:

@@ -1,4 +1,4 @@
-"""A run of the fluid model: every EV of every queue pair through faults, and what that does to rates, step by step.
+"""Run of the fluid model: every EV of every queue pair through faults, and the rates step by step.
 
     result = simulate(shape, pairs, outages, settings, edges_s, watch)
 
@@ -43,18 +43,18 @@ CHUNK: Final = 4096
 YOUNG_RTTS: Final = 10.0
 """A QP is young for so many base round trips: its windows open, and it loses less."""
 NEAR: Final = 0.6
-"""Of the time of a notice, inside a rack."""
+"""Share of a notice's time inside a rack."""
 STUCK_MIN: Final = 1e-3
 """Part of a window that is stuck and no longer matters."""
 FEW_SWEEPS: Final = 8
-"""After a change; rates begin from where they were."""
+"""Sweeps after a change; rates begin from their former values."""
 SMALL: Final = 2048
 """QPs that are always settled all at once, and to the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a run is besides its fabric."""
+    """Inputs of a run beside its fabric."""
 
     timing: Timing
     calibration: Calibration
@@ -67,7 +67,7 @@ class Settings:
 
 @dataclass(slots=True)
 class FluidResult:
-    """What came of it; entry i of a series is the interval that ends at edge i + 1."""
+    """Result of a run; entry i of a series is the interval that ends at edge i + 1."""
 
     states: NDArray[np.int8]
     """[QP, plane, EV]: state of each EV in the end, in the order of its plane."""
@@ -80,11 +80,11 @@ class FluidResult:
     changes: list[tuple[int, Change]]
     """(QP, change), in order of time."""
     failed: list[tuple[float, int]]
-    """(when, QP) of those that had no path for longer than they try."""
+    """(time, QP) of the QPs without a path for longer than the retry budget."""
     ports: list[tuple[float, int, int, bool]]
-    """(when, QP, plane, up): a plane was withdrawn or readmitted."""
+    """(time, QP, plane, up) of each plane withdrawn or readmitted."""
     probes: int
-    """That were sent over bad EVs."""
+    """Probes sent over bad EVs."""
 
     def count(self, state: int) -> int:
         """EVs in a state."""
@@ -92,7 +92,7 @@ class FluidResult:
 
 
 Watch = Callable[[int, Singles], None]
-"""Called with an interval's number and the payload rate of each QP in it, bits/s."""
+"""Callback with the number of an interval and the payload rate of each QP in it, bits/s."""
 
 
 def simulate(
@@ -104,7 +104,10 @@ def simulate(
     watch: Watch,
     progress: Callable[[float], None] = lambda _: None,
 ) -> FluidResult:
-    """All of it. `edges_s`: of the intervals, from 0 on."""
+    """Run the model and return its result.
+
+    `edges_s`: edges of the intervals, from 0 on.
+    """
     return _Model(shape, pairs, outages, settings, edges_s).run(watch, progress)
 
 
@@ -129,7 +132,10 @@ class _Model:
     # ---- before the first packet ------------------------------------------------------------------------
 
     def draw(self) -> None:
-        """The order of each plane's EVs, by the seed; the first are in rotation. Inside a rack there is one a plane."""
+        """Draw the order of each plane's EVs by the seed; the first are in rotation.
+
+        Inside a rack there is one EV for each plane.
+        """
         shape, sharing = self.shape, self.sharing
         racks, planes, per_plane, slots = shape.racks, shape.planes, shape.evs_per_plane, shape.rotation
         dead = self._dead_at_start() if self.settings.denylist else None
@@ -143,6 +149,7 @@ class _Model:
                 up = (first + sharing.source[part][:, None, None]) * shape.spines + order
                 down = (first + sharing.target[part][:, None, None]) * shape.spines + order
                 states[dead[0].ravel()[up] | dead[1].ravel()[down]] = DENIED
+            # The first `slots` EVs of the order that are not denied go into rotation, the others stay backups.
             good = states == BACKUP
             place = np.cumsum(good, axis=2)
             in_use = good & (place <= slots)
@@ -150,6 +157,7 @@ class _Model:
             spine = np.full((count, planes, slots), NO_SPINE, np.uint16)
             qp, plane, ev = np.nonzero(in_use)
             spine[qp, plane, place[qp, plane, ev] - 1] = order[qp, plane, ev]
+            # Inside a rack there is no T1 to choose: one EV a plane, whose spine number only fills the slot.
             local = sharing.local[part]
             states[local] = ABSENT
             states[local, :, 0] = ROTATION
@@ -221,6 +229,7 @@ class _Model:
             states = self.states[qp, plane]
             in_use = int(np.count_nonzero(states == ROTATION))
             usable += in_use > 0
+            # Nothing breaks in such a plane: its EVs count, but need no life of their own.
             if not self._rows[qp, plane]:
                 others += in_use
                 members += int(np.count_nonzero(states != ABSENT))
@@ -236,6 +245,7 @@ class _Model:
             for begins, stops in one.down:
                 if begins < end and stops > start:
                     self.ports.append((max(begins, start) + notice_s, qp, one.plane, False))
+                    # A port that was down before the QP began is known, so nothing is sent into it.
                     if begins >= start:
                         losses.append(Loss(begins, begins + notice_s, 1.0 / max(1, usable)))
                     if stops < end:
@@ -243,6 +253,7 @@ class _Model:
         if losses:
             self.losses[qp] = losses
         self.probes += life.probes
+        # One plane without faults always leaves a living path.
         if len(given) == usable and self.settings.retry_budget_s < end - start:
             self._look_for_darkness(qp, given, start, end)
 
@@ -304,7 +315,11 @@ class _Model:
         )
 
     def _losses(self) -> tuple[Floats, Floats, dict[int, list[tuple[int, float]]]]:
-        """Packets lost by each QP, found in each interval, and {interval: (QP, part of its rate that is left)}."""
+        """Return losses by QP, losses by interval, and the factors of slowed QPs.
+
+        Packets lost by each QP, packets found lost in each interval, and {interval: (QP, part of its rate that is
+        left)}.
+        """
         shape, calibration, edges = self.shape, self.settings.calibration, self.edges
         lost, series = np.zeros(len(self.pairs)), np.zeros(len(edges) - 1)
         factors: dict[int, list[tuple[int, float]]] = {}
@@ -322,10 +337,12 @@ class _Model:
                 packets = gone * per_s * weight * (calibration.lost if start >= young else calibration.lost_young)
                 if packets:
                     lost[qp] += packets
+                    # A long loss is found bit by bit; up to 8 points spread it over the intervals.
                     pieces = max(1, min(8, int((stop - start) / (found_s / 2)) + 1))
                     for piece in range(pieces):
                         times.append(start + (stop - start) * (piece + 0.5) / pieces + found_s)
                         counts.append(packets / pieces)
+                # A factor below 1 is shared out over the intervals that the stall touches.
                 if left >= 1:
                     continue
                 at = max(0, int(np.searchsorted(edges, start, side="right")) - 1)
@@ -366,12 +383,14 @@ class _Model:
             starting, stopping = np.flatnonzero(due & ~sends), np.flatnonzero(sends & ~due)
             moved = self._apply(rows, flips, starting, stopping)
             sends = due
+            # Rates that no change touched stand; intervals between the ends need not be exact in a large fabric.
             if moved or number == 0:
                 last = number + 2 >= len(edges)
                 to_the_end = first or last or len(pairs) <= SMALL
                 sharing.settle(SWEEPS_MAX if to_the_end else FEW_SWEEPS)
                 first = False
             rates = sharing.rate * sharing.weight * (sharing.planes_used() / shape.planes * to_bps)
+            # A QP that begins or ends in the interval sends for a part of it.
             rates *= np.clip(
                 (np.minimum(ends, pairs.stops_s) - np.maximum(begins, pairs.starts_s)) / (ends - begins), 0, 1
             )
@@ -423,8 +442,9 @@ class _Model:
 def stalls(
     losses: list[Loss], calibration: Calibration, shape: FabricShape, window: float
 ) -> Iterator[tuple[float, float, float, float]]:
-    """Parts of a QP's time in which it loses, or waits for what it lost: (from, to, seconds of its full rate that are
-    lost, part of its rate that arrives).
+    """Yield the parts of a QP's time in which it loses packets, or waits for lost ones.
+
+    As (from, to, seconds of its full rate that are lost, part of its rate that arrives).
 
     A lost packet stays in the window until it is found lost, so the rate falls as the window fills with them: with a
     part `share` of the packets going into dead paths, the stuck part s follows ds/dt = share (1 - s) / turn - s / found

@@ -1,4 +1,4 @@
-"""When links, ports and switches of a fluid fabric do not carry packets: what faults do to it, as intervals of time.
+"""Outages of links, ports and switches of a fluid fabric, as intervals of time made by faults.
 
     target = FluidFaultTarget(names, shape)
     target.now = 3.0
@@ -24,16 +24,19 @@ from mrc_testbed.simulator.fluid.shape import Bools, FabricShape
 from mrc_testbed.topologies.plan.model import Host, Link, Switch
 
 REBOOT_S: Final = 2.0
-"""As in the packet simulator (simulator/fault_target.py)."""
+"""Seconds that a rebooting switch is away, as in simulator/fault_target.py."""
 UP, DOWN, PORT, SILENT, SPINE, RACK = "up", "down", "port", "silent", "spine", "rack"
-"""What may be out: a T0-T1 link on its way up, or down; a NIC port that both ends know to be down; one that is dead and
-nobody knows; all links of a T1; all that a T0 forwards."""
+"""Kinds of places that may be out.
+
+UP, DOWN: a T0-T1 link on its way up, or down. PORT: a NIC port that both ends know to be down. SILENT: one that is
+dead without notice. SPINE: all links of a T1. RACK: all that a T0 forwards.
+"""
 Place = tuple[str, int, int, int]
-"""(what, plane, number, other number)."""
+"""(kind, plane, number, other number) of a place that may be out."""
 
 
 class PlaceNames(Protocol):
-    """What a plan knows of names."""
+    """Lookup of names, as a plan has it."""
 
     def switch(self, name: str) -> Switch: ...
 
@@ -50,11 +53,11 @@ class Outages:
         self.places = list(found)
 
     def of(self, what: str, plane: int, number: int, other: int = 0) -> Intervals:
-        """Of one place."""
+        """Return the outages of one place."""
         return self._found.get((what, plane, number, other), [])
 
     def of_path(self, plane: int, source_rack: int, target_rack: int, spine: int) -> Intervals:
-        """When a path between two racks is dead, NIC links and T0s apart."""
+        """Return the dead intervals of a path between two racks, NIC links and T0s apart."""
         found = [
             one
             for one in (
@@ -67,7 +70,7 @@ class Outages:
         return found[0] if len(found) == 1 else union(*found) if found else []
 
     def of_ends(self, plane: int, source: int, target: int) -> Intervals:
-        """When nothing passes whichever way is taken, and no port says so: both NIC links and both T0s."""
+        """Return when nothing passes on any path and no port reports it: both NIC links and both T0s."""
         below = self.shape.hosts_per_rack
         found = [
             one
@@ -82,7 +85,7 @@ class Outages:
         return union(*found) if found else []
 
     def of_ports(self, plane: int, source: int, target: int) -> Intervals:
-        """When a port of the plane is down at an end, and both know."""
+        """Return when a port of the plane is down at an end, and both ends know."""
         return union(self.of(PORT, plane, source), self.of(PORT, plane, target))
 
     def ever_dead(self) -> tuple[Bools, Bools]:
@@ -138,7 +141,7 @@ class FluidFaultTarget:
         self.now = to_s
 
     def finish(self, end_s: float) -> Outages:
-        """All of it. What is still out stays so."""
+        """Return all outages up to `end_s`; an outage that still lasts has no end."""
         self.advance(end_s)
         found = {place: list(some) for place, some in self._found.items()}
         for place, since in self._since.items():
@@ -290,7 +293,7 @@ class FluidFaultTarget:
         raise _unmodelled("a plane that is drained")
 
     def set_controller(self, alive: bool) -> None:
-        """Nothing changes: hosts need no controller."""
+        """Do nothing: hosts need no controller."""
 
 
 def _unmodelled(what: str) -> FaultError:

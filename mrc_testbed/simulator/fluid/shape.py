@@ -1,4 +1,6 @@
-"""Fabrics and queue pairs of the fluid model: dimensions, rates, and arrays of who sends to whom. No object a host.
+"""Fabrics and queue pairs of the fluid model: dimensions, rates, and arrays of senders and targets.
+
+There is no object for a host.
 
 Hosts count rack by rack. A link between T0 and T1 has the number (plane * racks + rack) * spines + spine, once for the
 way up and once for the way down.
@@ -36,9 +38,9 @@ class FabricShape:
     """A full data packet on the wire."""
     payload_bytes: int
     max_active: int = 100
-    """As Config.paths.max_active."""
+    """Limit of EVs in rotation, as Config.paths.max_active."""
     backups: int = -1
-    """As Config.paths.backup_per_plane."""
+    """Backups in each plane, as Config.paths.backup_per_plane; -1: a quarter of the EVs."""
 
     @property
     def hosts(self) -> int:
@@ -67,7 +69,7 @@ class FabricShape:
 
     @property
     def packets_per_rtt(self) -> float:
-        """The same in a base round trip: the depth of a plane's pipe."""
+        """Full packets of one NIC port in a base round trip: the depth of a plane's pipe."""
         return self.packets_per_s * self.rtt_s
 
     @property

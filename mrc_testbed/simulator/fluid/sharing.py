@@ -55,7 +55,7 @@ class _Table(ctypes.Structure):
 
 
 class _Sharing(ctypes.Structure):
-    """As in sharing.c."""
+    """Arguments of a sweep, laid out as in sharing.c."""
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("planes", "racks", "spines", "slots")),
@@ -105,14 +105,15 @@ class Sharing:
         self.local: Bools = self.source == self.target
         self.weights = pairs.weights.astype(np.float32)
         self.weight: Singles = np.zeros(count, np.float32)
-        """Of those that send now, else 0."""
+        """Weight of each QP that sends now, else 0."""
         self.spine: NDArray[np.uint16] = np.full((count, planes, slots), NO_SPINE, np.uint16)
         self.usable: NDArray[np.uint8] = np.ones((count, planes), np.uint8)
         """Whether the ports of a plane are up at both ends."""
         self.rate: Singles = np.full(count, calibration.top * 0.9, np.float32)
+        # Inside a rack no T0-T1 link is shared, so nothing holds the rate back.
         self.rate[self.local] = calibration.top
         self.share: Singles = np.zeros((count, planes, slots), np.float32)
-        """Of a plane's packets, by slot."""
+        """Share of a plane's packets in each slot."""
         self.up: Floats = np.zeros(shape.links)
         self.down: Floats = np.zeros(shape.links)
         """Load of each link, a share of the line."""
@@ -122,8 +123,10 @@ class Sharing:
                 _crowd(self.target, pairs.targets, shape.racks),
             ]
         )
-        """Of each rack's links up, then down: how much of the queue of a link that many share there is. What one NIC
-        sends comes at its pace and never queues; n of them queue as n - 1 do."""
+        """Part of a full queue that stands at each rack's links, up then down: 1 - 1 / n for n NICs.
+
+        What one NIC sends comes at its pace and never queues; n of them queue as n - 1 do.
+        """
         self._library = _in_c() if in_c else None
         self._price: Singles = np.zeros(4 * shape.links if self._library is not None else 0, np.float32)
 
@@ -136,7 +139,10 @@ class Sharing:
         self.weight[chosen] = weight
 
     def place(self, qps: Ints, planes: Ints, spines: NDArray[np.uint16]) -> None:
-        """New rotations of some (QP, plane), each once; NO_SPINE: an empty slot. New EVs begin with an equal share."""
+        """Set new rotations of some (QP, plane), each at most once; NO_SPINE: an empty slot.
+
+        New EVs begin with an equal share.
+        """
         self._rows(qps, planes, -1.0)
         old, before = self.spine[qps, planes], self.share[qps, planes]
         there = spines != NO_SPINE
@@ -247,6 +253,7 @@ class Sharing:
             self._price,
             self.crowd,
         )
+        # The order of the fields is that of the struct in sharing.c.
         job = _Sharing(
             shape.planes,
             shape.racks,
@@ -281,6 +288,7 @@ class Sharing:
             up, down = self._links(some)
             there = (self.spine[some] != NO_SPINE) & (self.usable[some] > 0)[:, :, None]
             up, down = np.where(there, up, 0), np.where(there, down, 0)
+            # Half of the former share is kept, or shares would swing from sweep to sweep.
             turns = there / (1 + prices[1][up] + prices[3][down])
             total = turns.sum(axis=2, keepdims=True)
             share = np.where(there, 0.5 * self.share[some] + 0.5 * turns / np.where(total > 0, total, 1), 0.0)
@@ -291,6 +299,7 @@ class Sharing:
             rate = np.where(used > 0, rate, self.rate[some])
             rate = np.where(self.local[some], calibration.top, rate).astype(np.float32)
             new.append((some, rate, np.where(self.local[some][:, None, None], 0.0, share).astype(np.float32)))
+        # Applied after all chunks are computed: each chunk has to see the loads from before the sweep.
         moved = 0.0
         for some, rate, share in new:
             moved = max(moved, float(np.abs(rate - self.rate[some]).max(initial=0.0)))

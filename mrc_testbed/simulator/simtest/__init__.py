@@ -1,4 +1,4 @@
-"""Simulation testing: random fabrics, workloads, faults and configurations, run on the unchanged engines.
+"""Simulation testing: random fabrics, workloads, faults and configurations on the unchanged engines.
 
 schedule.py   what one run does, as a record that goes through JSON; `draw(seed)` makes one
 invariants.py      the invariants, checked at every packet, event and signal

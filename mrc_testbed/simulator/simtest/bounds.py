@@ -1,4 +1,7 @@
-"""Longest silence of a queue pair (*ends*) and longest incast (*congestion*), from configuration and bytes alone."""
+"""Longest silence of a queue pair (*ends*) and longest incast (*congestion*), by configuration.
+
+Computed from configuration and bytes alone.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,29 @@ from collections.abc import Sequence
 from mrc_testbed.hosts.engine.config import Config
 
 INCAST_GOODPUT = 0.6
-"""Least share of the receiver's links that an incast fills. The goal is 0.95 of long ones without their start: in these
-short ones the first round trips, in which each sender fills the pipe alone, cost the rest."""
+"""Least share of the receiver's links that an incast fills.
+
+The goal is 0.95 of long incasts without their start: in these short ones the first round trips, in which each sender
+fills the pipe alone, cost the rest.
+"""
 INCAST_TRIPS = 12
-"""Round trips on top: windows that shrink from all senders' line rate to a share, and the last packet's SACK."""
+"""Round trips on top of an incast's bound.
+
+Windows shrink from all senders' line rate to a share, and the last packet's SACK travels.
+"""
 INCAST_TIMERS = 2
-"""Timers on top where every drop is told by a NACK."""
+"""Timers on top where a NACK reports every drop."""
 INCAST_BUDGETS = 2
-"""Whole retry budgets on top where headers are lost too, or nothing tells of a drop: a packet may expire so often."""
+"""Whole retry budgets on top where headers are lost too, or no NACK reports a drop.
+
+A packet may expire so often.
+"""
 
 
 def silence_bound_s(config: Config, trip_s: float) -> float | None:
-    """Seconds after which a QP that has work must have made progress or failed, whatever is broken; None = no bound.
+    """Return the seconds within which a QP with work makes progress or fails; None: no bound.
+
+    The bound holds whatever is broken.
 
     Progress (cack advances, a write completes) makes the retry budget whole again (§5.11), so the bound is one of each
     silence, not of a transfer. `trip_s`: the longest round trip of the network that still works, queues included.

@@ -1,4 +1,4 @@
-"""Rare and legal behaviour of a host and its engine, by order (after FoundationDB's macro of that name).
+"""Rare and legal behaviour of a host and its engine, on request (after FoundationDB's macro).
 
 `RareEngine` stands between a virtual host and its engine, where the clock, the ports, the wire and the application are:
 what the engine may do or suffer rarely is done there, and nothing of it is in the engine.
@@ -35,8 +35,10 @@ LATE_S: Final = 0.02
 AGAIN_S: Final = 0.002
 """Most that a port seems full for."""
 RARE_S: Final = 2 * LATE_S + 5 * AGAIN_S
-"""What is rare adds so much to the time between two charges of a retry budget: a late timer at either end, and ports
-that seem full some times in a row."""
+"""Seconds that rare behaviour adds between two charges of a retry budget.
+
+A timer is late at either end, and ports seem full several times in a row.
+"""
 
 
 class Chance:
@@ -58,7 +60,7 @@ class RareEngine:
         self._due = self._late_until = NEVER
         """The engine's next timer, and when it is looked at."""
         self._again_at = NEVER
-        """When the engine is asked for packets whatever happens."""
+        """Time when the engine is asked for packets in any case."""
         self._held: list[Event] = []
         """Events that are delivered late, at `_release_at`."""
         self._release_at = 0.0
@@ -97,7 +99,7 @@ class RareEngine:
                 self._swap(now)
 
     def _swap(self, now: float) -> None:
-        """Have a backup take the place of an EV in rotation, which becomes one."""
+        """Swap an EV in rotation with a backup."""
         pairs = [
             (qp, ev)
             for qp in self._endpoint._qps.values()

@@ -1,4 +1,4 @@
-"""Many seeds on several processes: counts, findings, and a report that says how to see each finding again."""
+"""Campaign of many seeds on several processes: counts, findings, and how to replay each finding."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ from mrc_testbed.simulator.simtest.shrink import shrink
 CHUNK = 25
 """Seeds a process takes at a time."""
 COLLECT_AFTER = 4000
-"""New objects after which Python looks for cycles. A schedule leaves some 800, nearly all of them in cycles: looked at
-while they are still in the CPU's caches they cost a fraction of what they cost by the hundred thousand.
+"""Number of new objects after which Python looks for cycles.
+
+A schedule leaves some 800, nearly all of them in cycles: collected while they are still in the CPU's caches, they cost
+a fraction of what they cost by the hundred thousand.
 """
 STOP_AFTER = 20
 """Findings after which a campaign ends, unless told to keep going: they are most likely the same one."""
@@ -44,7 +46,7 @@ class CampaignReport:
     stats: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
-    """What the schedules were drawn as (schedule.KINDS)."""
+    """Number of schedules of each kind (schedule.KINDS)."""
     failures: list[SimResult] = field(default_factory=list)
 
     @property
@@ -118,7 +120,7 @@ def run_chunk(seeds: range) -> tuple[list[SimResult], Counter[str], Counter[str]
 
 @cache
 def _keep_modules() -> None:
-    """Have Python look for cycles among the objects of schedules alone, in this process."""
+    """Make Python look for cycles among the objects of schedules alone, in this process."""
     gc.freeze()
     gc.set_threshold(max(COLLECT_AFTER, gc.get_threshold()[0]))
 
@@ -143,7 +145,10 @@ def campaign(
     progress: Callable[[CampaignReport], None] | None = None,
     keep_going: bool = False,
 ) -> CampaignReport:
-    """Run `seeds` seeds from `first` on; ends after STOP_AFTER findings. `progress` is called after each chunk."""
+    """Run `seeds` seeds from `first` on; end after STOP_AFTER findings unless `keep_going`.
+
+    `progress` is called after each chunk.
+    """
     report = CampaignReport(first, jobs=jobs)
     began = time.monotonic()
     end = first + seeds
@@ -197,7 +202,10 @@ def load(path: Path) -> Schedule:
 
 
 def replay(schedule: Schedule, shrunk_to: Path | None = None) -> tuple[SimResult, str]:
-    """(result, text for people): the last packets and events, and a smaller schedule in a file when it failed."""
+    """Run a schedule; return its result and a text with the last packets and events.
+
+    When the schedule fails, a smaller one is written to the file `shrunk_to`.
+    """
     result = simulate(schedule)
     lines = [f"seed {schedule.seed}: {shape(schedule)}"]
     lines += [f"  {fault}" for fault in schedule.faults]

@@ -39,7 +39,7 @@ _OTHER, _CONTAINER, _OBJECT = range(3)
 
 
 class _Kinds(dict[type, int]):
-    """What a type is, of those met so far."""
+    """Kind of each type met so far."""
 
     def __missing__(self, kind: type) -> int:
         found = self[kind] = _kind_of(kind)
@@ -47,7 +47,9 @@ class _Kinds(dict[type, int]):
 
 
 def is_small(endpoint: Endpoint, limit: int) -> bool:
-    """Whether all containers together have no more entries than `limit`: then no census has more, of any kind.
+    """Return whether all containers together have at most `limit` entries.
+
+    Then no census of any kind has more.
 
     It also counts what census() leaves out, and every object for one that may be in a chain; and it asks Python's
     garbage collector what an object refers to.
@@ -91,6 +93,7 @@ def census(endpoint: Endpoint) -> Counter[str]:
         if kind in _LEAVES or id(what) in seen:
             continue
         seen.add(id(what))
+        # Containers are counted under the attribute that holds them, below; here only their items are followed.
         if kind is dict:
             todo.extend(what.values())
             todo.extend(what)
@@ -106,6 +109,7 @@ def census(endpoint: Endpoint) -> Counter[str]:
                     continue
                 if isinstance(value, _CONTAINERS) and id(value) not in seen:
                     found[label] += len(value)
+                # The next item of a linked list, which has no container to count.
                 elif type(value) is kind and id(value) not in seen:
                     found[label] += 1
                 todo.append(value)

@@ -17,13 +17,16 @@ from mrc_testbed.simulator.simtest import fuzz as fuzzing
 from mrc_testbed.simulator.simtest.schedule import draw
 
 SHRUNK = "simtest-{seed}.json"
-"""Where the shrunk schedule of a failing seed goes, in the working directory."""
+"""Name of the file for the shrunk schedule of a failing seed, in the working directory."""
 
 
 def simtest(
     seeds: int, first: int, seed: int | None, replay: Path | None, jobs: int, keep_going: bool, as_json: bool
 ) -> int:
-    """Run schedules and print the result; exit code 0 when no invariant was violated. Raises ScheduleError."""
+    """Run schedules and print the result; return 0 when no invariant was violated, else 1.
+
+    Raises ScheduleError.
+    """
     if seed is not None or replay is not None:
         schedule = campaigns.load(replay) if replay is not None and seed is None else draw(seed or 0)
         small = Path(SHRUNK.format(seed=schedule.seed)) if seed is not None else None

@@ -71,7 +71,9 @@ _RANGES = {
 
 
 def _prepared(data: bytes) -> tuple[str, bytes, int | None]:
-    """(name of the codec, packet, outer traffic class) that an input asks for; its first two bytes are switches.
+    """Return (name of the codec, packet, outer traffic class) that an input asks for.
+
+    The first two bytes of an input are switches.
 
     Bits of byte 0: 0 layout H, 1 an outer header with byte 1 as traffic class, 2 lengths and ports made right, 3 iCRC
     made right: without these no fuzzer gets past the first checks; 4 the variants of §12 that change bytes.
@@ -266,6 +268,7 @@ def _hostile(feed: Feed, victims: Victims, name: str) -> PacketRecord:
     """A record with fields around the right ones, or far from them."""
     qp, region = victims.qps[name], victims.regions[name]
     flight, responder = qp.requestor.flight, qp.responder
+    # Bits of `kind` and `how` choose type and fields, so that a mutated byte changes few of them.
     kind = feed.number()
     who = qp.qpn if kind < 240 else feed.number(3)
     evs = (0x000, 0x001, 0x100, 0x101)
@@ -277,6 +280,7 @@ def _hostile(feed: Feed, victims: Victims, name: str) -> PacketRecord:
         how = feed.number()
         opcode = list(Opcode)[how % 6]
         payload = bytes(feed.number() * 4 + (how & 3)) if how & 0x40 else b"\x55" * feed.number()
+        # Around start, end and middle of the region, so that many ranges cross its edges.
         va = feed.near(region.va + (0, REGION, REGION // 2, -4)[how >> 4 & 3], 64)
         rkey = region.rkey if how & 0x80 else feed.near(region.rkey, 32)
         total = len(payload) if how & 8 else feed.near(len(payload), 32)
@@ -326,6 +330,7 @@ def _hostile(feed: Feed, victims: Victims, name: str) -> PacketRecord:
         return TransportAck(*envelope, feed.near(cack, 24), syndrome, feed.number(3))
     if which == 5:
         return ReliabilityProbe(*envelope, feed.number(2), feed.number(2), rtx=bool(feed.number() & 1))
+    # Messages between endpoints have the reserved QPN 2.
     envelope = (2, *envelope[1:])
     if feed.number() & 1:
         return EndpointResponse(*envelope, feed.number(2), feed.number() & 3, feed.number(2))
@@ -448,7 +453,9 @@ def run_mutations(target: str, seed: int, count: int) -> int:
 
 
 def run_atheris(target: str, arguments: list[str]) -> None:
-    """Fuzz with coverage guidance until libFuzzer's `arguments` say stop; it ends the process. Needs atheris.
+    """Fuzz with coverage guidance until libFuzzer's `arguments` end it; the process ends too.
+
+    Needs atheris.
 
     Inputs that reach something new are kept in a folder and are the start of the next run; so are those that fail.
     """

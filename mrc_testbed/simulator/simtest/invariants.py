@@ -1,4 +1,4 @@
-"""The invariants of a simulated run, checked at every packet sent and received, every event and every EV signal.
+"""Invariants of a simulated run, checked at every packet, every event and every EV signal.
 
 A `InvariantChecker` stands between the fabric and the endpoints, whose code it does not change: it knows what was
 posted, sees every packet leave and arrive, and keeps its own account of what a correct endpoint may say next. `Lane` is
@@ -70,10 +70,12 @@ INVARIANTS = {
     "crash": "no exception leaves the engine",
 }
 LEARN_TRIPS = 2
-"""Round trips after the first answer from which on nothing is sent again in a network that is only slow."""
+"""Round trips after the first answer from which on a merely slow network causes no retransmission."""
 SPARE_ENTRIES, ENTRIES_PER_PACKET, ENTRIES_PER_EV = 200, 16, 160
-"""Entries of one kind that an engine may have: in any case, for each packet in flight at one time, and for each EV
-(what is over may stay in a queue until it is worth the trouble to clear it)."""
+"""Limits of an engine's entries of one kind: base, for each packet in flight, and for each EV.
+
+Finished items may stay in a queue until it is worth the trouble to clear it.
+"""
 COPIES = 8
 """Entries that each transmission may have of its own."""
 TIMERS_EVERY_S = 0.001
@@ -108,7 +110,7 @@ class Posted:
 
 
 class Lane:
-    """One direction of one connection: memory at its end, and what has been posted, sent, received and claimed."""
+    """One direction of one connection: receiver memory, and what was posted, sent, received and claimed."""
 
     def __init__(self, sender: QpSide, receiver: QpSide, pieces: Sequence[bytes], imms: Sequence[int | None]) -> None:
         self.sender, self.receiver = sender, receiver
@@ -138,25 +140,26 @@ class Lane:
         """Begin the account: both QPs exist and their first PSNs are known."""
         self.sender_qp, self.receiver_qp, self.pmtu = sender_qp, receiver_qp, pmtu
         self.first_psn = self.next_psn = self.end_psn = sender_qp.first_psn
+        # The account follows packets alone; `cack` and `known` start in front of the first PSN.
         self.cack = self.known = self.first_psn - 1
-        """All of these arrived at the receiver; all of these the sender was told of."""
+        """`cack`: PSN up to which all arrived; `known`: PSN up to which the sender was told so."""
         self.above = 0
         """Bit i: PSN cack + 1 + i arrived."""
         self.rcvd = 0
         """Nominal bytes that arrived, each PSN once."""
         self.last_psns: list[int] = []
         self.heard_at = 0.0
-        """When the sender last heard of a higher cack, which makes its retry budget whole (§5.11)."""
+        """Time when the sender last got a higher cack, which makes its retry budget whole (§5.11)."""
         self.progress_at = 0.0
-        """When it did, or a write completed."""
+        """Time of the last higher cack or completed write."""
         self.peak = 0
         """Most packets that were sent and not known to have arrived at one time."""
         self.sent_at: dict[int, float] | None = None
-        """When each PSN was sent first, where that matters."""
+        """Time of each PSN's first transmission; None: not needed."""
         self.answered_at: float | None = None
-        """When the first answer came."""
+        """Time of the first answer; None: none yet."""
         self.busy_at = self.excused_at = 0.0
-        """When the QP last got work while it had none; when it last had a good reason to wait."""
+        """Time when an idle QP last got work, and time when it last had a good reason to wait."""
         self.mpr = receiver_qp.config.qp.mpr_packets
         self.extra = NOMINAL_EXTRA[receiver_qp.config.qp.rcvd_counts]
         self.counts = [0] * self.sender.endpoint.planes
@@ -164,7 +167,7 @@ class Lane:
         self.loose = 0
         """1 once counting began in the middle of a rotation."""
         self.turns = (0, 0, 0, 0)
-        """Of the QP's counters, those whose growth takes a turn in the rotation."""
+        """Counters of the QP whose growth takes a turn in the rotation."""
 
     # ---- application ------------------------------------------------------------------------------------
 
@@ -253,18 +256,20 @@ class QpSide:
         self.ports = (1 << endpoint.planes) - 1
         """Our ports that are up."""
         self.peer_ports: dict[str, tuple[int, int, float]] = {}
-        """By peer: newest port status update that arrived, as (request id, mask, when)."""
+        """Newest port status update that arrived from each peer, as (request id, mask, time)."""
         self.reborn: set[str] = set()
-        """Peers whose process began anew: updates of two lives may be on their way, and only in the end (*ports*) is it
-        certain what has to be believed."""
+        """Peers whose process was started anew.
+
+        Updates of two lives may be on their way, and only in the end (*ports*) is it certain what has to be believed.
+        """
         self.seen = 0
         """Events already checked."""
         self.stalled: Callable[[], bool] = lambda: False
         """Whether its host has no CPU, or reads its ports one by one: then the clock has to wait."""
         self.timers_at = 0.0
-        """When its timers are looked at again."""
+        """Time of the next check of the timers."""
         self.engine: HostEngine = endpoint
-        """What the host calls."""
+        """Engine that the host calls: the endpoint, or its watcher."""
 
     def peer_up(self, peer: str, plane: int, now: float) -> bool:
         """Whether the peer's port may be taken for up, by its last port status update, whose lease ends."""
@@ -276,9 +281,11 @@ class QpSide:
 
 
 class InvariantChecker:
-    """`calm`: the run has no way to lose a packet, and no faults but (`stalled`) hosts and switches without CPU; then
-    timers may expire unless all is `in_time`. `dubious`: planes on which a switch stalls; for as long, nobody can tell
-    it from one that is dead, so their EVs may go.
+    """Checker of a run's invariants.
+
+    `calm`: the run has no way to lose a packet, and no faults but (`stalled`) hosts and switches without CPU; then
+    timers may expire unless all is `in_time`. `dubious`: planes on which a switch stalls; for as long, a stalled switch
+    looks like a dead one, so the EVs of these planes may go.
     """
 
     def __init__(
@@ -288,13 +295,13 @@ class InvariantChecker:
         self._dubious = dubious
         self._innocent = "blame" if stalled else "calm"
         self._patient = calm and (not stalled or in_time) and not dubious
-        """Nothing can be late enough for a timer."""
+        """Whether no packet can be late enough for a timer."""
         self.sides: dict[str, QpSide] = {}
         self.lanes: list[Lane] = []
         self._to: dict[tuple[str, int], list[Lane]] = {}
-        """By receiving host and its QPN: one for each life of the connection, the newest last."""
+        """Lanes by receiving host and its QPN: one for each life of the connection, newest last."""
         self._from: dict[tuple[str, int], list[Lane]] = {}
-        """By sending host and its QPN."""
+        """Lanes by sending host and its QPN."""
         self.trip_s: float | None = None
         """*learns*: the true round trip, when it is known and nothing can be lost."""
         self.crowded = False
@@ -348,12 +355,14 @@ class InvariantChecker:
             if lanes and packet.trimmed is None:
                 lane = lanes[-1]
                 if lane.sender.name == peer and lane.receiver is side:
+                    # Another R_Key is that of another life of the connection with the same QPN.
                     if lane.region.rkey == packet.rkey:
                         lane.arrived(packet)
                     else:
                         lane.foreign = True
         elif type(packet) is EndpointRequest and packet.op == EndpointOp.PORT_STATUS_UPDATE:
             known = side.peer_ports.get(peer)
+            # Updates overtake each other; an older one says nothing any more.
             if known is None or (packet.request_id - known[0] & 0xFFFF) < 0x8000:
                 mask = packet.port_mask >> side.endpoint.config.ports.bit_base
                 side.peer_ports[peer] = packet.request_id, mask, now
@@ -438,6 +447,7 @@ class InvariantChecker:
             if lane.sent_at is not None and self._learnt(lane, lane.sent_at[psn]):
                 what = f"PSN {psn} of {lane.sent_at[psn]:.6f} s is sent again"
                 raise self.violation("learns", f"{lane.name}: {what}, the first answer came at {lane.answered_at} s")
+            # Nothing is lost or late in such a run, so no packet may be taken for lost.
             if self._patient:
                 raise self.violation(self._innocent, f"{lane.name}: PSN {psn} is sent again though nothing was lost")
         if psn >= lane.end_psn:
@@ -455,8 +465,10 @@ class InvariantChecker:
         lane.counts[plane] += 1
 
     def check_window(self, lane: Lane, last: Write) -> None:
-        """§5.3, after several packets through one window: before the last one it was open, or the QP's pipe empty. What
-        a parked QP sends is outside the window, and one packet at a time (docs/design/congestion-window.md, note 4).
+        """Check §5.3 after several packets through one window: it was open before the last, or the pipe empty.
+
+        What a parked QP sends is outside the window, and one packet at a time (docs/design/congestion-window.md, note
+        4).
         """
         requestor = lane.sender_qp.requestor
         window, flight = requestor._window, requestor.flight
@@ -473,7 +485,7 @@ class InvariantChecker:
             raise self.violation("account", f"{lane.name}: {window.inflight - last.size} bytes in flight")
 
     def check_timers(self, side: QpSide) -> None:
-        """Check the timer of each packet, its own whatever paths the others take (§5.11); timers had their turn."""
+        """Check the timer of each packet, which no other path changes (§5.11); timers had their turn."""
         if side.stalled():
             return
         endpoint = side.endpoint
@@ -512,7 +524,9 @@ class InvariantChecker:
                     raise self.violation("memory", f"{side.name}: {entries:,} entries in {where}, {plenty} are plenty")
 
     def check_balance(self, lane: Lane, all_free: bool) -> None:
-        """Check §5.5: with all ports up and free and every EV in its place, planes differ by one packet at most.
+        """Check §5.5: planes differ by one packet at most, with all ports free and every EV in its place.
+
+        All ports are up, too.
 
         Whatever takes a turn without a new data packet (a probe, a packet sent again elsewhere) starts the count anew.
         """
@@ -682,7 +696,10 @@ class InvariantChecker:
 
 
 def strange_bytes(have: bytearray, want: bytearray) -> bool:
-    """Whether some byte is neither what was there at first (FILL) nor what is wanted; both are of one length."""
+    """Return whether any byte is neither the initial FILL nor the wanted one.
+
+    Both texts have one length.
+    """
     size = len(have)
     found = int.from_bytes(have, "big")
     low, high = int.from_bytes(b"\x7f" * size, "big"), int.from_bytes(b"\x80" * size, "big")

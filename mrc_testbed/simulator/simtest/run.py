@@ -47,20 +47,23 @@ ORDERS = ("deny", "shrink_mpr", "penalty")
 ENDS_S = 60.0
 """Virtual seconds after the last fault and the last post within which everything has to be over."""
 LASTING_S = 120.0
-"""... or with faults that never end, after which a slow transfer is watched no longer."""
+"""Virtual seconds in place of ENDS_S with faults that never end; a slow transfer is then left alone."""
 WIRE_EXTRA = 200
 """Bytes of headers of a packet, at most."""
 LONG_TRIPS, LEAST_EVEN = 20, 0.5
-"""Jain's index of an incast's shares is at least this, with trims and NSCC, when the first sender is done after so many
-base round trips or later. The goal is 0.95 once each has sent a hundred packets, and here they send no more; below a
-packet a round trip a share takes as many round trips to be found."""
+"""Least Jain's index of an incast's shares, and base round trips from which on it is checked.
+
+Checked with trims and NSCC, when the first sender is done after LONG_TRIPS base round trips or later. The goal is 0.95
+once each has sent a hundred packets, and here they send no more; below a packet a round trip a share takes as many
+round trips to be found.
+"""
 FOREVER_S = 1e9
 CENSUS_S = 60.0
-"""How often the state of a long run is counted."""
+"""Seconds between two counts of a long run's state."""
 AFTERMATH_S = 0.05
-"""Watched after that, for what is still on its way."""
+"""Seconds watched after the end, for packets still on their way."""
 _BYTES: Final = Random("mrc-simtest").randbytes(1 << 18)
-"""What writes are cut from: bytes drawn for each cost as much as the engine's work on a packet."""
+"""Bytes of which writes are cut; bytes drawn for each cost as much as the engine's work on a packet."""
 
 
 @dataclass
@@ -74,7 +77,7 @@ class SimResult:
     trace: list[str] = field(default_factory=list)
     """The last packets and events before a violation."""
     simulation: Simulation | None = None
-    """What ran, when it was to be kept."""
+    """Simulation that ran, when it was to be kept."""
 
 
 class Simulation:
@@ -116,17 +119,17 @@ class Simulation:
             self.watch.trip_s = self.trip_s
         self.watch.crowded = schedule.kind == "incast" and not schedule.faults
         self.shares: list[int] = []
+        """Bytes of each sender that had arrived when the first one was done."""
         self.shared_s = 0.0
         """Time from the first write until the shares were noted."""
-        """Bytes of each sender that had arrived when the first one was done."""
         self.edges = sorted({0.0, *(edge for fault in schedule.faults for edge in _edges(fault))})
         """Times at which something breaks or is mended."""
         named = sorted({name for pair in schedule.qps for name in pair})
         self.sides = {name: self._side(name, self.fabric.host(name).endpoint) for name in named}
         self.lanes: dict[tuple[int, int], Lane] = {}
-        """By connection and side: those of its newest life."""
+        """Lane of each connection's newest life, by (connection, side)."""
         self.old_lanes: list[Lane] = []
-        """Of lives that are over; those that were kept still have to end."""
+        """Lanes of former lives; those that were kept still have to end."""
         self.due: dict[Lane, int] = {}
         """Writes that the schedule wants posted by now."""
         for number in range(len(schedule.qps)):
@@ -172,8 +175,10 @@ class Simulation:
         return side
 
     def _stalled_planes(self) -> frozenset[int]:
-        """Planes with a switch that stalls; where all do at once, a packet that left towards the end of the stall may
-        be answered before one that waited through it on another path.
+        """Return the planes with a switch that stalls.
+
+        Where all stall at once, a packet that left towards the end of the stall may be answered before one that waited
+        through it on another path.
         """
         planes = {switch.name: switch.plane for switch in self.plan.switches}
         stalls = [fault.where for fault in self.schedule.faults if fault.kind == "stall"]
@@ -182,13 +187,14 @@ class Simulation:
         return frozenset(planes[name] for name in stalls if name in planes)
 
     def _until(self, number: int) -> float:
-        """When a connection is made anew: what is posted from then on belongs to its next life."""
+        """Return the time when a connection is made anew; posts from then on belong to its next life."""
         times = [f.until for f in self.schedule.faults if f.kind == "restart" and f.where in self.schedule.qps[number]]
         return min((time for time in times if time is not None), default=FOREVER_S)
 
     def _connect(self, number: int, since: float, until: float, again: SimFault | None = None) -> None:
-        """Make QPs and lanes of a connection, for what is posted `since` then and before `until`. `again`: the fault
-        after which it is made anew, which may ask for the numbers it had before.
+        """Make QPs and lanes of a connection, for posts from `since` on and before `until`.
+
+        `again`: the fault after which the connection is made anew, which may ask for the numbers it had before.
         """
         schedule, rng, now = self.schedule, self._rng, self.fabric.now
         pair = [self.sides[name] for name in schedule.qps[number]]
@@ -280,7 +286,10 @@ class Simulation:
     # ---- application ------------------------------------------------------------------------------------
 
     def post(self, lane: Lane) -> None:
-        """Post what is due, but no more WriteIMM than the receiver takes at a time (§5.3: the application's duty)."""
+        """Post the writes that are due, with at most the WriteIMM that the receiver takes at a time.
+
+        The limit is the application's duty (§5.3).
+        """
         limit = lane.receiver_qp.config.qp.max_wimm
         while len(lane.posted) < self.due[lane]:
             if lane.imms[len(lane.posted)] is not None and lane.imms_open() >= limit:
@@ -327,8 +336,10 @@ class Simulation:
         return not found.alive or found.stalled_for_ever
 
     def _bound(self, lane: Lane, number: int) -> float | None:
-        """Longest silence of a direction, seconds; None: no bound. A QP whose neighbour's peer is gone, and
-        nothing else is wrong, gives up its place to what expires once: it waits for two timers at most.
+        """Return the longest silence of a direction, seconds; None: no bound.
+
+        A QP whose neighbour's peer is gone, and nothing else is wrong, gives up its place to what expires once: it
+        waits for two timers at most.
         """
         config = lane.sender_qp.config
         bound = silence_bound_s(config, self.trip_s)
@@ -340,7 +351,7 @@ class Simulation:
     # ---- silence ----------------------------------------------------------------------------------------
 
     def _check_silence(self, bound: float, lane: Lane, now: float) -> None:
-        """*ends*: raises Violation when a QP with work was silent for longer than it may be; else looks again later."""
+        """Check *ends*: raise Violation when a QP with work was silent too long, else check again later."""
         self.fabric.queue.halt()  # a host that died tells nobody
         if self.over(lane):
             return
@@ -354,8 +365,10 @@ class Simulation:
         self.fabric.push(since + bound + 1e-6, partial(self._check_silence, bound), lane)
 
     def _may_wait(self, lane: Lane) -> bool:
-        """A QP all of whose EVs are denied waits for the controller; with `all_ports_down` "wait", for a port; and
-        any for the CPU of its host.
+        """Return whether the QP has a good reason to wait.
+
+        With all EVs denied a QP waits for the controller; with `all_ports_down` "wait", for a port; and any QP for the
+        CPU of its host.
         """
         qp = lane.sender_qp
         if self.fabric.host(lane.sender.name).stalled:
@@ -552,7 +565,10 @@ _REFUSING = ("bitmap_packets", "work_slots", "rx_buffer_bytes", "dynamic_mpr")
 
 
 def is_calm(schedule: Schedule, configs: dict[str, Config]) -> bool:
-    """Whether nothing may ever be lost: no faults, queues that hold everything, timers longer than the whole run."""
+    """Return whether no packet can ever be lost.
+
+    Then there are no faults but stalls that end, queues hold everything, and timers are longer than the whole run.
+    """
     network = schedule.network
     if network["jitter_s"] or any(fault.kind != "stall" or fault.until is None for fault in schedule.faults):
         return False
@@ -571,8 +587,10 @@ def is_calm(schedule: Schedule, configs: dict[str, Config]) -> bool:
 
 
 def _stops_between_ports(schedule: Schedule) -> bool:
-    """Whether a host stalls again before it has read all its ports: one of them is left unread for longer than an
-    engine allows for (RoundTrips.rest_s), while what was read before is answered.
+    """Return whether a host stalls again before it has read all its ports.
+
+    One port is then left unread for longer than an engine allows for (RoundTrips.rest_s), while what was read before is
+    answered.
     """
     stalls = [fault for fault in schedule.faults if fault.kind == "stall" and fault.until is not None]
     return any(
@@ -637,7 +655,7 @@ def _flap(fault: SimFault, _: float) -> InjectedFault:
 
 
 _LOST = str.maketrans("01", "10")
-"""From patterns of what passes to those of what is hit."""
+"""Translation from patterns of what passes to patterns of what is hit."""
 MEANINGS: dict[str, Callable[[SimFault, float], InjectedFault]] = {
     "link_down": lambda fault, _: CutFault((fault.ends,)),
     "port_down": lambda fault, _: CutFault((fault.ends,)),
@@ -655,4 +673,4 @@ MEANINGS: dict[str, Callable[[SimFault, float], InjectedFault]] = {
     "stall": _stall,
     "vanish": lambda fault, _: VanishFault((fault.where,)),
 }
-"""What the records mean that are faults of the network, of its switches and of hosts."""
+"""Fault class of each record kind that is a fault of the network, its switches or hosts."""

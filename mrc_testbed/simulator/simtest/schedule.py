@@ -1,4 +1,6 @@
-"""Schedule of one simulated run: a record of plain values, drawn from a seed, stored as JSON, shrunk piece by piece.
+"""Schedule of one simulated run: a record of plain values, drawn, stored as JSON, shrunk.
+
+A seed decides the draw; shrinking goes piece by piece.
 
 Times are seconds of virtual time from the start. Links are named as in the Mininet CLI (`p0-t0-0 p0-t1-1`), switches
 and hosts by their names in the plan. Everything here is data: run.py gives it meaning.
@@ -45,14 +47,14 @@ FAULTS = (
     "penalty",
 )
 ENDING = tuple(kind for kind in FAULTS if kind not in ("vanish", "restart", "destroy"))
-"""Those that may happen to any schedule, and end."""
+"""Kinds of faults that may happen to any schedule, and end."""
 LATE_ONE_IN = 10
 KINDS = {
     "calm": 12, "stalled": 8, "faults": 32, "storm": 8, "cut off": 2, "window": 1, "for ever": 15, "restart": 6,
     "slow": 1, "neighbours": 2, "data or control": 6,
     "incast": 2,
 }  # fmt: skip
-"""What a schedule may be about, and how often it is drawn."""
+"""Topics of schedules, with the weight of each in the draw."""
 BUGGIFIED = ("faults", "storm", "cut off", "window", "for ever", "restart", "data or control")
 """Kinds whose packets may be lost or late: what a host does rarely (buggify) cannot be told from that."""
 SELECTIVE = ("one_way", "loss")
@@ -63,7 +65,10 @@ HEALED_S = 2.0
 HEADER = 138
 """Bytes of a trimmed packet."""
 SHORT_RTT_S = 0.004
-"""Below it the timer of `timeout` 12, 17 ms, has four round trips: one that has not expires of a full queue alone."""
+"""Round trip below which the timer of `timeout` 12, 17 ms, has four round trips.
+
+A timer with fewer may expire because of a full queue alone.
+"""
 HOPS = 4
 """Links from a host to one of another rack."""
 LONG_ONE_IN = 3000
@@ -87,7 +92,7 @@ class Post:
     imm: int | None = None
     times: int = 1
     every: float = 0.0
-    """It is posted so often, this many seconds apart."""
+    """Seconds between the repetitions of the post."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,7 @@ class Schedule:
     config: dict[str, Any]
     """Engine keys of every host that differ from the defaults."""
     config_of: dict[str, dict[str, Any]]
-    """... and those of one host, on top."""
+    """Engine keys of one host, on top of `config`."""
     qps: list[list[str]]
     """Connections: [host, host]."""
     posts: list[Post] = field(default_factory=list)
@@ -151,11 +156,11 @@ class Schedule:
     psn: int | None = None
     """First PSN of every QP; None = random."""
     kind: str = "faults"
-    """What it was drawn as (KINDS)."""
+    """Kind that the schedule was drawn as (KINDS)."""
     buggify: float = 0.0
     """Share of the times at which a point of simulator/simtest/buggify.py does what is rare."""
     watched_s: float | None = None
-    """How long it is watched at most, when that is not the usual time."""
+    """Limit of the watched time, seconds; None: the usual time."""
 
     @property
     def lasting(self) -> bool:
@@ -209,7 +214,10 @@ class Schedule:
 
 
 def plan_of_shape(shape: dict[str, int]) -> Plan:
-    """Plan of some dimensions, shared by all schedules of that shape: a plan never changes. Raises PlanError."""
+    """Return the plan of some dimensions, shared by all schedules of that shape. Raises PlanError.
+
+    A plan never changes.
+    """
     if isinstance(shape, dict) and set(map(type, shape.values())) <= {int}:
         return _plan_of_items(tuple(shape.items()))
     return Plan.from_json(shape)  # from a file: it says what is wrong
@@ -403,8 +411,10 @@ def _neighbours(rng: Random, made: Schedule) -> Schedule:
 
 
 def _incast(rng: Random, made: Schedule) -> Schedule:
-    """Many hosts write to one at once, and nothing is broken: from two senders up, pipes from a packet up, queues with
-    and without trims and marks; windows too large for it, or congestion control.
+    """Draw a schedule in which many hosts write to one at once, and nothing is broken.
+
+    From two senders up, pipes from a packet up, queues with and without trims and marks; windows too large for it, or
+    congestion control.
     """
     senders = rng.choice((2, 3, 4, 6, 8, 8, 12, 16, 24))
     racks = rng.choice((2, 3))
@@ -598,7 +608,10 @@ _UNSETTLING = (
 _HASTY = ("probe_timeout_s", "probe_fail_count")
 """Keys with which a probe that is not answered for a moment convicts its path."""
 SURE = 1 << 16
-"""A reorder_threshold that rules guessing by distance out: small packets lap large ones on slow links (§5.9 b)."""
+"""Value of `reorder_threshold` that rules out guessing by distance (§5.9 b).
+
+Small packets lap large ones on slow links.
+"""
 
 
 def draw_config(rng: Random) -> dict[str, Any]:
@@ -678,6 +691,7 @@ def draw_fault(rng: Random, plan: Plan, named: list[str]) -> SimFault:
     if kind in ("blackhole", "switch_off"):
         where = rng.choice(plan.switches).name
     elif kind == "stall":
+        # A stall has a limit of its own, and like any fault it has to end by HEALED_S.
         where, value, pattern = _stalled(rng, plan, named)
         until = round(at + rng.random() * min(STALL_S, HEALED_S - at), 6)
     elif kind in ("vanish", "deny", "shrink_mpr", "penalty"):
@@ -725,7 +739,10 @@ def draw_budget(rng: Random) -> dict[str, Any]:
 
 
 def draw_lasting(rng: Random, plan: Plan, named: list[str]) -> list[SimFault]:
-    """Faults that never end: single ones, a host's ports down while the rest is dead or lossy, and a silent end."""
+    """Draw faults that never end: single ones, one host's ports, or a silent end.
+
+    With a host's ports down, the rest of its links is dead or lossy.
+    """
     shape = rng.choice(("single", "single", "ports", "ports", "gone"))
     if shape == "single":
         return [_lasting(rng, plan, named) for _ in range(rng.choice((1, 1, 2, 4)))]
@@ -758,6 +775,7 @@ def _moment(rng: Random) -> float:
 
 
 def _lasting(rng: Random, plan: Plan, named: list[str]) -> SimFault:
+    # Kinds that are listed twice are drawn twice as often: losses that no port reports.
     kind = rng.choice(
         (
             "link_down",
@@ -799,7 +817,10 @@ def _sort(rng: Random, kind: str) -> str:
 
 
 def draw_selective(rng: Random, plan: Plan, named: list[str], until: float | None) -> list[SimFault]:
-    """Data or control alone is lost on all paths of a host, or on all but one plane; to it, from it, or both ways."""
+    """Draw faults that lose data or control alone, on all paths of a host or on all but one plane.
+
+    The loss is to the host, from it, or both ways.
+    """
     sort, host, at = rng.choice(SORTS), rng.choice(named), _moment(rng)
     links = [link for link in plan.links if link.lower.node == host]
     if len(links) > 1 and rng.random() < 0.25:
@@ -821,7 +842,7 @@ def _stalled(rng: Random, plan: Plan, named: list[str]) -> tuple[str, float, str
 
 
 def draw_stalls(rng: Random, plan: Plan, named: list[str]) -> list[SimFault]:
-    """Hosts and switches without CPU, and nothing else: some long stalls, or many short ones as on a busy machine."""
+    """Draw stalls of hosts and switches alone: some long ones, or many short ones as on a busy machine."""
     faults = []
     busy = rng.random() < 0.5
     for _ in range(rng.randrange(3, 9) if busy else rng.choice((1, 1, 2, 3))):
@@ -866,7 +887,10 @@ def draw_restart(rng: Random, plan: Plan, named: list[str]) -> list[SimFault]:
 
 
 def draw_long(seed: int, rng: Random) -> Schedule:
-    """An hour of one packet at a time, or half an hour of silence with endless retries: does anything pile up?"""
+    """Draw an hour of one packet at a time, or half an hour of silence with endless retries.
+
+    Such a run shows whether anything piles up.
+    """
     plan = {"planes": rng.choice((1, 2, 4)), "racks": 2, "spines": rng.choice((1, 2)), "hosts_per_rack": 1}
     config = {key: value for key, value in draw_config(rng).items() if key not in ("max_wimm", "flow_control")}
     config |= {"timeout": 16, "exp_cnt": 25, "timeout_phases": "linear-exponential"}

@@ -25,7 +25,10 @@ PLAIN_NETWORK = {
 def shrink(
     schedule: Schedule, limit: int = 400, run: Callable[[Schedule], SimResult] = simulate
 ) -> tuple[Schedule, SimResult, int]:
-    """(smallest failing schedule found, its result, runs made). Raises ValueError when `schedule` does not fail."""
+    """Return (smallest failing schedule found, its result, runs made).
+
+    Raises ValueError when `schedule` does not fail.
+    """
     best = run(schedule)
     if best.violation is None:
         raise ValueError(f"seed {schedule.seed} does not fail: there is nothing to shrink")
