@@ -183,6 +183,7 @@ def _walk(fabric: LiveFabric, way: Way, there: Host, at: Port, frame: bytes) -> 
             way.end = f"ends at {at.node}, whose program drops it: {_why_dropped(hop.trace)}"
             return
         number, frame = hop.trace.sent[0]
+        # The CPU port has no cable: the controller gets the packet.
         if number == CPU_PORT:
             way.end = f"ends at {at.node}: sent to the controller"
             return
@@ -197,6 +198,7 @@ def _walk(fabric: LiveFabric, way: Way, there: Host, at: Port, frame: bytes) -> 
         if ended:
             way.end = f"ends on the cable {link.name}: {hop.note}"
             return
+        # Hosts forward nothing, so the way ends at any of them, also at another than `there`.
         if far.node in {host.name for host in plan.hosts}:
             _received(plan, way, there, far, frame)
             return

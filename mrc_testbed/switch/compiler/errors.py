@@ -79,7 +79,7 @@ def fail(location: Location, message: str) -> NoReturn:
 
 
 def unsupported(location: Location | None, construct: str, instead: str = "") -> NoReturn:
-    """Refuse a construct by name: `what` reads as a noun (`varbit`, `header stacks`)."""
+    """Refuse a construct by name: `construct` reads as a noun (`varbit`, `header stacks`)."""
     plural = (
         construct.endswith("s") and not construct.endswith("ss") and not construct.startswith(("a ", "an ", "the "))
     )

@@ -108,6 +108,7 @@ class P4Device:
         self.modify_replication = replication.modify_replication
         self.delete_replication = replication.delete_replication
         self.read_multicast, self.read_sessions = replication.read_multicast, replication.read_sessions
+        # Tables come last: their entries refer to members of profiles and to counters and meters of arrays.
         self._tables = tables = DeviceTables(state, profiles, arrays)
         self.insert, self.modify, self.delete = tables.insert, tables.modify, tables.delete
         self.prepare, self.read, self.read_one, self.take_idle = (

@@ -170,7 +170,6 @@ def _scalar(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, type_bits: TypeBits, dat
 
 def flatten(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: str = "") -> dict[str, int]:
     """Return the numbers of a value by name: `mac`, `data.op` (struct, header), `0`, `1` (tuple)."""
-    # Strings of a translated type are decimal digits here (switch/device/schema.py).
     kind = spec.WhichOneof("type_spec")
     dot = name + "." if name else ""
     if kind == "struct":
@@ -192,6 +191,7 @@ def flatten(spec: p4t.P4DataTypeSpec, info: p4i.P4Info, data: p4d.P4Data, name: 
         new_type = info.type_info.new_types[spec.new_type.name]
         if new_type.HasField("original_type"):
             return flatten(new_type.original_type, info, data, name)
+        # Strings of a translated type are decimal digits here (switch/device/schema.py).
         if new_type.translated_type.HasField("sdn_string"):
             return {name or "value": int(data.bitstring)}
     data_kind = data.WhichOneof("data")

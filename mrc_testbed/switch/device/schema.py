@@ -216,6 +216,7 @@ class Schema:
         self._read_actions(info, program)
         self._read_tables(info, program)
         self._read_profiles(info, program)
+        # The program keeps value sets as tables, but their ids are no table ids: hence a dictionary of their own.
         self.value_sets: dict[int, TableSchema] = {}
         self._read_value_sets(info, program)
         for index in range(program.n_counters):

@@ -327,6 +327,7 @@ class DeviceTables:
             table = tables[index]
             is_default = default_first and position == 0
             middle, end = offset + table.key_bytes, offset + 2 * table.key_bytes
+            # The default entry has no match; the bytes of its key are without meaning.
             key, aux = (b"", b"") if is_default else (block[offset:middle], block[middle:end])
             offset = end + params_bytes
             action: ActionCall | MemberRef | GroupRef | ActionSet | None = None
@@ -342,6 +343,7 @@ class DeviceTables:
             entry = TableEntry(
                 table.id, match, action, priority, is_default, counter, timeout_ns, b"", 0, idle_ns, bool(constant)
             )
+            # Metadata and cookie are not in the runtime; most devices have none, and then replace() would only cost.
             if notes:
                 metadata, cookie = notes.get((index, key, aux, -1 if is_default else priority), (b"", 0))
                 entry = replace(entry, metadata=metadata, cookie=cookie)
@@ -377,6 +379,7 @@ class DeviceTables:
             keys = [self._state.schema.encode_match(value_set, new_entry) for new_entry in new_entries]
             if len(set(keys)) != len(keys):
                 raise TableError("ALREADY_EXISTS", f"{value_set.name}: a member is given twice")
+            # The first entry read is the default entry, which is no member.
             previous = self._read_table(value_set, None, None, 0)[1:]
             for old_entry in previous:
                 key, aux = self._state.schema.encode_match(value_set, old_entry)
@@ -392,6 +395,7 @@ class DeviceTables:
                     b"",
                     None,
                 )
+            # Insertion follows deletion because a full set has no room for both lists.
             for key, aux in keys:
                 error = self._state.lib.rt_entry_write(
                     self._state.handle,

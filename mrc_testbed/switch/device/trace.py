@@ -261,6 +261,7 @@ def take_trace(
         sent = process(port, frame)
         counts_after = stats()
     finally:
+        # Until the trace ends the device runs its traced build, so it ends also when `process` raises.
         count, block = native.take_block(lib.rt_trace_end, device.handle)
     check(min(count, 0), device.name, "trace", "")
     steps = _steps(_records(block), fields, schema)

@@ -90,9 +90,11 @@ class _Guarding(grpc.aio.ServerInterceptor):
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
     ) -> Any:
         handler = await continuation(details)
+        # No handler: gRPC itself answers UNIMPLEMENTED.
         if handler is None:
             return None
 
+        # gRPC decodes before it calls a handler: the error becomes a request, which the functions below refuse.
         def decode(data: bytes) -> Any:
             try:
                 return handler.request_deserializer(data)

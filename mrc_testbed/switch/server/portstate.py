@@ -37,6 +37,7 @@ def read_interfaces(path: Path) -> dict[str, list[str]]:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InterfaceFileError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    # No JSON list: one name a line.
     if not text.lstrip().startswith("["):
         return {"": [line.strip() for line in text.splitlines() if line.strip()]}
     try:
@@ -45,6 +46,7 @@ def read_interfaces(path: Path) -> dict[str, list[str]]:
         raise InterfaceFileError(f"{path}: not JSON: {error or type(error).__name__}") from None
     out: dict[str, list[str]] = {}
     for entry in data:
+        # A plain name belongs to no device.
         if isinstance(entry, str):
             out.setdefault("", []).append(entry)
             continue

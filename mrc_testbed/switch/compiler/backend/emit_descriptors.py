@@ -221,11 +221,11 @@ class DescriptorEmitter:
 
     def _state(self, code: Code) -> None:
         """Profiles, counters, registers, meters and digests."""
-        # Every array ends in an empty element: C has no empty arrays.
         code.open("static const struct p4rt_meter_desc meters[] = {")
         for one in self.program.of_kind("meter"):
             unit = int(one.args["type"] == "bytes")
             code.add(f"{{{c_string(one.name)}, {self.ids.of('meter', one.name)}, {one.args['size']}, {unit}}},")
+        # Every array ends in an empty element: C has no empty arrays.
         code.add("{0},")
         code.close("};")
         code.open("static const struct p4rt_digest_desc digests[] = {")

@@ -83,7 +83,10 @@ class Plane:
                 self._with_data.add(id(first))
 
     def _body(self, control: ControlInstance, calls: list[ActionInstance], other_calls: list[tree.Call]) -> None:
-        """Collect the tables, actions and functions that a control's code reaches, also by the controls it applies."""
+        """Collect the tables, actions and functions that a control's code reaches.
+
+        The code of the controls that it applies belongs to it.
+        """
         self._reached_controls.append(control)
         pending: list[Any] = [
             *(local for local in control.decl.locals if isinstance(local, tree.Var)),

@@ -86,7 +86,7 @@ def note_serializable(enum: EnumType, info: p4i.P4Info) -> None:
 
 
 def data_spec(p4_type: Type, info: p4i.P4Info, errors: list[str], where: Location | None) -> p4t.P4DataTypeSpec:
-    """The type `of` for the control plane; the types it names are entered in type_info. Raises P4Error."""
+    """Return a type for the control plane; types that it names are entered in type_info. Raises P4Error."""
     spec = p4t.P4DataTypeSpec()
     if isinstance(p4_type, NewType):
         note_new_type(p4_type, info)

@@ -101,7 +101,10 @@ class ExpressionChecker:
             )
 
     def coerce_or_default(self, e: tree.Expr, target_type: Type, description: str = "value") -> tree.Expr:
-        """A checked expression made one of type `to`: the default value in place of `...`. Raises P4Error."""
+        """Return a checked expression as one of type `target_type`; `...` becomes the default value.
+
+        Raises P4Error.
+        """
         if isinstance(e, tree.Dots):
             return default_of(target_type, e)
         self.coerce(e, target_type, description)

@@ -31,7 +31,7 @@ class KeysetChecker:
         if len(keys) != len(kinds):
             fail(keys[0].where, f"{description}: {count(len(keys), 'value')} for {count(len(kinds), 'key')}")
         for key, (key_type, _) in zip(keys, kinds, strict=False):
-            # `_` fits a key of any type.
+            # A `_` fits a key of any type.
             if isinstance(key, tree.DontCare):
                 continue
             parts = (
@@ -39,6 +39,7 @@ class KeysetChecker:
                 if isinstance(key, tree.Mask)
                 else ([key.low, key.high] if isinstance(key, tree.Range) else [key])
             )
+            # Two parts: a mask or a range, both defined on numbers only.
             if len(parts) == 2 and not isinstance(plain(key_type), Bits):
                 fail(key.where, f"{description}: masks and ranges need numbers, not {key_type}")
             for part in parts:
@@ -63,7 +64,7 @@ class KeysetChecker:
 
 
 def value_set_fields(p4_type: Type) -> list[Type]:
-    """The types that a member of a value_set of `of` has."""
+    """Return the types of a member of a value_set whose elements have the type `p4_type`."""
     if isinstance(p4_type, (Record, Tuple)):
         parts = p4_type.fields.values() if isinstance(p4_type, Record) else p4_type.items
         return [field for part in parts for field in value_set_fields(part)]

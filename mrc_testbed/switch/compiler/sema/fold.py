@@ -72,7 +72,7 @@ def fold_unary(op: str, value: Any, p4_type: Type) -> Any:
 
 
 def fold_cast(value: Any, target_type: Type) -> Any:
-    """`value` (int or bool) as the plain type `to`."""
+    """Return `value` (int or bool) as the plain type `target_type`."""
     if isinstance(target_type, Bits):
         return target_type.wrap(int(value))
     if target_type == INT:

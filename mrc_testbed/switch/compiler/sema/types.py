@@ -202,7 +202,7 @@ Type = Bits | Simple | Varbit | Record | Stack | Tuple | EnumType | NewType | Va
 
 
 def plain(p4_type: Type) -> Type:
-    """The type whose values `of` has: looks through `type` and serializable enums."""
+    """Return the type whose values `p4_type` has: looks through `type` and serializable enums."""
     while True:
         if isinstance(p4_type, NewType):
             p4_type = p4_type.under
@@ -213,7 +213,7 @@ def plain(p4_type: Type) -> Type:
 
 
 def number(p4_type: Type) -> Bits:
-    """The bit<N> or int<N> whose values `of` has; there must be one."""
+    """Return the bit<N> or int<N> whose values `p4_type` has; it must have one."""
     base = plain(p4_type)
     assert isinstance(base, Bits)
     return base
@@ -290,7 +290,7 @@ def same_signature(instance_type: Object, named_type: Object) -> bool:
 
 
 def substitute(p4_type: Type, bound: dict[str, Type]) -> Type:
-    """`of` with type parameters replaced by what they are bound to."""
+    """Return `p4_type` with type parameters replaced by the types they are bound to."""
     if isinstance(p4_type, Variable):
         return bound.get(p4_type.name, p4_type)
     if isinstance(p4_type, Object):

@@ -415,6 +415,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         selection = Selection(
             parsed_request.parse(subscription.path) for subscription in subscription_list.subscription
         )
+        # With updates_only the client wants changes alone: the first snapshot is left out, the sync_response is not.
         for notification in [] if subscription_list.updates_only else parsed_request.snapshot(selection):
             yield gnmi.SubscribeResponse(update=notification)
         yield gnmi.SubscribeResponse(sync_response=True)

@@ -115,6 +115,7 @@ class Arbitration:
                 + f" (highest so far: {role.highest}; a higher one becomes primary)",
             )
         becomes = election_id >= 0 and election_id >= role.highest
+        # Only the scope of a new primary takes effect, so only it can overlap that of another role.
         if becomes:
             other_roles = [
                 (key, other_role.scope)
@@ -134,6 +135,7 @@ class Arbitration:
             role.controllers.append(controller)
             controller.joined = True
             self._roles[name] = role
+        # All checks are done: a refused update has changed nothing.
         controller.role = message.role if message.HasField("role") else None
         controller.election_id = election_id
         if becomes:

@@ -47,8 +47,6 @@ async def abort_batch(context: Any, errors: list[RpcError | None], part_name: st
 
     The code is UNKNOWN, with a p4.v1.Error for each part (P4Runtime §12.3). When these details are longer than clients
     take, they are left out, as the text says. `part_name`: "update" or "entity".
-
-    `what` the parts are called: "update", "entity".
     """
     failed = [(index, error) for index, error in enumerate(errors) if error is not None]
     index, first = next((failure for failure in failed if failure[1].code != rpc_code.ABORTED), failed[0])

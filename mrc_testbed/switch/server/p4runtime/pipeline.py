@@ -188,6 +188,7 @@ def _list_difference(sent: Any, compiled_list: Any, name: str, message_type: Any
                 return difference
         return None
     if name.endswith(_UNORDERED_LISTS) or (message_type is not None and "preamble" in message_type.fields_by_name):
+        # Order has no meaning here: sort both lists, and name an object that one of them lacks before comparing pairs.
         sent, compiled_list = sorted(sent, key=_identity), sorted(compiled_list, key=_identity)
         for own_list, peer_list, side in ((sent, compiled_list, "sent"), (compiled_list, sent, "compiled")):
             peer_ids = {_identity(object_) for object_ in peer_list}

@@ -64,7 +64,10 @@ def _key(entry: TableEntry) -> tuple[object, ...]:
 
 
 def _entries(source: P4Device, target: P4Device) -> None:
-    """Replace initial entries of the new program by entries of tables that the old program had too."""
+    """Carry the entries of the old tables over to the new program.
+
+    An initial entry of the new program that the old one had too gives way to what the old tables hold.
+    """
     names = {table.id: table.name for table in source.schema.tables.values()}
     initial_device = P4Device(source.device_id, source.name)
     try:
@@ -75,11 +78,13 @@ def _entries(source: P4Device, target: P4Device) -> None:
         initial_device.close()
     target_entries = {_key(entry): entry for entry in target.read()}
     held_keys = {_key(entry) for entry in source.read()}
+    # Initial entries that a client deleted from the old tables are deleted from the new ones too.
     for key in initial_entries:
         if key in target_entries and key not in held_keys and not target_entries[key].is_const:
             target.delete(target_entries[key])
     for entry in source.read():
         key = _key(entry)
+        # Untouched initial entries become those of the new program: only their counts are carried over.
         if entry.is_const or (
             key in initial_entries and initial_entries[key] == replace(entry, counter=initial_entries[key].counter)
         ):
