@@ -775,9 +775,9 @@ def _moment(rng: Random) -> float:
 
 
 def _lasting(rng: Random, plan: Plan, named: list[str]) -> SimFault:
-    # Kinds that are listed twice are drawn twice as often: losses that no port reports.
     kind = rng.choice(
         (
+            # Kinds that are listed twice are drawn twice as often: losses that no port reports.
             "link_down",
             "one_way",
             "one_way",
