@@ -1,4 +1,4 @@
-"""The command `mrc`: demo, live fabric, scenarios, P4 programs, captures and benchmarks; and the pytest plugin.
+"""Command `mrc`: demo, live fabric, scenarios, P4 programs, captures, benchmarks; the pytest plugin.
 
 `from mrc_testbed import Fabric` is the Python API (api), whose names are loaded when they are asked for.
 """

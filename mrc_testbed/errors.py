@@ -13,10 +13,13 @@ EXIT_CODES = {
     NOT_ARRIVED: "`mrc trace`: the packet ended on its way",
     INTERRUPTED: "Ctrl-C; 143 and 129 after SIGTERM and SIGHUP",
 }
-"""Meaning of each exit code of `mrc`, whatever the command; `mrc --help` and docs/commands.md have it from here."""
+"""Meaning of each exit code of `mrc`, whatever the command.
+
+`mrc --help` and docs/commands.md take the texts from here.
+"""
 INTERRUPTION = "mrc: interrupted; no process or interface of this run is left"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
-"""What a disk says that takes nothing."""
+"""Errnos of a disk that takes no data."""
 
 BARRED = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 """Errors of a path that cannot be used as it is: the user's, where no command has a word of its own."""
@@ -40,4 +43,7 @@ class UsageError(Exception):
 
 
 class FullDiskError(UsageError):
-    """The disk did not take what a command writes; the message names the file, the cure, and what of it is whole."""
+    """Disk that did not take what a command writes.
+
+    The message names the file, the cure, and which part of the output is whole.
+    """

@@ -1,1 +1,1 @@
-"""What people type and read: numbers with units, tables, progress, and the frame of every command."""
+"""Numbers with units, tables, progress, and the frame of every command: what people type and read."""

@@ -1,4 +1,4 @@
-"""The outermost frame of every command: Ctrl-C ends it in a line from its first import to its last moment."""
+"""Outermost frame of every command: Ctrl-C ends the command in one line, from first import to exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a long command does, for how long it has, and about how long it still will: one line at a terminal.
+"""Progress of a long command in one line at a terminal: its step, elapsed time and estimated rest.
 
     with Progress(console, "bench incast", guess_s=60.0) as progress:
         progress.step("as designed")              # a line of its own everywhere, and the one at the terminal
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 AFTER_S = 1.0
-"""What ends sooner shows no line, seconds."""
+"""Seconds before the line appears; a shorter command shows none."""
 _shown: list[Progress] = []
 """The one whose line is on the screen: another one within tells its steps there."""
 
@@ -118,7 +118,10 @@ class Progress:
 
 
 class _Rest:
-    """Estimate of the time that is left. `last`: what `record` made the last time, or None. Times in seconds."""
+    """Estimate of the time that is left. Times in seconds.
+
+    `last`: what `record` made the last time, or None.
+    """
 
     def __init__(self, last: dict[str, Any] | None, guess_s: float | None, size: float) -> None:
         self._size = size
@@ -128,7 +131,7 @@ class _Rest:
         self._begun = 0.0
         self._taken: list[tuple[str, float]] = []
         self._ahead_s = 0.0
-        """How much earlier than the last time the step that runs has begun."""
+        """Lead of the current step's start over the last time, seconds."""
         self.share: float | None = None
 
     def begin(self, now: float) -> None:
@@ -159,7 +162,7 @@ class _Rest:
 
 
 def left_by_share(passed_s: float, done: float) -> float | None:
-    """Seconds that are left when `done` of all, a share, took `passed_s`; None when nothing is done, or known.
+    """Return the seconds left when the share `done` took `passed_s`; None when that is unknown.
 
     A share beyond 1 (more came than was asked for) and one below 0 (it has not begun) leave no time, or none known.
     """
@@ -192,7 +195,7 @@ def _known() -> dict[str, Any]:
 
 
 def _last(command: str) -> dict[str, Any] | None:
-    """What `_remember` was told the last time; None for nothing, or nothing that can be read."""
+    """Return the record that `_remember` stored; None for none, or one that cannot be read."""
     last: Any = _known().get(command)
     try:
         steps = [(str(name), float(at)) for name, at in last["steps"]]

@@ -45,14 +45,17 @@ def width_of(out: IO[str]) -> int:
 
 
 def encode_all() -> None:
-    """Let standard output and error escape what their encoding lacks, as a C locale lacks the plus-minus sign."""
+    """Let standard output and error escape characters that their encoding lacks, such as ± in a C locale."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def folded(out: IO[str], text: str) -> str:
-    """`text` for a stream: long lines are broken between words for a terminal, which would break them anywhere."""
+    """Return `text` for a stream; for a terminal, long lines are broken between words.
+
+    A terminal itself would break them anywhere.
+    """
     return Style(width=width_of(out)).fold(text) if _is_terminal(out) else text
 
 
@@ -175,7 +178,10 @@ def _longest(rows: list[list[Text]], parts: Callable[[str], list[str]]) -> list[
 
 
 def _side_by_side(rows: list[list[Text]], room: int) -> int:
-    """How many of the first columns stand in a line: all, when no word is broken by that, else those that fit whole."""
+    """Return the number of first columns that stand side by side in a line.
+
+    All do when no word is broken by that, else as many as fit whole.
+    """
     words, lines = _longest(rows, str.split), _longest(rows, str.splitlines)
     count = len(words)
     if sum(words) + GAP * (count - 1) > room:
@@ -185,7 +191,7 @@ def _side_by_side(rows: list[list[Text]], room: int) -> int:
 
 
 def _widths(rows: list[list[Text]], room: int) -> list[int]:
-    """Columns for each column: what its cells want, or else less for the widest ones, down to their longest words."""
+    """Return a width for each column: what its cells want; the widest shrink, down to their longest words."""
     widths = _longest(rows, str.splitlines)
     spare = room - GAP * (len(widths) - 1)
     for least in (_longest(rows, str.split), [1] * len(widths)):

@@ -1,4 +1,6 @@
-"""Numbers with units, as people type them: `40M`, `1.25ms`, `64K`, `1%`. One place for CLI, options and scenarios.
+"""Numbers with units, as people type them: `40M`, `1.25ms`, `64K`, `1%`.
+
+CLI, options and scenarios share this module.
 
 Rates are decimal (10M = 10**7 bits/s), sizes binary (64K = 65,536 bytes), times are seconds without a unit.
 """

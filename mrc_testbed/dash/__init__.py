@@ -1,1 +1,1 @@
-"""The live view of a running fabric: a page on loopback that draws it, tells what happens, and breaks and heals it."""
+"""Live view of a running fabric: a page on loopback that draws it, shows events, breaks and heals it."""

@@ -11,7 +11,7 @@ HOST_STEP, RACK_GAP = 34.0, 22.0
 TOP, HOST_DROP = 20.0, 64.0
 """Vertical position of the T1s; distance of T0s and their hosts."""
 DROP, DROP_EACH = 62.0, 6.0
-"""Distance of T1s and T0s, and its growth per switch of the longer row, so that many lines stay distinct."""
+"""Distance of T1s and T0s, and its growth per switch of the longer row, so that lines stay distinct."""
 MARGIN, WIDTH_MIN = 30.0, 320.0
 NODE_SIZE = {"host": (22.0, 16.0), "t0": (40.0, 18.0), "t1": (30.0, 18.0)}
 """Width and height by kind of node; part of the drawing."""

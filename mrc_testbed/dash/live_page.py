@@ -35,7 +35,7 @@ class LivePage:
 
 
 class RunPages:
-    """Live views of the runs of a command, one after another: each has a fabric of its own, all have one address.
+    """Live views of a command's runs, one after another: each has its own fabric, all share one address.
 
     `print_line` gets the address, once. The page only shows; the scenario alone injects faults.
     """

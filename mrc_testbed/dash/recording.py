@@ -40,7 +40,10 @@ STATES_BY_SEVERITY = ("failed", "denied", "assumed_bad", "port_down", "good")
 
 
 def write_pages(folder: Path) -> list[Path]:
-    """Write DIR/replay/RUN.html for every run of a folder of results; return the paths. Raises ResultsError."""
+    """Write DIR/replay/RUN.html for every run of a folder of results; return the paths.
+
+    Raises ResultsError.
+    """
     results, runs = measured_runs(folder)
     if not runs:
         raise ResultsError(f"{folder}: no finished run. Cure: wait for the first run to end")
@@ -55,7 +58,10 @@ def write_pages(folder: Path) -> list[Path]:
 
 
 def page(data: dict[str, Any]) -> str:
-    """Return the page with script, style and recording embedded; its policy allows the browser nothing else."""
+    """Return the page with script, style and recording embedded.
+
+    The page's policy allows the browser nothing else.
+    """
     document = page_files.text("/")
     digests: dict[str, list[str]] = {"text/javascript": [], "text/css": []}
     for path, kind in page_files.CONTENT_TYPES.items():

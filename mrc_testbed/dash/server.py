@@ -50,7 +50,7 @@ from mrc_testbed.topologies.plan import PlanError
 
 LOOPBACK = "127.0.0.1"
 PREFERRED_PORT = 9341
-"""Taken when it is free; otherwise any port."""
+"""Port that the server takes when it is free; otherwise any port."""
 PERIOD_S = 0.5
 """Between two looks at the fabric."""
 EVENTS_MAX = 240
@@ -60,7 +60,7 @@ BACKLOG_MAX = 400
 KEEPALIVE_S = 15.0
 BODY_MAX = 4096
 COMMAND_HEADER = "X-MRC-Dash"
-"""Of every command; its value does not matter, but no other origin may send it."""
+"""Header of every command; its value does not matter, but no other origin may send it."""
 COMMANDS = (
     "link",
     "power",

@@ -18,7 +18,10 @@ from mrc_testbed.ipc.rundir import FabricError
 from mrc_testbed.topologies.lab.fabric import Fabric
 
 State = dict[str, dict[str, Any]]
-"""Part (`links`, `switches`, `queues`, `faults`, `transfers`, `injected`, `log`, `silent`) -> key -> value."""
+"""State of the fabric: part -> key -> value.
+
+The parts are `links`, `switches`, `queues`, `faults`, `transfers`, `injected`, `log` and `silent`.
+"""
 PARTS = ("links", "switches", "queues", "faults", "transfers", "injected", "log", "silent")
 LOG_MAX = 300
 """Lines of the event log that are kept."""
@@ -47,7 +50,7 @@ class FabricView:
         self._state: State = {part: {} for part in PARTS}
 
     def look(self) -> State:
-        """Read and return the state."""
+        """Return the current state, read from all sources."""
         now = time.monotonic()
         silences: dict[str, Any] = {}
         state = dict(self._state)
@@ -169,7 +172,7 @@ class FabricView:
 
 
 def difference(previous: Mapping[str, Mapping[str, Any]], current: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the changes: {part: {key: value, or None where it is gone}}; parts without a change are left out."""
+    """Return the changes: {part: {key: value, or None where it is gone}}; unchanged parts are left out."""
     out: dict[str, Any] = {}
     for part in PARTS:
         earlier, latest = previous.get(part, {}), current.get(part, {})

@@ -19,7 +19,10 @@ from mrc_testbed.topologies.lab.fabric import Fabric
 
 TICK_S = 0.05
 HEAL_LIMIT_S = 20.0
-"""Longest wait for one more EV to be usable after the transfer, seconds: probes come each 0.2 s, three must answer."""
+"""Longest wait for one more EV to be usable after the transfer, seconds.
+
+Probes come each 0.2 s, and three must answer.
+"""
 STALL_LIMIT_S = 30.0
 """The transfer has stalled for good when nothing is acknowledged for this long, seconds."""
 

@@ -113,7 +113,10 @@ class TransferProgress:
 
 
 class TimelineRecorder:
-    """Recorder of the EVs of one transfer: an EV is usable unless it is bad or its plane is down at either end."""
+    """Recorder of the EVs of one transfer.
+
+    An EV is usable unless it is bad or its plane is down at either end.
+    """
 
     def __init__(self, evs: Iterable[int]) -> None:
         self.evs = tuple(evs)

@@ -1,4 +1,4 @@
-"""View of `mrc demo`: a live picture in a terminal, one line a second elsewhere, and the report at the end."""
+"""View of `mrc demo`: live picture in a terminal, else one line a second, and the report at the end."""
 
 from __future__ import annotations
 

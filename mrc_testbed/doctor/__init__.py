@@ -1,1 +1,1 @@
-"""What the machines have for the testbed, what they lack, and the cure; and a fabric without root."""
+"""Checks of the machines: what the testbed has there, what is missing, the cure; rootless fabrics."""

@@ -81,7 +81,7 @@ def _machine() -> Iterator[Check]:
 
 
 def virtual_machine(root: Path = Path("/")) -> str | None:
-    """What the hardware calls itself when it is virtual, such as "VirtualBox"; None on a real machine."""
+    """Return the name that virtual hardware reports, such as "VirtualBox"; None on a real machine."""
     try:
         if " hypervisor" not in (root / "proc/cpuinfo").read_text():
             return None
@@ -117,7 +117,10 @@ def _rootless() -> Iterator[Check]:
 
 
 def _apt() -> Iterator[Check]:
-    """Whether set-up would have to wait. apt holds POSIX locks, which only who may write the file can ask about."""
+    """Yield a check of apt's locks: set-up would have to wait for them.
+
+    apt holds POSIX locks; only a user who may write the file can query them.
+    """
     for path in (Path("/var/lib/dpkg/lock-frontend"), Path("/var/lib/apt/lists/lock")):
         holder = lock_holder(path)
         if holder is not None:

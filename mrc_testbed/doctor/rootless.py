@@ -1,4 +1,6 @@
-"""A fabric without root: the same command line again, as root of a user namespace with its own network and mounts.
+"""Fabric without root: the same command line again, as root of a user namespace.
+
+The namespace has its own network and mounts.
 
 Veth pairs, packet sockets and mounts of an ordinary user are possible there (user_namespaces(7)), and nothing of it
 reaches the machine: what was made is gone with the last process. Whether a user may have such a namespace is the
@@ -29,9 +31,12 @@ LISTENER = "MRC_DASH_SOCKET"
 """Descriptor of a listening socket of the network outside, for the live view."""
 UNSHARE = ("unshare", "--user", "--map-root-user", "--net", "--mount")
 PREPARE = "mount -t sysfs sysfs /sys && ip link set lo up"
-"""Inside, before anything else: /sys of the new network namespace, and the loopback of controller and switches."""
+"""Commands that run inside before anything else.
+
+They mount /sys of the new network namespace, and set up the loopback of controller and switches.
+"""
 TRY_S = 10.0
-"""A bound for a trial that takes milliseconds, seconds: without an answer there are no namespaces for users."""
+"""Bound for a trial that takes milliseconds, seconds: without an answer users have no namespaces."""
 
 SYSCTLS: Mapping[str, tuple[str, str]] = {
     "kernel/unprivileged_userns_clone": ("0", "1"),
@@ -40,11 +45,17 @@ SYSCTLS: Mapping[str, tuple[str, str]] = {
     "user/max_mnt_namespaces": ("0", "15000"),
     "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
 }
-"""Under /proc/sys: the value that forbids it, and one that allows it. Not every kernel has all."""
+"""Setting under /proc/sys -> (the value that forbids the namespace, a value that allows it).
+
+Not every kernel has all of them.
+"""
 
 
 def obstacle() -> str | None:
-    """Why no such namespace can be had here, and the cure; None when it can. Makes one to see, in some 20 ms."""
+    """Return why such a namespace is impossible here, and the cure; None when it is possible.
+
+    Makes a namespace to find out, in some 20 ms.
+    """
     if shutil.which(UNSHARE[0]) is None:
         return "no unshare on PATH: apt-get install util-linux"
     try:
@@ -60,7 +71,10 @@ def obstacle() -> str | None:
 
 
 def cause(said: str, sysctls: Mapping[str, str], container: str | None) -> str:
-    """What forbids the namespace and the cure, from the last words of the attempt and what the machine is."""
+    """Return what forbids the namespace, with the cure.
+
+    The inputs are the last words of the attempt, the sysctls and the kind of container.
+    """
     for name, (forbids, allows) in SYSCTLS.items():
         if sysctls.get(name) == forbids:
             dotted = name.replace("/", ".")
@@ -78,7 +92,7 @@ def cause(said: str, sysctls: Mapping[str, str], container: str | None) -> str:
 
 
 def read_sysctls(root: Path = Path("/proc/sys")) -> dict[str, str]:
-    """Those of SYSCTLS that this kernel has."""
+    """Return the values of those SYSCTLS that this kernel has."""
     return {name: (root / name).read_text().strip() for name in SYSCTLS if (root / name).exists()}
 
 
@@ -95,10 +109,10 @@ def container_kind(root: Path = Path("/")) -> str | None:
 
 
 def enter(what: str, *, port: int | None = None) -> None:
-    """Become this command line inside, with a run folder of the user's; returns only when this is inside already.
+    """Become this command line inside, with a run folder of the user's; return only when already inside.
 
-    With a TCP `port` there is a socket for the live view: it listens on it, or on any when it is taken, outside, where
-    browsers are. Raises UsageError, with the cause and the cure, where the machine allows no such namespace.
+    With a TCP `port` the live view gets a listening socket outside, where browsers are; on any port when that one is
+    taken. Raises UsageError, with the cause and the cure, where the machine allows no such namespace.
     """
     if os.environ.get(INSIDE):
         return
@@ -136,7 +150,7 @@ def listener() -> socket.socket | None:
 
 
 def join() -> None:
-    """Become this command line inside this user's rootless fabric, when one is up that we are not in; else return."""
+    """Become this command line inside this user's rootless fabric; return if none is up, or when inside."""
     run = RunFiles(default_run_dir())
     try:
         state = read_json(run.state_file)

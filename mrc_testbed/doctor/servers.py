@@ -1,4 +1,4 @@
-"""`mrc doctor --servers FILE`: what the machines of a cluster have for a fabric together, what they lack, and the cure.
+"""`mrc doctor --servers FILE`: what a cluster's machines have for a fabric, what they lack, the cure.
 
 All machines are asked at once, and pairs of them about the network between. Nothing is changed on any of them.
 """
@@ -89,7 +89,10 @@ def _version(one: RemoteMachine) -> Check:
 
 
 def _clock(one: RemoteMachine, connection: MachineConnection) -> Check:
-    """Its difference is no harm where a time namespace can take it away."""
+    """Return the check of a machine's clock.
+
+    A difference is no harm where a time namespace can remove it.
+    """
     apart = f"{one.clock_offset_s:+.3f} s to ours, known to {one.clock_exact_s * 1e3:.2g} ms"
     able = connection.run(["unshare", "--time", "true"]).returncode == 0
     return Check(
@@ -101,7 +104,7 @@ def _clock(one: RemoteMachine, connection: MachineConnection) -> Check:
 
 
 def _own_doctor(one: RemoteMachine, connection: MachineConnection) -> Iterator[Check]:
-    """What `mrc doctor` finds missing there."""
+    """Yield the findings of `mrc doctor` on a machine."""
     machine = one.machine
     command = [
         "env",
@@ -140,7 +143,10 @@ def _vxlan(one: RemoteMachine, connection: MachineConnection) -> Check:
 
 
 def _sshd(one: RemoteMachine, connection: MachineConnection) -> Iterator[Check]:
-    """Its sshd forwards sockets, and takes enough sessions; one connection is all that it gets."""
+    """Yield the check that a machine's sshd forwards sockets, with its limits on sessions.
+
+    The testbed uses one connection.
+    """
     done = connection.run(["sh", "-c", "PATH=$PATH:/usr/sbin:/sbin sshd -T 2>/dev/null"])
     told = dict(line.split(maxsplit=1) for line in done.stdout.decode(errors="replace").splitlines() if " " in line)
     if not told:

@@ -11,7 +11,7 @@ NAME_MAX = 255
 
 
 def is_plain(name: object) -> bool:
-    """Return whether a value is the name of one file within a folder: no way up, down or elsewhere leads through it."""
+    """Return whether a value is the name of one file within a folder, with no way up, down or elsewhere."""
     return (
         isinstance(name, str)
         and name not in ("", ".", "..")

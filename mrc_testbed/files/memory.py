@@ -16,7 +16,7 @@ from pathlib import Path
 
 _SHMEM = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 _OPTIONS = "huge=within_size"
-"""Not `always`, which takes 2 MiB for a file of one byte."""
+"""Options of the mount; not `always`, which takes 2 MiB for a file of one byte."""
 _MS_NOSUID, _MS_NODEV, _MNT_DETACH = 2, 4, 2
 _TRY_S = 10.0
 """A bound for a trial that takes milliseconds, seconds: without an answer, files are on the disk."""
@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Bytes that processes can have without swapping (MemAvailable), or what the container's limit leaves of them."""
+    """Return the bytes to have without swapping (MemAvailable), within the container's limit."""
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
@@ -33,7 +33,7 @@ def free_memory(root: Path = Path("/")) -> int:
 
 
 def _limits(root: Path) -> list[int]:
-    """What each control group of this process leaves, bytes (version 2; none where there is another)."""
+    """Return the bytes that each control group of this process leaves (version 2 alone)."""
     try:
         own = (root / "proc/self/cgroup").read_text().partition("0::/")[2].strip()
     except OSError:
@@ -48,7 +48,10 @@ def _limits(root: Path) -> list[int]:
 
 
 def obstacle() -> str | None:
-    """Why no folder in memory can be had here; None when it can. Tries in a mount namespace of its own, some 10 ms."""
+    """Return the reason why a folder in memory is impossible here; None when it is possible.
+
+    The trial runs in a mount namespace of its own, and takes some 10 ms.
+    """
     why = _forbidden()
     if why is not None:
         return why

@@ -1,4 +1,4 @@
-"""The package on the disk: its folder, the P4 programs and scenarios in it, and the checkout around it."""
+"""Package on disk: its folder, the P4 programs and scenarios in it, and the checkout around it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ PACKAGE = Path(str(files("mrc_testbed")))
 """Folder of the package. It is a real one: gcc, tcpdump and child processes open files in it."""
 P4_PROGRAMS = (PACKAGE / "p4src").resolve()
 SCENARIOS = (PACKAGE / "scenarios").resolve()
-"""Folders of what comes with the testbed. In a checkout both are links to folders at its top, which messages name."""
+"""Folders of the P4 programs and scenarios that come with the testbed.
+
+In a checkout both are links to folders at its top, which messages name.
+"""
 TOOLS = "tools"
 """Package of the benchmarks and campaigns, beside this one in a checkout."""
 

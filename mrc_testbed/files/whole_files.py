@@ -1,4 +1,4 @@
-"""Files that are whole or not there, whatever ends the process that writes them, and however full the disk is.
+"""Files that are whole or absent, however the writing process ends and however full the disk is.
 
 Every file that a command makes is written through this module. Others are no result that could be half there: logs and
 journals, which grow by lines; the cache of builds (switch/system/, native_build/), which renames what gcc made; the run
@@ -17,14 +17,20 @@ from typing import Any, BinaryIO
 
 PART = ".part"
 STEM_MAX = 40
-"""Characters of a file's name that its part begins with: no part's name is too long where the file's is not."""
+"""Number of a file name's characters at the start of its part's name.
+
+No part's name is too long where the file's is not.
+"""
 CHUNK_BYTES = 1 << 20
 """Bytes that `write_random` has in memory at once."""
 
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Let an OSError name the file that its reader knows: writes name none, and a part has a name of its own."""
+    """Let an OSError name the file that its reader knows.
+
+    Errors of writes name no file, and a part has a name of its own.
+    """
     try:
         yield
     except OSError as error:
@@ -68,7 +74,9 @@ def whole_file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
 
 
 class GrowingFile(_NamedFile):
-    """A file that is of use before it is whole, as a capture is. It has all that was written up to a `flush`, or none.
+    """File that is of use before it is whole, such as a capture.
+
+    The file has all that was written up to a `flush`, or none of it.
 
     Its OSErrors name it.
     """
@@ -119,7 +127,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a file that the user named: whole or not at all, but a pipe or a device, as `/dev/stdout`, as it is.
+    """Write a file that the user named: whole or not at all; a pipe or device (`/dev/stdout`) directly.
 
     Raises OSError.
     """

@@ -19,11 +19,17 @@ from mrc_testbed.ipc.rpc import JsonlClient, JsonlError, JsonlPeerError, Watch
 
 CALL_TIMEOUT_S = 10.0
 PEER_S = 30.0
-"""An agent that asks a peer is not heard of for so long at most, seconds: the peer is given up before (ipc/rpc.py)."""
+"""Longest time for which an agent that calls a peer sends no answer, seconds.
+
+ipc/rpc.py gives the peer up before.
+"""
 
 
 class AgentError(Exception):
-    """An operation failed. `host` is whose; `refused` tells a refusal by the agent from a failure to ask it."""
+    """Failed operation of an agent.
+
+    `host` is the agent's host; `refused` separates a refusal by the agent from a failure to reach the agent.
+    """
 
     def __init__(self, message: str, host: str, refused: bool) -> None:
         super().__init__(message)
@@ -99,7 +105,7 @@ class AgentClient:
 
 
 class AgentWatch:
-    """Stream of an agent's events: iterate for all of them (ends with the agent), `get` for the next in time."""
+    """Stream of an agent's events: iterate for all of them (ends with the agent), or `get` the next one."""
 
     def __init__(self, watch: Watch, host: str) -> None:
         self._watch = watch

@@ -1,4 +1,6 @@
-"""Blocking client of the controller's northbound API, by its socket: HTTP/JSON and events (docs/northbound.md).
+"""Blocking client of the controller's northbound API: HTTP/JSON and events over its Unix socket.
+
+The API is described in docs/northbound.md.
 
 ::
 
@@ -54,10 +56,16 @@ OPERATIONS = {
     "check": ("POST", "/v1/check"),
     "shutdown": ("POST", "/v1/shutdown"),
 }
-"""`request`'s op -> method and path. Fields in braces fill the path; the others are the query (GET) or JSON (POST)."""
+"""Method and path of each `op` of `request`.
+
+Fields in braces fill the path; the other fields are the query (GET) or JSON (POST).
+"""
 MAX_HEAD_BYTES = 1 << 16
 SWITCHES_S = 30.0
-"""A controller that asks switches is not heard of for so long at most, seconds: each is given up after 10 s."""
+"""Longest time for which a controller that calls switches sends no answer, seconds.
+
+The controller gives up each switch after 10 s.
+"""
 
 
 class UnixHttpConnection(http.client.HTTPConnection):
@@ -138,7 +146,7 @@ class Northbound:
             raise JsonlError(f"{self.name}: watch: {_reason(error, self.socket)}") from error
 
     def close(self) -> None:
-        """For symmetry with other clients: nothing is open between requests."""
+        """Do nothing: no connection is open between requests. Other clients have something to close."""
 
     def __enter__(self) -> Northbound:
         return self
@@ -199,19 +207,22 @@ class KnownFaults:
         return "raised" if before is None or fault["raised"] != before["raised"] else "updated"
 
     def missed(self, faults: Iterable[Message]) -> Iterator[tuple[str, Message]]:
-        """Keep the records of faults that were told before; yield the change and the fault of each that is news."""
+        """Keep the records of faults that were reported before; yield (change, fault) for each that is news."""
         for fault in faults:
             if fault["number"] in self._records and (change := self.change(fault)) is not None:
                 yield change, fault
 
 
 def _age(fault: Message) -> tuple[float, bool, float]:
-    """Order of the records of one fault: it may come back after it was over, and is seen again and again until then."""
+    """Return the sort key of a record among those of one fault, oldest first.
+
+    A fault may return after its end; until its end its record changes with each sighting.
+    """
     return fault["raised"], fault["state"] != "active", fault["last_seen"]
 
 
 class EventStream(EventReader):
-    """Event stream of the controller, over HTTP/1.0: the events follow each other with no chunk headers between."""
+    """Event stream of the controller over HTTP/1.0: events follow each other without chunk headers."""
 
     def __init__(self, path: Path, query: str, timeout_s: float, name: str) -> None:
         self._name, self._path = name, path
@@ -241,7 +252,10 @@ class EventStream(EventReader):
                 raise JsonlError(f"{self._name}: watch: {_reason(error, self._path)}") from error
 
     def fileno(self) -> int:
-        """For `select`. Call `get(0)` until it returns None after each wake-up: events arrive in batches."""
+        """Return the descriptor for `select`.
+
+        Call `get(0)` until it returns None after each wake-up: events arrive in batches.
+        """
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -289,7 +303,10 @@ class EventStream(EventReader):
 
 
 def _connected(path: Path, timeout_s: float | None) -> socket.socket:
-    """Return a socket that is connected to `path`. Raises OSError, and JsonlError for a path that is too long."""
+    """Return a socket that is connected to `path`.
+
+    Raises OSError, and JsonlError for a path that is too long.
+    """
     check_socket_path(path)
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

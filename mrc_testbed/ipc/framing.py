@@ -1,4 +1,4 @@
-"""JSON lines: cutting a byte stream into messages, their two directions, and the socket file they travel through.
+"""JSON lines: messages in a byte stream, requests and answers, and the socket file.
 
 No connection lives here; `mrc_testbed.ipc.rpc` has the servers and the client and exports all of this.
 """
@@ -138,7 +138,10 @@ def refusal_of(request: Message, error: str) -> Message:
 
 
 def accepted(answer: Message, where: str) -> Message:
-    """The fields of an answer, without `id` and `ok`. Raises JsonlPeerError, beginning with `where`, if it refuses."""
+    """Return the fields of an answer, without `id` and `ok`.
+
+    Raises JsonlPeerError, whose text starts with `where`, when the answer is a refusal.
+    """
     if answer.pop("ok", None) is not True:
         reason = str(answer.get("error", "refused without a reason"))
         raise JsonlPeerError(f"{where}: {reason}", reason)
@@ -157,7 +160,10 @@ def _shown(line: bytes) -> str:
 
 
 def refusal_for(request: Message, error: Exception) -> Message:
-    """The answer for whatever a handler raised; what is not a JsonlError is a bug of ours and goes to the log."""
+    """Return the answer for an exception of a handler.
+
+    An exception that is no JsonlError is a bug of the testbed and goes to the log.
+    """
     if isinstance(error, JsonlError):
         return refusal_of(request, str(error))
     op = request.get("op")
@@ -183,9 +189,9 @@ def _plain_id(request: Message) -> Any:
 
 
 def listen(path: Path | str) -> socket.socket:
-    """Return a listening Unix socket at `path`, mode 0600, non-blocking; the file of a dead server is replaced.
+    """Return a non-blocking listening Unix socket at `path`, mode 0600; replace the file of a dead server.
 
-    Raises JsonlError when someone listens there, the folder is missing or the path is too long for a socket.
+    Raises JsonlError when another process listens there, the folder is missing or the path is too long for a socket.
     """
     path = Path(path)
     check_socket_path(path)

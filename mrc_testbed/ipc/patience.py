@@ -1,4 +1,4 @@
-"""How long a part is waited for: as long as it gets on, however slow the machine is.
+"""Patience with a part that starts or works: the wait lasts while the part advances, on any machine.
 
     patience = Patience()
     patience.follow("switchd", LocalWork(pid, log))
@@ -31,7 +31,10 @@ from mrc_testbed.ipc import procfs
 QUIET_S = 30.0
 """A part that has not got on for so long is given up, seconds."""
 LOOK_S = 0.25
-"""Between two looks, seconds; also what one look counts at most, when it was ourselves that had no CPU."""
+"""Interval of two checks, seconds.
+
+One check also counts as no more than this, for the case that the waiting process itself had no CPU.
+"""
 RESTS_PER_WORK = 50
 """Seconds of rest for which a second of CPU time makes up."""
 RESTS_PER_READY = 20
@@ -96,7 +99,7 @@ class _Followed:
 
 
 class Patience:
-    """With parts that are waited for. `quiet_s`: see QUIET_S."""
+    """Patience with the parts that a process waits for. `quiet_s`: see QUIET_S."""
 
     def __init__(self, quiet_s: float = QUIET_S) -> None:
         self.quiet_s = quiet_s
@@ -109,7 +112,7 @@ class Patience:
         self._parts[name] = _Followed(work, time.monotonic(), used_s, used_s, work.log_bytes())
 
     def step(self, name: str) -> None:
-        """It has reported a step."""
+        """Note that a part has reported a step."""
         self._parts[name].quiet_s = 0.0
 
     def look(self) -> None:

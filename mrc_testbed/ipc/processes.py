@@ -36,13 +36,16 @@ from mrc_testbed.switch.system import ownership
 from mrc_testbed.switch.system.cache_folder import cache_dir
 
 BYTECODE = cache_dir() / "pyc"
-"""Where children keep their compiled modules, also where the environment or the checkout says not to: a fabric starts
-dozens of interpreters, and compiling what they import costs more than all else."""
+"""Folder for the compiled modules of child processes.
+
+It is used even where the environment or the checkout forbids bytecode: a fabric starts dozens of interpreters, and
+compiling their imports costs more than all other work.
+"""
 DEATH_SIGNAL = ("setpriv", "--pdeathsig", "KILL")
 ASKING_SHARE = 10
-"""Seconds of peace for each second that asking for readiness took ..."""
+"""Pause after a request for readiness, in multiples of the time that the request took."""
 POLL_MAX_S = 0.2
-"""... but no more than this."""
+"""Longest pause between two requests for readiness, seconds."""
 POLL_S = 0.02
 GRACES = 5
 """A part that is asked to end and works on may use so many times its grace of CPU time."""
@@ -65,21 +68,21 @@ class FabricProcess(abc.ABC):
     where: str
     """` on machine b`; empty: this one."""
     log: Path
-    """Its log, on its machine."""
+    """Path of its log, on its machine."""
     ready: bool
-    """Its probe has answered."""
+    """Whether its probe has answered."""
     ending: bool
     """We have asked it to end."""
 
     @property
     @abc.abstractmethod
     def pid(self) -> int:
-        """As its machine counts."""
+        """Pid of the process on its machine."""
 
     @property
     @abc.abstractmethod
     def alive(self) -> bool:
-        """It has not ended."""
+        """Whether the process has not ended."""
 
     @property
     @abc.abstractmethod
@@ -96,7 +99,7 @@ class FabricProcess(abc.ABC):
 
     @property
     def has_died(self) -> bool:
-        """It has ended, and nobody had asked it to."""
+        """Return whether the process has ended without a request to end."""
         return not self.ending and not self.alive
 
     @property
@@ -155,7 +158,10 @@ class Child(FabricProcess):
 
 
 def _bytecode_prefix() -> dict[str, str]:
-    """Return where children keep their compiled modules; nothing where another user could put other code there."""
+    """Return the environment that puts compiled modules into BYTECODE.
+
+    It is empty where another user could put other code there.
+    """
     try:
         BYTECODE.mkdir(mode=0o700, parents=True, exist_ok=True)
         safe = not (ownership.refusal(BYTECODE.parent) or ownership.refusal(BYTECODE))
@@ -182,7 +188,7 @@ class Processes:
         self.elsewhere: dict[str, FabricProcess] = {}
         """Parts on other machines by name."""
         self.report: Callable[[str], None] = lambda _text: None
-        """Is told what a wait that takes long is for."""
+        """Callback that gets the reason of each long wait."""
 
     def __iter__(self) -> Iterator[Child]:
         return iter(list(self._children.values()))
@@ -209,7 +215,10 @@ class Processes:
         return self.spawn(name, (sys.executable, "-m", module, *args), in_namespace_of=in_namespace_of)
 
     def _spawn(self, name: str, argv: Sequence[str]) -> Child:
-        """In the spawner's thread: an interrupt of the front process cannot fall between start and record."""
+        """Start a child and record it, in the spawner's thread.
+
+        An interrupt of the front process cannot fall between start and record.
+        """
         log = self._run_dir.log(name)
         state = self._run_dir.state
         environment = {

@@ -1,4 +1,4 @@
-"""Processes of this machine: identity, environment, listeners; and ending them without ever hitting a stranger.
+"""Processes of this machine: identity, environment, listeners; and a kill that never hits a stranger.
 
 A pid alone names nothing: it is reused. A process is ours when its start time is the one we recorded or its
 environment carries the token of our run; the check is made on a pidfd, which keeps meaning that process only.
@@ -17,9 +17,12 @@ import psutil
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 KILLED_S = 30.0
-"""A process that was killed has gone by then, seconds: on a slow machine closing hundreds of interfaces takes long."""
+"""Time within which a killed process has gone, seconds.
+
+On a slow machine closing hundreds of interfaces takes long.
+"""
 ThreadSeconds = dict[str, tuple[float, float]]
-"""By thread: CPU time so far, and time ready to run without a CPU, seconds."""
+"""Thread -> (CPU time so far, time ready to run without a CPU), seconds."""
 
 
 def start_time(pid: int) -> int | None:
@@ -55,7 +58,10 @@ def tree(pid: int) -> list[int]:
 
 
 def tree_seconds(pid: int) -> list[float]:
-    """CPU time so far of each process of its tree, with that of children which have ended; 0 for what is gone."""
+    """Return the CPU time so far of each process of a tree, seconds; a process that has gone is left out.
+
+    The time of a process includes that of its children that have ended.
+    """
     out = []
     for one in tree(pid):
         try:
@@ -79,7 +85,10 @@ def is_ready_to_run(pid: int) -> bool:
 
 
 def thread_seconds(pid: int) -> ThreadSeconds:
-    """Of every thread of a process; none when that has gone. Waits are 0 where the kernel does not count them."""
+    """Return the times of each thread of a process; nothing when the process has gone.
+
+    Waits are 0 where the kernel does not count them.
+    """
     out = {}
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -112,7 +121,7 @@ def has_environment(pid: int, variable: str) -> bool:
 
 
 def lineage() -> set[int]:
-    """This process and its ancestors: never to be ended by us."""
+    """Return the pids of this process and its ancestors, which must never be killed."""
     this = psutil.Process()
     return {this.pid, *(parent.pid for parent in this.parents())}
 
@@ -124,7 +133,9 @@ def with_environment(variable: str) -> list[int]:
 
 
 def kill(candidates: Iterable[int], is_ours: Callable[[int], bool], wait_s: float = KILLED_S) -> list[int]:
-    """SIGKILL those of `candidates` that are still ours and wait until they are gone; returns those that were alive.
+    """SIGKILL those of `candidates` that are still ours, wait until they are gone, and return their pids.
+
+    The result holds those that were alive.
 
     `is_ours` is called while a pidfd holds the process, so that a reused pid is never hit. Gone means that all of
     its threads have ended and its files are closed; it may remain a zombie.

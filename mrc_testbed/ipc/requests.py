@@ -21,7 +21,10 @@ from msgspec import Meta
 from mrc_testbed.ipc.framing import Message
 
 UNFIT = (msgspec.ValidationError, UnicodeEncodeError)
-"""Exceptions of msgspec: the second for half of a surrogate pair, which JSON can carry and UTF-8 cannot."""
+"""Exceptions of msgspec for a value that does not fit.
+
+The second is for half of a surrogate pair, which JSON can carry and UTF-8 cannot.
+"""
 U64_MAX = (1 << 64) - 1
 """msgspec's own bounds end at 2**63 - 1."""
 
@@ -31,7 +34,10 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 class RequestError(ValueError):
-    """A field of a request is missing, unknown, of the wrong kind or out of range; the message says what would do."""
+    """Field of a request that is missing, unknown, of the wrong kind or out of range.
+
+    The message describes a valid value.
+    """
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, tag_field="op"):

@@ -79,13 +79,16 @@ __all__ = [
 ]
 
 ANSWER_TIMEOUT_S = 20.0
-"""Time for an answer that takes no work, seconds: far more than an agent needs on a machine with 64 of them. A bound:
-whoever asks serves others meanwhile, and has to tell them some time that a peer is stopped."""
+"""Time for an answer that takes no work, seconds.
+
+An agent needs far less, even on a machine with 64 of them.
+The caller serves others meanwhile, and must report at last that a peer is stopped: hence the bound.
+"""
 MAX_BACKLOG_BYTES = 16 << 20
 """Bytes that a server keeps for a peer that does not read; beyond that it closes the connection."""
 
 Answer = Message | Awaitable[Message] | None
-"""Of a request: now, later, or None when its handler answers through the RpcCall itself."""
+"""Answer to a request: now, later, or None when its handler answers through the RpcCall itself."""
 OnWatch = Callable[[Message], Iterable[Message]]
 
 log = logging.getLogger(__name__)
@@ -195,7 +198,7 @@ class RpcServer:
         return self
 
     def watched(self, event: str) -> bool:
-        """Whether there is a watcher that wants events of that name: what costs much to tell need not be worked out."""
+        """Return whether a watcher wants events of that name; else an expensive event need not be computed."""
         return any(peer.connection.wants(event) for peer in self._peers)
 
     def publish(self, event: str, *, t: float | None = None, **fields: Any) -> None:
@@ -318,12 +321,12 @@ class RpcClient(asyncio.Protocol):
         self.name = name
         self._peer, self._hint = peer, hint
         self.on_lost: Callable[[str], None] | None = None
-        """Called with the reason when the server ends the connection or dies."""
+        """Callback with the reason when the server ends the connection or dies."""
         self._transport: asyncio.Transport | None = None
         self._lines = LineBuffer()
         self._waiting: dict[int, tuple[str, asyncio.Future[Message]]] = {}
         self._events: asyncio.Queue[Message | JsonlError | None] = asyncio.Queue()
-        """Read by `watch`, in which an error or None is the end."""
+        """Queue that `watch` reads; an error or None in the queue is the end."""
         self._last_id = 0
 
     @classmethod
@@ -422,7 +425,7 @@ class RpcClient(asyncio.Protocol):
 
 
 def _fail(future: asyncio.Future[Message], error: JsonlError) -> None:
-    """Fail a call, whose caller may have given up on it: asyncio must not log the error as never retrieved."""
+    """Fail a call whose caller may have given up, without asyncio's log of an unretrieved error."""
     future.set_exception(error)
     future.exception()
 
@@ -431,7 +434,7 @@ def _fail(future: asyncio.Future[Message], error: JsonlError) -> None:
 
 
 class JsonlClient:
-    """Blocking client of one socket; connects at the first request and again when the server was restarted.
+    """Blocking client of one socket; connects at the first request, and again after a server restart.
 
     `name` goes before every error (`h0: send: no host 'h9'`). One request at a time; threads may share a client.
     `works`: whether the server gets on, where the process at the other end is not it (ssh); with it, requests without a
@@ -588,7 +591,10 @@ class Watch(EventReader):
             raise JsonlError(f"{self._client.name}: watch: {_reason(error, self._client.path)}") from error
 
     def fileno(self) -> int:
-        """For `select`. Call `get(0)` until it returns None after each wake-up: lines arrive in batches."""
+        """Return the descriptor for `select`.
+
+        Call `get(0)` until it returns None after each wake-up: lines arrive in batches.
+        """
         return -1 if self._client._socket is None else self._client._socket.fileno()
 
     def close(self) -> None:

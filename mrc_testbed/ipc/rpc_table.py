@@ -1,4 +1,4 @@
-"""The table of a server's operations: services register their methods, `handle` serves a request by its op.
+"""Table of a server's operations: services register methods, `handle` serves a request by its op.
 
     class MemoryService:
         @rpc(Deregister)
@@ -28,7 +28,7 @@ Later = Awaitable[Message]
 AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
 RESERVED = "watch"
-"""Served by the socket server itself (ipc/rpc.py)."""
+"""Op that the socket server serves itself (ipc/rpc.py)."""
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,10 @@ def rpc(
 
 
 def operations_of(service: object) -> dict[str, tuple[type[Request], Callable[[Any, RpcCall], Answer]]]:
-    """The marked methods of a service by op, each with its kind of request. Raises TypeError when there is none."""
+    """Return the marked methods of a service by op, each with its kind of request.
+
+    Raises TypeError when no method is marked.
+    """
     found = {}
     for name, member in vars(type(service)).items():
         kind = _KINDS.get(member) if callable(member) else None
@@ -65,7 +68,9 @@ def operations_of(service: object) -> dict[str, tuple[type[Request], Callable[[A
 
 
 class RpcTable:
-    """The operations of one server. `refusals`: errors whose text is for the client; any other is a bug of ours.
+    """Operations of one server.
+
+    `refusals`: errors whose text is for the client; any other error is a bug of the testbed.
 
     `log_file` is where a client is sent for the traceback of a bug.
     """

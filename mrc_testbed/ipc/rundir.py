@@ -1,5 +1,6 @@
-"""The run folder: its layout, its lock, the record of what a run has made, and the removal of exactly that
-(docs/architecture.md).
+"""Run folder: its layout and lock, the record of what a run has made, and the removal of exactly that.
+
+See docs/architecture.md.
 
 `RunFiles` names the files for every process; a `RunDir` holds the folder, which is the front process's.
 
@@ -79,7 +80,7 @@ def user_run_dir() -> Path:
 
 
 def checked(path: Path, owners: tuple[int, ...] = ()) -> Path:
-    """Return a run folder, absolute, whether it is there or not; `owners` as in switch/system/ownership.py.
+    """Return a run folder, present or absent, as an absolute path; `owners` as in system/ownership.py.
 
     Raises RunDirError where another user could change what is in it: what it names is killed, removed and asked.
     """
@@ -109,7 +110,7 @@ class RunState:
     interfaces: list[str] = field(default_factory=list)
     """Interfaces of the root namespace, written before they are created."""
     processes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """name -> {pid, start: clock ticks since boot, command}"""
+    """Name -> {pid, start: clock ticks since boot, command}."""
 
     @property
     def variable(self) -> str:
@@ -323,7 +324,10 @@ class RunDir(RunFiles):
     # ---- life -------------------------------------------------------------------------------------------
 
     def acquire(self) -> None:
-        """Take the lock. Raises RunDirError naming pid and command of its holder, or why the folder is no good."""
+        """Take the lock.
+
+        Raises RunDirError naming pid and command of the lock's holder, or the fault of the folder.
+        """
         self._check_path()
         try:
             self._make_private()
@@ -354,9 +358,9 @@ class RunDir(RunFiles):
         write_private(self.token_file, (token or secrets.token_hex(32)) + "\n")
 
     def keep_data_in_memory(self) -> bool:
-        """Give `data/` memory with huge pages: half of what is free, at most. False where it stays on the disk.
+        """Give `data/` memory with huge pages, at most half of the free memory; False where it stays on disk.
 
-        Mounted by the run's token, which is in `state.json`: remove_run() frees it.
+        The mount carries the run's token, which is in `state.json`: remove_run() frees the memory.
         """
         if os.environ.get(IN_MEMORY_VARIABLE) == "0":
             return False
@@ -484,7 +488,9 @@ def remove_run(state: RunState) -> list[str]:
 
 
 def kill_run(state: RunState, wait_s: float = procfs.KILLED_S) -> list[str]:
-    """SIGKILL what carries the run's token or was recorded, until none is left; returns `pid 7 (command)` of each.
+    """SIGKILL the processes of a run until none is left; return `pid 7 (command)` of each.
+
+    A process belongs to the run by the run's token or by the record.
 
     Raises RunDirError when none of those left ends in `wait_s` seconds.
     """

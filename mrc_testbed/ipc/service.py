@@ -27,7 +27,7 @@ CANCEL_AGAIN_S = 0.1
 def run_service(
     serve: Callable[[asyncio.Event], Coroutine[object, None, None]], selector: BaseSelector | None = None
 ) -> None:
-    """Run `serve(stop)` to its end in a loop around `selector` (None: the platform's); a signal sets `stop`.
+    """Run `serve(stop)` to its end in a loop around `selector` (None: the default); a signal sets `stop`.
 
     Raises what `serve` or the selector raises, after `serve` has cleaned up. Main thread only.
     """

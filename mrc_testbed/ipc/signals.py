@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a process as Ctrl-C does: by an exception, so that on its way everything is removed."""
+"""SIGTERM and SIGHUP end a process as Ctrl-C does: by an exception, so that clean-up runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def terminate(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def terminating() -> Iterator[None]:
-    """Let them raise Terminated inside of the block (main thread only); one that is ignored (`nohup`) stays so."""
+    """Let the signals raise Terminated inside the block (main thread only).
+
+    A signal that is ignored (`nohup`) stays ignored.
+    """
     old = {}
     if threading.current_thread() is threading.main_thread():
         for number in ENDING:

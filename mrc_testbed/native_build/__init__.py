@@ -1,4 +1,6 @@
-"""The engine and the virtual fabric as machine code: built by mypyc from the same files, on demand, into the cache.
+"""Machine code of the engine and the virtual fabric: built by mypyc from the same files, on demand.
+
+Builds go into the cache.
 
     mrc compile          build once (about two minutes of CPU); the build lasts until one of the files changes
     MRC_COMPILED=0       run the Python files, whatever was built

@@ -45,7 +45,9 @@ def missing() -> list[str]:
 
 
 def build(progress: Progress, *, again: bool = False) -> Path:
-    """Folder of the build of these sources, compiled unless it is there. Raises BuildError, FullCacheError.
+    """Return the folder of the build of these sources; compile them first when there is none.
+
+    Raises BuildError, FullCacheError.
 
     `again`: compile even so. Another build in progress is waited for.
     """
@@ -72,13 +74,13 @@ def build(progress: Progress, *, again: bool = False) -> Path:
 
 
 def _give_way() -> None:
-    """In the compiling process: be of low priority, and end with the process that waits for it, also by `kill -9`."""
+    """Lower the compiling process's priority, and let it end with its waiting parent, also by `kill -9`."""
     os.nice(NICE)
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def for_mypyc(source: str, acyclic: Sequence[str] = (), narrow: Mapping[str, Mapping[str, str]] | None = None) -> str:
-    """A module with mypyc's mark of what has no cycles on some of its classes, and narrow types for attributes of some.
+    """Return a module with mypyc's mark for classes without cycles, and narrow types for some attributes.
 
     The lines keep their numbers, which tracebacks name: the mark takes an empty one in front of the class. In the files
     themselves all this would have everybody install mypy's extensions. Raises BuildError when a class or an
@@ -112,7 +114,10 @@ def _class_at(lines: Sequence[str], name: str) -> int:
 
 
 def _compile(work: Path, made: Path, progress: Progress) -> None:
-    """Run mypyc and gcc in a process of its own, in a copy of the sources; only the shared objects go into `made`."""
+    """Run mypyc and gcc in a process of its own, in a copy of the sources.
+
+    Only the shared objects go into `made`.
+    """
     tree = work / "tree"
     package = tree / ROOT.name
     shutil.copytree(ROOT, package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))

@@ -1,4 +1,4 @@
-"""Builds in the cache: found by the digest of their sources, and put in front of the Python files at import.
+"""Builds in the cache, found by the digest of their sources and put before the Python files at import.
 
 A build is a folder `compiled-{digest}` with one shared object for each module and one that holds the code of all. The
 digest covers the sources, the interpreter and the machine, so a build is either right or not found.
@@ -36,9 +36,15 @@ LIBRARY = f"{GROUP}__mypyc"
 """Module that holds the machine code of all; mypyc names it after the group."""
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 NEEDED = "mypy_extensions"
-"""Package that the machine code imports (build.py: for_mypyc), and whose absence an environment need not notice."""
+"""Package that the machine code imports (build.py: for_mypyc).
+
+Its absence from an environment may go unnoticed.
+"""
 SANITIZER_FLAGS = ("-O0", "-g1", "-fsanitize=address") if os.environ.get("MRC_SANITIZE") == "1" else ()
-"""Flags with which gcc has AddressSanitizer watch our C. MRC_SANITIZE=1 asks for them, with libasan in LD_PRELOAD."""
+"""Flags with which gcc has AddressSanitizer watch our C.
+
+MRC_SANITIZE=1 asks for them, with libasan in LD_PRELOAD.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ def build_dir() -> Path:
 
 
 def remove_builds(keep: int) -> list[Path]:
-    """Delete the builds used least recently, all but `keep`; returns those deleted. Call under the lock of build.py."""
+    """Delete all but the `keep` builds used last, and return those deleted; needs the lock of build.py."""
     builds = sorted(cache_dir().glob(f"{PREFIX}*/"), key=lambda path: -path.stat().st_mtime)
     gone = [path for path in builds if path != build_dir()][max(0, keep - build_dir().is_dir()) :]
     for path in gone:
@@ -123,7 +129,10 @@ def use() -> EngineForm:
 
 
 def _look() -> EngineForm:
-    """Load the build of these sources where the cache has it. Raises OSError when the cache cannot be read."""
+    """Load the build of these sources where the cache has one.
+
+    Raises OSError when the cache cannot be read.
+    """
     try:
         builds = [name for name in os.listdir(cache_dir()) if name.startswith(PREFIX)]
     except FileNotFoundError:

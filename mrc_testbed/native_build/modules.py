@@ -44,7 +44,7 @@ NOT_COMPILED = (
     "hosts/engine/config_limits.py",
     "hosts/engine/rocev2/rc_config.py",
 )
-"""What users write into: these records say what is wrong with a value, where machine code knows a wrong type only."""
+"""Modules whose values users write: these records explain a bad value, machine code only its type."""
 
 ACYCLIC = {
     "hosts/engine/reassembly.py": ("MessagePart",),
@@ -63,16 +63,21 @@ ACYCLIC = {
     "hosts/engine/wire/payload.py": ("TextPart",),
     "simulator/frames.py": ("Frame", "FrameQueue"),
 }
-"""Classes by file that are made for each packet and cannot refer to themselves, however far around: machine code keeps
-them from Python's garbage collector, whose lists cost more than the object (mypyc's `acyclic`)."""
+"""Classes by file that are made for each packet and cannot refer to themselves, even indirectly.
+
+Machine code keeps them from Python's garbage collector, whose lists cost more than the object (mypyc's `acyclic`).
+"""
 
 NARROW = {
     "hosts/engine/paths/ev.py": {"Ev": {"plane": "i32", "kept": "i32", "kept_limit": "i32", "failures": "i32"}},
     "simulator/frames.py": {"Frame": {"port": "i32", "rack": "i16", "downlink": "i16", "plane": "i16"}},
     "simulator/ports.py": {"EgressPort": {"number": "i32", "plane": "i32", "waiting": "i32"}},
 }
-"""Attributes by file and class that are numbers of 32 or 16 bits in machine code: of objects by the thousand, and only
-such as are small and not calculated with, for these wrap without a word."""
+"""Attributes by file and class that are numbers of 32 or 16 bits in machine code.
+
+They belong to objects that exist by the thousand. Only small numbers without arithmetic qualify, for these types wrap
+silently.
+"""
 
 C_MODULES = ("simulator/event_queue.c",)
 """Modules written in C, which stand beside a Python class that does the same."""

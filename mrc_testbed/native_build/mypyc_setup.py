@@ -29,7 +29,10 @@ TRASHCAN = re.compile(r"^ *CPy_TRASHCAN_(?:BEGIN|END)\(.*\)\n", re.MULTILINE)
 
 
 def main(group: str, target: str, arguments: list[str]) -> None:
-    """Compile files (relative to the current folder; .c: modules written in C) to shared objects under `target`."""
+    """Compile files to shared objects under `target`.
+
+    Paths are relative to the current folder; `.c` files are modules written in C.
+    """
     flags = [argument for argument in arguments if argument.startswith("-")]
     files = arguments[len(flags) :]
     begun = time.monotonic()
